@@ -33,7 +33,7 @@
 //!   other, and mechanisms (`transport` to `state`) never import each other.
 //! - [`management`] has one function for each operation on organizations, users, keys and sessions. [`admin`] offers them on
 //!   a socket for programs, [`dashboard`] on web pages and as a JSON API for users, who sign in with [`oidc`].
-//! - [`migration`] copies an embedded state to Redis.
+//! - [`migration`] copies an embedded state to Redis, and imports the records of an exported state.
 //! - [`query_store`] is a program of its own. It lives in this crate so that the demo can embed it, and uses only the
 //!   platform, the domain and [`transport`].
 

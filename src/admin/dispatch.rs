@@ -33,6 +33,7 @@ pub async fn perform(to: &Management, operation: Operation, now: Micros) -> Resu
         Operation::ListKeys { org, cursor, limit } =>
             to.list_keys(ACTOR, &org, &KeyQuery::default(), &PageQuery { cursor, limit }, now).await?.into(),
         Operation::ShowKey { key } => to.show_key(ACTOR, key, now).await?.into(),
+        Operation::FindKeys { sha256 } => Reply::FoundKeys { found: to.find_keys_by_digest(ACTOR, &sha256, now).await? },
         Operation::RevokeKey { key } => to.revoke_key(ACTOR, key, now).await?.into(),
         Operation::RotateKey { key, overlap } => to.rotate_key(ACTOR, key, overlap, now).await?.into(),
         Operation::LimitKey { key, limits } => to.limit_key(ACTOR, key, limits, now).await?.into(),

@@ -14,6 +14,7 @@
 mod operation;
 mod reply;
 mod dispatch;
+mod backup;
 mod socket;
 mod config_status;
 mod upstreams;
@@ -22,6 +23,7 @@ mod readiness;
 mod serving;
 mod response;
 
+pub use backup::{MAX_PART, STATE_MEDIA_TYPE};
 pub use config_status::{ConfigReport, ConfigStatus, RejectedConfig};
 pub use dispatch::perform;
 pub use listener::serve_http;
@@ -29,6 +31,7 @@ pub use operation::Operation;
 pub use readiness::{Readiness, ReadinessReport};
 pub use reply::Reply;
 pub use socket::{
-    BindError, CONFIG_PATH, HEALTH_PATH, OPERATIONS_PATH, SocketServices, UPSTREAMS_PATH, bind_socket, serve_socket,
+    BindError, CONFIG_PATH, HEALTH_PATH, OPERATIONS_PATH, STATE_PATH, SocketServices, UPSTREAMS_PATH, bind_socket,
+    serve_socket,
 };
 pub use upstreams::UpstreamReports;

@@ -71,6 +71,9 @@ pub enum Operation {
     /// [`show_key`](crate::management::Management::show_key)
     #[serde(rename = "key.show")]
     ShowKey { key: KeyId },
+    /// [`find_keys_by_digest`](crate::management::Management::find_keys_by_digest)
+    #[serde(rename = "key.find")]
+    FindKeys { sha256: Vec<String> },
     /// [`revoke_key`](crate::management::Management::revoke_key)
     #[serde(rename = "key.revoke")]
     RevokeKey { key: KeyId },
@@ -166,6 +169,7 @@ impl Operation {
             | Self::ListUsers { .. }
             | Self::ListKeys { .. }
             | Self::ShowKey { .. }
+            | Self::FindKeys { .. }
             | Self::Explain { .. }
             | Self::ListUses { .. }
             | Self::Activity { .. }

@@ -28,6 +28,8 @@ pub enum Reply {
     Key { key: Key },
     /// Keys, in the order of their creation.
     Keys(Page<Key>),
+    /// Keys by the SHA-256 that they have or had; those that no key has are left out.
+    FoundKeys { found: BTreeMap<String, KeyId> },
     /// A key with a new secret: the only time that it is shown.
     NewKey { api_key: ApiKey, key: Key },
     /// Uses of a key, newest first, as one gateway recorded them.

@@ -2,6 +2,7 @@
 //!
 //! - `POST /v1/operations` takes an [`Operation`] as JSON and answers with its [`Reply`], or with a problem (RFC 9457).
 //! - `GET /v1/upstreams` lists the endpoints of the upstreams, or of one (`upstream`), a page at a time (`cursor`, `limit`).
+//! - `GET /v1/state` exports the state, as the lines of a file; `POST /v1/state` imports some of them.
 //! - `GET /v1/config` reports the active configuration, `GET /v1/health` that the gateway serves the socket.
 
 use std::fs::{self, DirBuilder, Permissions};
@@ -20,6 +21,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixListener;
 
 use super::ConfigStatus;
+use super::backup;
 use super::dispatch;
 use super::operation::Operation;
 use super::reply::Reply;
@@ -38,6 +40,8 @@ pub const HEALTH_PATH: &str = "/v1/health";
 pub const CONFIG_PATH: &str = "/v1/config";
 /// Path of the list of the upstream's endpoints.
 pub const UPSTREAMS_PATH: &str = "/v1/upstreams";
+/// Path of the state as a whole.
+pub const STATE_PATH: &str = "/v1/state";
 /// Bytes of an operation at most; the largest one has a few names and permissions.
 const MAX_OPERATION: usize = 64 << 10;
 /// Connections that wait to be accepted.
@@ -130,6 +134,9 @@ async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminRe
             Err(invalid) => invalid,
         },
         (_, OPERATIONS_PATH) => response::method_not_allowed("POST"),
+        (&Method::GET, STATE_PATH) => backup::export(management).await,
+        (&Method::POST, STATE_PATH) => backup::import(request.into_body(), management).await,
+        (_, STATE_PATH) => response::method_not_allowed("GET, POST"),
         (&Method::GET, CONFIG_PATH) => response::json(StatusCode::OK, &config.report()),
         (_, CONFIG_PATH) => response::method_not_allowed("GET"),
         (&Method::GET, UPSTREAMS_PATH) => upstreams.respond(request.uri().query()),

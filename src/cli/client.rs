@@ -7,11 +7,38 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Time-out of a response. The slowest operation is a change, which waits for a disk write.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time-out of the head of a response about the whole state: that of an export waits for an index to be read.
+const STATE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Sends one request about the whole state, and returns the response as it comes.
+pub(super) async fn begin<S>(
+    stream: S,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> anyhow::Result<(StatusCode, Incoming)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let request = build(method, path, body)?;
+    let responded = async {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        // It ends with the response: the request says that it is the last one.
+        tokio::spawn(connection);
+        sender.send_request(request).await.context("the connection was closed")
+    };
+    let response = tokio::time::timeout(STATE_TIMEOUT, responded)
+        .await
+        .with_context(|| format!("no response within {} s", STATE_TIMEOUT.as_secs()))??;
+    Ok((response.status(), response.into_body()))
+}
 
 /// Sends one request and reads the whole response.
 pub(super) async fn exchange<S>(
@@ -23,14 +50,7 @@ pub(super) async fn exchange<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(HOST, "keygate")
-        .header(CONNECTION, "close")
-        .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(body)))
-        .context("cannot build the request")?;
+    let request = build(method, path, body)?;
     tokio::time::timeout(RESPONSE_TIMEOUT, send(stream, request))
         .await
         .with_context(|| format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()))?
@@ -47,4 +67,10 @@ where
     let body = response.into_body().collect().await.context("the connection was closed")?.to_bytes();
     connection.abort();
     Ok((status, body))
+}
+
+fn build(method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<Request<Full<Bytes>>> {
+    let request = Request::builder().method(method).uri(path).header(HOST, "keygate").header(CONNECTION, "close");
+    let request = request.header(CONTENT_TYPE, "application/json").body(Full::new(Bytes::from(body)));
+    request.context("cannot build the request")
 }

@@ -57,7 +57,7 @@ pub(super) fn for_each_page(
 }
 
 /// The performer of a command's operations.
-enum Server<'a> {
+pub(super) enum Server<'a> {
     /// The running gateway. Each operation has a connection of its own; the first one is open already.
     Gateway(&'a Config, Option<UnixStream>),
     /// The stores of a gateway that does not run.
@@ -65,23 +65,20 @@ enum Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    async fn open(config: &'a Config) -> Result<Self, CliError> {
+    pub(super) async fn open(config: &'a Config) -> Result<Self, CliError> {
         Ok(match connect(&config.admin.socket).await? {
             Some(stream) => Self::Gateway(config, Some(stream)),
             None => Self::Stores(Box::new(Stores::open(config).await?)),
         })
     }
 
-    async fn perform(&mut self, operation: &Operation) -> Result<Reply, CliError> {
+    /// Performs one operation.
+    pub(super) async fn perform(&mut self, operation: &Operation) -> Result<Reply, CliError> {
         match self {
             Self::Stores(stores) => stores.perform(operation.clone()).await,
             Self::Gateway(config, stream) => {
-                let stream = match stream.take() {
-                    Some(stream) => Some(stream),
-                    None => connect(&config.admin.socket).await?,
-                };
-                let gone = || CliError::new(ExitStatus::Unreachable, anyhow!("the gateway stopped; try again"));
-                send_operation(config, stream.ok_or_else(gone)?, operation).await
+                let stream = take_stream(config, stream).await?;
+                send_operation(config, stream, operation).await
             }
         }
     }
@@ -97,7 +94,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    async fn close(self) {
+    pub(super) async fn close(self) {
         match self {
             Self::Gateway(..) => {}
             Self::Stores(stores) => stores.close().await,
@@ -140,6 +137,15 @@ async fn connect(path: &Path) -> Result<Option<UnixStream>, CliError> {
             Err(CliError::new(ExitStatus::Unreachable, error))
         }
     }
+}
+
+/// The connection that is open already, or another one.
+pub(super) async fn take_stream(config: &Config, open: &mut Option<UnixStream>) -> Result<UnixStream, CliError> {
+    let stream = match open.take() {
+        Some(stream) => Some(stream),
+        None => connect(&config.admin.socket).await?,
+    };
+    stream.ok_or_else(|| CliError::new(ExitStatus::Unreachable, anyhow!("the gateway stopped; try again")))
 }
 
 /// Sends one operation to the running gateway.

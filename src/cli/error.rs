@@ -12,6 +12,8 @@ pub enum ExitStatus {
     Failed = 1,
     /// Usage error: an argument is invalid.
     Usage = 2,
+    /// `apply --dry-run`: there is something to change.
+    Pending = 3,
     /// The configuration has errors (`EX_USAGE` of sysexits.h).
     Configuration = 64,
     /// The gateway cannot be reached (`EX_UNAVAILABLE`).
@@ -31,6 +33,12 @@ impl CliError {
     /// An error that ends the process with this code.
     pub fn new(exit: ExitStatus, error: impl Into<anyhow::Error>) -> Self {
         Self { exit, error: error.into() }
+    }
+
+    /// The same error with what it means for the command.
+    #[must_use]
+    pub fn context(self, text: String) -> Self {
+        Self { exit: self.exit, error: self.error.context(text) }
     }
 
     /// Prints the error with its causes to standard error, without the secrets of API keys, and returns the exit code.

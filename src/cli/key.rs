@@ -1,17 +1,24 @@
 //! `keygate key`: manages API keys. A new key is printed once, as the only line on standard output.
 
+use std::io::{self, Read as _};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::Subcommand;
+use serde_json::json;
+use zeroize::Zeroizing;
 
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
-use super::{CliError, control, list};
+use super::{CliError, ExitStatus, control, list, output};
 use crate::admin::{Operation, Reply};
 use crate::config::Config;
-use crate::key::KeyId;
+use crate::key::{KeyDigest, KeyId};
 use crate::management::{self, Key, LastUse};
 use crate::settings::parse_duration;
+
+/// Bytes of a key to hash, at most: far longer than any header that carries one.
+const MAX_KEY: usize = 16 << 10;
 
 /// Arguments of `keygate key`.
 #[derive(Debug, clap::Args)]
@@ -69,6 +76,8 @@ enum Command {
         #[arg(long, conflicts_with_all = ["requests", "per", "burst"])]
         default: bool,
     },
+    /// Print the SHA-256 of a key, read from standard input: as `import --sha256` and `apply` take it
+    Digest,
     /// Import a key of an older system by its SHA-256
     Import {
         #[command(flatten)]
@@ -106,13 +115,33 @@ struct NewLimits {
 }
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
+    /// The digest of a key needs no configuration, so that one is loaded for the other commands alone.
+    pub(super) fn run(self, load: impl FnOnce() -> Result<Config, CliError>) -> Result<(), CliError> {
+        if let Command::Digest = self.command {
+            return print_digest(self.format);
+        }
+        let config = &load()?;
         match self.command {
             // Of a key, the last attempt to use it is shown as well; a journal that cannot be read hides it alone.
             Command::Show { key_id } => show_key(config, key_id, self.format),
             command => list::print(config, operation(command), self.format),
         }
     }
+}
+
+/// Prints the digest of the key on standard input, which neither the arguments nor the output show.
+fn print_digest(format: Format) -> Result<(), CliError> {
+    let mut key = Zeroizing::new(Vec::with_capacity(MAX_KEY));
+    io::stdin().lock().take(MAX_KEY as u64).read_to_end(&mut key)?;
+    // A key has no white space, and a line that was piped has an end.
+    let trimmed = key.trim_ascii();
+    if trimmed.is_empty() || key.len() == MAX_KEY {
+        let message = anyhow!("pipe the key into the command, as in `printf %s \"$KEY\" | keygate key digest`");
+        return Err(CliError::new(ExitStatus::Usage, message));
+    }
+    let digest = KeyDigest::of(trimmed);
+    let hex = digest.as_bytes().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    Ok(if format.json { output::json(&json!({ "sha256": hex }))? } else { output::line(hex)? })
 }
 
 fn show_key(config: &Config, id: KeyId, format: Format) -> Result<(), CliError> {
@@ -151,5 +180,6 @@ fn operation(command: Command) -> Operation {
         Command::Import { owner: Owner { org, user }, sha256, name } => {
             Operation::ImportKey { org, user, sha256, name }
         }
+        Command::Digest => unreachable!("printed before"),
     }
 }

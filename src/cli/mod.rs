@@ -1,7 +1,7 @@
 //! Command line: parses arguments and presents results; the modules below do the work.
 //!
 //! Exit codes: 0 success; 1 refused, failed, not found, not ready, or (`config status`) the file differs from the
-//! configuration in force; 2 usage error, such as an invalid value; 64 configuration errors; 69 the gateway cannot be
+//! configuration in force; 2 usage error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 64 configuration errors; 69 the gateway cannot be
 //! reached; 75 temporary failure: the state is in use by a process that does not respond, or cannot be written.
 //!
 //! Results go to standard output, everything else to standard error.
@@ -32,6 +32,8 @@ mod user;
 mod key;
 mod session;
 mod state;
+mod backup;
+mod apply;
 
 // Shared by the commands.
 mod control;
@@ -51,6 +53,7 @@ Exit codes:
    0  success
    1  refused, failed, not found, not ready, or the file differs from the configuration in force
    2  usage error, such as an invalid value
+   3  `apply --dry-run`: there is something to change
   64  configuration errors; each is reported with its line and column
   69  the gateway cannot be reached
   75  temporary failure: the state is in use by a process that does not respond, or cannot be written; try again";
@@ -84,8 +87,13 @@ enum Command {
     Key(key::Args),
     /// Create sign-in links for the dashboard, list sessions, and end them
     Session(session::Args),
-    /// Copy the state to a Redis that several gateways share
+    /// Export and import the state, or copy it to a Redis that several gateways share
     State(state::Args),
+    /// Make organizations, users, permissions, keys and limits what a file says
+    ///
+    /// Shows a plan first: + creates, ~ changes, - revokes or removes, ! conflicts. Records that the file does not name stay as
+    /// they are. A revoked key and a removed user never come back. Applying the same file twice changes nothing.
+    Apply(apply::Args),
     /// Read the audit journal
     Audit(audit::Args),
     /// Explain why a key is refused: its state, its bucket and its last decisions
@@ -129,7 +137,8 @@ impl Cli {
             Command::Config(args) => args.run(&self.config),
             Command::Org(args) => args.run(&config()?),
             Command::User(args) => args.run(&config()?),
-            Command::Key(args) => args.run(&config()?),
+            Command::Apply(args) => args.run(&config()?),
+            Command::Key(args) => args.run(config),
             Command::Session(args) => args.run(&config()?),
             Command::State(args) => args.run(&self.config, &config()?),
             Command::Audit(args) => args.run(&config()?),

@@ -10,9 +10,10 @@ use crate::admin::{self, Operation, Reply};
 use crate::audit::Journal;
 use crate::clock;
 use crate::config::Config;
-use crate::management::{ErrorKind, Management, ManagementError};
+use crate::management::{Actor, ErrorKind, Management, ManagementError, StateExport};
 use crate::metrics::Metrics;
-use crate::state::{State, embedded};
+use crate::migration::Report;
+use crate::state::{State, StateRecord, embedded};
 use crate::{app, audit, telemetry};
 
 /// The stores of a gateway that does not run.
@@ -35,6 +36,16 @@ impl Stores {
     /// Performs one operation.
     pub(super) async fn perform(&self, operation: Operation) -> Result<Reply, CliError> {
         admin::perform(&self.management, operation, clock::now()).await.map_err(refused)
+    }
+
+    /// Begins an export of the whole state.
+    pub(super) async fn export_state(&self) -> Result<StateExport<'_>, CliError> {
+        self.management.export_state(&Actor::Operator, clock::now()).await.map_err(refused)
+    }
+
+    /// Imports records of an exported state.
+    pub(super) async fn import_state(&self, records: &[StateRecord]) -> Result<Report, CliError> {
+        self.management.import_state(&Actor::Operator, records, clock::now()).await.map_err(refused)
     }
 
     /// Writes everything back, and closes the stores.
@@ -67,7 +78,7 @@ fn open_error(config: &Config, error: anyhow::Error) -> CliError {
     CliError::new(ExitStatus::Temporary, error.context(message))
 }
 
-fn refused(error: ManagementError) -> CliError {
+pub(super) fn refused(error: ManagementError) -> CliError {
     let exit = match error.kind() {
         ErrorKind::Unavailable | ErrorKind::TooMany => ExitStatus::Temporary,
         ErrorKind::Invalid => ExitStatus::Usage,

@@ -32,6 +32,7 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::Session { session } => fields(&session_fields(&session)),
         // No command asks for it; who sends the operation to the socket is a program. Lists have an output of their own.
         reply @ (Reply::Activity { .. }
+        | Reply::FoundKeys { .. }
         | Reply::Orgs(_)
         | Reply::Users(_)
         | Reply::Keys(_)

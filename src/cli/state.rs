@@ -8,10 +8,11 @@ use anyhow::anyhow;
 use clap::{Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
+use super::backup::{self, ExportArgs, ImportArgs};
 use super::show::Format;
 use super::{CliError, ExitStatus, control, output};
 use crate::config::Config;
-use crate::migration::{Count, MigrationError, Phase, Progress, Report};
+use crate::migration::{MigrationError, Phase, Progress, Report};
 use crate::state::{Settings, embedded, redis};
 use crate::{app, audit, telemetry};
 
@@ -41,6 +42,16 @@ enum Command {
         #[arg(long)]
         to: Destination,
     },
+    /// Write organizations, users, keys by digest, limits, buckets and revocations to a file
+    ///
+    /// Web sessions are left out. The file opens nothing by itself, but treat it as confidential.
+    Export(ExportArgs),
+    /// Import a file that `export` wrote, into this or another state
+    ///
+    /// Missing records are created. Where a record is there already, the stricter wins: an old file brings no revoked key and
+    /// no removed user back, and fills no bucket. Repeating it changes nothing. Conflicting records are listed, and the exit
+    /// code is then 1.
+    Import(ImportArgs),
 }
 
 /// Source of a copy.
@@ -57,7 +68,14 @@ enum Destination {
 
 impl Args {
     pub(super) fn run(self, path: &Path, config: &Config) -> Result<(), CliError> {
-        let Command::Copy { from: Origin::Embedded, to: Destination::Redis } = self.command;
+        match &self.command {
+            Command::Copy { from: Origin::Embedded, to: Destination::Redis } => self.copy(path, config),
+            Command::Export(args) => backup::export(config, args, self.format.json),
+            Command::Import(args) => backup::import(config, args, self.format.json),
+        }
+    }
+
+    fn copy(&self, path: &Path, config: &Config) -> Result<(), CliError> {
         let (from, to) = both_settings(path, config)?;
         telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
         let progress = Progress::default();
@@ -129,17 +147,7 @@ fn copy_error(error: anyhow::Error) -> CliError {
 }
 
 fn show(report: &Report) -> io::Result<()> {
-    let row = |name: &str, count: Count| [name.to_owned(), count.copied.to_string(), count.already_there.to_string()];
-    let rows = [
-        row("organizations", report.orgs),
-        row("users", report.users),
-        row("keys", report.keys),
-        row("digests", report.digests),
-    ];
-    output::table(&["", "COPIED", "ALREADY THERE"], &rows, "")?;
-    if report.caught_up > 0 {
-        output::line(format_args!("{} existing keys were brought up to date with their uses", report.caught_up))?;
-    }
+    backup::show_counts(report, "COPIED")?;
     for finding in &report.in_the_way {
         output::line(format_args!("in the way: {finding}"))?;
     }

@@ -75,9 +75,29 @@ fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActo
     }
 }
 
-fn use_end(changed: &Result<(), ManagementError>, started: Instant) -> UseEnd {
+/// The opening of an audit record about the state as a whole.
+pub(super) fn state_opening<'a>(action: &'a str, path: &'a str, by: AuditActor<'a>) -> Use<'a> {
+    Use {
+        id: Uuid::now_v7(),
+        time: by.now,
+        number: None,
+        key_id: None,
+        user_id: None,
+        org_id: None,
+        // The operator alone exports and imports.
+        auth_method: AuthMethod::AdminSocket,
+        ip: None,
+        user_agent: None,
+        action,
+        method: MANAGEMENT_METHOD,
+        path,
+        provisional: false,
+    }
+}
+
+pub(super) fn use_end<T>(changed: &Result<T, ManagementError>, started: Instant) -> UseEnd {
     let (outcome, status) = match changed {
-        Ok(()) => (Outcome::Completed, http::StatusCode::OK),
+        Ok(_) => (Outcome::Completed, http::StatusCode::OK),
         // The state may have made the change before it became unavailable, so the record must not say that it failed.
         Err(e) if e.kind() == ErrorKind::Unavailable => (Outcome::Aborted, e.kind().status()),
         Err(e) => (Outcome::ClientError, e.kind().status()),

@@ -5,9 +5,10 @@ use std::error::Error;
 use super::read_queue::QueueFull;
 use crate::audit;
 use crate::key::{InvalidDigest, KeyId};
+use crate::migration::MigrationError;
 use crate::page::{InvalidCursor, InvalidPageLimit};
 use crate::quota::QuotaError;
-use crate::state::{self, ChangeError};
+use crate::state::{self, ChangeError, StorageError};
 
 /// Reason why an operation was not performed. Nothing was changed, unless the cause of
 /// [`ManagementError::NotAcknowledged`] says so.
@@ -115,6 +116,12 @@ pub enum ManagementError {
     /// The state did not answer a lookup.
     #[error("the state cannot be asked now; try again")]
     StateUnavailable(#[from] state::Unavailable),
+    /// The state could not be read whole.
+    #[error("the export is incomplete: the state cannot be read; try again")]
+    ExportFailed(#[source] StorageError),
+    /// Some records were not imported.
+    #[error("the import stopped on its way; look at the state's disk or servers, then import the same file again")]
+    ImportFailed(#[source] MigrationError),
     /// The operating system gave no randomness.
     #[error("the operating system gave no randomness; try again")]
     Randomness(#[from] getrandom::Error),
@@ -186,6 +193,7 @@ impl ManagementError {
             Self::TooManyReads => (TooMany, "too_many_reads"),
             Self::JournalBusy | Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
             Self::NotAcknowledged(_) | Self::StateUnavailable(_) => (Unavailable, "state_unavailable"),
+            Self::ExportFailed(_) | Self::ImportFailed(_) => (Unavailable, "state_unavailable"),
             Self::Randomness(_) => (Unavailable, "no_randomness"),
         }
     }

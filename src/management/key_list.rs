@@ -1,14 +1,15 @@
 //! Lists of keys, a page at a time.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::future::try_join_all;
 use serde::Serialize;
 
 use super::authorization::Access;
-use super::{Actor, Key, KeyStatus, Management, ManagementError};
+use super::{Actor, Key, KeyStatus, Management, ManagementError, operands};
 use crate::clock::Micros;
 use crate::identity::UserId;
+use crate::key::{KeyDigest, KeyId};
 use crate::page::{Page, PageLimit, PageQuery};
 use crate::state::{self, KeyList, KeyPosition, Org};
 
@@ -27,6 +28,26 @@ pub struct KeyQuery {
 }
 
 impl Management {
+    /// Looks up the keys that have, or had, these SHA-256, in hexadecimal; at most 200 of them. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidDigest`], [`ManagementError::TooManyKeyIds`].
+    pub async fn find_keys_by_digest(
+        &self,
+        actor: &Actor,
+        sha256: &[String],
+        now: Micros,
+    ) -> Result<BTreeMap<String, KeyId>, ManagementError> {
+        self.authorize(actor, Access::Operator, now).await?;
+        operands::check_key_count(sha256)?;
+        let found = sha256.iter().map(async |text| {
+            let digest = KeyDigest::from_hex(text)?;
+            let key = self.state.key_of(&digest).await?;
+            Ok::<_, ManagementError>(key.map(|key| (text.clone(), key)))
+        });
+        Ok(try_join_all(found).await?.into_iter().flatten().collect())
+    }
+
     /// Lists the keys of an organization, revoked ones too, a page at a time; for users who do not administer it, their
     /// own. Where few keys match the filter, a page can have fewer of them than its limit, or none, and a cursor.
     ///

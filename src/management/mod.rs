@@ -36,6 +36,7 @@ mod sessions;
 mod session_bound;
 mod links;
 mod sign_in;
+mod backup;
 mod operands;
 mod cursor;
 mod audited_change;
@@ -43,6 +44,7 @@ mod error;
 pub(crate) mod duration_text;
 
 pub use actor::{ADMIN, Actor, ClientInfo, SignedInUser};
+pub use backup::StateExport;
 pub use error::{ErrorKind, ManagementError};
 pub use explain::{Explanation, LimitStatus};
 pub use good_practice::GoodPractice;

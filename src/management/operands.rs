@@ -2,7 +2,6 @@
 
 use super::{Management, ManagementError};
 use crate::identity::{OrgId, Permission, UserId};
-use crate::key::KeyId;
 use crate::state;
 
 /// Characters of a name.
@@ -77,7 +76,7 @@ pub(super) fn normalize_permissions(mut permissions: Vec<Permission>) -> Vec<Per
 }
 
 /// Checks that these keys are few enough for one operation.
-pub(super) fn check_key_count(keys: &[KeyId]) -> Result<(), ManagementError> {
+pub(super) fn check_key_count<T>(keys: &[T]) -> Result<(), ManagementError> {
     if keys.len() > MAX_KEYS { Err(ManagementError::TooManyKeyIds) } else { Ok(()) }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyId, OrgTag};
@@ -26,7 +26,7 @@ pub enum Phase {
 }
 
 /// Result of a migration.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Organizations.
     pub orgs: Count,
@@ -38,6 +38,12 @@ pub struct Report {
     pub digests: Count,
     /// Keys that existed with fewer uses, and took over uses and bucket of the source.
     pub caught_up: u64,
+    /// Organizations suspended, users removed and keys revoked because they are so in the source.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub withdrawn: u64,
+    /// Existing records that differ in fields of which none is the stricter, and that stayed as they were.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Finding>,
     /// Records that were not copied because their organization or their user was not.
     pub left_out: LeftOut,
     /// Records that were not copied because of a conflict with a record on the target, which was not changed.
@@ -47,7 +53,7 @@ pub struct Report {
 }
 
 /// Number of records that were copied, and of those that existed before and are equal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each field is what its type says")]
 pub struct Count {
     pub copied: u64,
@@ -55,7 +61,7 @@ pub struct Count {
 }
 
 /// Number of records that were left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each field is what its type says")]
 pub struct LeftOut {
     pub users: u64,
@@ -63,7 +69,7 @@ pub struct LeftOut {
 }
 
 /// A record, and its mismatch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The record.
     #[serde(flatten)]
@@ -73,7 +79,7 @@ pub struct Finding {
 }
 
 /// A record of the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "record", content = "id", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "each is what its name says")]
 pub enum Record {
@@ -113,6 +119,15 @@ pub enum Mismatch {
     /// The record on the target differs in these fields.
     #[error("it is there already, and is not the same: {}", .0.join(", "))]
     Differs(Vec<&'static str>),
+    /// The target's values of these fields stay.
+    #[error("it is there already, and keeps what it has there: {}", .0.join(", "))]
+    Kept(Vec<&'static str>),
+    /// Its organization or its user is not on the target.
+    #[error("its organization or its user is not there")]
+    OwnerMissing,
+    /// The text of a mismatch that a gateway reported.
+    #[error("{0}")]
+    Reported(String),
     /// The target lacks it.
     #[error("it is missing")]
     Missing,
@@ -128,13 +143,15 @@ pub enum Mismatch {
 }
 
 impl Progress {
-    pub(super) fn begin(&self, phase: Phase, all: u64) {
+    /// Begins a phase of this many records.
+    pub fn begin(&self, phase: Phase, all: u64) {
         self.verifying.store(u64::from(phase == Phase::Verifying), Ordering::Relaxed);
         self.done.store(0, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);
     }
 
-    pub(super) fn advance(&self, records: usize) {
+    /// Counts records that are done.
+    pub fn advance(&self, records: usize) {
         self.done.fetch_add(records as u64, Ordering::Relaxed);
     }
 
@@ -152,7 +169,15 @@ impl Report {
         self.in_the_way.is_empty() && self.differences.is_empty()
     }
 
-    pub(super) fn add(&mut self, other: Self) {
+    /// Notes fields that stayed as they were.
+    pub(super) fn keep(&mut self, record: Record, fields: Vec<&'static str>) {
+        if !fields.is_empty() {
+            self.kept.push(Finding { record, problem: Mismatch::Kept(fields) });
+        }
+    }
+
+    /// Adds the counts and findings of another part.
+    pub fn add(&mut self, other: Self) {
         let counts = [
             (&mut self.orgs, other.orgs),
             (&mut self.users, other.users),
@@ -164,6 +189,8 @@ impl Report {
             count.already_there += more.already_there;
         }
         self.caught_up += other.caught_up;
+        self.withdrawn += other.withdrawn;
+        self.kept.extend(other.kept);
         self.left_out.users += other.left_out.users;
         self.left_out.keys += other.left_out.keys;
         self.in_the_way.extend(other.in_the_way);
@@ -181,6 +208,16 @@ impl Serialize for Mismatch {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
+}
+
+impl<'de> Deserialize<'de> for Mismatch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::Reported)
+    }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl fmt::Display for Finding {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
+use crate::state::import::ImportError;
 use crate::state::redis::ConnectError;
-use crate::state::redis::import::ImportError;
 use crate::state::{ChangeError, Unavailable};
 
 /// Time for which a step is retried: longer than a failover takes.
@@ -23,6 +23,9 @@ pub enum MigrationError {
     /// Redis failed for longer than a step is retried.
     #[error("the copy was interrupted after Redis had failed it for {} s; it can be run again", RETRY_FOR.as_secs())]
     Interrupted(#[source] Unavailable),
+    /// The state refused a record, and would again: its disk is full, for instance.
+    #[error("the state refused the records")]
+    Refused(#[source] ChangeError),
     /// Too few replicas confirmed the records.
     #[error("everything was copied; run it again to have it confirmed")]
     NotReplicated(#[source] ChangeError),
@@ -43,6 +46,7 @@ impl Retries {
         let over = self.first_failure.get_or_insert_with(Instant::now).elapsed() > RETRY_FOR;
         let reason = match error {
             ImportError::NotReplicated(error) => return Err(MigrationError::NotReplicated(error)),
+            ImportError::Refused(error) => return Err(MigrationError::Refused(error)),
             // Gateways serve from the target and change records all the time: read again, write again.
             ImportError::Conflict => Unavailable::Overloaded,
             ImportError::Unavailable { reason, failure } => {

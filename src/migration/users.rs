@@ -3,36 +3,43 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, complete};
+use super::batch::{BATCH, Existing, Merge, Target, complete};
 use super::report::{Finding, Mismatch, Progress, Record, Report};
 use super::retry::MigrationError;
 use crate::clock;
 use crate::key::OrgTag;
 use crate::state::bucket::Bucket;
-use crate::state::redis::import::{ImportError, Importer, UserWrite};
-use crate::state::{OrgExport, User, UserExport};
+use crate::state::import::{ImportError, Importer, UserWrite};
+use crate::state::{Change, User, UserExport};
 
 /// The missing parts of a user.
+#[derive(Default)]
 pub(super) struct MissingUserParts {
-    /// True when the record is missing; otherwise its bucket is fuller than the source's.
+    /// The record is missing.
     pub(super) record: bool,
+    /// The bucket is fuller than the source's.
+    pub(super) bucket: bool,
+    /// The user is removed in the export alone.
+    removal: bool,
+    /// Other fields in which the user differs, and which stay as they are.
+    kept: Vec<&'static str>,
 }
 
-/// Copies the users of an organization.
+/// Copies users of an organization.
 pub(super) async fn copy_users(
-    target: Importer<'_>,
-    org: &OrgExport,
+    target: Target<'_>,
+    tag: OrgTag,
+    users: &[&UserExport],
     report: &mut Report,
     progress: &Progress,
 ) -> Result<(), MigrationError> {
-    let tag = org.org.tag;
-    for batch in org.users.chunks(BATCH) {
+    for batch in users.chunks(BATCH) {
         let look_up = async || look_up_users(target, tag, batch).await;
         let write = async |existing: &[Existing<MissingUserParts>]| write_users(target, tag, batch, existing).await;
         let completed = complete(look_up, write).await?;
         for ((export, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
             match conflict {
-                None => report.users.add_one(first.missing().is_none_or(|missing| !missing.record)),
+                None => count(report, export, first),
                 Some(problem) => report.in_the_way.push(Finding { record: Record::User(export.user.id), problem }),
             }
         }
@@ -41,63 +48,84 @@ pub(super) async fn copy_users(
     Ok(())
 }
 
+fn count(report: &mut Report, export: &UserExport, first: Existing<MissingUserParts>) {
+    let Existing::Incomplete(missing) = first else { return report.users.add_one(true) };
+    report.users.add_one(!missing.record);
+    report.withdrawn += u64::from(missing.removal);
+    report.keep(Record::User(export.user.id), missing.kept);
+}
+
 /// Looks users up on the target.
 pub(super) async fn look_up_users(
-    target: Importer<'_>,
+    target: Target<'_>,
     tag: OrgTag,
-    users: &[UserExport],
+    users: &[&UserExport],
 ) -> Result<Vec<Existing<MissingUserParts>>, ImportError> {
     stream::iter(users.iter().map(|user| look_up_user(target, tag, user))).buffered(BATCH).try_collect().await
 }
 
 async fn look_up_user(
-    target: Importer<'_>,
+    target: Target<'_>,
     tag: OrgTag,
     export: &UserExport,
 ) -> Result<Existing<MissingUserParts>, ImportError> {
-    let user = &export.user;
-    if let Some(stored) = target.user(tag, user.id).await? {
-        let differences = differences(user, &stored);
-        if !differences.is_empty() {
-            return Ok(Existing::Conflict(Mismatch::Differs(differences)));
-        }
-        let is_fuller = is_fuller(target, tag, export).await?;
-        let missing = MissingUserParts { record: false };
-        return Ok(if is_fuller { Existing::Incomplete(missing) } else { Existing::Same });
+    let (Target { store, merge }, user) = (target, &export.user);
+    let Some(stored) = store.user(tag, user.id).await? else { return look_up_new_user(store, tag, user).await };
+    let mut kept = differences(user, &stored);
+    if !kept.is_empty() && (merge == Merge::Keep || user.org != stored.org) {
+        return Ok(Existing::Conflict(Mismatch::Differs(kept)));
     }
-    let missing = Existing::Incomplete(MissingUserParts { record: true });
+    kept.retain(|field| *field != "removed");
+    let removal = user.removed.is_some() && stored.removed.is_none();
+    let missing = MissingUserParts { record: false, bucket: is_fuller(store, tag, export).await?, removal, kept };
+    let same = !missing.bucket && !missing.removal && missing.kept.is_empty();
+    Ok(if same { Existing::Same } else { Existing::Incomplete(missing) })
+}
+
+async fn look_up_new_user(
+    store: Importer<'_>,
+    tag: OrgTag,
+    user: &User,
+) -> Result<Existing<MissingUserParts>, ImportError> {
+    let missing = Existing::Incomplete(MissingUserParts { record: true, ..MissingUserParts::default() });
     // A removed user has no claim on the email address: another one may have it.
     if user.removed.is_some() {
         return Ok(missing);
     }
-    Ok(match target.user_id_by_email(tag, &user.email).await? {
+    Ok(match store.user_id_by_email(tag, &user.email).await? {
         Some(by) => Existing::Conflict(Mismatch::EmailTaken { email: user.email.clone(), by }),
         None => missing,
     })
 }
 
 /// Returns whether the user may create more keys on the target than on the source.
-async fn is_fuller(target: Importer<'_>, tag: OrgTag, export: &UserExport) -> Result<bool, ImportError> {
+async fn is_fuller(store: Importer<'_>, tag: OrgTag, export: &UserExport) -> Result<bool, ImportError> {
     let Some(source) = export.creation else { return Ok(false) };
-    let stored = target.creation_bucket(tag, export.user.id).await?;
-    let (quota, now) = (target.key_creation(), clock::now());
+    let stored = store.creation_bucket(tag, export.user.id).await?;
+    let (quota, now) = (store.key_creation(), clock::now());
     let level = stored.map_or(Bucket::full(quota, now).level, |stored| stored.level_at(quota, now));
     Ok(source.level_at(quota, now) < level)
 }
 
 async fn write_users(
-    target: Importer<'_>,
+    target: Target<'_>,
     tag: OrgTag,
-    users: &[UserExport],
+    users: &[&UserExport],
     existing: &[Existing<MissingUserParts>],
 ) -> Result<(), ImportError> {
-    let incomplete = users.iter().zip(existing).filter_map(|(user, found)| Some((user, found.missing()?)));
-    let writes = incomplete.map(|(UserExport { user, creation }, missing)| UserWrite {
-        user,
-        create: missing.record,
-        creation: *creation,
-    });
-    target.write_users(tag, writes).await
+    let incomplete = || users.iter().zip(existing).filter_map(|(user, found)| Some((*user, found.missing()?)));
+    let written = incomplete().filter(|(_, missing)| missing.record || missing.bucket);
+    let writes: Vec<UserWrite<'_>> = written
+        .map(|(UserExport { user, creation }, missing)| UserWrite { user, create: missing.record, creation: *creation })
+        .collect();
+    if !writes.is_empty() {
+        target.store.write_users(tag, writes.into_iter()).await?;
+    }
+    for (UserExport { user, .. }, _) in incomplete().filter(|(_, missing)| missing.removal) {
+        let at = user.removed.unwrap_or_default();
+        target.store.withdraw(Change::RemoveUser { org: user.org, user: user.id, at }).await?;
+    }
+    Ok(())
 }
 
 fn differences(user: &User, stored: &User) -> Vec<&'static str> {

@@ -7,7 +7,7 @@ use std::hash::Hash;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, ORGS};
+use super::batch::{BATCH, Existing, ORGS, Target};
 use super::keys::{differences, read_users};
 use super::orgs::look_up_orgs;
 use super::report::{Finding, Mismatch, Progress, Record, Report};
@@ -15,12 +15,12 @@ use super::retry::{MigrationError, retry};
 use super::users::{MissingUserParts, look_up_users};
 use crate::clock;
 use crate::quota::Quota;
-use crate::state::redis::import::{DigestOwner, ImportError, ImportedKey, Importer};
+use crate::state::import::{DigestOwner, ImportError, ImportedKey};
 use crate::state::{KeyExport, OrgExport};
 
 /// Reads everything back and returns what differs: one finding for each record, except for known conflicts.
 pub(super) async fn verify(
-    target: Importer<'_>,
+    target: Target<'_>,
     orgs: &[OrgExport],
     usable: &[&OrgExport],
     report: &Report,
@@ -38,7 +38,7 @@ pub(super) async fn verify(
 
 /// Verifies the users and keys of an organization, then its lists.
 async fn verify_content(
-    target: Importer<'_>,
+    target: Target<'_>,
     org: &OrgExport,
     progress: &Progress,
 ) -> Result<Vec<Finding>, MigrationError> {
@@ -52,20 +52,20 @@ async fn verify_content(
     Ok(findings)
 }
 
-async fn verify_orgs(target: Importer<'_>, orgs: &[OrgExport]) -> Result<Vec<Finding>, ImportError> {
-    let existing = look_up_orgs(target, orgs).await?;
+async fn verify_orgs(target: Target<'_>, orgs: &[OrgExport]) -> Result<Vec<Finding>, ImportError> {
+    let existing = look_up_orgs(target, &orgs.iter().map(|org| &org.org).collect::<Vec<_>>()).await?;
     let records = orgs.iter().map(|org| Record::Org(org.org.id));
     let mut findings = findings(records.zip(existing.into_iter().map(mismatch)));
-    let ids = target.org_ids().await?;
+    let ids = target.store.org_ids().await?;
     findings.extend(unlisted(&ids, orgs.iter().map(|org| org.org.id), Record::Org));
     Ok(findings)
 }
 
-async fn verify_users(target: Importer<'_>, org: &OrgExport) -> Result<Vec<Finding>, ImportError> {
-    let existing = look_up_users(target, org.org.tag, &org.users).await?;
+async fn verify_users(target: Target<'_>, org: &OrgExport) -> Result<Vec<Finding>, ImportError> {
+    let existing = look_up_users(target, org.org.tag, &org.users.iter().collect::<Vec<_>>()).await?;
     let records = org.users.iter().map(|export| Record::User(export.user.id));
     let mismatches = existing.into_iter().map(|existing| match existing {
-        Existing::Incomplete(MissingUserParts { record: false }) => {
+        Existing::Incomplete(MissingUserParts { record: false, .. }) => {
             Some(Mismatch::Differs(vec!["bucket of key creation"]))
         }
         existing => mismatch(existing),
@@ -73,8 +73,8 @@ async fn verify_users(target: Importer<'_>, org: &OrgExport) -> Result<Vec<Findi
     Ok(findings(records.zip(mismatches)))
 }
 
-async fn verify_keys(target: Importer<'_>, keys: &[KeyExport]) -> Result<Vec<Finding>, ImportError> {
-    let users = &read_users(target, keys).await?;
+async fn verify_keys(target: Target<'_>, keys: &[KeyExport]) -> Result<Vec<Finding>, ImportError> {
+    let users = &read_users(target.store, &keys.iter().collect::<Vec<_>>()).await?;
     let read = keys.iter().map(async |key| match users.contains_key(&key.key.user) {
         true => verify_key(target, key).await,
         false => Ok(None),
@@ -83,7 +83,8 @@ async fn verify_keys(target: Importer<'_>, keys: &[KeyExport]) -> Result<Vec<Fin
     Ok(findings(keys.iter().map(|key| Record::Key(key.key.id)).zip(mismatches)))
 }
 
-async fn verify_key(target: Importer<'_>, key: &KeyExport) -> Result<Option<Mismatch>, ImportError> {
+async fn verify_key(target: Target<'_>, key: &KeyExport) -> Result<Option<Mismatch>, ImportError> {
+    let target = target.store;
     let Some(stored) = target.key(key.key.id).await? else { return Ok(Some(Mismatch::Missing)) };
     let mut differences = differences(key, &stored);
     let quota = target.quota().in_force(key.key.quota);
@@ -108,9 +109,9 @@ async fn verify_key(target: Importer<'_>, key: &KeyExport) -> Result<Option<Mism
 }
 
 /// Verifies that each user is in the list of the organization exactly once. A key can be in the sorted set once only.
-async fn verify_lists(target: Importer<'_>, org: &OrgExport) -> Result<Vec<Finding>, ImportError> {
+async fn verify_lists(target: Target<'_>, org: &OrgExport) -> Result<Vec<Finding>, ImportError> {
     let tag = org.org.tag;
-    let users = target.user_ids(tag).await?;
+    let users = target.store.user_ids(tag).await?;
     Ok(unlisted(&users, org.users.iter().map(|export| export.user.id), Record::User))
 }
 
@@ -134,7 +135,7 @@ fn usage_difference(key: &KeyExport, stored: &ImportedKey, quota: Quota) -> Opti
         return (stored.key.uses < key.key.uses).then_some("uses");
     }
     let now = clock::now();
-    let target = stored.bucket.convert(stored.per_us, quota).refill(quota, now);
+    let target = stored.bucket.convert(stored.quota.per_micros(), quota).refill(quota, now);
     let source = key.bucket.convert(key.quota.per_micros(), quota).refill(quota, now);
     let differs = (target != source).then_some("bucket");
     differs.or((stored.key.last_used != key.key.last_used).then_some("last used"))

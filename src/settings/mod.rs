@@ -32,6 +32,16 @@ pub use units::{InvalidDuration, InvalidSize, WithUnit, parse_duration, parse_si
 use error::ErrorCollector;
 use tree::Node;
 
+/// Checks that a text is one YAML document without aliases and tags that is nested no deeper than settings may be: so another
+/// parser can read it without growing it.
+///
+/// # Errors
+/// The first error, with its line and column.
+pub fn check_syntax(text: &str) -> Result<(), String> {
+    let located = |(at, problem): (Location, String)| format!("{problem} at line {} column {}", at.line, at.column);
+    tree::parse(text).map(drop).map_err(located)
+}
+
 /// A settings file as it was written.
 ///
 /// - Its `Debug` shows no value: there may be secrets among them.

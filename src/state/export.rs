@@ -1,5 +1,5 @@
-//! Full export of a state, as lists: the input of a migration to another state. Sessions and tickets are left out: people
-//! sign in again.
+//! Full export of a state: the input of a migration to another state, and of a backup. Sessions and tickets are left out:
+//! people sign in again.
 
 use super::bucket::Bucket;
 use super::{Key, Org, User};
@@ -70,8 +70,24 @@ impl CreationBucket {
 }
 
 impl KeyExport {
+    /// Its bucket under another quota at a time; as it is, when that measures alike: so nothing changes on the way between
+    /// states of the same configuration.
+    pub fn bucket_under(&self, quota: Quota, now: Micros) -> Bucket {
+        bucket_under(self.bucket, self.quota, quota, now)
+    }
+
     /// Every digest that the key has or had.
     pub fn digests(&self) -> impl Iterator<Item = &KeyDigest> {
         [&self.digest].into_iter().chain(&self.previous).chain(&self.replaced)
     }
+}
+
+/// A bucket that is measured in `from`, under the quota `to`; as it is, when both measure alike.
+pub(super) fn bucket_under(bucket: Bucket, from: Quota, to: Quota, now: Micros) -> Bucket {
+    let measure = |quota: Quota| (quota.inflow(), quota.per, quota.burst);
+    if measure(from) == measure(to) {
+        return bucket;
+    }
+    // Refilled first: the time until now still counts by the quota that it is measured in.
+    bucket.refill(from, now).convert(from.per_micros(), to)
 }

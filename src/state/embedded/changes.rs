@@ -48,7 +48,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
     }
 }
 
-fn create_org(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
+pub(super) fn create_org(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
     let created = integer(org.created.0);
     execute(
         sql,
@@ -65,7 +65,7 @@ fn change_org(sql: &Connection, org: OrgId, update: &str, value: impl rusqlite::
     }
 }
 
-fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeError> {
+pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeError> {
     require_org(sql, user.org)?;
     let removed = user.removed.map(|at| integer(at.0));
     let (id, org, permissions) = (user.id.to_string(), user.org.to_string(), permissions_column(&user.permissions));
@@ -90,6 +90,11 @@ fn change_user(
 
 fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), ChangeError> {
     require_user(sql, key.org, key.user)?;
+    insert_key(sql, key, digest)
+}
+
+/// Writes the row of a key, whose user exists.
+pub(super) fn insert_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), ChangeError> {
     require_new_digest(sql, digest)?;
     let time = |at: Option<Micros>| at.map(|at| integer(at.0));
     let [requests, per, burst] = quota_columns(key.quota);
@@ -158,7 +163,7 @@ fn limit_key(sql: &Connection, key: KeyId, quota: Option<Quota>) -> Result<(), C
     execute(sql, update, params![key.as_str(), requests, per, burst]).map(drop)
 }
 
-fn require_org(sql: &Connection, org: OrgId) -> Result<(), ChangeError> {
+pub(super) fn require_org(sql: &Connection, org: OrgId) -> Result<(), ChangeError> {
     let found = exists(sql, "SELECT 1 FROM orgs WHERE id = ?1", [org.to_string()])?;
     found.then_some(()).ok_or(ChangeError::NoOrg(org))
 }
@@ -185,7 +190,7 @@ fn require_live_key(sql: &Connection, key: KeyId) -> Result<(), ChangeError> {
 }
 
 /// Requires a digest that no key has or had.
-fn require_new_digest(sql: &Connection, digest: &KeyDigest) -> Result<(), ChangeError> {
+pub(super) fn require_new_digest(sql: &Connection, digest: &KeyDigest) -> Result<(), ChangeError> {
     let query = "SELECT 1 FROM keys WHERE digest = ?1 UNION ALL SELECT 1 FROM replaced WHERE digest = ?1";
     let taken = exists(sql, query, [digest.as_bytes()])?;
     if taken { Err(ChangeError::Taken("digest")) } else { Ok(()) }

@@ -207,7 +207,7 @@ impl Directory {
         tree.user.insert(user.id, UserEntry { user, entitlements, keys: OwnedKeys::default() });
     }
 
-    fn add_key(&self, stored: StoredKey) {
+    pub(super) fn add_key(&self, stored: StoredKey) {
         let mut guard = self.write();
         let tree = &mut *guard;
         let (org, user) = (stored.key.org, stored.key.user);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::sql::{classify_error, execute, for_each_row, integer, micros, text};
+use super::sql::{classify_error, execute, integer, micros, text};
 use crate::clock::Micros;
 use crate::identity::UserId;
 use crate::quota::Quota;
@@ -33,28 +33,38 @@ fn check_count(sql: &Connection, user: UserId, limit: u32) -> Result<(), ChangeE
 
 /// Takes a token from a person's bucket.
 fn draw(sql: &Connection, person: UserId, quota: Quota, now: Micros) -> Result<(), ChangeError> {
-    let person = person.to_string();
     let query = "SELECT level, per, at FROM key_creation WHERE user = ?1";
     let mut query = sql.prepare_cached(query).map_err(classify_error)?;
-    let stored = query.query_row([&person], |row| {
+    let stored = query.query_row([person.to_string()], |row| {
         let (level, per, at) = (row.get(0)?, micros(row.get(1)?), micros(row.get(2)?));
         Ok(Bucket { level, at }.convert(per.0, quota))
     });
     let bucket = stored.optional().map_err(classify_error)?.unwrap_or(Bucket::full(quota, now));
     let taken = bucket.try_take(quota, now).map_err(|wait| ChangeError::KeyCreationLimited { wait_us: wait })?;
-    let (per, at) = (integer(quota.per_micros()), integer(taken.at.0));
-    let write = "INSERT OR REPLACE INTO key_creation (user, level, per, at) VALUES (?1, ?2, ?3, ?4)";
-    execute(sql, write, params![person, taken.level, per, at]).map(drop)
+    write(sql, person, &CreationBucket { bucket: taken, per_us: quota.per_micros() })
 }
 
-/// The buckets of all persons that have created keys.
-pub(super) fn read_all(sql: &Connection) -> rusqlite::Result<HashMap<UserId, CreationBucket>> {
+/// The buckets of persons that have created keys: of this one, or of all.
+pub(super) fn read(sql: &Connection, user: Option<UserId>) -> rusqlite::Result<HashMap<UserId, CreationBucket>> {
     let mut buckets = HashMap::new();
-    for_each_row(sql, "SELECT user, level, per, at FROM key_creation", |row| {
+    let (condition, user) = match user {
+        Some(user) => ("user = ?1", user.to_string()),
+        None => ("?1 = ''", String::new()),
+    };
+    let mut query = sql.prepare_cached(&format!("SELECT user, level, per, at FROM key_creation WHERE {condition}"))?;
+    let mut rows = query.query([user])?;
+    while let Some(row) = rows.next()? {
         let bucket = Bucket { level: row.get("level")?, at: micros(row.get("at")?) };
         let per_us = micros(row.get("per")?).0;
         buckets.insert(text(row, "user")?, CreationBucket { bucket, per_us });
-        Ok(())
-    })?;
+    }
     Ok(buckets)
+}
+
+/// Sets a person's bucket.
+pub(super) fn write(sql: &Connection, person: UserId, creation: &CreationBucket) -> Result<(), ChangeError> {
+    let CreationBucket { bucket, per_us } = creation;
+    let write = "INSERT OR REPLACE INTO key_creation (user, level, per, at) VALUES (?1, ?2, ?3, ?4)";
+    let (per, at) = (integer(*per_us), integer(bucket.at.0));
+    execute(sql, write, params![person.to_string(), bucket.level, per, at]).map(drop)
 }

@@ -18,7 +18,7 @@ use crate::quota::{Quota, RateLimitStatus};
 use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
 use crate::state::listing::KeyPosition;
-use crate::state::{Admitted, CredentialStatus, DecideRequest, Decision, Permit, RevokedBy, Validity};
+use crate::state::{Admitted, CredentialStatus, DecideRequest, Decision, KeyExport, Permit, RevokedBy, Validity};
 
 use super::entitlements::{Secrets, UserEntitlements};
 use super::key_state::{KeyState, Usage};
@@ -179,6 +179,14 @@ impl KeyRecord {
             self.mark_dirty(&mut state, dirty);
         }
         counted
+    }
+
+    /// Takes over what [`KeyState::merged_usage`] says.
+    pub(super) fn merge_usage(self: &Arc<Self>, export: &KeyExport, now: Micros, dirty: &DirtyKeys) {
+        let mut state = self.state();
+        let Usage { bucket, last_used, uses, .. } = state.merged_usage(export, now);
+        (state.bucket, state.last_used, state.uses) = (bucket, last_used, uses);
+        self.mark_dirty(&mut state, dirty);
     }
 
     /// Sets or removes the key's own quota, and applies the quota that is then in force.

@@ -8,7 +8,7 @@ use crate::key::KeyDigest;
 use crate::quota::Quota;
 use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
-use crate::state::{DecideRequest, Validity};
+use crate::state::{DecideRequest, KeyExport, Validity};
 
 use super::entitlements::{Secrets, UserEntitlements};
 
@@ -87,6 +87,19 @@ impl KeyState {
         self.uses = number;
         self.last_used = self.last_used.max(Some(time));
         true
+    }
+
+    /// The usage of this moment, merged with that of an export: more uses, a later last use, and the emptier bucket.
+    pub(super) fn merged_usage(&self, export: &KeyExport, now: Micros) -> Usage {
+        let theirs = export.bucket_under(self.quota, now);
+        let level = |bucket: Bucket| bucket.refill(self.quota, now).level;
+        let bucket = if level(theirs) < level(self.bucket) { theirs } else { self.bucket };
+        Usage {
+            bucket,
+            per_us: self.quota.per_micros(),
+            last_used: self.last_used.max(export.key.last_used),
+            uses: self.uses.max(export.key.uses),
+        }
     }
 
     /// The usage of this moment.

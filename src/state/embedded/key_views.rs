@@ -1,6 +1,8 @@
 //! Views of a key record beside decisions: for management, revocations and exports.
 
 use super::key_record::KeyRecord;
+use super::key_state::Usage;
+use crate::clock::Micros;
 use crate::key::KeyDigest;
 use crate::state::{Key, KeyExport, RevocationEntry};
 
@@ -53,5 +55,10 @@ impl KeyRecord {
         let replaced = digests.into_iter().filter(|other| *other != digest && Some(*other) != previous).collect();
         let (bucket, quota) = (state.bucket, state.quota);
         KeyExport { key, digest, previous, replaced, bucket, quota }
+    }
+
+    /// The usage of this moment, merged with that of an export: more uses, a later last use, and an emptier bucket.
+    pub(super) fn merged_usage(&self, export: &KeyExport, now: Micros) -> Usage {
+        self.state().merged_usage(export, now)
     }
 }

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row};
 
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission};
-use crate::key::{KeyDigest, KeyId};
+use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::state::cursor_secret::CursorSecret;
 use crate::state::{Defaults, Org, User};
 
@@ -57,12 +57,14 @@ pub(super) fn read_retired(
     let query = format!(
         "SELECT {}, users.org, usage.content FROM keys JOIN users ON users.id = keys.user
            LEFT JOIN usage ON usage.block = keys.rowid / {}
-          WHERE keys.retired IS NOT NULL AND (?1 IS NULL OR keys.id = ?1) ORDER BY keys.rowid",
+          WHERE keys.retired IS NOT NULL AND keys.id BETWEEN ?1 AND ?2 ORDER BY keys.rowid",
         load_keys::COLUMNS,
         usage_blocks::KEYS_PER_BLOCK
     );
     let mut query = connection.prepare(&query)?;
-    let mut rows = query.query([id.map(|id| id.as_str().to_owned())])?;
+    // Every id is letters and digits, which are between these two.
+    let (first, last) = id.as_ref().map_or(("", "~"), |id| (id.as_str(), id.as_str()));
+    let mut rows = query.query([first, last])?;
     let mut replaced = connection.prepare("SELECT digest FROM replaced WHERE key = ?1")?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
@@ -72,6 +74,18 @@ pub(super) fn read_retired(
         found.push((stored, digests));
     }
     Ok(found)
+}
+
+/// The ids of the retired keys of an organization, in their order.
+pub(super) fn read_retired_ids(connection: &Connection, tag: OrgTag) -> rusqlite::Result<Vec<KeyId>> {
+    let query = "SELECT id FROM keys WHERE retired IS NOT NULL AND id BETWEEN ?1 AND ?1 || '~' ORDER BY id";
+    let mut query = connection.prepare_cached(query)?;
+    let mut rows = query.query([tag.as_str()])?;
+    let mut ids = Vec::new();
+    while let Some(row) = rows.next()? {
+        ids.push(text(row, "id")?);
+    }
+    Ok(ids)
 }
 
 fn retired_key(row: &Row<'_>) -> rusqlite::Result<Option<StoredKey>> {

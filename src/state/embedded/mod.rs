@@ -18,7 +18,7 @@ use crate::key::{KeyDigest, KeyId};
 use crate::quota::{Quota, RateLimitStatus};
 
 use super::cursor_secret::CursorSecret;
-use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, StateExport, User};
+use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, User};
 
 mod org_record;
 mod entitlements;
@@ -41,6 +41,7 @@ mod usage_blocks;
 mod key_creation;
 mod retired;
 mod changes;
+mod imports;
 mod load_keys;
 mod load;
 mod operation;
@@ -48,6 +49,8 @@ mod writer;
 mod checkpoint;
 mod checkpoint_schedule;
 mod write_back;
+mod export;
+mod import;
 
 use directory::Directory;
 use file_reserve::FileReserve;
@@ -229,19 +232,13 @@ impl Embedded {
     pub async fn key(&self, id: KeyId) -> Option<Key> {
         match self.directory.key(id) {
             Some(record) => Some(record.view()),
-            None => self.writer.read_retired(Some(id)).await.pop().map(|(stored, _)| stored.key),
+            None => self.read_retired(Some(id)).await.pop().map(|(stored, _)| stored.key),
         }
     }
 
     /// The rate-limit status of a key. Takes nothing.
     pub fn rate_limit_status(&self, id: KeyId, now: Micros) -> Option<RateLimitStatus> {
         self.directory.key(id).map(|record| record.rate_limit_status(now))
-    }
-
-    /// Exports all records, to be copied to another state. The state must not be changed or used meanwhile.
-    pub async fn export(&self) -> StateExport {
-        let (retired, creation) = (self.writer.read_retired(None).await, self.writer.read_creation().await);
-        self.directory.export(retired, &creation)
     }
 
     /// Requests in flight of all organizations together.

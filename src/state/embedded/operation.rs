@@ -6,6 +6,8 @@ use crate::clock::Micros;
 use crate::session::TokenDigest;
 use crate::state::{Change, ChangeError};
 
+use super::imports::Import;
+
 /// An operation, and where its answer goes.
 pub(super) struct Request {
     pub(super) operation: Operation,
@@ -22,12 +24,18 @@ pub(super) enum Operation {
     Change(Change),
     /// Takes the ticket with this digest, at this time.
     TakeTicket(TokenDigest, Micros),
+    /// Imports a record from another state.
+    Import(Import),
 }
 
 impl Operation {
     /// True when it adds records, so that the file may grow.
     pub(super) fn adds(&self) -> bool {
-        matches!(self, Self::Change(change) if !change.withdraws())
+        match self {
+            Self::Change(change) => !change.withdraws(),
+            Self::TakeTicket(..) => false,
+            Self::Import(_) => true,
+        }
     }
 }
 

@@ -41,6 +41,11 @@ impl RetiredKeys {
         self.0.get(digest).map(|key| *key)
     }
 
+    /// Returns true when no key was retired.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The decision about a request whose digest is not in the directory.
     pub(super) fn decide(&self, digest: &KeyDigest) -> Decision {
         match self.find(digest) {

@@ -4,7 +4,7 @@
 //! - A key without an entry has the usage in the columns of its row: a new key, or one that was used only by a version
 //!   without blocks.
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::clock::Micros;
 use crate::state::bucket::Bucket;
@@ -65,7 +65,7 @@ pub(super) fn write(connection: &mut Connection, used: &[(u32, Usage)], at: Opti
 }
 
 /// Writes the usage of keys of the same block.
-fn write_block(transaction: &Transaction<'_>, keys: &[(u32, Usage)]) -> rusqlite::Result<()> {
+pub(super) fn write_block(transaction: &Connection, keys: &[(u32, Usage)]) -> rusqlite::Result<()> {
     let Some(number) = keys.first().map(|(row, _)| block_number(*row)) else { return Ok(()) };
     let mut read = transaction.prepare_cached("SELECT content FROM usage WHERE block = ?1")?;
     let mut block: Vec<u8> = read.query_row([number], |row| row.get(0)).optional()?.unwrap_or_default();

@@ -6,7 +6,6 @@
 //! - At checkpoints (`checkpoint_schedule`), and at the end, the usage of dirty keys is written back; each minute, and at
 //!   the end, uses and expiries of sessions. A write-back that failed is retried, and nothing is forgotten meanwhile.
 
-use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -16,18 +15,16 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use crate::clock::{self, Micros};
-use crate::identity::UserId;
-use crate::key::{KeyDigest, KeyId};
 use crate::session::TokenDigest;
-use crate::state::{Change, ChangeError, CreationBucket};
+use crate::state::{Change, ChangeError};
 
 use super::checkpoint::{Checkpoint, Round};
 use super::checkpoint_schedule::{CheckpointSchedule, ProgressProbe};
 use super::directory::Directory;
 use super::file_reserve::{Demand, FileReserve};
+use super::imports::{self, Import};
 use super::operation::{Operation, Reply, Request, unavailable};
-use super::stored_key::StoredKey;
-use super::{changes, key_creation, load, tickets};
+use super::{changes, tickets};
 
 /// Time between two looks whether a checkpoint is due, and between write-backs of usage that no journal has.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);
@@ -49,19 +46,11 @@ enum Message {
     FollowJournal(ProgressProbe),
     /// Retires keys now: the time for which revoked ones are listed was set.
     Retire,
-    /// Answered with retired keys: the one with this id, or all of them.
-    ReadRetired(Option<KeyId>, oneshot::Sender<RetiredKeys>),
-    /// Answered with the buckets of all persons that have created keys.
-    ReadCreation(oneshot::Sender<CreationBuckets>),
+    /// Reads from the file. Changes that are not acknowledged may be in it or not.
+    Read(Box<dyn FnOnce(&Connection) + Send>),
     /// Acknowledged, by dropping the sender, when everything is written and the file is closed.
     Close(oneshot::Sender<()>),
 }
-
-/// Retired keys, with the digests that each had before.
-pub(super) type RetiredKeys = Vec<(StoredKey, Vec<KeyDigest>)>;
-
-/// The buckets of the keys that persons create.
-pub(super) type CreationBuckets = HashMap<UserId, CreationBucket>;
 
 /// The acknowledgement of a close; none when every handle is gone.
 type CloseAck = Option<oneshot::Sender<()>>;
@@ -116,22 +105,25 @@ impl Writer {
         let _ = self.sender.send(Message::Retire);
     }
 
-    /// Reads retired keys from the file: the one with this id, or all of them. None when the state is closed.
-    pub(super) async fn read_retired(&self, id: Option<KeyId>) -> RetiredKeys {
-        let (reply, answer) = oneshot::channel();
-        if self.sender.send(Message::ReadRetired(id, reply)).is_err() {
-            return Vec::new();
-        }
-        answer.await.unwrap_or_default()
+    /// Imports a record from another state.
+    pub(super) async fn import(&self, import: Import) -> Result<(), ChangeError> {
+        self.submit(Operation::Import(import)).await.map(drop)
     }
 
-    /// Reads the buckets of the keys that persons create. None when the state is closed.
-    pub(super) async fn read_creation(&self) -> CreationBuckets {
+    /// Reads from the file.
+    ///
+    /// # Errors
+    /// SQLite failed, or the state is closed.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> rusqlite::Result<T> {
         let (reply, answer) = oneshot::channel();
-        if self.sender.send(Message::ReadCreation(reply)).is_err() {
-            return CreationBuckets::new();
-        }
-        answer.await.unwrap_or_default()
+        // An error says that the caller has gone.
+        let read = move |connection: &Connection| drop(reply.send(read(connection)));
+        // An error says that the thread has ended, and so does a reply that never comes.
+        let _ = self.sender.send(Message::Read(Box::new(read)));
+        answer.await.unwrap_or(Err(rusqlite::Error::InvalidQuery))
     }
 
     async fn submit(&self, operation: Operation) -> Reply {
@@ -210,19 +202,7 @@ impl WriterThread {
                     self.retire_due = Instant::now();
                     return (requests, None);
                 }
-                Ok(Message::ReadRetired(id, reply)) => {
-                    // An error says that the caller has gone.
-                    let _ = reply.send(load::read_retired(&self.connection, id).unwrap_or_else(|error| {
-                        tracing::error!(%error, "cannot read retired keys from the state file");
-                        Vec::new()
-                    }));
-                }
-                Ok(Message::ReadCreation(reply)) => {
-                    let _ = reply.send(key_creation::read_all(&self.connection).unwrap_or_else(|error| {
-                        tracing::error!(%error, "cannot read the buckets of key creation from the state file");
-                        CreationBuckets::new()
-                    }));
-                }
+                Ok(Message::Read(read)) => read(&self.connection),
                 Ok(Message::Close(ack)) => return (requests, Some(Some(ack))),
                 Err(RecvTimeoutError::Disconnected) => return (requests, Some(None)),
                 Err(RecvTimeoutError::Timeout) => return (requests, None),
@@ -254,13 +234,20 @@ impl WriterThread {
             Err(error) => requests.iter().map(|_| Err(unavailable(&error))).collect(),
         };
         for (Request { operation, reply }, result) in requests.into_iter().zip(results) {
-            if result.is_ok()
-                && let Operation::Change(change) = operation
-            {
-                self.directory.apply_and_log(change);
+            if result.is_ok() {
+                self.make_effective(operation);
             }
             // An error says that the caller has gone; the change is made all the same.
             let _ = reply.send(result);
+        }
+    }
+
+    /// Makes a committed operation effective in memory.
+    fn make_effective(&self, operation: Operation) {
+        match operation {
+            Operation::Change(change) => self.directory.apply_and_log(change),
+            Operation::Import(import) => self.directory.apply_import(import),
+            Operation::TakeTicket(..) => {}
         }
     }
 
@@ -283,6 +270,7 @@ impl WriterThread {
             let result = match &request.operation {
                 Operation::Change(change) => changes::write(&savepoint, change, &bounds).map(|()| None),
                 Operation::TakeTicket(digest, now) => tickets::take(&savepoint, digest, *now),
+                Operation::Import(import) => imports::write(&savepoint, import, &self.directory).map(|()| None),
             };
             // Either fails when the error has undone the whole transaction, as a full disk does.
             if result.is_ok() {

@@ -5,7 +5,7 @@
 //! `client` (connections, and how they fail).
 //!
 //! ```text
-//! Redis > import, maintenance > decide, directory > revocations, slots > record_codec, record_names, scripts > client
+//! Redis > import, export, maintenance > decide, directory > revocations, slots > record_codec, record_names, scripts > client
 //! ```
 //!
 //! # Guarantees
@@ -93,12 +93,12 @@ mod maintenance;
 mod unavailable;
 mod client;
 pub mod import;
+pub(super) mod export;
 
 use active_defaults::ActiveDefaults;
 use client::{ClientShared, RedisClient};
 use decide::Decider;
 use directory::{Directory, DirectoryShared};
-use import::Importer;
 use maintenance::Maintenance;
 use record_names::RecordNames;
 use revocation_reader::RevocationReader;
@@ -239,11 +239,6 @@ impl Redis {
     /// [`ChangeError::Unavailable`]; the ticket may be gone then.
     pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
         self.directory.take_ticket(digest, now).await
-    }
-
-    /// Reads and writes of single records, for an import from another state.
-    pub fn importer(&self) -> Importer<'_> {
-        Importer::new(&self.directory)
     }
 
     /// The quota of keys without one of their own.

@@ -12,7 +12,7 @@ use crate::key::KeyDigest;
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
 use crate::state::redis::client::CommandError;
-use crate::state::redis::packed::{unpack_signed, unsigned};
+use crate::state::redis::packed::{unpack, unpack_signed, unsigned};
 use crate::state::{Key, Org, Session, User};
 
 /// Version of a record: 8 random characters, replaced on every change of anything but the live part. Being random, a
@@ -61,6 +61,15 @@ pub(crate) struct Live {
     pub(crate) bucket: Bucket,
     /// The `per` in which the bucket's level is measured, in microseconds.
     pub(crate) per_us: u64,
+}
+
+impl Live {
+    /// The quota that the bucket is measured in: the one that was written with it, or, where an earlier version wrote no more
+    /// than the `per`, that in force with this `per`.
+    pub(crate) fn measured_in(&self, metered: Option<Quota>, in_force: Quota) -> Quota {
+        let metered = metered.filter(|metered| metered.per_micros() == self.per_us);
+        metered.unwrap_or(Quota { per: Duration::from_micros(self.per_us), ..in_force })
+    }
 }
 
 impl Fields {
@@ -157,6 +166,15 @@ impl Fields {
         let record = self.0.get("record").ok_or(CommandError::UnexpectedReply)?;
         let session: Session = serde_json::from_slice(record).map_err(|_| CommandError::UnexpectedReply)?;
         Ok(Session { chosen: self.required("chosen")?, seen: Micros(self.required("seen")?), ..session })
+    }
+
+    /// The quota that a key's bucket is measured in, as the scripts compute with it: strict quotas by their inflow.
+    pub(crate) fn metered(&self) -> Result<Option<Quota>, CommandError> {
+        let Some(packed) = self.0.get("metered") else { return Ok(None) };
+        let [inflow, per, capacity] = unpack::<3>(packed).ok_or(CommandError::UnexpectedReply)?;
+        let number = |number: u64| u32::try_from(number).map_err(|_| CommandError::UnexpectedReply);
+        let (requests, burst) = (number(inflow)?, number(capacity / per.max(1))?);
+        Ok(Some(Quota { requests, per: Duration::from_micros(per), burst, strict: false }))
     }
 
     fn quota(&self) -> Result<Option<Quota>, CommandError> {

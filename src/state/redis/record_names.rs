@@ -89,7 +89,12 @@ impl RecordNames {
     }
 
     pub(crate) fn digest(&self, digest: &KeyDigest) -> String {
-        format!("{}:digest:{}", self.prefix, hex(digest.as_bytes()))
+        format!("{}{}", self.digests(), hex(digest.as_bytes()))
+    }
+
+    /// The beginning of the names of all digests.
+    pub(super) fn digests(&self) -> String {
+        format!("{}:digest:", self.prefix)
     }
 
     pub(crate) fn orgs(&self) -> String {

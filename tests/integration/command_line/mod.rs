@@ -1,6 +1,8 @@
 //! Command line of the real binary: output, exit codes, and use with and without a running gateway.
 
+mod apply;
 mod audit;
+mod backup;
 mod failures;
 mod keys;
 

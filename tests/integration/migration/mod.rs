@@ -11,6 +11,7 @@ use keygate::state::{Change, ChangeError, DecideRequest, Decision, Org, RouteAcc
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+mod backup;
 mod concurrency;
 mod conflicts;
 mod records;

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use rustc_hash::FxHashMap;
 
-use super::Directory;
+use super::{Directory, OrgEntry};
 use crate::identity::{OrgId, UserId};
-use crate::key::KeyDigest;
+use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
 use crate::state::embedded::stored_key::StoredKey;
-use crate::state::{CreationBucket, KeyExport, OrgExport, StateExport, UserExport};
+use crate::state::{CreationBucket, KeyExport, Org, OrgExport, StateExport, User, UserExport};
 
 impl Directory {
     /// All records, with retired keys as those that they are: revoked ones. A change that is made meanwhile may be in the
@@ -22,8 +22,7 @@ impl Directory {
     ) -> StateExport {
         let mut retired_keys: FxHashMap<OrgId, Vec<KeyExport>> = FxHashMap::default();
         for (stored, digests) in retired {
-            let quota = self.defaults().quota.in_force(stored.key.quota);
-            retired_keys.entry(stored.key.org).or_default().push(stored.export(digests, quota));
+            retired_keys.entry(stored.key.org).or_default().push(self.export_retired(stored, digests));
         }
         let orgs = self.orgs().into_iter().map(|org| {
             let users = self.users(org.id).into_iter();
@@ -34,6 +33,32 @@ impl Directory {
             OrgExport { org, users, keys }
         });
         StateExport { orgs: orgs.collect() }
+    }
+
+    /// A retired key, as the file has it, with the digests that it had before.
+    pub(in crate::state::embedded) fn export_retired(&self, stored: StoredKey, digests: Vec<KeyDigest>) -> KeyExport {
+        let quota = self.defaults().quota.in_force(stored.key.quota);
+        stored.export(digests, quota)
+    }
+
+    /// The ids of the keys of an organization, session quota keys too.
+    pub(in crate::state::embedded) fn key_ids(&self, org: OrgId) -> Vec<KeyId> {
+        self.read().org.get(&org).map_or_else(Vec::new, |org| org.keys.iter().map(|record| record.id()).collect())
+    }
+
+    /// The ids of the users of an organization, in the order of their creation.
+    pub(in crate::state::embedded) fn user_ids(&self, org: OrgId) -> Vec<UserId> {
+        self.read().org.get(&org).map_or_else(Vec::new, |org| org.users.clone())
+    }
+
+    /// One user, removed or not.
+    pub(in crate::state::embedded) fn user(&self, user: UserId) -> Option<User> {
+        self.read().user.get(&user).map(|entry| entry.user.clone())
+    }
+
+    /// The organization with a tag.
+    pub(in crate::state::embedded) fn org_by_tag(&self, tag: OrgTag) -> Option<Org> {
+        self.read().org.values().find(|entry| entry.org.tag == tag).map(OrgEntry::view)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -171,6 +172,38 @@ impl RedisClient {
     /// [`CommandError::did_not_run`] says whether it may have run.
     pub(crate) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, CommandError> {
         self.deliver(slot, CommandRequest::new(&command.into())).await.map(|(reply, _)| reply)
+    }
+
+    /// The links to all primaries, each once.
+    ///
+    /// # Errors
+    /// [`CommandError::Unreachable`] while hash slots of a Cluster have no primary that is connected.
+    pub(crate) fn primaries(&self) -> Result<Vec<Arc<ServerLink>>, CommandError> {
+        let slots = self.0.slots.load();
+        if self.is_cluster() && !slots.is_complete() {
+            return Err(CommandError::Unreachable);
+        }
+        let mut links: Vec<Arc<ServerLink>> = Vec::new();
+        for link in slots.links() {
+            if !links.iter().any(|other| Arc::ptr_eq(other, link)) {
+                links.push(Arc::clone(link));
+            }
+        }
+        Ok(links)
+    }
+
+    /// Sends a command to one server, whatever its hash slots are.
+    ///
+    /// # Errors
+    /// [`CommandError::did_not_run`] says whether it may have run.
+    pub(crate) async fn send_to(&self, server: &ServerLink, command: &Cmd) -> Result<Value, CommandError> {
+        server.send(CommandRequest::new(&command.into())).await.map(|(reply, _)| reply)
+    }
+
+    /// Changes with every failover and every move of hash slots that was noticed.
+    pub(crate) fn history(&self) -> (u64, u64) {
+        let failovers = self.0.shared.failovers().load(Ordering::Acquire);
+        (failovers, *self.0.shared.subscribe_topology().borrow())
     }
 
     /// Sends a request, and follows redirections.

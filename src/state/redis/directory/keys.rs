@@ -135,6 +135,15 @@ impl Directory {
         Ok(Some(CreationBucket { bucket, per_us: unsigned(per_us) }))
     }
 
+    /// A key with the quota that its bucket is measured in; none when an earlier version wrote it.
+    pub(in crate::state::redis) async fn read_metered_key(
+        &self,
+        id: KeyId,
+    ) -> Result<Option<(StoredKey, Option<Quota>)>, CommandError> {
+        let fields = self.read_fields(org_slot(id.tag()), &self.shared.names.key(id)).await?;
+        fields.map(|fields| Ok((fields.key()?, fields.metered()?))).transpose()
+    }
+
     pub(super) async fn revoke_key(&self, id: KeyId, at: Micros) -> Result<u32, CommitError> {
         let stored = self.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
         // The first revocation stands; the write is repeated all the same, for replicas to confirm.

@@ -8,10 +8,10 @@ use serde_json::json;
 use super::record_fields::quota_numbers;
 use crate::clock::Micros;
 use crate::quota::Quota;
-use crate::state::CreationBucket;
 use crate::state::bucket::Bucket;
 use crate::state::redis::client::CommandError;
 use crate::state::redis::record_codec::{Version, new_version};
+use crate::state::{CreationBucket, KeyExport};
 
 /// Checks and writes. Each check carries the failure `F` that the caller gets when it does not hold.
 pub(in crate::state::redis) struct Transaction<F> {
@@ -133,6 +133,19 @@ impl<F> Transaction<F> {
     pub(in crate::state::redis) fn limit_tokens(&mut self, record: Record, from: &CreationBucket, quota: Quota) {
         let Bucket { level, at } = from.bucket;
         self.write(("limit", record, level, at, from.per_us, quota_numbers(quota)));
+    }
+
+    /// Sets the bucket of the keys that a new user creates.
+    pub(in crate::state::redis) fn set_tokens(&mut self, record: Record, creation: &CreationBucket) {
+        self.write(("tokens", record, creation.bucket.level, creation.bucket.at, creation.per_us));
+    }
+
+    /// Takes over more uses, a later last use and an emptier bucket, each by itself. Buckets are compared under the quota
+    /// in force, which has been so for `age` microseconds.
+    pub(in crate::state::redis) fn merge_usage(&mut self, record: Record, from: &KeyExport, quota: Quota, age: u64) {
+        let Bucket { level, at } = from.bucket;
+        let (uses, used) = (from.key.uses, from.key.last_used.unwrap_or_default());
+        self.write(("merge", record, level, at, uses, used, quota_numbers(from.quota), quota_numbers(quota), age));
     }
 
     /// Deletes a record.

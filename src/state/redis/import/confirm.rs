@@ -5,8 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{ImportError, Importer};
-use crate::state::OrgExport;
+use super::Importer;
+use crate::identity::OrgId;
+use crate::key::OrgTag;
+use crate::state::KeyExport;
+use crate::state::import::ImportError;
 use crate::state::redis::client::hash_slot;
 use crate::state::redis::directory::{Check, CommitResult};
 use crate::state::redis::record_names::{org_slot, orgs_slot};
@@ -24,12 +27,13 @@ struct Field {
 }
 
 impl Importer<'_> {
-    /// Returns the writes after which replicas have all of these organizations; none when no replica is waited for.
-    pub fn confirmations(&self, orgs: &[&OrgExport]) -> Vec<Confirmation> {
+    /// Returns the writes after which replicas have all records of these organizations, and these keys; none when no replica
+    /// is waited for.
+    pub fn confirmations(&self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> Vec<Confirmation> {
         if self.0.shared.settings.durability.replicas == 0 {
             return Vec::new();
         }
-        let fields = self.fields_by_slot(orgs).into_iter();
+        let fields = self.fields_by_slot(orgs, keys).into_iter();
         let mut writes: Vec<_> = fields.map(|(slot, field)| Confirmation { slot, field }).collect();
         if !self.0.client.is_cluster() {
             writes.truncate(1);
@@ -38,21 +42,21 @@ impl Importer<'_> {
     }
 
     /// One field in each hash slot that has imported records.
-    fn fields_by_slot(&self, orgs: &[&OrgExport]) -> BTreeMap<u16, Field> {
+    fn fields_by_slot(&self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> BTreeMap<u16, Field> {
         let names = &self.0.shared.names;
         let mut fields = BTreeMap::new();
-        for org in orgs {
-            let (id, tag) = (org.org.id.to_string(), org.org.tag);
+        for (org, tag) in orgs {
+            let (id, tag) = (org.to_string(), *tag);
             let of_org = Field { record: names.org(tag), name: "id".into(), value: id.clone() };
             let listing = Field { record: names.tags(), name: id, value: tag.as_str().into() };
             fields.entry(org_slot(tag)).or_insert(of_org);
             fields.entry(orgs_slot()).or_insert(listing);
-            for (key, digest) in org.keys.iter().flat_map(|key| key.digests().map(move |digest| (key, digest))) {
-                let record = names.digest(digest);
-                let slot = hash_slot(&record);
-                let value = key.key.id.as_str().into();
-                fields.entry(slot).or_insert_with(|| Field { record, name: "key".into(), value });
-            }
+        }
+        for (key, digest) in keys.iter().flat_map(|key| key.digests().map(move |digest| (key, digest))) {
+            let record = names.digest(digest);
+            let slot = hash_slot(&record);
+            let value = key.key.id.as_str().into();
+            fields.entry(slot).or_insert_with(|| Field { record, name: "key".into(), value });
         }
         fields
     }

@@ -1,27 +1,9 @@
-//! Errors of an import.
+//! Errors of an import into Redis, as those of every import.
 
+use crate::state::Unavailable;
+use crate::state::import::ImportError;
 use crate::state::redis::client::CommandError;
 use crate::state::redis::directory::CommitError;
-use crate::state::{ChangeError, Unavailable};
-
-/// Reason why a step of an import did not succeed.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    /// Another writer changed the same records meanwhile; nothing was written. Read them again.
-    #[error("another writer changed the same records")]
-    Conflict,
-    /// The records are written, but too few replicas confirmed them.
-    #[error(transparent)]
-    NotReplicated(ChangeError),
-    /// Redis did not answer, or answered with an error; records may have been written.
-    #[error("{failure}")]
-    Unavailable {
-        /// Kind of the failure.
-        reason: Unavailable,
-        /// The failure of the command.
-        failure: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
 
 impl From<CommandError> for ImportError {
     fn from(failure: CommandError) -> Self {

@@ -4,79 +4,45 @@
 //! out and committed. Every write names what must still be so; when another writer was faster, it fails with
 //! [`ImportError::Conflict`] and writes nothing.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{FromRedisValue as _, Value, cmd};
 use tokio::time::timeout;
 
+use super::Redis;
 use super::client::{CommandError, ConnectError, hash_slot};
 use super::directory::{CLAIM_LIFETIME, Directory};
-use super::record_codec::{StoredKey, Version};
+use super::record_codec::StoredKey;
 use super::record_names::{org_slot, orgs_slot};
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::Quota;
-use crate::state::bucket::Bucket;
-use crate::state::{CreationBucket, Key, Org, User};
+use crate::state::import::{DigestOwner, ImportError, ImportedKey, KeyVersion};
+use crate::state::{CreationBucket, Org, User};
 
 mod confirm;
 mod error;
 mod write;
 
 pub use confirm::Confirmation;
-pub use error::ImportError;
-pub use write::{DigestClaim, KeyWrite, UserWrite};
 
 /// Time to wait for the servers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Users by id, as Redis has them.
-pub type Users = HashMap<UserId, User>;
 
 /// Reads and writes single records of a Redis state.
 #[derive(Clone, Copy)]
 pub struct Importer<'a>(&'a Directory);
 
-/// A key as Redis has it.
-pub struct ImportedKey {
-    /// Its record.
-    pub key: Key,
-    /// The digest of the current secret.
-    pub digest: KeyDigest,
-    /// The digest before the last rotation; none when there was no overlap.
-    pub previous: Option<KeyDigest>,
-    /// Its bucket.
-    pub bucket: Bucket,
-    /// The `per` that the bucket's level is measured in, in microseconds.
-    pub per_us: u64,
-    /// The version of the record.
-    pub version: KeyVersion,
-}
-
-/// The version of a key's record: it changes with everything but uses.
-#[derive(Clone, Copy)]
-pub struct KeyVersion(Version);
-
-/// The owner of a digest, as seen from one key.
-pub enum DigestOwner {
-    /// No key has claimed the digest.
-    None,
-    /// The key in question.
-    Itself,
-    /// A key that claimed the digest over a minute ago and was never written: the digest can be claimed again.
-    Abandoned(KeyId),
-    /// Another key.
-    Other(KeyId),
-}
-
 impl<'a> Importer<'a> {
-    pub(super) fn new(directory: &'a Directory) -> Self {
-        Self(directory)
+    /// Reads and writes of a state.
+    pub(in crate::state) fn new(state: &'a Redis) -> Self {
+        Self(&state.directory)
     }
+}
 
+impl Importer<'_> {
     /// Waits, for some seconds at most, until every server was reached.
     ///
     /// # Errors
@@ -128,7 +94,10 @@ impl<'a> Importer<'a> {
 
     /// One key.
     pub async fn key(&self, id: KeyId) -> Result<Option<ImportedKey>, ImportError> {
-        Ok(self.0.read_key(id).await?.map(ImportedKey::from))
+        let Some((stored, metered)) = self.0.read_metered_key(id).await? else { return Ok(None) };
+        let quota = stored.live.measured_in(metered, self.quota().in_force(stored.key.quota));
+        let StoredKey { key, digest, previous, live } = stored;
+        Ok(Some(ImportedKey { key, digest, previous, bucket: live.bucket, quota, version: KeyVersion(live.version) }))
     }
 
     /// The owner of a digest, as seen from `key`. A claim of the last minute stands, although its key may never be
@@ -175,18 +144,5 @@ impl<'a> Importer<'a> {
         query.arg(self.0.shared.names.keys_of(key.tag(), user)).arg(key.as_str());
         let reply = self.0.client.send(org_slot(key.tag()), &query).await?;
         Ok(bool::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?)
-    }
-}
-
-impl From<StoredKey> for ImportedKey {
-    fn from(stored: StoredKey) -> Self {
-        Self {
-            key: stored.key,
-            digest: stored.digest,
-            previous: stored.previous,
-            bucket: stored.live.bucket,
-            per_us: stored.live.per_us,
-            version: KeyVersion(stored.live.version),
-        }
     }
 }

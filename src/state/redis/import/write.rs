@@ -1,51 +1,15 @@
 //! Writes of an import: whole batches, each by one script.
 
-use super::{ImportError, Importer, KeyVersion};
+use super::Importer;
 use crate::clock::{self, Micros};
-use crate::key::{KeyDigest, KeyId, OrgTag};
+use crate::key::OrgTag;
+use crate::quota::Quota;
+use crate::state::import::{DigestClaim, ImportError, KeyVersion, KeyWrite, UserWrite};
 use crate::state::redis::client::hash_slot;
 use crate::state::redis::directory::{Check, CommitError, Transaction, key_fields, org_fields, user_fields};
 use crate::state::redis::record_codec::new_version;
 use crate::state::redis::record_names::{hex, org_slot, orgs_slot};
-use crate::state::{CreationBucket, KeyExport, Org, User};
-
-/// A digest to be claimed for a key.
-#[derive(Clone, Copy)]
-pub struct DigestClaim {
-    /// The digest.
-    pub digest: KeyDigest,
-    /// The key that claims it.
-    pub key: KeyId,
-    /// The key that abandoned the digest; none when no key has claimed it before.
-    pub abandoned_by: Option<KeyId>,
-}
-
-/// A write to a user's record.
-#[derive(Clone, Copy)]
-pub struct UserWrite<'a> {
-    /// The user.
-    pub user: &'a User,
-    /// True to create the record; the user exists otherwise.
-    pub create: bool,
-    /// The bucket of the keys that the user creates, which the target's is not to be fuller than.
-    pub creation: Option<CreationBucket>,
-}
-
-/// A write to a key's record.
-#[derive(Clone, Copy)]
-pub enum KeyWrite<'a> {
-    /// Creates the record, and adds it to the lists.
-    Create(&'a KeyExport),
-    /// Replaces uses and bucket, when the record has this version and fewer uses still.
-    CatchUp {
-        /// The uses and the bucket to take over.
-        export: &'a KeyExport,
-        /// The version of the record when it was read.
-        version: KeyVersion,
-        /// Last Used of the record when it was read; the later of both times stays.
-        last_used: Option<Micros>,
-    },
-}
+use crate::state::{KeyExport, Org};
 
 impl Importer<'_> {
     /// Creates the record of an organization. It is found by its tag only until [`Importer::list_orgs`] lists it.
@@ -64,13 +28,18 @@ impl Importer<'_> {
         let records = [names.names(), names.tags(), names.orgs()];
         let mut transaction = self.0.transaction();
         let [by_name, tags, list] = records.map(|name| transaction.record(name));
+        let mut is_empty = true;
         for org in orgs {
+            is_empty = false;
             let id = org.id.to_string();
             transaction.check(Check::NoField(by_name, &org.name), CommitError::Conflict);
             transaction.check(Check::NoField(tags, &id), CommitError::Conflict);
             transaction.set_field(by_name, &org.name, &id);
             transaction.set_field(tags, &id, org.tag.as_str());
             transaction.append(list, &id);
+        }
+        if is_empty {
+            return Ok(());
         }
         self.commit(orgs_slot(), transaction).await
     }
@@ -101,8 +70,11 @@ impl Importer<'_> {
             } else {
                 transaction.check(Check::Present(record), CommitError::Conflict);
             }
-            if let Some(creation) = creation {
-                transaction.limit_tokens(record, &creation, self.key_creation());
+            match creation {
+                // As it is: a new user has no other one that could be emptier.
+                Some(creation) if create => transaction.set_tokens(record, &creation),
+                Some(creation) => transaction.limit_tokens(record, &creation, self.key_creation()),
+                None => {}
             }
         }
         self.commit(org_slot(tag), transaction).await
@@ -135,6 +107,7 @@ impl Importer<'_> {
                 KeyWrite::CatchUp { export, version, last_used } => {
                     self.catch_up(&mut transaction, export, version, last_used)?;
                 }
+                KeyWrite::Merge { export, own } => self.merge(&mut transaction, export, own),
             }
         }
         if transaction.is_empty() {
@@ -170,6 +143,13 @@ impl Importer<'_> {
         transaction.check(Check::FewerUses(record, key.uses), CommitError::Conflict);
         transaction.init_key(record, (*bucket, *quota), key.uses, used)?;
         Ok(())
+    }
+
+    fn merge(&self, transaction: &mut Transaction<CommitError>, export: &KeyExport, own: Option<Quota>) {
+        let record = transaction.record(self.0.shared.names.key(export.key.id));
+        let age = clock::now().since(self.0.shared.defaults.load().quota_since);
+        transaction.check(Check::Present(record), CommitError::Conflict);
+        transaction.merge_usage(record, export, self.quota().in_force(own), age);
     }
 
     /// Commits without waiting for replicas: those are waited for once, at the end.

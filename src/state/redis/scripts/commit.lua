@@ -16,6 +16,10 @@
 --         "trim" key count           removes so many values from the beginning of a list
 --         "take" key quota           takes a token from the user's bucket of keys to create
 --         "limit" key level at per quota   makes the user's bucket of keys to create as empty as this one, if it is fuller
+--         "tokens" key level at per   the bucket of the keys that a new user creates
+--         "merge" key level at uses used of quota age   takes over more uses, a later last use and an emptier bucket, each
+--                                    by itself; `of` is the quota that the bucket is measured in, `quota` the one in
+--                                    force for `age` microseconds
 --         "expire" key time          expiry, in milliseconds since the Unix epoch
 --         "rank" key score value | "unrank" key value     of a sorted set
 --         "sweep" key index count    removes at most so many values of a sorted set whose time is over, and the fields
@@ -82,6 +86,18 @@ local writes = {
     if was ~= quota.per then now_level = converted(level, was, quota.per, quota.capacity) end
     now_level = refilled(now_level, at, quota.requests, quota.capacity, time(change.now))
     if now_level < creation(key, quota) then call('HSET', key, 'creation', struct.pack('<ddd', level, at, was)) end
+  end,
+  tokens = function(key, level, at, per) call('HSET', key, 'creation', struct.pack('<ddd', level, at, per)) end,
+  merge = function(key, level, at, uses, used, of, quota, age)
+    local record, now = call('HMGET', key, 'live', 'metered'), time(change.now)
+    local version, its_level, its_at, its_per, its_uses, its_used = struct.unpack('<c8ddddd', record[1])
+    local per, metered = its_per, record[2]
+    local theirs = settled(level, at, of.per, packed(of), quota.requests, quota.per, quota.capacity, age, now)
+    local ours = settled(its_level, its_at, its_per, record[2], quota.requests, quota.per, quota.capacity, age, now)
+    if theirs < ours then its_level, its_at, per, metered = level, at, of.per, packed(of) end
+    local live = struct.pack('<c8ddddd', version, its_level, its_at, per, math.max(uses, its_uses), math.max(used, its_used))
+    call('HSET', key, 'live', live)
+    if metered then call('HSET', key, 'metered', metered) end
   end,
   drop = function(key) call('DEL', key) end,
   expire = function(key, at) call('PEXPIREAT', key, string.format('%.0f', at)) end,

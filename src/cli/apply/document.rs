@@ -1,0 +1,237 @@
+//! The file of `keygate apply`: what organizations, users, permissions, keys and limits are to be.
+//!
+//! - Its size and its depth are bounded, and it has no aliases and no tags: a small file stays small.
+//! - Unknown fields are errors with their line; records that are in it twice are errors too.
+//! - A field that is absent is left as it is. `null` where a limit is expected means the configured one.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use serde::{Deserialize, Deserializer};
+
+use crate::identity::Permission;
+use crate::key::{KeyDigest, KeyId};
+use crate::management::duration_text;
+use crate::settings;
+
+/// Bytes of a file at most: some ten thousand keys.
+const MAX_FILE: u64 = 4 << 20;
+
+/// A whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Document {
+    #[serde(default)]
+    pub(super) organizations: Vec<OrgSpec>,
+}
+
+/// An organization, named by its name.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OrgSpec {
+    pub(super) name: String,
+    pub(super) suspended: Option<bool>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) concurrent: Option<Option<u32>>,
+    #[serde(default)]
+    pub(super) users: Vec<UserSpec>,
+    #[serde(default)]
+    pub(super) keys: Vec<KeySpec>,
+}
+
+/// A user, named by the email address.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UserSpec {
+    pub(super) email: String,
+    pub(super) permissions: Option<Vec<Permission>>,
+    #[serde(default)]
+    pub(super) removed: bool,
+}
+
+/// A key, named by the SHA-256 of its secret or, when it exists, by its id.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeySpec {
+    pub(super) id: Option<KeyId>,
+    pub(super) sha256: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) name: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) limits: Option<Option<LimitSpec>>,
+    #[serde(default)]
+    pub(super) revoked: bool,
+}
+
+/// Limits of a key.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitSpec {
+    pub(super) requests: u32,
+    #[serde(with = "duration_text")]
+    pub(super) per: Duration,
+    /// Without one, as many as `requests`.
+    pub(super) burst: Option<u32>,
+}
+
+/// Tells a field that is `null` from one that is absent.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Some)
+}
+
+impl Document {
+    /// Reads a file; `-` is standard input.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let mut text = String::new();
+        let name = path.display();
+        let read = if path == Path::new("-") {
+            io::stdin().lock().take(MAX_FILE + 1).read_to_string(&mut text)
+        } else {
+            File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
+        };
+        let length = read.with_context(|| format!("{name}: cannot be read"))?;
+        if length as u64 > MAX_FILE {
+            bail!("{name}: is larger than {} MiB; split it", MAX_FILE >> 20);
+        }
+        let document = Self::parse(&text).map_err(|error| anyhow!("{name}: {error}"))?;
+        let flaws = document.flaws();
+        if flaws.is_empty() { Ok(document) } else { Err(anyhow!("{name}: {}", flaws.join(&format!("\n{name}: ")))) }
+    }
+
+    /// Parses a text: YAML, or JSON, which is YAML as well.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        // First by the parser of settings, which bounds depth and knows no aliases: what the next one reads is harmless.
+        settings::check_syntax(text)?;
+        serde_yaml::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// The errors beyond the syntax.
+    pub(super) fn flaws(&self) -> Vec<String> {
+        let (mut flaws, mut names, mut keys) = (Vec::new(), HashSet::new(), HashSet::new());
+        for org in &self.organizations {
+            if !names.insert(&org.name) {
+                flaws.push(format!("organization {} is there twice", org.name));
+            }
+            let mut emails = HashSet::new();
+            for user in org.users.iter().filter(|user| !emails.insert(user.email.to_lowercase())) {
+                flaws.push(format!("user {} of organization {} is there twice", user.email, org.name));
+            }
+            for key in &org.keys {
+                flaws.extend(key.flaw().map(|flaw| format!("organization {}: {flaw}", org.name)));
+                if key.reference().is_some_and(|reference| !keys.insert(reference)) {
+                    flaws.push(format!("key {} is there twice", key.shown()));
+                }
+            }
+        }
+        flaws
+    }
+}
+
+impl KeySpec {
+    /// The digest in lower case, or the id.
+    pub(super) fn reference(&self) -> Option<String> {
+        self.digest().or_else(|| self.id.map(|id| id.to_string()))
+    }
+
+    /// The digest in lower case.
+    pub(super) fn digest(&self) -> Option<String> {
+        self.sha256.as_ref().map(|digest| digest.to_ascii_lowercase())
+    }
+
+    /// The key as messages name it.
+    pub(super) fn shown(&self) -> String {
+        let reference = self.id.map(|id| id.to_string()).or_else(|| self.name.clone());
+        reference.unwrap_or_else(|| self.sha256.clone().unwrap_or_default())
+    }
+
+    fn flaw(&self) -> Option<String> {
+        let shown = self.shown();
+        match (&self.id, &self.sha256) {
+            (Some(_), Some(_)) => Some(format!("key {shown} has an id and a sha256: keep one of them")),
+            (None, None) => Some(format!("key {shown} has neither an id nor a sha256; see `keygate key digest`")),
+            (None, Some(digest)) if KeyDigest::from_hex(digest).is_err() => {
+                Some(format!("key {shown}: the sha256 is not 64 hexadecimal digits; see `keygate key digest`"))
+            }
+            (None, Some(_)) if self.user.is_none() || self.name.is_none() => {
+                Some(format!("key {shown} needs a name and a user, to be created with"))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: &str = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8";
+
+    #[test]
+    fn file_is_read_as_yaml_and_as_json() {
+        let yaml = format!(
+            "organizations:\n  - name: acme\n    concurrent: null\n    users: [{{ email: a@b }}]\n    keys:\n      - \
+             {{ sha256: {DIGEST}, name: k, user: a@b, limits: {{ requests: 5, per: 1m }} }}\n"
+        );
+        let json = format!(
+            r#"{{"organizations":[{{"name":"acme","concurrent":null,"users":[{{"email":"a@b"}}],
+               "keys":[{{"sha256":"{DIGEST}","name":"k","user":"a@b","limits":{{"requests":5,"per":"1m"}}}}]}}]}}"#
+        );
+        for text in [yaml, json] {
+            let document = Document::parse(&text).unwrap();
+            assert_eq!(document.flaws(), Vec::<String>::new());
+            let org = &document.organizations[0];
+            assert_eq!((org.concurrent, org.suspended), (Some(None), None));
+            let limits = org.keys[0].limits.unwrap().unwrap();
+            assert_eq!((limits.requests, limits.per, limits.burst), (5, Duration::from_secs(60), None));
+            assert!(org.users[0].permissions.is_none());
+        }
+        assert!(Document::parse("").unwrap_or(Document { organizations: Vec::new() }).organizations.is_empty());
+    }
+
+    #[test]
+    fn errors_name_their_line() {
+        let unknown = Document::parse("organizations:\n  - name: acme\n    users:\n      - emial: a@b\n").unwrap_err();
+        assert!(unknown.contains("emial") && unknown.contains("line 4"), "{unknown}");
+        let twice = Document::parse("organizations:\n  - name: acme\n    name: globex\n").unwrap_err();
+        assert!(twice.contains("name") && twice.contains("line"), "{twice}");
+        let wrong = Document::parse("organizations:\n  - name: acme\n    suspended: maybe\n").unwrap_err();
+        assert!(wrong.contains("line 3"), "{wrong}");
+    }
+
+    #[test]
+    fn small_files_stay_small() {
+        let bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\norganizations: *c\n";
+        assert!(Document::parse(bomb).unwrap_err().contains("aliases are not supported"));
+        let deep = format!("organizations: {}{}", "[".repeat(1000), "]".repeat(1000));
+        assert!(Document::parse(&deep).unwrap_err().contains("nested too deeply"));
+    }
+
+    #[test]
+    fn records_twice_and_keys_without_a_reference_are_flaws() {
+        let key = |more: &str| format!("      - {{ name: k, user: a@b{more} }}\n");
+        let text = format!(
+            "organizations:\n  - name: acme\n    users: [{{ email: a@b }}, {{ email: A@b }}]\n    keys:\n{}{}{}{}{}  - name: \
+             acme\n",
+            key(&format!(", sha256: {DIGEST}")),
+            key(&format!(", sha256: {}", DIGEST.to_uppercase())),
+            key(""),
+            key(", sha256: 12"),
+            key(&format!(", sha256: {DIGEST}, id: abcDEF123")),
+        );
+        let flaws = Document::parse(&text).unwrap().flaws().join("\n");
+        for flaw in [
+            "organization acme is there twice",
+            "user A@b",
+            "key k is there twice",
+            "neither an id nor a sha256",
+            "not 64 hexadecimal digits",
+            "an id and a sha256",
+        ] {
+            assert!(flaws.contains(flaw), "{flaw}: {flaws}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `keygate apply`: makes organizations, users, permissions, keys and limits what a file says, after a plan was shown.
+//!
+//! Every change is an operation of management, as of the other commands: authorized, audited, through the running gateway or
+//! on the stores.
+
+mod document;
+mod plan;
+mod present;
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use serde_json::json;
+
+use self::document::Document;
+use self::plan::{Action, Step, plan};
+use self::present::Present;
+use super::control::{self, Server};
+use super::show::Format;
+use super::{CliError, ExitStatus, output};
+use crate::admin::{Operation, Reply};
+use crate::config::Config;
+
+/// Arguments of `keygate apply`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// File with organizations, users, keys and limits, as YAML or JSON; `-` for standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Show the plan and change nothing; exit code 3 when there is something to change
+    #[arg(long)]
+    dry_run: bool,
+    /// Apply the plan without asking
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Args {
+    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
+        let document = Document::read(&self.file).map_err(|error| CliError::new(ExitStatus::Usage, error))?;
+        control::runtime()?.block_on(async {
+            let mut server = Server::open(config).await?;
+            let applied = self.apply(&mut server, &document).await;
+            server.close().await;
+            applied
+        })
+    }
+
+    async fn apply(&self, server: &mut Server<'_>, document: &Document) -> Result<(), CliError> {
+        let steps = plan(document, &Present::read(server, document).await?);
+        self.show(&steps)?;
+        let conflicts = steps.iter().filter(|step| step.action == Action::Conflict).count();
+        if conflicts > 0 {
+            self.show_result(&steps, 0)?;
+            let message = anyhow!("{conflicts} conflicts with the state, marked with `!`, so nothing was changed");
+            return Err(CliError::new(ExitStatus::Failed, message));
+        }
+        if self.dry_run || steps.is_empty() {
+            self.show_result(&steps, 0)?;
+            let pending = || CliError::new(ExitStatus::Pending, anyhow!("{} changes to apply", steps.len()));
+            return if steps.is_empty() { Ok(()) } else { Err(pending()) };
+        }
+        if !self.yes {
+            self.confirm(steps.len())?;
+        }
+        for (number, step) in steps.iter().enumerate() {
+            if let Err(error) = perform(server, step).await {
+                let done = format!("applied {number} of {} changes, then `{step}` failed; run it again", steps.len());
+                return Err(error.context(done));
+            }
+        }
+        self.show_result(&steps, steps.len())
+    }
+
+    /// Shows the plan, for people.
+    fn show(&self, steps: &[Step]) -> io::Result<()> {
+        if self.format.json {
+            return Ok(());
+        }
+        steps.iter().try_for_each(output::line)?;
+        if steps.is_empty() { output::line("nothing to change") } else { Ok(()) }
+    }
+
+    fn show_result(&self, steps: &[Step], applied: usize) -> Result<(), CliError> {
+        if self.format.json {
+            output::json(&json!({ "plan": steps, "applied": applied }))?;
+        } else if applied > 0 {
+            output::line(format_args!("applied {applied} changes"))?;
+        }
+        Ok(())
+    }
+
+    /// Asks on a terminal. Elsewhere the plan is not applied without `--yes`.
+    fn confirm(&self, changes: usize) -> Result<(), CliError> {
+        let is_answered = self.file.as_os_str() != "-" && io::stdin().is_terminal();
+        if !is_answered {
+            let message = anyhow!("{changes} changes to apply; pass --yes to apply them without a question");
+            return Err(CliError::new(ExitStatus::Usage, message));
+        }
+        write!(io::stderr(), "Apply these {changes} changes? Type yes: ")?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        let refused = || CliError::new(ExitStatus::Failed, anyhow!("nothing was changed"));
+        if answer.trim() == "yes" { Ok(()) } else { Err(refused()) }
+    }
+}
+
+async fn perform(server: &mut Server<'_>, step: &Step) -> Result<(), CliError> {
+    for operation in &step.operations {
+        let reply = server.perform(operation).await?;
+        if let (Reply::Key { key }, Some(limits)) = (reply, step.new_key_limits) {
+            server.perform(&Operation::LimitKey { key: key.id, limits: Some(limits) }).await?;
+        }
+    }
+    Ok(())
+}

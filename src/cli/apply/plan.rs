@@ -1,0 +1,292 @@
+//! The plan of `keygate apply`: a pure comparison of a file with the present state.
+//!
+//! - Records that the file does not name, and fields that it does not have, stay as they are.
+//! - Nothing is withdrawn unless the file says so, and nothing that was withdrawn comes back: a revoked key and a removed
+//!   user are conflicts with a file that has them as valid.
+//! - A plan of what was just applied is empty.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::document::{Document, KeySpec, LimitSpec, OrgSpec, UserSpec};
+use super::present::{Present, PresentOrg};
+use crate::admin::Operation;
+use crate::identity::Permission;
+use crate::key::KeyId;
+use crate::management::{Key, KeyLimits, LimitUpdate};
+use crate::quota::Quota;
+use crate::settings::WithUnit;
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Step {
+    pub(super) action: Action,
+    /// `organization`, `user` or `key`.
+    pub(super) record: &'static str,
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) changes: Vec<FieldChange>,
+    /// Why a conflict is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    /// The operations that the step performs, in this order.
+    #[serde(skip)]
+    pub(super) operations: Vec<Operation>,
+    /// Limits of a key that the first operation creates.
+    #[serde(skip)]
+    pub(super) new_key_limits: Option<LimitUpdate>,
+}
+
+/// Kind of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Action {
+    Create,
+    Change,
+    /// Revokes a key, removes a user.
+    Withdraw,
+    /// Cannot be done; then nothing is.
+    Conflict,
+}
+
+/// A field with its value before and after.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct FieldChange {
+    pub(super) field: &'static str,
+    pub(super) old: Option<String>,
+    pub(super) new: String,
+}
+
+/// Compares a file with the present state.
+pub(super) fn plan(document: &Document, present: &Present) -> Vec<Step> {
+    document.organizations.iter().flat_map(|org| plan_org(org, present)).collect()
+}
+
+fn plan_org(spec: &OrgSpec, present: &Present) -> Vec<Step> {
+    let existing = present.orgs.get(&spec.name);
+    let mut steps = vec![org_step(spec, existing)];
+    steps.extend(spec.users.iter().map(|user| user_step(spec, user, existing)));
+    steps.extend(spec.keys.iter().map(|key| key_step(spec, key, existing, present)));
+    steps.retain(|step| !step.is_empty());
+    steps
+}
+
+fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>) -> Step {
+    let name = &spec.name;
+    let org = existing.map(|existing| &existing.org);
+    let mut step = Step::new(if org.is_none() { Action::Create } else { Action::Change }, "organization", name.clone());
+    if org.is_none() {
+        step.operations.push(Operation::CreateOrg { name: name.clone() });
+    }
+    let concurrent = org.and_then(|org| org.concurrent);
+    if let Some(wanted) = spec.concurrent.filter(|wanted| *wanted != concurrent) {
+        let old = org.map(|_| or_configured(concurrent));
+        step.change(
+            "concurrent",
+            old,
+            or_configured(wanted),
+            Operation::LimitOrg { org: name.clone(), concurrent: wanted },
+        );
+    }
+    let suspended = org.is_some_and(|org| org.suspended);
+    if let Some(wanted) = spec.suspended.filter(|wanted| *wanted != suspended) {
+        let org_name = name.clone();
+        let operation =
+            if wanted { Operation::SuspendOrg { org: org_name } } else { Operation::ResumeOrg { org: org_name } };
+        step.change("suspended", org.map(|_| suspended.to_string()), wanted.to_string(), operation);
+    }
+    step
+}
+
+fn user_step(org: &OrgSpec, spec: &UserSpec, existing: Option<&PresentOrg>) -> Step {
+    let email = spec.email.to_lowercase();
+    let users = existing.map_or(&[][..], |existing| &existing.users);
+    let mut step = Step::new(Action::Change, "user", format!("{}/{email}", org.name));
+    let wanted = spec.permissions.clone().map(sorted);
+    let reference = (org.name.clone(), email.clone());
+    match users.iter().find(|user| user.email == email && user.removed.is_none()) {
+        Some(_) if spec.removed => {
+            step.action = Action::Withdraw;
+            step.operations.push(Operation::RemoveUser { org: reference.0, user: reference.1 });
+        }
+        Some(user) => {
+            let present = sorted(user.permissions.clone());
+            if let Some(wanted) = wanted.filter(|wanted| *wanted != present) {
+                let (old, new) = (joined(&present), joined(&wanted));
+                let permit = Operation::PermitUser { org: reference.0, user: reference.1, permissions: wanted };
+                step.change("permissions", Some(old), new, permit);
+            }
+        }
+        None if spec.removed => {}
+        None if users.iter().any(|user| user.email == email) => {
+            step.conflict(
+                "was removed, for good; take it out of the file, or create another with `keygate user create`",
+            );
+        }
+        None => {
+            let permissions = wanted.unwrap_or_default();
+            step.action = Action::Create;
+            step.show("permissions", joined(&permissions));
+            step.operations.push(Operation::CreateUser { org: reference.0, email: reference.1, permissions });
+        }
+    }
+    step
+}
+
+fn key_step(org: &OrgSpec, spec: &KeySpec, existing: Option<&PresentOrg>, present: &Present) -> Step {
+    let mut step = Step::new(Action::Change, "key", format!("{}/{}", org.name, spec.shown()));
+    let id = spec.id.or_else(|| present.by_digest.get(&spec.digest()?).copied());
+    match id.map(|id| (id, present.keys.get(&id))) {
+        None if spec.revoked => {}
+        None => new_key(&mut step, org, spec, existing),
+        Some((id, None)) => step.conflict(&format!("there is no key {id}")),
+        Some((id, Some(key))) => existing_key(&mut step, org, spec, existing, id, key),
+    }
+    step
+}
+
+fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option<&PresentOrg>) {
+    let (user, name) = (spec.user.clone().unwrap_or_default().to_lowercase(), spec.name.clone().unwrap_or_default());
+    let in_file = org.users.iter().find(|other| other.email.to_lowercase() == user);
+    let mut users = existing.into_iter().flat_map(|existing| &existing.users);
+    let exists = users.any(|other| other.email == user && other.removed.is_none());
+    if in_file.is_some_and(|user| user.removed) || (in_file.is_none() && !exists) {
+        return step.conflict(&format!("there is no user {user} in organization {}", org.name));
+    }
+    step.action = Action::Create;
+    step.show("user", user.clone());
+    let sha256 = spec.digest().unwrap_or_default();
+    step.operations.push(Operation::ImportKey { org: org.name.clone(), user, sha256, name });
+    if let Some(Some(limits)) = spec.limits {
+        step.show("limits", limits.to_string());
+        step.new_key_limits = Some(limits.into());
+    }
+}
+
+fn existing_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option<&PresentOrg>, id: KeyId, key: &Key) {
+    if existing.is_none_or(|existing| existing.org.id != key.org) {
+        return step.conflict(&format!("is key {id} of another organization than {}", org.name));
+    }
+    if spec.user.as_ref().is_some_and(|user| user.to_lowercase() != key.email) {
+        return step.conflict(&format!("is key {id} of the user {}; a key stays with its user", key.email));
+    }
+    if spec.name.as_ref().is_some_and(|name| *name != key.name) {
+        return step.conflict(&format!("is key {id} with the name {}; a name is given once", key.name));
+    }
+    match (key.revoked.is_some(), spec.revoked) {
+        (true, true) => return,
+        (true, false) => {
+            return step
+                .conflict(&format!("key {id} is revoked, for good; say `revoked: true`, or take it out of the file"));
+        }
+        (false, true) => {
+            step.action = Action::Withdraw;
+            return step.operations.push(Operation::RevokeKey { key: id });
+        }
+        (false, false) => {}
+    }
+    match spec.limits {
+        Some(None) if key.limits.own => {
+            let operation = Operation::LimitKey { key: id, limits: None };
+            step.change("limits", Some(shown(&key.limits)), "configured".into(), operation);
+        }
+        Some(Some(limits)) if !limits.are(&key.limits) => {
+            let old = if key.limits.own { shown(&key.limits) } else { "configured".into() };
+            let operation = Operation::LimitKey { key: id, limits: Some(limits.into()) };
+            step.change("limits", Some(old), limits.to_string(), operation);
+        }
+        _ => {}
+    }
+}
+
+impl Step {
+    fn new(action: Action, record: &'static str, name: String) -> Self {
+        let (changes, operations) = (Vec::new(), Vec::new());
+        Self { action, record, name, changes, reason: None, operations, new_key_limits: None }
+    }
+
+    fn change(&mut self, field: &'static str, old: Option<String>, new: String, operation: Operation) {
+        self.changes.push(FieldChange { field, old, new });
+        self.operations.push(operation);
+    }
+
+    /// Shows a field of a new record.
+    fn show(&mut self, field: &'static str, new: String) {
+        self.changes.push(FieldChange { field, old: None, new });
+    }
+
+    fn conflict(&mut self, reason: &str) {
+        *self = Self::new(Action::Conflict, self.record, std::mem::take(&mut self.name));
+        self.reason = Some(reason.to_owned());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.operations.is_empty() && self.reason.is_none()
+    }
+}
+
+impl LimitSpec {
+    fn burst(self) -> u32 {
+        self.burst.unwrap_or(self.requests)
+    }
+
+    /// Returns whether a key has these limits, as its own. A strict configuration makes them strict, too.
+    fn are(self, limits: &KeyLimits) -> bool {
+        let own = Quota { requests: self.requests, per: self.per, burst: self.burst(), strict: false };
+        let in_force = Quota { strict: limits.strict, ..Quota::DEFAULT }.in_force(Some(own));
+        limits.own && (in_force.requests, in_force.per, in_force.burst) == (limits.requests, limits.per, limits.burst)
+    }
+}
+
+impl From<LimitSpec> for LimitUpdate {
+    fn from(limits: LimitSpec) -> Self {
+        Self { requests: Some(limits.requests), per: Some(limits.per), burst: Some(limits.burst()) }
+    }
+}
+
+impl fmt::Display for LimitSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} per {}, burst {}", self.requests, WithUnit::Duration(self.per), self.burst())
+    }
+}
+
+/// `+ user acme/ada@example.com: permissions queries:read`.
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = match self.action {
+            Action::Create => '+',
+            Action::Change => '~',
+            Action::Withdraw => '-',
+            Action::Conflict => '!',
+        };
+        write!(f, "{sign} {} {}", self.record, self.name)?;
+        for (index, FieldChange { field, old, new }) in self.changes.iter().enumerate() {
+            f.write_str(if index == 0 { ": " } else { "; " })?;
+            match old {
+                Some(old) => write!(f, "{field} {old} -> {new}")?,
+                None => write!(f, "{field} {new}")?,
+            }
+        }
+        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
+    }
+}
+
+fn shown(limits: &KeyLimits) -> String {
+    format!("{} per {}, burst {}", limits.requests, WithUnit::Duration(limits.per), limits.burst)
+}
+
+fn or_configured(concurrent: Option<u32>) -> String {
+    concurrent.map_or_else(|| "configured".to_owned(), |concurrent| concurrent.to_string())
+}
+
+fn sorted(mut permissions: Vec<Permission>) -> Vec<Permission> {
+    permissions.sort_unstable();
+    permissions.dedup();
+    permissions
+}
+
+fn joined(permissions: &[Permission]) -> String {
+    let joined = permissions.iter().map(Permission::as_str).collect::<Vec<_>>().join(",");
+    if joined.is_empty() { "none".to_owned() } else { joined }
+}

@@ -1,0 +1,88 @@
+//! The present state, as far as a file names it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::document::{Document, OrgSpec};
+use crate::admin::{Operation, Reply};
+use crate::cli::CliError;
+use crate::cli::control::Server;
+use crate::key::KeyId;
+use crate::management::{Key, Org, User};
+
+/// Digests that one operation looks up.
+const DIGESTS_PER_LOOKUP: usize = 200;
+
+/// Organizations, users and keys that a file names.
+#[derive(Debug, Default)]
+pub(super) struct Present {
+    /// Organizations that exist, by name.
+    pub(super) orgs: HashMap<String, PresentOrg>,
+    /// Keys that exist, by id.
+    pub(super) keys: HashMap<KeyId, Key>,
+    /// Keys that have, or had, a digest: in any organization.
+    pub(super) by_digest: BTreeMap<String, KeyId>,
+}
+
+/// An organization with its users, removed ones too.
+#[derive(Debug)]
+pub(super) struct PresentOrg {
+    pub(super) org: Org,
+    pub(super) users: Vec<User>,
+}
+
+impl Present {
+    /// Reads what a file names.
+    pub(super) async fn read(server: &mut Server<'_>, document: &Document) -> Result<Self, CliError> {
+        let mut present = Self::default();
+        let orgs = read_all(server, Operation::list_orgs(), |reply| match reply {
+            Reply::Orgs(page) => page.items,
+            _ => Vec::new(),
+        });
+        let mut orgs: HashMap<String, Org> = orgs.await?.into_iter().map(|org| (org.name.clone(), org)).collect();
+        for spec in &document.organizations {
+            if let Some(org) = orgs.remove(&spec.name) {
+                let users = read_all(server, Operation::list_users(org.id.to_string()), |reply| match reply {
+                    Reply::Users(page) => page.items,
+                    _ => Vec::new(),
+                });
+                let users = users.await?;
+                present.orgs.insert(spec.name.clone(), PresentOrg { org, users });
+            }
+            present.read_keys(server, spec).await?;
+        }
+        Ok(present)
+    }
+
+    async fn read_keys(&mut self, server: &mut Server<'_>, spec: &OrgSpec) -> Result<(), CliError> {
+        let digests: Vec<String> = spec.keys.iter().filter_map(|key| key.digest()).collect();
+        for part in digests.chunks(DIGESTS_PER_LOOKUP) {
+            if let Reply::FoundKeys { found } = server.perform(&Operation::FindKeys { sha256: part.to_vec() }).await? {
+                self.by_digest.extend(found);
+            }
+        }
+        let by_digest = digests.iter().filter_map(|digest| self.by_digest.get(digest).copied());
+        let ids: Vec<KeyId> = by_digest.chain(spec.keys.iter().filter_map(|key| key.id)).collect();
+        for id in ids {
+            if let Reply::Key { key } = server.perform(&Operation::ShowKey { key: id }).await? {
+                self.keys.insert(id, key);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads all pages of a list.
+async fn read_all<T>(
+    server: &mut Server<'_>,
+    mut operation: Operation,
+    items: impl Fn(Reply) -> Vec<T>,
+) -> Result<Vec<T>, CliError> {
+    let mut all = Vec::new();
+    loop {
+        let reply = server.perform(&operation).await?;
+        let next = reply.next_cursor().map(str::to_owned);
+        all.extend(items(reply));
+        let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(all) };
+        *cursor = Some(next);
+    }
+}

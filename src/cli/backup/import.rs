@@ -1,0 +1,159 @@
+//! `keygate state import`: checks a file whole, then imports it part by part.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+
+use super::ImportArgs;
+use super::counts::show_counts;
+use super::progress::ProgressLine;
+use super::transfer::send_records;
+use crate::cli::control::{self, Server};
+use crate::cli::{CliError, ExitStatus, output};
+use crate::config::Config;
+use crate::migration::Report;
+use crate::migration::file::{self, FileError, MAX_LINE, Reader, Writer};
+use crate::state::StateRecord;
+
+/// Records of a part: some tens of milliseconds of a state's time.
+const RECORDS_PER_PART: usize = 512;
+/// Findings that are kept to be shown; the others are counted.
+const MAX_FINDINGS: usize = 1000;
+
+/// Result of the parts so far.
+#[derive(Default)]
+struct Imported {
+    report: Report,
+    /// Number of the last line that is imported.
+    line: u64,
+    /// Findings that are not in the report.
+    more: usize,
+}
+
+pub(in crate::cli) fn import(config: &Config, args: &ImportArgs, json: bool) -> Result<(), CliError> {
+    let is_stdin = args.file == Path::new("-");
+    let name = if is_stdin { "standard input".into() } else { args.file.display().to_string() };
+    let open = || File::open(&args.file).map(BufReader::new).with_context(|| format!("{name}: cannot be read"));
+    let mut imported = Imported::default();
+    let result = if is_stdin {
+        import_lines(config, io::stdin().lock(), None, &mut imported)
+    } else {
+        let (_, summary) = file::verify(open()?).map_err(|errors| invalid(&name, &errors))?;
+        import_lines(config, open()?, Some(summary.counts.records()), &mut imported)
+    };
+    result.map_err(|error| stopped(error, &name, imported.line))?;
+    show(&imported, json)?;
+    check(&imported)
+}
+
+fn import_lines(
+    config: &Config,
+    input: impl BufRead,
+    all: Option<u64>,
+    imported: &mut Imported,
+) -> Result<(), CliError> {
+    let mut progress = ProgressLine::new();
+    let of_all = all.map(|all| format!(" of {all}")).unwrap_or_default();
+    control::runtime()?.block_on(async {
+        let (mut reader, _) = Reader::begin(input).map_err(file_error)?;
+        let mut server = Server::open(config).await?;
+        let sent = async {
+            loop {
+                let (part, is_end) = next_part(&mut reader)?;
+                if !part.is_empty() {
+                    imported.add(send_records(&mut server, &part).await?);
+                    imported.line = reader.line();
+                    progress.show(|| format!("imported {}{of_all} records", imported.line.saturating_sub(1)));
+                }
+                if is_end {
+                    return Ok(());
+                }
+            }
+        };
+        let sent = sent.await;
+        server.close().await;
+        sent
+    })
+}
+
+/// Reads the next records, and whether they are the last ones.
+fn next_part(reader: &mut Reader<impl BufRead>) -> Result<(Vec<StateRecord>, bool), CliError> {
+    let (mut part, mut length) = (Vec::new(), 0);
+    while part.len() < RECORDS_PER_PART && length < MAX_LINE / 2 {
+        let Some(record) = reader.next_record().map_err(file_error)? else { return Ok((part, true)) };
+        length += Writer::default().lines(std::slice::from_ref(&record)).len();
+        part.push(record);
+    }
+    Ok((part, false))
+}
+
+impl Imported {
+    fn add(&mut self, mut report: Report) {
+        for (all, new) in
+            [(self.report.in_the_way.len(), &mut report.in_the_way), (self.report.kept.len(), &mut report.kept)]
+        {
+            let room = MAX_FINDINGS.saturating_sub(all).min(new.len());
+            self.more += new.len() - room;
+            new.truncate(room);
+        }
+        self.report.add(report);
+    }
+}
+
+fn file_error(error: FileError) -> CliError {
+    CliError::new(ExitStatus::Failed, error)
+}
+
+/// The errors of a file of which nothing was imported.
+fn invalid(name: &str, errors: &[FileError]) -> CliError {
+    for error in errors {
+        output::note(format_args!("{name}: {error}"));
+    }
+    let message = anyhow!("{name}: {} errors, so nothing was imported", errors.len());
+    CliError::new(ExitStatus::Failed, message)
+}
+
+/// Says how far an import came that stopped on its way.
+fn stopped(error: CliError, name: &str, line: u64) -> CliError {
+    let far = match line {
+        0 => format!("{name}: nothing was imported"),
+        line => format!("{name}: imported up to line {line}, and not further; import the whole file again"),
+    };
+    error.context(far)
+}
+
+fn show(imported: &Imported, json: bool) -> io::Result<()> {
+    let report = &imported.report;
+    if json {
+        return output::json(report);
+    }
+    show_counts(report, "IMPORTED")?;
+    if report.withdrawn > 0 {
+        output::line(format_args!("{} were revoked, removed or suspended, as in the file", report.withdrawn))?;
+    }
+    for finding in &report.kept {
+        output::line(format_args!("kept: {finding}"))?;
+    }
+    for finding in &report.in_the_way {
+        output::line(format_args!("in the way: {finding}"))?;
+    }
+    if imported.more > 0 {
+        output::line(format_args!("and {} more of these", imported.more))?;
+    }
+    let (users, keys) = (report.left_out.users, report.left_out.keys);
+    if users + keys > 0 {
+        output::line(format_args!("left out, because their organization or user was: {users} users, {keys} keys"))?;
+    }
+    Ok(())
+}
+
+fn check(imported: &Imported) -> Result<(), CliError> {
+    let report = &imported.report;
+    if report.in_the_way.is_empty() && report.left_out == Default::default() {
+        return Ok(());
+    }
+    let message = anyhow!("the import is incomplete: records are in the way; what is not in conflict was imported");
+    Err(CliError::new(ExitStatus::Failed, message))
+}

@@ -1,0 +1,76 @@
+//! Transfer of the lines of a file: to and from the running gateway, or the stores of one that does not run.
+
+use anyhow::{Context as _, anyhow};
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+
+use crate::admin::STATE_PATH;
+use crate::cli::control::{self, Server};
+use crate::cli::{CliError, ExitStatus, client, offline};
+use crate::migration::Report;
+use crate::migration::file::Writer;
+use crate::problem::Problem;
+use crate::state::StateRecord;
+
+/// Reads all lines of an export, and hands them over part by part.
+pub(super) async fn read_export(
+    server: &mut Server<'_>,
+    mut take: impl FnMut(&[u8]) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    match server {
+        Server::Stores(stores) => {
+            let mut export = stores.export_state().await?;
+            while let Some(lines) = export.next_lines().await.map_err(offline::refused)? {
+                take(&lines)?;
+            }
+            Ok(())
+        }
+        Server::Gateway(config, stream) => {
+            let stream = control::take_stream(config, stream).await?;
+            let (status, mut body) = client::begin(stream, Method::GET, STATE_PATH, Vec::new()).await.map_err(gone)?;
+            if status != StatusCode::OK {
+                let body = body.collect().await.context("the connection was closed").map_err(gone)?.to_bytes();
+                return Err(problem(status, &body));
+            }
+            while let Some(frame) = body.frame().await {
+                let frame = frame.context("the export broke off; see the log of the gateway").map_err(gone)?;
+                frame.data_ref().map_or(Ok(()), |part| take(part))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Imports some records.
+pub(super) async fn send_records(server: &mut Server<'_>, records: &[StateRecord]) -> Result<Report, CliError> {
+    match server {
+        Server::Stores(stores) => stores.import_state(records).await,
+        Server::Gateway(config, stream) => {
+            let stream = control::take_stream(config, stream).await?;
+            let lines = Writer::default().lines(records);
+            let (status, body) = client::begin(stream, Method::POST, STATE_PATH, lines).await.map_err(gone)?;
+            let body = body.collect().await.context("the connection was closed").map_err(gone)?.to_bytes();
+            match status {
+                StatusCode::OK => Ok(serde_json::from_slice(&body).context("cannot parse the gateway's report")?),
+                status => Err(problem(status, &body)),
+            }
+        }
+    }
+}
+
+fn gone(error: anyhow::Error) -> CliError {
+    CliError::new(ExitStatus::Unreachable, error.context("the gateway did not respond"))
+}
+
+fn problem(status: StatusCode, body: &[u8]) -> CliError {
+    let exit = match status {
+        StatusCode::SERVICE_UNAVAILABLE => ExitStatus::Temporary,
+        StatusCode::NOT_FOUND => {
+            let message = "the gateway that runs knows no export and import: it is of an earlier version; restart it";
+            return CliError::new(ExitStatus::Failed, anyhow!(message));
+        }
+        _ => ExitStatus::Failed,
+    };
+    let detail = serde_json::from_slice::<Problem>(body).map(|problem| problem.detail.into_owned());
+    CliError::new(exit, anyhow!(detail.unwrap_or_else(|_| format!("the gateway responded with {status}"))))
+}

@@ -1,0 +1,166 @@
+//! `keygate apply` and `keygate key digest`.
+
+use std::process::Stdio;
+
+use super::*;
+
+const DIGEST: &str = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8";
+
+impl Installation {
+    /// Writes a file, and applies it with these options.
+    fn apply(&self, text: &str, options: &str) -> Ended {
+        let file = self.directory.path().join("apply.yaml");
+        std::fs::write(&file, text).unwrap();
+        self.run(&format!("apply --file {} {options}", file.display()))
+    }
+}
+
+fn file(more: &str) -> String {
+    format!(
+        "organizations:
+  - name: acme
+    concurrent: 7
+    users:
+      - {{ email: Ada@example.com, permissions: [queries:write, queries:read] }}
+    keys:
+      - {{ name: laptop, user: ada@example.com, sha256: {DIGEST}{more} }}
+"
+    )
+}
+
+#[test]
+fn file_is_planned_applied_and_then_nothing_is_left_to_do() {
+    let installation = Installation::new();
+    let planned = installation.apply(&file(""), "--dry-run");
+    assert_eq!(planned.code, 3, "{planned:?}");
+    let plan = "+ organization acme: concurrent 7
++ user acme/ada@example.com: permissions queries:read,queries:write
++ key acme/laptop: user ada@example.com
+";
+    assert_eq!(planned.out, plan);
+    assert_eq!(installation.json("org list")["items"], serde_json::json!([]));
+    // Without a terminal there is no answer.
+    let unasked = installation.apply(&file(""), "");
+    assert!(unasked.code == 2 && unasked.err.contains("--yes"), "{unasked:?}");
+    assert_eq!(installation.json("org list")["items"], serde_json::json!([]));
+
+    let applied = installation.apply(&file(""), "--yes");
+    assert_eq!((applied.code, applied.out), (0, format!("{plan}applied 3 changes\n")), "{}", applied.err);
+    let keys = installation.json("key list --org acme");
+    assert_eq!(
+        (keys["items"][0]["name"].as_str(), keys["items"][0]["imported"].as_bool()),
+        (Some("laptop"), Some(true))
+    );
+    for options in ["--dry-run", "--yes"] {
+        let again = installation.apply(&file(""), options);
+        assert_eq!((again.code, again.out.as_str()), (0, "nothing to change\n"), "{again:?}");
+    }
+    let actions = installation.ok("audit export").out;
+    for action in ["org.create", "org.limits", "user.create", "key.import"] {
+        assert_eq!(actions.matches(&format!("\"action\":\"{action}\"")).count(), 1, "{action}: {actions}");
+    }
+}
+
+#[test]
+fn changes_are_shown_with_their_old_values_and_applied_through_a_gateway() {
+    let installation = Installation::new();
+    assert_eq!(installation.apply(&file(""), "--yes").code, 0);
+    let other = file(", limits: { requests: 5, per: 1m }")
+        .replace("concurrent: 7", "concurrent: null\n    suspended: true")
+        .replace("queries:write, ", "");
+    installation.with_gateway(|| {
+        let planned = installation.apply(&other, "--dry-run --json");
+        assert_eq!(planned.code, 3, "{planned:?}");
+        let plan: Value = serde_json::from_str(&planned.out).unwrap();
+        let org = &plan["plan"][0];
+        assert_eq!((org["action"].as_str(), org["record"].as_str()), (Some("change"), Some("organization")));
+        let concurrent = serde_json::json!({ "field": "concurrent", "old": "7", "new": "configured" });
+        assert_eq!(org["changes"][0], concurrent);
+        let applied = installation.apply(&other, "--yes");
+        assert_eq!(applied.code, 0, "{applied:?}");
+        assert!(
+            applied.out.contains("~ user acme/ada@example.com: permissions queries:read,queries:write -> queries:read")
+        );
+        assert!(applied.out.contains("~ key acme/laptop: limits configured -> 5 per 1m, burst 5"), "{}", applied.out);
+        assert_eq!(installation.apply(&other, "--dry-run").code, 0);
+        let back = other.replace("suspended: true", "suspended: false").replace("{ requests: 5, per: 1m }", "null");
+        let applied = installation.apply(&back, "--yes");
+        assert!(
+            applied.out.contains("suspended true -> false") && applied.out.contains("-> configured"),
+            "{applied:?}"
+        );
+        assert_eq!(installation.apply(&back, "--dry-run").code, 0);
+    });
+}
+
+#[test]
+fn nothing_is_withdrawn_unasked_and_nothing_revoked_comes_back() {
+    let installation = Installation::new();
+    assert_eq!(installation.apply(&file(""), "--yes").code, 0);
+    let empty = installation.apply("organizations: [{ name: acme }]\n", "--yes");
+    assert_eq!((empty.code, empty.out.as_str()), (0, "nothing to change\n"), "{empty:?}");
+    let revoked = installation.apply(&file(", revoked: true"), "--yes");
+    assert!(revoked.code == 0 && revoked.out.starts_with("- key acme/laptop"), "{revoked:?}");
+    assert_eq!(installation.apply(&file(", revoked: true"), "--dry-run").code, 0);
+    // As valid, it is a conflict; and then the rest of the file is not applied either.
+    let conflict = installation.apply(&file("").replace("concurrent: 7", "concurrent: 9"), "--yes");
+    assert_eq!(conflict.code, 1, "{conflict:?}");
+    assert!(
+        conflict.out.contains("! key acme/laptop: key ") && conflict.err.contains("nothing was changed"),
+        "{conflict:?}"
+    );
+    assert_eq!(installation.json("org show acme")["org"]["concurrent"], 7);
+    assert_eq!(installation.json("key list --org acme")["items"][0]["status"], "revoked");
+
+    let removed = "organizations: [{ name: acme, users: [{ email: ada@example.com, removed: true }] }]\n";
+    let told = installation.apply(removed, "--yes");
+    assert!(told.code == 0 && told.out.starts_with("- user acme/ada@example.com"), "{told:?}");
+    assert_eq!(installation.apply(removed, "--dry-run").code, 0);
+    let back = installation.apply(&removed.replace(", removed: true", ""), "--yes");
+    assert!(back.code == 1 && back.out.contains("was removed, for good"), "{back:?}");
+    assert_eq!(installation.json("user list --org acme")["items"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn keys_of_others_are_conflicts_and_existing_keys_have_ids() {
+    let installation = Installation::new();
+    installation.with_key();
+    let id = installation.json("key list --org acme")["items"][0]["id"].as_str().unwrap().to_owned();
+    let by_id = |more: &str| format!("organizations: [{{ name: acme, keys: [{{ id: {id}{more} }}] }}]\n");
+    assert_eq!(installation.apply(&by_id(""), "--dry-run").code, 0);
+    let limited = installation.apply(&by_id(", limits: { requests: 3, per: 1h, burst: 2 }"), "--yes");
+    assert!(limited.code == 0 && limited.out.contains("3 per 1h, burst 2"), "{limited:?}");
+    let other_user = installation.apply(&by_id(", user: bob@example.com"), "--yes");
+    assert!(other_user.code == 1 && other_user.out.contains("a key stays with its user"), "{other_user:?}");
+    let other_org = installation.apply(&by_id("").replace("acme", "globex"), "--yes");
+    assert!(other_org.code == 1 && other_org.out.contains("another organization"), "{other_org:?}");
+    assert_eq!(installation.json("org list")["items"].as_array().unwrap().len(), 1);
+    let missing = file("").replace("Ada@", "bob@").replace("acme", "globex");
+    let missing = installation.apply(&missing, "--yes");
+    assert!(missing.code == 1 && missing.out.contains("there is no user ada@example.com"), "{missing:?}");
+}
+
+#[test]
+fn flawed_file_is_refused_with_its_lines() {
+    let installation = Installation::new();
+    let refused = installation.apply(&file("").replace("concurrent", "concurent"), "--yes");
+    assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{refused:?}");
+    assert!(refused.err.contains("concurent") && refused.err.contains("line 3"), "{refused:?}");
+    let large = installation.apply(&format!("{}# {}", file(""), "x".repeat(5 << 20)), "--yes");
+    assert!(large.code == 2 && large.err.contains("larger than 4 MiB"), "{large:?}");
+}
+
+#[test]
+fn digest_of_a_key_is_printed_from_standard_input() {
+    let digest = |key: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
+        // Without a configuration.
+        command.args(["key", "digest", "--config", "missing.yaml"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), key.as_bytes()).unwrap();
+        ended(child.wait_with_output().unwrap())
+    };
+    assert_eq!((digest("password").out, digest("password\n").out), (format!("{DIGEST}\n"), format!("{DIGEST}\n")));
+    assert_eq!(digest("").code, 2);
+}
