@@ -219,7 +219,7 @@ mod tests {
             key(&format!(", sha256: {DIGEST}")),
             key(&format!(", sha256: {}", DIGEST.to_uppercase())),
             key(""),
-            key(", sha256: 12"),
+            key(", sha256: ab12"),
             key(&format!(", sha256: {DIGEST}, id: abcDEF123")),
         );
         let flaws = Document::parse(&text).unwrap().flaws().join("\n");
