@@ -1,5 +1,5 @@
-//! Adapters of byte streams: bytes that were read ahead, a stream with several owners, and a look at the bytes that
-//! pass.
+//! Adapters of byte streams: bytes that were read ahead, a guard that ends with the stream, a stream with several owners, and
+//! a look at the bytes that pass.
 //!
 //! All of them are plain structs around the stream: none allocates, locks, or makes a system call of its own.
 
@@ -12,13 +12,16 @@ use std::task::{Context, Poll};
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream of which the beginning has been read already: the prefix is read first.
+/// A stream of which the beginning may have been read already: the prefix is read first. It may hold a guard, such as a
+/// permit, which is dropped behind the stream.
 #[derive(Debug)]
-pub struct PrefixedStream<S> {
+pub struct PrefixedStream<S, G = ()> {
     /// Bytes that were read from `stream` and not used.
     pub prefix: BytesMut,
     /// The stream itself.
     pub stream: S,
+    /// Dropped behind the stream, which is declared before it.
+    pub guard: G,
 }
 
 /// A stream with several owners on one thread.
@@ -53,7 +56,14 @@ pub struct InspectedStream<S, I> {
 impl<S> PrefixedStream<S> {
     /// A stream of which nothing has been read.
     pub fn new(stream: S) -> Self {
-        Self { prefix: BytesMut::new(), stream }
+        Self::with_guard(stream, ())
+    }
+}
+
+impl<S, G> PrefixedStream<S, G> {
+    /// A stream of which nothing has been read, with a guard that is dropped when the stream is closed.
+    pub fn with_guard(stream: S, guard: G) -> Self {
+        Self { prefix: BytesMut::new(), stream, guard }
     }
 }
 
@@ -87,7 +97,7 @@ impl<S, I> InspectedStream<S, I> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for PrefixedStream<S> {
+impl<S: AsyncRead + Unpin, G: Unpin> AsyncRead for PrefixedStream<S, G> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let take = self.prefix.len().min(buf.remaining());
         if take > 0 {
@@ -103,7 +113,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for PrefixedStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for PrefixedStream<S> {
+impl<S: AsyncWrite + Unpin, G: Unpin> AsyncWrite for PrefixedStream<S, G> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

@@ -53,5 +53,5 @@ pub(super) fn reset_on_close(stream: &SharedStream) {
 
 /// The stream behind a 101. `prefix` came along with the request.
 pub(super) fn upgraded(prefix: BytesMut, stream: SharedStream) -> Upgraded {
-    PrefixedStream { prefix, stream }
+    PrefixedStream { prefix, stream, guard: () }
 }

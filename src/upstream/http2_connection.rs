@@ -10,18 +10,21 @@ use std::time::Duration;
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use super::counted_socket::CountedSocket;
 use super::endpoint::EndpointState;
 use super::head_scan::MAX_HEAD;
 use super::lifetime::{Lifetime, Lifetimes};
 use super::limits::{ClosingMark, ConnectionPermit, EndpointLink, LocalRequest};
 use super::replay_body::OutgoingBody;
-use super::socket::connect_socket;
+use super::socket::{Socket, connect_socket};
+use crate::byte_stream::PrefixedStream;
 use crate::timer::LazyTimer;
 
 /// Time without a byte, while a stream is open, after which a connection is pinged. It is closed when the answer takes as
 /// long again: so a stream over a dead connection ends long before its time-outs.
 const PING: Duration = Duration::from_secs(20);
+
+/// Socket with the permit of its connection: its owner, a task of the HTTP library, alone knows when it is closed.
+type CountedSocket = PrefixedStream<Socket, ConnectionPermit>;
 
 /// Requests that wait for a stream.
 pub(super) struct WaitingRequests {
@@ -102,7 +105,7 @@ pub(super) async fn connect(
 ) -> io::Result<Rc<Http2Connection>> {
     let socket = connect_socket(&endpoint.address, endpoint.encryption.as_ref()).await?;
     let closing = permit.closing_mark().clone();
-    let socket = CountedSocket::new(socket, permit);
+    let socket = CountedSocket::with_guard(socket, permit);
     let mut builder = Builder::new(LocalExecutor);
     let max_head = u32::try_from(MAX_HEAD).expect("the limit of a head is some KiB");
     builder.timer(TokioTimer::new()).max_header_list_size(max_head).keep_alive_interval(PING).keep_alive_timeout(PING);

@@ -54,7 +54,6 @@ mod http1_connection;
 mod http2_connection;
 mod http2_connections;
 mod socket;
-mod counted_socket;
 mod scanned_stream;
 mod sent_head;
 mod head_scan;

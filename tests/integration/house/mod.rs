@@ -27,7 +27,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("query_store", &["transport", "settings", "metrics", "telemetry", "problem", "identity", "clock", "secret", "page"]),
     ("transport", &["tls", "metrics", "byte_stream", "timer", "head_fields", "http_syntax", "identity"]),
     ("forward", &["head_fields", "http_syntax", "value_text", "identity", "session"]),
-    ("upstream", &["tls", "request_body", "metrics", "timer", "head_fields", "http_syntax", "abort_on_drop", "clock"]),
+    ("upstream", &["tls", "request_body", "metrics", "byte_stream", "timer", "head_fields", "http_syntax", "abort_on_drop", "clock"]),
     ("oidc", &["tls", "session", "clock", "secret"]),
     ("audit", &["disk", "metrics", "refusal", "identity", "key", "clock"]),
     ("state", &["disk", "settings", "tls", "refusal", "identity", "key", "session", "quota", "clock", "secret", "page"]),
