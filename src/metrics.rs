@@ -12,6 +12,7 @@ mod discovery;
 mod audit;
 mod termination;
 mod latency;
+mod retries;
 mod upstream;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
 pub use discovery::{DiscoveryFamilies, DiscoveryMetrics};
 pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
 pub use latency::{Latency, LatencyCounts, quantile};
+pub use retries::RetryMetrics;
 pub use termination::TerminationMetrics;
 use upstream::UpstreamFamilies;
 pub use upstream::{EndpointMetrics, UpstreamMetrics};

@@ -7,6 +7,7 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, I
 use super::edge::UpstreamTimeouts;
 use super::latency::{Latency, LatencyCollector};
 use super::registration::{WAIT_BUCKETS, counters, gauges, histograms};
+use super::retries::{self, RetryMetrics};
 
 /// Metrics of all upstreams: `upstream_requests_total{upstream,endpoint,result}`, `upstream_endpoint_up{upstream,endpoint}`,
 /// `upstream_ejections_total{upstream,endpoint,reason}`, `upstream_checks_total{upstream,endpoint,result}`,
@@ -21,7 +22,6 @@ pub(super) struct UpstreamFamilies {
     requests: IntCounterVec,
     up: IntGaugeVec,
     ejections: IntCounterVec,
-    retries: IntCounterVec,
     retries_by_reason: IntCounterVec,
     retries_refused: IntCounterVec,
     requests_refused: IntCounterVec,
@@ -45,7 +45,7 @@ pub struct UpstreamMetrics {
     /// 1 while requests also go to endpoints that are ejected, because too many fail; else 0.
     pub panic: IntGauge,
     /// Requests that were sent again.
-    retries: IntCounter,
+    pub retries: RetryMetrics,
     /// Requests that were not sent again because the budget was exhausted.
     pub retries_refused: IntCounter,
     /// Requests that were refused because as many were in flight as may be.
@@ -92,8 +92,6 @@ const CHECKS: (&str, &str) = ("upstream_checks_total", "Active checks, by their 
 const UP: &str =
     "1 while requests go to the endpoint: it can be connected to, is not ejected, and its checks do not fail";
 const EJECTIONS: &str = "Ejections of endpoints, by their reason";
-const RETRIES: &str = "Requests sent again";
-const BY_REASON: &str = "Requests sent again, by the failure of the try before";
 const RETRIES_REFUSED: &str = "Requests not sent again because the budget of retries was exhausted";
 const REQUESTS_REFUSED: &str = "Requests refused because the upstream had as many in flight as it may have";
 const WAITING: &str = "Requests that wait for a connection to the endpoint";
@@ -131,8 +129,7 @@ impl UpstreamFamilies {
             ),
             up: gauges(r, "upstream_endpoint_up", UP, &of_endpoint),
             ejections: counters(r, "upstream_ejections_total", EJECTIONS, &["upstream", "endpoint", "reason"]),
-            retries: counters(r, "upstream_retries_total", RETRIES, &["upstream"]),
-            retries_by_reason: counters(r, "upstream_retries_by_reason_total", BY_REASON, &["upstream", "reason"]),
+            retries_by_reason: retries::register(r),
             retries_refused: counters(r, "upstream_retries_refused_total", RETRIES_REFUSED, &["upstream"]),
             requests_refused: counters(r, "upstream_requests_refused_total", REQUESTS_REFUSED, &["upstream"]),
             panic: gauges(r, "upstream_panic", PANIC, &["upstream"]),
@@ -143,7 +140,7 @@ impl UpstreamFamilies {
     pub(super) fn upstream(&self, name: &str, timeouts: &UpstreamTimeouts) -> UpstreamMetrics {
         UpstreamMetrics {
             panic: self.panic.with_label_values(&[name]),
-            retries: self.retries.with_label_values(&[name]),
+            retries: RetryMetrics::new(&self.retries_by_reason, name),
             retries_refused: self.retries_refused.with_label_values(&[name]),
             requests_refused: self.requests_refused.with_label_values(&[name]),
             families: self.clone(),
@@ -180,12 +177,6 @@ impl UpstreamMetrics {
             latency: families.latency.endpoint(upstream, label),
             timeouts: timeouts.clone(),
         }
-    }
-
-    /// Counts a request that is sent again. Retries are rare, so the counter is looked up.
-    pub fn count_retry(&self, reason: &str) {
-        self.retries.inc();
-        self.families.retries_by_reason.with_label_values(&[&*self.upstream, reason]).inc();
     }
 
     /// Removes the gauges of an endpoint that is gone. The counters of its source stay, as counters must not fall.

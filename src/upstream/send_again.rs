@@ -143,7 +143,7 @@ impl Pool {
         let Some(body) = is_granted.then(|| rewind(body.as_ref())).flatten() else {
             return Retry::Refused(finish(answered, in_flight, deadlines));
         };
-        self.endpoints().metrics.count_retry(reason.label());
+        reason.count(&self.endpoints().metrics.retries);
         options.tries.end_try(index, took, reason.allows_same_endpoint());
         let endpoint = self.next_endpoint(head.headers(), &mut options.tries);
         let permit = in_flight.take_permit();

@@ -1,5 +1,7 @@
 //! Reasons for which a request is sent again.
 
+use crate::metrics::RetryMetrics;
+
 /// Reason for which a request is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum RetryReason {
@@ -29,14 +31,14 @@ impl RetryReason {
         matches!(self, Self::Stale | Self::Broken | Self::Timeout)
     }
 
-    /// Value of the label in metrics.
-    pub(in crate::upstream) fn label(self) -> &'static str {
+    /// Counts a request that is sent again.
+    pub(in crate::upstream) fn count(self, retries: &RetryMetrics) {
         match self {
-            Self::Stale => "stale",
-            Self::Broken => "broken",
-            Self::Timeout => "timeout",
-            Self::Status => "status",
-            Self::Refused => "refused",
+            Self::Stale => retries.stale.inc(),
+            Self::Broken => retries.broken.inc(),
+            Self::Timeout => retries.timeout.inc(),
+            Self::Status => retries.status.inc(),
+            Self::Refused => retries.refused.inc(),
         }
     }
 }

@@ -1,0 +1,108 @@
+//! Requests that were sent again, counted by reason. Their sum over the reasons is made when metrics are read.
+
+use std::collections::BTreeMap;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::{IntCounter, IntCounterVec, Registry, proto};
+
+use super::registration::counters;
+
+const BY_REASON: &str = "Requests sent again, by the failure of the try before";
+const TOTAL: &str = "Requests sent again";
+/// Label that both families have.
+const UPSTREAM: &str = "upstream";
+
+/// Requests of one upstream that were sent again, by the failure of the try before.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the label's values")]
+pub struct RetryMetrics {
+    pub stale: IntCounter,
+    pub broken: IntCounter,
+    pub timeout: IntCounter,
+    pub status: IntCounter,
+    pub refused: IntCounter,
+}
+
+impl RetryMetrics {
+    pub(super) fn new(by_reason: &IntCounterVec, upstream: &str) -> Self {
+        let reason = |reason| by_reason.with_label_values(&[upstream, reason]);
+        Self {
+            stale: reason("stale"),
+            broken: reason("broken"),
+            timeout: reason("timeout"),
+            status: reason("status"),
+            refused: reason("refused"),
+        }
+    }
+}
+
+/// Registers `upstream_retries_by_reason_total{upstream,reason}`, which is returned, and `upstream_retries_total{upstream}`.
+pub(super) fn register(registry: &Registry) -> IntCounterVec {
+    let by_reason = counters(registry, "upstream_retries_by_reason_total", BY_REASON, &[UPSTREAM, "reason"]);
+    let labels = vec![UPSTREAM.to_owned()];
+    let desc = Desc::new("upstream_retries_total".into(), TOTAL.into(), labels, Default::default());
+    let total = RetriesTotal { desc: desc.expect("names and labels are constants"), by_reason: by_reason.clone() };
+    registry.register(Box::new(total)).expect("each name is registered once");
+    by_reason
+}
+
+/// `upstream_retries_total{upstream}`: the sums over the reasons.
+struct RetriesTotal {
+    desc: Desc,
+    by_reason: IntCounterVec,
+}
+
+impl Collector for RetriesTotal {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.desc]
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        let mut sums = BTreeMap::<String, f64>::new();
+        for counter in self.by_reason.collect().iter().flat_map(proto::MetricFamily::get_metric) {
+            let upstream = counter.get_label().iter().find(|label| label.name() == UPSTREAM);
+            *sums.entry(upstream.map_or_else(String::new, |label| label.value().to_owned())).or_default() +=
+                counter.get_counter().get_value();
+        }
+        let mut family = proto::MetricFamily::default();
+        family.set_name(self.desc.fq_name.clone());
+        family.set_help(self.desc.help.clone());
+        family.set_field_type(proto::MetricType::COUNTER);
+        family.set_metric(sums.into_iter().map(|(upstream, sum)| metric(upstream, sum)).collect());
+        vec![family]
+    }
+}
+
+fn metric(upstream: String, sum: f64) -> proto::Metric {
+    let mut label = proto::LabelPair::default();
+    label.set_name(UPSTREAM.into());
+    label.set_value(upstream);
+    let mut counter = proto::Counter::default();
+    counter.set_value(sum);
+    let mut metric = proto::Metric::default();
+    metric.set_label(vec![label]);
+    metric.set_counter(counter);
+    metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn total_is_the_sum_over_the_reasons_of_each_upstream() {
+        let registry = Registry::new();
+        let by_reason = register(&registry);
+        let (store, reports) = (RetryMetrics::new(&by_reason, "store"), RetryMetrics::new(&by_reason, "reports"));
+        let totals = || {
+            let families = registry.gather();
+            let family = families.iter().find(|family| family.name() == "upstream_retries_total").unwrap();
+            family.get_metric().iter().map(|metric| metric.get_counter().get_value()).collect::<Vec<_>>()
+        };
+        assert_eq!(totals(), [0.0, 0.0], "there before the first retry");
+        let reasons = [&store.stale, &store.broken, &store.timeout, &store.status, &store.refused];
+        reasons.into_iter().for_each(IntCounter::inc);
+        reports.refused.inc_by(7);
+        assert_eq!(totals(), [7.0, 5.0], "reports, store");
+    }
+}
