@@ -34,8 +34,9 @@ impl Gateway {
         if !exchange.upload.is_finished() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let has_length = response.headers().contains_key(CONTENT_LENGTH) && response.body().is_end_stream();
-        let length_only = has_length && arrival.version != Version::HTTP_2;
+        // In this order: most responses have a body, and nothing is looked for.
+        let has_no_body = response.body().is_end_stream() && arrival.version != Version::HTTP_2;
+        let length_only = has_no_body && response.headers().contains_key(CONTENT_LENGTH);
         response.map(|frames| {
             exchange.body = Some(ForwardedBody { frames, length_only });
             GuardedBody::Upstream(exchange)

@@ -66,12 +66,18 @@ pub(super) struct Deadlines {
     /// End of the request's body, from which the latency of the response counts: a slow upload is not the endpoint's. None
     /// when the response began before that.
     pub(super) request_end: Option<Instant>,
-    /// Time of the last byte of the response; none for a long-lived exchange.
-    end: Option<Instant>,
     /// Time from the request being sent to the head of the response, in this try.
     pub(super) response: Duration,
+    body: BodyDeadlines,
+}
+
+/// Deadlines of the body of a response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BodyDeadlines {
+    /// Time of the last byte of the response; none for a long-lived exchange.
+    end: Option<Instant>,
     /// Time between two pieces of the response's body.
-    pub(super) idle: Duration,
+    idle: Duration,
 }
 
 impl Deadlines {
@@ -79,14 +85,11 @@ impl Deadlines {
     /// must come.
     pub(super) fn new(timeouts: &Timeouts, long_lived: Option<Duration>, sent: Instant) -> Self {
         match long_lived {
-            Some(idle) => Self { sent, request_end: None, end: None, response: idle, idle },
-            None => Self {
-                sent,
-                request_end: None,
-                end: Some(sent + timeouts.exchange),
-                response: timeouts.response,
-                idle: timeouts.response_idle,
-            },
+            Some(idle) => Self { sent, request_end: None, response: idle, body: BodyDeadlines { end: None, idle } },
+            None => {
+                let body = BodyDeadlines { end: Some(sent + timeouts.exchange), idle: timeouts.response_idle };
+                Self { sent, request_end: None, response: timeouts.response, body }
+            }
         }
     }
 
@@ -100,8 +103,25 @@ impl Deadlines {
         Self { response, ..self }
     }
 
+    /// Deadlines of the response's body.
+    pub(super) fn of_body(&self) -> BodyDeadlines {
+        self.body
+    }
+
+    /// Returns whether the deadline of the exchange as a whole has passed.
+    pub(super) fn has_ended(&self, now: Instant) -> bool {
+        self.body.has_ended(now)
+    }
+}
+
+impl BodyDeadlines {
+    /// Deadline of the next piece, which is waited for from now on.
+    pub(super) fn next_piece(&self, now: Instant) -> Instant {
+        self.earlier(now + self.idle)
+    }
+
     /// The earlier deadline: of the next piece, or of the exchange as a whole.
-    pub(super) fn earlier(&self, piece: Instant) -> Instant {
+    fn earlier(&self, piece: Instant) -> Instant {
         self.end.map_or(piece, |end| end.min(piece))
     }
 
@@ -115,7 +135,7 @@ impl SentRequest {
     /// Gives a request to a connection. `keeps`: the request may be sent again, and so many bytes of its body are kept.
     pub(super) fn send(
         mut connection: Box<Connection>,
-        mut request: Box<Request<OutgoingBody>>,
+        mut request: Request<OutgoingBody>,
         keeps: Option<usize>,
     ) -> Self {
         connection.replay = keeps.and_then(|max_bytes| request.body_mut().keep(max_bytes));
@@ -124,7 +144,7 @@ impl SentRequest {
             (Some(_), None) => Kept::All,
             (Some(_), Some(_)) => Kept::Head,
         });
-        let response = Box::pin(connection.sender.try_send_request(*request));
+        let response = Box::pin(connection.sender.try_send_request(request));
         Self { connection, response }
     }
 
@@ -179,7 +199,7 @@ pub(super) async fn wait_for_head<T>(
             if let Poll::Ready(received) = response.as_mut().poll(cx) {
                 return Poll::Ready(Ok(received));
             }
-            ready!(timer.poll(cx, deadlines.earlier(due)));
+            ready!(timer.poll(cx, deadlines.body.earlier(due)));
             if deadlines.has_ended(Instant::now()) {
                 return Poll::Ready(Err(TimeoutKind::Exchange));
             }

@@ -18,9 +18,11 @@ pub(super) enum Failure {
 impl Failure {
     /// Failure that the head of a response means; none when the response counts as a success once it has come whole.
     pub(super) fn of_head<B>(response: &Response<B>) -> Option<Self> {
-        // gRPC responds with 200, and with its own status in the head when there is no message (trailers-only).
+        // gRPC responds with 200, and with its own status in the head when there is no message (trailers-only). It needs
+        // HTTP/2: elsewhere nothing is looked for.
         let is_grpc = response.version() == Version::HTTP_2;
-        Self::of_status(response.status()).or_else(|| Self::of_grpc(response.headers()).filter(|_| is_grpc))
+        let of_grpc = || is_grpc.then(|| Self::of_grpc(response.headers())).flatten();
+        Self::of_status(response.status()).or_else(of_grpc)
     }
 
     /// Failure that the `grpc-status` of these fields means: UNKNOWN, INTERNAL and DATA_LOSS are errors of the server,

@@ -18,12 +18,11 @@ pub(super) fn finish(
     in_flight: InFlight,
     deadlines: Deadlines,
 ) -> Result<UpstreamResponse, SendError> {
-    let answered = answered.and_then(|(carrier, response)| match response.headers().len() {
-        // On HTTP/1 the library has this limit itself, on HTTP/2 none.
-        fields if fields > MAX_FIELDS => Err(SendError::TooManyFields),
-        _ => Ok((carrier, response)),
-    });
     match answered {
+        // On HTTP/1 the library has this limit itself, on HTTP/2 none.
+        Ok((_, ref response)) if response.headers().len() > MAX_FIELDS => {
+            Err(fail(SendError::TooManyFields, &in_flight, &deadlines))
+        }
         Ok((carrier, response)) => {
             let failure = Failure::of_head(&response);
             record::record_head(&in_flight, failure, deadlines.request_end);
@@ -31,11 +30,13 @@ pub(super) fn finish(
                 record::record_retry_after(&in_flight, &response);
             }
             let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some());
-            Ok(UpstreamResponse::new(response, guard, deadlines))
+            Ok(UpstreamResponse::new(response, guard, deadlines.of_body()))
         }
-        Err(error) => {
-            record::record_error(&in_flight, &error, deadlines.request_end);
-            Err(error)
-        }
+        Err(error) => Err(fail(error, &in_flight, &deadlines)),
     }
+}
+
+fn fail(error: SendError, in_flight: &InFlight, deadlines: &Deadlines) -> SendError {
+    record::record_error(in_flight, &error, deadlines.request_end);
+    error
 }

@@ -4,6 +4,8 @@
 //! is waited for with; all else is boxed behind it.
 
 use futures_util::FutureExt as _;
+use http::Request;
+use tokio::time::Instant;
 
 use super::attempt::{Attempt, Deadlines, Received, SentRequest};
 use super::endpoint::InFlight;
@@ -13,7 +15,7 @@ use super::http1_connection::{Connection, connect};
 use super::limits::ConnectionPermit;
 use super::pool::{AddressedRequest, Pool, SendOptions, Unsent};
 use super::record;
-use super::replay_body::ReplayHandle;
+use super::replay_body::{OutgoingBody, ReplayHandle};
 use super::reservation::Reserved;
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
@@ -46,22 +48,39 @@ impl Pool {
         addressed: AddressedRequest,
         options: &SendOptions,
     ) -> Result<PooledRequest, AddressedRequest> {
-        if self.protocol() != Protocol::Http1 {
+        let Some(connection) = self.pop_idle(addressed.in_flight.index(), addressed.deadlines.sent) else {
             return Err(addressed);
-        }
-        let idle = self.idle_connections(addressed.in_flight.index());
-        let Some(connection) = idle.borrow_mut().pop(addressed.deadlines.sent) else { return Err(addressed) };
-        Ok(self.send_over(connection, addressed, options))
+        };
+        Ok(self.send_addressed(connection, addressed, options))
     }
 
-    /// Gives a request to a connection.
-    fn send_over(
+    /// Takes an idle connection to an endpoint.
+    pub(super) fn pop_idle(&self, endpoint: usize, now: Instant) -> Option<Box<Connection>> {
+        if self.protocol() != Protocol::Http1 {
+            return None;
+        }
+        self.idle_connections(endpoint).borrow_mut().pop(now)
+    }
+
+    fn send_addressed(
         &self,
         connection: Box<Connection>,
         addressed: AddressedRequest,
         options: &SendOptions,
     ) -> PooledRequest {
         let AddressedRequest { request, in_flight, deadlines } = addressed;
+        self.send_over(connection, *request, in_flight, deadlines, options)
+    }
+
+    /// Gives a request to a connection.
+    pub(super) fn send_over(
+        &self,
+        connection: Box<Connection>,
+        request: Request<OutgoingBody>,
+        in_flight: InFlight,
+        deadlines: Deadlines,
+        options: &SendOptions,
+    ) -> PooledRequest {
         // The library takes the request: a retry makes it again from the head that was written.
         let sent = SentRequest::send(connection, request, self.kept_bytes(options));
         PooledRequest { sent, in_flight, deadlines }
@@ -94,7 +113,7 @@ impl Pool {
         options: &SendOptions,
     ) -> Tried {
         let (mut sent, permit) = match reserved {
-            Reserved::Connection(connection) => (Ok(self.send_over(connection, addressed, options)), None),
+            Reserved::Connection(connection) => (Ok(self.send_addressed(connection, addressed, options)), None),
             Reserved::Permit(permit) => (Err(addressed), Some(permit)),
             Reserved::Pooled | Reserved::Stream(_) => (self.send_pooled(addressed, options), None),
         };
@@ -143,7 +162,7 @@ impl Pool {
         options: &SendOptions,
     ) -> Tried {
         let deadlines = addressed.deadlines.sent_now();
-        let mut sent = self.send_over(connection, AddressedRequest { deadlines, ..addressed }, options);
+        let mut sent = self.send_addressed(connection, AddressedRequest { deadlines, ..addressed }, options);
         let received = self.wait(&mut sent, options).await;
         match self.end_try(sent, received, RetryReason::Broken, options) {
             PooledResult::Ended(ended) => Tried::Ended(ended),

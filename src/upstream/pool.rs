@@ -191,12 +191,19 @@ impl Pool {
         self.0.deposits.count_request(&endpoints.retry_budget, self.0.retries.budget);
         let tries = Tries::new(self.is_repeatable(&request, is_idempotent));
         let options = SendOptions { upload: request.body().upload(), long_lived, waited: Cell::default(), tries };
-        let request = Box::new(request.map(OutgoingBody::new));
+        let mut request = request.map(OutgoingBody::new);
         let endpoint = endpoints.choose(&self.0.balancer, request.headers(), &[]).expect("there is an endpoint");
         let deadlines = self.limit_try(Deadlines::new(&self.0.timeouts, long_lived, now.into()), &options);
-        match self.send_pooled(self.address(request, endpoint, permit, deadlines), &options) {
-            Ok(pooled) => Either::Left(self.receive_pooled(pooled, options)),
-            Err(unsent) => Either::Right(self.send_anew(unsent, options).boxed_local()),
+        let in_flight = self.enter(&mut request, endpoint, permit);
+        match self.pop_idle(endpoint, deadlines.sent) {
+            Some(connection) => {
+                let pooled = self.send_over(connection, request, in_flight, deadlines, &options);
+                Either::Left(self.receive_pooled(pooled, options))
+            }
+            None => {
+                let addressed = AddressedRequest { request: Box::new(request), in_flight, deadlines };
+                Either::Right(self.send_anew(addressed, options).boxed_local())
+            }
         }
     }
 
@@ -216,9 +223,15 @@ impl Pool {
         permit: Option<RequestPermit>,
         deadlines: Deadlines,
     ) -> AddressedRequest {
+        let in_flight = self.enter(&mut request, endpoint, permit);
+        AddressedRequest { request, in_flight, deadlines }
+    }
+
+    /// Counts a request at an endpoint, and sets its `Host`.
+    fn enter(&self, request: &mut Request<OutgoingBody>, endpoint: usize, permit: Option<RequestPermit>) -> InFlight {
         let in_flight = self.0.endpoints.enter(endpoint, permit);
         request.headers_mut().insert(HOST, in_flight.endpoint().host.clone());
-        AddressedRequest { request, in_flight, deadlines }
+        in_flight
     }
 
     /// Addresses a request of which nothing was sent to another endpoint. Its time for the response begins now.

@@ -4,7 +4,7 @@ use http::response::Parts;
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 
-use super::attempt::Deadlines;
+use super::attempt::BodyDeadlines;
 use super::failure::Failure;
 use super::response_body::{ConnectionGuard, ResponseBody};
 use crate::head_fields::FieldSet;
@@ -21,11 +21,11 @@ pub struct UpstreamResponse {
     pub fields: FieldSet,
     body: Incoming,
     guard: ConnectionGuard,
-    deadlines: Deadlines,
+    deadlines: BodyDeadlines,
 }
 
 impl UpstreamResponse {
-    pub(super) fn new(response: Response<Incoming>, guard: ConnectionGuard, deadlines: Deadlines) -> Self {
+    pub(super) fn new(response: Response<Incoming>, guard: ConnectionGuard, deadlines: BodyDeadlines) -> Self {
         let (head, body) = response.into_parts();
         let fields = guard.fields().unwrap_or_else(|| FieldSet::of_map(&head.headers));
         Self { head, fields, body, guard, deadlines }

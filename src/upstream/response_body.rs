@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::attempt::Deadlines;
+use super::attempt::BodyDeadlines;
 use super::endpoint::{EndpointState, InFlight};
 use super::error::{ResponseError, TimeoutKind};
 use super::failure::Failure;
@@ -115,13 +115,13 @@ impl ConnectionGuard {
 pub struct ResponseBody {
     body: Incoming,
     guard: Option<ConnectionGuard>,
-    deadlines: Deadlines,
+    deadlines: BodyDeadlines,
     /// Deadline of the next piece, while the upstream is waited for; none while the client is.
     due: Option<Instant>,
 }
 
 impl ResponseBody {
-    pub(super) fn new(body: Incoming, guard: ConnectionGuard, deadlines: Deadlines) -> Self {
+    pub(super) fn new(body: Incoming, guard: ConnectionGuard, deadlines: BodyDeadlines) -> Self {
         let mut this = Self { body, guard: Some(guard), deadlines, due: None };
         if this.body.is_end_stream() {
             this.release(Instant::now());
@@ -130,7 +130,7 @@ impl ResponseBody {
     }
 
     /// Body of a 101 response: it has none, and the connection behind it speaks another protocol.
-    pub(super) fn switched(body: Incoming, guard: ConnectionGuard, deadlines: Deadlines) -> Self {
+    pub(super) fn switched(body: Incoming, guard: ConnectionGuard, deadlines: BodyDeadlines) -> Self {
         Self { body, guard: Some(guard), deadlines, due: None }
     }
 
@@ -176,7 +176,7 @@ impl ResponseBody {
     }
 
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<TimeoutKind> {
-        let due = *self.due.get_or_insert_with(|| self.deadlines.earlier(Instant::now() + self.deadlines.idle));
+        let due = *self.due.get_or_insert_with(|| self.deadlines.next_piece(Instant::now()));
         match &mut self.guard {
             Some(guard) => guard.timer().poll(cx, due).map(|()| match self.deadlines.has_ended(Instant::now()) {
                 true => TimeoutKind::Exchange,
