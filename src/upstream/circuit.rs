@@ -67,7 +67,7 @@ impl CircuitState {
         self.calm.store(limit - limit.div_ceil(10), Relaxed);
         if !self.is_full.load(Relaxed) && !self.is_full.swap(true, Relaxed) {
             tracing::warn!(
-                upstream = &*self.upstream,
+                upstream = %self.upstream,
                 limit,
                 "the upstream has as many requests in flight as it may have; further ones are refused with 503"
             );
@@ -78,7 +78,7 @@ impl CircuitState {
         let left = self.in_flight.fetch_sub(1, Relaxed) - 1;
         let is_calm = self.is_full.load(Relaxed) && left <= self.calm.load(Relaxed);
         if is_calm && self.is_full.swap(false, Relaxed) {
-            tracing::info!(upstream = &*self.upstream, "the upstream has room for requests again");
+            tracing::info!(upstream = %self.upstream, "the upstream has room for requests again");
         }
     }
 }
@@ -109,6 +109,17 @@ mod tests {
         assert_eq!(circuit.acquire().unwrap_err(), Full);
         drop(permits);
         assert_eq!(circuit.state.in_flight.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn refusals_end_when_a_tenth_is_free() {
+        let circuit = circuit(20);
+        let mut permits: Vec<_> = (0..20).map(|_| circuit.acquire().unwrap()).collect();
+        assert_eq!(circuit.acquire().unwrap_err(), Full);
+        permits.pop();
+        assert!(circuit.state.is_full.load(Relaxed), "one of twenty is no tenth");
+        permits.pop();
+        assert!(!circuit.state.is_full.load(Relaxed), "two are");
     }
 
     #[test]

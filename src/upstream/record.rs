@@ -40,8 +40,8 @@ pub(super) fn record_head(in_flight: &InFlight, failure: Option<Failure>, reques
 
 /// Notes the time for which a response with 503 asks for no requests.
 pub(super) fn record_retry_after<B>(in_flight: &InFlight, response: &Response<B>) {
+    // Also of a single endpoint: its requests go on, and get no retries.
     if response.status() == StatusCode::SERVICE_UNAVAILABLE
-        && in_flight.endpoints().has_choice()
         && let Some(pause) = parse_retry_after(response.headers(), Micros::wall())
     {
         in_flight.endpoint().pause.begin(pause, clock::steady());

@@ -70,7 +70,7 @@ impl RetryBudget {
         let before = self.available.fetch_update(Relaxed, Relaxed, filled).unwrap_or_default();
         if before + hundredths >= INITIAL && self.is_exhausted.load(Relaxed) && self.is_exhausted.swap(false, Relaxed) {
             tracing::info!(
-                upstream = &*self.upstream,
+                upstream = %self.upstream,
                 "the budget of retries has recovered; requests that fail are sent again"
             );
         }
@@ -81,7 +81,7 @@ impl RetryBudget {
             self.available.fetch_update(Relaxed, Relaxed, |available| available.checked_sub(RETRY)).is_ok();
         if !is_granted && !self.is_exhausted.load(Relaxed) && !self.is_exhausted.swap(true, Relaxed) {
             tracing::warn!(
-                upstream = &*self.upstream,
+                upstream = %self.upstream,
                 "the budget of retries is exhausted, because too many requests fail; they are answered with their failure"
             );
         }
