@@ -37,12 +37,12 @@ impl RetryMetrics {
 }
 
 /// Registers `upstream_retries_by_reason_total{upstream,reason}`, which is returned, and `upstream_retries_total{upstream}`.
-pub(super) fn register(registry: &Registry) -> IntCounterVec {
-    let by_reason = counters(registry, "upstream_retries_by_reason_total", BY_REASON, &[UPSTREAM, "reason"]);
+pub(super) fn register(r: &Registry) -> IntCounterVec {
+    let by_reason = counters(r, "upstream_retries_by_reason_total", BY_REASON, &[UPSTREAM, "reason"]);
     let labels = vec![UPSTREAM.to_owned()];
     let desc = Desc::new("upstream_retries_total".into(), TOTAL.into(), labels, Default::default());
     let total = RetriesTotal { desc: desc.expect("names and labels are constants"), by_reason: by_reason.clone() };
-    registry.register(Box::new(total)).expect("each name is registered once");
+    r.register(Box::new(total)).expect("each name is registered once");
     by_reason
 }
 

@@ -84,3 +84,24 @@ impl EndpointState {
         self.recent_latency.keep(|| self.metrics.latency.counts(), now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::upstream::health::HealthKind;
+    use crate::upstream::settings::tests::settings;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn checks_that_are_under_way_are_bounded() {
+        let second = Duration::from_secs(1);
+        let kind = HealthKind::Grpc { service: String::new() };
+        let health = HealthSettings { kind, interval: second, timeout: second, healthy: 1, unhealthy: 1 };
+        let settings = crate::upstream::Settings { health: Some(Arc::new(health)), ..settings(MAX_RUNNING + 8) };
+        let endpoints = Endpoints::new(&settings, &Metrics::new()).unwrap();
+        let mut running = JoinSet::new();
+        // All are due at the first look.
+        maintain_upstream(&endpoints, &mut running);
+        assert_eq!(running.len(), MAX_RUNNING);
+    }
+}

@@ -237,3 +237,148 @@ impl Body for OutgoingBody {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use http::Response;
+    use http_body_util::BodyExt as _;
+    use hyper::body::Incoming;
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncWriteExt as _, DuplexStream};
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::request_body::BodyLimits;
+
+    /// Body of a request that says this length, and the client's end of its connection.
+    async fn body(length: usize) -> (OutgoingBody, DuplexStream) {
+        let (mut client, server) = tokio::io::duplex(1 << 16);
+        let (send, mut received) = unbounded_channel();
+        let service = service_fn(move |request: Request<Incoming>| {
+            send.send(request.into_body()).ok();
+            std::future::pending::<Result<Response<String>, Infallible>>()
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(server), service));
+        let head = format!("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+        client.write_all(head.as_bytes()).await.unwrap();
+        let (idle_timeout, timeouts) = (Duration::from_secs(60), Metrics::new().timeouts);
+        let limits = Rc::new(BodyLimits { max_bytes: 1 << 20, idle_timeout, min_rate: 0, timeouts });
+        (OutgoingBody::new(RequestBody::new(received.recv().await.unwrap(), limits)), client)
+    }
+
+    async fn next(body: &mut OutgoingBody) -> Option<Result<Bytes, String>> {
+        let frame = body.frame().await?;
+        Some(frame.map(|frame| frame.into_data().unwrap()).map_err(|error| error.to_string()))
+    }
+
+    /// Sends a piece, and reads it.
+    async fn pass(client: &mut DuplexStream, body: &mut OutgoingBody, piece: &'static str) {
+        client.write_all(piece.as_bytes()).await.unwrap();
+        assert_eq!(next(body).await, Some(Ok(Bytes::from_static(piece.as_bytes()))));
+    }
+
+    fn cancelled() -> Option<Result<Bytes, String>> {
+        Some(Err(Cancelled.to_string()))
+    }
+
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Polls a body for which nothing has come.
+    fn poll_pending(body: &mut OutgoingBody) -> Arc<Woken> {
+        let woken = Arc::<Woken>::default();
+        assert!(Pin::new(body).poll_frame(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
+        woken
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn frames_are_kept_up_to_the_limit() {
+        for (max_bytes, is_kept) in [(10, true), (9, false)] {
+            let (mut body, mut client) = body(10).await;
+            let handle = body.keep(max_bytes).expect("there is a body");
+            pass(&mut client, &mut body, "first").await;
+            assert!(handle.is_kept());
+            pass(&mut client, &mut body, "later").await;
+            assert_eq!((handle.is_kept(), handle.rewind().is_some()), (is_kept, is_kept), "{max_bytes}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn rewound_body_begins_from_the_beginning_and_ends_the_one_before() {
+        let (mut body, mut client) = body(10).await;
+        let handle = body.keep(100).expect("there is a body");
+        assert_eq!(body.size_hint().exact(), Some(10));
+        pass(&mut client, &mut body, "first").await;
+        assert_eq!(body.size_hint().exact(), Some(5), "what is left");
+        let mut again = handle.rewind().expect("all is kept");
+        assert_eq!(next(&mut body).await, cancelled());
+        assert_eq!(again.size_hint().exact(), Some(10));
+        assert_eq!(next(&mut again).await, Some(Ok("first".into())));
+        pass(&mut client, &mut again, "later").await;
+        assert!(again.is_end_stream());
+        // The whole body has come.
+        let mut third = handle.rewind().expect("all is kept");
+        for piece in ["first", "later"] {
+            assert!(!third.is_end_stream());
+            assert_eq!(next(&mut third).await, Some(Ok(piece.into())));
+        }
+        assert!(third.is_end_stream());
+        assert_eq!((next(&mut third).await, next(&mut again).await), (None, cancelled()));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn reader_that_waits_is_woken_when_its_try_ends() {
+        let (mut body, _client) = body(10).await;
+        let handle = body.keep(100).expect("there is a body");
+        let first = poll_pending(&mut body);
+        let mut again = handle.rewind().expect("all is kept");
+        assert_eq!(first.0.load(Relaxed), 1, "another try reads");
+        let own = again.keep(100).expect("there is a body");
+        let second = poll_pending(&mut again);
+        drop((handle, own));
+        assert_eq!(second.0.load(Relaxed), 1, "the exchange has ended");
+        assert_eq!(next(&mut again).await, cancelled());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn body_that_was_not_sent_owns_itself_again() {
+        let (mut body, mut client) = body(5).await;
+        let handle = body.keep(100);
+        body.take_back(handle);
+        let _handle = body.keep(100).expect("it is the same");
+        pass(&mut client, &mut body, "first").await;
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn body_without_a_retry_is_not_kept() {
+        let (mut body, mut client) = body(10).await;
+        let handle = body.keep(100).expect("there is a body");
+        pass(&mut client, &mut body, "first").await;
+        handle.stop_buffering();
+        pass(&mut client, &mut body, "later").await;
+        assert!(!handle.is_kept() && handle.rewind().is_none());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn empty_body_needs_no_handle() {
+        let (mut body, _client) = body(0).await;
+        assert!(matches!(body, OutgoingBody::Empty) && body.keep(100).is_none());
+        assert_eq!((body.is_end_stream(), body.size_hint().exact()), (true, Some(0)));
+    }
+}

@@ -174,6 +174,18 @@ mod tests {
     }
 
     #[test]
+    fn endpoint_that_has_asked_for_a_pause_comes_behind_one_that_is_ejected() {
+        for policy in POLICIES {
+            let endpoints = endpoints(2, policy);
+            endpoints.list[0].pause.begin(Duration::from_secs(30), clock::steady());
+            assert_eq!(chosen(&endpoints, &[]), [0, 1000], "{policy:?}");
+            eject(&endpoints, 1);
+            assert_eq!(chosen(&endpoints, &[]), [0, 1000], "{policy:?}: it has not asked for a pause");
+            assert_eq!(chosen(&endpoints, &[1]), [1000, 0], "{policy:?}");
+        }
+    }
+
+    #[test]
     fn ejected_endpoints_take_requests_in_a_panic() {
         for policy in POLICIES {
             let endpoints = endpoints(2, policy);

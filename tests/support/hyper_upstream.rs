@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -33,6 +34,8 @@ pub struct HyperOptions {
     /// Streams of a connection of HTTP/2; none: HTTP/1.1.
     max_streams: Option<u32>,
     tls: Option<Arc<ServerConfig>>,
+    /// Time before the handshake of TLS.
+    delay: Duration,
 }
 
 /// Any stream.
@@ -51,7 +54,7 @@ impl HyperOptions {
 
     /// HTTP/2 with at most so many streams on a connection.
     pub fn http2_with_streams(max_streams: u32) -> Self {
-        Self { max_streams: Some(max_streams), tls: None }
+        Self { max_streams: Some(max_streams), ..Self::default() }
     }
 
     /// The same over TLS, with the certificates of this configuration.
@@ -61,6 +64,12 @@ impl HyperOptions {
         let mut config = config.clone();
         config.alpn_protocols = vec![protocol.into()];
         Self { tls: Some(Arc::new(config)), ..self }
+    }
+
+    /// The same with a handshake that begins after this time.
+    #[must_use]
+    pub fn delayed(self, delay: Duration) -> Self {
+        Self { delay, ..self }
     }
 
     /// Starts an upstream on a port of its own.
@@ -150,6 +159,7 @@ impl HyperOptions {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
+        tokio::time::sleep(self.delay).await;
         let stream: Box<dyn Stream> = match self.tls {
             // A client that does not trust the certificate ends the handshake.
             Some(config) => match TlsAcceptor::from(config).accept(stream).await {

@@ -59,3 +59,17 @@ impl Default for RetrySettings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The values that `config/keygate.yaml` and `docs/upstreams.md` state.
+    #[test]
+    fn defaults_are_those_of_the_documentation() {
+        let RetrySettings { budget, attempts, per_try_timeout, statuses, max_body } = RetrySettings::default();
+        assert_eq!((budget, attempts, per_try_timeout, max_body), (20, 2, None, 65_536));
+        let retried = |status: &u16| statuses.contains(StatusCode::from_u16(*status).unwrap());
+        assert_eq!((100..=599).filter(retried).collect::<Vec<_>>(), [503]);
+    }
+}

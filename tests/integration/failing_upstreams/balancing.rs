@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::checks::with;
-use super::responding;
+use super::{labelled, responding};
 use crate::support::hyper_upstream::ok;
-use crate::support::{Client, HyperOptions, HyperUpstream, Load, Upstream};
+use crate::support::{Client, HyperOptions, HyperUpstream, Load, Upstream, eventually, part_of, traffic_of};
 
 /// Ten endpoints have a tenth of the requests each, give or take 15 per cent of it: by chance alone, the number at one would have
 /// a standard deviation of sqrt(10,000 * 0.1 * 0.9) = 30, and 150 are five of them.
@@ -27,6 +27,27 @@ fn ten_endpoints_have_a_tenth_each() {
     let tenth = parts.iter().sum::<usize>() / 10;
     println!("{parts:?} requests at ten endpoints");
     assert!(parts.iter().all(|part| part.abs_diff(tenth) * 100 <= tenth * 15), "{parts:?}");
+}
+
+/// A slow endpoint does not fail: it keeps a small part of the requests, of which an equal part were a third.
+#[test]
+fn slow_endpoint_has_a_small_part_and_stays_in_use() {
+    let slow = responding(200, Duration::from_millis(300));
+    let fast = [(); 2].map(|()| responding(200, Duration::ZERO));
+    let gateway = with(&[slow.address, fast[0].address, fast[1].address], "");
+    let key = gateway.key().text;
+    traffic_of(gateway.address, &key, 4, 50);
+    let before = slow.count();
+    let answers = traffic_of(gateway.address, &key, 4, 500);
+    assert_eq!(part_of(&answers, 200), 1.0);
+    let part = (slow.count() - before) as f64 / answers.len() as f64;
+    assert!(part < 0.1, "{part}");
+    // Its latency fades, and then it is tried again.
+    eventually("it has a request", || {
+        traffic_of(gateway.address, &key, 4, 10);
+        slow.count() > before
+    });
+    assert_eq!(gateway.metric(&labelled("endpoint_up", slow.address)), 1.0);
 }
 
 #[test]

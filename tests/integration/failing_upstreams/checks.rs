@@ -17,6 +17,7 @@ use keygate::clock;
 use keygate::upstream::EndpointReport;
 
 use super::{PLENTY, ejections, labelled, responding};
+use crate::support::upstream_blocks::endpoints as endpoints_at;
 use crate::support::{Client, Gateway, HyperOptions, KEYGATE, Upstream, eventually, free_address, traffic_of};
 
 /// gRPC server whose calls, and whose health, are as the switches say.
@@ -68,9 +69,8 @@ pub fn with(endpoints: &[SocketAddr], upstream: &str) -> Gateway {
 
 /// The same with further blocks of the configuration.
 pub fn with_blocks(endpoints: &[SocketAddr], upstream: &str, blocks: &str) -> Gateway {
-    let endpoints: Vec<String> = endpoints.iter().map(|address| format!("\"http://{address}\"")).collect();
     let routes = "routes: [{ name: all, path: /**, trailers: true }]\n";
-    let upstream = format!("upstream: {{ endpoints: [{}], {upstream} }}\n", endpoints.join(", "));
+    let upstream = format!("upstream: {{ {}, {upstream} }}\n", endpoints_at(endpoints));
     Gateway::with(&[], &format!("{PLENTY}{routes}{upstream}{blocks}"))
 }
 

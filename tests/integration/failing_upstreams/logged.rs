@@ -9,7 +9,7 @@ use crate::support::{Running, Setup, metric};
 pub struct Logged {
     pub setup: Setup,
     pub key: String,
-    _running: Running,
+    pub running: Running,
 }
 
 impl Logged {
@@ -20,7 +20,7 @@ impl Logged {
         setup.write(&setup.text().replace(&format!("['http://{unused}']"), &format!("{endpoints:?}{upstream}")));
         let key = setup.key();
         let running = setup.start_logged();
-        Self { setup, key, _running: running }
+        Self { setup, key, running }
     }
 
     /// Lines of the log that contain this text.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::upstream_blocks::{PLENTY, of_endpoint};
 use crate::support::{Client, Gateway, Upstream, eventually, free_address, head, part_of, traffic, traffic_of};
 
 mod balancing;
@@ -13,12 +14,12 @@ mod black_hole;
 mod checks;
 mod logged;
 mod misbehaving;
+mod connecting;
 mod retries;
 mod retries_http2;
+mod retry_times;
 mod tls;
 mod uploads;
-
-const PLENTY: &str = "limits: { key: { requests: 1000000, per: 1s }, org: { concurrent: 1000 } }\n";
 
 /// Upstream that responds with this status after this time.
 fn responding(status: u16, after: Duration) -> Upstream {
@@ -41,7 +42,7 @@ fn gateway(upstreams: &[&Upstream], blocks: &str) -> Gateway {
 }
 
 fn labelled(metric: &str, endpoint: SocketAddr) -> String {
-    format!("keygate_upstream_{metric}{{endpoint=\"{endpoint}\",upstream=\"default\"}}")
+    of_endpoint(metric, "default", endpoint)
 }
 
 fn ejections(gateway: &Gateway, endpoint: SocketAddr, reason: &str) -> f64 {

@@ -11,10 +11,11 @@ use keygate::audit::Outcome;
 
 use super::{PLENTY, responding};
 use crate::support::upstream::Received;
-use crate::support::{Client, Gateway, Upstream, eventually, head, part_of, traffic_of};
+use crate::support::upstream_blocks::endpoints;
+use crate::support::{Client, GatedUpstream, Gateway, Upstream, eventually, head, part_of, traffic_of};
 
 /// Nothing is ejected.
-const NO_EJECTION: &str = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0, success_rate: 0 }";
+pub const NO_EJECTION: &str = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0, success_rate: 0 }";
 
 /// Budget for every request of a test.
 const ALL: &str = "budget: 100";
@@ -22,15 +23,14 @@ const ALL: &str = "budget: 100";
 /// Number of requests of which each endpoint gets the first try of half.
 const REQUESTS: usize = 16;
 
-fn gateway(upstreams: &[&Upstream], retries: &str, blocks: &str) -> Gateway {
+pub fn gateway(upstreams: &[&Upstream], retries: &str, blocks: &str) -> Gateway {
     gateway_at(&upstreams.iter().map(|upstream| upstream.address).collect::<Vec<_>>(), retries, blocks)
 }
 
 fn gateway_at(addresses: &[SocketAddr], retries: &str, blocks: &str) -> Gateway {
-    let endpoints: Vec<String> = addresses.iter().map(|address| format!("\"http://{address}\"")).collect();
     // In turns: each endpoint has every other first try.
     let in_turns = format!("balance: {{ policy: round_robin }}, {NO_EJECTION}");
-    let upstream = format!("endpoints: [{}], {in_turns}, retries: {{ {retries} }}", endpoints.join(", "));
+    let upstream = format!("{}, {in_turns}, retries: {{ {retries} }}", endpoints(addresses));
     Gateway::with(&[], &format!("{PLENTY}workers: 1\n{blocks}upstream: {{ {upstream} }}\n"))
 }
 
@@ -43,7 +43,7 @@ fn breaking() -> Upstream {
     Upstream::answering(|_, stream| drop(stream.shutdown(Shutdown::Both)))
 }
 
-fn retries(gateway: &Gateway, reason: &str) -> f64 {
+pub fn retries(gateway: &Gateway, reason: &str) -> f64 {
     gateway.metric(&format!("keygate_upstream_retries_by_reason_total{{reason=\"{reason}\",upstream=\"default\"}}"))
 }
 
@@ -79,11 +79,19 @@ fn request_goes_to_another_endpoint_for_each_reason() {
         assert!(ids(&failing).is_subset(&ids(&good)), "{reason}: the ids are the same");
         assert_eq!(retries(&gateway, reason), (REQUESTS / 2) as f64);
         assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), (REQUESTS / 2) as f64);
+        // What broke one connection may have broken all: a retry has one of its own. A status breaks none.
+        let is_broken = reason == "broken";
+        assert_eq!(good.connections() >= REQUESTS / 2, is_broken, "{reason}: {} connections", good.connections());
         let again = good
             .received()
             .into_iter()
             .find(|received| ids(&failing).contains(received.header("x-request-id").unwrap()));
         assert_eq!(again.unwrap().header("host"), Some(good.address.to_string().as_str()));
+        if reason == "status" {
+            let labels = format!("endpoint=\"{}\",result=\"ok\",upstream=\"default\"", failing.address);
+            let answered = gateway.metric(&format!("keygate_upstream_requests_total{{{labels}}}"));
+            assert_eq!(answered, (REQUESTS / 2) as f64, "responses in whose place another one answers");
+        }
         let records = gateway.records();
         assert_eq!(records.len(), REQUESTS, "one record for each request, however often it is sent");
         assert!(records.iter().all(|record| record.outcome == Outcome::Completed));
@@ -105,6 +113,7 @@ fn silent_endpoint_is_given_up_for_another() {
     assert_eq!(retries(&gateway, "timeout"), silent.count() as f64);
     let timeouts = gateway.metric("keygate_timeouts_total{kind=\"upstream_first_byte\"}");
     assert_eq!(timeouts, silent.count() as f64, "each is counted");
+    assert!(good.connections() >= silent.count(), "each retry has a connection of its own");
     assert!(gateway.records().iter().all(|record| record.outcome == Outcome::Completed));
 }
 
@@ -123,6 +132,7 @@ fn stale_connections_are_replaced_at_another_endpoint() {
     assert_eq!(statuses(&gateway, "GET", "/", b""), [200; REQUESTS]);
     assert_eq!(retries(&gateway, "stale"), (REQUESTS / 4) as f64);
     assert_eq!(good.count(), REQUESTS / 2 + REQUESTS / 4);
+    assert!(good.connections() >= REQUESTS / 4, "each retry has a connection of its own");
 }
 
 /// Method and body of a request, the settings of retries, an upstream that fails, and the status that its requests get.
@@ -222,7 +232,8 @@ fn small_bodies_are_sent_again_whole() {
             let gateway = gateway(&[failing, &good], "budget: 100, max_body: 100KiB", routes);
             let key = gateway.key().text;
             let mut client = Client::connect(gateway.address);
-            let body: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
+            // As many bytes as are kept.
+            let body: Vec<u8> = (0..100 * 1024_u32).map(|number| (number % 251) as u8).collect();
             let before = failing.count();
             for number in 0..REQUESTS {
                 let response = match number % 4 < 2 {
@@ -256,6 +267,7 @@ fn attempts_bound_the_tries_of_a_request() {
         let counts = failing.each_ref().map(Upstream::count);
         assert!(counts.iter().all(|count| *count <= 1), "each endpoint once: {counts:?}");
         assert_eq!(counts.iter().sum::<usize>(), tries);
+        assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), (tries - 1) as f64);
     }
 }
 
@@ -271,6 +283,83 @@ fn failure_is_answered_when_no_other_endpoint_can_be_reached() {
         assert_eq!((response.status, response.code().as_str()), (502, "upstream_failed"));
         failing.count() > before
     });
+}
+
+#[test]
+fn response_is_answered_when_no_other_endpoint_can_be_reached() {
+    let busy = responding(503, Duration::ZERO);
+    let gateway = gateway_at(&[busy.address, crate::support::free_address()], ALL, "");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    eventually("its endpoint answers", || {
+        let response = client.get("/", &key);
+        assert_eq!((response.status, &response.body[..]), (503, &b"ok"[..]), "that of the upstream");
+        retries(&gateway, "status") == 1.0
+    });
+}
+
+/// A request without an endpoint to go to takes nothing from the budget, and is not counted.
+#[test]
+fn request_that_only_one_endpoint_may_have_is_no_retry() {
+    let failing = [breaking(), breaking()];
+    let (one, two) = (gateway(&[&failing[0]], ALL, ""), gateway(&failing.each_ref(), "budget: 100, attempts: 3", ""));
+    for (gateway, expected) in [(one, 0.0), (two, REQUESTS as f64)] {
+        assert_eq!(statuses(&gateway, "GET", "/", b""), [502; REQUESTS]);
+        assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), expected);
+        assert_eq!(gateway.metric("keygate_upstream_retries_refused_total{upstream=\"default\"}"), 0.0);
+    }
+}
+
+/// Also of a single endpoint, whose requests go on.
+#[test]
+fn endpoint_that_asks_for_a_pause_gets_no_retry() {
+    let count = AtomicUsize::new(0);
+    let busy = Upstream::answering(move |_, stream| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => drop(stream.write_all(b"HTTP/1.1 503 x\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n")),
+        _ => drop(stream.shutdown(Shutdown::Both)),
+    });
+    let gateway = gateway(&[&busy], ALL, "");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/", &key).status, 503);
+    // The connection is stale: without the pause the request would be sent again, to the same endpoint.
+    assert_eq!((client.get("/", &key).status, busy.count()), (502, 2));
+}
+
+#[test]
+fn body_that_is_too_large_to_keep_has_no_retry() {
+    let slow = [(); 2].map(|()| responding(200, Duration::from_millis(300)));
+    let gateway = gateway(&slow.each_ref(), "budget: 100, per_try_timeout: 50ms, max_body: 1KiB", "");
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    client.send(head("PUT", "/", &key, &[("Transfer-Encoding", "chunked")], 0));
+    client.send("400\r\n").send([b'x'; 1024]).send("\r\n1\r\nx\r\n0\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    for metric in ["retries_total", "retries_refused_total"] {
+        assert_eq!(gateway.metric(&format!("keygate_upstream_{metric}{{upstream=\"default\"}}")), 0.0, "{metric}");
+    }
+}
+
+/// A retry, and a request that goes to another endpoint, is in flight in place of the try before.
+#[test]
+fn request_counts_once_for_the_bound_however_often_it_is_sent() {
+    for first in [breaking().address, crate::support::free_address()] {
+        let held = GatedUpstream::start();
+        // The first try, nearly for certain.
+        let weights = format!("weights: [{{ endpoint: \"{first}\", weight: 1000 }}]");
+        let balance = format!("balance: {{ policy: round_robin, {weights} }}, {NO_EJECTION}");
+        let upstream = format!("{}, {balance}, limits: {{ requests: 1 }}", endpoints(&[first, held.address()]));
+        let gateway = Gateway::with(&[], &format!("{PLENTY}workers: 1\nupstream: {{ {upstream} }}\n"));
+        let key = gateway.key().text;
+        let mut client = Client::connect(gateway.address);
+        client.send(head("GET", "/", &key, &[], 0));
+        eventually("it is at the other endpoint", || held.count() == 1);
+        let refused = Client::connect(gateway.address).get("/", &key);
+        assert_eq!((refused.status, refused.code().as_str()), (503, "upstream_unavailable"));
+        held.open();
+        assert_eq!(client.response().status, 200);
+        assert_eq!(client.get("/", &key).status, 200, "its permit was given back");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -15,7 +16,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::PLENTY;
-use crate::support::{Client, Gateway, eventually};
+use super::retries::{NO_EJECTION, retries};
+use crate::support::upstream_blocks::endpoints;
+use crate::support::{Client, Gateway, eventually, head};
 
 const REQUESTS: usize = 16;
 
@@ -27,6 +30,8 @@ enum Behaviour {
     Refuses,
     Resets,
     Silent,
+    /// Answers late.
+    Slow,
     /// gRPC's UNAVAILABLE without a message.
     GrpcUnavailable,
 }
@@ -86,6 +91,10 @@ async fn answer(
         Behaviour::Refuses => Err(h2::Reason::REFUSED_STREAM.into()),
         Behaviour::Resets => Err(h2::Reason::INTERNAL_ERROR.into()),
         Behaviour::Silent => std::future::pending::<Result<_, Infallible>>().await.map_err(|never| match never {}),
+        Behaviour::Slow => {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            Ok(ok.body(Full::from("ok")).unwrap())
+        }
         Behaviour::GrpcUnavailable => {
             let response = ok.header("content-type", "application/grpc").header("grpc-status", "14");
             Ok(response.body(Full::default()).unwrap())
@@ -98,12 +107,8 @@ fn gateway(addresses: &[SocketAddr], retries: &str) -> Gateway {
 }
 
 fn gateway_by(addresses: &[SocketAddr], balance: &str, retries: &str) -> Gateway {
-    let endpoints: Vec<String> = addresses.iter().map(|address| format!("\"http://{address}\"")).collect();
-    let outlier = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0, success_rate: 0 }";
-    let upstream = format!(
-        "endpoints: [{}], protocol: http2, {balance}, {outlier}, retries: {{ {retries} }}",
-        endpoints.join(", ")
-    );
+    let endpoints = endpoints(addresses);
+    let upstream = format!("{endpoints}, protocol: http2, {balance}, {NO_EJECTION}, retries: {{ {retries} }}");
     let routes = "routes:\n  - { name: again, path: /again/**, idempotent: true, trailers: true }\n  - { name: all, path: /** }\n";
     Gateway::with(&[], &format!("{PLENTY}workers: 1\n{routes}upstream: {{ {upstream} }}\n"))
 }
@@ -112,10 +117,6 @@ fn statuses(gateway: &Gateway, method: &str, path: &str, body: &[u8]) -> Vec<u16
     let key = gateway.key().text;
     let mut client = Client::connect(gateway.address);
     (0..REQUESTS).map(|_| client.request(method, path, &key, &[], body).status).collect()
-}
-
-fn retries(gateway: &Gateway, reason: &str) -> f64 {
-    gateway.metric(&format!("keygate_upstream_retries_by_reason_total{{reason=\"{reason}\",upstream=\"default\"}}"))
 }
 
 #[test]
@@ -147,6 +148,37 @@ fn post_is_sent_again_only_when_it_was_refused() {
         let given = statuses.iter().filter(|given| **given == status).count();
         assert_eq!(given, if status == 200 { REQUESTS } else { REQUESTS / 2 }, "{behaviour:?}: {statuses:?}");
         assert_eq!(failing.count(), REQUESTS / 2);
+    }
+}
+
+#[test]
+fn refused_request_is_not_sent_again_without_a_budget() {
+    let (failing, good) = (Server::start(Behaviour::Refuses), Server::start(Behaviour::Good));
+    let gateway = gateway(&[failing.address, good.address], "budget: 0");
+    let statuses = statuses(&gateway, "POST", "/", b"once");
+    assert_eq!(statuses.iter().filter(|status| **status == 502).count(), REQUESTS / 2, "{statuses:?}");
+    assert_eq!(good.count(), REQUESTS / 2);
+}
+
+/// A slow endpoint is not given up: the body is not kept, or the exchange may last.
+#[test]
+fn slow_endpoint_is_given_up_neither_for_a_large_body_nor_for_a_stream() {
+    let slow = [Server::start(Behaviour::Slow), Server::start(Behaviour::Slow)];
+    let settings = "budget: 100, per_try_timeout: 50ms, max_body: 1KiB";
+    let gateway = gateway(&slow.each_ref().map(|server| server.address), settings);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    client.send(head("PUT", "/", &key, &[("Transfer-Encoding", "chunked")], 0));
+    client.send("400\r\n").send([b'x'; 1024]).send("\r\n1\r\nx\r\n0\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    assert_eq!(
+        client
+            .request("POST", "/again/a", &key, &[("TE", "trailers"), ("Content-Type", "application/grpc")], b"call")
+            .status,
+        200
+    );
+    for metric in ["retries_total", "retries_refused_total"] {
+        assert_eq!(gateway.metric(&format!("keygate_upstream_{metric}{{upstream=\"default\"}}")), 0.0, "{metric}");
     }
 }
 
@@ -272,12 +304,31 @@ fn stream_within_a_go_away_is_not_sent_again_unless_it_is_repeatable() {
     assert_eq!(client.get("/", &key).status, 200);
 }
 
+/// Its reason is that of a new connection, or that of one that had carried other requests; an invalid response is none.
+#[test]
+fn broken_connections_over_http2_are_told_apart() {
+    let good = Server::start(Behaviour::Good);
+    let (broken, _) = by_hand(|_, _| (Vec::new(), false));
+    let gateway_of_broken = gateway(&[broken, good.address], "budget: 100");
+    assert_eq!(statuses(&gateway_of_broken, "GET", "/", b""), [200; REQUESTS]);
+    assert_eq!(retries(&gateway_of_broken, "broken"), (REQUESTS / 2) as f64);
+    // A block of fields that nothing can decode (RFC 7541, section 6.1: index 0).
+    let (invalid, count) = by_hand(|_, stream| (frame(1, 5, stream, &[0x80]), true));
+    let gateway_of_invalid = gateway(&[invalid, good.address], "budget: 100");
+    let failed = statuses(&gateway_of_invalid, "GET", "/", b"").iter().filter(|status| **status == 502).count();
+    assert_eq!((failed, count.load(Ordering::SeqCst)), (REQUESTS / 2, REQUESTS / 2));
+    assert_eq!(gateway_of_invalid.metric("keygate_upstream_retries_total{upstream=\"default\"}"), 0.0);
+}
+
 #[test]
 fn repeatable_request_survives_a_connection_that_ends() {
     let (address, _) = by_hand(|_, stream| if stream == 1 { (ok(1), true) } else { (Vec::new(), false) });
     let gateway = gateway(&[address], "budget: 100");
     assert_eq!(statuses(&gateway, "GET", "/", b""), [200; REQUESTS]);
     assert_eq!(retries(&gateway, "stale"), (REQUESTS - 1) as f64);
+    // An idle connection that is closed is no failure of the endpoint that then answers.
+    let labels = format!("endpoint=\"{address}\",result=\"bad_response\",upstream=\"default\"");
+    assert_eq!(gateway.metric(&format!("keygate_upstream_requests_total{{{labels}}}")), 0.0);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::support::{Gateway, HyperOptions, HyperUpstream, eventually, part_of, 
 use crate::tls::authority::{Authority, settings};
 
 /// TLS of a server with a certificate for this name.
-fn server(dir: &Path, authority: &Authority, name: &str) -> Arc<ServerConfig> {
+pub fn server(dir: &Path, authority: &Authority, name: &str) -> Arc<ServerConfig> {
     let pair = authority.certify(&[name]).write(dir, &uuid::Uuid::new_v4().to_string());
     Arc::clone(ServerTls::open(&settings(vec![pair])).unwrap().acceptor().config())
 }

@@ -8,7 +8,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 
-use super::checks::with;
+use super::checks::{with, with_blocks};
 use crate::support::hyper_upstream::ok;
 use crate::support::{Client, Gateway, HyperOptions, eventually, head};
 
@@ -42,6 +42,29 @@ fn latency_counts_from_the_end_of_a_slow_upload() {
             assert!(counted <= seen, "{protocol}: {counted} s of {seen} s");
         }
     }
+}
+
+/// While the body advances, the upstream is not late: it may wait for the rest. Behind the body it has the whole time.
+#[test]
+fn upload_that_advances_is_no_time_out_of_the_response() {
+    const PIECE: Duration = Duration::from_millis(450);
+    let run = |options: HyperOptions, protocol: &str| {
+        let upstream = options.start(answer_behind_the_body);
+        let gateway =
+            with_blocks(&[upstream.address], &format!("protocol: {protocol}"), "timeouts: { response: 3s }\n");
+        let key = gateway.key().text;
+        let mut client = Client::connect(gateway.address);
+        client.send(head("POST", "/", &key, &[], 8));
+        for _ in 0..8 {
+            std::thread::sleep(PIECE);
+            client.send(b"x");
+        }
+        assert_eq!(client.response().body, b"xxxxxxxx", "{protocol}");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(HyperOptions::http1(), "http1"));
+        scope.spawn(|| run(HyperOptions::http2(), "http2"));
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod spares;
 use std::net::SocketAddr;
 
 use crate::support::Gateway;
+use crate::support::upstream_blocks::{PLENTY, endpoints as endpoints_at, of_endpoint};
 
 /// Gateway of four workers with these endpoints and this block `connections`. Connecting may take so long that a slow
 /// machine refuses no request.
@@ -16,19 +17,14 @@ fn gateway(endpoints: &[SocketAddr], connections: &str, more: &str) -> Gateway {
 }
 
 fn blocks(endpoints: &[SocketAddr], connections: &str, more: &str) -> String {
-    let endpoints: Vec<String> = endpoints.iter().map(|address| format!("'http://{address}'")).collect();
-    format!(
-        "upstream: {{ endpoints: [{}], connections: {{ {connections} }}, {more} }}\n\
-         limits: {{ key: {{ requests: 1000000, per: 1s }}, org: {{ concurrent: 1000 }} }}\n\
-         timeouts: {{ connect: 120s }}\n\
-         workers: 4\n",
-        endpoints.join(", ")
-    )
+    let endpoints = endpoints_at(endpoints);
+    let upstream = format!("upstream: {{ {endpoints}, connections: {{ {connections} }}, {more} }}\n");
+    format!("{upstream}{PLENTY}timeouts: {{ connect: 120s }}\nworkers: 4\n")
 }
 
 /// A metric of an endpoint.
 fn labelled(metric: &str, endpoint: SocketAddr) -> String {
-    format!("keygate_upstream_{metric}{{endpoint=\"{endpoint}\",upstream=\"default\"}}")
+    of_endpoint(metric, "default", endpoint)
 }
 
 /// Requests that wait, by their first endpoint.

@@ -1,52 +1,16 @@
 //! The queue of the requests that wait for a connection: bounded, in order, and left without a trace.
 
-use std::io::Write as _;
-use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{gateway, refusals, waiting};
-use crate::support::{Client, Gateway, Upstream, eventually, head};
-
-/// Upstream that holds its responses until the gate is opened.
-struct Gate {
-    upstream: Upstream,
-    is_open: Arc<(Mutex<bool>, Condvar)>,
-}
-
-impl Gate {
-    fn start() -> Self {
-        let is_open = Arc::new((Mutex::new(false), Condvar::new()));
-        let gate = Arc::clone(&is_open);
-        let upstream = Upstream::answering(move |_, stream| {
-            let (is_open, opened) = &*gate;
-            drop(opened.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
-        });
-        Self { upstream, is_open }
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.upstream.address
-    }
-
-    fn open(&self) {
-        *self.is_open.0.lock().unwrap() = true;
-        self.is_open.1.notify_all();
-    }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        self.open();
-    }
-}
+use super::{blocks, gateway, labelled, refusals, waiting};
+use crate::support::{Client, GatedUpstream, Gateway, Upstream, eventually, head};
 
 /// Sends a request that holds the only connection.
-fn hold(gateway: &Gateway, gate: &Gate, key: &str) -> Client {
+fn hold(gateway: &Gateway, gate: &GatedUpstream, key: &str) -> Client {
     let client = send(gateway, key);
-    eventually("the request has arrived", || gate.upstream.count() == 1);
+    eventually("the request has arrived", || gate.count() == 1);
     client
 }
 
@@ -56,7 +20,7 @@ fn send(gateway: &Gateway, key: &str) -> Client {
     client
 }
 
-fn await_waiting(gateway: &Gateway, gate: &Gate, count: u32) {
+fn await_waiting(gateway: &Gateway, gate: &GatedUpstream, count: u32) {
     eventually("requests wait", || waiting(gateway, gate.address()) == f64::from(count));
 }
 
@@ -72,7 +36,7 @@ fn check_refusal(client: &mut Client) {
 
 #[test]
 fn full_queue_refuses_at_once() {
-    let gate = Gate::start();
+    let gate = GatedUpstream::start();
     let gateway = gateway(&[gate.address()], "max: 1, max_waiting: 2, max_wait: 60s", "");
     let key = gateway.key().text;
     let mut first = hold(&gateway, &gate, &key);
@@ -85,13 +49,13 @@ fn full_queue_refuses_at_once() {
     for client in &mut queued {
         assert_eq!(client.response().status, 200);
     }
-    assert_eq!(gate.upstream.count(), 3, "the one that was refused has not arrived");
+    assert_eq!(gate.count(), 3, "the one that was refused has not arrived");
     await_waiting(&gateway, &gate, 0);
 }
 
 #[test]
 fn wait_that_is_over_refuses() {
-    let gate = Gate::start();
+    let gate = GatedUpstream::start();
     let gateway = gateway(&[gate.address()], "max: 1, max_wait: 20ms", "");
     let key = gateway.key().text;
     let mut first = hold(&gateway, &gate, &key);
@@ -101,12 +65,12 @@ fn wait_that_is_over_refuses() {
     assert!(gateway.metric("keygate_upstream_connection_wait_seconds_sum{upstream=\"default\"}") >= 0.02);
     gate.open();
     assert_eq!(first.response().status, 200);
-    assert_eq!(gate.upstream.count(), 1);
+    assert_eq!(gate.count(), 1);
 }
 
 #[test]
 fn no_queue_refuses_without_a_wait() {
-    let gate = Gate::start();
+    let gate = GatedUpstream::start();
     let gateway = gateway(&[gate.address()], "max: 1, max_waiting: 0, max_wait: 60s", "");
     let key = gateway.key().text;
     let _first = hold(&gateway, &gate, &key);
@@ -115,7 +79,7 @@ fn no_queue_refuses_without_a_wait() {
 
 #[test]
 fn abandoned_requests_leave_the_queue() {
-    let gate = Gate::start();
+    let gate = GatedUpstream::start();
     let gateway = gateway(&[gate.address()], "max: 1, max_waiting: 3, max_wait: 60s", "");
     let key = gateway.key().text;
     let mut first = hold(&gateway, &gate, &key);
@@ -129,7 +93,30 @@ fn abandoned_requests_leave_the_queue() {
     await_waiting(&gateway, &gate, 1);
     gate.open();
     assert_eq!((first.response().status, last.response().status), (200, 200));
-    assert_eq!(gate.upstream.count(), 2, "those that were abandoned have not arrived");
+    assert_eq!(gate.count(), 2, "those that were abandoned have not arrived");
+}
+
+/// The request that waits gets the connection of the one before it.
+#[test]
+fn wait_for_a_connection_is_no_latency() {
+    const WAIT: Duration = Duration::from_millis(300);
+    let gate = GatedUpstream::start();
+    let blocks = blocks(&[gate.address()], "max: 1, max_wait: 60s", "").replace("workers: 4", "workers: 1");
+    let gateway = Gateway::with(&[], &blocks);
+    let key = gateway.key().text;
+    let begun = Instant::now();
+    let mut first = hold(&gateway, &gate, &key);
+    let queued = Instant::now();
+    let mut second = send(&gateway, &key);
+    await_waiting(&gateway, &gate, 1);
+    std::thread::sleep(WAIT);
+    gate.open();
+    assert_eq!(first.response().status, 200);
+    let first = begun.elapsed();
+    assert_eq!(second.response().status, 200);
+    let second = queued.elapsed() - WAIT;
+    let counted = gateway.metric(&labelled("latency_seconds_sum", gate.address()));
+    assert!(counted <= (first + second).as_secs_f64(), "{counted} s, of {first:?} and {second:?} without the wait");
 }
 
 /// The only connection is idle on one worker, and requests come to all of them.
@@ -145,17 +132,17 @@ fn request_of_another_worker_gets_an_idle_connection() {
 
 #[test]
 fn request_goes_to_another_endpoint_that_has_room() {
-    let (gate, free) = (Gate::start(), Upstream::start());
+    let (gate, free) = (GatedUpstream::start(), Upstream::start());
     let endpoints = [gate.address(), free.address];
     let gateway = gateway(&endpoints, "max: 1, max_wait: 60s", "balance: { policy: round_robin }");
     let key = gateway.key().text;
     let mut sent = Vec::new();
-    while gate.upstream.count() == 0 {
+    while gate.count() == 0 {
         sent.push(send(&gateway, &key));
-        eventually("the request has arrived", || gate.upstream.count() + free.count() == sent.len());
+        eventually("the request has arrived", || gate.count() + free.count() == sent.len());
     }
     for _ in 0..20 {
         assert_eq!(Client::connect(gateway.address).get("/", &key).status, 200);
     }
-    assert_eq!(gate.upstream.count(), 1);
+    assert_eq!(gate.count(), 1);
 }

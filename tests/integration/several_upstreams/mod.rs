@@ -8,8 +8,8 @@ use std::convert::Infallible;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use bytes::Bytes;
@@ -20,13 +20,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use keygate::tls::{ServerSettings, ServerTls};
 
-use crate::support::{Client, Gateway, KEYGATE, NameServer, Upstream, eventually, free_port};
+use crate::support::upstream_blocks::{self, PLENTY, endpoints};
+use crate::support::{Client, GatedUpstream, Gateway, KEYGATE, NameServer, Upstream, eventually, free_port};
 use crate::tls::authority::{Authority, settings};
 
 /// Blocks with these upstreams, and a route for each: `/NAME/**`.
 fn blocks(upstreams: &[(&str, String)]) -> String {
-    let mut blocks =
-        "limits: { key: { requests: 1000000, per: 1s }, org: { concurrent: 1000 } }\nupstreams:\n".to_owned();
+    let mut blocks = format!("{PLENTY}upstreams:\n");
     upstreams.iter().for_each(|(name, upstream)| blocks.push_str(&format!("  {name}: {{ {upstream} }}\n")));
     blocks.push_str("routes:\n");
     let route = |name: &str| format!("  - {{ name: {name}, path: '/{name}/**', upstream: {name} }}\n");
@@ -34,14 +34,9 @@ fn blocks(upstreams: &[(&str, String)]) -> String {
     blocks
 }
 
-fn endpoints(addresses: &[SocketAddr]) -> String {
-    let addresses: Vec<String> = addresses.iter().map(|address| format!("'http://{address}'")).collect();
-    format!("endpoints: [{}]", addresses.join(", "))
-}
-
 /// Value of a metric of one endpoint.
 fn of_endpoint(gateway: &Gateway, metric: &str, upstream: &str, endpoint: SocketAddr) -> f64 {
-    gateway.metric(&format!("keygate_upstream_{metric}{{endpoint=\"{endpoint}\",upstream=\"{upstream}\"}}"))
+    gateway.metric(&upstream_blocks::of_endpoint(metric, upstream, endpoint))
 }
 
 /// An upstream that speaks HTTP/2 over TLS, and responds with protocol, path and claim of each request.
@@ -102,31 +97,10 @@ fn each_upstream_has_its_protocol_encryption_and_claims() {
     assert!(gateway.metric(expiry) > 0.0);
 }
 
-/// Gate that requests wait at.
-#[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<bool>, Condvar)>);
-
-impl Gate {
-    fn wait(&self) {
-        let (open, changed) = &*self.0;
-        drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
-    }
-
-    fn open(&self) {
-        *self.0.0.lock().unwrap() = true;
-        self.0.1.notify_all();
-    }
-}
-
 #[test]
 fn time_outs_are_those_of_the_upstream() {
-    let gate = Gate::default();
-    let waiting = gate.clone();
-    let slow = Upstream::answering(move |_, stream| {
-        waiting.wait();
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
-    });
-    let same = endpoints(&[slow.address]);
+    let slow = GatedUpstream::start();
+    let same = endpoints(&[slow.address()]);
     let gateway = Gateway::with(
         &[],
         &blocks(&[("patient", same.clone()), ("hasty", format!("{same}, timeouts: {{ response: 100ms }}"))]),
@@ -137,7 +111,7 @@ fn time_outs_are_those_of_the_upstream() {
         eventually("the patient request is at the upstream", || slow.count() == 1);
         let hasty = Client::connect(address).get("/hasty/", &key);
         assert_eq!((hasty.status, &*hasty.code()), (504, "upstream_timeout"));
-        gate.open();
+        slow.open();
         assert_eq!(patient.join().unwrap(), 200);
     });
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use super::{Gate, blocks, endpoints, of_endpoint};
-use crate::support::{Client, Gateway, Upstream, eventually, head, until};
+use super::{blocks, endpoints, of_endpoint};
+use crate::support::{Client, GatedUpstream, Gateway, Upstream, eventually, head, until};
 
 /// Flag that is set when this is dropped, also by a panic.
 struct SetOnDrop<'a>(&'a AtomicBool);
@@ -146,15 +146,10 @@ fn start_single_connection() -> (std::net::SocketAddr, mpsc::Receiver<()>) {
 
 #[test]
 fn idle_connections_to_a_removed_upstream_close_although_requests_go_on() {
-    let gate = Gate::default();
-    let waiting = gate.clone();
-    let store = Upstream::answering(move |_, stream| {
-        waiting.wait();
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
-    });
+    let store = GatedUpstream::start();
     let (address, has_ended) = start_single_connection();
-    let one = blocks(&[("store", endpoints(&[store.address]))]);
-    let both = blocks(&[("store", endpoints(&[store.address])), ("removed", endpoints(&[address]))]);
+    let one = blocks(&[("store", endpoints(&[store.address()]))]);
+    let both = blocks(&[("store", endpoints(&[store.address()])), ("removed", endpoints(&[address]))]);
     let gateway = Gateway::with(&[], &format!("{both}workers: 1\n"));
     let key = gateway.key().text;
     assert_eq!(Client::connect(gateway.address).get("/removed/", &key).status, 200);
@@ -165,7 +160,7 @@ fn idle_connections_to_a_removed_upstream_close_although_requests_go_on() {
     eventually("the request is at the other upstream", || store.count() == 1);
     reconfigure(&gateway, |text| text.replace(&both, &one));
     until("the connection closes", || has_ended.try_recv().ok());
-    gate.open();
+    store.open();
     assert_eq!(slow.response().status, 200);
 }
 

@@ -1,0 +1,46 @@
+//! An upstream behind a gate: it holds its responses until the test opens the gate.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex};
+
+use super::Upstream;
+
+/// Upstream that answers each request with 200 once its gate is open. Dropped, it opens the gate: no thread waits for ever.
+pub struct GatedUpstream {
+    upstream: Upstream,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl GatedUpstream {
+    pub fn start() -> Self {
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let waiting = Arc::clone(&gate);
+        let upstream = Upstream::answering(move |_, stream| {
+            let (is_open, opened) = &*waiting;
+            drop(opened.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
+        });
+        Self { upstream, gate }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.upstream.address
+    }
+
+    /// Number of requests received.
+    pub fn count(&self) -> usize {
+        self.upstream.count()
+    }
+
+    pub fn open(&self) {
+        *self.gate.0.lock().unwrap() = true;
+        self.gate.1.notify_all();
+    }
+}
+
+impl Drop for GatedUpstream {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
