@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs. `make dist` builds the binaries that are deployed, into target/dist.
 
-.PHONY: setup test strict lint doc deny dist bench peers pingora cost bench-peers cost-check cost-baseline fuzz screenshots check
+.PHONY: setup test strict lint doc deny dist bench peers pingora cost bench-peers cost-check cost-baseline fuzz screenshots check release release-test release-check
 
 setup:
 	@sh deploy/setup.sh
@@ -37,6 +37,21 @@ deny:
 # The profile of deployments: slower to build than `--release`, faster to run.
 dist:
 	cargo build --locked --profile dist --bins
+
+# Static programs, archive, Debian package, SBOM and checksums, in target/artifacts. PROFILE=release builds
+# faster, to try the packaging.
+PROFILE ?= dist
+release:
+	@sh deploy/setup.sh release
+	PROFILE=$(PROFILE) sh deploy/release.sh
+
+# Tries target/artifacts: the programs in an empty root, the package in a copy of this system that ends with the test.
+release-test:
+	sh deploy/release_test.sh target/artifacts
+
+# Builds the commit once more in another directory: every file must have the same bytes.
+release-check:
+	PROFILE=$(PROFILE) sh deploy/release_check.sh target/artifacts
 
 # The bench profile has the same settings as `dist`.
 bench:

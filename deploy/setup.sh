@@ -3,6 +3,7 @@
 #
 # packages   the system's packages only, without which nothing can be built
 # tools      only what the tests use besides, which can be fetched while the build runs
+# release    the tools of `make release` only
 # peers      both, and the programs that benchmarks compare the gateway with
 #
 # Without an argument: packages and tools.
@@ -10,8 +11,8 @@ set -eu
 
 part="${1:-all}"
 case "$part" in
-    all | packages | tools | peers) ;;
-    *) echo "setup: unknown part \"$part\"; use packages, tools or peers" >&2; exit 2 ;;
+    all | packages | tools | release | peers) ;;
+    *) echo "setup: unknown part \"$part\"; use packages, tools, release or peers" >&2; exit 2 ;;
 esac
 
 need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
@@ -102,5 +103,20 @@ install_tools() {
     fi
 }
 
+# Tools of `make release`, in a directory of their own: each version is the one that releases are built with.
+install_release_tools() {
+    tools="$(dirname "$0")/../target/tools"
+    wanted="cargo-auditable@0.7.7 cargo-deb@3.8.0 cargo-cyclonedx@0.5.9"
+    if [ "$(cat "$tools/installed.txt" 2>/dev/null)" != "$wanted" ]; then
+        # shellcheck disable=SC2086 # one word a tool
+        cargo install --quiet --locked --force --root "$tools" $wanted
+        echo "$wanted" > "$tools/installed.txt"
+    fi
+}
+
+if [ "$part" = release ]; then
+    install_release_tools
+    exit
+fi
 [ "$part" = tools ] || install_packages
 [ "$part" = packages ] || install_tools

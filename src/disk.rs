@@ -1,4 +1,4 @@
-//! Space on a volume: how much is free, and space that is allocated in advance.
+//! Space on a volume: how much is free, and space that is allocated in advance; and the kind of its file system.
 
 use std::fs::File;
 use std::io;
@@ -24,6 +24,36 @@ pub fn volume_space(path: &Path) -> io::Result<VolumeSpace> {
     let found = rustix::fs::statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
     Ok(VolumeSpace { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
+}
+
+/// Kind of a file system, as far as it matters to files that must last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSystem {
+    /// On a disk of this machine, as far as is known.
+    Local,
+    /// In memory.
+    Memory,
+    /// The layer of a container.
+    Overlay,
+    /// On another machine.
+    Network,
+}
+
+/// Reads the kind of the file system that holds a path.
+///
+/// # Errors
+/// If the path does not exist or cannot be reached.
+pub fn file_system(path: &Path) -> io::Result<FileSystem> {
+    let magic = rustix::fs::statfs(path)?.f_type;
+    // Numbers of the kernel's `magic.h`, which has 32 bits of each.
+    Ok(match magic & 0xffff_ffff {
+        // tmpfs, ramfs
+        0x0102_1994 | 0x8584_58f6 => FileSystem::Memory,
+        0x794c_7630 => FileSystem::Overlay,
+        // NFS, SMB, CIFS, SMB2, Ceph, AFS
+        0x6969 | 0x517b | 0xff53_4d42 | 0xfe53_4d42 | 0x00c3_6400 | 0x5346_414f => FileSystem::Network,
+        _ => FileSystem::Local,
+    })
 }
 
 /// Allocates blocks for a range of a file, without changing the file's length or content: a later write into the range
@@ -63,6 +93,7 @@ mod tests {
             let metadata = file.metadata().unwrap();
             assert_eq!((metadata.len(), metadata.blocks() * 512 >= 1 << 20), (0, true));
         }
+        assert!(file_system(directory.path()).is_ok());
         let space = volume_space(directory.path()).unwrap();
         assert!(space.free <= space.total && space.total > 0);
     }

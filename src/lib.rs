@@ -25,7 +25,7 @@
 //! Imports go strictly down and form no circle. `tests/integration/house/` holds the exact table.
 //!
 //! ```text
-//! main > cli > app > config > {gateway | admin, dashboard} > {admission | management}
+//! main > cli > app, doctor > config > {gateway | admin, dashboard} > {admission | management}
 //!      > {transport, forward, upstream, oidc, audit, state} > platform > domain
 //! ```
 //!
@@ -33,6 +33,7 @@
 //!   other, and mechanisms (`transport` to `state`) never import each other.
 //! - [`management`] has one function for each operation on organizations, users, keys and sessions. [`admin`] offers them on
 //!   a socket for programs, [`dashboard`] on web pages and as a JSON API for users, who sign in with [`oidc`].
+//! - [`doctor`] examines a running gateway and its surroundings.
 //! - [`migration`] copies an embedded state to Redis, and imports the records of an exported state.
 //! - [`query_store`] is a program of its own. It lives in this crate so that the demo can embed it, and uses only the
 //!   platform, the domain and [`transport`].
@@ -55,6 +56,7 @@ pub mod oidc;
 
 // Assembly.
 pub mod config;
+pub mod doctor;
 pub mod app;
 pub mod cli;
 
@@ -63,6 +65,7 @@ pub mod settings;
 pub mod tls;
 pub mod metrics;
 pub mod telemetry;
+pub mod cli_docs;
 pub mod timer;
 pub mod byte_stream;
 pub mod request_body;

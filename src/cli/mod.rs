@@ -9,8 +9,9 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::cli_docs::DocsCommand;
 use crate::config::Config;
 use crate::key::redact;
 
@@ -24,6 +25,7 @@ mod config;
 mod health;
 mod explain;
 mod upstreams;
+mod doctor;
 mod audit;
 
 // Commands that make changes.
@@ -104,6 +106,13 @@ enum Command {
     Upstreams(upstreams::Args),
     /// Check whether the gateway is ready; for container health checks
     Health,
+    /// Examine the running gateway and its surroundings, and say what to change
+    ///
+    /// Looks at limits of the process, the clock, disks, Redis, certificates, the upstreams, routes, listeners and file
+    /// permissions. Exit code 0 when no finding is worse than a note, else 1.
+    Doctor(doctor::Args),
+    #[command(flatten)]
+    Docs(DocsCommand),
 }
 
 impl Cli {
@@ -145,6 +154,8 @@ impl Cli {
             Command::Explain(args) => args.run(&config()?),
             Command::Upstreams(args) => args.run(&config()?),
             Command::Health => health::run(&config()?),
+            Command::Doctor(args) => args.run(&self.config),
+            Command::Docs(docs) => Ok(docs.run(Self::command())?),
         }
     }
 }
@@ -155,8 +166,6 @@ fn load(path: &Path) -> Result<Config, CliError> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use crate::admission::RouteSettings;
 use crate::management::SessionSettings;
 use crate::quota::Quota;
-use crate::settings::{Document, Reported, Section, SettingsErrors};
+use crate::settings::{Document, Reported, SecretSource, Section, SettingsErrors};
 use crate::upstream::Protocol;
 use crate::{dashboard, telemetry, transport};
 
@@ -91,6 +91,8 @@ pub struct Config {
     pub drain: Duration,
     /// The log.
     pub telemetry: telemetry::Settings,
+    /// Sources of all secrets, for diagnosis.
+    pub secrets: Vec<SecretSource>,
 }
 
 impl Config {
@@ -206,6 +208,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         lame_duck: timeouts.lame_duck,
         drain: timeouts.drain,
         telemetry: telemetry?,
+        secrets: file.secret_sources(),
     })
 }
 

@@ -35,6 +35,7 @@ impl Config {
             lame_duck: _,
             drain: _,
             tunnel_idle: _,
+            secrets: _,
         } = self;
         let mut changed = Changes::default();
         changed.compare("gateway", gateway == &new.gateway);

@@ -42,6 +42,19 @@ pub(super) struct ErrorCollector<'a> {
     /// The file, which relative paths start from.
     pub(super) file: &'a Path,
     errors: RefCell<Vec<SettingsError>>,
+    /// Sources of the secrets that were read, in the order of the reading.
+    secrets: RefCell<Vec<SecretSource>>,
+}
+
+/// Source of a secret of the settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// The settings file itself, at this key.
+    Inline(String),
+    /// Another file.
+    File(PathBuf),
+    /// An environment variable.
+    Environment,
 }
 
 impl SettingsError {
@@ -63,12 +76,20 @@ impl SettingsErrors {
 
 impl<'a> ErrorCollector<'a> {
     pub(super) fn new(file: &'a Path) -> Self {
-        Self { file, errors: RefCell::new(Vec::new()) }
+        Self { file, errors: RefCell::default(), secrets: RefCell::default() }
     }
 
     pub(super) fn report(&self, location: Location, path: &str, what: String) -> Reported {
         self.errors.borrow_mut().push(SettingsError::new(self.file, location, path, what));
         Reported(())
+    }
+
+    pub(super) fn add_secret(&self, source: SecretSource) {
+        self.secrets.borrow_mut().push(source);
+    }
+
+    pub(super) fn secrets(&self) -> Vec<SecretSource> {
+        self.secrets.borrow().clone()
     }
 
     /// The result of the reading, which fails if any error was reported.

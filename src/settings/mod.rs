@@ -25,7 +25,7 @@ mod value;
 mod units;
 mod tree;
 
-pub use error::{Location, Reported, SettingsError, SettingsErrors};
+pub use error::{Location, Reported, SecretSource, SettingsError, SettingsErrors};
 pub use section::{Section, Value};
 pub use units::{InvalidDuration, InvalidSize, WithUnit, parse_duration, parse_size};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::error::{ErrorCollector, Location, Reported};
+use super::error::{ErrorCollector, Location, Reported, SecretSource};
 use super::suggestion::find_nearest;
 use super::tree::{Entry, Kind, Node};
 
@@ -112,6 +112,11 @@ impl<'a> Section<'a> {
     pub fn report(&self, name: &str, what: impl ToString) -> Reported {
         let at = self.entries.iter().find(|entry| entry.key == name).map_or(self.at, |entry| entry.value.at);
         self.report_at(at, name, what.to_string())
+    }
+
+    /// Sources of the secrets that were read so far, anywhere in the file.
+    pub fn secret_sources(&self) -> Vec<SecretSource> {
+        self.errors.secrets()
     }
 
     /// Reports the keys that the reader did not take.
@@ -225,6 +230,11 @@ impl<'a> Value<'a> {
     /// As [`Value::list`].
     pub fn one_or_list<T>(&self, mut read: impl FnMut(&Value<'a>) -> Result<T, Reported>) -> Result<Vec<T>, Reported> {
         if matches!(self.node.kind, Kind::Sequence(_)) { self.list(read) } else { Ok(vec![read(self)?]) }
+    }
+
+    /// Notes that the value is a secret of the file itself.
+    pub(super) fn add_inline_secret(&self) {
+        self.errors.add_secret(SecretSource::Inline(self.path.clone()));
     }
 
     /// Reports what is wrong with the value. Never pass the text of a secret.

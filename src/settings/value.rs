@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::error::Reported;
+use super::error::{Reported, SecretSource};
 use super::section::Value;
 use super::suggestion::find_nearest;
 use super::tree::Kind;
@@ -115,6 +115,7 @@ impl<'a> Value<'a> {
     /// A secret: inline, `{file: …}` (a trailing line break is not part of it), or `{env: …}`.
     pub fn secret(&self) -> Result<Secret, Reported> {
         if !matches!(self.node.kind, Kind::Mapping(_)) {
+            self.add_inline_secret();
             return self.scalar("a secret").map(|text| Secret::new(text.to_owned()));
         }
         self.section(|section| {
@@ -140,6 +141,7 @@ impl<'a> Value<'a> {
 
     fn secret_from_file(&self) -> Result<Secret, Reported> {
         let path = self.path()?;
+        self.errors.add_secret(SecretSource::File(path.clone()));
         match std::fs::read_to_string(&path).map(Secret::new) {
             Ok(text) => self.non_empty_secret(text.expose().strip_suffix('\n').unwrap_or(text.expose())),
             Err(e) => self.reject(format_args!("{} cannot be read: {e}", path.display())),
@@ -148,6 +150,7 @@ impl<'a> Value<'a> {
 
     fn secret_from_environment(&self) -> Result<Secret, Reported> {
         let name = self.scalar("the name of an environment variable")?;
+        self.errors.add_secret(SecretSource::Environment);
         match std::env::var(name).map(Secret::new) {
             Ok(text) => self.non_empty_secret(text.expose()),
             Err(_) => self.reject(format_args!("the environment variable {name} is not set, or not UTF-8")),

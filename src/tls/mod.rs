@@ -17,12 +17,14 @@ mod client_config;
 mod resolver;
 mod tickets;
 mod certificate;
+mod certificate_facts;
 mod reloadable;
 mod files;
 mod error;
 mod provider;
 
 pub use certificate::{CertificateExpiry, CertificateFiles};
+pub use certificate_facts::CertificateFacts;
 pub use client_config::ClientSettings;
 pub use client_tls::ClientTls;
 pub use error::Error;

@@ -33,6 +33,7 @@ mod journal;
 mod state_contract;
 mod management;
 mod command_line;
+mod doctor;
 mod migration;
 mod oidc;
 mod sign_in;
@@ -45,6 +46,7 @@ mod redis_harness;
 
 // The code and what is shipped with it.
 mod deploy;
+mod packaging;
 mod docs;
 mod helm;
 mod monitoring;

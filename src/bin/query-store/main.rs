@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use keygate::cli_docs::DocsCommand;
 use keygate::identity::{OrgId, UserId};
 use keygate::query_store::service::Caller;
 use keygate::query_store::{self, Settings, StoreSettings};
@@ -29,6 +30,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    #[command(flatten)]
+    Service(ServiceCommand),
+    #[command(flatten)]
+    Docs(DocsCommand),
+}
+
+/// Commands that need the settings.
+#[derive(Subcommand)]
+enum ServiceCommand {
     /// Runs the service until SIGTERM or SIGINT.
     Serve,
     /// Stores sample queries; a running service shows them at once.
@@ -48,15 +58,20 @@ enum Command {
 #[allow(clippy::print_stderr, reason = "errors of the command line go to standard error, not to the log")]
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let settings = match Settings::load(&arguments.config) {
-        Ok(settings) => settings,
-        Err(problems) => {
-            eprintln!("{problems}");
-            return ExitCode::from(INVALID_SETTINGS);
-        }
+    let done = match arguments.command {
+        Command::Docs(docs) => docs.run(Arguments::command()).context("cannot write the documentation"),
+        Command::Service(command) => match Settings::load(&arguments.config) {
+            Ok(settings) => {
+                telemetry::init(settings.telemetry);
+                run(command, &settings)
+            }
+            Err(problems) => {
+                eprintln!("{problems}");
+                return ExitCode::from(INVALID_SETTINGS);
+            }
+        },
     };
-    telemetry::init(settings.telemetry);
-    match run(arguments.command, &settings) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("query-store: {error:#}");
@@ -66,13 +81,13 @@ fn main() -> ExitCode {
 }
 
 #[allow(clippy::print_stderr, reason = "what a command has done goes to standard error, as keygate's do")]
-fn run(command: Command, settings: &Settings) -> anyhow::Result<()> {
+fn run(command: ServiceCommand, settings: &Settings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())?;
     match command {
-        Command::Serve => runtime.block_on(serve(settings)),
-        Command::Seed { org, user, count } => {
+        ServiceCommand::Serve => runtime.block_on(serve(settings)),
+        ServiceCommand::Seed { org, user, count } => {
             let service = query_store::open(settings)?;
             runtime.block_on(query_store::seed(&service, Caller { org, user }, count, clock::now()))?;
             let StoreSettings::Sqlite { path } = &settings.store;

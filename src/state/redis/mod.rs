@@ -92,6 +92,7 @@ mod revocation_reader;
 mod maintenance;
 mod unavailable;
 mod client;
+mod inspect;
 pub mod import;
 pub(super) mod export;
 
@@ -107,6 +108,7 @@ use scripts::Scripts;
 use slots::SlotLeases;
 
 pub use client::{Address, ConnectError, Durability, InvalidUrl, Login, Servers, Unsuitable, Url};
+pub use inspect::{InspectError, InspectedServer, ServerDescription, inspect};
 pub use settings::{Clock, OnUnavailable, Settings, Share};
 pub use slots::Permit;
 

@@ -14,9 +14,10 @@ use syn::visit::{self, Visit};
 #[rustfmt::skip]
 const IMPORTS: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
-    ("bin", &["query_store", "transport", "telemetry", "identity", "clock"]),
-    ("cli", &["app", "config", "admin", "management", "migration", "query_store", "upstream", "audit", "state", "settings", "metrics", "telemetry", "refusal", "problem", "identity", "key", "quota", "clock", "page"]),
+    ("bin", &["query_store", "transport", "telemetry", "cli_docs", "identity", "clock"]),
+    ("cli", &["app", "doctor", "config", "admin", "management", "migration", "query_store", "upstream", "audit", "state", "settings", "metrics", "telemetry", "cli_docs", "refusal", "problem", "identity", "key", "quota", "clock", "page"]),
     ("app", &["config", "gateway", "admin", "dashboard", "admission", "management", "migration", "transport", "forward", "upstream", "audit", "state", "settings", "tls", "request_body", "metrics", "telemetry", "failed_auth", "key", "quota", "clock"]),
+    ("doctor", &["config", "admin", "admission", "upstream", "audit", "state", "settings", "tls", "disk", "key", "clock"]),
     ("config", &["dashboard", "admission", "management", "transport", "forward", "upstream", "oidc", "audit", "state", "settings", "tls", "telemetry", "identity", "quota", "secret"]),
     ("gateway", &["admission", "transport", "forward", "upstream", "audit", "state", "request_body", "metrics", "failed_auth", "refusal", "problem", "head_fields", "identity", "quota", "clock"]),
     ("admin", &["management", "migration", "upstream", "audit", "state", "metrics", "problem", "identity", "key", "clock", "page", "abort_on_drop"]),
@@ -36,6 +37,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("request_body", &["metrics", "timer"]),
     ("metrics", &["refusal"]),
     ("telemetry", &[]),
+    ("cli_docs", &[]),
     ("byte_stream", &[]),
     ("abort_on_drop", &[]),
     ("timer", &[]),

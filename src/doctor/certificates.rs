@@ -1,0 +1,93 @@
+//! Check of the certificates: those of listeners with their names, and those of connections to upstreams and Redis.
+
+use std::path::{Path, PathBuf};
+
+use super::certificate_chain::{judge_chain, judge_dates, judge_host};
+use super::finding::Findings;
+use super::listeners::host;
+use super::read_files;
+use super::surroundings::Surroundings;
+use crate::config::{Config, Listener, ListenerRole};
+use crate::state::Settings as State;
+use crate::tls::{CertificateFacts, ClientSettings};
+
+/// Checks the files of all certificates.
+pub(super) async fn check(surroundings: &Surroundings, findings: &mut Findings) {
+    let config = &surroundings.config;
+    let now = surroundings.now.0.cast_signed() / 1_000_000;
+    for listener in config.listen.iter().filter(|listener| listener.tls.is_some()) {
+        check_listener(surroundings, listener, now, findings).await;
+    }
+    for path in other_certificates(config) {
+        if let Some(certificates) = read(&path, findings).await {
+            certificates.iter().for_each(|certificate| judge_dates(&path, certificate, now, findings));
+        }
+    }
+}
+
+async fn check_listener(surroundings: &Surroundings, listener: &Listener, now: i64, findings: &mut Findings) {
+    let Some(tls) = &listener.tls else { return };
+    let mut leaves = Vec::new();
+    for files in &tls.certificates {
+        let Some(chain) = read(&files.chain, findings).await else { continue };
+        chain.iter().for_each(|certificate| judge_dates(&files.chain, certificate, now, findings));
+        judge_chain(&files.chain, &chain, findings);
+        judge_reload(surroundings, &files.chain, &chain[0], findings);
+        leaves.extend(chain.into_iter().next());
+    }
+    for origin in origins(&surroundings.config, listener.role) {
+        judge_host(listener.address, host(origin), &leaves, findings);
+    }
+}
+
+/// The origins under which browsers reach a listener, as far as the configuration knows them.
+fn origins(config: &Config, role: ListenerRole) -> Vec<&str> {
+    let Some(session) = &config.session else { return Vec::new() };
+    let dashboard = (role != ListenerRole::Api).then_some(&*session.origin);
+    let api = session.api_origin.as_deref().filter(|_| role != ListenerRole::Dashboard);
+    dashboard.into_iter().chain(api).collect()
+}
+
+/// Compares the certificate of a file with the one that the gateway presents, by the end of their validity.
+fn judge_reload(surroundings: &Surroundings, path: &Path, leaf: &CertificateFacts, findings: &mut Findings) {
+    let Some(name) = leaf.names.first() else { return };
+    let series = format!("keygate_tls_certificate_not_after_timestamp_seconds{{certificate=\"{name}\"}}");
+    let Some(presented) = surroundings.gateway.as_ref().ok().and_then(|gateway| gateway.metric(&series)) else {
+        return;
+    };
+    #[allow(clippy::cast_precision_loss, reason = "Unix time in seconds")]
+    if (presented - leaf.not_after as f64).abs() > 1.0 {
+        let advice = "see the log and keygate_tls_reload_failures_total: a changed file is loaded within seconds, if its \
+            key belongs to it";
+        findings.warning(format!("certificate {}", path.display()), "the gateway presents another one", advice);
+    }
+}
+
+/// Files of the certificates that are not a listener's own: authorities, and certificates by which the gateway is a client.
+fn other_certificates(config: &Config) -> Vec<PathBuf> {
+    let client_ca =
+        config.listen.iter().filter_map(|listener| Some(listener.tls.as_ref()?.client_auth.as_ref()?.ca.clone()));
+    let redis = match &config.state {
+        State::Redis(redis) => redis.tls.as_ref(),
+        State::Embedded(_) => None,
+    };
+    let clients = config.upstreams.iter().map(|upstream| &upstream.settings.tls).chain(redis);
+    let of_client = |client: &ClientSettings| {
+        client.ca.clone().into_iter().chain(client.identity.as_ref().map(|files| files.chain.clone()))
+    };
+    let mut paths: Vec<PathBuf> = client_ca.chain(clients.flat_map(of_client)).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+async fn read(path: &Path, findings: &mut Findings) -> Option<Vec<CertificateFacts>> {
+    let owned = path.to_owned();
+    match read_files(move || CertificateFacts::read(&owned)).await {
+        Ok(certificates) => Some(certificates),
+        Err(error) => {
+            findings.error(format!("certificate {}", path.display()), error.in_full(), "correct the file");
+            None
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Check of the gateway: whether it runs, is ready, and has panicked.
+
+use super::finding::Findings;
+use super::surroundings::Surroundings;
+use crate::admin::ReadinessReport;
+
+/// Checks that the gateway runs and is ready.
+pub(super) fn check(surroundings: &Surroundings, findings: &mut Findings) {
+    judge(surroundings.gateway.as_ref().map(|gateway| &gateway.readiness).map_err(String::as_str), findings);
+    if let Some(panics) = surroundings.gateway.as_ref().ok().and_then(|gateway| gateway.metric("keygate_panics_total"))
+    {
+        judge_panics(panics, findings);
+    }
+}
+
+fn judge(readiness: Result<&Result<ReadinessReport, String>, &str>, findings: &mut Findings) {
+    match readiness {
+        Err(error) => {
+            let advice = "start the gateway, or run this command as the user that the gateway runs as; checks of the \
+                running process are left out";
+            findings.warning("running gateway", format!("cannot be reached: {error}"), advice);
+        }
+        Ok(Err(error)) => {
+            let advice = "check `admin.address`; probes and Prometheus need it, and checks of metrics are left out";
+            findings.warning("admin listener", format!("cannot be reached: {error}"), advice);
+        }
+        Ok(Ok(report)) if report.ready => findings.ok("readiness", "ready"),
+        Ok(Ok(report)) => {
+            let advice = "see docs/runbooks.md; load balancers send this gateway no requests";
+            findings.error("readiness", format!("not ready: {}", report.reasons.join(", ")), advice);
+        }
+    }
+}
+
+fn judge_panics(panics: f64, findings: &mut Findings) {
+    if panics > 0.0 {
+        let advice = "each one is a defect of keygate: report the log lines of level error";
+        findings.warning("panics", format!("{panics} since the start"), advice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Severity::{self, Error, Warning};
+    use super::*;
+
+    #[test]
+    fn readiness_is_judged() {
+        let judged = |readiness: Result<&Result<ReadinessReport, String>, &str>| {
+            let mut findings = Findings::new("gateway");
+            judge(readiness, &mut findings);
+            findings.problems()
+        };
+        let report = |ready, reasons: &[&str]| {
+            Ok(ReadinessReport { ready, reasons: reasons.iter().map(ToString::to_string).collect() })
+        };
+        let one = |severity: Severity, subject: &str| vec![(severity, subject.to_owned())];
+        assert_eq!(judged(Ok(&report(true, &[]))), []);
+        assert_eq!(judged(Ok(&report(false, &["state"]))), one(Error, "readiness"));
+        assert_eq!(judged(Ok(&Err("refused".into()))), one(Warning, "admin listener"));
+        assert_eq!(judged(Err("none")), one(Warning, "running gateway"));
+    }
+}

@@ -1,0 +1,148 @@
+//! Examination of a running gateway and its surroundings, as an expert would do it: `keygate doctor`.
+//!
+//! - Each check collects facts, and a pure function judges them. A [`Finding`] has a severity, the thing that was looked at,
+//!   its state, and the change to make.
+//! - Checks only read: files, `/proc`, the admin interfaces of the gateway, Redis' settings, and one request without
+//!   credentials to each endpoint of the upstreams.
+//! - Each check has a time-out: one that hangs is a finding, and the others go on.
+
+mod finding;
+mod client;
+mod running_gateway;
+mod surroundings;
+mod gateway;
+mod configuration;
+mod process;
+mod proc_files;
+mod clock;
+mod disk;
+mod redis;
+mod redis_security;
+mod redis_replication;
+mod certificates;
+mod certificate_chain;
+mod upstreams;
+mod exposure;
+mod routes;
+mod listeners;
+mod files;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::settings::WithUnit;
+
+use finding::Findings;
+use surroundings::Surroundings;
+
+pub use finding::{Finding, Severity};
+
+/// Time-out of a check: a Redis or an upstream that is away takes a few connection attempts.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// One check, named after the part of the set-up that it looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Configuration in force, compared with the file.
+    Configuration,
+    /// Readiness of the gateway, and its admin interfaces.
+    Gateway,
+    /// Limits and user of the process.
+    Process,
+    /// Synchronization and steps of the clock.
+    Clock,
+    /// Volumes of the journal and the state.
+    Disk,
+    /// Redis: settings, persistence, replication, access.
+    Redis,
+    /// Certificates of listeners and of the upstream side.
+    Certificates,
+    /// Reachability of the upstreams beside the gateway.
+    Upstreams,
+    /// Routes.
+    Routes,
+    /// Addresses of listeners, and the origin of the dashboard.
+    Listeners,
+    /// Modes of files with secrets.
+    Files,
+}
+
+impl Check {
+    /// All checks, in their order.
+    pub const ALL: [Self; 11] = [
+        Self::Configuration,
+        Self::Gateway,
+        Self::Process,
+        Self::Clock,
+        Self::Disk,
+        Self::Redis,
+        Self::Certificates,
+        Self::Upstreams,
+        Self::Routes,
+        Self::Listeners,
+        Self::Files,
+    ];
+
+    /// Name of the check, in findings and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Configuration => "configuration",
+            Self::Gateway => "gateway",
+            Self::Process => "process",
+            Self::Clock => "clock",
+            Self::Disk => "disk",
+            Self::Redis => "redis",
+            Self::Certificates => "certificates",
+            Self::Upstreams => "upstreams",
+            Self::Routes => "routes",
+            Self::Listeners => "listeners",
+            Self::Files => "files",
+        }
+    }
+
+    async fn run(self, surroundings: &Arc<Surroundings>, findings: &mut Findings) {
+        match self {
+            Self::Configuration => configuration::check(surroundings, findings),
+            Self::Gateway => gateway::check(surroundings, findings),
+            Self::Process => process::check(surroundings, findings),
+            Self::Clock => clock::check(surroundings, findings).await,
+            Self::Disk => disk::check(surroundings, findings).await,
+            Self::Redis => redis::check(surroundings, findings).await,
+            Self::Certificates => certificates::check(surroundings, findings).await,
+            Self::Upstreams => upstreams::check(surroundings, findings).await,
+            Self::Routes => routes::check(surroundings, findings),
+            Self::Listeners => listeners::check(surroundings, findings),
+            Self::Files => files::check(surroundings, findings).await,
+        }
+    }
+}
+
+/// Runs checks one after another, and calls `begin` before each. A configuration file with errors is the only finding
+/// then: every other check needs it.
+pub async fn examine(file: &Path, checks: &[Check], mut begin: impl FnMut(Check)) -> Vec<Finding> {
+    let surroundings = match Surroundings::collect(file).await {
+        Ok(surroundings) => Arc::new(surroundings),
+        Err(invalid) => {
+            let mut findings = Findings::new(Check::Configuration.name());
+            configuration::judge_invalid(file, &invalid, &mut findings);
+            return findings.into_list();
+        }
+    };
+    let mut all = Vec::new();
+    for check in checks {
+        begin(*check);
+        let mut findings = Findings::new(check.name());
+        if tokio::time::timeout(CHECK_TIMEOUT, check.run(&surroundings, &mut findings)).await.is_err() {
+            let found = format!("the check did not end within {}", WithUnit::Duration(CHECK_TIMEOUT));
+            findings.error(check.name(), found, "look for a file system or a server that does not respond");
+        }
+        all.append(&mut findings.into_list());
+    }
+    all
+}
+
+/// Runs a function that reads files on a thread of its own: on a file system that hangs, the check times out.
+async fn read_files<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(read).await.expect("readers of files do not panic")
+}

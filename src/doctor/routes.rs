@@ -1,0 +1,155 @@
+//! Check of the routes: none at all, hidden ones, open ones, and requests that match none.
+
+use super::finding::Findings;
+use super::surroundings::Surroundings;
+use crate::admission::RouteSettings;
+
+/// Series of requests that match no route.
+const UNMATCHED: &str = "keygate_requests_total{code=\"404\",route=\"none\"}";
+
+/// Checks the routes, and what the gateway has counted for them.
+pub(super) fn check(surroundings: &Surroundings, findings: &mut Findings) {
+    let config = &surroundings.config;
+    judge_listed(&config.routes, findings);
+    if !config.routes.is_empty() {
+        for warning in config.warnings() {
+            findings.warning("upstreams without a route", warning, "name it in a route, or remove it");
+        }
+        let unmatched = surroundings.gateway.as_ref().ok().and_then(|gateway| gateway.metric(UNMATCHED));
+        judge_unmatched(unmatched.unwrap_or_default(), findings);
+    }
+}
+
+fn judge_listed(routes: &[RouteSettings], findings: &mut Findings) {
+    if routes.is_empty() {
+        let advice = "list the routes with their permissions, as config/keygate.yaml shows";
+        findings.warning("routes", "none: every key may send any method to any path of the upstream", advice);
+        return;
+    }
+    findings.ok("routes", format!("{} listed", routes.len()));
+    for (place, route) in routes.iter().enumerate() {
+        if let Some(first) = routes[..place].iter().find(|first| covers(first, route)) {
+            let found = format!("never used: route `{}` before it matches all its requests", first.name);
+            findings.warning(format!("route `{}`", route.name), found, "list it before that one, or remove it");
+        }
+    }
+    let open: Vec<&str> = routes.iter().filter(|route| route.permission.is_none()).map(|route| &*route.name).collect();
+    if !open.is_empty() {
+        let found = format!("{} without a permission: {}", open.len(), open.join(", "));
+        findings.note("routes", found, "give them one, if not every key may use them");
+    }
+}
+
+fn judge_unmatched(count: f64, findings: &mut Findings) {
+    if count > 0.0 {
+        let advice = "`keygate audit list` shows their paths: list a route for those that clients should reach";
+        findings.note("requests without a route", format!("{count} since the gateway was started"), advice);
+    }
+}
+
+/// Returns whether every request that matches `later` also matches `first`.
+fn covers(first: &RouteSettings, later: &RouteSettings) -> bool {
+    let has_methods = first.methods.is_empty()
+        || !later.methods.is_empty()
+            && later.methods.iter().all(|method| {
+                // A route for GET is one for HEAD, too.
+                first.methods.contains(method)
+                    || method == http::Method::HEAD && first.methods.contains(&http::Method::GET)
+            });
+    has_methods && covers_path(&first.path, &later.path)
+}
+
+/// The same for patterns of paths.
+fn covers_path(first: &str, later: &str) -> bool {
+    let (first, first_is_open) = first.strip_suffix("/**").map_or((first, false), |path| (path, true));
+    let (later, later_is_open) = later.strip_suffix("/**").map_or((later, false), |path| (path, true));
+    let (first, later): (Vec<&str>, Vec<&str>) = (first.split('/').collect(), later.split('/').collect());
+    let fits = if first_is_open { first.len() <= later.len() } else { first.len() == later.len() && !later_is_open };
+    // A parameter stands for any segment that is not empty.
+    let is_covered = |(first, later): (&&str, &&str)| first == later || first.starts_with('{') && !later.is_empty();
+    fits && first.iter().zip(&later).all(is_covered)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::finding::Severity::{Note, Warning};
+    use super::*;
+
+    fn route(name: &str, methods: &[&str], path: &str) -> RouteSettings {
+        RouteSettings {
+            name: name.into(),
+            methods: methods.iter().map(|method| method.parse().unwrap()).collect(),
+            path: path.into(),
+            upstream: 0,
+            strip_prefix: None,
+            permission: "queries:read".parse().ok(),
+            query_in_audit: false,
+            upgrade: Vec::new(),
+            trailers: false,
+            idempotent: false,
+        }
+    }
+
+    #[test]
+    fn hidden_routes_are_found() {
+        let cases = [
+            (("", "/a"), ("GET", "/a"), true),
+            (("GET", "/a"), ("", "/a"), false),
+            (("GET", "/a"), ("HEAD", "/a"), true),
+            (("HEAD", "/a"), ("GET", "/a"), false),
+            (("GET", "/a/{id}"), ("GET", "/a/me"), true),
+            (("GET", "/a/{id}"), ("GET", "/a/"), false),
+            (("GET", "/a/me"), ("GET", "/a/{id}"), false),
+            (("GET", "/a/{id}"), ("GET", "/a/{id}/b"), false),
+            (("GET", "/a/**"), ("GET", "/a"), true),
+            (("GET", "/a/**"), ("GET", "/a/b/{c}/**"), true),
+            (("GET", "/a/{id}"), ("GET", "/a/**"), false),
+            (("GET", "/**"), ("GET", "/"), true),
+        ];
+        for ((method, path), (later_method, later_path), expected) in cases {
+            let methods = |method| if method == "" { vec![] } else { vec![method] };
+            let (first, later) = (route("a", &methods(method), path), route("b", &methods(later_method), later_path));
+            assert_eq!(covers(&first, &later), expected, "{method} {path}, {later_method} {later_path}");
+        }
+    }
+
+    #[test]
+    fn routes_are_judged() {
+        let judged = |routes: &[RouteSettings]| {
+            let mut findings = Findings::new("routes");
+            judge_listed(routes, &mut findings);
+            findings.problems()
+        };
+        assert_eq!(judged(&[]), [(Warning, "routes".to_owned())]);
+        let (all, one) = (route("all", &[], "/a/**"), route("one", &["GET"], "/a/b"));
+        assert_eq!(judged(&[one.clone(), all.clone()]), []);
+        assert_eq!(judged(&[all, one.clone()]), [(Warning, "route `one`".to_owned())]);
+        assert_eq!(judged(&[RouteSettings { permission: None, ..one }]), [(Note, "routes".to_owned())]);
+    }
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        let (pattern, is_open) = pattern.strip_suffix("/**").map_or((pattern, false), |pattern| (pattern, true));
+        let (pattern, path): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), path.split('/').collect());
+        let fits = if is_open { pattern.len() <= path.len() } else { pattern.len() == path.len() };
+        fits && pattern
+            .iter()
+            .zip(&path)
+            .all(|(pattern, path)| pattern == path || pattern.starts_with('{') && *path != "")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// A pattern that covers another one matches every path that this one matches.
+        #[test]
+        fn covering_pattern_matches_all(
+            first in "(/(a|[{]x[}])){1,3}(/[*][*])?",
+            later in "(/(a|b|[{]x[}])){1,3}(/[*][*])?",
+            path in "(/(a|b|)){1,4}",
+        ) {
+            prop_assert!(!covers_path(&first, &later) || !matches(&later, &path) || matches(&first, &path));
+        }
+    }
+}

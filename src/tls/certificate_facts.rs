@@ -1,0 +1,103 @@
+//! Facts of the certificates in a file, for diagnosis.
+
+use std::path::Path;
+
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::error::Error;
+use super::files::FileContents;
+
+/// Facts of one certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// Name of its owner.
+    pub subject: String,
+    /// Name of the authority that issued it.
+    pub issuer: String,
+    /// DNS names in lower case, and IP addresses.
+    pub names: Vec<String>,
+    /// First second of its validity, Unix time.
+    pub not_before: i64,
+    /// Last second of its validity, Unix time.
+    pub not_after: i64,
+}
+
+impl CertificateFacts {
+    /// Reads all certificates of a PEM file, in its order; at least one.
+    ///
+    /// # Errors
+    /// [`Error`] when the file cannot be read, or has another content.
+    pub fn read(path: &Path) -> Result<Vec<Self>, Error> {
+        let malformed = |source| Error::Malformed { path: path.to_owned(), source };
+        let certificates = FileContents::read([path]).certificates(path)?;
+        certificates.iter().map(|der| Self::parse(der).map_err(malformed)).collect()
+    }
+
+    /// Parses a certificate; none when it is malformed.
+    pub fn from_der(der: &[u8]) -> Option<Self> {
+        Self::parse(der).ok()
+    }
+
+    fn parse(der: &[u8]) -> Result<Self, x509_parser::error::X509Error> {
+        let (_, certificate) = X509Certificate::from_der(der)?;
+        let names = certificate.subject_alternative_name()?;
+        let names = names.iter().flat_map(|names| &names.value.general_names).filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            GeneralName::IPAddress(octets) => address_text(octets),
+            _ => None,
+        });
+        Ok(Self {
+            subject: certificate.subject().to_string(),
+            issuer: certificate.issuer().to_string(),
+            names: names.collect(),
+            not_before: certificate.validity().not_before.timestamp(),
+            not_after: certificate.validity().not_after.timestamp(),
+        })
+    }
+
+    /// Returns whether a certificate is valid for a host. A wildcard stands for one label (RFC 6125, section 6.4.3).
+    pub fn is_for(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        let parent = host.split_once('.').map(|(_, parent)| parent);
+        self.names.iter().any(|name| match name.strip_prefix("*.") {
+            Some(rest) => parent == Some(rest),
+            None => *name == host,
+        })
+    }
+}
+
+fn address_text(octets: &[u8]) -> Option<String> {
+    let v4 = <[u8; 4]>::try_from(octets).map(|octets| std::net::Ipv4Addr::from(octets).to_string());
+    let v6 = || <[u8; 16]>::try_from(octets).map(|octets| std::net::Ipv6Addr::from(octets).to_string());
+    v4.or_else(|_| v6()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_those_of_the_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("chain.pem");
+        let names = ["API.example.com", "*.example.org", "10.0.0.1"].map(str::to_owned);
+        std::fs::write(&path, rcgen::generate_simple_self_signed(names).unwrap().cert.pem()).unwrap();
+        let facts = CertificateFacts::read(&path).unwrap().remove(0);
+        assert_eq!(facts.subject, facts.issuer);
+        assert!(facts.not_before < facts.not_after);
+        for (host, expected) in [
+            ("api.example.com", true),
+            ("Api.Example.com", true),
+            ("example.com", false),
+            ("keys.example.org", true),
+            ("a.keys.example.org", false),
+            ("example.org", false),
+            ("10.0.0.1", true),
+        ] {
+            assert_eq!(facts.is_for(host), expected, "{host}");
+        }
+        assert!(CertificateFacts::read(dir.path()).is_err());
+        assert_eq!(CertificateFacts::from_der(b"x"), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! `keygate doctor` of a running gateway: its findings are those of what is really there.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::redis::Redis;
+use crate::support::{KEYGATE, Setup, Upstream, eventually, free_address};
+
+/// Findings of a run, and its exit code.
+struct Examined {
+    code: i32,
+    worst: String,
+    items: Vec<Value>,
+}
+
+impl Examined {
+    fn new(output: &Output) -> Self {
+        let report: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        Self {
+            code: output.status.code().unwrap(),
+            worst: report["worst"].as_str().unwrap().to_owned(),
+            items: report["items"].as_array().unwrap().clone(),
+        }
+    }
+
+    fn of(setup: &Setup) -> Self {
+        Self::new(&setup.keygate(&["doctor", "--json"]))
+    }
+
+    /// The finding whose subject ends like this.
+    fn find(&self, check: &str, subject: &str) -> &Value {
+        let is_meant = |item: &&Value| {
+            item["check"] == check && item["subject"].as_str().is_some_and(|found| found.ends_with(subject))
+        };
+        self.items.iter().find(is_meant).unwrap_or_else(|| panic!("no {check}: {subject} in {:#?}", self.items))
+    }
+
+    fn severity(&self, check: &str, subject: &str) -> &str {
+        self.find(check, subject)["severity"].as_str().unwrap()
+    }
+}
+
+const ROUTES: &str = "routes: [{ name: list, methods: [GET], path: /api/queries, permission: 'queries:read' }]";
+
+#[test]
+fn doctor_examines_a_running_gateway() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(upstream.address, ROUTES);
+    let _gateway = setup.start();
+    let examined = Examined::of(&setup);
+    assert_eq!(examined.severity("configuration", "in force"), "ok");
+    assert_eq!(examined.severity("gateway", "readiness"), "ok");
+    assert_eq!(examined.severity("routes", "routes"), "ok");
+    assert_eq!(examined.severity("listeners", "admin.address"), "ok");
+    assert_eq!(examined.severity("files", "keygate.yaml"), "ok");
+    assert_eq!(examined.severity("clock", "steps of the clock"), "ok");
+    assert_eq!(examined.severity("disk", "audit.durability"), "note");
+    // 20,000 connections are the default; the tests run with whatever limit the system has.
+    let found = examined.find("process", "limit of open files")["found"].as_str().unwrap();
+    assert!(found.ends_with("http.max_connections: 20000") || found == "none", "{found}");
+    let endpoint = examined.find("upstreams", &upstream.address.to_string());
+    assert_eq!(endpoint["severity"], "note", "{endpoint}");
+    // The probe carries no identity.
+    let received = upstream.last();
+    assert_eq!((received.path(), received.header("x-user-id")), ("/api/queries", None));
+    for item in &examined.items {
+        let has_advice = item["advice"].is_string();
+        assert_eq!(has_advice, item["severity"] != "ok", "{item}");
+    }
+}
+
+#[test]
+fn doctor_compares_the_file_with_the_configuration_in_force() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(upstream.address, ROUTES);
+    let _gateway = setup.start();
+    // Needs a restart, so that it is not taken.
+    setup.write(&format!("{}workers: 7\n", setup.text()));
+    eventually("the reload is rejected", || !setup.keygate(&["config", "status"]).status.success());
+    eventually("doctor sees it", || Examined::of(&setup).severity("configuration", "in force") == "error");
+    let examined = Examined::of(&setup);
+    assert_eq!((examined.code, &*examined.worst), (1, "error"));
+    assert!(examined.find("configuration", "in force")["found"].to_string().contains("workers"));
+    // A file with errors is the only finding. A key in the wrong place is not shown with its secret.
+    let key = setup.key();
+    setup.write(&format!("listen: [{{ address: {key} }}]\n"));
+    let output = setup.keygate(&["doctor", "--json"]);
+    assert!(!String::from_utf8_lossy(&output.stdout).contains(&key), "{output:?}");
+    let examined = Examined::new(&output);
+    assert_eq!((examined.code, &*examined.worst), (1, "error"));
+    assert!(examined.items.iter().all(|item| item["check"] == "configuration"), "{:#?}", examined.items);
+}
+
+#[test]
+fn doctor_without_a_gateway_examines_the_rest() {
+    let setup = Setup::new(free_address(), "");
+    let examined = Examined::of(&setup);
+    assert_eq!((examined.code, examined.severity("gateway", "running gateway")), (1, "warning"));
+    assert_eq!(examined.severity("routes", "routes"), "warning");
+    let upstream = examined.items.iter().find(|item| item["check"] == "upstreams").unwrap();
+    assert!(upstream["found"].as_str().unwrap().starts_with("cannot be reached"), "{upstream}");
+    let only = Examined::new(&setup.keygate(&["doctor", "--json", "--only", "listeners"]));
+    assert_eq!((only.code, &*only.worst), (0, "ok"), "{:#?}", only.items);
+    assert!(only.items.iter().all(|item| item["check"] == "listeners"));
+    let text = setup.keygate(&["doctor", "--problems"]);
+    let out = String::from_utf8(text.stdout).unwrap();
+    assert!(out.contains("warning  routes") && out.lines().all(|line| !line.starts_with("ok")), "{out}");
+    assert!(String::from_utf8(text.stderr).unwrap().contains("warnings"), "no progress without a terminal");
+    assert_eq!(setup.keygate(&["doctor", "--only", "nothing"]).status.code(), Some(2));
+}
+
+#[test]
+fn doctor_finds_bad_settings_of_redis() {
+    let redis = Redis::options().arg("protected-mode", "no").start();
+    let upstream = Upstream::start();
+    let state = format!("{{ redis: {{ url: '{}', durability: {{ replicas: 1 }} }} }}", redis.url());
+    let setup = Setup::with_state(upstream.address, &state, ROUTES);
+    let _: String = redis.cli(&["CONFIG", "SET", "save", ""]);
+    let _: String = redis.cli(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    let _: String = redis.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let examined = Examined::of(&setup);
+    for (subject, severity) in [
+        ("maxmemory-policy", "error"),
+        (": maxmemory", "ok"),
+        ("persistence", "error"),
+        ("replicas", "error"),
+        ("authentication", "error"),
+        ("encryption", "ok"),
+        ("version", "ok"),
+        ("round trip", "ok"),
+        (": clock", "ok"),
+    ] {
+        // A loaded machine may be late with a reply.
+        if subject != "round trip" {
+            assert_eq!(examined.severity("redis", subject), severity, "{subject}");
+        }
+    }
+    let _: String = redis.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    let _: String = redis.cli(&["CONFIG", "SET", "appendonly", "yes"]);
+    let _: String = redis.cli(&["CONFIG", "SET", "appendfsync", "no"]);
+    let examined = Examined::of(&setup);
+    assert_eq!(examined.severity("redis", "maxmemory-policy"), "ok");
+    assert_eq!(examined.severity("redis", "persistence"), "warning");
+    let address = redis.address();
+    drop(redis);
+    let gone = Examined::of(&setup);
+    assert_eq!(gone.severity("redis", &format!("Redis {address}")), "error");
+}
+
+#[test]
+fn doctor_finds_the_lag_of_a_replica() {
+    let primary = Redis::start();
+    let replica = Redis::start();
+    let _: String = replica.cli(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    let replica_of_primary = format!("replica 127.0.0.1:{}", replica.port());
+    let state = format!("{{ redis: {{ url: '{}' }} }}", primary.url());
+    let setup = Setup::with_state(free_address(), &state, ROUTES);
+    let redis = || Examined::new(&setup.keygate(&["doctor", "--json", "--only", "redis"]));
+    eventually("the replica is connected", || primary.info("replication", "connected_slaves") == "1");
+    eventually("the replica is in step", || primary.info("replication", "slave0").contains("state=online"));
+    let examined = redis();
+    assert_eq!(examined.severity("redis", &replica_of_primary), "ok");
+    assert_eq!(examined.severity("redis", ": replicas"), "warning", "no change waits for it");
+    assert_eq!(examined.severity("redis", "min-replicas-to-write"), "warning");
+    replica.stop_process();
+    let lags = || {
+        let examined = redis();
+        let found = examined.items.iter().find(|item| item["subject"].as_str().unwrap().ends_with(&replica_of_primary));
+        found.is_some_and(|item| item["severity"] == "warning")
+    };
+    eventually("the replica lags", lags);
+    replica.resume();
+}
+
+#[test]
+fn doctor_finds_misconfigured_files() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let certified = rcgen::generate_simple_self_signed(["api.example.com".to_owned()]).unwrap();
+    std::fs::write(path("chain.pem"), certified.cert.pem()).unwrap();
+    std::fs::write(path("key.pem"), certified.signing_key.serialize_pem()).unwrap();
+    std::fs::write(path("ticket"), "0123456789abcdef0123456789abcdef").unwrap();
+    let upstream = Upstream::start();
+    let text = format!(
+        "listen:\n\
+         - address: 0.0.0.0:0\n  \
+         tls: {{ certificates: [{{ chain: chain.pem, key: key.pem }}], ticket_key: {{ file: ticket }} }}\n\
+         admin: {{ socket: admin.sock, address: 0.0.0.0:9091 }}\n\
+         upstream: {{ endpoints: ['http://{}'] }}\n\
+         state: {{ embedded: {{ path: state.db }} }}\n\
+         audit: {{ path: audit, retention: {{ size: never }} }}\n\
+         session: {{ origin: 'https://keys.example.com' }}\n\
+         routes:\n\
+         - {{ name: all, path: '/api/**' }}\n\
+         - {{ name: list, methods: [GET], path: /api/queries, permission: 'queries:read' }}\n",
+        upstream.address
+    );
+    std::fs::write(path("keygate.yaml"), text).unwrap();
+    for (name, mode) in [("key.pem", 0o644), ("ticket", 0o666), ("keygate.yaml", 0o644)] {
+        std::fs::set_permissions(path(name), Permissions::from_mode(mode)).unwrap();
+    }
+    let output =
+        Command::new(KEYGATE).args(["doctor", "--json", "--config"]).arg(path("keygate.yaml")).output().unwrap();
+    let examined = Examined::new(&output);
+    assert_eq!((examined.code, &*examined.worst), (1, "error"));
+    assert_eq!(examined.severity("files", "key.pem"), "warning");
+    assert_eq!(examined.severity("files", "ticket"), "error");
+    assert_eq!(examined.severity("files", "keygate.yaml"), "ok");
+    assert_eq!(examined.severity("certificates", "chain.pem"), "note");
+    assert_eq!(examined.severity("certificates", "names of listener 0.0.0.0:0"), "error");
+    assert_eq!(examined.severity("listeners", "origin of the dashboard"), "warning");
+    assert_ne!(examined.severity("listeners", "admin.address"), "ok");
+    assert_eq!(examined.severity("routes", "route `list`"), "warning");
+}

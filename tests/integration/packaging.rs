@@ -1,0 +1,201 @@
+//! Man pages, completions, units and the Debian package: complete, and consistent with each other.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use clap::CommandFactory as _;
+use keygate::cli::Cli;
+use keygate::config::Config;
+
+use crate::support::KEYGATE;
+
+const QUERY_STORE: &str = env!("CARGO_BIN_EXE_query-store");
+const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+
+/// All visible commands below one, each with the words that lead there.
+fn commands(command: &clap::Command, words: &[String]) -> Vec<(Vec<String>, clap::Command)> {
+    let words = [words, &[command.get_name().to_owned()]].concat();
+    let below = command.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help");
+    let below = below.flat_map(|command| commands(command, &words));
+    [(words.clone(), command.clone())].into_iter().chain(below).collect()
+}
+
+fn keygate_commands() -> Vec<(Vec<String>, clap::Command)> {
+    let mut command = Cli::command();
+    command.build();
+    commands(&command, &[])
+}
+
+fn flags(command: &clap::Command) -> Vec<String> {
+    let visible = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    visible.filter_map(|argument| Some(format!("--{}", argument.get_long()?))).collect()
+}
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    // In a directory without a configuration: documentation needs none.
+    let output = Command::new(program).args(arguments).current_dir("/").output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn man_pages_have_every_command_and_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("new");
+    for program in [KEYGATE, QUERY_STORE] {
+        output(program, &["man", pages.to_str().unwrap()]);
+    }
+    let written: BTreeSet<String> =
+        fs::read_dir(&pages).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let commands = keygate_commands();
+    assert!(commands.len() > 40, "only {} commands were found", commands.len());
+    for (words, command) in commands {
+        let page = format!("{}.1", words.join("-"));
+        let text =
+            fs::read_to_string(pages.join(&page)).unwrap_or_else(|error| panic!("{page}: {error}")).replace("\\-", "-");
+        for flag in flags(&command) {
+            assert!(text.contains(&flag), "{page}: {flag}");
+        }
+    }
+    for page in ["query-store.1", "query-store-serve.1", "query-store-seed.1"] {
+        assert!(written.contains(page), "{page}: {written:?}");
+    }
+    assert!(fs::read_to_string(pages.join("keygate.1")).unwrap().contains("configuration errors"), "exit codes");
+}
+
+#[test]
+fn completions_have_every_command_and_flag() {
+    for shell in SHELLS {
+        let script = output(KEYGATE, &["completions", shell]);
+        for (words, command) in keygate_commands() {
+            assert!(script.contains(words.last().unwrap()), "{shell}: {words:?}");
+            for flag in flags(&command) {
+                // fish names long flags without their dashes.
+                let name = if shell == "fish" { format!("-l {}", &flag[2..]) } else { flag };
+                assert!(script.contains(&name), "{shell}: {words:?} {name}");
+            }
+        }
+        assert!(output(QUERY_STORE, &["completions", shell]).contains("seed"), "{shell}");
+    }
+    let checked = Command::new("bash").args(["-n", "-c", &output(KEYGATE, &["completions", "bash"])]).status().unwrap();
+    assert!(checked.success());
+}
+
+/// Bash itself completes by the script.
+#[test]
+fn bash_completes_commands_and_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("keygate.bash");
+    fs::write(&script, output(KEYGATE, &["completions", "bash"])).unwrap();
+    let complete = |words: &str, place: usize| {
+        let line = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD={place}; \
+             _keygate keygate \"${{COMP_WORDS[{place}]}}\" \"${{COMP_WORDS[{place}-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
+            script.display()
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &line]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(complete("keygate doc", 1), "doctor");
+    assert_eq!(complete("keygate key rot", 2), "rotate");
+    assert_eq!(complete("keygate doctor --pro", 2), "--problems");
+}
+
+/// The block of the Debian package in `Cargo.toml`.
+fn package() -> String {
+    let manifest = fs::read_to_string("Cargo.toml").unwrap();
+    let block = manifest.split("[package.metadata.deb]\n").nth(1).unwrap();
+    block.split("\n[").next().unwrap().to_owned()
+}
+
+/// Assets of the package: source and destination.
+fn assets(package: &str) -> Vec<(String, String)> {
+    let lines = package.lines().filter_map(|line| line.trim().strip_prefix('[')?.strip_suffix("],"));
+    lines
+        .map(|line| {
+            let mut parts = line.split(", ").map(|part| part.trim_matches('"').to_owned());
+            (parts.next().unwrap(), parts.next().unwrap())
+        })
+        .collect()
+}
+
+/// What `deploy/package.sh` lays out is in the package, and the other files of the package are in the repository.
+#[test]
+fn package_files_are_laid_out() {
+    let script = fs::read_to_string("deploy/package.sh").unwrap();
+    let package = package();
+    let assets = assets(&package);
+    assert!(assets.len() > 15, "{assets:?}");
+    for (source, _) in &assets {
+        match source.strip_prefix("target/package/") {
+            Some(made) => {
+                let directory = made.split('/').next().unwrap();
+                assert!(script.contains(&format!("\"$tree/{directory}")), "{source}");
+            }
+            None => assert!(Path::new(source).exists(), "{source}"),
+        }
+    }
+    for program in ["keygate", "query-store"] {
+        let sources: Vec<&str> = assets.iter().map(|(source, _)| &**source).collect();
+        assert!(sources.contains(&&*format!("target/package/bin/{program}")));
+        assert!(sources.contains(&&*format!("target/package/systemd/{program}.service")));
+        for shell in SHELLS {
+            assert!(sources.contains(&&*format!("target/package/completions/{program}.{shell}")), "{program} {shell}");
+        }
+    }
+}
+
+/// Units, configurations, scripts and the package name the same paths and the same user.
+#[test]
+fn package_units_and_configurations_agree() {
+    let package = package();
+    let destinations: Vec<String> = assets(&package)
+        .into_iter()
+        .map(|(source, destination)| match destination.ends_with('/') {
+            true => format!("/{destination}{}", source.rsplit('/').next().unwrap()),
+            false => format!("/{destination}"),
+        })
+        .collect();
+    let conffiles = package.lines().find(|line| line.starts_with("conf-files")).unwrap();
+    for (unit, data) in [("keygate", "/var/lib/keygate"), ("query-store", "/var/lib/query-store")] {
+        let text = fs::read_to_string(format!("deploy/{unit}.service")).unwrap();
+        let config = text.split("--config ").nth(1).unwrap().split_whitespace().next().unwrap();
+        assert!(destinations.contains(&config.to_owned()), "{unit}: {config}");
+        assert!(conffiles.contains(config), "{unit}: {config}");
+        assert!(
+            text.contains(&format!("ExecStart=/usr/local/bin/{unit} serve")),
+            "{unit}: package.sh moves it to /usr/bin"
+        );
+        assert!(destinations.contains(&format!("/usr/bin/{unit}")), "{unit}");
+        assert!(text.contains(&format!("StateDirectory={}", &data["/var/lib/".len()..])), "{unit}");
+    }
+    // The static user that stands in for the dynamic one.
+    let sysusers = fs::read_to_string("deploy/debian/keygate.sysusers").unwrap();
+    assert!(sysusers.lines().any(|line| line.starts_with("u keygate ")), "{sysusers}");
+    let postinst = fs::read_to_string("deploy/debian/postinst").unwrap();
+    assert!(postinst.contains("-o keygate -g keygate -m 0700 /var/lib/keygate"));
+    let script = fs::read_to_string("deploy/package.sh").unwrap();
+    assert!(script.contains("User=keygate\\nGroup=keygate"));
+    let store = keygate::query_store::Settings::load(Path::new("deploy/systemd/query-store.yaml"))
+        .unwrap_or_else(|problems| panic!("{problems}"));
+    let gateway =
+        Config::load(Path::new("deploy/systemd/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));
+    let endpoint = &gateway.upstreams[0].settings.endpoints[0];
+    assert_eq!(format!("{}:{}", endpoint.host, endpoint.port), store.listen.to_string());
+}
+
+#[test]
+fn scripts_of_the_release_are_well_formed() {
+    for file in [
+        "deploy/release.sh",
+        "deploy/package.sh",
+        "deploy/debian/postinst",
+        "deploy/debian/prerm",
+        "deploy/debian/postrm",
+    ] {
+        let checked = Command::new("sh").arg("-n").arg(file).status().unwrap();
+        assert!(checked.success(), "{file}");
+    }
+}
