@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
+use crate::counters::{self, callgrind};
 use crate::peers::job::Job;
 use crate::peers::{Peer, Proxy, Setup};
 
@@ -40,17 +40,16 @@ struct Profile {
 /// Counts requests in succession on one connection, after half as many that warm up.
 pub(crate) fn count(peer: Peer, job: &Job, setup: &Setup<'_>, requests: usize) -> Instructions {
     let directory = tempfile::tempdir().unwrap();
-    let wrapper = command(directory.path());
+    let wrapper = callgrind::command(directory.path());
     let proxy = Proxy::start(peer, job, &Setup { wrapper: &wrapper, ..*setup });
     crate::run_load(&proxy, job, setup, 1, requests / 2);
-    control(&proxy, "--zero");
+    callgrind::begin(proxy.id());
     crate::run_load(&proxy, job, setup, 1, requests);
-    control(&proxy, "--dump=requests");
+    callgrind::end(proxy.id());
     let (mut threads, mut allocations) = (Vec::new(), 0);
     let (mut modules, mut functions) = (BTreeMap::new(), BTreeMap::new());
-    for (number, (_, name)) in thread_names(proxy.id()).into_iter().enumerate() {
-        // The first dump of the thread.
-        let path = directory.path().join(format!("out.1-{:02}", number + 1));
+    for (number, (_, name)) in counters::threads(proxy.id()).into_iter().enumerate() {
+        let path = callgrind::file(directory.path(), number);
         let profile = std::fs::read_to_string(&path).map_or_else(|_| Profile::default(), |text| Profile::read(&text));
         threads.push((name, per_request(profile.own.values().sum(), requests)));
         allocations += profile.allocations;
@@ -67,33 +66,6 @@ fn largest_first(costs: BTreeMap<String, u64>, requests: usize) -> Vec<(String, 
     let mut costs: Vec<_> = costs.into_iter().map(|(name, cost)| (name, per_request(cost, requests))).collect();
     costs.sort_by(|left, right| right.1.total_cmp(&left.1));
     costs
-}
-
-/// Command that runs a program under callgrind, which writes its files into `directory`.
-fn command(directory: &Path) -> Vec<String> {
-    let out = format!("--callgrind-out-file={}/out", directory.display());
-    let own = ["valgrind", "--tool=callgrind", "--separate-threads=yes", "--error-limit=no", "-q"];
-    own.iter().map(ToString::to_string).chain([out]).collect()
-}
-
-fn control(proxy: &Proxy, what: &str) {
-    let id = proxy.id().to_string();
-    let output = Command::new("callgrind_control").args([what, &id]).output().expect("valgrind is installed");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Numbers and names of the threads of a process, in the order in which they began.
-pub(crate) fn thread_names(process: u32) -> Vec<(u32, String)> {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    let mut tasks: Vec<(u32, String)> = tasks
-        .map(|task| {
-            let path = task.unwrap().path();
-            let name = std::fs::read_to_string(path.join("comm")).unwrap();
-            (path.file_name().unwrap().to_str().unwrap().parse().unwrap(), name.trim().to_owned())
-        })
-        .collect();
-    tasks.sort();
-    tasks
 }
 
 impl Profile {

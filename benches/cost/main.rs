@@ -19,6 +19,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 
+#[path = "../counters/mod.rs"]
+mod counters;
 #[path = "../load/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the other benchmarks need more of it")]
 mod load;

@@ -79,8 +79,8 @@ impl Gateway {
         self.workers().iter().map(seconds).collect()
     }
 
-    /// Directories of the workers' threads in `/proc`, whose names are the threads' ids.
-    pub(crate) fn workers(&self) -> Vec<PathBuf> {
+    /// Directories of the workers' threads in `/proc`.
+    fn workers(&self) -> Vec<PathBuf> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap().map(|task| task.unwrap().path());
         let is_worker = |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap().starts_with("worker-");
         let mut workers: Vec<PathBuf> = tasks.filter(is_worker).collect();

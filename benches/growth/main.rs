@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 #![allow(clippy::cast_precision_loss, reason = "counts below 2^52")]
 
+#[path = "../counters/mod.rs"]
+mod counters;
 #[path = "../../tests/support/ports.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
 mod ports;
