@@ -46,6 +46,7 @@ pub(crate) fn count(peer: Peer, job: &Job, setup: &Setup<'_>, requests: usize) -
     callgrind::begin(proxy.id());
     crate::run_load(&proxy, job, setup, 1, requests);
     callgrind::end(proxy.id());
+    callgrind::keep_files(directory.path());
     let (mut threads, mut allocations) = (Vec::new(), 0);
     let (mut modules, mut functions) = (BTreeMap::new(), BTreeMap::new());
     for (number, (_, name)) in counters::threads(proxy.id()).into_iter().enumerate() {

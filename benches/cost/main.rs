@@ -15,7 +15,7 @@
 //! - `--baseline`: counts only what `baseline.json` holds, and fails when it has risen; with `--write`, writes the file.
 //!
 //! Without `--bench`, as under `cargo test`, it only tries the load and the sizes out. `KEYGATE_BINARY` names another build
-//! of the gateway to count.
+//! of the gateway to count, and `KEYGATE_PROFILES` a directory that keeps callgrind's files of the last peer.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 

@@ -1,5 +1,6 @@
 //! Instructions in user space, counted by callgrind between two orders, in a file for each thread.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,6 +19,15 @@ pub(crate) fn begin(process: u32) {
 /// Ends a count: the files are written when this returns.
 pub(crate) fn end(process: u32) {
     control(process, "--dump=requests");
+}
+
+/// Copies the files of a count to the directory that `KEYGATE_PROFILES` names, if it is set, for `callgrind_annotate`.
+pub(crate) fn keep_files(directory: &Path) {
+    let Ok(kept) = std::env::var("KEYGATE_PROFILES") else { return };
+    fs::create_dir_all(&kept).unwrap();
+    for file in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        fs::copy(file.path(), Path::new(&kept).join(file.file_name())).unwrap();
+    }
 }
 
 /// File of the first count of a thread, by its place in the order in which the threads began. A thread that has

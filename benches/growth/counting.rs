@@ -31,6 +31,7 @@ pub(crate) fn count_before(
     callgrind::begin(gateway.id());
     clients::send_each(gateway.address, counted.iter().copied());
     callgrind::end(gateway.id());
+    callgrind::keep_files(out.path());
     let threads = counters::threads(gateway.id());
     let total = |number: usize| {
         let dump = fs::read_to_string(callgrind::file(out.path(), number)).unwrap_or_default();

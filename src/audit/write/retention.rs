@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
@@ -66,7 +67,6 @@ fn oldest_unsealed(writer: &JournalWriter) -> u64 {
 /// Appends the record of a removal, and the beginnings of the uses that are open and begin in the segment.
 fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> io::Result<()> {
     let directory = &writer.settings.path;
-    let mut source = SegmentSource::open(directory, number)?.ok_or(io::ErrorKind::NotFound)?;
     let open: FxHashSet<u128> = {
         let pending = writer.lock_pending();
         pending.open.iter().filter(|(_, open)| open.segment == number).map(|(id, _)| *id).collect()
@@ -81,8 +81,9 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
             carry_use(writer, line, number);
         }
     };
-    let read = pieces::for_each_line(|out, at| source.read_at(out, at), each).map(drop);
-    read.or_else(|error| if error.kind() == io::ErrorKind::InvalidData { Ok(()) } else { Err(error) })?;
+    // A damaged segment goes like any other: one that stayed would keep all later ones.
+    read_lines(directory, number, each)
+        .or_else(|error| if error.kind() == io::ErrorKind::InvalidData { Ok(()) } else { Err(error) })?;
     let digest = seal::compute(directory, number, Some(lines))?;
     let mut pending = writer.lock_pending();
     let before = pending.events;
@@ -94,6 +95,12 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
     append_expired(&mut pending, &Expired { lines, sha256, next, ..Expired::new(number, reason, clock::now()) });
     writer.metrics.backlog.add(pending.events - before);
     Ok(())
+}
+
+/// Calls `each` with the lines of a segment and their offsets.
+fn read_lines(directory: &Path, number: u64, each: impl FnMut(u64, &[u8])) -> io::Result<()> {
+    let mut source = SegmentSource::open(directory, number)?.ok_or(io::ErrorKind::NotFound)?;
+    pieces::for_each_line(|out, at| source.read_at(out, at), each).map(drop)
 }
 
 /// Appends the beginning of a use again, unless its line is damaged.
@@ -252,7 +259,10 @@ mod tests {
         assert_eq!(select_expired(&segments, 4, limits(Some(hours(5)), None)), [1, 2]);
         assert_eq!(select_expired(&segments, 2, limits(Some(hours(5)), None)), [1]);
         assert_eq!(select_expired(&segments, 4, limits(None, Some(15))), [1, 2, 3]);
+        assert_eq!(select_expired(&segments, 4, limits(None, Some(25))), [1, 2], "what is removed makes room");
         assert_eq!(select_expired(&segments, 4, limits(None, Some(40))), [0; 0]);
+        let younger_first = [of(1, 1), of(2, 8), of(3, 2)];
+        assert_eq!(select_expired(&younger_first, 3, limits(Some(hours(5)), None)), [0; 0], "no gap");
         assert_eq!(select_expired(&segments, 1, limits(Some(hours(0)), Some(0))), [0; 0]);
         assert_eq!(select_expired(&segments, 4, limits(None, None)), [0; 0]);
     }
