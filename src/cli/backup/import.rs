@@ -65,7 +65,8 @@ fn import_lines(
                 if !part.is_empty() {
                     imported.add(send_records(&mut server, &part).await?);
                     imported.line = reader.line();
-                    progress.show(|| format!("imported {}{of_all} records", imported.line.saturating_sub(1)));
+                    let lines = imported.line.saturating_sub(1).min(all.unwrap_or(u64::MAX));
+                    progress.show(|| format!("imported {lines}{of_all} records"));
                 }
                 if is_end {
                     return Ok(());
