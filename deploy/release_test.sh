@@ -30,7 +30,9 @@ root="$work/root"
 mkdir -p "$root/usr/local/bin" "$root/etc/ssl/certs" "$root/var/lib/keygate" "$root/var/lib/query-store"
 cp "$work/bin/keygate" "$work/bin/query-store" "$root/usr/local/bin/"
 [ ! -e /etc/ssl/certs/ca-certificates.crt ] || cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-# A container engine adds these two.
+# A container engine adds these two, and the devices: in a static program of this C library, random numbers come from
+# /dev/urandom.
+mkdir "$root/dev"
 printf '127.0.0.1 localhost\n127.0.0.1 query-store\n' > "$root/etc/hosts"
 echo 'nameserver 127.0.0.1' > "$root/etc/resolv.conf"
 port() { awk 'BEGIN { srand('"$$$1"'); print 20000 + int(rand() * 10000) }'; }
@@ -44,9 +46,13 @@ if [ "$(id -u)" -eq 0 ]; then
     chown -R 10001:10001 "$root/var/lib/keygate" "$root/var/lib/query-store"
     # The directory above is for its owner only.
     chmod 0711 "$work"
+    mknod -m 0666 "$root/dev/urandom" c 1 9
+    mknod -m 0666 "$root/dev/random" c 1 8
     inside="chroot --userspec=10001:10001 $root"
 else
-    inside="unshare --user --mount --root=$root"
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    printf '%s\n' 'mount --rbind /dev "$1/dev"' 'root=$1' 'shift' 'exec chroot "$root" "$@"' > "$work/enter"
+    inside="unshare --user --map-root-user --mount sh -eu $work/enter $root"
 fi
 # shellcheck disable=SC2086 # the words of the command
 keygate() { $inside /usr/local/bin/keygate "$@" --config /etc/keygate.yaml; }
