@@ -47,6 +47,7 @@ impl Who {
             method: "GET",
             path: "/api/queries",
             provisional: false,
+            trace_id: None,
         }
     }
 }

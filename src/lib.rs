@@ -78,6 +78,7 @@ pub mod refusal;
 pub mod problem;
 pub mod http_syntax;
 pub mod head_fields;
+pub mod trace_context;
 pub mod value_text;
 pub mod identity;
 pub mod key;

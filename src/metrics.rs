@@ -11,6 +11,7 @@ mod edge;
 mod discovery;
 mod audit;
 mod termination;
+mod traces;
 mod latency;
 mod retries;
 mod upstream;
@@ -36,6 +37,7 @@ pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, Upst
 pub use latency::{Latency, LatencyCounts, quantile};
 pub use retries::RetryMetrics;
 pub use termination::TerminationMetrics;
+pub use traces::TraceMetrics;
 use upstream::UpstreamFamilies;
 pub use upstream::{EndpointMetrics, UpstreamMetrics};
 
@@ -81,6 +83,8 @@ pub struct Metrics {
     pub timeouts: TimeoutMetrics,
     /// Certificates of TLS listeners.
     pub tls: TlsMetrics,
+    /// Export of traces.
+    pub traces: TraceMetrics,
     /// Unix time of the last successful load of the configuration, in seconds.
     pub config_loaded_at: Gauge,
     /// 1 when the last reload of the configuration succeeded, or there was none; else 0.
@@ -143,6 +147,7 @@ impl Metrics {
             connections: ConnectionMetrics::new(r),
             timeouts: TimeoutMetrics::new(&timeouts),
             tls: TlsMetrics::new(r),
+            traces: TraceMetrics::new(r),
             config_loaded_at: time_gauge(r, "config_last_reload_success_timestamp_seconds", CONFIG_LOADED_AT),
             config_reload_ok: gauge(r, "config_last_reload_successful", CONFIG_RELOAD_OK),
             config_reload_failures: counter(r, "config_reload_failures_total", "Failed reloads of the configuration"),

@@ -6,6 +6,8 @@ use std::borrow::Cow;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
+use crate::trace_context::TraceId;
+
 /// The media type of a problem (RFC 9457, section 4).
 pub const MEDIA_TYPE: &str = "application/problem+json";
 /// The type of a problem that its status and code describe completely (RFC 9457, section 4.2.1).
@@ -30,6 +32,9 @@ pub struct Problem<'a> {
     /// Extension: id of the refused request, where requests have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<Cow<'a, str>>,
+    /// Extension: id of the trace of the refused request, where requests are traced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
     /// Extension: names of the `RateLimit-Policy` items that the request exceeded. Written, never read.
     #[serde(rename = "violated-policies", skip_deserializing, skip_serializing_if = "<[_]>::is_empty")]
     pub violated_policies: &'a [&'a str],
@@ -45,6 +50,7 @@ impl<'a> Problem<'a> {
             detail: detail.into(),
             code: code.into(),
             request_id: None,
+            trace_id: None,
             violated_policies: &[],
         }
     }
@@ -72,6 +78,13 @@ mod tests {
             r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Wait.","code":"rate_limited"}"#;
         assert_eq!(problem.to_json(), json.as_bytes());
         assert_eq!(serde_json::from_str::<Problem<'static>>(json).unwrap(), problem);
+        let trace_id = "4bf92f3577b34da6a3ce929d0e0e4736".parse().ok();
+        let traced = Problem { trace_id, ..problem.clone() };
+        assert!(
+            String::from_utf8(traced.to_json())
+                .unwrap()
+                .ends_with(r#","trace_id":"4bf92f3577b34da6a3ce929d0e0e4736"}"#)
+        );
         let problem = Problem { kind: "urn:x".into(), violated_policies: &["key"], ..problem }.with_request_id("7");
         let json = r#"{"type":"urn:x","title":"Too Many Requests","status":429,"detail":"Wait.","code":"rate_limited","request_id":"7","violated-policies":["key"]}"#;
         assert_eq!(problem.to_json(), json.as_bytes());

@@ -1,4 +1,6 @@
-//! Logging: structured lines on standard error, as text for people or as JSON for machines.
+//! Logging: structured lines on standard error, as text for people or as JSON for machines; and traces of requests ([`trace`]).
+
+pub mod trace;
 
 use std::fmt;
 use std::sync::Arc;

@@ -69,6 +69,7 @@ pub fn sanitizer(bytes: &[u8]) {
         request_id: &request_id,
         allowed,
         passed,
+        trace: None,
     };
     let UpstreamRequest { request, .. } = rewrite_request(received, BODY_LENGTH, context);
     let text = serialized(&request);
@@ -101,6 +102,7 @@ pub(super) fn with_context<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
         request_id: &request_id,
         allowed,
         passed,
+        trace: None,
     })
 }
 

@@ -31,6 +31,8 @@ pub struct Routes {
 pub struct Route {
     /// Name, which is the action in audit records; none when the route is not listed.
     pub name: Option<String>,
+    /// Pattern of the path; none when the route is not listed.
+    pub path: Option<Box<str>>,
     /// True if the request matches a route, or no routes are listed.
     pub exists: bool,
     /// Upstream that requests go to: its place in the list of upstreams.
@@ -74,6 +76,7 @@ impl Route {
     fn listed(route: &RouteSettings, metrics: &Metrics) -> Self {
         Self {
             name: Some(route.name.clone()),
+            path: Some(route.path.as_str().into()),
             exists: true,
             upstream: route.upstream,
             strip_prefix: route.strip_prefix.as_deref().map(Box::from),
@@ -99,6 +102,7 @@ impl Route {
     fn unnamed(exists: bool, metrics: RouteMetrics) -> Self {
         Self {
             name: None,
+            path: None,
             exists,
             upstream: 0,
             strip_prefix: None,

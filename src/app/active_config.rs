@@ -141,6 +141,7 @@ impl SharedHandles {
             open: open.clone(),
             ids: ContextV7::new(),
             policies: PolicyCache::default(),
+            tracer: snapshot.tracer.clone(),
         }
     }
 

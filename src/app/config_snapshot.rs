@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::failed_auth::FailedAuthLimiter;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, TraceMetrics};
 use crate::quota::Quota;
+use crate::telemetry::trace::{Settings as TraceSettings, StartError, TraceExporters, Tracer};
 use crate::tls;
 use crate::upstream::{Discovered, Endpoints, Settings};
 
@@ -21,20 +22,42 @@ pub(super) struct ConfigSnapshot {
     pub(super) bad_keys: FailedAuthLimiter,
     /// Limiter of sign-ins, shared by all workers.
     pub(super) sign_ins: FailedAuthLimiter,
+    /// Begins traces, of all workers; none when traces are off.
+    pub(super) tracer: Option<Tracer>,
+    exporters: TraceExporters,
+}
+
+/// Reason why there is no snapshot of a configuration.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SnapshotError {
+    #[error("{}", .0.in_full())]
+    Upstream(#[from] tls::Error),
+    #[error(transparent)]
+    Traces(#[from] StartError),
 }
 
 impl ConfigSnapshot {
     /// The snapshot of the start.
-    pub(super) fn new(config: Config, upstreams: Arc<[Endpoints]>) -> Self {
+    ///
+    /// # Errors
+    /// [`StartError`] when traces cannot be exported.
+    pub(super) fn new(config: Config, upstreams: Arc<[Endpoints]>, metrics: &Metrics) -> Result<Self, StartError> {
         let (bad_keys, sign_ins) = (FailedAuthLimiter::new(config.bad_keys), FailedAuthLimiter::new(config.sign_ins));
-        Self { upstreams, bad_keys, sign_ins, config: Arc::new(config) }
+        let exporters = TraceExporters::default();
+        let tracer = start_tracer(&exporters, config.traces.as_ref(), None, &metrics.traces)?;
+        Ok(Self { upstreams, bad_keys, sign_ins, tracer, exporters, config: Arc::new(config) })
+    }
+
+    /// The exporters of traces, also of snapshots before this one.
+    pub(super) fn trace_exporters(&self) -> TraceExporters {
+        self.exporters.clone()
     }
 
     /// The snapshot that follows this one, with another configuration.
     ///
     /// # Errors
-    /// [`tls::Error`] when a TLS file of the upstream cannot be used.
-    pub(super) fn with_config(&self, config: Config, metrics: &Metrics) -> Result<Self, tls::Error> {
+    /// [`SnapshotError`] when a TLS file of the upstream cannot be used, or traces cannot be exported.
+    pub(super) fn with_config(&self, config: Config, metrics: &Metrics) -> Result<Self, SnapshotError> {
         let upstreams =
             config.upstreams.iter().map(|new| self.endpoints(&new.settings, metrics)).collect::<Result<_, _>>()?;
         // A reload of an unchanged limit must not give clients their failed attempts back. The counts of another limit
@@ -44,14 +67,16 @@ impl ConfigSnapshot {
         };
         let bad_keys = limiter(&self.bad_keys, self.config.bad_keys, config.bad_keys);
         let sign_ins = limiter(&self.sign_ins, self.config.sign_ins, config.sign_ins);
-        Ok(Self { upstreams, bad_keys, sign_ins, config: Arc::new(config) })
+        let tracer = start_tracer(&self.exporters, config.traces.as_ref(), self.tracer.as_ref(), &metrics.traces)?;
+        let exporters = self.exporters.clone();
+        Ok(Self { upstreams, bad_keys, sign_ins, tracer, exporters, config: Arc::new(config) })
     }
 
     /// The snapshot that follows this one, with the same configuration and other endpoints of some upstreams.
     ///
     /// # Errors
-    /// [`tls::Error`] when the new endpoints have TLS, those of before had not, and a file for that cannot be used.
-    pub(super) fn with_endpoints(&self, discovered: &[Discovered], metrics: &Metrics) -> Result<Self, tls::Error> {
+    /// [`SnapshotError`] when the new endpoints have TLS, those of before had not, and a file for that cannot be used.
+    pub(super) fn with_endpoints(&self, discovered: &[Discovered], metrics: &Metrics) -> Result<Self, SnapshotError> {
         let mut config = Config::clone(&self.config);
         for upstream in &mut config.upstreams {
             if let Some(found) = discovered.iter().find(|found| found.upstream == upstream.settings.name) {
@@ -70,6 +95,20 @@ impl ConfigSnapshot {
             Some((old, endpoints)) => endpoints.changed(&old.settings, settings),
             None => Endpoints::new(settings, metrics),
         }
+    }
+}
+
+/// Tracer of a configuration: the one that is in force, if its settings are the same.
+fn start_tracer(
+    exporters: &TraceExporters,
+    settings: Option<&TraceSettings>,
+    current: Option<&Tracer>,
+    metrics: &TraceMetrics,
+) -> Result<Option<Tracer>, StartError> {
+    let Some(settings) = settings else { return Ok(None) };
+    match current.filter(|current| current.settings() == settings) {
+        Some(current) => Ok(Some(current.clone())),
+        None => exporters.start(settings, metrics).map(Some),
     }
 }
 
@@ -94,7 +133,7 @@ mod tests {
         let first = config("'http://127.0.0.1:3'");
         let open = |upstream: &crate::config::Upstream| Endpoints::new(&upstream.settings, &metrics).unwrap();
         let upstreams = first.upstreams.iter().map(open).collect();
-        let first = ConfigSnapshot::new(first, upstreams);
+        let first = ConfigSnapshot::new(first, upstreams, &metrics).unwrap();
         let second = first.with_config(config("'http://127.0.0.1:4'"), &metrics).unwrap();
         let is_same = |place: usize| first.upstreams[place].is_same(&second.upstreams[place]);
         assert_eq!([is_same(0), is_same(1)], [true, false]);

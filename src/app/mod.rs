@@ -115,7 +115,7 @@ impl App {
         let (phase, phases) = watch::channel(Phase::Serving);
         let (ended, events) = mpsc::channel();
         let drain_wait = DrainWait { events, running_workers: config.workers };
-        let snapshot = ConfigSnapshot::new(config, upstreams);
+        let snapshot = ConfigSnapshot::new(config, upstreams, &components.handles.metrics)?;
         let active = Arc::new(ArcSwap::from_pointee(snapshot.clone()));
         let control = components.control_plane(listeners.socket, listeners.admin, &active);
         let control = control.start(runtime.0, phases.clone())?;
@@ -188,7 +188,11 @@ impl App {
         self.phase.send_replace(Phase::Ending);
         // The workers hold open audit entries and slots, so the stores are closed only when all threads have ended.
         self.threads.into_iter().for_each(join);
+        let exporters = self.snapshot.load().trace_exporters();
+        // With the last tracer: now the last spans are sent.
+        drop(self.snapshot);
         close(&self.journal, &self.state);
+        exporters.wait();
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use super::config_snapshot::ConfigSnapshot;
+use super::config_snapshot::{ConfigSnapshot, SnapshotError};
 use super::config_watcher::{ConfigWatcher, Fingerprint, is_rereadable};
 use super::process_handles::ProcessHandles;
 use super::shared_handles::SharedHandles;
@@ -44,6 +44,8 @@ enum ReloadError {
     NotRereadable,
     #[error("{}", .0.in_full())]
     Certificates(#[from] tls::Error),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
     #[error(transparent)]
     Discovery(#[from] DiscoveryEnded),
     #[error("cannot change while the gateway runs: {}; restart it, or change them back", .0.join(", "))]

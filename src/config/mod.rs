@@ -32,6 +32,7 @@ mod audit;
 mod routes;
 mod session;
 mod process;
+mod traces;
 mod tls;
 mod source;
 mod restart_only;
@@ -93,6 +94,8 @@ pub struct Config {
     pub telemetry: telemetry::Settings,
     /// Sources of all secrets, for diagnosis.
     pub secrets: Vec<SecretSource>,
+    /// Traces of requests; none without a block `telemetry.traces`.
+    pub traces: Option<telemetry::trace::Settings>,
 }
 
 impl Config {
@@ -176,7 +179,10 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let audit = file.section("audit", |section| audit::audit(section, &gateway));
     let routes = routes::of_file(file, &upstreams.names);
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
-    let telemetry = file.section("telemetry", |section| Ok(process::telemetry(section)));
+    let telemetry = file.section("telemetry", |section| {
+        let traces = section.optional("traces", |block| block.section(|block| traces::traces(block, &gateway)));
+        Ok((process::telemetry(section), traces?))
+    });
     check_across_blocks(
         file,
         upstreams.read.as_deref().unwrap_or_default(),
@@ -185,6 +191,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         listen.as_deref().ok(),
     );
     let (timeouts, States { serving: state, copy_from }, http) = (timeouts?, state?, http?);
+    let (telemetry, traces) = telemetry?;
     Ok(Config {
         source,
         gateway,
@@ -207,8 +214,9 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         tunnel_idle: timeouts.tunnel_idle,
         lame_duck: timeouts.lame_duck,
         drain: timeouts.drain,
-        telemetry: telemetry?,
         secrets: file.secret_sources(),
+        telemetry,
+        traces,
     })
 }
 

@@ -34,6 +34,7 @@ impl Config {
             bounds: _,
             lame_duck: _,
             drain: _,
+            traces: _,
             tunnel_idle: _,
             secrets: _,
         } = self;

@@ -53,7 +53,8 @@ struct Forwarded {
 }
 
 impl TrustedProxies {
-    fn trusts(&self, ip: IpAddr) -> bool {
+    /// Returns whether an address is that of a trusted proxy.
+    pub fn trusts(&self, ip: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&ip))
     }
 }

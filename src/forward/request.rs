@@ -13,6 +13,7 @@ use crate::identity::{
     Peer, Principal, X_AUTH_METHOD, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_KEY_ID, X_ORG_ID,
     X_PERMISSIONS, X_REQUEST_ID, X_USER_ID,
 };
+use crate::telemetry::trace::RequestTrace;
 
 /// Fields that are set at most, and `Host`, which is set where the request is sent.
 const FIELDS_SET: usize = 15;
@@ -34,6 +35,8 @@ pub struct ForwardContext<'a> {
     pub allowed: AllowedFeatures<'a>,
     /// Claims of the client that the configuration lets through.
     pub passed: &'a PassedFields,
+    /// Trace of the request, in whose context the upstream is called; none: the client's goes through.
+    pub trace: Option<&'a RequestTrace>,
 }
 
 /// Head to send upstream.
@@ -61,6 +64,9 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     headers.reserve(FIELDS_SET);
     set_identity(&mut headers, &context);
     set_origin(&mut headers, &context, host, proto);
+    if let Some(trace) = context.trace {
+        trace.write_state(&mut headers);
+    }
     headers.insert(VIA, via);
     set_framing(&mut headers, &head.method, body_length);
     features.write_headers(&mut headers);
@@ -175,6 +181,7 @@ mod tests {
             strip_prefix: None,
             allowed: AllowedFeatures::default(),
             passed: &PassedFields::default(),
+            trace: None,
         };
         let sent = rewrite_request(ValidatedHead::validate(parts).unwrap(), Some(length), context).request;
         for (name, value) in [("x-user-id", principal.user_id.to_string()), ("x-org-id", principal.org_id.to_string())]

@@ -115,6 +115,7 @@ mod tests {
             method: "GET",
             path: "/",
             provisional: false,
+            trace_id: None,
         };
         let entry = journal.begin(&opening).await.unwrap();
         metrics.in_flight.inc();
@@ -136,6 +137,7 @@ mod tests {
             outcome: None,
             in_flight: metrics.in_flight.clone(),
             duration: metrics.route("test").duration.clone(),
+            trace: None,
         };
         assert_eq!(state.in_flight(), 1);
         let answer: Option<()> = catch_panic(async move {

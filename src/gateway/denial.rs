@@ -36,7 +36,7 @@ impl Gateway {
             return reject(arrival, &Rejection::of_attempt(seconds), &route.metrics);
         }
         let rejection = Rejection::of_denial(denial, route);
-        let mut response = rejection.response(arrival.id);
+        let mut response = rejection.response(arrival.reference());
         if denial.principal.is_some() {
             arrival.connection.count_refusal(arrival.version, &mut response);
         }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::guarded_body::GuardedBody;
 use super::own_response::own;
 use super::rejection::Rejection;
+use super::request::Reference;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::refusal::Refusal;
 use crate::transport::HeadError;
@@ -27,14 +28,15 @@ impl EarlyRejection {
     /// Response to a head that could not be read: a whole HTTP/1.1 response. The connection closes after it.
     pub fn answer(&self, error: HeadError) -> Bytes {
         let id = Uuid::now_v7();
-        let response = Rejection::new(error.into()).response(id);
+        // Without a head there is no trace.
+        let response = Rejection::new(error.into()).response(Reference { request_id: id, trace: None });
         self.0.count_response(response.status());
         serialize(&response, id)
     }
 
     /// Response to a head that could be read but is refused.
-    pub(super) fn refuse(&self, refusal: Refusal, id: Uuid) -> Response<GuardedBody> {
-        let response = Rejection::new(refusal).response(id);
+    pub(super) fn refuse(&self, refusal: Refusal, reference: Reference<'_>) -> Response<GuardedBody> {
+        let response = Rejection::new(refusal).response(reference);
         self.0.count_response(response.status());
         own(response)
     }

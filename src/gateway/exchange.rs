@@ -1,5 +1,7 @@
 //! Admitted requests between admission and the last frame of their response.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::Body as _;
@@ -17,6 +19,7 @@ use crate::forward::RequestFeatures;
 use crate::refusal::Refusal;
 use crate::request_body::UploadProgress;
 use crate::state::{Admitted, Permit};
+use crate::telemetry::trace::RequestTrace;
 use crate::upstream::ResponseBody;
 
 /// Guard of an admitted request: its slot, its open audit entry, and the body of its response.
@@ -49,6 +52,8 @@ pub struct Exchange {
     pub(super) outcome: Option<Outcome>,
     pub(super) in_flight: IntGauge,
     pub(super) duration: Histogram,
+    /// Trace of the request, which ends with the exchange; none when traces are off.
+    pub(super) trace: Option<Rc<RequestTrace>>,
 }
 
 /// Body of the upstream's response.
@@ -90,6 +95,7 @@ impl Exchange {
             outcome: None,
             in_flight: gateway.metrics.in_flight.clone(),
             duration: route.metrics.duration.clone(),
+            trace: arrival.trace.clone(),
         }
     }
 
@@ -103,7 +109,7 @@ impl Exchange {
         // When the request's body failed, the upstream could not respond: the body's failure is the cause.
         let refusal = self.upload.error().map_or(refusal, Refusal::from);
         self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
-        let response = Rejection::with_rate_limit(refusal, self.rate_limit).response(arrival.id);
+        let response = Rejection::with_rate_limit(refusal, self.rate_limit).response(arrival.reference());
         self.status = Some(response.status());
         self.sent = arrival.sent(&response);
         route.metrics.count_response(response.status());
@@ -135,9 +141,13 @@ impl Drop for Exchange {
                 false if self.open.is_terminated() => Outcome::Terminated,
                 false => Outcome::Aborted,
             };
+            let outcome = self.outcome.unwrap_or(default);
+            if let Some(trace) = self.trace.as_ref().filter(|_| outcome != Outcome::Completed) {
+                trace.set_error(outcome.name());
+            }
             let status = self.status.or(panicked.then_some(StatusCode::INTERNAL_SERVER_ERROR));
             entry.close(UseEnd {
-                outcome: self.outcome.unwrap_or(default),
+                outcome,
                 status: status.map(|status| status.as_u16()),
                 duration_us,
                 request_bytes: self.upload.received_bytes() + self.tunnelled,

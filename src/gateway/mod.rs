@@ -49,6 +49,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use tracing::field::display;
 use uuid::ContextV7;
 
 use crate::admission::{Admission, Authorization, Route};
@@ -62,8 +63,9 @@ use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::request_body::{BodyLimits, RequestBody};
 use crate::state::Admitted;
+use crate::telemetry::trace::Tracer;
 use crate::transport::Settings;
-use crate::upstream::{ResponseBody, SendError, UpstreamResponse};
+use crate::upstream::SendTerms;
 
 use catch_panic::catch_panic;
 use exchange::Exchange;
@@ -106,6 +108,8 @@ pub struct Gateway {
     pub ids: ContextV7,
     /// Values of `RateLimit-Policy`.
     pub policies: PolicyCache,
+    /// Begins traces; none when traces are off.
+    pub tracer: Option<Tracer>,
 }
 
 /// Future of a response. Boxed: the HTTP library has room for it on each connection, and moves it before it polls it.
@@ -134,7 +138,7 @@ impl Gateway {
         match self.check(head, arrival.downstream.fields(), &body) {
             Ok(head) => Box::pin(Rc::clone(self).answer(arrival, Unsent { head, body })),
             Err(refusal) => {
-                let response = self.early_rejection.refuse(refusal, arrival.id);
+                let response = self.early_rejection.refuse(refusal, arrival.reference());
                 Box::pin(own_response::finish(response, arrival, Some(body)))
             }
         }
@@ -164,9 +168,10 @@ impl Gateway {
             let response = match catch_panic(self.serve(&arrival, &mut unsent)).await {
                 Some(response) => response,
                 None => {
-                    tracing::error!(request_id = %arrival.id, "the gateway panicked while handling a request");
+                    let trace_id = arrival.trace_id().map(display);
+                    tracing::error!(request_id = %arrival.id, trace_id, "the gateway panicked while handling a request");
                     self.metrics.panics.inc();
-                    self.early_rejection.refuse(Refusal::InternalError, arrival.id)
+                    self.early_rejection.refuse(Refusal::InternalError, arrival.reference())
                 }
             };
             match response.body() {
@@ -188,8 +193,13 @@ impl Gateway {
         let now = Instant::now();
         self.metrics.overhead.observe(arrival.seconds_until(now));
         let pool = &self.upstreams[route.upstream].pool;
-        let received = pool.send(request, self.idle_limit(&exchange), route.idempotent, now).await;
-        let response = match self.rewrite_response(received, &exchange, arrival.origin) {
+        let terms = SendTerms {
+            long_lived: self.idle_limit(&exchange),
+            is_idempotent: route.idempotent,
+            trace: arrival.trace.clone(),
+        };
+        let received = pool.send(request, terms, now).await;
+        let response = match self.rewrite_response(received, &exchange, arrival) {
             Ok(response) => response,
             Err(refusal) => return own_response::own(exchange.fail(arrival, route, refusal)),
         };
@@ -207,11 +217,11 @@ impl Gateway {
         unsent: &mut Option<Unsent>,
     ) -> Result<(&Route, Box<Exchange>, Request<RequestBody>), Response<GuardedBody>> {
         let head = &unsent.as_ref().expect("a request is admitted once").head;
-        let (route, admitted) = match self.admission.authorize(head, arrival.time).await {
-            Authorization { route, result: Ok(admitted) } => (route, admitted),
-            Authorization { route, result: Err(denial) } => {
-                return Err(Box::pin(self.refuse(arrival, head, route, &denial)).await);
-            }
+        let Authorization { route, result } = self.admission.authorize(head, arrival.time).await;
+        arrival.trace_caller(route, &result);
+        let admitted = match result {
+            Ok(admitted) => admitted,
+            Err(denial) => return Err(Box::pin(self.refuse(arrival, head, route, &denial)).await),
         };
         arrival.connection.count_admission();
         let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
@@ -257,6 +267,7 @@ impl Gateway {
             strip_prefix: route.strip_prefix.as_deref(),
             allowed: AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers },
             passed: &self.upstreams[route.upstream].passed_fields,
+            trace: arrival.trace.as_deref(),
         };
         let UpstreamRequest { request, features, dropped_fields } =
             forward::rewrite_request(head, body.size_hint().exact(), context);
@@ -270,30 +281,6 @@ impl Gateway {
     /// Time in which something must come in a long-lived exchange; none for others.
     fn idle_limit(&self, exchange: &Exchange) -> Option<Duration> {
         exchange.features.long_lived.then_some(self.tunnel_idle)
-    }
-
-    /// Takes the upstream's response through `forward` on its way to the client. An invalid one closes its connection.
-    fn rewrite_response(
-        &self,
-        received: Result<UpstreamResponse, SendError>,
-        exchange: &Exchange,
-        origin: ResponseOrigin,
-    ) -> Result<Response<ResponseBody>, Refusal> {
-        let mut response = received.map_err(|error| {
-            tracing::debug!(%error, "no response from the upstream");
-            Refusal::from(&error)
-        })?;
-        match forward::rewrite_response(&mut response.head, response.fields, &exchange.features, origin) {
-            Ok(dropped_fields) => {
-                self.metrics.fields_dropped.response.inc_by(dropped_fields);
-                Ok(response.accept())
-            }
-            Err(error) => {
-                tracing::debug!(%error, "the upstream's response is invalid and is not forwarded");
-                response.reject();
-                Err(Refusal::UpstreamFailed)
-            }
-        }
     }
 }
 

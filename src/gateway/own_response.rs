@@ -30,7 +30,7 @@ pub(super) fn own(response: Response<Bytes>) -> Response<GuardedBody> {
 
 /// Builds and counts the response to a refused request.
 pub(super) fn reject(arrival: &Arrival, rejection: &Rejection<'_>, metrics: &RouteMetrics) -> Response<GuardedBody> {
-    let response = rejection.response(arrival.id);
+    let response = rejection.response(arrival.reference());
     metrics.count_response(response.status());
     own(response)
 }

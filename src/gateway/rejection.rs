@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use uuid::Uuid;
 
 use super::rate_limit::{self, RateLimitFields};
+use super::request::Reference;
 use crate::admission::{Denial, Route};
 use crate::forward::InvalidHead;
 use crate::identity::{AuthMethod, Permission};
@@ -61,28 +62,32 @@ impl<'a> Rejection<'a> {
         Self { refusal, scope: None, retry_after: None, ..self }
     }
 
-    /// Builds the response. `request_id` is in its body only.
-    pub(super) fn response(&self, request_id: Uuid) -> Response<Bytes> {
+    /// Builds the response, and notes the refusal in the trace. The ids are in its body only.
+    pub(super) fn response(&self, reference: Reference<'_>) -> Response<Bytes> {
         let answer = self.refusal.answer(self.method);
-        let mut response = Response::new(self.body(answer, request_id));
+        if let Some(trace) = reference.trace {
+            trace.set_error(answer.code);
+        }
+        let mut response = Response::new(self.body(answer, reference));
         *response.status_mut() = answer.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
         if let Some(rate_limit) = &self.rate_limit {
-            rate_limit.write_with(headers, self.refusal.row().limit, request_id);
+            rate_limit.write_with(headers, self.refusal.row().limit, reference.request_id);
         }
         self.write_fields(answer, headers);
         response
     }
 
-    fn body(&self, answer: &Answer, request_id: Uuid) -> Bytes {
+    fn body(&self, answer: &Answer, reference: Reference<'_>) -> Bytes {
         let row = self.refusal.row();
         let violated = row.limit.map(|limit| rate_limit::policy_name(limit, self.method));
         let mut id = Uuid::encode_buffer();
-        let id = &*request_id.hyphenated().encode_lower(&mut id);
+        let id = &*reference.request_id.hyphenated().encode_lower(&mut id);
         let problem = Problem {
             kind: row.problem_type.into(),
             violated_policies: violated.as_slice(),
+            trace_id: reference.trace_id(),
             ..Problem::new(answer.status, answer.code, answer.detail).with_request_id(id)
         };
         problem.to_json().into()
@@ -166,7 +171,7 @@ mod tests {
         let permission = "queries:write".parse().unwrap();
         let rejection = Rejection { scope: Some(&permission), ..Rejection::new(Refusal::Forbidden) };
         let id = Uuid::now_v7();
-        let response = rejection.response(id);
+        let response = rejection.response(Reference { request_id: id, trace: None });
         assert_eq!(response.status(), http::StatusCode::FORBIDDEN);
         let challenge = "Bearer realm=\"keygate\", error=\"insufficient_scope\", scope=\"queries:write\"";
         assert_eq!(response.headers()[WWW_AUTHENTICATE], challenge);
@@ -180,7 +185,7 @@ mod tests {
     #[test]
     fn refusal_closes_the_connection_and_asks_for_a_retry_where_its_row_says_so() {
         let fields = |rejection: &Rejection<'_>| {
-            let response = rejection.response(Uuid::now_v7());
+            let response = rejection.response(Reference { request_id: Uuid::now_v7(), trace: None });
             [CONNECTION, RETRY_AFTER]
                 .map(|name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned()))
         };

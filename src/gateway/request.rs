@@ -13,12 +13,15 @@ use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::Gateway;
 use super::connection::Connection;
-use crate::admission::Route;
+use crate::admission::{Denial, Route};
 use crate::audit::Use;
 use crate::clock::{self, Micros, Reading};
 use crate::forward::{Client, ResponseOrigin};
 use crate::head_fields::FieldSet;
 use crate::identity::{AuthMethod, Principal, X_REQUEST_ID};
+use crate::state::Admitted;
+use crate::telemetry::trace::{Arrived, RequestTrace, Tracer};
+use crate::trace_context::TraceId;
 use crate::transport::ExchangeHandle;
 
 /// Facts about a request that are known when its head has arrived.
@@ -46,6 +49,22 @@ pub(super) struct Arrival {
     pub(super) expects_continue: bool,
     /// Origin on which browsers see the response.
     pub(super) origin: ResponseOrigin,
+    /// Trace of the request; none when traces are off.
+    pub(super) trace: Option<Rc<RequestTrace>>,
+}
+
+/// Ids by which a refused request can be found again: its own, and that of its trace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reference<'a> {
+    pub(super) request_id: Uuid,
+    pub(super) trace: Option<&'a RequestTrace>,
+}
+
+impl Reference<'_> {
+    /// Id of the trace, if there is one.
+    pub(super) fn trace_id(&self) -> Option<TraceId> {
+        self.trace.map(RequestTrace::trace_id)
+    }
 }
 
 impl Arrival {
@@ -54,6 +73,19 @@ impl Arrival {
         let id = id_at(time, &gateway.ids);
         let downstream = connection.exchange();
         let has_expect = downstream.fields().map(|fields| fields.contains(FieldSet::EXPECT));
+        let client = connection.clients.find(&connection.peer, &head.headers, &gateway.trusted_proxies);
+        let begin = |tracer: &Tracer| {
+            let peer = &connection.peer;
+            tracer.begin(Arrived {
+                head,
+                client: client.ip,
+                is_trusted: gateway.trusted_proxies.trusts(peer.address.ip().to_canonical()),
+                is_encrypted: client.proto(peer, &head.headers) == "https",
+                request_id: id,
+                time: time.0,
+                begun,
+            })
+        };
         Self {
             id,
             id_header: id_header(id),
@@ -63,15 +95,40 @@ impl Arrival {
             connection: Rc::clone(connection),
             log_position: gateway.open.position(),
             version: head.version,
-            client: connection.clients.find(&connection.peer, &head.headers, &gateway.trusted_proxies),
+            trace: gateway.tracer.as_ref().map(begin),
+            client,
             is_head: head.method == Method::HEAD,
             expects_continue: has_expect.unwrap_or_else(|| head.headers.contains_key(EXPECT)),
             origin,
         }
     }
 
+    /// Ids by which the request can be found again.
+    pub(super) fn reference(&self) -> Reference<'_> {
+        Reference { request_id: self.id, trace: self.trace.as_deref() }
+    }
+
+    /// Id of the trace, if there is one.
+    pub(super) fn trace_id(&self) -> Option<TraceId> {
+        self.reference().trace_id()
+    }
+
+    /// Notes the route and the caller in the trace.
+    pub(super) fn trace_caller(&self, route: &Route, result: &Result<Admitted, Denial>) {
+        if let Some(trace) = &self.trace {
+            let principal = match result {
+                Ok(admitted) => Some(&*admitted.principal),
+                Err(denial) => denial.principal.as_deref(),
+            };
+            trace.set_caller(route.path.as_deref(), principal);
+        }
+    }
+
     /// Sets `X-Request-Id` of the response.
     pub(super) fn mark<B>(self, mut response: Response<B>) -> Response<B> {
+        if let Some(trace) = &self.trace {
+            trace.set_status(response.status());
+        }
         response.headers_mut().insert(X_REQUEST_ID, self.id_header);
         response
     }
@@ -112,6 +169,7 @@ impl Arrival {
             method: head.method.as_str(),
             path: if route.query_in_audit { path_and_query } else { head.uri.path() },
             provisional: false,
+            trace_id: self.trace_id(),
         }
     }
 

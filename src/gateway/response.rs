@@ -5,6 +5,7 @@ use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, VARY};
 use http::{HeaderMap, HeaderValue, Response, Version};
 use http_body::Body as _;
 use http_body_util::Full;
+use tracing::field::display;
 
 use super::Gateway;
 use super::exchange::{Exchange, ForwardedBody};
@@ -15,11 +16,41 @@ use super::request::Arrival;
 use super::tunnel::TunnelExchange;
 use crate::admission::Route;
 use crate::audit::Outcome;
+use crate::forward;
 use crate::identity::AuthMethod;
 use crate::refusal::Refusal;
-use crate::upstream::{ResponseBody, Tunnel};
+use crate::upstream::{ResponseBody, SendError, Tunnel, UpstreamResponse};
 
 impl Gateway {
+    /// Takes the upstream's response through `forward` on its way to the client. An invalid one closes its connection.
+    pub(super) fn rewrite_response(
+        &self,
+        received: Result<UpstreamResponse, SendError>,
+        exchange: &Exchange,
+        arrival: &Arrival,
+    ) -> Result<Response<ResponseBody>, Refusal> {
+        let mut response = received.map_err(|error| {
+            let trace_id = arrival.trace_id().map(display);
+            tracing::debug!(request_id = %arrival.id, trace_id, %error, "no response from the upstream");
+            Refusal::from(&error)
+        })?;
+        match forward::rewrite_response(&mut response.head, response.fields, &exchange.features, arrival.origin) {
+            Ok(dropped_fields) => {
+                self.metrics.fields_dropped.response.inc_by(dropped_fields);
+                Ok(response.accept())
+            }
+            Err(error) => {
+                let trace_id = arrival.trace_id().map(display);
+                tracing::debug!(
+                    request_id = %arrival.id, trace_id, %error,
+                    "the upstream's response is invalid and is not forwarded"
+                );
+                response.reject();
+                Err(Refusal::UpstreamFailed)
+            }
+        }
+    }
+
     /// Answers with the upstream's response. Its body holds the exchange.
     pub(super) fn respond(
         &self,
@@ -67,7 +98,7 @@ impl Gateway {
             let exchange = &mut exchange;
             exchange.end(Outcome::UpstreamError);
             let response =
-                Rejection::with_rate_limit(Refusal::UpstreamFailed, exchange.rate_limit).response(arrival.id);
+                Rejection::with_rate_limit(Refusal::UpstreamFailed, exchange.rate_limit).response(arrival.reference());
             exchange.status = Some(response.status());
             return own(response);
         };

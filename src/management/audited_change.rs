@@ -72,6 +72,7 @@ fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActo
         method: MANAGEMENT_METHOD,
         path,
         provisional: false,
+        trace_id: None,
     }
 }
 
@@ -92,6 +93,7 @@ pub(super) fn state_opening<'a>(action: &'a str, path: &'a str, by: AuditActor<'
         method: MANAGEMENT_METHOD,
         path,
         provisional: false,
+        trace_id: None,
     }
 }
 

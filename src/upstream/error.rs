@@ -1,6 +1,7 @@
 //! Errors of exchanges with the upstream: why there is no response, or no end of one.
 
 use crate::metrics::UpstreamTimeouts;
+use crate::telemetry::trace::TryError;
 
 /// Reason why there is no response head.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,18 @@ pub enum WaitRefusal {
 }
 
 impl SendError {
+    /// Reason in the trace of the request.
+    pub(super) fn trace_error(&self) -> TryError {
+        TryError(match self {
+            Self::Unavailable => "connect_error",
+            Self::NoConnection(_) | Self::Full => "no_connection",
+            Self::BadResponse(_) | Self::TooManyFields => "bad_response",
+            Self::Refused(_) => "refused",
+            Self::TimedOut(TimeoutKind::Connection) => "connect_timeout",
+            Self::TimedOut(_) => "timeout",
+        })
+    }
+
     /// Returns whether the upstream has certainly not begun with the request.
     pub(super) fn is_unprocessed(&self) -> bool {
         matches!(

@@ -13,14 +13,15 @@ use super::error::{SendError, TimeoutKind};
 use super::finish::finish;
 use super::http1_connection::{Connection, connect};
 use super::limits::ConnectionPermit;
-use super::pool::{AddressedRequest, Pool, SendOptions, Unsent};
+use super::pool::{AddressedRequest, Pool, Unsent};
 use super::record;
 use super::replay_body::{OutgoingBody, ReplayHandle};
 use super::reservation::Reserved;
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
 use super::retry::RetryReason;
-use super::send_again::{FailedTry, SentAgain, Tried};
+use super::send_again::{FailedTry, SentAgain, Tried, status_of};
+use super::send_options::SendOptions;
 use super::settings::Protocol;
 
 /// Request that was given to a connection.
@@ -97,7 +98,10 @@ impl Pool {
             let received = self.wait(&mut pooled, &options).await;
             // Awaited behind the match, whose value would else be held meanwhile.
             let again = match self.end_pooled(pooled, received, &options) {
-                PooledResult::Ended(ended) => return ended,
+                PooledResult::Ended(ended) => {
+                    options.trace_result(status_of(&ended));
+                    return ended;
+                }
                 PooledResult::Unsent(unsent) => self.send_anew(unsent, options).boxed_local(),
                 PooledResult::Failed(failed) => self.send_again(failed, options).boxed_local(),
             };

@@ -15,13 +15,14 @@ use super::error::SendError;
 use super::finish::finish;
 use super::http2_connection::Http2Stream;
 use super::http2_connections::{self, BrokenStream, NoStream};
-use super::pool::{AddressedRequest, Pool, SendOptions, Unsent};
+use super::pool::{AddressedRequest, Pool, Unsent};
 use super::record;
 use super::replay_body::{OutgoingBody, ReplayHandle, copy_head};
 use super::reservation::Reserved;
 use super::response_body::Carrier;
 use super::retry::RetryReason;
 use super::send_again::{FailedTry, SentAgain, Tried};
+use super::send_options::SendOptions;
 
 /// Result of an attempt on a stream.
 enum Attempt {

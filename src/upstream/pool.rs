@@ -14,7 +14,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{Either, ready};
@@ -35,10 +35,11 @@ use super::replay_body::OutgoingBody;
 use super::response::UpstreamResponse;
 use super::retry::{Deposits, RetrySettings, Tries};
 use super::selection::Balancer;
+use super::send_options::{SendOptions, SendTerms};
 use super::settings::{Protocol, Settings, Timeouts};
 use super::upkeep::Upkeep;
 use crate::abort_on_drop::AbortOnDrop;
-use crate::request_body::{RequestBody, UploadProgress};
+use crate::request_body::RequestBody;
 
 /// One worker's connections to the endpoints of one upstream. Clones share them.
 #[derive(Clone)]
@@ -60,17 +61,6 @@ struct PoolState {
     retries: RetrySettings,
     /// Requests of this worker that count for the budget of retries.
     deposits: Deposits,
-}
-
-/// Options of one exchange.
-pub(super) struct SendOptions {
-    /// Progress of the request's body: while it advances, the upstream is not late with its response.
-    pub(super) upload: UploadProgress,
-    /// For an exchange without a time limit as a whole: the time in which something must come.
-    pub(super) long_lived: Option<Duration>,
-    /// Time that the request has waited for a connection: it counts as time of connecting.
-    pub(super) waited: Cell<Duration>,
-    pub(super) tries: Tries,
 }
 
 /// Request that is addressed to an endpoint, and of which nothing was sent.
@@ -167,9 +157,7 @@ impl Pool {
         self.0.connections.iter().for_each(Connections::close);
     }
 
-    /// Sends a request and waits for the head of the response. `long_lived` is for an exchange without a time limit as a
-    /// whole: the time in which something must come. `is_idempotent`: the route declares that its requests may be executed
-    /// twice.
+    /// Sends a request and waits for the head of the response.
     ///
     /// A request for which there is a pooled connection is on its way when this returns, and its future is small. All
     /// that is rare is boxed behind it: connecting, and sending again. `now` is the time of the call.
@@ -179,8 +167,7 @@ impl Pool {
     pub fn send(
         &self,
         request: Request<RequestBody>,
-        long_lived: Option<Duration>,
-        is_idempotent: bool,
+        terms: SendTerms,
         now: Instant,
     ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
         let endpoints = &self.0.endpoints;
@@ -189,12 +176,14 @@ impl Pool {
             return Either::Right(ready(Err(SendError::Full)).boxed_local());
         };
         self.0.deposits.count_request(&endpoints.retry_budget, self.0.retries.budget);
+        let SendTerms { long_lived, is_idempotent, trace } = terms;
         let tries = Tries::new(self.is_repeatable(&request, is_idempotent));
-        let options = SendOptions { upload: request.body().upload(), long_lived, waited: Cell::default(), tries };
+        let options =
+            SendOptions { upload: request.body().upload(), long_lived, waited: Cell::default(), tries, trace };
         let mut request = request.map(OutgoingBody::new);
         let endpoint = endpoints.choose(&self.0.balancer, request.headers(), &[]).expect("there is an endpoint");
         let deadlines = self.limit_try(Deadlines::new(&self.0.timeouts, long_lived, now.into()), &options);
-        let in_flight = self.enter(&mut request, endpoint, permit);
+        let in_flight = self.enter(&mut request, endpoint, permit, &options);
         match self.pop_idle(endpoint, deadlines.sent) {
             Some(connection) => {
                 let pooled = self.send_over(connection, request, in_flight, deadlines, &options);
@@ -222,23 +211,39 @@ impl Pool {
         endpoint: usize,
         permit: Option<RequestPermit>,
         deadlines: Deadlines,
+        options: &SendOptions,
     ) -> AddressedRequest {
-        let in_flight = self.enter(&mut request, endpoint, permit);
+        let in_flight = self.enter(&mut request, endpoint, permit, options);
         AddressedRequest { request, in_flight, deadlines }
     }
 
-    /// Counts a request at an endpoint, and sets its `Host`.
-    fn enter(&self, request: &mut Request<OutgoingBody>, endpoint: usize, permit: Option<RequestPermit>) -> InFlight {
+    /// Counts a request at an endpoint, and sets its `Host`, and the `traceparent` of its try.
+    fn enter(
+        &self,
+        request: &mut Request<OutgoingBody>,
+        endpoint: usize,
+        permit: Option<RequestPermit>,
+        options: &SendOptions,
+    ) -> InFlight {
         let in_flight = self.0.endpoints.enter(endpoint, permit);
-        request.headers_mut().insert(HOST, in_flight.endpoint().host.clone());
+        let host = &in_flight.endpoint().host;
+        request.headers_mut().insert(HOST, host.clone());
+        if let Some(trace) = &options.trace {
+            trace.begin_try(request.headers_mut(), host, self.0.protocol.version());
+        }
         in_flight
     }
 
     /// Addresses a request of which nothing was sent to another endpoint. Its time for the response begins now.
-    pub(super) fn readdress(&self, unsent: AddressedRequest, endpoint: usize) -> AddressedRequest {
+    pub(super) fn readdress(
+        &self,
+        unsent: AddressedRequest,
+        endpoint: usize,
+        options: &SendOptions,
+    ) -> AddressedRequest {
         let AddressedRequest { request, mut in_flight, deadlines } = unsent;
         let permit = in_flight.take_permit();
-        self.address(request, endpoint, permit, deadlines.sent_now())
+        self.address(request, endpoint, permit, deadlines.sent_now(), options)
     }
 
     /// Takes one retry from the budget; false when there is none.

@@ -18,7 +18,8 @@ use super::error::{SendError, WaitRefusal};
 use super::http1_connection::Connection;
 use super::http2_connection::Http2Stream;
 use super::limits::{Admission, ConnectionPermit, Grant, OpenConnections, QueueFull, QueuePlace};
-use super::pool::{AddressedRequest, Pool, SendOptions};
+use super::pool::{AddressedRequest, Pool};
+use super::send_options::SendOptions;
 use super::settings::Protocol;
 
 /// Connection that is reserved for a request.
@@ -61,14 +62,14 @@ impl Pool {
         }
         let excluded = [tried, &[endpoint]].concat();
         if let Some((other, reserved)) = self.reserve_elsewhere(&addressed, excluded.clone(), may_share) {
-            return Ok((self.readdress(addressed, other), reserved));
+            return Ok((self.readdress(addressed, other, options), reserved));
         }
         let others = self.endpoints().in_traffic().filter(|other| !excluded.contains(other));
         let candidates: Vec<usize> = std::iter::once(endpoint).chain(others).collect();
         let (chosen, reserved) =
             self.wait_for_connection(&candidates, options).await.map_err(SendError::NoConnection)?;
         // The wait is no part of the latency.
-        Ok((self.readdress(addressed, chosen), reserved))
+        Ok((self.readdress(addressed, chosen, options), reserved))
     }
 
     /// Reserves a connection at one of the endpoints that are neither excluded nor set aside.

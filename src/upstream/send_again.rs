@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -14,15 +14,16 @@ use super::attempt::{Deadlines, TryTimeout};
 use super::endpoint::InFlight;
 use super::error::{SendError, TimeoutKind};
 use super::finish::finish;
-use super::pool::{AddressedRequest, Pool, SendOptions, Unsent};
+use super::pool::{AddressedRequest, Pool, Unsent};
 use super::replay_body::{OutgoingBody, ReplayHandle};
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
 use super::retry::{RetryReason, Tries};
+use super::send_options::SendOptions;
 use super::settings::Protocol;
 
 /// Result of an exchange, or of a try that is its last one.
-type Ended = Result<UpstreamResponse, SendError>;
+pub(super) type Ended = Result<UpstreamResponse, SendError>;
 
 /// State of a request after a try.
 pub(super) enum Tried {
@@ -75,7 +76,10 @@ impl Pool {
         let (mut failure, mut timed_out, mut may_share, mut needs_new) = (None, true, true, false);
         loop {
             let next = match tried {
-                Tried::Ended(ended) => return worse(failure, ended),
+                Tried::Ended(ended) => {
+                    options.trace_result(status_of(&ended));
+                    return worse(failure, ended);
+                }
                 // The connection that was there for it is gone, or taken: now it gets one of its own.
                 Tried::Unsent(Unsent { addressed, is_full: true, .. }) => {
                     may_share = false;
@@ -129,8 +133,9 @@ impl Pool {
     /// Addresses a request of which nothing was sent to another endpoint.
     fn address_unsent(&self, unsent: AddressedRequest, options: &mut SendOptions) -> Option<AddressedRequest> {
         options.tries.tried.push(unsent.in_flight.index());
+        options.trace_result(Err(&SendError::Unavailable));
         let endpoint = self.next_endpoint(unsent.request.headers(), &mut options.tries)?;
-        Some(self.readdress(unsent, endpoint))
+        Some(self.readdress(unsent, endpoint, options))
     }
 
     /// Addresses a failed request for its next try, if it is to have one.
@@ -138,6 +143,7 @@ impl Pool {
         let FailedTry { again, answered, mut in_flight, deadlines } = failed;
         let SentAgain { reason, head, body } = again;
         let index = in_flight.index();
+        options.trace_result(answered.as_ref().map(|(_, response)| response.status()));
         let is_granted = options.tries.is_granted.take() || self.grants_retry(reason, index, &deadlines, options);
         let took = time_of_try(&deadlines);
         let Some(body) = is_granted.then(|| rewind(body.as_ref())).flatten() else {
@@ -154,7 +160,7 @@ impl Pool {
         };
         let request = Box::new(head.map(|()| body));
         let deadlines = self.deadlines_of_retry(deadlines, options);
-        Retry::Granted(endpoint.map(|endpoint| self.address(request, endpoint, permit, deadlines)), ended)
+        Retry::Granted(endpoint.map(|endpoint| self.address(request, endpoint, permit, deadlines, options)), ended)
     }
 
     /// Deadlines of the next try of an exchange: it ends as it would have, and has the rest of the time for the head.
@@ -226,6 +232,11 @@ impl Pool {
             _ => endpoints.choose_for_retry(self.balancer(), headers, &tries.tried).or_else(|| tries.fallback.take()),
         }
     }
+}
+
+/// Status of the response of a try, or its error.
+pub(super) fn status_of(ended: &Ended) -> Result<StatusCode, &SendError> {
+    ended.as_ref().map(|response| response.head.status)
 }
 
 /// Makes the body of the next try; none when it is not kept.

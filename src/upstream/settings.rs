@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Version;
 use rustls::pki_types::ServerName;
 
 use super::balance::BalanceSettings;
@@ -55,6 +56,16 @@ pub enum Protocol {
     Http1,
     /// HTTP/2. Without TLS with prior knowledge (RFC 9113, section 3.3).
     Http2,
+}
+
+impl Protocol {
+    /// Version of HTTP.
+    pub(super) fn version(self) -> Version {
+        match self {
+            Self::Http1 => Version::HTTP_11,
+            Self::Http2 => Version::HTTP_2,
+        }
+    }
 }
 
 /// Time-outs of an exchange with the upstream.

@@ -25,6 +25,7 @@ mod edge;
 mod dashboard_api;
 mod discovery;
 mod pools;
+mod traces;
 
 // What it is made of.
 mod config;

@@ -17,12 +17,14 @@ pub mod traffic;
 pub mod load;
 pub mod dns;
 pub mod gate;
+pub mod collector;
 pub mod gateway;
 pub mod process;
 pub mod small_disk;
 pub mod redis;
 
 pub use client::{Client, Response, head};
+pub use collector::{Collector, ReceivedSpan};
 pub use dns::NameServer;
 pub use gate::GatedUpstream;
 pub use gateway::{Gateway, metric};

@@ -15,6 +15,7 @@ use super::record::Outcome;
 use super::{field, frame, id_text, phrases};
 use crate::clock::Micros;
 use crate::identity::AuthMethod;
+use crate::trace_context::TraceId;
 
 /// Decodes the line of a use, a record, or a beginning that was carried on; `None` when its checksum or its content is wrong.
 pub(crate) fn verified_use(line: &[u8]) -> Option<UseEvent<'_>> {
@@ -37,10 +38,11 @@ pub(crate) fn use_event(line: &[u8]) -> Option<UseEvent<'_>> {
     let e = line::event_kind(line).filter(|kind| *kind != EventKind::Outcome)?;
     let begun = fields.use_event(e)?;
     if e == EventKind::Use {
-        return Some(begun);
+        return Some(UseEvent { trace_id: fields.trace_id(), ..begun });
     }
     let OutcomeEvent { outcome, status, duration_us, request_bytes, response_bytes, .. } = fields.end(begun.id)?;
-    Some(UseEvent { outcome: Some(outcome), status, duration_us, request_bytes, response_bytes, ..begun })
+    let (outcome, trace_id) = (Some(outcome), fields.trace_id());
+    Some(UseEvent { outcome, status, duration_us, request_bytes, response_bytes, trace_id, ..begun })
 }
 
 /// As [`verified_outcome`], for a line whose checksum is known to be right.
@@ -103,6 +105,7 @@ impl<'a> Fields<'a> {
             last: None,
             addresses: None,
             ips: Vec::new(),
+            trace_id: None,
         })
     }
 
@@ -136,6 +139,11 @@ impl<'a> Fields<'a> {
     fn time(&mut self, id: u128) -> Option<Micros> {
         let since: i64 = str::from_utf8(self.next()?).ok()?.parse().ok()?;
         Some(Micros(encode::time_in_id(id).0.wrapping_add(since.cast_unsigned())))
+    }
+
+    /// The id of the trace, which lines of untraced requests and of earlier versions do not have.
+    fn trace_id(&mut self) -> Option<TraceId> {
+        TraceId::from_bits(id_text::decode(self.next()?)?)
     }
 
     fn auth_method(&mut self) -> Option<AuthMethod> {
@@ -193,7 +201,7 @@ mod tests {
         fn use_comes_back_as_it_was_written(
             (id, at_id, time, number, n) in any::<(u128, bool, u64, Option<u64>, u64)>(),
             (user, org, key, auth_method) in any_caller(),
-            (ip, provisional) in any::<(Option<IpAddr>, bool)>(),
+            (ip, provisional, trace) in any::<(Option<IpAddr>, bool, Option<u128>)>(),
             (agent, action, path) in (prop::option::of(any_text()), any_text(), any_text()),
             end in prop::option::of(any_end()),
         ) {
@@ -214,6 +222,7 @@ mod tests {
                 method: "GET",
                 path: &path,
                 provisional,
+                trace_id: trace.and_then(TraceId::from_bits),
             };
             let line = match end {
                 None => line_of(&UseLine::of_use(&opening, None), n),
@@ -230,6 +239,7 @@ mod tests {
             prop_assert_eq!((event.e, event.id, event.time, event.number), (kind, opening.id, opening.time, number));
             prop_assert_eq!((event.key_id, event.user_id, event.org_id), (opening.key_id, opening.user_id, opening.org_id));
             prop_assert_eq!((event.auth_method, event.ip, event.provisional), (auth_method, ip, provisional));
+            prop_assert_eq!(event.trace_id, opening.trace_id);
             let agent = agent.as_ref().map(|agent| escape_capped(agent, escape::USER_AGENT_CAP));
             prop_assert_eq!(event.user_agent, agent);
             prop_assert_eq!(event.action, escape_capped(action.as_bytes(), escape::ACTION_CAP));
@@ -284,6 +294,24 @@ mod tests {
         assert_eq!(verified_use(&begun).unwrap().user_agent.as_deref(), Some(agent));
     }
 
+    #[test]
+    fn trace_is_one_more_field_at_the_end_of_a_use() {
+        let trace_id: TraceId = "4bf92f3577b34da6a3ce929d0e0e4736".parse().unwrap();
+        let traced = Use { trace_id: Some(trace_id), ..long_opening() };
+        for end in [None, Some(LONG_END)] {
+            let line = |opening: &Use<'_>| match end {
+                None => line_of(&UseLine::of_use(opening, None), 1),
+                Some(end) => line_of(&UseLine::of_record(opening, end), 1),
+            };
+            let (with, without) = (line(&traced), line(&long_opening()));
+            assert_eq!(with.len(), without.len() + 23, "a tab and the text of an id");
+            let fields = frame::body_of(&without).unwrap();
+            assert_eq!(&with[..fields.len()], fields, "versions that do not know it read the same");
+            assert_eq!(verified_use(&with).unwrap().trace_id, Some(trace_id));
+            assert_eq!(verified_use(&without).unwrap().trace_id, None);
+        }
+    }
+
     const LONG_END: UseEnd = UseEnd {
         outcome: Outcome::Completed,
         status: Some(200),
@@ -307,6 +335,7 @@ mod tests {
             method: "GET",
             path: "/api/queries",
             provisional: false,
+            trace_id: None,
         }
     }
 

@@ -1,8 +1,8 @@
 //! Encoding of the events of a use as compact lines, straight into the buffer of the journal.
 //!
 //! ```text
-//! u⇥ID⇥TIME⇥NUMBER⇥FLAGS⇥METHOD⇥KEY⇥USER⇥ORG⇥IP⇥USER AGENT⇥ACTION⇥METHOD⇥PATH            a use
-//! r⇥… as in a use …⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES                  a record
+//! u⇥ID⇥TIME⇥NUMBER⇥FLAGS⇥METHOD⇥KEY⇥USER⇥ORG⇥IP⇥USER AGENT⇥ACTION⇥METHOD⇥PATH[⇥TRACE]   a use
+//! r⇥… as in a use …⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES[⇥TRACE]         a record
 //! o⇥ID⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES                               an outcome
 //! ```
 //!
@@ -16,6 +16,7 @@
 //! - `FLAGS` is `p` for a use that was admitted while the shared state was away.
 //! - The first `METHOD` is that of authentication: `k` for a key, `s` for a session, `a` for the admin socket.
 //! - Phrases of browsers in a user agent are a backslash and a capital letter (`phrases`).
+//! - `TRACE` is the id of the request's trace, as the other ids. It is there only when requests are traced.
 //! - An absent value is an empty field. An empty `User-Agent` is `\`, which no escaped text is.
 //! - Outcomes have their names from the contract. Durations are in microseconds.
 //! - Readers ignore fields after the last one that they know.
@@ -80,6 +81,9 @@ impl Line for UseLine<'_> {
         field::push_text(out, &self.path);
         if let Some(end) = self.end {
             push_end(out, &OutcomeEvent::new(opening.id, end));
+        }
+        if let Some(trace) = opening.trace_id {
+            field::push_id(out, Some(trace.bits()));
         }
         frame::finish_compact(out, start, n);
     }

@@ -15,6 +15,7 @@ use super::record::{Outcome, Record, RecordKind, Use, UseEnd};
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, OrgId, UserId};
 use crate::key::KeyId;
+use crate::trace_context::TraceId;
 
 /// A use that has begun and not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +90,9 @@ pub(crate) struct UseEvent<'a> {
     /// The first of these addresses, up to four.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) ips: Vec<IpAddr>,
+    /// Trace of the request; of the first refusal, in a record of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trace_id: Option<TraceId>,
 }
 
 /// The end of a use. Whose use it was is in the line of its beginning only; earlier versions repeated it.
@@ -135,6 +139,7 @@ impl<'a> UseEvent<'a> {
             last: None,
             addresses: None,
             ips: Vec::new(),
+            trace_id: opening.trace_id,
         }
     }
 
@@ -198,6 +203,7 @@ impl<'a> UseEvent<'a> {
             last_time: self.last,
             addresses: self.addresses,
             ips: self.ips,
+            trace_id: self.trace_id,
         }
     }
 }

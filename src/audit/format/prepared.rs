@@ -103,6 +103,7 @@ mod tests {
             method: "GET",
             path: "/",
             provisional: false,
+            trace_id: None,
         };
         let variants = [
             opening.clone(),

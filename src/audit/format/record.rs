@@ -12,6 +12,7 @@ use crate::clock::Micros;
 use crate::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use crate::key::KeyId;
 use crate::refusal::Refusal;
+use crate::trace_context::TraceId;
 
 /// The beginning of a use, borrowed from the request: content of the *use* event.
 #[derive(Clone, Debug)]
@@ -43,6 +44,8 @@ pub struct Use<'a> {
     pub path: &'a str,
     /// Admitted while the shared state was away, against this gateway's own share of the limits.
     pub provisional: bool,
+    /// Trace of the request; `None` when traces are off.
+    pub trace_id: Option<TraceId>,
 }
 
 /// The kind of a record.
@@ -218,6 +221,8 @@ pub struct Record {
     /// The first of these addresses, up to four.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<IpAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
 }
 
 impl Record {

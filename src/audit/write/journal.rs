@@ -305,6 +305,7 @@ pub(crate) mod tests {
             method: "GET",
             path: "/",
             provisional: false,
+            trace_id: None,
         }
     }
 

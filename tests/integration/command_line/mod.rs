@@ -135,6 +135,7 @@ audit: { path: audit }
                 method: "GET",
                 path: "/",
                 provisional: false,
+                trace_id: None,
             };
             drop(journal.begin(&opening).await.unwrap());
             drop(admitted);
@@ -163,6 +164,7 @@ audit: { path: audit }
                 method: "GET",
                 path: "/",
                 provisional: false,
+                trace_id: None,
             };
             let end = UseEnd { outcome, status: Some(401), duration_us: 1, request_bytes: 0, response_bytes: 0 };
             journal.begin(&opening).await.unwrap().close(end);

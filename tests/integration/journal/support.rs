@@ -55,6 +55,7 @@ impl Caller {
             method: "GET",
             path: "/api/queries",
             provisional: false,
+            trace_id: None,
         }
     }
 }

@@ -263,6 +263,7 @@ fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64)
                 method: "GET",
                 path: "/",
                 provisional: false,
+                trace_id: None,
             };
             drop(journal.begin(&opening).await.unwrap());
         }

@@ -115,6 +115,7 @@ fn sent(routes: &Routes, target: &str) -> Option<String> {
         strip_prefix: route.strip_prefix.as_deref(),
         allowed: AllowedFeatures::default(),
         passed: &PassedFields::default(),
+        trace: None,
     };
     let head = ValidatedHead::validate(parts).ok()?;
     Some(rewrite_request(head, Some(0), context).request.uri().to_string())

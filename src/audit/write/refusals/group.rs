@@ -104,6 +104,7 @@ pub(super) mod tests {
             method: "GET",
             path: "/",
             provisional: false,
+            trace_id: None,
         };
         let outcome = Outcome::Refused(Refusal::RateLimited);
         (opening, UseEnd { outcome, status: Some(429), duration_us: 1, request_bytes: 0, response_bytes: 9 })
