@@ -34,8 +34,27 @@ pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-ho
 pub struct Peer {
     /// Its address and port.
     pub address: SocketAddr,
-    /// True when the connection is encrypted.
-    pub tls: bool,
+    /// Version of TLS; none when the connection is not encrypted.
+    pub tls: Option<TlsVersion>,
+}
+
+/// Version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2 (RFC 5246).
+    V1_2,
+    /// TLS 1.3 (RFC 8446).
+    V1_3,
+}
+
+impl TlsVersion {
+    /// Number of the version.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V1_2 => "1.2",
+            Self::V1_3 => "1.3",
+        }
+    }
 }
 
 /// Groups addresses that belong to one client: an IPv4 address, or the /64 network of an IPv6 address, within which a

@@ -10,9 +10,11 @@ mod decision;
 mod edge;
 mod discovery;
 mod audit;
+mod access_log;
 mod termination;
 mod traces;
 mod latency;
+mod conventions;
 mod retries;
 mod upstream;
 
@@ -25,12 +27,15 @@ use prometheus::{
 };
 
 use computed::ComputedGauge;
+use conventions::ClientConventions;
 use registration::{
     DELAY_BUCKETS, OVERHEAD_BUCKETS, REQUEST_BUCKETS, counter, counters, gauge, gauges, histogram, histograms,
     time_gauge,
 };
 
+pub use access_log::AccessLogMetrics;
 pub use audit::AuditMetrics;
+pub use conventions::{ActiveRequest, ClientDurations, RequestEnd, ServerConventions};
 pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
 pub use discovery::{DiscoveryFamilies, DiscoveryMetrics};
 pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
@@ -45,8 +50,9 @@ pub use upstream::{EndpointMetrics, UpstreamMetrics};
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Metrics of the process, whose names have no prefix: CPU time, memory, open files and their limit.
-    process: Registry,
+    /// Metrics whose names have no prefix: of the process (CPU time, memory, open files and their limit), and of the
+    /// semantic conventions.
+    plain: Registry,
     delays: HistogramVec,
     requests: IntCounterVec,
     durations: HistogramVec,
@@ -69,6 +75,8 @@ pub struct Metrics {
     pub state: StateMetrics,
     /// Records of the audit journal.
     pub audit: AuditMetrics,
+    /// Lines of the access log.
+    pub access_log: AccessLogMetrics,
     /// Requests that failed with a panic of the gateway.
     pub panics: IntCounter,
     /// Attempts with invalid credentials that were refused because the client's address had made too many.
@@ -85,6 +93,8 @@ pub struct Metrics {
     pub tls: TlsMetrics,
     /// Export of traces.
     pub traces: TraceMetrics,
+    /// Metrics of requests by the semantic conventions; none unless configured.
+    pub conventions: Option<ServerConventions>,
     /// Unix time of the last successful load of the configuration, in seconds.
     pub config_loaded_at: Gauge,
     /// 1 when the last reload of the configuration succeeded, or there was none; else 0.
@@ -113,6 +123,8 @@ const CONFIG_RELOAD_OK: &str = "1 when the last reload of the configuration succ
 const READY: &str = "1 while this readiness check passes, else 0";
 const STATE_CONNECTED: &str = "1 while the shared state answers, else 0; always 1 with embedded state";
 const DISK_LOW: &str = "1 while the volume of the audit journal is below its low-water mark, else 0";
+const REPLICAS: &str = "Replicas in step, of the Redis primary that has the fewest";
+const REPLICA_LAG: &str = "Bytes that the slowest replica of Redis has not confirmed";
 const WORKER_DELAY: &str = "Time by which a worker's event loop is late, looked at once a second";
 
 impl Metrics {
@@ -123,10 +135,11 @@ impl Metrics {
         let timeouts = counters(r, "timeouts_total", "Expired time-outs", &["kind"]);
         let build = gauges(r, "build_info", "Always 1; the label has the version", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let process = Registry::new();
-        process.register(Box::new(ProcessCollector::for_self())).expect("it is registered once");
+        let plain = Registry::new();
+        plain.register(Box::new(ProcessCollector::for_self())).expect("it is registered once");
         Self {
-            process,
+            plain,
+            conventions: None,
             delays: histograms(r, "worker_delay_seconds", WORKER_DELAY, "worker", DELAY_BUCKETS),
             requests: counters(r, "requests_total", "Responses sent", &["route", "code"]),
             durations: histograms(r, "request_duration_seconds", REQUEST_DURATION, "route", REQUEST_BUCKETS),
@@ -140,6 +153,7 @@ impl Metrics {
             terminated: TerminationMetrics::new(r),
             state: StateMetrics::new(r),
             audit: AuditMetrics::new(r),
+            access_log: AccessLogMetrics::new(r),
             panics: counter(r, "panics_total", "Requests that failed with a panic of the gateway"),
             attempts_refused: counter(r, "attempts_refused_total", ATTEMPTS_REFUSED),
             dashboard_limited: counter(r, "dashboard_rate_limited_total", DASHBOARD_LIMITED),
@@ -153,6 +167,14 @@ impl Metrics {
             config_reload_failures: counter(r, "config_reload_failures_total", "Failed reloads of the configuration"),
             registry,
         }
+    }
+
+    /// The same set, with the metrics of the semantic conventions for HTTP. To be called once, before it is shared.
+    #[must_use]
+    pub fn with_conventions(mut self) -> Self {
+        self.conventions = Some(ServerConventions::new(&self.plain));
+        self.upstreams.conventions = Some(ClientConventions::new(&self.plain));
+        self
     }
 
     /// The metrics of a route. Its name must come from the configuration, never from a request.
@@ -190,12 +212,31 @@ impl Metrics {
         self.show("audit_disk_low", DISK_LOW, None, is_low);
     }
 
+    /// Shows the replicas of Redis, and the bytes by which they are behind: `redis_replicas` and
+    /// `redis_replica_lag_bytes`. They are not shown while they are unknown. To be called once.
+    #[allow(clippy::cast_precision_loss, reason = "numbers for people")]
+    pub fn show_replication(&self, read: impl Fn() -> Option<(u64, u64)> + Clone + Send + Sync + 'static) {
+        let lag = read.clone();
+        self.show_number("redis_replicas", REPLICAS, None, move || read().map(|(replicas, _)| replicas as f64));
+        self.show_number("redis_replica_lag_bytes", REPLICA_LAG, None, move || lag().map(|(_, bytes)| bytes as f64));
+    }
+
     fn show(
         &self,
         name: &str,
         help: &str,
         label: Option<(&str, &str)>,
         read: impl Fn() -> bool + Send + Sync + 'static,
+    ) {
+        self.show_number(name, help, label, move || Some(f64::from(u8::from(read()))));
+    }
+
+    fn show_number(
+        &self,
+        name: &str,
+        help: &str,
+        label: Option<(&str, &str)>,
+        read: impl Fn() -> Option<f64> + Send + Sync + 'static,
     ) {
         let gauge = ComputedGauge::new(name, help, label, read);
         self.registry.register(Box::new(gauge)).expect("each check is shown once");
@@ -204,7 +245,7 @@ impl Metrics {
     /// Renders all metrics in the text exposition format, version 0.0.4.
     pub fn render(&self) -> Vec<u8> {
         let mut text = Vec::new();
-        for registry in [&self.registry, &self.process] {
+        for registry in [&self.registry, &self.plain] {
             TextEncoder::new().encode(&registry.gather(), &mut text).expect("a Vec takes every write");
         }
         text

@@ -1,5 +1,7 @@
-//! Logging: structured lines on standard error, as text for people or as JSON for machines; and traces of requests ([`trace`]).
+//! Telemetry: logging, as structured lines on standard error, as text for people or as JSON for machines; the
+//! [`access_log`]; and traces of requests ([`trace`]).
 
+pub mod access_log;
 pub mod trace;
 
 use std::fmt;

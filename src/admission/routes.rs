@@ -43,6 +43,8 @@ pub struct Route {
     pub permission: Option<Permission>,
     /// True if audit records show the query string.
     pub query_in_audit: bool,
+    /// True if the access log shows the query string.
+    pub log_query: bool,
     /// Protocols to which a connection may be switched.
     pub upgrade: Vec<HeaderValue>,
     /// True if responses may have trailers.
@@ -82,6 +84,7 @@ impl Route {
             strip_prefix: route.strip_prefix.as_deref().map(Box::from),
             permission: route.permission.clone(),
             query_in_audit: route.query_in_audit,
+            log_query: route.log_query,
             upgrade: route.upgrade.clone(),
             trailers: route.trailers,
             idempotent: route.idempotent,
@@ -108,6 +111,7 @@ impl Route {
             strip_prefix: None,
             permission: None,
             query_in_audit: false,
+            log_query: false,
             upgrade: Vec::new(),
             trailers: false,
             idempotent: false,
@@ -172,6 +176,7 @@ mod tests {
             strip_prefix: None,
             permission: None,
             query_in_audit: false,
+            log_query: false,
             upgrade: Vec::new(),
             trailers: false,
             idempotent: false,

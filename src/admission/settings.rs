@@ -22,6 +22,8 @@ pub struct RouteSettings {
     pub permission: Option<Permission>,
     /// True if audit records show the query string.
     pub query_in_audit: bool,
+    /// True if the access log shows the query string.
+    pub log_query: bool,
     /// Protocols to which a connection may be switched, such as `websocket`.
     pub upgrade: Vec<http::HeaderValue>,
     /// True if responses may have trailers.

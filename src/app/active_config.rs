@@ -14,7 +14,7 @@ use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{self, Listener, ListenerRole};
 use crate::dashboard::{self, CurlExample, CurlExamples, Dashboard};
 use crate::forward::{ResponseOrigin, TrustedProxies};
-use crate::gateway::{EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
+use crate::gateway::{EarlyRejection, Gateway, Observer, OpenExchanges, PolicyCache, Upstream};
 use crate::request_body::BodyLimits;
 use crate::transport::{ServeOptions, Settings};
 use crate::upstream::{Endpoints, Pool};
@@ -122,6 +122,7 @@ impl SharedHandles {
             Some(dashboard) => admission.with_sessions(&dashboard.settings.origin),
             None => admission,
         };
+        let observer = Observer::new(snapshot.access_log.clone(), self.metrics.conventions.clone()).map(Rc::new);
         Gateway {
             admission,
             upstreams,
@@ -136,12 +137,13 @@ impl SharedHandles {
             }),
             body_limits: Rc::new(limits),
             metrics: self.metrics.clone(),
-            early_rejection: EarlyRejection::new(&self.metrics),
+            early_rejection: EarlyRejection::new(&self.metrics, observer.clone()),
             tunnel_idle: snapshot.config.tunnel_idle,
             open: open.clone(),
             ids: ContextV7::new(),
             policies: PolicyCache::default(),
             tracer: snapshot.tracer.clone(),
+            observer,
         }
     }
 
@@ -159,7 +161,7 @@ impl SharedHandles {
         let early_rejection = gateway.early_rejection.clone();
         ServeOptions {
             settings: Rc::new(gateway.settings.clone()),
-            head_error_response: Rc::new(move |why| early_rejection.answer(why)),
+            head_error_response: Rc::new(move |why, peer| early_rejection.answer(why, peer)),
             tls: self.certificates.store(index).cloned(),
             http2: listener.http2,
             proxy_networks: listener.proxy_protocol.as_slice().into(),

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::failed_auth::FailedAuthLimiter;
 use crate::metrics::{Metrics, TraceMetrics};
 use crate::quota::Quota;
+use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::trace::{Settings as TraceSettings, StartError, TraceExporters, Tracer};
 use crate::tls;
 use crate::upstream::{Discovered, Endpoints, Settings};
@@ -22,6 +23,8 @@ pub(super) struct ConfigSnapshot {
     pub(super) bad_keys: FailedAuthLimiter,
     /// Limiter of sign-ins, shared by all workers.
     pub(super) sign_ins: FailedAuthLimiter,
+    /// The access log; none unless one is configured.
+    pub(super) access_log: Option<AccessLog>,
     /// Begins traces, of all workers; none when traces are off.
     pub(super) tracer: Option<Tracer>,
     exporters: TraceExporters,
@@ -41,11 +44,16 @@ impl ConfigSnapshot {
     ///
     /// # Errors
     /// [`StartError`] when traces cannot be exported.
-    pub(super) fn new(config: Config, upstreams: Arc<[Endpoints]>, metrics: &Metrics) -> Result<Self, StartError> {
+    pub(super) fn new(
+        config: Config,
+        upstreams: Arc<[Endpoints]>,
+        access_log: Option<AccessLog>,
+        metrics: &Metrics,
+    ) -> Result<Self, StartError> {
         let (bad_keys, sign_ins) = (FailedAuthLimiter::new(config.bad_keys), FailedAuthLimiter::new(config.sign_ins));
         let exporters = TraceExporters::default();
         let tracer = start_tracer(&exporters, config.traces.as_ref(), None, &metrics.traces)?;
-        Ok(Self { upstreams, bad_keys, sign_ins, tracer, exporters, config: Arc::new(config) })
+        Ok(Self { upstreams, bad_keys, sign_ins, access_log, tracer, exporters, config: Arc::new(config) })
     }
 
     /// The exporters of traces, also of snapshots before this one.
@@ -68,8 +76,13 @@ impl ConfigSnapshot {
         let bad_keys = limiter(&self.bad_keys, self.config.bad_keys, config.bad_keys);
         let sign_ins = limiter(&self.sign_ins, self.config.sign_ins, config.sign_ins);
         let tracer = start_tracer(&self.exporters, config.traces.as_ref(), self.tracer.as_ref(), &metrics.traces)?;
-        let exporters = self.exporters.clone();
-        Ok(Self { upstreams, bad_keys, sign_ins, tracer, exporters, config: Arc::new(config) })
+        let (exporters, access_log) = (self.exporters.clone(), self.access_log.clone());
+        Ok(Self { upstreams, bad_keys, sign_ins, access_log, tracer, exporters, config: Arc::new(config) })
+    }
+
+    /// The same snapshot with another access log.
+    pub(super) fn with_access_log(self, access_log: Option<AccessLog>) -> Self {
+        Self { access_log, ..self }
     }
 
     /// The snapshot that follows this one, with the same configuration and other endpoints of some upstreams.
@@ -133,7 +146,7 @@ mod tests {
         let first = config("'http://127.0.0.1:3'");
         let open = |upstream: &crate::config::Upstream| Endpoints::new(&upstream.settings, &metrics).unwrap();
         let upstreams = first.upstreams.iter().map(open).collect();
-        let first = ConfigSnapshot::new(first, upstreams, &metrics).unwrap();
+        let first = ConfigSnapshot::new(first, upstreams, None, &metrics).unwrap();
         let second = first.with_config(config("'http://127.0.0.1:4'"), &metrics).unwrap();
         let is_same = |place: usize| first.upstreams[place].is_same(&second.upstreams[place]);
         assert_eq!([is_same(0), is_same(1)], [true, false]);

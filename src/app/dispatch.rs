@@ -2,15 +2,13 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
+use http::Request;
 use hyper::body::Incoming;
 
 use crate::config::ListenerRole;
 use crate::dashboard::Dashboard;
 use crate::forward::ResponseOrigin;
-use crate::gateway::{Connection, Gateway, GuardedBody, ResponseFuture};
+use crate::gateway::{Connection, Gateway, ResponseFuture, own_observed};
 
 /// Routes the requests of one listener to the gateway or to the dashboard.
 ///
@@ -30,18 +28,19 @@ impl ListenerRouter {
             return self.gateway.handle(connection, self.origin, request);
         };
         let is_dashboard_path = dashboard.contains_path(request.uri().path());
-        match (self.role, is_dashboard_path) {
-            (ListenerRole::All, true) | (ListenerRole::Dashboard, _) => {
+        if self.role != ListenerRole::Dashboard && !is_dashboard_path {
+            return self.gateway.handle(connection, self.origin, request);
+        }
+        let (head, body) = request.into_parts();
+        let observed = self.gateway.observe(connection, &head, &dashboard.public_path(head.uri.path()));
+        let request = Request::from_parts(head, body);
+        match self.role {
+            ListenerRole::All | ListenerRole::Dashboard => {
                 let connection = Rc::clone(connection);
-                Box::pin(async move { own(dashboard.handle(&connection.peer, request).await) })
+                Box::pin(async move { own_observed(dashboard.handle(&connection.peer, request).await, observed) })
             }
             // Forwarding the path would show the upstream requests that carry a session cookie of the dashboard.
-            (ListenerRole::Api, true) => Box::pin(std::future::ready(own(dashboard.not_found()))),
-            (ListenerRole::All | ListenerRole::Api, false) => self.gateway.handle(connection, self.origin, request),
+            ListenerRole::Api => Box::pin(std::future::ready(own_observed(dashboard.not_found(), observed))),
         }
     }
-}
-
-fn own(response: Response<Bytes>) -> Response<GuardedBody> {
-    response.map(|body| GuardedBody::Own(Full::new(body)))
 }

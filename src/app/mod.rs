@@ -43,6 +43,7 @@ use crate::config::{Config, Upstream};
 use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::state::State;
+use crate::telemetry::access_log::AccessLog;
 use crate::upstream::{Discovery, Endpoints};
 
 use certificates::CertWatcher;
@@ -106,16 +107,18 @@ impl App {
         let listeners = BoundListeners::new(&config, &runtime)?;
         let admin_address = listeners.admin.local_addr()?;
         let metrics = Metrics::new();
+        let metrics = if config.otel_metrics { metrics.with_conventions() } else { metrics };
         let (reload, requests) = mpsc::channel();
         let reload = Arc::new(reload);
         let discovery = start_discovery(&metrics, &reload)?;
         discovery.resolve(config.upstreams.iter_mut().map(|upstream| (&mut upstream.settings, &upstream.discovery)))?;
         let upstreams = open_upstreams(&config, &metrics)?;
+        let access_log = open_access_log(&config, &metrics)?;
         let components = Components::open(&config, metrics, &upstreams, &runtime)?;
         let (phase, phases) = watch::channel(Phase::Serving);
         let (ended, events) = mpsc::channel();
         let drain_wait = DrainWait { events, running_workers: config.workers };
-        let snapshot = ConfigSnapshot::new(config, upstreams, &components.handles.metrics)?;
+        let snapshot = ConfigSnapshot::new(config, upstreams, access_log, &components.handles.metrics)?;
         let active = Arc::new(ArcSwap::from_pointee(snapshot.clone()));
         let control = components.control_plane(listeners.socket, listeners.admin, &active);
         let control = control.start(runtime.0, phases.clone())?;
@@ -188,6 +191,9 @@ impl App {
         self.phase.send_replace(Phase::Ending);
         // The workers hold open audit entries and slots, so the stores are closed only when all threads have ended.
         self.threads.into_iter().for_each(join);
+        if let Some(access_log) = &self.snapshot.load().access_log {
+            access_log.close();
+        }
         let exporters = self.snapshot.load().trace_exporters();
         // With the last tracer: now the last spans are sent.
         drop(self.snapshot);
@@ -214,6 +220,12 @@ fn open_upstreams(config: &Config, metrics: &Metrics) -> anyhow::Result<Arc<[End
         opened.with_context(|| format!("cannot encrypt connections to the upstream `{}`", upstream.settings.name))
     };
     config.upstreams.iter().map(open).collect()
+}
+
+/// Opens the access log, if one is configured.
+fn open_access_log(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<AccessLog>> {
+    let open = |settings| AccessLog::open(settings, &metrics.access_log);
+    config.access_log.as_ref().map(open).transpose().context("cannot open the access log (telemetry.access_log)")
 }
 
 fn join(thread: JoinHandle<()>) {

@@ -5,7 +5,7 @@
 //!   force when all workers have acknowledged it.
 //! - Connections, buckets, slots and counts do not belong to the configuration and survive a reload.
 //! - Endpoints that discovery has found are applied in the same way, with the configuration in force.
-//! - SIGHUP reloads at once. A changed file is reloaded when its content is stable ([`super::config_watcher`]). A rejected
+//! - SIGHUP reloads at once, and opens the file of the access log again. A changed file is reloaded when its content is stable ([`super::config_watcher`]). A rejected
 //!   content is reported once, and again at each SIGHUP.
 
 use std::path::PathBuf;
@@ -27,6 +27,7 @@ use crate::config::{Config, ConfigSource, ContentHash};
 use crate::key;
 use crate::metrics::Metrics;
 use crate::settings::{Document, SettingsErrors};
+use crate::telemetry::access_log::AccessLog;
 use crate::tls;
 use crate::upstream::{Discovered, Discovery, DiscoveryEnded};
 
@@ -44,6 +45,8 @@ enum ReloadError {
     NotRereadable,
     #[error("{}", .0.in_full())]
     Certificates(#[from] tls::Error),
+    #[error("cannot open the access log (telemetry.access_log): {0}")]
+    AccessLog(#[source] std::io::Error),
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
     #[error(transparent)]
@@ -110,6 +113,10 @@ impl ConfigReloader {
                 Ok(ReloadRequest::File) => {
                     // Taken before the file is read: a change that is written during the reload is another change.
                     watcher.set_baseline(self.fingerprint());
+                    // Before the reload, which may fail: the file may have been renamed for its rotation.
+                    if let Some(access_log) = &self.snapshot.load().access_log {
+                        access_log.reopen();
+                    }
                     self.reload();
                 }
                 Err(RecvTimeoutError::Timeout) if watcher.observe(self.fingerprint()) => self.reload(),
@@ -191,6 +198,12 @@ impl ConfigReloader {
         self.discovery
             .resolve(config.upstreams.iter_mut().map(|upstream| (&mut upstream.settings, &upstream.discovery)))?;
         let new = old.with_config(config, &self.handles.metrics)?;
+        let access_log = AccessLog::follow(
+            old.access_log.as_ref(),
+            new.config.access_log.as_ref(),
+            &self.handles.metrics.access_log,
+        );
+        let new = new.with_access_log(access_log.map_err(ReloadError::AccessLog)?);
         self.distribute(&old, &new)?;
         // Nothing below can fail. The workers serve by the new snapshot; the services that they share follow.
         let config = &new.config;

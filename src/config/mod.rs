@@ -13,7 +13,7 @@ use crate::management::SessionSettings;
 use crate::quota::Quota;
 use crate::settings::{Document, Reported, SecretSource, Section, SettingsErrors};
 use crate::upstream::Protocol;
-use crate::{dashboard, telemetry, transport};
+use crate::{dashboard, transport};
 
 mod listeners;
 mod timeouts;
@@ -33,6 +33,7 @@ mod routes;
 mod session;
 mod process;
 mod traces;
+mod telemetry;
 mod tls;
 mod source;
 mod restart_only;
@@ -42,6 +43,7 @@ pub use source::{ConfigSource, ContentHash};
 pub use upstream::Upstream;
 
 use state::States;
+use telemetry::Telemetry;
 
 /// A valid configuration.
 ///
@@ -91,11 +93,15 @@ pub struct Config {
     /// Maximum time of the drain.
     pub drain: Duration,
     /// The log.
-    pub telemetry: telemetry::Settings,
+    pub telemetry: crate::telemetry::Settings,
     /// Sources of all secrets, for diagnosis.
     pub secrets: Vec<SecretSource>,
     /// Traces of requests; none without a block `telemetry.traces`.
-    pub traces: Option<telemetry::trace::Settings>,
+    pub traces: Option<crate::telemetry::trace::Settings>,
+    /// The access log; none unless one is configured.
+    pub access_log: Option<crate::telemetry::access_log::Settings>,
+    /// True with metrics by the semantic conventions of OpenTelemetry.
+    pub otel_metrics: bool,
 }
 
 impl Config {
@@ -179,10 +185,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let audit = file.section("audit", |section| audit::audit(section, &gateway));
     let routes = routes::of_file(file, &upstreams.names);
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
-    let telemetry = file.section("telemetry", |section| {
-        let traces = section.optional("traces", |block| block.section(|block| traces::traces(block, &gateway)));
-        Ok((process::telemetry(section), traces?))
-    });
+    let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
     check_across_blocks(
         file,
         upstreams.read.as_deref().unwrap_or_default(),
@@ -191,7 +194,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         listen.as_deref().ok(),
     );
     let (timeouts, States { serving: state, copy_from }, http) = (timeouts?, state?, http?);
-    let (telemetry, traces) = telemetry?;
+    let Telemetry { log, access_log, otel_metrics, traces } = telemetry?;
     Ok(Config {
         source,
         gateway,
@@ -215,8 +218,10 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         lame_duck: timeouts.lame_duck,
         drain: timeouts.drain,
         secrets: file.secret_sources(),
-        telemetry,
+        telemetry: log,
         traces,
+        access_log,
+        otel_metrics,
     })
 }
 

@@ -1,11 +1,8 @@
-//! The keys `gateway` and `workers` and the block `telemetry`: this process.
+//! The keys `gateway` and `workers`: this process.
 
 use std::sync::OnceLock;
 
-use tracing::level_filters::LevelFilter;
-
-use crate::settings::{Reported, Section, Value};
-use crate::telemetry::{LogFormat, Settings};
+use crate::settings::{Reported, Value};
 
 /// Reads the name of this gateway.
 pub(super) fn gateway(value: &Value<'_>) -> Result<String, Reported> {
@@ -31,21 +28,4 @@ pub(super) fn host_name() -> String {
 pub(super) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
-}
-
-/// Reads the block `telemetry`.
-pub(super) fn telemetry(section: &mut Section<'_>) -> Settings {
-    let default = Settings::default();
-    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-    let levels = [
-        ("error", LevelFilter::ERROR),
-        ("warn", LevelFilter::WARN),
-        ("info", LevelFilter::INFO),
-        ("debug", LevelFilter::DEBUG),
-        ("trace", LevelFilter::TRACE),
-    ];
-    Settings {
-        format: section.value_or("log", default.format, |value| value.choice(&formats)),
-        level: section.value_or("level", default.level, |value| value.choice(&levels)),
-    }
 }

@@ -20,6 +20,7 @@ impl Config {
             audit,
             telemetry,
             session,
+            otel_metrics,
             // Can change while the gateway runs.
             source: _,
             trusted_proxies: _,
@@ -37,6 +38,7 @@ impl Config {
             traces: _,
             tunnel_idle: _,
             secrets: _,
+            access_log: _,
         } = self;
         let mut changed = Changes::default();
         changed.compare("gateway", gateway == &new.gateway);
@@ -46,6 +48,7 @@ impl Config {
         changed.state(state, &new.state);
         changed.audit(audit, &new.audit);
         changed.telemetry(telemetry, &new.telemetry);
+        changed.compare("telemetry.otel_metrics", otel_metrics == &new.otel_metrics);
         changed.compare("session", session == &new.session);
         changed.0
     }

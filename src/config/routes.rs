@@ -37,6 +37,7 @@ fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings,
         value.parsed("a permission: 1 to 64 characters of a-z, 0-9 and : . _ -, such as queries:read")
     });
     let query_in_audit = section.value_or("query_in_audit", false, |value| value.boolean());
+    let log_query = section.value_or("log_query", false, |value| value.boolean());
     let upgrade = section.value_or("upgrade", Vec::new(), |value| value.list(protocol));
     let trailers = section.value_or("trailers", false, |value| value.boolean());
     let idempotent = section.value_or("idempotent", false, |value| value.boolean());
@@ -48,6 +49,7 @@ fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings,
         strip_prefix: strip_prefix?,
         permission: permission?,
         query_in_audit,
+        log_query,
         upgrade,
         trailers,
         idempotent,

@@ -10,6 +10,7 @@
 //! - Operations are implemented once, in `management`; pages and API call the same functions.
 //! - Every failure is a page, or in the API a problem (RFC 9457), with an explanation and the request's id.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -156,6 +157,11 @@ impl Dashboard {
     /// Returns `true` if a path is the dashboard's: its own or one below it.
     pub fn contains_path(&self, path: &str) -> bool {
         self.settings.contains_path(path)
+    }
+
+    /// A path of the dashboard as logs may show it: without the token of a sign-in link.
+    pub fn public_path<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        routes::hide_token(&self.settings.path, path)
     }
 
     /// Handles one request. Never fails: errors and panics become responses. What may change something runs to its end even

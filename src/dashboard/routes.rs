@@ -3,6 +3,8 @@
 //! - [`find`] alone maps a method and a path to an endpoint. 404, and 405 with `Allow`, come from the table.
 //! - The API's rows and `docs/openapi.json` list the same operations and query parameters; a test compares them.
 
+use std::borrow::Cow;
+
 use http::Method;
 
 use Endpoint::{Api, ApiDocument, Asset, Page, SignIn};
@@ -124,6 +126,8 @@ pub(super) enum RouteError {
 pub(super) const API: &str = "api/v1";
 /// Query parameters of a list.
 const PAGE: &[&str] = &["cursor", "limit"];
+/// Beginning of the paths of sign-in links below the dashboard's: their token follows.
+const TOKEN_PREFIX: &str = "/link/";
 /// Every method.
 const ANY: &str = "*";
 
@@ -198,6 +202,15 @@ pub(super) fn is_read(method: &Method, base: &str, path: &str) -> bool {
     [Method::GET, Method::HEAD].contains(method) && matches!(endpoint(), Ok(Api(_) | Page(_)))
 }
 
+/// A path of the server without the token of a sign-in link, which is as good as a credential.
+pub(super) fn hide_token<'a>(base: &str, path: &'a str) -> Cow<'a, str> {
+    let token = path.strip_prefix(base).and_then(|below| below.strip_prefix(TOKEN_PREFIX));
+    match token {
+        Some(token) if !token.is_empty() => format!("{base}{TOKEN_PREFIX}…").into(),
+        _ => path.into(),
+    }
+}
+
 /// The value of `Allow`, each method once. Every route for `GET` serves `HEAD`.
 fn allow(methods: impl Iterator<Item = &'static str>) -> String {
     let mut names = Vec::new();
@@ -267,6 +280,18 @@ mod tests {
             }
         }
         operations
+    }
+
+    #[test]
+    fn token_of_a_sign_in_link_is_hidden() {
+        assert_eq!(hide_token("/settings", "/settings/link/abc/d"), "/settings/link/…");
+        assert_eq!(hide_token("/settings", "/settings/keys/abc"), "/settings/keys/abc");
+        assert_eq!(hide_token("/settings", "/other/link/abc"), "/other/link/abc");
+        let with_token = ROUTES.iter().filter(|route| route.path.contains("{token}"));
+        for route in with_token {
+            let path = format!("/settings/{}", route.path);
+            assert_eq!(hide_token("/settings", &path), "/settings/link/…", "{path}");
+        }
     }
 
     #[test]

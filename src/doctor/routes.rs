@@ -86,6 +86,7 @@ mod tests {
             strip_prefix: None,
             permission: "queries:read".parse().ok(),
             query_in_audit: false,
+            log_query: false,
             upgrade: Vec::new(),
             trailers: false,
             idempotent: false,

@@ -138,6 +138,7 @@ mod tests {
             in_flight: metrics.in_flight.clone(),
             duration: metrics.route("test").duration.clone(),
             trace: None,
+            observed: None,
         };
         assert_eq!(state.in_flight(), 1);
         let answer: Option<()> = catch_panic(async move {

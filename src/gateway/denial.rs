@@ -29,12 +29,17 @@ impl Gateway {
         route: &Route,
         denial: &Denial,
     ) -> Response<GuardedBody> {
+        arrival.note_route(route, head);
         if is_unknown_key(denial)
             && let Err(seconds) = self.failed_auth.count_attempt(arrival.client.ip, arrival.time)
         {
             self.metrics.attempts_refused.inc();
             return reject(arrival, &Rejection::of_attempt(seconds), &route.metrics);
         }
+        if let Some(principal) = &denial.principal {
+            arrival.note_caller(principal);
+        }
+        arrival.note_refusal(denial.refusal);
         let rejection = Rejection::of_denial(denial, route);
         let mut response = rejection.response(arrival.reference());
         if denial.principal.is_some() {
@@ -51,7 +56,7 @@ impl Gateway {
         own(response)
     }
 
-    /// Writes the audit record of a denied use; false when the journal cannot take it.
+    /// Writes the audit record of a denied use; false when the journal cannot take it and the use must not be answered.
     async fn record_denial(
         &self,
         arrival: &Arrival,
@@ -62,11 +67,14 @@ impl Gateway {
     ) -> bool {
         let action = arrival.action(head, route);
         let opening = arrival.opening(head, route, &action, denial.principal.as_deref());
-        if denial.principal.is_some() {
-            return self.journal.record_refusal(&opening, end).await.is_ok();
+        let recorded = match denial.principal {
+            Some(_) => self.journal.record_refusal(&opening, end).await,
+            None => Ok(self.journal.record_unknown_key(&opening, end)),
+        };
+        if let Some(observed) = &arrival.observed {
+            observed.note_audited(matches!(recorded, Ok(true)));
         }
-        self.journal.record_unknown_key(&opening, end);
-        true
+        recorded.is_ok()
     }
 }
 

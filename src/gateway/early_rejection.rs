@@ -1,13 +1,17 @@
 //! Responses to requests that are refused before their route is known: unreadable and oversized heads.
 
+use std::rc::Rc;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::Response;
 use uuid::Uuid;
 
 use super::guarded_body::GuardedBody;
+use super::observer::Observer;
 use super::own_response::own;
 use super::rejection::Rejection;
 use super::request::Reference;
+use crate::identity::Peer;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::refusal::Refusal;
 use crate::transport::HeadError;
@@ -17,27 +21,33 @@ const UNREAD: &str = "unread";
 
 /// Answers and counts requests that are refused before their route is known.
 #[derive(Clone, Debug)]
-pub struct EarlyRejection(RouteMetrics);
+pub struct EarlyRejection {
+    metrics: RouteMetrics,
+    observer: Option<Rc<Observer>>,
+}
 
 impl EarlyRejection {
     /// Responder that counts under a label of its own.
-    pub fn new(metrics: &Metrics) -> Self {
-        Self(metrics.route(UNREAD))
+    pub fn new(metrics: &Metrics, observer: Option<Rc<Observer>>) -> Self {
+        Self { metrics: metrics.route(UNREAD), observer }
     }
 
     /// Response to a head that could not be read: a whole HTTP/1.1 response. The connection closes after it.
-    pub fn answer(&self, error: HeadError) -> Bytes {
-        let id = Uuid::now_v7();
+    pub fn answer(&self, error: HeadError, peer: &Rc<Peer>) -> Bytes {
+        let (id, refusal) = (Uuid::now_v7(), error.into());
         // Without a head there is no trace.
-        let response = Rejection::new(error.into()).response(Reference { request_id: id, trace: None });
-        self.0.count_response(response.status());
+        let response = Rejection::new(refusal).response(Reference { request_id: id, trace: None });
+        self.metrics.count_response(response.status());
+        if let Some(observer) = &self.observer {
+            observer.observe_unread(peer, refusal, &response, id);
+        }
         serialize(&response, id)
     }
 
     /// Response to a head that could be read but is refused.
     pub(super) fn refuse(&self, refusal: Refusal, reference: Reference<'_>) -> Response<GuardedBody> {
         let response = Rejection::new(refusal).response(reference);
-        self.0.count_response(response.status());
+        self.metrics.count_response(response.status());
         own(response)
     }
 }

@@ -8,6 +8,7 @@ use http_body::Body as _;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::Gateway;
+use super::observer::ObservedRequest;
 use super::open_exchanges::OpenExchange;
 use super::rate_limit::RateLimitFields;
 use super::rejection::Rejection;
@@ -54,6 +55,8 @@ pub struct Exchange {
     pub(super) duration: Histogram,
     /// Trace of the request, which ends with the exchange; none when traces are off.
     pub(super) trace: Option<Rc<RequestTrace>>,
+    /// The request as the access log sees it; none without one.
+    pub(super) observed: Option<Rc<ObservedRequest>>,
 }
 
 /// Body of the upstream's response.
@@ -79,6 +82,9 @@ impl Exchange {
         let Admitted { principal, validity, permit, rate_limit, .. } = admitted;
         let rate_limit = RateLimitFields::new(rate_limit, principal.method);
         let reset = arrival.downstream.reset_handle();
+        if let Some(observed) = &arrival.observed {
+            observed.note_admitted(&principal, gateway.upstreams[route.upstream].pool.upstream(), entry.is_recorded());
+        }
         Self {
             _permit: permit,
             entry: Some(entry),
@@ -96,6 +102,7 @@ impl Exchange {
             in_flight: gateway.metrics.in_flight.clone(),
             duration: route.metrics.duration.clone(),
             trace: arrival.trace.clone(),
+            observed: arrival.observed.clone(),
         }
     }
 
@@ -109,6 +116,7 @@ impl Exchange {
         // When the request's body failed, the upstream could not respond: the body's failure is the cause.
         let refusal = self.upload.error().map_or(refusal, Refusal::from);
         self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
+        arrival.note_refusal(refusal);
         let response = Rejection::with_rate_limit(refusal, self.rate_limit).response(arrival.reference());
         self.status = Some(response.status());
         self.sent = arrival.sent(&response);
@@ -146,13 +154,17 @@ impl Drop for Exchange {
                 trace.set_error(outcome.name());
             }
             let status = self.status.or(panicked.then_some(StatusCode::INTERNAL_SERVER_ERROR));
-            entry.close(UseEnd {
+            let end = UseEnd {
                 outcome,
                 status: status.map(|status| status.as_u16()),
                 duration_us,
                 request_bytes: self.upload.received_bytes() + self.tunnelled,
                 response_bytes: self.sent,
-            });
+            };
+            if let Some(observed) = &self.observed {
+                observed.note_end(&end);
+            }
+            entry.close(end);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Response bodies that hold the exchange until their last frame.
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
 use super::exchange::{Exchange, ForwardedBody};
+use super::observer::ObservedRequest;
 use crate::audit::Outcome;
 use crate::forward;
 use crate::upstream::ResponseError;
@@ -16,8 +18,24 @@ use crate::upstream::ResponseError;
 pub enum GuardedBody {
     /// Body that the gateway wrote itself.
     Own(Full<Bytes>),
+    /// The same, with the request that is observed. Boxed, because it is rare.
+    Observed(Box<ObservedBody>),
     /// Exchange, which holds the body of the upstream's response and ends with it. Boxed: it moves with every response.
     Upstream(Box<Exchange>),
+}
+
+/// Body that the gateway wrote itself, which holds the observed request to its end.
+pub struct ObservedBody {
+    pub(super) body: Full<Bytes>,
+    pub(super) observed: Rc<ObservedRequest>,
+}
+
+impl Drop for ObservedBody {
+    fn drop(&mut self) {
+        if self.body.is_end_stream() {
+            self.observed.note_sent();
+        }
+    }
 }
 
 type PolledFrame = Option<Result<Frame<Bytes>, ResponseError>>;
@@ -29,6 +47,7 @@ impl Body for GuardedBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<PolledFrame> {
         match &mut *self {
             Self::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Observed(own) => Pin::new(&mut own.body).poll_frame(cx).map_err(|never| match never {}),
             Self::Upstream(exchange) => exchange.poll_frame(cx),
         }
     }
@@ -36,6 +55,7 @@ impl Body for GuardedBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(body) => body.is_end_stream(),
+            Self::Observed(own) => own.body.is_end_stream(),
             Self::Upstream(exchange) => exchange.body.as_ref().is_none_or(|body| !body.length_only && body.has_ended()),
         }
     }
@@ -43,6 +63,7 @@ impl Body for GuardedBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(body) => body.size_hint(),
+            Self::Observed(own) => own.body.size_hint(),
             Self::Upstream(exchange) => match &exchange.body {
                 Some(body) if !body.length_only => body.frames.size_hint(),
                 _ => SizeHint::default(),

@@ -25,6 +25,8 @@
 
 mod connection;
 mod upstream;
+mod observed_head;
+mod observer;
 mod request;
 mod head;
 mod denial;
@@ -74,7 +76,9 @@ use request::Arrival;
 pub use connection::Connection;
 pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
+pub use observer::{ObservedRequest, Observer};
 pub use open_exchanges::OpenExchanges;
+pub use own_response::own_observed;
 pub use rate_limit::PolicyCache;
 pub use upstream::Upstream;
 
@@ -110,6 +114,8 @@ pub struct Gateway {
     pub policies: PolicyCache,
     /// Begins traces; none when traces are off.
     pub tracer: Option<Tracer>,
+    /// Writes the access log; none without one.
+    pub observer: Option<Rc<Observer>>,
 }
 
 /// Future of a response. Boxed: the HTTP library has room for it on each connection, and moves it before it polls it.
@@ -138,6 +144,7 @@ impl Gateway {
         match self.check(head, arrival.downstream.fields(), &body) {
             Ok(head) => Box::pin(Rc::clone(self).answer(arrival, Unsent { head, body })),
             Err(refusal) => {
+                arrival.note_refusal(refusal);
                 let response = self.early_rejection.refuse(refusal, arrival.reference());
                 Box::pin(own_response::finish(response, arrival, Some(body)))
             }
@@ -171,12 +178,13 @@ impl Gateway {
                     let trace_id = arrival.trace_id().map(display);
                     tracing::error!(request_id = %arrival.id, trace_id, "the gateway panicked while handling a request");
                     self.metrics.panics.inc();
+                    arrival.note_refusal(Refusal::InternalError);
                     self.early_rejection.refuse(Refusal::InternalError, arrival.reference())
                 }
             };
             match response.body() {
                 GuardedBody::Upstream(_) => arrival.mark(response),
-                GuardedBody::Own(_) => {
+                GuardedBody::Own(_) | GuardedBody::Observed(_) => {
                     let unread = unsent.map(|request| request.body);
                     Box::pin(own_response::finish(response, arrival, unread)).await
                 }
@@ -224,7 +232,9 @@ impl Gateway {
             Err(denial) => return Err(Box::pin(self.refuse(arrival, head, route, &denial)).await),
         };
         arrival.connection.count_admission();
+        arrival.note_route(route, head);
         let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
+            arrival.note_caller(&admitted.principal);
             return Err(own_response::reject_unrecorded(arrival, &admitted, route));
         };
         let Unsent { head, body } = unsent.take().expect("a request is admitted once");

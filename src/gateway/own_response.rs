@@ -1,5 +1,6 @@
 //! Responses that the gateway writes itself, and what becomes of the bodies of requests that it refuses.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,8 @@ use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 
-use super::guarded_body::GuardedBody;
+use super::guarded_body::{GuardedBody, ObservedBody};
+use super::observer::ObservedRequest;
 use super::rate_limit::RateLimitFields;
 use super::rejection::Rejection;
 use super::request::Arrival;
@@ -30,6 +32,7 @@ pub(super) fn own(response: Response<Bytes>) -> Response<GuardedBody> {
 
 /// Builds and counts the response to a refused request.
 pub(super) fn reject(arrival: &Arrival, rejection: &Rejection<'_>, metrics: &RouteMetrics) -> Response<GuardedBody> {
+    arrival.note_refusal(rejection.refusal);
     let response = rejection.response(arrival.reference());
     metrics.count_response(response.status());
     own(response)
@@ -62,7 +65,34 @@ pub(super) async fn finish(
     if is_unread {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    arrival.mark(response)
+    let observed = arrival.observed.clone();
+    let response = arrival.mark(response);
+    match observed {
+        Some(observed) => {
+            observed.note_response(response.status(), response.body().size_hint().lower());
+            response.map(|body| observe_body(body, observed))
+        }
+        None => response,
+    }
+}
+
+/// Wraps a response of the dashboard, with the request that is observed.
+pub fn own_observed(response: Response<Bytes>, observed: Option<Rc<ObservedRequest>>) -> Response<GuardedBody> {
+    match observed {
+        Some(observed) => {
+            observed.note_dashboard_response(&response);
+            own(response).map(|body| observe_body(body, observed))
+        }
+        None => own(response),
+    }
+}
+
+/// Has the body hold the observed request.
+fn observe_body(mut body: GuardedBody, observed: Rc<ObservedRequest>) -> GuardedBody {
+    match &mut body {
+        GuardedBody::Own(own) => GuardedBody::Observed(Box::new(ObservedBody { body: std::mem::take(own), observed })),
+        _ => body,
+    }
 }
 
 /// Reads and drops a small body. Returns whether its end was seen.

@@ -13,12 +13,14 @@ use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::Gateway;
 use super::connection::Connection;
+use super::observer::{ObservedRequest, Observer};
 use crate::admission::{Denial, Route};
 use crate::audit::Use;
 use crate::clock::{self, Micros, Reading};
 use crate::forward::{Client, ResponseOrigin};
 use crate::head_fields::FieldSet;
 use crate::identity::{AuthMethod, Principal, X_REQUEST_ID};
+use crate::refusal::Refusal;
 use crate::state::Admitted;
 use crate::telemetry::trace::{Arrived, RequestTrace, Tracer};
 use crate::trace_context::TraceId;
@@ -49,6 +51,8 @@ pub(super) struct Arrival {
     pub(super) expects_continue: bool,
     /// Origin on which browsers see the response.
     pub(super) origin: ResponseOrigin,
+    /// The request as the access log sees it; none without one.
+    pub(super) observed: Option<Rc<ObservedRequest>>,
     /// Trace of the request; none when traces are off.
     pub(super) trace: Option<Rc<RequestTrace>>,
 }
@@ -69,7 +73,8 @@ impl Reference<'_> {
 
 impl Arrival {
     pub(super) fn new(gateway: &Gateway, connection: &Rc<Connection>, origin: ResponseOrigin, head: &Parts) -> Self {
-        let Reading { time, instant: begun } = clock::read();
+        let reading = clock::read();
+        let Reading { time, instant: begun } = reading;
         let id = id_at(time, &gateway.ids);
         let downstream = connection.exchange();
         let has_expect = downstream.fields().map(|fields| fields.contains(FieldSet::EXPECT));
@@ -86,6 +91,10 @@ impl Arrival {
                 begun,
             })
         };
+        let trace = gateway.tracer.as_ref().map(begin);
+        let trace_id = trace.as_deref().map(RequestTrace::trace_id);
+        let observe = |observer: &Rc<Observer>| observer.observe(connection, client.ip, head, reading, (id, trace_id));
+        let observed = gateway.observer.as_ref().map(observe);
         Self {
             id,
             id_header: id_header(id),
@@ -95,8 +104,9 @@ impl Arrival {
             connection: Rc::clone(connection),
             log_position: gateway.open.position(),
             version: head.version,
-            trace: gateway.tracer.as_ref().map(begin),
+            trace,
             client,
+            observed,
             is_head: head.method == Method::HEAD,
             expects_continue: has_expect.unwrap_or_else(|| head.headers.contains_key(EXPECT)),
             origin,
@@ -131,6 +141,27 @@ impl Arrival {
         }
         response.headers_mut().insert(X_REQUEST_ID, self.id_header);
         response
+    }
+
+    /// Notes the route for the access log.
+    pub(super) fn note_route(&self, route: &Route, head: &Parts) {
+        if let Some(observed) = &self.observed {
+            observed.note_route(route, head);
+        }
+    }
+
+    /// Notes the caller for the access log.
+    pub(super) fn note_caller(&self, principal: &Principal) {
+        if let Some(observed) = &self.observed {
+            observed.note_caller(principal);
+        }
+    }
+
+    /// Notes for the access log that the gateway refuses the request.
+    pub(super) fn note_refusal(&self, refusal: Refusal) {
+        if let Some(observed) = &self.observed {
+            observed.note_refusal(refusal);
+        }
     }
 
     /// Seconds from the arrival to `now`.

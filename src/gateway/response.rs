@@ -34,6 +34,9 @@ impl Gateway {
             tracing::debug!(request_id = %arrival.id, trace_id, %error, "no response from the upstream");
             Refusal::from(&error)
         })?;
+        if let Some(observed) = &exchange.observed {
+            observed.note_endpoint(response.endpoint());
+        }
         match forward::rewrite_response(&mut response.head, response.fields, &exchange.features, arrival.origin) {
             Ok(dropped_fields) => {
                 self.metrics.fields_dropped.response.inc_by(dropped_fields);
@@ -97,6 +100,7 @@ impl Gateway {
         let Some(upstream) = body.into_tunnel().await else {
             let exchange = &mut exchange;
             exchange.end(Outcome::UpstreamError);
+            arrival.note_refusal(Refusal::UpstreamFailed);
             let response =
                 Rejection::with_rate_limit(Refusal::UpstreamFailed, exchange.rate_limit).response(arrival.reference());
             exchange.status = Some(response.status());

@@ -11,16 +11,16 @@ use prometheus::proto;
 #[derive(Clone)]
 pub(super) struct ComputedGauge {
     desc: Desc,
-    read: Arc<dyn Fn() -> bool + Send + Sync>,
+    read: Arc<dyn Fn() -> Option<f64> + Send + Sync>,
 }
 
 impl ComputedGauge {
-    /// Gauge that is 1 while the condition holds, else 0. `label` is its name and its value.
+    /// Gauge with a number that may be unknown: it is not shown then. `label` is its name and its value.
     pub(super) fn new(
         name: &str,
         help: &str,
         label: Option<(&str, &str)>,
-        read: impl Fn() -> bool + Send + Sync + 'static,
+        read: impl Fn() -> Option<f64> + Send + Sync + 'static,
     ) -> Self {
         let label = label.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let labels: HashMap<String, String> = label.into_iter().collect();
@@ -41,8 +41,9 @@ impl Collector for ComputedGauge {
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
+        let Some(value) = (self.read)() else { return Vec::new() };
         let mut gauge = proto::Gauge::default();
-        gauge.set_value(f64::from(u8::from((self.read)())));
+        gauge.set_value(value);
         let mut metric = proto::Metric::default();
         metric.set_gauge(gauge);
         metric.set_label(self.desc.const_label_pairs.clone());

@@ -55,6 +55,17 @@ pub(super) fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[
     register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())))
 }
 
+/// Registers a family of histograms with several labels.
+pub(super) fn histograms_by(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+    buckets: &[f64],
+) -> HistogramVec {
+    register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels))
+}
+
 /// Registers a family of histograms with one label.
 pub(super) fn histograms(registry: &Registry, name: &str, help: &str, label: &str, buckets: &[f64]) -> HistogramVec {
     register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), &[label]))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
+use super::conventions::{ClientConventions, ClientDurations};
 use super::edge::UpstreamTimeouts;
 use super::latency::{Latency, LatencyCollector};
 use super::registration::{WAIT_BUCKETS, counters, gauges, histograms};
@@ -33,6 +34,8 @@ pub(super) struct UpstreamFamilies {
     connection_wait: HistogramVec,
     latency: LatencyCollector,
     panic: IntGaugeVec,
+    /// Metrics of the semantic conventions; none unless configured.
+    pub(super) conventions: Option<ClientConventions>,
 }
 
 /// Metrics of one upstream.
@@ -85,6 +88,8 @@ pub struct EndpointMetrics {
     pub latency: Arc<Latency>,
     /// Expired time-outs, of all upstreams together.
     pub timeouts: UpstreamTimeouts,
+    /// Durations by the semantic conventions; none unless configured.
+    pub client_durations: Option<ClientDurations>,
 }
 
 const REQUESTS: (&str, &str) = ("upstream_requests_total", "Requests forwarded");
@@ -133,6 +138,7 @@ impl UpstreamFamilies {
             retries_refused: counters(r, "upstream_retries_refused_total", RETRIES_REFUSED, &["upstream"]),
             requests_refused: counters(r, "upstream_requests_refused_total", REQUESTS_REFUSED, &["upstream"]),
             panic: gauges(r, "upstream_panic", PANIC, &["upstream"]),
+            conventions: None,
         }
     }
 
@@ -175,6 +181,7 @@ impl UpstreamMetrics {
             in_flight: gauge(&families.in_flight),
             connections: gauge(&families.connections),
             latency: families.latency.endpoint(upstream, label),
+            client_durations: families.conventions.as_ref().map(|conventions| conventions.server(source)),
             timeouts: timeouts.clone(),
         }
     }

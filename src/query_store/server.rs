@@ -105,7 +105,7 @@ fn transport_options() -> transport::ServeOptions {
     let metrics = Metrics::new();
     transport::ServeOptions {
         settings: Rc::new(settings),
-        head_error_response: Rc::new(http::head_error_response),
+        head_error_response: Rc::new(|why, _| http::head_error_response(why)),
         tls: None,
         http2: transport::Http2Negotiation::PriorKnowledge,
         proxy_networks: Rc::default(),

@@ -86,6 +86,14 @@ impl State {
         }
     }
 
+    /// Replicas of the shared state's primaries; none with embedded state, and while no primary answers.
+    pub fn replication(&self) -> Option<redis::ReplicationStatus> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Redis(state) => state.client_shared.replication(),
+        }
+    }
+
     /// Returns true while requests can be decided.
     pub fn is_available(&self) -> bool {
         match self {

@@ -49,7 +49,7 @@ pub use connection_handle::ConnectionHandle;
 pub use connection_limiter::ConnectionLimiter;
 pub use http1::head;
 pub use reset::ResetHandle;
-pub use serving::{HeadError, Http2Negotiation, ServeOptions};
+pub use serving::{HeadError, HeadErrorResponse, Http2Negotiation, ServeOptions};
 pub use settings::Settings;
 pub use stream::Upgraded;
 pub use upgrade::{ExchangeHandle, UpgradeSlot};

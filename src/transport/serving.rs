@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use super::connection_limiter::ConnectionLimiter;
 use super::settings::Settings;
+use crate::identity::Peer;
 use crate::metrics::{ConnectionMetrics, TimeoutMetrics};
 use crate::tls::ServerTls;
 
@@ -17,7 +18,7 @@ pub struct ServeOptions {
     /// Sizes and time-outs.
     pub settings: Rc<Settings>,
     /// Renders the HTTP/1.1 response, head and body, to a head that is refused. The connection is closed after it.
-    pub head_error_response: Rc<dyn Fn(HeadError) -> Bytes>,
+    pub head_error_response: HeadErrorResponse,
     /// Certificates and parameters of the TLS handshake; `None` for plain connections.
     pub tls: Option<Arc<ServerTls>>,
     /// Negotiation of HTTP/2.
@@ -31,6 +32,9 @@ pub struct ServeOptions {
     /// Counters of time-outs.
     pub timeouts: TimeoutMetrics,
 }
+
+/// Renders the response to a refused head of this peer.
+pub type HeadErrorResponse = Rc<dyn Fn(HeadError, &Rc<Peer>) -> Bytes>;
 
 /// Negotiation of HTTP/2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

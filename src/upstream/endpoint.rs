@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::HeaderValue;
 use http::uri::Authority;
+use http::{HeaderValue, Method};
 
 use super::balance::{BalancePolicy, Load, hash};
 use super::circuit::{Circuit, RequestPermit};
 use super::health::{Check, HealthSettings};
 use super::limits::{ConnectionLimiter, OpenConnections};
+use super::observed_try::ObservedTry;
 use super::outlier::{Detector, Ejection};
 use super::recent_latency::RecentLatency;
 use super::retry::{Pause, RetryBudget};
@@ -86,6 +87,8 @@ pub(super) struct InFlight {
     index: usize,
     /// Counts the request at the upstream, whichever endpoint has it.
     permit: Option<RequestPermit>,
+    /// The try as the metrics of the semantic conventions see it; none without them. Boxed, because it is rare.
+    observed: Option<Box<ObservedTry>>,
 }
 
 impl Endpoints {
@@ -177,7 +180,7 @@ impl Endpoints {
     /// Counts a request to an endpoint.
     pub(super) fn enter(self: &Arc<Self>, index: usize, permit: Option<RequestPermit>) -> InFlight {
         self.list[index].in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight { endpoints: Arc::clone(self), index, permit }
+        InFlight { endpoints: Arc::clone(self), index, permit, observed: None }
     }
 }
 
@@ -239,6 +242,18 @@ impl InFlight {
 
     pub(super) fn index(&self) -> usize {
         self.index
+    }
+
+    /// Observes the try, where the metrics of the semantic conventions are configured.
+    pub(super) fn observe(&mut self, method: &Method) {
+        if let Some(durations) = &self.endpoint().metrics.client_durations {
+            self.observed = Some(Box::new(ObservedTry::new(method, durations)));
+        }
+    }
+
+    /// The observed try; none without such metrics.
+    pub(super) fn observed(&self) -> Option<&ObservedTry> {
+        self.observed.as_deref()
     }
 
     /// Takes the request's permit, for its next try.

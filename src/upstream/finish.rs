@@ -25,6 +25,9 @@ pub(super) fn finish(
         }
         Ok((carrier, response)) => {
             let failure = Failure::of_head(&response);
+            if let Some(observed) = in_flight.observed() {
+                observed.note_status(response.status());
+            }
             record::record_head(&in_flight, failure, deadlines.request_end);
             if failure.is_some() {
                 record::record_retry_after(&in_flight, &response);

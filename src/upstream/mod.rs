@@ -35,6 +35,7 @@ mod discovery;
 mod endpoint;
 mod selection;
 mod ejection;
+mod observed_try;
 mod record;
 mod maintenance;
 mod report;

@@ -225,7 +225,8 @@ impl Pool {
         permit: Option<RequestPermit>,
         options: &SendOptions,
     ) -> InFlight {
-        let in_flight = self.0.endpoints.enter(endpoint, permit);
+        let mut in_flight = self.0.endpoints.enter(endpoint, permit);
+        in_flight.observe(request.method());
         let host = &in_flight.endpoint().host;
         request.headers_mut().insert(HOST, host.clone());
         if let Some(trace) = &options.trace {

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::endpoint::{EndpointState, Endpoints, InFlight};
 use super::error::{SendError, TimeoutKind};
 use super::failure::Failure;
+use super::observed_try::{CONNECT_FAILED, error_type};
 use super::retry::parse_retry_after;
 use crate::clock::{self, Micros};
 
@@ -50,6 +51,9 @@ pub(super) fn record_retry_after<B>(in_flight: &InFlight, response: &Response<B>
 
 /// Counts an exchange without a response.
 pub(super) fn record_error(in_flight: &InFlight, error: &SendError, request_end: Option<Instant>) {
+    if let Some(observed) = in_flight.observed() {
+        observed.note_error(error_type(error));
+    }
     let metrics = &in_flight.endpoint().metrics;
     let failure = match error {
         SendError::TimedOut(kind) => {
@@ -114,6 +118,9 @@ pub(super) fn record_connected(in_flight: &InFlight) {
 
 /// Counts and logs that an endpoint could not be connected to. Returns whether connecting timed out.
 pub(super) fn record_connect_error(in_flight: &InFlight, error: &io::Error) -> bool {
+    if let Some(observed) = in_flight.observed() {
+        observed.note_error(CONNECT_FAILED);
+    }
     let endpoint = in_flight.endpoint();
     endpoint.metrics.connect_failed.inc();
     if is_own_connect_error(error) {

@@ -31,6 +31,11 @@ impl UpstreamResponse {
         Self { head, fields, body, guard, deadlines }
     }
 
+    /// Label of the endpoint that has answered.
+    pub fn endpoint(&self) -> &str {
+        &self.guard.endpoint().label
+    }
+
     /// Accepts the head, as it is now, and counts a successful exchange. The body keeps the connection until its end.
     pub fn accept(self) -> Response<ResponseBody> {
         let Self { head, body, guard, deadlines, .. } = self;

@@ -18,6 +18,7 @@ use super::failure::Failure;
 use super::http1_connection::Connection;
 use super::http2_connection::Http2Stream;
 use super::idle::IdleConnections;
+use super::observed_try::BROKEN;
 use super::record;
 use super::replay_body::ReplayHandle;
 use super::tunnel::Tunnel;
@@ -53,6 +54,9 @@ impl ConnectionGuard {
 
     /// Records that the endpoint has failed, unless its status has said so already, and closes the connection.
     pub(super) fn fail(mut self, failure: Failure) {
+        if let Some(observed) = self.in_flight.observed() {
+            observed.note_error(BROKEN);
+        }
         self.record_failure(failure);
     }
 

@@ -6,6 +6,7 @@
 mod support;
 
 // The gateway, as its users see it.
+mod access_log;
 mod answers;
 mod forwarding;
 mod grpc;

@@ -9,6 +9,7 @@ mod support;
 #[path = "../integration/tls/authority.rs"]
 mod authority;
 
+mod access_log;
 mod canary;
 mod demo;
 mod drain;

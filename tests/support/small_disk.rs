@@ -17,9 +17,18 @@ impl SmallDisk {
     /// Mounts a file system of some MiB. Without the right to mount, the test is run again within a user namespace, and
     /// `None` is returned when it has passed there. `test` is its full name.
     pub fn mount(test: &str, mebibytes: u32) -> Option<Self> {
+        Self::mount_with(test, &format!("size={mebibytes}m,mode=700"))
+    }
+
+    /// The same with room for so many files.
+    pub fn with_files(test: &str, mebibytes: u32, files: u32) -> Option<Self> {
+        Self::mount_with(test, &format!("size={mebibytes}m,mode=700,nr_inodes={files}"))
+    }
+
+    fn mount_with(test: &str, options: &str) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={mebibytes}m,mode=700"), "tmpfs"]).arg(directory.path());
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(directory.path());
         let mounted = mount.output().expect("mount (package mount) is installed");
         if mounted.status.success() {
             return Some(Self { directory });

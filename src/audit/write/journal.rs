@@ -149,53 +149,56 @@ impl Journal {
         }
     }
 
-    /// Records a use that ended where it began.
+    /// Records a use that ended where it began. Returns false when it goes unrecorded, as configured.
     ///
     /// # Errors
     /// As [`Journal::begin`].
-    pub async fn record(&self, opening: &Use<'_>, end: UseEnd) -> Result<(), Unavailable> {
+    pub async fn record(&self, opening: &Use<'_>, end: UseEnd) -> Result<bool, Unavailable> {
         let (line, indexed) = (UseLine::of_record(opening, end), IndexedUse::from_use(opening, end.outcome));
         let completion = self.handle.writer.append(|pending| pending.append_record(&line, indexed));
         match self.handle.writer.wait_written(completion).await {
-            BatchResult::Written => Ok(()),
-            BatchResult::Failed => self.handle.writer.refuse_or_drop(),
+            BatchResult::Written => Ok(true),
+            BatchResult::Failed => self.handle.writer.refuse_or_drop().map(|()| false),
         }
     }
 
     /// Records a refusal of a known key or session: as a record of its own, or counted in a record of several. When it
-    /// returns, a kill of the process does not lose it.
+    /// returns, a kill of the process does not lose it. Returns false when it goes unrecorded, as configured.
     ///
     /// # Errors
     /// As [`Journal::begin`].
-    pub async fn record_refusal(&self, opening: &Use<'_>, end: UseEnd) -> Result<(), Unavailable> {
+    pub async fn record_refusal(&self, opening: &Use<'_>, end: UseEnd) -> Result<bool, Unavailable> {
         let writer = &self.handle.writer;
         match writer.refusals.count(opening, end) {
             Disposition::Single => self.record(opening, end).await,
             Disposition::Counted => {
                 writer.metrics.written.inc();
                 writer.metrics.coalesced.inc();
-                Ok(())
+                Ok(true)
             }
         }
     }
 
     /// Records an attempt with an unknown key, at the bounded rate. It never waits and never fails; attempts that are
-    /// not recorded are counted.
-    pub fn record_unknown_key(&self, opening: &Use<'_>, end: UseEnd) {
+    /// not recorded are counted. Returns whether this one is recorded.
+    pub fn record_unknown_key(&self, opening: &Use<'_>, end: UseEnd) -> bool {
         let writer = &self.handle.writer;
         let within_rate =
             self.handle.unknown_keys.lock().expect("the limiter does not panic").try_acquire(opening.time);
         if !within_rate {
-            return writer.metrics.suppressed.inc();
+            writer.metrics.suppressed.inc();
+            return false;
         }
         let (line, indexed) = (UseLine::of_record(opening, end), IndexedUse::from_use(opening, end.outcome));
         let mut pending = writer.lock_pending();
-        if pending.append_attempt(&line, indexed) {
+        let is_appended = pending.append_attempt(&line, indexed);
+        if is_appended {
             writer.metrics.backlog.inc();
             writer.wake_committer(&mut pending);
         } else {
             writer.metrics.dropped.inc();
         }
+        is_appended
     }
 
     /// True when requests may be accepted now: uses can be recorded, or go unrecorded as configured. Takes no lock; a
@@ -235,6 +238,11 @@ impl AuditEntry {
     fn new(journal: &Journal, opening: &Use<'_>, is_change: bool) -> Self {
         let open = OpenEntry { id: opening.id, time: opening.time };
         Self { journal: journal.clone(), open: Some(open), is_change }
+    }
+
+    /// Returns whether the use has a record; false when it goes unrecorded, as configured.
+    pub fn is_recorded(&self) -> bool {
+        self.open.is_some()
     }
 
     /// Records the outcome.

@@ -1,5 +1,5 @@
 //! The background tasks of the process: registration of this gateway, visits to the slot leases, reports of uses that
-//! were admitted offline, assertion of revocations, and the reader of the revocation log.
+//! were admitted offline, assertion of revocations, the reader of the revocation log, and the look at replicas.
 //!
 //! They run side by side: what takes long in one of them delays no other.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::client::{ClientShared, RedisClient};
+use super::client::{ClientShared, RedisClient, watch_replication};
 use super::decide::Decider;
 use super::revocation_reader::RevocationReader;
 use super::slots::{SlotLeases, keep_registered, visit_leases};
@@ -34,6 +34,7 @@ impl Maintenance {
         reader: RevocationReader,
     ) -> Self {
         let registration = tokio::spawn(keep_registered(Arc::clone(&slots), client.clone()));
+        let replication = tokio::spawn(watch_replication(Arc::clone(client.shared())));
         let visits = tokio::spawn(visit_leases(slots, client));
         let reports = tokio::spawn(async move {
             loop {
@@ -41,7 +42,8 @@ impl Maintenance {
                 sleep(REPORT_INTERVAL).await;
             }
         });
-        let tasks = vec![registration, visits, reports, tokio::spawn(assertion), tokio::spawn(reader.run())];
+        let (assertion, reader) = (tokio::spawn(assertion), tokio::spawn(reader.run()));
+        let tasks = vec![registration, visits, reports, replication, assertion, reader];
         Self(Arc::new(Mutex::new(tasks)))
     }
 

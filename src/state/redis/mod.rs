@@ -107,7 +107,7 @@ use revocations::{KeptRevocations, assert_revocations};
 use scripts::Scripts;
 use slots::SlotLeases;
 
-pub use client::{Address, ConnectError, Durability, InvalidUrl, Login, Servers, Unsuitable, Url};
+pub use client::{Address, ConnectError, Durability, InvalidUrl, Login, ReplicationStatus, Servers, Unsuitable, Url};
 pub use inspect::{InspectError, InspectedServer, ServerDescription, inspect};
 pub use settings::{Clock, OnUnavailable, Settings, Share};
 pub use slots::Permit;
@@ -134,7 +134,7 @@ pub enum OpenError {
 /// - It belongs to the runtime in which it was created, and its connections live as long as both.
 pub struct Redis {
     client: RedisClient,
-    client_shared: Arc<ClientShared>,
+    pub(super) client_shared: Arc<ClientShared>,
     decider: Decider,
     slots: Arc<SlotLeases>,
     directory: Directory,

@@ -52,12 +52,12 @@ pub(super) async fn run<S, B>(
         return options.connections.refused_address.inc();
     };
     let (stream, handle) = (SharedStream::new(stream), ConnectionHandle::default());
-    let service = service(peer, handle.clone());
+    let service = service(Rc::clone(&peer), handle.clone());
     if http2 {
         // On the heap: the task of an HTTP/1 connection, which is parked while it is idle, has no room for it.
         Box::pin(http2::run(stream, &options, &registration, service, &handle)).await;
     } else {
-        http1::run(stream, &options, &registration, service, &handle.upgrade_slot).await;
+        http1::run(stream, &options, &registration, service, &handle.upgrade_slot, &peer).await;
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::proxy_protocol;
-use crate::identity::Peer;
+use crate::identity::{Peer, TlsVersion};
 use crate::tls::ServerTls;
 use crate::transport::serving::{Http2Negotiation, ServeOptions};
 use crate::transport::stream::{ClientSocket, ClientStream};
@@ -80,13 +80,18 @@ async fn shake_hands(
     }
     let Some(tls) = tls else { return Ok(plain(socket, address)) };
     let stream = tls.acceptor().accept(socket).await.map_err(HandshakeError::Tls)?;
-    let http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
-    let peer = Rc::new(Peer { address, tls: true });
+    let session = stream.get_ref().1;
+    let http2 = session.alpn_protocol() == Some(ALPN_HTTP2);
+    let version = match session.protocol_version() {
+        Some(rustls::ProtocolVersion::TLSv1_2) => TlsVersion::V1_2,
+        _ => TlsVersion::V1_3,
+    };
+    let peer = Rc::new(Peer { address, tls: Some(version) });
     Ok(Established { stream: Either::Right(Box::new(stream)), peer, http2 })
 }
 
 fn plain(socket: ClientSocket, address: SocketAddr) -> Established {
-    Established { stream: Either::Left(socket), peer: Rc::new(Peer { address, tls: false }), http2: false }
+    Established { stream: Either::Left(socket), peer: Rc::new(Peer { address, tls: None }), http2: false }
 }
 
 /// Reads the PROXY header. Returns the client that it names, if it names one.

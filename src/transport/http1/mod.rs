@@ -53,6 +53,7 @@ use super::tracked_service::TrackedService;
 use super::upgrade::UpgradeSlot;
 use super::watchdog::{Expired, Watchdog};
 use crate::byte_stream::InspectedStream;
+use crate::identity::Peer;
 
 /// Time for a client to take the last bytes of its connection, and to stop sending.
 const LINGER: Duration = Duration::from_secs(2);
@@ -64,6 +65,7 @@ pub(super) async fn run<S, B>(
     registration: &Registration,
     service: S,
     upgrade_slot: &UpgradeSlot,
+    peer: &Rc<Peer>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + 'static,
@@ -93,7 +95,7 @@ pub(super) async fn run<S, B>(
         expired.count(&options.timeouts);
     }
     // On the heap, because few connections have last bytes. Before they are written, the library's half is gone.
-    Box::pin(end(stream, options, &state, expired)).await;
+    Box::pin(end(stream, options, &state, expired, peer)).await;
 }
 
 /// Polls a driven connection until it ends, or until the service asks for a reset.
@@ -108,7 +110,13 @@ fn head_limits(settings: &Settings) -> HeadLimits {
 }
 
 /// Ends a connection: with its last bytes, if any are due, and in the way that they require (see the module's table).
-async fn end(stream: SharedStream, options: &ServeOptions, state: &Http1State, expired: Option<Expired>) {
+async fn end(
+    stream: SharedStream,
+    options: &ServeOptions,
+    state: &Http1State,
+    expired: Option<Expired>,
+    peer: &Rc<Peer>,
+) {
     // Closed in order, the connection would say that the response was complete. A reset says that it was not.
     if state.is_truncated() || state.is_reset() {
         return reset_on_close(&stream);
@@ -116,8 +124,8 @@ async fn end(stream: SharedStream, options: &ServeOptions, state: &Http1State, e
     let last_bytes = match (expired, state.head_error()) {
         // The client takes nothing: what the kernel holds for it is dropped.
         (Some(Expired::WriteStall), _) => return reset_on_close(&stream),
-        (Some(Expired::Head), _) => (options.head_error_response)(HeadError::TooSlow),
-        (None, Some(error)) => (options.head_error_response)(error),
+        (Some(Expired::Head), _) => (options.head_error_response)(HeadError::TooSlow, peer),
+        (None, Some(error)) => (options.head_error_response)(error, peer),
         _ => Bytes::new(),
     };
     if state.is_close_announced() || !last_bytes.is_empty() {

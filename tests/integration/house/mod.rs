@@ -32,7 +32,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("oidc", &["tls", "session", "clock", "secret"]),
     ("audit", &["disk", "metrics", "refusal", "trace_context", "identity", "key", "clock"]),
     ("state", &["disk", "settings", "tls", "refusal", "identity", "key", "session", "quota", "clock", "secret", "page"]),
-    ("telemetry", &["tls", "metrics", "abort_on_drop", "trace_context", "identity", "key", "secret"]),
+    ("telemetry", &["tls", "metrics", "abort_on_drop", "trace_context", "identity", "key", "clock", "secret"]),
     ("settings", &["secret"]),
     ("tls", &["clock", "secret"]),
     ("request_body", &["metrics", "timer"]),

@@ -59,9 +59,12 @@ impl MixedJournal {
             let opening = Use { user_agent: Some(agent.as_bytes()), ..self.nth(n, time) };
             let refused = UseEnd { outcome: REFUSALS[(n / 10) as usize % 8], status: Some(403), ..END };
             match n % 10 {
-                0 => journal.record(&opening, refused).await.unwrap(),
-                1 => journal.record(&opening, END).await.unwrap(),
-                2 => journal.record_unknown_key(&Use { key_id: None, user_id: None, org_id: None, ..opening }, refused),
+                0 => assert!(journal.record(&opening, refused).await.unwrap()),
+                1 => assert!(journal.record(&opening, END).await.unwrap()),
+                2 => {
+                    _ = journal
+                        .record_unknown_key(&Use { key_id: None, user_id: None, org_id: None, ..opening }, refused)
+                }
                 _ => open.push(journal.begin(&opening).await.unwrap()),
             }
             if open.len() > 40 {

@@ -12,7 +12,7 @@ mod files;
 
 // The whole gateway, from its clients' and its upstream's side.
 mod client;
-mod downstream;
+pub mod downstream;
 mod swap;
 mod upstream;
 mod config;

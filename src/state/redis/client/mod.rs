@@ -12,6 +12,8 @@
 
 mod redis_client;
 mod server;
+mod replication_watch;
+mod last_replication;
 mod topology;
 mod link_pool;
 mod hash_slots;
@@ -41,7 +43,9 @@ pub use dial::ConnectError;
 pub(crate) use hash_slots::hash_slot;
 pub(super) use inspect::describe_servers;
 pub use inspect::{InspectedServer, ServerDescription};
+pub use last_replication::ReplicationStatus;
 pub(crate) use redis_client::RedisClient;
+pub(crate) use replication_watch::watch_replication;
 pub(crate) use resp::PackedCommand;
 pub(crate) use script::Script;
 pub(crate) use sent_command::SentCommand;

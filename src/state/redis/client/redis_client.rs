@@ -45,6 +45,11 @@ impl RedisClient {
         Self::start_pool(shared, true)
     }
 
+    /// State that the clients of all threads share.
+    pub(crate) fn shared(&self) -> &Arc<ClientShared> {
+        &self.0.shared
+    }
+
     fn start_pool(shared: &Arc<ClientShared>, may_block: bool) -> Self {
         let pool = Arc::new(LinkPool::new(Arc::clone(shared), may_block));
         pool.spawn(follow_topology(Arc::downgrade(&pool), Arc::clone(shared)));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
+use super::last_replication::{LastReplication, ReplicationStatus};
 use super::live_links::LiveLinks;
 use super::settings::{ConnectionSettings, Servers};
 use crate::tls;
@@ -20,6 +21,8 @@ pub(crate) struct ClientShared {
     /// Failovers seen: another server process took over, whose data may lack acknowledged writes.
     failovers: Arc<AtomicU64>,
     live_links: Arc<LiveLinks>,
+    /// Replicas of the primaries.
+    pub(super) last_replication: LastReplication,
     /// True once the warning of replicas that no change waits for was logged.
     warned_of_replicas: AtomicBool,
 }
@@ -37,6 +40,7 @@ impl ClientShared {
             topology: watch::Sender::new(0),
             failovers: Arc::default(),
             live_links: Arc::new(LiveLinks::new()),
+            last_replication: LastReplication::new(),
             warned_of_replicas: AtomicBool::new(false),
         })
     }
@@ -49,6 +53,11 @@ impl ClientShared {
     /// The links that are connected, of all clients together.
     pub(crate) fn live_links(&self) -> &Arc<LiveLinks> {
         &self.live_links
+    }
+
+    /// Replicas of the primaries at the last look; none while no primary answers.
+    pub(crate) fn replication(&self) -> Option<ReplicationStatus> {
+        self.last_replication.status()
     }
 
     /// Changes whenever the topology may have changed.

@@ -1,0 +1,134 @@
+//! Access log: one line of JSON for each request, with the names of the Elastic Common Schema.
+//!
+//! - A request hands its line ([`Line`]) to a bounded [`queue`], and never waits; a [`writer`] thread brings the lines to
+//!   a file, the standard output or a syslog server ([`sink`]). A line that finds no room is dropped and counted.
+//! - A file is opened again when that is asked for, as after its rotation: no line is lost or torn.
+//! - Dropping the last clone has the writer write what is there; [`AccessLog::close`] waits for it.
+
+mod settings;
+mod json;
+mod query;
+mod line;
+mod batch;
+mod queue;
+mod writer;
+mod sink;
+mod file;
+mod syslog;
+mod syslog_message;
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::metrics::AccessLogMetrics;
+
+use batch::count_lines;
+use queue::Queue;
+use sink::Sink;
+use writer::Writer;
+
+pub use line::{Caller, Line, RequestText};
+pub use settings::{FACILITIES, LoggedRequests, Settings, SinkSettings, SyslogServer, SyslogSettings};
+
+/// Time for the writer to write what is left when the gateway stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The access log; clones share it.
+#[derive(Clone, Debug)]
+pub struct AccessLog {
+    settings: Arc<Settings>,
+    handle: Arc<Handle>,
+}
+
+/// Handle of the writer. Dropping it has the writer end.
+#[derive(Debug)]
+struct Handle {
+    queue: Arc<Queue>,
+    /// Queues of destinations before this one, whose last requests may still end.
+    earlier: Vec<Arc<Queue>>,
+    metrics: AccessLogMetrics,
+}
+
+impl AccessLog {
+    /// Opens an access log, and starts its writer.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the thread cannot be started.
+    pub fn open(settings: &Settings, metrics: &AccessLogMetrics) -> io::Result<Self> {
+        Self::open_after(Vec::new(), settings, metrics)
+    }
+
+    fn open_after(earlier: Vec<Arc<Queue>>, settings: &Settings, metrics: &AccessLogMetrics) -> io::Result<Self> {
+        let sink = Sink::open(&settings.sink, &settings.gateway)?;
+        let queue = Arc::new(Queue::default());
+        let writer = Writer { queue: Arc::clone(&queue), sink, metrics: metrics.clone(), is_failing: false };
+        std::thread::Builder::new().name("access-log".into()).spawn(move || writer.run())?;
+        let handle = Handle { queue, earlier, metrics: metrics.clone() };
+        Ok(Self { settings: Arc::new(settings.clone()), handle: Arc::new(handle) })
+    }
+
+    /// The access log of changed settings. One that stays at its destination keeps its writer.
+    ///
+    /// # Errors
+    /// As [`AccessLog::open`].
+    pub fn follow(
+        existing: Option<&Self>,
+        settings: Option<&Settings>,
+        metrics: &AccessLogMetrics,
+    ) -> io::Result<Option<Self>> {
+        let Some(settings) = settings else { return Ok(None) };
+        match existing {
+            Some(log) if log.settings.sink == settings.sink => {
+                Ok(Some(Self { settings: Arc::new(settings.clone()), handle: Arc::clone(&log.handle) }))
+            }
+            Some(log) => Self::open_after(log.handle.unfinished(), settings, metrics).map(Some),
+            None => Self::open(settings, metrics).map(Some),
+        }
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Adds a line, which ends in a line feed. It never waits; a line that finds no room is counted.
+    pub fn push(&self, line: &[u8]) {
+        if !self.handle.queue.push(line) {
+            self.handle.metrics.dropped.inc();
+        }
+    }
+
+    /// Opens the file again, after it was renamed.
+    pub fn reopen(&self) {
+        self.handle.queue.reopen();
+    }
+
+    /// Takes no more lines, and waits until all of them are written, for five seconds at most. To be called when no request
+    /// is left.
+    pub fn close(&self) {
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        for queue in self.handle.unfinished() {
+            queue.close();
+            if let Some(left) = queue.wait_for_end(deadline.saturating_duration_since(Instant::now())) {
+                let lines = count_lines(&left);
+                self.handle.metrics.dropped.inc_by(lines);
+                tracing::warn!(lines, "the access log could not be written in time; its last lines are lost");
+            }
+        }
+    }
+}
+
+impl Handle {
+    /// The queues whose writers have not ended: this one, and those before it.
+    fn unfinished(&self) -> Vec<Arc<Queue>> {
+        let queues = self.earlier.iter().chain([&self.queue]);
+        queues.filter(|queue| !queue.has_ended()).cloned().collect()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
