@@ -18,6 +18,7 @@ mod backup;
 mod socket;
 mod config_status;
 mod upstreams;
+mod handover;
 mod listener;
 mod readiness;
 mod serving;
@@ -26,6 +27,9 @@ mod response;
 pub use backup::{MAX_PART, STATE_MEDIA_TYPE};
 pub use config_status::{ConfigReport, ConfigStatus, RejectedConfig};
 pub use dispatch::perform;
+pub use handover::{
+    HANDOVER_PATH, HANDOVER_PROTOCOL, HandoverServices, UPGRADE_PATH, UpgradeInProgress, UpgradeReport, UpgradeRequest,
+};
 pub use listener::serve_http;
 pub use operation::Operation;
 pub use readiness::{Readiness, ReadinessReport};

@@ -3,6 +3,7 @@
 //! - `POST /v1/operations` takes an [`Operation`] as JSON and answers with its [`Reply`], or with a problem (RFC 9457).
 //! - `GET /v1/upstreams` lists the endpoints of the upstreams, or of one (`upstream`), a page at a time (`cursor`, `limit`).
 //! - `GET /v1/state` exports the state, as the lines of a file; `POST /v1/state` imports some of them.
+//! - `POST /v1/handover` switches to the protocol by which a new process takes over; `POST /v1/upgrade` starts one.
 //! - `GET /v1/config` reports the active configuration, `GET /v1/health` that the gateway serves the socket.
 
 use std::fs::{self, DirBuilder, Permissions};
@@ -23,6 +24,7 @@ use tokio::net::UnixListener;
 use super::ConfigStatus;
 use super::backup;
 use super::dispatch;
+use super::handover::{HANDOVER_PATH, HandoverServices, UPGRADE_PATH};
 use super::operation::Operation;
 use super::reply::Reply;
 use super::response::{self, AdminResponse};
@@ -117,6 +119,8 @@ pub struct SocketServices {
     pub config: Arc<ConfigStatus>,
     /// The endpoints of the upstream.
     pub upstreams: UpstreamReports,
+    /// Hand-overs to a new process.
+    pub handover: HandoverServices,
 }
 
 /// Serves the socket until the shutdown future completes.
@@ -127,7 +131,7 @@ pub async fn serve_socket(listener: UnixListener, services: SocketServices, shut
 }
 
 async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminResponse {
-    let SocketServices { management, config, upstreams } = services;
+    let SocketServices { management, config, upstreams, handover } = services;
     match (request.method(), request.uri().path()) {
         (&Method::POST, OPERATIONS_PATH) => match read_operation(request.into_body()).await {
             Ok(operation) => perform(operation, management).await,
@@ -141,6 +145,10 @@ async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminRe
         (_, CONFIG_PATH) => response::method_not_allowed("GET"),
         (&Method::GET, UPSTREAMS_PATH) => upstreams.respond(request.uri().query()),
         (_, UPSTREAMS_PATH) => response::method_not_allowed("GET"),
+        (&Method::POST, HANDOVER_PATH) => handover.switch(request),
+        (_, HANDOVER_PATH) => response::method_not_allowed("POST"),
+        (&Method::POST, UPGRADE_PATH) => handover.upgrade(request.into_body()).await,
+        (_, UPGRADE_PATH) => response::method_not_allowed("POST"),
         (&Method::GET, HEALTH_PATH) => response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
         (_, HEALTH_PATH) => response::method_not_allowed("GET"),
         _ => response::not_found(),

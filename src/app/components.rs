@@ -11,12 +11,14 @@ use tokio::sync::watch;
 use super::certificates::Certificates;
 use super::config_snapshot::ConfigSnapshot;
 use super::control_plane::ControlPlane;
-use super::listeners::ControlRuntime;
+use super::handover::{HandoverControl, HandoverParts, Takeover};
+use super::listeners::{ControlRuntime, KeptListeners};
 use super::process_handles::ProcessHandles;
-use super::recover::open_and_recover;
+use super::recover::open_stores;
 use super::reload::{self, ConfigReloader};
 use super::shared_handles::SharedHandles;
 use super::shutdown::{Phase, ShutdownEvent};
+use super::systemd::ServiceNotifier;
 use super::worker::Worker;
 use super::worker_pool::WorkerPool;
 use crate::admin::{ConfigStatus, Readiness};
@@ -25,7 +27,7 @@ use crate::config::Config;
 use crate::dashboard;
 use crate::management::Management;
 use crate::metrics::Metrics;
-use crate::transport::{ConnectionLimiter, WorkerListener};
+use crate::transport::{ConnectionLimiter, ListenerRelease, WorkerListener};
 use crate::upstream::{Discovery, Endpoints};
 
 /// Components that the threads of a gateway share.
@@ -46,9 +48,10 @@ impl Components {
         metrics: Metrics,
         upstreams: &[Endpoints],
         runtime: &ControlRuntime,
+        takeover: Option<&Takeover>,
     ) -> anyhow::Result<Self> {
         let certificates = Arc::new(Certificates::open(&config.listen, upstreams, metrics.tls.clone())?);
-        let (state, journal) = runtime.0.block_on(open_and_recover(config, &metrics))?;
+        let (state, journal) = runtime.0.block_on(open_stores(config, &metrics, takeover))?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
         let management = Arc::new(management.with_sessions(config.sessions()));
         let dashboard = config.session.as_ref().map(|settings| share_dashboard(settings, &management)).transpose()?;
@@ -71,6 +74,7 @@ impl Components {
         socket: tokio::net::UnixListener,
         http: tokio::net::TcpListener,
         snapshot: &Arc<ArcSwap<ConfigSnapshot>>,
+        handover: &HandoverControl,
     ) -> ControlPlane {
         ControlPlane {
             socket,
@@ -80,6 +84,28 @@ impl Components {
             metrics: self.handles.metrics.clone(),
             readiness: Arc::clone(&self.readiness),
             snapshot: Arc::clone(snapshot),
+            handover: handover.services(),
+            release: handover.release.clone(),
+        }
+    }
+
+    /// The parts that are handed over to a process that takes over.
+    pub(super) fn handover_parts(
+        &self,
+        listeners: KeptListeners,
+        release: ListenerRelease,
+        workers: &WorkerPool,
+        phase: &watch::Receiver<Phase>,
+        notifier: ServiceNotifier,
+    ) -> HandoverParts {
+        HandoverParts {
+            listeners: Arc::new(listeners),
+            release,
+            state: Arc::clone(&self.handles.state),
+            journal: self.handles.journal.clone(),
+            workers: workers.clone(),
+            phase: phase.clone(),
+            notifier,
         }
     }
 

@@ -9,9 +9,10 @@ use tokio::sync::watch;
 
 use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
-use crate::admin::{self, ConfigStatus, Readiness, SocketServices, UpstreamReports};
+use crate::admin::{self, ConfigStatus, HandoverServices, Readiness, SocketServices, UpstreamReports};
 use crate::management::Management;
 use crate::metrics::Metrics;
+use crate::transport::ListenerRelease;
 use crate::upstream::{self, Endpoints};
 
 /// Time that the two servers have to finish once the workers have ended; then they are dropped. A client that does not
@@ -28,6 +29,10 @@ pub(super) struct ControlPlane {
     pub(super) readiness: Arc<Readiness>,
     /// The snapshot in force, whose endpoints are maintained.
     pub(super) snapshot: Arc<ArcSwap<ConfigSnapshot>>,
+    /// Hand-overs to a new process.
+    pub(super) handover: HandoverServices,
+    /// When the listening sockets are released, another process serves them.
+    pub(super) release: ListenerRelease,
 }
 
 impl ControlPlane {
@@ -48,7 +53,7 @@ impl ControlPlane {
             ending.await;
             tokio::time::sleep(CLOSE_TIMEOUT).await;
         };
-        let ended = wait_for_phase(phase.clone(), Phase::Ending);
+        let (release, ended) = (self.release, wait_for_phase(phase.clone(), Phase::Ending));
         let (snapshot, reported) = (Arc::clone(&self.snapshot), self.snapshot);
         let services = SocketServices {
             management: self.management,
@@ -56,14 +61,21 @@ impl ControlPlane {
             upstreams: UpstreamReports::new(move || {
                 reported.load().upstreams.iter().flat_map(Endpoints::report).collect()
             }),
+            handover: self.handover,
         };
-        let operations = admin::serve_socket(self.socket, services, ended);
-        let observation =
-            admin::serve_http(self.http, self.metrics, self.readiness, wait_for_phase(phase, Phase::Ending));
+        let closed = || async {
+            tokio::select! {
+                () = release.wait() => {}
+                () = wait_for_phase(phase.clone(), Phase::Ending) => {}
+            }
+        };
+        let operations = admin::serve_socket(self.socket, services, closed());
+        let observation = admin::serve_http(self.http, self.metrics, self.readiness, closed());
         tokio::select! {
             // Never completes.
             () = upstream::maintain(move || Arc::clone(&snapshot.load().upstreams)) => {}
-            () = async { tokio::join!(operations, observation); } => {}
+            // The endpoints are maintained while the workers serve.
+            () = async { tokio::join!(operations, observation, ended); } => {}
             () = timed_out => {}
         }
     }

@@ -13,6 +13,8 @@ mod process_handles;
 mod systemd;
 mod shutdown;
 mod listeners;
+mod activation;
+mod handover;
 mod recover;
 mod certificates;
 mod config_snapshot;
@@ -26,6 +28,7 @@ mod dispatch;
 mod control_plane;
 mod config_watcher;
 mod reload;
+mod stop;
 mod watchdog;
 mod migrate;
 
@@ -49,13 +52,14 @@ use crate::upstream::{Discovery, Endpoints};
 use certificates::CertWatcher;
 use components::Components;
 use config_snapshot::ConfigSnapshot;
-use listeners::{BoundListeners, ControlRuntime};
+use handover::{HandoverControl, Takeover};
+use listeners::{BoundListeners, ControlRuntime, InheritedListeners};
 use reload::ReloadRequest;
-use shutdown::{DrainResult, DrainWait, Phase};
+use shutdown::{DrainWait, Phase};
 
 pub use certificates::Certificates;
 pub use migrate::copy_state;
-pub use process_handles::ProcessHandles;
+pub use process_handles::{ProcessHandles, Succession};
 pub use recover::open_and_recover;
 pub use shutdown::ShutdownHandle;
 pub use systemd::ServiceNotifier;
@@ -85,6 +89,7 @@ pub struct App {
     shutdown: ShutdownHandle,
     /// Requests a reload. Dropping it ends the reload thread.
     reload: Arc<mpsc::Sender<ReloadRequest>>,
+    handover: HandoverControl,
     /// Dropping it ends the watchdog thread.
     _watchdog: mpsc::Sender<()>,
 }
@@ -104,7 +109,8 @@ impl App {
     /// As [`App::start`].
     pub fn start_with(process: ProcessHandles, mut config: Config) -> anyhow::Result<Self> {
         let runtime = ControlRuntime::new()?;
-        let listeners = BoundListeners::new(&config, &runtime)?;
+        let (takeover, inherited) = inherit(&config, process.succession)?;
+        let listeners = BoundListeners::new(&config, &runtime, inherited)?;
         let admin_address = listeners.admin.local_addr()?;
         let metrics = Metrics::new();
         let metrics = if config.otel_metrics { metrics.with_conventions() } else { metrics };
@@ -114,23 +120,29 @@ impl App {
         discovery.resolve(config.upstreams.iter_mut().map(|upstream| (&mut upstream.settings, &upstream.discovery)))?;
         let upstreams = open_upstreams(&config, &metrics)?;
         let access_log = open_access_log(&config, &metrics)?;
-        let components = Components::open(&config, metrics, &upstreams, &runtime)?;
+        let components = Components::open(&config, metrics, &upstreams, &runtime, takeover.as_ref())?;
         let (phase, phases) = watch::channel(Phase::Serving);
         let (ended, events) = mpsc::channel();
         let drain_wait = DrainWait { events, running_workers: config.workers };
         let snapshot = ConfigSnapshot::new(config, upstreams, access_log, &components.handles.metrics)?;
         let active = Arc::new(ArcSwap::from_pointee(snapshot.clone()));
-        let control = components.control_plane(listeners.socket, listeners.admin, &active);
-        let control = control.start(runtime.0, phases.clone())?;
         let cert_watcher = CertWatcher::start(Arc::clone(&components.handles.certificates))?;
         let (workers, mut threads) = components.start_workers(listeners.workers, &snapshot, &phases, &ended)?;
+        let parts = components.handover_parts(listeners.kept, listeners.release, &workers, &phases, process.notifier);
+        let handover = HandoverControl::new(&snapshot.config, parts, takeover.as_ref());
+        let control = components.control_plane(listeners.socket, listeners.admin, &active, &handover);
+        let control = control.start(runtime.0, phases.clone())?;
         let watchdog = watchdog::start(process.notifier, workers.clone(), phases)?;
         discovery.follow(snapshot.config.upstreams.iter().map(|upstream| (&upstream.settings, &upstream.discovery)));
         let reloader = components.reloader(Arc::clone(&active), workers, process.clone(), discovery);
         let reloader = reloader.start(requests)?;
         threads.extend([control, reloader]);
+        if let Some(takeover) = takeover {
+            takeover.finish(&components.handles.state)?;
+        }
         process.notifier.notify_ready("serving");
         Ok(Self {
+            handover,
             addresses: listeners.addresses,
             admin_address,
             management: components.management,
@@ -168,37 +180,23 @@ impl App {
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         self.shutdown.clone()
     }
+}
 
-    /// Stops the gateway: lame duck, drain, end. Returns when the journal and the state are flushed and closed.
-    pub fn stop(mut self) {
-        self.readiness.drain();
-        self.process.notifier.notify_stopping();
-        // Ends the reload thread, which is joined below: nothing is reloaded while the gateway drains.
-        drop(self.reload);
-        let config = Arc::clone(&self.snapshot.load().config);
-        if self.has_lame_duck && !config.lame_duck.is_zero() {
-            self.phase.send_replace(Phase::LameDuck);
-            self.drain_wait.wait(config.lame_duck);
-        }
-        self.phase.send_replace(Phase::Draining);
-        match self.drain_wait.wait(config.drain) {
-            DrainResult::AllEnded => {}
-            DrainResult::Expedited => tracing::warn!("drain cut short by a signal: dropping exchanges in flight"),
-            DrainResult::TimedOut => {
-                tracing::warn!("drain timed out (timeouts.drain): dropping exchanges in flight");
-            }
-        }
-        self.phase.send_replace(Phase::Ending);
-        // The workers hold open audit entries and slots, so the stores are closed only when all threads have ended.
-        self.threads.into_iter().for_each(join);
-        if let Some(access_log) = &self.snapshot.load().access_log {
-            access_log.close();
-        }
-        let exporters = self.snapshot.load().trace_exporters();
-        // With the last tracer: now the last spans are sent.
-        drop(self.snapshot);
-        close(&self.journal, &self.state);
-        exporters.wait();
+/// Listening sockets of a gateway that this one replaces, or of systemd.
+fn inherit(config: &Config, succession: Succession) -> anyhow::Result<(Option<Takeover>, InheritedListeners)> {
+    let replaces = match succession {
+        Succession::None => return Ok((None, InheritedListeners::default())),
+        Succession::FromDraining => false,
+        Succession::Replace => true,
+    };
+    let activated = activation::take_sockets(config)?;
+    // Nobody else serves an admin socket that systemd passes to this process.
+    if activated.has_admin_socket() {
+        return Ok((None, activated));
+    }
+    match Takeover::begin(config, replaces)? {
+        Some((takeover, listeners)) => Ok((Some(takeover), listeners)),
+        None => Ok((None, activated)),
     }
 }
 
@@ -226,22 +224,4 @@ fn open_upstreams(config: &Config, metrics: &Metrics) -> anyhow::Result<Arc<[End
 fn open_access_log(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<AccessLog>> {
     let open = |settings| AccessLog::open(settings, &metrics.access_log);
     config.access_log.as_ref().map(open).transpose().context("cannot open the access log (telemetry.access_log)")
-}
-
-fn join(thread: JoinHandle<()>) {
-    if thread.join().is_err() {
-        tracing::error!("a thread of the gateway panicked");
-    }
-}
-
-/// Flushes and closes the journal and the state.
-fn close(journal: &Journal, state: &State) {
-    let closing = async {
-        journal.close().await;
-        state.close().await;
-    };
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(closing),
-        Err(error) => tracing::error!(%error, "cannot close the state cleanly; the next start recovers it"),
-    }
 }

@@ -10,4 +10,18 @@ pub struct ProcessHandles {
     pub logs: LogHandle,
     /// `sd_notify` client.
     pub notifier: ServiceNotifier,
+    /// Place of a gateway that runs already.
+    pub succession: Succession,
+}
+
+/// Way in which a gateway starts beside one of the same configuration, and with sockets of systemd.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Succession {
+    /// It binds its listeners itself, and fails when another gateway runs.
+    #[default]
+    None,
+    /// It takes sockets of systemd, and takes over from a gateway that drains.
+    FromDraining,
+    /// It takes over from a gateway in full service.
+    Replace,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use super::handover::{Locks, Takeover};
 use crate::audit::{Journal, UsedBy};
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -21,24 +22,62 @@ const REPLAY_MARGIN: Duration = Duration::from_secs(60);
 /// The store that could not be opened, and its cause; [`crate::state::embedded::OpenError`] and
 /// [`crate::audit::OpenError`] are in the chain.
 pub async fn open_and_recover(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
-    let journal =
-        || Journal::open(config.audit.clone(), metrics.audit.clone()).context("cannot open the audit journal");
+    open_stores(config, metrics, None).await
+}
+
+/// As [`open_and_recover`]; with a process to take over from, under its locks.
+pub(super) async fn open_stores(
+    config: &Config,
+    metrics: &Metrics,
+    takeover: Option<&Takeover>,
+) -> anyhow::Result<(Arc<State>, Journal)> {
     match &config.state {
         state::Settings::Embedded(settings) => {
-            let state = Embedded::open(settings).context("cannot open the state")?;
-            let journal = journal()?;
+            let mut locks = takeover.map(Takeover::locks).transpose()?;
+            let state = match locks.as_mut().and_then(|locks| locks.state.take()) {
+                Some(lock) => Embedded::open_with_lock(settings, lock),
+                None => Embedded::open(settings),
+            };
+            let state = state.context("cannot open the state")?;
+            let journal = open_journal(config, metrics, takeover.zip(locks))?;
             replay_journal(&state, &journal)?;
             follow_journal(&state, &journal);
+            hold_slots(&state, &journal);
             state.set_bounds(config.bounds);
             Ok((Arc::new(State::Embedded(state)), journal))
         }
-        // Redis counts every use as it decides it: there is nothing to replay.
+        // Redis counts every use as it decides it: there is nothing to replay, and slots are those of their gateway.
         state::Settings::Redis(settings) => {
-            let journal = journal()?;
             let state = Redis::open((**settings).clone()).await.context("cannot open the state")?;
+            let locks = takeover.map(Takeover::locks).transpose()?;
+            let journal = open_journal(config, metrics, takeover.zip(locks))?;
             state.set_bounds(config.bounds);
             Ok((Arc::new(State::Redis(state)), journal))
         }
+    }
+}
+
+/// Opens the journal. From a process to take over from, it is taken now, as the last thing that can be given back.
+fn open_journal(config: &Config, metrics: &Metrics, from: Option<(&Takeover, Locks)>) -> anyhow::Result<Journal> {
+    let (settings, metrics) = (config.audit.clone(), metrics.audit.clone());
+    let opened = match from {
+        Some((takeover, locks)) => {
+            takeover.commit()?;
+            Journal::open_with_lock(settings, metrics, locks.journal)
+        }
+        None => Journal::open(settings, metrics),
+    };
+    opened.context("cannot open the audit journal")
+}
+
+/// Holds the slots of requests that a process which handed its state over still serves.
+fn hold_slots(state: &Embedded, journal: &Journal) {
+    let held = journal.hold_for_predecessor(|org| {
+        let slot: Box<dyn std::fmt::Debug + Send> = Box::new(state.hold_slot(org)?);
+        Some(slot)
+    });
+    if held > 0 {
+        tracing::info!(held, "holding the slots of requests that another process still serves");
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - `READY=1` when every listener is served, and again after each reload; `RELOADING=1` when a reload begins;
 //!   `STOPPING=1` when the drain begins.
+//! - `MAINPID=` when another process has taken over: then that one notifies, and this one no more.
 //! - `WATCHDOG=1` is sent by [`super::watchdog`].
 
 use std::time::Duration;
@@ -47,6 +48,11 @@ impl ServiceNotifier {
     /// Notifies that the drain begins.
     pub(super) fn notify_stopping(self) {
         self.notify(&[NotifyState::Stopping, NotifyState::Status("draining")]);
+    }
+
+    /// Notifies that another process is the service's main process from now on.
+    pub(super) fn notify_main_process(self, pid: u32) {
+        self.notify(&[NotifyState::MainPid(pid)]);
     }
 
     /// Notifies that the service is alive, which restarts the watchdog's period.

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Time-out of a response. The slowest operation is a change, which waits for a disk write.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time-out of the head of a response about the whole state: that of an export waits for an index to be read.
 const STATE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -50,10 +50,24 @@ pub(super) async fn exchange<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    exchange_within(RESPONSE_TIMEOUT, stream, method, path, body).await
+}
+
+/// The same, with another time-out of the response.
+pub(super) async fn exchange_within<S>(
+    timeout: Duration,
+    stream: S,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> anyhow::Result<(StatusCode, Bytes)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let request = build(method, path, body)?;
-    tokio::time::timeout(RESPONSE_TIMEOUT, send(stream, request))
+    tokio::time::timeout(timeout, send(stream, request))
         .await
-        .with_context(|| format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()))?
+        .with_context(|| format!("no response within {} s", timeout.as_secs()))?
 }
 
 async fn send<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)>

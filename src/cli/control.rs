@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -102,16 +104,27 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Fetches a document of the running gateway from its admin socket. `target` is the path with its query.
-pub(super) fn fetch<T: DeserializeOwned>(socket: &Path, target: &str) -> Result<T, CliError> {
+/// Sends a request to the admin socket of the running gateway. `target` is the path with its query.
+pub(super) fn send(
+    timeout: Duration,
+    socket: &Path,
+    method: Method,
+    target: &str,
+    body: Vec<u8>,
+) -> Result<(StatusCode, Bytes), CliError> {
     let shown = socket.display();
-    let (status, body) = runtime()?.block_on(async {
+    runtime()?.block_on(async {
         let none = || CliError::new(ExitStatus::Unreachable, anyhow!("{shown}: no gateway listens on this socket"));
         let stream = connect(socket).await?.ok_or_else(none)?;
-        client::exchange(stream, Method::GET, target, Vec::new()).await.map_err(|error| {
+        client::exchange_within(timeout, stream, method, target, body).await.map_err(|error| {
             CliError::new(ExitStatus::Unreachable, error.context(format!("{shown}: the gateway did not respond")))
         })
-    })?;
+    })
+}
+
+/// Fetches a document of the running gateway from its admin socket. `target` is the path with its query.
+pub(super) fn fetch<T: DeserializeOwned>(socket: &Path, target: &str) -> Result<T, CliError> {
+    let (status, body) = send(client::RESPONSE_TIMEOUT, socket, Method::GET, target, Vec::new())?;
     if status != StatusCode::OK {
         return Err(anyhow!("the gateway responded with {status}; is it of an earlier version?").into());
     }

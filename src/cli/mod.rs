@@ -18,6 +18,7 @@ use crate::key::redact;
 // Commands that run a gateway.
 mod demo;
 mod serve;
+mod upgrade;
 
 // Commands that only read.
 mod check;
@@ -76,7 +77,12 @@ enum Command {
     /// Run the gateway and query-store on this machine, with a demo organization, queries and keys
     Demo(demo::Args),
     /// Run the gateway
-    Serve,
+    Serve(serve::Args),
+    /// Replace the running gateway by a new process, without a refused connection or a failed request
+    ///
+    /// The new process takes the listening sockets, the state and the journal over; requests in flight end at the old one. When
+    /// anything fails, the old one goes on as before.
+    Upgrade(upgrade::Args),
     /// Check the configuration file, and report all its errors
     Check,
     /// Show the configuration that the running gateway uses
@@ -141,7 +147,8 @@ impl Cli {
         let config = || load(&self.config);
         match self.command {
             Command::Demo(args) => Ok(demo::run(args)?),
-            Command::Serve => Ok(serve::run(config()?)?),
+            Command::Serve(args) => Ok(serve::run(&args, config()?)?),
+            Command::Upgrade(args) => args.run(&config()?),
             Command::Check => check::run(&self.config),
             Command::Config(args) => args.run(&self.config),
             Command::Org(args) => args.run(&config()?),

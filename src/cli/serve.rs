@@ -5,12 +5,22 @@ use std::io::IsTerminal as _;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::app::{App, ProcessHandles, ServiceNotifier, ShutdownHandle};
+use crate::app::{App, ProcessHandles, ServiceNotifier, ShutdownHandle, Succession};
 use crate::config::Config;
 use crate::telemetry;
 
+/// Options of the command.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Take over from the running gateway; `keygate upgrade` starts a gateway in this way
+    #[arg(long, hide = true)]
+    replace: bool,
+}
+
 /// Runs the gateway.
 ///
+/// - SIGUSR2 starts the program that is now at the path from which this one was started, and lets it take over.
+/// - When another process has taken over, this one drains as after SIGTERM.
 /// - SIGHUP reloads the configuration.
 /// - SIGTERM and SIGINT stop it: "not ready" at once, then the lame duck, then the drain within its grace period. A second
 ///   signal skips the lame duck; a third one ends the drain. SIGINT from a terminal skips the lame duck itself, because
@@ -18,24 +28,36 @@ use crate::telemetry;
 ///
 /// # Errors
 /// The listener, store, certificate or thread that could not be bound, opened or started, and the cause.
-pub(super) fn run(config: Config) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
     let logs = telemetry::init(config.telemetry);
     let gateway = config.gateway.clone();
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     // Before the start, so that a signal during the start does not kill the process in the middle of a write.
     let mut signals = Signals::new()?;
-    let mut app = App::start_with(ProcessHandles { logs, notifier: ServiceNotifier::from_environment() }, config)?;
+    // Before another file is put in its place.
+    let binary = std::env::current_exe().context("cannot find out the path of this program")?;
+    let succession = if args.replace { Succession::Replace } else { Succession::FromDraining };
+    let process = ProcessHandles { logs, notifier: ServiceNotifier::from_environment(), succession };
+    let mut app = App::start_with(process, config)?;
     for address in &app.addresses {
         tracing::info!(%address, admin = %app.admin_address, gateway, "serving");
     }
-    let mut signal = signals.wait();
-    while signal == Signal::Hangup {
-        tracing::info!("received SIGHUP: reloading the configuration");
-        app.reload();
-        signal = signals.wait();
-    }
+    let mut handed_over = app.handed_over();
+    let signal = loop {
+        match signals.wait_or(async { handed_over.wait_for(|handed_over| *handed_over).await.is_ok() }) {
+            Some(Signal::Hangup) => {
+                tracing::info!("received SIGHUP: reloading the configuration");
+                app.reload();
+            }
+            Some(Signal::User2) => {
+                tracing::info!(binary = %binary.display(), "received SIGUSR2: starting a new process");
+                app.upgrade(&binary);
+            }
+            signal => break signal,
+        }
+    };
     tracing::info!(?signal, "draining");
-    if signal == Signal::Interrupt && std::io::stdin().is_terminal() {
+    if signal == Some(Signal::Interrupt) && std::io::stdin().is_terminal() {
         app = app.without_lame_duck();
     }
     let shutdown = app.shutdown_handle();
@@ -51,6 +73,7 @@ fn expedite_on_signals(mut signals: Signals, shutdown: &ShutdownHandle) {
     loop {
         match signals.wait() {
             Signal::Hangup => tracing::warn!("received SIGHUP while draining: the configuration is not reloaded"),
+            Signal::User2 => tracing::warn!("received SIGUSR2 while draining: no new process is started"),
             signal => {
                 tracing::info!(?signal, "expediting the shutdown");
                 shutdown.expedite();
@@ -65,14 +88,16 @@ pub(super) enum Signal {
     Terminate,
     Interrupt,
     Hangup,
+    User2,
 }
 
-/// Receiver of SIGTERM, SIGINT and SIGHUP. Once it exists, these signals no longer end the process.
+/// Receiver of SIGTERM, SIGINT, SIGHUP and SIGUSR2. Once it exists, these signals no longer end the process.
 pub(super) struct Signals {
     runtime: tokio::runtime::Runtime,
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     hangup: tokio::signal::unix::Signal,
+    user2: tokio::signal::unix::Signal,
 }
 
 impl Signals {
@@ -87,17 +112,29 @@ impl Signals {
         let terminate = install(SignalKind::terminate(), "SIGTERM")?;
         let interrupt = install(SignalKind::interrupt(), "SIGINT")?;
         let hangup = install(SignalKind::hangup(), "SIGHUP")?;
+        let user2 = install(SignalKind::user_defined2(), "SIGUSR2")?;
         drop(entered);
-        Ok(Self { runtime, terminate, interrupt, hangup })
+        Ok(Self { runtime, terminate, interrupt, hangup, user2 })
     }
 
     /// Waits for the next signal.
     pub(super) fn wait(&mut self) -> Signal {
+        loop {
+            if let Some(signal) = self.wait_or(std::future::pending::<bool>()) {
+                return signal;
+            }
+        }
+    }
+
+    /// Waits for the next signal, or an event; none for the event.
+    fn wait_or(&mut self, event: impl Future<Output = bool>) -> Option<Signal> {
         self.runtime.block_on(async {
             tokio::select! {
-                _ = self.terminate.recv() => Signal::Terminate,
-                _ = self.interrupt.recv() => Signal::Interrupt,
-                _ = self.hangup.recv() => Signal::Hangup,
+                _ = self.terminate.recv() => Some(Signal::Terminate),
+                _ = self.interrupt.recv() => Some(Signal::Interrupt),
+                _ = self.hangup.recv() => Some(Signal::Hangup),
+                _ = self.user2.recv() => Some(Signal::User2),
+                _ = event => None,
             }
         })
     }

@@ -108,6 +108,7 @@ impl State {
     /// [`Unavailable`] when the state does not answer. The embedded state always answers.
     pub async fn decide(&self, request: DecideRequest<'_>) -> Result<Decision, Unavailable> {
         match self {
+            Self::Embedded(state) if state.is_frozen() => Box::pin(state.decide_after_handover(request)).await,
             Self::Embedded(state) => Ok(state.decide(request)),
             // Boxed, so that a request at an embedded state has no room for it.
             Self::Redis(state) => Box::pin(state.decide(request)).await,

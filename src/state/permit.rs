@@ -1,6 +1,6 @@
 //! Permit of an admitted request, of either variant of the state.
 
-use super::embedded::Permit as EmbeddedPermit;
+use super::embedded::{Permit as EmbeddedPermit, SuccessorPermit};
 use super::redis::slots::Permit as RedisPermit;
 
 /// A slot of an organization, released on drop.
@@ -10,4 +10,6 @@ pub enum Permit {
     Embedded(EmbeddedPermit),
     /// Slot counted in Redis.
     Redis(RedisPermit),
+    /// Slot counted by the process that this one has handed its state over to.
+    Successor(SuccessorPermit),
 }

@@ -98,6 +98,7 @@ impl State {
     /// [`Unavailable`]; the embedded state always answers.
     pub async fn session(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Session>, Unavailable> {
         match self {
+            Self::Embedded(state) if state.is_frozen() => Box::pin(state.session_after_handover(digest, now)).await,
             Self::Embedded(state) => Ok(state.session(digest, now)),
             Self::Redis(state) => state.session(digest, now).await,
         }

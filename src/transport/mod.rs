@@ -44,7 +44,7 @@ mod gauge_guard;
 mod serving;
 mod settings;
 
-pub use accept::{WorkerListener, WorkerLoads, bind, proxy_protocol, serve};
+pub use accept::{ListenerRelease, WorkerListener, WorkerLoads, bind, proxy_protocol, serve};
 pub use connection_handle::ConnectionHandle;
 pub use connection_limiter::ConnectionLimiter;
 pub use http1::head;

@@ -26,3 +26,4 @@ mod sudden_death;
 mod compression_death;
 mod streaming;
 mod upstream_restarts;
+mod handover;

@@ -89,7 +89,7 @@ fn one(client: &mut Client, request: &str) -> bool {
 }
 
 /// Finds a member by name anywhere in a document.
-fn find<'a>(document: &'a serde_json::Value, name: &str) -> Option<&'a serde_json::Value> {
+pub fn find<'a>(document: &'a serde_json::Value, name: &str) -> Option<&'a serde_json::Value> {
     match document {
         serde_json::Value::Object(members) => {
             members.get(name).or_else(|| members.values().find_map(|member| find(member, name)))

@@ -113,6 +113,11 @@ impl Setup {
 }
 
 impl Running {
+    /// A gateway that was started in another way.
+    pub fn of(child: Child) -> Self {
+        Self { child }
+    }
+
     pub fn id(&self) -> u32 {
         self.child.id()
     }

@@ -1,5 +1,7 @@
 //! The segment that is being written.
 
+mod spooled;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -7,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::allocation::{Allocation, Purpose};
 use super::pending::{Batch, SpareBuffers};
+use super::spool::Spool;
 use crate::audit::format::segment;
 use crate::audit::settings::Settings;
 use crate::clock::{self, Micros};
@@ -42,6 +45,8 @@ pub(crate) struct ActiveSegment {
     rotation_retry: Option<Instant>,
     /// This segment takes no more lines.
     is_retired: bool,
+    /// Where lines go instead of the file while another process has the journal, and the length at which that began.
+    spool: Option<(Spool, u64)>,
 }
 
 /// The last segment of a journal, as recovery has found it.
@@ -82,6 +87,7 @@ impl ActiveSegment {
             next: None,
             rotation_retry: None,
             is_retired: false,
+            spool: None,
         }
     }
 
@@ -98,6 +104,7 @@ impl ActiveSegment {
     /// Bytes for which there is space: in this segment, or, for a batch that begins with a header, in the next one.
     pub(crate) fn room(&self, header: bool, purpose: Purpose) -> u64 {
         match (&self.next, header) {
+            _ if self.spool.is_some() => u64::MAX,
             (Some((_, allocation)), true) => allocation.room(0, purpose),
             (None, true) => 0,
             (_, false) => self.allocation.room(self.length, purpose),
@@ -153,8 +160,7 @@ impl ActiveSegment {
             return self.write_first_batch(settings, batch);
         }
         self.cut_back()?;
-        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        if let Err(error) = file.write_all_at(&batch.lines, self.length) {
+        if let Err(error) = self.write_at_end(&batch.lines) {
             self.dirty = true;
             // Cut back at once, so that readers do not see withdrawn lines; if that fails, before the next write.
             self.cut_back().unwrap_or_else(|error| tracing::debug!(%error, "cannot cut back the audit segment yet"));
@@ -193,6 +199,7 @@ impl ActiveSegment {
             next: None,
             rotation_retry: None,
             is_retired: false,
+            spool: None,
         };
         Ok(())
     }
@@ -213,6 +220,10 @@ impl ActiveSegment {
 
     /// Cuts the file back to its last good byte, when there may be more.
     fn cut_back(&mut self) -> io::Result<()> {
+        if let (true, Some((spool, from))) = (self.dirty, &self.spool) {
+            spool.cut(self.length - from)?;
+            self.dirty = false;
+        }
         if let (true, Some(file)) = (self.dirty, &self.file) {
             file.set_len(self.length)?;
             self.allocation.cut(self.length);
@@ -223,13 +234,16 @@ impl ActiveSegment {
 
     /// Syncs the content of the file to disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), File::sync_data)
+        self.current_file().map_or(Ok(()), File::sync_data)
     }
 
     /// Tests for free space: allocates some, or, when writing itself had failed, writes a page after the end and cuts it
     /// off again.
     pub(crate) fn probe_space(&mut self, settings: &Settings) -> io::Result<()> {
         self.cut_back()?;
+        if self.spool.is_some() {
+            return Ok(());
+        }
         let Some(file) = &self.file else { return self.prepare_next(settings) };
         if !self.allocation.has_failed() {
             self.dirty = true;
@@ -241,7 +255,8 @@ impl ActiveSegment {
 
     /// True when this segment is to be closed at the time `now`, once `more` further bytes are in it.
     pub(crate) fn is_rotation_due(&self, settings: &Settings, more: u64, now: Micros) -> bool {
-        (self.has_events || more > 0)
+        self.spool.is_none()
+            && (self.has_events || more > 0)
             && (self.length - self.header_length + more >= settings.segment_size
                 || now >= self.created.after(settings.segment_age))
             && self.rotation_retry.is_none_or(|retry_at| Instant::now() >= retry_at)

@@ -21,12 +21,10 @@ impl Handle {
     /// has an effect.
     pub(crate) fn stop(&self) {
         let Some(running) = self.running.lock().expect("nothing panics while it stops").take() else { return };
-        let RunningThreads { maintenance, stop_maintenance, committer, refusals, timed_sync, lock } = running;
-        // These two end first: they append records and seals, which the committer then writes.
-        self.writer.refusals.close();
-        let flushed = refusals.join();
-        drop(stop_maintenance);
-        let maintained = maintenance.join();
+        let RunningThreads { background, indexer: _, committer, timed_sync, lock } = running;
+        // These end first: they append lines, which the committer then writes. There are none while another process has the
+        // journal.
+        let maintained = background.map(|background| background.stop(&self.writer));
         let synced = timed_sync.map_or(Ok(()), |(stop, thread)| {
             drop(stop);
             thread.join()
@@ -38,9 +36,8 @@ impl Handle {
         }
         let committed = committer.join();
         match maintained {
-            Ok(indexer) if committed.is_ok() && flushed.is_ok() && synced.is_ok() => {
-                indexer.leave(&self.writer.live_index)
-            }
+            Some(Ok(indexer)) if committed.is_ok() && synced.is_ok() => indexer.leave(&self.writer.live_index),
+            None if committed.is_ok() && synced.is_ok() => {}
             _ => tracing::error!("a thread of the audit journal has panicked"),
         }
         drop(lock);

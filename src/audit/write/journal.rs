@@ -1,5 +1,6 @@
 //! The writing handle of a journal, and the open uses that it hands out.
 
+use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -61,14 +62,28 @@ impl Journal {
     /// [`OpenError::InUse`] when another process writes the journal, [`OpenError::Io`] when the file system fails.
     pub fn open(settings: Settings, metrics: AuditMetrics) -> Result<Self, OpenError> {
         let path = settings.path.clone();
+        segment::create_directory(&path).map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        Self::open_locked(settings, metrics, open::lock_directory(&path)?)
+    }
+
+    /// As [`Journal::open`], with the lock that a predecessor has handed over ([`Journal::hand_over`]). The uses that it still
+    /// serves stay open.
+    ///
+    /// # Errors
+    /// As [`Journal::open`]; also when the lock is that of another journal.
+    pub fn open_with_lock(settings: Settings, metrics: AuditMetrics, lock: File) -> Result<Self, OpenError> {
+        let lock = open::adopt_lock(&settings.path, lock)?;
+        Self::open_locked(settings, metrics, lock)
+    }
+
+    fn open_locked(settings: Settings, metrics: AuditMetrics, lock: File) -> Result<Self, OpenError> {
+        let path = settings.path.clone();
         let failed = |source| OpenError::Io { path: path.clone(), source };
-        segment::create_directory(&path).map_err(failed)?;
-        let lock = open::lock_directory(&path)?;
         let unknown_keys = Mutex::new(UnknownKeyLimiter::new(settings.unknown_per_second));
-        let (writer, indexer) = open::resume_journal(settings, metrics).map_err(failed)?;
+        let (writer, indexer, predecessors) = open::resume_journal(settings, metrics).map_err(failed)?;
         let writer = Arc::new(writer);
-        let running = Mutex::new(Some(open::start_threads(&writer, indexer, lock).map_err(failed)?));
-        Ok(Self { handle: Arc::new(Handle { writer, unknown_keys, running }) })
+        let threads = open::start_threads(&writer, indexer, predecessors, lock).map_err(failed)?;
+        Ok(Self { handle: Arc::new(Handle { writer, unknown_keys, running: Mutex::new(Some(threads)) }) })
     }
 
     /// Reads the numbered uses at or after a time, for the replay at start. Uses may be missing when the clock was set
@@ -265,7 +280,6 @@ impl Drop for AuditEntry {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::fs::File;
     use std::time::Duration;
 
     use futures_util::FutureExt as _;

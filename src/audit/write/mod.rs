@@ -12,6 +12,8 @@
 //! - [`refusals`]: refusals of known keys, which are coalesced.
 //! - [`maintenance`]: the thread that rotates by age, compresses ([`compression`]), seals and indexes closed segments, watches
 //!   the [`free_space`] and, by [`retention`], removes segments.
+//! - [`handover`]: handing the journal over to another process; [`spool`]: where the lines go that come afterwards;
+//!   [`predecessor`]: how they come into the journal; [`use_guards`]: what is held until its uses end.
 //! - [`open`] and [`recovery`]: opening: lock, state that the last gateway left, threads.
 
 pub(crate) mod journal;
@@ -20,6 +22,10 @@ pub(crate) mod position;
 mod handle;
 mod open;
 mod recovery;
+mod handover;
+mod spool;
+mod use_guards;
+mod predecessor;
 mod turn;
 mod completion;
 mod pending;

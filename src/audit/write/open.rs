@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::mem;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Sender};
@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use super::active_segment::ActiveSegment;
 use super::pending::PendingLines;
+use super::predecessor::{self, Predecessor};
 use super::recovery::{self, RecoveredJournal};
 use super::refusals::coalescer::RefusalCoalescer;
 use super::refusals::flusher;
+use super::use_guards::UseGuards;
 use super::writer::JournalWriter;
 use super::{committer, free_space, maintenance, retention, timed_sync};
 use crate::audit::error::OpenError;
@@ -37,16 +39,27 @@ const LOCK_ATTEMPTS: u32 = 20;
 /// Threads and lock of a journal that is not closed.
 #[derive(Debug)]
 pub(crate) struct RunningThreads {
+    /// None while another process has the journal.
+    pub(crate) background: Option<BackgroundThreads>,
+    /// The index, while the threads that keep it do not run and may run again.
+    pub(crate) indexer: Option<Indexer>,
+    pub(crate) committer: JoinHandle<()>,
+    /// Ends when its sender is dropped. `None` when every use is synced.
+    pub(crate) timed_sync: Option<(Sender<()>, JoinHandle<()>)>,
+    /// Held until all threads have ended. None once it was left to another process.
+    pub(crate) lock: Option<File>,
+}
+
+/// Threads that only the process that has the journal runs.
+#[derive(Debug)]
+pub(crate) struct BackgroundThreads {
     pub(crate) maintenance: JoinHandle<Indexer>,
     /// Dropping this ends the maintenance thread.
     pub(crate) stop_maintenance: Sender<()>,
-    pub(crate) committer: JoinHandle<()>,
     /// Writes the records of coalesced refusals.
     pub(crate) refusals: JoinHandle<()>,
-    /// Ends when its sender is dropped. `None` when every use is synced.
-    pub(crate) timed_sync: Option<(Sender<()>, JoinHandle<()>)>,
-    /// Held until all threads have ended.
-    pub(crate) lock: File,
+    /// Appends the lines of predecessors. Ends when its sender is dropped. `None` without a predecessor.
+    pub(crate) follower: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 /// Locks the journal against other writers.
@@ -64,17 +77,35 @@ pub(crate) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
     Err(OpenError::InUse { path })
 }
 
+/// The lock of a journal that another process has handed over with its open file.
+pub(crate) fn adopt_lock(directory: &Path, file: File) -> Result<File, OpenError> {
+    let path = directory.join(LOCK);
+    let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let handed = file.metadata().map(identity);
+    let own = std::fs::metadata(&path).map(identity);
+    match (handed, own) {
+        (Ok(handed), Ok(own)) if handed == own => Ok(file),
+        (Err(source), _) | (_, Err(source)) => Err(OpenError::Io { path, source }),
+        _ => Err(OpenError::InUse { path }),
+    }
+}
+
 /// Continues the journal where it ends: closes the open uses as aborted, and begins a new segment when the last one
 /// belongs to a gateway of another name. Returns the writer and the index.
-pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::Result<(JournalWriter, Indexer)> {
+pub(crate) fn resume_journal(
+    settings: Settings,
+    metrics: AuditMetrics,
+) -> io::Result<(JournalWriter, Indexer, Vec<Predecessor>)> {
     let mut found = recovery::recover(&settings.path)?;
+    let mut predecessors = Predecessor::find_all(&settings.path)?;
     let segment = mem::take(&mut found.segment);
     let end = Point { segment: segment.number, offset: segment.length };
     let indexer = Indexer::new(&settings.path, end, settings.segment_size);
     let live_index = LiveIndex::new(indexer.recover(end, segment_index::owners(found.open.values()))?);
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
-    let pending = first_lines(found, segment.number, needs_segment.then_some(settings.gateway.as_str()));
+    let mut pending = first_lines(found, segment.number, needs_segment.then_some(settings.gateway.as_str()));
+    append_spooled(&mut pending, &mut predecessors, &settings.path)?;
     let (refusals, left) = RefusalCoalescer::open(&settings.path, settings.refusals);
     let writer = JournalWriter {
         settings,
@@ -89,16 +120,34 @@ pub(crate) fn resume_journal(settings: Settings, metrics: AuditMetrics) -> io::R
         timed_sync_failed: AtomicBool::new(false),
         reserve_scarce: AtomicBool::new(false),
         low_on_space: AtomicBool::new(false),
+        predecessor_uses: UseGuards::default(),
     };
     write_first_lines(&writer, needs_segment)?;
     flusher::recover(&writer, left)?;
     writer.metrics.backlog.set(writer.lock_pending().events);
     free_space::check(&writer);
-    Ok((writer, indexer))
+    let is_written = writer.lock_pending().is_empty();
+    let (running, ended): (Vec<_>, Vec<_>) = predecessors.into_iter().partition(|predecessor| predecessor.is_alive);
+    // What could not be written is read again at the next start.
+    ended.iter().filter(|_| is_written).for_each(Predecessor::remove);
+    Ok((writer, indexer, running))
 }
 
-/// The first lines of this gateway: the header of a segment that begins for it, and the outcomes of the uses that the last
-/// gateway left open in segment `number`.
+/// Appends what predecessors have written, and closes the uses of all that have ended.
+fn append_spooled(pending: &mut PendingLines, predecessors: &mut [Predecessor], directory: &Path) -> io::Result<()> {
+    for predecessor in &mut *predecessors {
+        let merged = predecessor.find_merged(directory)?;
+        predecessor.merge(pending, &merged);
+    }
+    let keeps_open = |id| predecessors.iter().any(|predecessor| predecessor.keeps_open(id));
+    let aborted = pending.close_open_uses(keeps_open, |open| OutcomeEvent::bare(open.id, Outcome::Aborted));
+    if aborted > 0 {
+        tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
+    }
+    Ok(())
+}
+
+/// The first lines of this gateway: the header of a segment that begins for it, after segment `number`.
 fn first_lines(found: RecoveredJournal, number: u64, new_segment_of: Option<&str>) -> PendingLines {
     let RecoveredJournal { next, open, ended, unsealed, first, first_present, .. } = found;
     let mut pending = PendingLines::new(number, next, open, unsealed);
@@ -111,10 +160,6 @@ fn first_lines(found: RecoveredJournal, number: u64, new_segment_of: Option<&str
     // A version that did not record removals has written the journal: what is there now counts as its beginning.
     if first.is_none() {
         retention::append_baseline(&mut pending, first_present);
-    }
-    let aborted = pending.close_open_uses(|open| OutcomeEvent::bare(open.id, Outcome::Aborted));
-    if aborted > 0 {
-        tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
     }
     pending
 }
@@ -139,15 +184,15 @@ fn write_first_lines(writer: &JournalWriter, needs_segment: bool) -> io::Result<
 }
 
 /// Starts the threads of a journal.
-pub(crate) fn start_threads(writer: &Arc<JournalWriter>, indexer: Indexer, lock: File) -> io::Result<RunningThreads> {
-    let (stop_maintenance, stopped) = mpsc::channel();
+pub(crate) fn start_threads(
+    writer: &Arc<JournalWriter>,
+    indexer: Indexer,
+    predecessors: Vec<Predecessor>,
+    lock: File,
+) -> io::Result<RunningThreads> {
     let for_committer = Arc::clone(writer);
-    let for_maintenance = Arc::clone(writer);
-    let for_refusals = Arc::clone(writer);
-    let thread = |name: &str| std::thread::Builder::new().name(name.into());
     let committer = thread("audit-commit").spawn(move || committer::run(&for_committer))?;
-    let maintenance = thread("audit-maintain").spawn(move || maintenance::run(&for_maintenance, indexer, &stopped))?;
-    let refusals = thread("audit-refusals").spawn(move || flusher::run(&for_refusals))?;
+    let background = Some(start_background(writer, indexer, predecessors)?);
     let start_timed_sync = || {
         let (stop, stopped) = mpsc::channel();
         let for_sync = Arc::clone(writer);
@@ -155,5 +200,30 @@ pub(crate) fn start_threads(writer: &Arc<JournalWriter>, indexer: Indexer, lock:
     };
     let is_written = writer.settings.durability == Durability::Written;
     let timed_sync = is_written.then(start_timed_sync).transpose()?;
-    Ok(RunningThreads { maintenance, stop_maintenance, committer, refusals, timed_sync, lock })
+    Ok(RunningThreads { background, indexer: None, committer, timed_sync, lock: Some(lock) })
+}
+
+/// Starts the threads that only the process that has the journal runs.
+pub(crate) fn start_background(
+    writer: &Arc<JournalWriter>,
+    indexer: Indexer,
+    predecessors: Vec<Predecessor>,
+) -> io::Result<BackgroundThreads> {
+    let (stop_maintenance, stopped) = mpsc::channel();
+    let (for_maintenance, for_refusals) = (Arc::clone(writer), Arc::clone(writer));
+    writer.refusals.reopen();
+    let maintenance = thread("audit-maintain").spawn(move || maintenance::run(&for_maintenance, indexer, &stopped))?;
+    let refusals = thread("audit-refusals").spawn(move || flusher::run(&for_refusals))?;
+    let follow = |predecessors: Vec<Predecessor>| {
+        let (stop, stopped) = mpsc::channel();
+        let for_follower = Arc::clone(writer);
+        let run = move || predecessor::follow(&for_follower, predecessors, &stopped);
+        io::Result::Ok((stop, thread("audit-follow").spawn(run)?))
+    };
+    let follower = Some(predecessors).filter(|running| !running.is_empty()).map(follow).transpose()?;
+    Ok(BackgroundThreads { maintenance, stop_maintenance, refusals, follower })
+}
+
+fn thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.into())
 }

@@ -17,6 +17,7 @@ use uuid::Uuid;
 mod batch;
 mod changes;
 mod retry;
+mod unfinished;
 
 pub(crate) use batch::{Batch, SpareBuffers};
 
@@ -282,18 +283,5 @@ impl PendingLines {
                 self.push(&body);
             }
         }
-    }
-
-    /// Appends the outcome that `outcome` makes for every open use, oldest first: the gateway that served them is gone.
-    /// Returns the number of these uses.
-    pub(crate) fn close_open_uses(&mut self, outcome: impl Fn(&OpenUse) -> OutcomeEvent) -> usize {
-        let mut open: Vec<OpenUse> = self.open.drain().map(|(_, open)| open).collect();
-        open.sort_unstable_by_key(|open| open.time);
-        self.ended.extend(open.iter().filter(|open| open.listed_by > 0).map(|open| open.id));
-        for open in &open {
-            self.index(IndexedEvent::Outcome(open.id.as_u128()));
-            self.push(&outcome(open));
-        }
-        open.len()
     }
 }

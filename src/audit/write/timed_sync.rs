@@ -54,7 +54,7 @@ impl<'a> TimedSync<'a> {
                 return Ok(());
             }
             // Requests write on while the copy is synced.
-            (segment.file.as_ref().map(File::try_clone).transpose()?, end)
+            (segment.current_file().map(File::try_clone).transpose()?, end)
         };
         let directory = &self.writer.settings.path;
         for closed in self.synced.segment.max(1)..end.segment {

@@ -13,6 +13,7 @@ use super::allocation::{self, Purpose};
 use super::completion::{BatchCompletion, BatchResult};
 use super::pending::{Batch, JournalStatus, PendingLines, SpareBuffers};
 use super::refusals::coalescer::RefusalCoalescer;
+use super::use_guards::UseGuards;
 use crate::audit::format::segment::{self, Point};
 use crate::audit::index::live_index::LiveIndex;
 use crate::audit::settings::{Durability, Settings};
@@ -48,6 +49,8 @@ pub(crate) struct JournalWriter {
     pub(crate) reserve_scarce: AtomicBool,
     /// There is less free space than the low-water mark.
     pub(crate) low_on_space: AtomicBool,
+    /// Guards of uses that a predecessor still serves.
+    pub(crate) predecessor_uses: UseGuards,
 }
 
 /// Result of taking a batch.

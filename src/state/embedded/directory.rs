@@ -22,7 +22,7 @@ use crate::state::{Bounds, Change, Defaults, Key, Org, RevocationLog, User};
 use super::entitlements::{Secrets, UserEntitlements};
 use super::key_index::{ByDigest, ById};
 use super::key_record::{DirtyKeys, KeyRecord};
-use super::org_record::OrgRecord;
+use super::org_record::{OrgRecord, Permit};
 use super::owned_keys::OwnedKeys;
 use super::retired::RetiredKeys;
 use super::sessions::Sessions;
@@ -154,6 +154,11 @@ impl Directory {
     /// The keys of an organization, with session quota keys.
     fn records(&self, org: OrgId) -> Vec<Arc<KeyRecord>> {
         self.read().org.get(&org).map_or_else(Vec::new, |org| org.keys.iter().cloned().collect())
+    }
+
+    /// Holds a slot of an organization.
+    pub(super) fn hold_slot(&self, org: OrgId) -> Option<Permit> {
+        self.read().org.get(&org).map(|entry| entry.record.hold_slot())
     }
 
     pub(super) fn in_flight(&self) -> u64 {

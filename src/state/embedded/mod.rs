@@ -46,20 +46,29 @@ mod load_keys;
 mod load;
 mod operation;
 mod writer;
+mod commit;
 mod checkpoint;
 mod checkpoint_schedule;
 mod write_back;
 mod export;
 mod import;
+mod successor_permit;
+mod successor;
+mod handover;
+mod decision_codec;
 
 use directory::Directory;
 use file_reserve::FileReserve;
 use state_file::Lock;
+use successor::HandoverSwitch;
 use writer::Writer;
 
 pub use checkpoint_schedule::JournalProgress;
+pub use decision_codec::DecisionRecord;
 pub use open_error::OpenError;
 pub use org_record::Permit;
+pub use successor::{OwnedAccess, OwnedDecideRequest, Successor, SuccessorRequest};
+pub use successor_permit::SuccessorPermit;
 
 /// Settings of the embedded state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,9 +116,10 @@ pub struct Embedded {
     directory: Arc<Directory>,
     written_back_at: Micros,
     cursor_secret: CursorSecret,
-    /// Declared before `_lock`, so dropped before it: its thread has ended when the lock is released.
+    handover: HandoverSwitch,
+    /// Declared before `lock`, so dropped before it: its thread has ended when the lock is released.
     writer: Writer,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl Embedded {
@@ -118,9 +128,20 @@ impl Embedded {
     /// # Errors
     /// [`OpenError`]: in use by another process, not accessible, not a state file, or of a newer version.
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
+        Self::open_locked(settings, Lock::acquire(&settings.path)?)
+    }
+
+    /// As [`Embedded::open`], with the lock that the predecessor has handed over ([`Embedded::share_lock`]).
+    ///
+    /// # Errors
+    /// [`OpenError`]; also when the lock is that of another file.
+    pub fn open_with_lock(settings: &Settings, lock: std::fs::File) -> Result<Self, OpenError> {
+        Self::open_locked(settings, Lock::adopt(&settings.path, lock)?)
+    }
+
+    fn open_locked(settings: &Settings, lock: Lock) -> Result<Self, OpenError> {
         let path = &settings.path;
         let sqlite = |source| OpenError::Sqlite { path: path.clone(), source };
-        let lock = Lock::acquire(path)?;
         let connection = state_file::open(path)?;
         let written_back_at = load::read_written_back_at(&connection).map_err(sqlite)?;
         let cursor_secret = load::read_cursor_secret(&connection).map_err(sqlite)?;
@@ -128,7 +149,7 @@ impl Embedded {
         let reserve = FileReserve::new(path, &connection);
         let writer = Writer::start(connection, reserve, Arc::clone(&directory))
             .map_err(|source| OpenError::Io { path: path.clone(), source })?;
-        Ok(Self { directory, written_back_at, cursor_secret, writer, _lock: lock })
+        Ok(Self { directory, written_back_at, cursor_secret, handover: HandoverSwitch::new(), writer, lock })
     }
 
     /// The time up to which the file, when it was opened, had counted every use; it may have counted later ones too. The

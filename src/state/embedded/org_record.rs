@@ -44,6 +44,12 @@ impl OrgRecord {
         Some((Permit(Arc::clone(self)), before + 1))
     }
 
+    /// Acquires a slot also when all are taken: for a request that holds it in another process.
+    pub(super) fn hold_slot(self: &Arc<Self>) -> Permit {
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
+        Permit(Arc::clone(self))
+    }
+
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }

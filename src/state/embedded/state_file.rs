@@ -5,9 +5,11 @@
 //! - One process has the file at a time: the one that holds the [`Lock`].
 //! - A file of a newer version is refused and left untouched.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -91,35 +93,72 @@ CREATE TABLE usage (block INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT;
 ";
 
 /// The exclusive right to a state file, released on drop.
+///
+/// - The lock belongs to the open file and not to the process: a process that was handed a copy of the descriptor has it, too.
 #[derive(Debug)]
 pub(super) struct Lock {
-    file: File,
+    path: PathBuf,
+    /// None once it was left to another process.
+    file: Mutex<Option<File>>,
 }
 
 impl Lock {
     /// Creates the directory when it is missing, and takes the lock: a file of its own beside the database.
     pub(super) fn acquire(state: &Path) -> Result<Self, OpenError> {
-        let mut path = state.as_os_str().to_owned();
-        path.push(".lock");
-        let path = PathBuf::from(path);
+        let path = lock_path(state);
         let failed = |source| OpenError::Io { path: path.clone(), source };
         create_directory(state).map_err(failed)?;
         let file = private_file().truncate(false).open(&path).map_err(failed)?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { file }),
+            Ok(()) => Ok(Self { path, file: Mutex::new(Some(file)) }),
             Err(TryLockError::WouldBlock) => Err(OpenError::Locked(state.to_owned())),
             Err(TryLockError::Error(source)) => Err(failed(source)),
         }
+    }
+
+    /// The lock that another process has handed over with its open file.
+    pub(super) fn adopt(state: &Path, file: File) -> Result<Self, OpenError> {
+        let path = lock_path(state);
+        let failed = |source| OpenError::Io { path: path.clone(), source };
+        let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+        let handed = file.metadata().map(identity).map_err(failed)?;
+        let own = std::fs::metadata(&path).map(identity).map_err(failed)?;
+        if handed != own {
+            return Err(OpenError::Locked(state.to_owned()));
+        }
+        Ok(Self { path, file: Mutex::new(Some(file)) })
+    }
+
+    /// A copy of the open file, which holds the lock as well.
+    pub(super) fn share(&self) -> Result<File, OpenError> {
+        let shared = self.file().as_ref().map_or_else(|| Err(io::ErrorKind::NotFound.into()), File::try_clone);
+        shared.map_err(|source| OpenError::Io { path: self.path.clone(), source })
+    }
+
+    /// Leaves the lock to the process that has a copy of the open file.
+    pub(super) fn leave(&self) {
+        // Closed and not unlocked: that would unlock the copy as well.
+        drop(self.file().take());
+    }
+
+    fn file(&self) -> MutexGuard<'_, Option<File>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
         // Closing the descriptor alone would keep the lock while a child process that is being started still has a copy.
-        if let Err(error) = self.file.unlock() {
+        if let Some(Err(error)) = self.file().take().map(|file| file.unlock()) {
             tracing::debug!(%error, "cannot unlock the state file; closing it does");
         }
     }
+}
+
+fn lock_path(state: &Path) -> PathBuf {
+    let mut path = state.as_os_str().to_owned();
+    path.push(".lock");
+    PathBuf::from(path)
 }
 
 fn create_directory(state: &Path) -> std::io::Result<()> {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::clock::{self, Micros};
@@ -21,10 +21,9 @@ use crate::state::{Change, ChangeError};
 use super::checkpoint::{Checkpoint, Round};
 use super::checkpoint_schedule::{CheckpointSchedule, ProgressProbe};
 use super::directory::Directory;
-use super::file_reserve::{Demand, FileReserve};
-use super::imports::{self, Import};
-use super::operation::{Operation, Reply, Request, unavailable};
-use super::{changes, tickets};
+use super::file_reserve::FileReserve;
+use super::imports::Import;
+use super::operation::{Operation, Reply, Request};
 
 /// Time between two looks whether a checkpoint is due, and between write-backs of usage that no journal has.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,12 +47,21 @@ enum Message {
     Retire,
     /// Reads from the file. Changes that are not acknowledged may be in it or not.
     Read(Box<dyn FnOnce(&Connection) + Send>),
+    /// Answered, with whether all of it succeeded, when everything is written. Then the thread waits until it is to go on, or
+    /// ends.
+    Pause(oneshot::Sender<bool>, Receiver<()>),
     /// Acknowledged, by dropping the sender, when everything is written and the file is closed.
     Close(oneshot::Sender<()>),
 }
 
 /// The acknowledgement of a close; none when every handle is gone.
 type CloseAck = Option<oneshot::Sender<()>>;
+
+/// What follows the requests that were received.
+enum End {
+    Close(CloseAck),
+    Pause(oneshot::Sender<bool>, Receiver<()>),
+}
 
 /// State of the writer thread.
 pub(super) struct WriterThread {
@@ -133,6 +141,13 @@ impl Writer {
         answer.await.unwrap_or(Err(ChangeError::Closed))
     }
 
+    /// Writes everything, and nothing more until the sender of `resumed` says so; when that is dropped, the thread ends. Returns
+    /// whether everything could be written.
+    pub(super) async fn pause(&self, resumed: Receiver<()>) -> bool {
+        let (ack, paused) = oneshot::channel();
+        self.sender.send(Message::Pause(ack, resumed)).is_ok() && paused.await.unwrap_or(false)
+    }
+
     /// Writes everything and ends the thread. Changes submitted before are made, later ones are not.
     pub(super) async fn close(&self) {
         let (ack, closed) = oneshot::channel();
@@ -161,12 +176,19 @@ impl WriterThread {
         let (mut write_back_due, mut sessions_due) =
             (Instant::now() + WRITE_BACK_INTERVAL, Instant::now() + SESSION_INTERVAL);
         let close_ack = loop {
-            let (requests, closing) = self.receive(write_back_due.min(self.retire_due));
+            let (requests, end) = self.receive(write_back_due.min(self.retire_due));
             if !requests.is_empty() {
                 self.commit(requests);
             }
-            if let Some(close_ack) = closing {
-                break close_ack;
+            match end {
+                Some(End::Close(close_ack)) => break close_ack,
+                Some(End::Pause(ack, resumed)) => {
+                    if !self.pause(ack, &resumed) {
+                        // Another process has the file: it is left as it is.
+                        return;
+                    }
+                }
+                None => {}
             }
             if Instant::now() >= write_back_due {
                 clock::follow_wall();
@@ -189,8 +211,17 @@ impl WriterThread {
         drop(close_ack);
     }
 
-    /// Waits for a message, at most until `due`, and takes all that are there; some [`CloseAck`] ends the thread.
-    fn receive(&mut self, due: Instant) -> (Vec<Request>, Option<CloseAck>) {
+    /// Writes everything, and waits. Returns whether the thread is to go on.
+    fn pause(&mut self, ack: oneshot::Sender<bool>, resumed: &Receiver<()>) -> bool {
+        self.write_back_all();
+        self.write_sessions();
+        // An error says that the caller has gone.
+        let _ = ack.send(!self.checkpoint.failing && self.checkpoint.pending.is_empty());
+        resumed.recv().is_ok()
+    }
+
+    /// Waits for a message, at most until `due`, and takes all that are there, up to one that ends or pauses the thread.
+    fn receive(&mut self, due: Instant) -> (Vec<Request>, Option<End>) {
         let mut requests = Vec::new();
         let mut next = self.receiver.recv_timeout(due.saturating_duration_since(Instant::now()));
         loop {
@@ -203,8 +234,9 @@ impl WriterThread {
                     return (requests, None);
                 }
                 Ok(Message::Read(read)) => read(&self.connection),
-                Ok(Message::Close(ack)) => return (requests, Some(Some(ack))),
-                Err(RecvTimeoutError::Disconnected) => return (requests, Some(None)),
+                Ok(Message::Pause(ack, resumed)) => return (requests, Some(End::Pause(ack, resumed))),
+                Ok(Message::Close(ack)) => return (requests, Some(End::Close(Some(ack)))),
+                Err(RecvTimeoutError::Disconnected) => return (requests, Some(End::Close(None))),
                 Err(RecvTimeoutError::Timeout) => return (requests, None),
             }
             if requests.len() == OPERATIONS_PER_COMMIT {
@@ -212,75 +244,5 @@ impl WriterThread {
             }
             next = self.receiver.recv_timeout(Duration::ZERO);
         }
-    }
-
-    /// Commits the operations, then makes them effective in memory, then answers.
-    fn commit(&mut self, mut requests: Vec<Request>) {
-        if requests.iter().any(|request| request.operation.adds())
-            && let Err(error) = self.reserve.check(&self.connection, Demand::Addition)
-        {
-            // On a full disk, what adds records is refused, so that there is space for what withdraws something.
-            for Request { reply, .. } in requests.extract_if(.., |request| request.operation.adds()) {
-                let _ = reply.send(Err(unavailable(&error)));
-            }
-            if requests.is_empty() {
-                return;
-            }
-        }
-        let results = match self.write(&requests) {
-            Ok(results) => results,
-            // Together they may need more space than there is, and each by itself less.
-            Err(_) if requests.len() > 1 => requests.iter().map(|request| self.write_one(request)).collect(),
-            Err(error) => requests.iter().map(|_| Err(unavailable(&error))).collect(),
-        };
-        for (Request { operation, reply }, result) in requests.into_iter().zip(results) {
-            if result.is_ok() {
-                self.make_effective(operation);
-            }
-            // An error says that the caller has gone; the change is made all the same.
-            let _ = reply.send(result);
-        }
-    }
-
-    /// Makes a committed operation effective in memory.
-    fn make_effective(&self, operation: Operation) {
-        match operation {
-            Operation::Change(change) => self.directory.apply_and_log(change),
-            Operation::Import(import) => self.directory.apply_import(import),
-            Operation::TakeTicket(..) => {}
-        }
-    }
-
-    fn write_one(&mut self, request: &Request) -> Reply {
-        let results = self.write(std::slice::from_ref(request));
-        results.map_err(|error| unavailable(&error))?.pop().unwrap_or(Err(ChangeError::Closed))
-    }
-
-    /// Writes the operations in one transaction, each of them whole or not at all.
-    ///
-    /// # Errors
-    /// The whole transaction failed; none was written.
-    fn write(&mut self, requests: &[Request]) -> rusqlite::Result<Vec<Reply>> {
-        let mut transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut results = Vec::with_capacity(requests.len());
-        let bounds = self.directory.bounds();
-        for request in requests {
-            // A savepoint for each: an operation that fails halfway must not undo the ones before it.
-            let savepoint = transaction.savepoint()?;
-            let result = match &request.operation {
-                Operation::Change(change) => changes::write(&savepoint, change, &bounds).map(|()| None),
-                Operation::TakeTicket(digest, now) => tickets::take(&savepoint, digest, *now),
-                Operation::Import(import) => imports::write(&savepoint, import, &self.directory).map(|()| None),
-            };
-            // Either fails when the error has undone the whole transaction, as a full disk does.
-            if result.is_ok() {
-                savepoint.commit()?
-            } else {
-                savepoint.finish()?
-            }
-            results.push(result);
-        }
-        transaction.commit()?;
-        Ok(results)
     }
 }

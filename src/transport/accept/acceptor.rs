@@ -27,7 +27,7 @@ pub(super) struct Acceptor {
 impl Acceptor {
     /// Registers the listener with the runtime.
     pub(super) fn new(listener: WorkerListener) -> io::Result<Self> {
-        let WorkerListener { socket, balancer, inbox } = listener;
+        let WorkerListener { socket, balancer, inbox, .. } = listener;
         Ok(Self { listener: TcpListener::from_std(socket)?, balancer, inbox })
     }
 
@@ -76,17 +76,28 @@ impl Acceptor {
         permit: impl Fn(SocketAddr) -> Option<ConnectionPermit>,
         start: impl Fn(PlacedConnection),
     ) {
-        let Self { listener, balancer, mut inbox } = self;
+        let Self { listener, balancer, inbox } = self;
         backlog::accept_backlog(listener, |(stream, address)| {
             if let Some(permit) = permit(address) {
                 start(balancer.keep(stream, address, permit));
             }
         });
-        // Connections that other workers hand over from now on come back to them.
-        inbox.close();
-        while let Some(handed) = inbox.recv().await {
-            registered(handed.arrive()).into_iter().for_each(&start);
-        }
+        take_handed(inbox, start).await;
+    }
+
+    /// Leaves the socket, and its backlog, to another process, and takes what was handed over.
+    pub(super) async fn leave(self, start: impl Fn(PlacedConnection)) {
+        let Self { listener, inbox, .. } = self;
+        drop(listener);
+        take_handed(inbox, start).await;
+    }
+}
+
+/// Takes the connections that were handed over. Those that other workers hand over from now on come back to them.
+async fn take_handed(mut inbox: Receiver<HandedConnection>, start: impl Fn(PlacedConnection)) {
+    inbox.close();
+    while let Some(handed) = inbox.recv().await {
+        registered(handed.arrive()).into_iter().for_each(&start);
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 
+use super::release::ListenerRelease;
 use crate::transport::connection_limiter::ConnectionPermit;
 
 /// Connections on their way to one listener. A worker takes them between two polls, so one with more than these hangs, and
@@ -34,6 +35,7 @@ pub struct WorkerListener {
     pub(super) balancer: Balancer,
     /// Connections that other workers have accepted.
     pub(super) inbox: Receiver<HandedConnection>,
+    pub(super) release: ListenerRelease,
 }
 
 /// Places accepted connections.
@@ -108,19 +110,19 @@ impl Drop for LoadGuard {
 
 impl WorkerListener {
     /// The listeners on one address, one for each of the workers.
-    pub fn share(sockets: Vec<TcpListener>, loads: &WorkerLoads) -> Vec<Self> {
+    pub fn share(sockets: Vec<TcpListener>, loads: &WorkerLoads, release: &ListenerRelease) -> Vec<Self> {
         let (inboxes, receivers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| mpsc::channel(MAX_ON_THEIR_WAY)).unzip();
         let inboxes: Arc<[_]> = inboxes.into();
         let balancers = (0..).map(|worker| Balancer { worker, loads: loads.clone(), inboxes: Arc::clone(&inboxes) });
         let shared = sockets.into_iter().zip(receivers).zip(balancers);
-        shared.map(|((socket, inbox), balancer)| Self { socket, balancer, inbox }).collect()
+        shared.map(|((socket, inbox), balancer)| Self { socket, balancer, inbox, release: release.clone() }).collect()
     }
 
     /// A listener that is alone on its address.
     pub fn alone(socket: TcpListener) -> Self {
         let (sender, inbox) = mpsc::channel(1);
         let balancer = Balancer { worker: 0, loads: WorkerLoads::new(1), inboxes: Arc::new([sender]) };
-        Self { socket, balancer, inbox }
+        Self { socket, balancer, inbox, release: ListenerRelease::new() }
     }
 }
 

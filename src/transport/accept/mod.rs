@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Serving ──lame_duck──▶ LameDuck ──shutdown──▶ block new connections ─▶ accept the backlog ─▶ Closing ─▶ drained
-//!    └────────────────────shutdown───────────────────────▲
+//!    │                     │    └──shutdown────────▲                                            ▲
+//!    └─────released────────┴──▶ leave the socket ─▶ LameDuck ─────────────shutdown──────────────┘
 //! ```
 //!
 //! An accepted connection goes to the worker with the fewest: see [`balancer`].
@@ -15,10 +16,11 @@ mod balancer;
 mod bind;
 mod connection;
 mod handshake;
+mod release;
 pub mod proxy_protocol;
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -43,6 +45,7 @@ use balancer::PlacedConnection;
 
 pub use balancer::{WorkerListener, WorkerLoads};
 pub use bind::bind;
+pub use release::ListenerRelease;
 
 /// Serves one listener until `shutdown` and the end of its last connection. Must be called on a `LocalRuntime`.
 ///
@@ -50,6 +53,7 @@ pub use bind::bind;
 /// - `service` makes the service of one connection, from its peer and its handle.
 /// - When `lame_duck` completes, connections are still accepted and requests served, and clients are asked to reconnect
 ///   elsewhere: HTTP/1 responses say `Connection: close`, HTTP/2 connections get a GOAWAY.
+/// - When the listener is released ([`ListenerRelease`]), nothing more is accepted, and the rest is as after `lame_duck`.
 /// - When `shutdown` completes, the backlog is accepted, and nothing after it. Idle connections are closed, and the
 ///   future completes when the last exchange has ended.
 ///
@@ -67,32 +71,62 @@ where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let release = listener.release.clone();
     let mut acceptor = Acceptor::new(listener)?;
     let connections = OpenConnections::new();
     let permit = |address| acquire_permit(address, &options());
     let start = |placed| start_connection(placed, options(), &connections, service.clone());
     let mut shutdown = pin!(shutdown);
-    let first_signal = async {
-        tokio::select! {
-            // If both have come, the shutdown counts.
-            biased;
-            () = &mut shutdown => DrainStage::Closing,
-            () = lame_duck => DrainStage::LameDuck,
-        }
-    };
-    let stage = acceptor.accept_until(first_signal, permit, start).await;
-    if stage == DrainStage::LameDuck {
-        connections.enter_stage(stage);
-        acceptor.accept_until(shutdown, permit, start).await;
+    let mut end = acceptor.accept_until(next_end(&release, shutdown.as_mut(), lame_duck), permit, start).await;
+    let grace = grace_after(end);
+    if end == End::LameDuck {
+        connections.enter_stage(DrainStage::LameDuck);
+        end = acceptor.accept_until(next_end(&release, shutdown.as_mut(), pending()), permit, start).await;
     }
-    acceptor.block_new_connections();
-    // Without a lame duck, no client could expect to be served until the end.
-    let grace = if stage == DrainStage::LameDuck { backlog::HANDSHAKE_GRACE } else { Duration::ZERO };
-    acceptor.accept_until(tokio::time::sleep(grace), permit, start).await;
-    acceptor.close(permit, start).await;
+    if release.is_held_elsewhere() {
+        // Entered first, so that connections on their way from other workers are asked to reconnect as well.
+        connections.enter_stage(DrainStage::LameDuck);
+        acceptor.leave(start).await;
+    } else {
+        acceptor.block_new_connections();
+        acceptor.accept_until(tokio::time::sleep(grace), permit, start).await;
+        acceptor.close(permit, start).await;
+    }
+    if end == End::Released {
+        shutdown.await;
+    }
     connections.enter_stage(DrainStage::Closing);
     connections.wait_until_closed().await;
     Ok(())
+}
+
+/// Time for handshakes that are half-way. Without a lame duck, no client could expect to be served until the end.
+fn grace_after(end: End) -> Duration {
+    if end == End::Shutdown { Duration::ZERO } else { backlog::HANDSHAKE_GRACE }
+}
+
+/// Waits until the listener goes on to another stage.
+async fn next_end(
+    release: &ListenerRelease,
+    shutdown: impl Future<Output = ()>,
+    lame_duck: impl Future<Output = ()>,
+) -> End {
+    tokio::select! {
+        // If several have come, the last stage counts.
+        biased;
+        () = shutdown => End::Shutdown,
+        () = release.wait() => End::Released,
+        () = lame_duck => End::LameDuck,
+    }
+}
+
+/// Reason why a listener goes on to another stage.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    LameDuck,
+    /// Another process accepts on the socket.
+    Released,
+    Shutdown,
 }
 
 /// Acquires the permit of a connection; none when it exceeds a limit. Such a connection is closed at once: a response

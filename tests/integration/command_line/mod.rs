@@ -203,7 +203,8 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
         };
         let status = Arc::new(admin::ConfigStatus::new(status));
         let upstreams = admin::UpstreamReports::new(Vec::new);
-        let services = admin::SocketServices { management, config: status, upstreams };
+        let handover = admin::HandoverServices::none();
+        let services = admin::SocketServices { management, config: status, upstreams, handover };
         admin::serve_socket(listener, services, async { drop(stopped.await) }).await;
         journal.close().await;
         state.close().await;

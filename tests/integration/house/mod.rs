@@ -16,7 +16,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("bin", &["query_store", "transport", "telemetry", "cli_docs", "identity", "clock"]),
     ("cli", &["app", "doctor", "config", "admin", "management", "migration", "query_store", "upstream", "audit", "state", "settings", "metrics", "telemetry", "cli_docs", "refusal", "problem", "identity", "key", "quota", "clock", "page"]),
-    ("app", &["config", "gateway", "admin", "dashboard", "admission", "management", "migration", "transport", "forward", "upstream", "audit", "state", "settings", "tls", "request_body", "metrics", "telemetry", "failed_auth", "key", "quota", "clock"]),
+    ("app", &["config", "gateway", "admin", "dashboard", "admission", "management", "migration", "transport", "forward", "upstream", "audit", "state", "settings", "tls", "request_body", "metrics", "telemetry", "failed_auth", "identity", "key", "session", "quota", "clock"]),
     ("doctor", &["config", "admin", "admission", "upstream", "audit", "state", "settings", "tls", "disk", "key", "clock"]),
     ("config", &["dashboard", "admission", "management", "transport", "forward", "upstream", "oidc", "audit", "state", "settings", "tls", "telemetry", "identity", "quota", "secret"]),
     ("gateway", &["admission", "transport", "forward", "upstream", "audit", "state", "request_body", "metrics", "telemetry", "failed_auth", "refusal", "problem", "head_fields", "trace_context", "identity", "quota", "clock"]),

@@ -29,6 +29,8 @@ pub(crate) struct RefusalCoalescer {
     records: RefusalRecords,
     /// The disk is nearly full: no refusal is a record of its own.
     low_space: AtomicBool,
+    /// Another process has the journal: every refusal is a record of its own.
+    suspended: AtomicBool,
     slots: SlotFile,
     shards: [Mutex<Shard>; SHARDS],
     flusher: Mutex<FlusherState>,
@@ -68,6 +70,7 @@ impl RefusalCoalescer {
         let coalescer = Self {
             records,
             low_space: AtomicBool::new(false),
+            suspended: AtomicBool::new(false),
             slots,
             shards: std::array::from_fn(shard),
             flusher: Mutex::default(),
@@ -79,6 +82,16 @@ impl RefusalCoalescer {
     /// While space is low, no refusal is a record of its own: they shrink to one record per key, outcome and second.
     pub(crate) fn set_low_space(&self, is_low: bool) {
         self.low_space.store(is_low, Ordering::Relaxed);
+    }
+
+    /// Makes every refusal a record of its own from now on. One that is being counted holds the lock of its shard.
+    pub(crate) fn suspend(&self) {
+        self.suspended.store(true, Ordering::SeqCst);
+    }
+
+    /// Counts refusals again.
+    pub(crate) fn resume(&self) {
+        self.suspended.store(false, Ordering::SeqCst);
     }
 
     /// Decides about a refusal, and counts it unless it is to be a record of its own.
@@ -120,6 +133,7 @@ impl RefusalCoalescer {
 
     fn singles_per_second(&self) -> u32 {
         match self.records {
+            _ if self.suspended.load(Ordering::SeqCst) => u32::MAX,
             _ if self.low_space.load(Ordering::Relaxed) => 0,
             RefusalRecords::Coalesced => SINGLES_PER_SECOND,
             RefusalRecords::Each => u32::MAX,
@@ -177,6 +191,11 @@ impl RefusalCoalescer {
         if self.shards.iter().any(|shard| lock(shard).table.has_groups()) {
             self.wake_flusher();
         }
+    }
+
+    /// Lets a flusher run again.
+    pub(crate) fn reopen(&self) {
+        lock(&self.flusher).closed = false;
     }
 
     /// Ends the flusher. Call when no refusals come any more.

@@ -1,0 +1,138 @@
+//! Channel between two processes: messages as JSON with open files, over a Unix socket.
+//!
+//! A message is its length in four bytes, big-endian, and then its JSON. The files come with its first byte.
+
+use std::io::{self, IoSlice, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Time in which the other process must take its next step. Requests at an embedded state wait for two of them at most.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Files of one message at most; the kernel takes 253.
+pub(super) const MAX_FILES: usize = 128;
+/// Bytes of a message at most.
+const MAX_MESSAGE: usize = 1 << 20;
+
+/// One end of a channel. Blocks, at most for its time-out.
+#[derive(Debug)]
+pub(super) struct Channel(UnixStream);
+
+impl Channel {
+    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        Ok(Self(stream))
+    }
+
+    /// Another handle on the same end.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// Sets the time that reading and writing a part of a message may take; none: any time.
+    pub(super) fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.set_read_timeout(timeout)?;
+        self.0.set_write_timeout(timeout)
+    }
+
+    /// Sends a message without files.
+    pub(super) fn send(&self, message: &impl Serialize) -> io::Result<()> {
+        self.send_with_files(message, &[])
+    }
+
+    /// Sends a message with at most [`MAX_FILES`] files.
+    pub(super) fn send_with_files(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut bytes = vec![0; 4];
+        serde_json::to_writer(&mut bytes, message)?;
+        let length = u32::try_from(bytes.len() - 4).map_err(io::Error::other)?;
+        bytes[..4].copy_from_slice(&length.to_be_bytes());
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let sent = rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        (&self.0).write_all(&bytes[sent..])
+    }
+
+    /// Receives the next message, and its files.
+    pub(super) fn receive<T: DeserializeOwned>(&self) -> io::Result<(T, Vec<OwnedFd>)> {
+        let mut files = Vec::new();
+        let mut length = [0; 4];
+        self.read_exact(&mut length, &mut files)?;
+        let length = u32::from_be_bytes(length) as usize;
+        if length > MAX_MESSAGE {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut bytes = vec![0; length];
+        self.read_exact(&mut bytes, &mut files)?;
+        Ok((serde_json::from_slice(&bytes)?, files))
+    }
+
+    fn read_exact(&self, mut out: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<()> {
+        while !out.is_empty() {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let read = match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(out)], &mut control, flags) {
+                Err(rustix::io::Errno::INTR) => continue,
+                received => received?.bytes,
+            };
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(rights) = message {
+                    files.extend(rights);
+                }
+            }
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            out = &mut out[read..];
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn messages_arrive_one_by_one_each_with_its_own_files() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (one, other) = (Channel::new(one).unwrap(), Channel::new(other).unwrap());
+        let files: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
+        one.send(&"first").unwrap();
+        one.send_with_files(&"second", &[files[0].0.as_fd(), files[1].0.as_fd()]).unwrap();
+        one.send_with_files(&"third", &[files[2].0.as_fd()]).unwrap();
+        let (text, none) = other.receive::<String>().unwrap();
+        assert_eq!((text.as_str(), none.len()), ("first", 0));
+        let (text, two) = other.receive::<String>().unwrap();
+        assert_eq!((text.as_str(), two.len()), ("second", 2));
+        let (text, third) = other.receive::<String>().unwrap();
+        assert_eq!((text.as_str(), third.len()), ("third", 1));
+        let mut received = UnixStream::from(third.into_iter().next().unwrap());
+        received.write_all(b"x").unwrap();
+        drop(received);
+        (&files[2].1).read_exact(&mut [0]).unwrap();
+        drop(one);
+        assert_eq!(other.receive::<String>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn silent_peer_times_out() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let one = Channel::new(one).unwrap();
+        one.set_timeout(Some(Duration::from_millis(10))).unwrap();
+        assert_eq!(one.receive::<String>().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -1,0 +1,41 @@
+//! Hand-overs of a running gateway: to a process that asks for it, and to one that it starts.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::new_process::Takeover;
+use super::old_process::{HandoverParts, HandoverServer};
+use super::upgrade::Upgrades;
+use crate::admin::HandoverServices;
+use crate::app::listeners::KeptListeners;
+use crate::config::Config;
+use crate::transport::ListenerRelease;
+
+/// Hand-overs of a running gateway.
+pub(in crate::app) struct HandoverControl {
+    /// Copies of the listening sockets.
+    pub(in crate::app) kept: Arc<KeptListeners>,
+    pub(in crate::app) release: ListenerRelease,
+    pub(in crate::app) server: Arc<HandoverServer>,
+    pub(in crate::app) upgrades: Arc<Upgrades>,
+}
+
+impl HandoverControl {
+    /// `takeover` is the process that this one takes over from.
+    pub(in crate::app) fn new(config: &Config, parts: HandoverParts, takeover: Option<&Takeover>) -> Self {
+        let (kept, release) = (Arc::clone(&parts.listeners), parts.release.clone());
+        let predecessor: Option<Arc<AtomicBool>> = takeover.map(Takeover::liveness);
+        let server = HandoverServer::new(config, parts, predecessor);
+        let upgrades = Arc::new(Upgrades::new(&server, &config.source.given));
+        Self { kept, release, server, upgrades }
+    }
+
+    /// Hand-overs, as the admin socket offers them.
+    pub(in crate::app) fn services(&self) -> HandoverServices {
+        let (server, upgrades) = (Arc::clone(&self.server), Arc::clone(&self.upgrades));
+        HandoverServices {
+            take_over: Arc::new(move |stream| server.serve(stream)),
+            upgrade: Arc::new(move |binary| upgrades.run(binary)),
+        }
+    }
+}

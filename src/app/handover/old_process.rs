@@ -1,0 +1,266 @@
+//! The old process of a hand-over: offers its place, and takes everything back when nothing comes of it.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::sync::{mpsc, watch};
+
+use super::channel::{Channel, MAX_FILES, STEP_TIMEOUT};
+use super::link;
+use super::message::{FromNew, FromOld, Hello, Identity, VERSION};
+use super::progress::Progress;
+use crate::app::listeners::KeptListeners;
+use crate::app::shutdown::Phase;
+use crate::app::systemd::ServiceNotifier;
+use crate::app::worker_pool::{WorkerCommand, WorkerPool};
+use crate::audit::Journal;
+use crate::config::Config;
+use crate::state::State;
+use crate::state::embedded::SuccessorRequest;
+use crate::transport::ListenerRelease;
+
+/// Time for all workers to run another task.
+const BARRIER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The parts of a gateway that are handed over.
+pub(in crate::app) struct HandoverParts {
+    pub(in crate::app) listeners: Arc<KeptListeners>,
+    pub(in crate::app) release: ListenerRelease,
+    pub(in crate::app) state: Arc<State>,
+    pub(in crate::app) journal: Journal,
+    pub(in crate::app) workers: WorkerPool,
+    pub(in crate::app) phase: watch::Receiver<Phase>,
+    pub(in crate::app) notifier: ServiceNotifier,
+}
+
+/// Offers the place of this process to others, one at a time.
+pub(in crate::app) struct HandoverServer {
+    parts: HandoverParts,
+    /// True while the process that this one took over from has not ended.
+    predecessor: Option<Arc<AtomicBool>>,
+    identity: Identity,
+    pub(super) progress: Progress,
+    /// Becomes true when the place was handed over; this process then drains.
+    handed_over: watch::Sender<bool>,
+    /// Held by the hand-over that goes on.
+    turn: Mutex<()>,
+}
+
+impl HandoverServer {
+    pub(in crate::app) fn new(
+        config: &Config,
+        parts: HandoverParts,
+        predecessor: Option<Arc<AtomicBool>>,
+    ) -> Arc<Self> {
+        let (identity, handed_over) = (Identity::new(config), watch::Sender::new(false));
+        Arc::new(Self {
+            parts,
+            predecessor,
+            identity,
+            progress: Progress::default(),
+            handed_over,
+            turn: Mutex::default(),
+        })
+    }
+
+    /// Becomes true when the place was handed over.
+    pub(in crate::app) fn subscribe(&self) -> watch::Receiver<bool> {
+        self.handed_over.subscribe()
+    }
+
+    /// Waits for the hand-over that goes on to end. While the result is held, none begins.
+    pub(in crate::app) fn wait_for_turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves a connection of a process that wants to take over, on a thread of its own.
+    pub(in crate::app) fn serve(self: &Arc<Self>, stream: UnixStream) {
+        let server = Arc::clone(self);
+        let run = move || {
+            if let Err(error) = server.hand_over(stream) {
+                tracing::error!(error = format!("{error:#}"), "no process took over; this gateway goes on as before");
+                server.progress.end(Err(format!("{error:#}")));
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("handover".into()).spawn(run) {
+            tracing::error!(%error, "cannot start the thread of a hand-over");
+        }
+    }
+
+    fn hand_over(&self, stream: UnixStream) -> anyhow::Result<()> {
+        let channel = Channel::new(stream)?;
+        channel.set_timeout(Some(STEP_TIMEOUT))?;
+        let (hello, _) = channel.receive::<Hello>().context("the new process sent no greeting")?;
+        if let Some(reason) = self.refusal(&hello) {
+            return refuse(&channel, &reason);
+        }
+        let _turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return refuse(&channel, "another process takes over from it right now"),
+        };
+        // The hand-over before may have ended only now.
+        if let Some(reason) = self.refusal(&hello) {
+            return refuse(&channel, &reason);
+        }
+        self.progress.step(format!("process {} (version {}) takes over", hello.pid, hello.program));
+        self.offer_listeners(&channel)?;
+        expect(&channel, &FromNew::Ready).context("the new process did not get ready")?;
+        self.progress.step("the new process is ready; this one stops deciding".to_owned());
+        if let Err(error) = self.pass_locks(&channel) {
+            self.take_back();
+            return Err(error);
+        }
+        self.progress.step("the new process has the state and the journal".to_owned());
+        match wait_for_service(&channel, hello.pid) {
+            Ok(()) => self.finish(channel, hello.pid),
+            // It has ended, and has recorded nothing, so that it has decided nothing either.
+            Err(error) if self.parts.journal.is_untouched() => {
+                self.take_back();
+                Err(error)
+            }
+            Err(error) => {
+                drop(self.leave());
+                self.progress.end(Err(format!("{error:#}")));
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "the process that took over has ended; this gateway drains: restart it"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Reason why this process may not take over; none when it may.
+    fn refusal(&self, hello: &Hello) -> Option<String> {
+        let phase = *self.parts.phase.borrow();
+        let differences = self.identity.differences(&hello.identity);
+        let has_predecessor = self.predecessor.as_ref().is_some_and(|alive| alive.load(Ordering::Relaxed));
+        if hello.version != VERSION {
+            let version = hello.version;
+            Some(format!(
+                "it hands over by version {VERSION} of the protocol, and not by version {version}; stop it first"
+            ))
+        } else if !differences.is_empty() {
+            let keys = differences.join(", ");
+            Some(format!("it has another configuration ({keys}), which needs a restart; stop it first"))
+        } else if *self.handed_over.borrow() {
+            Some("another process took over from it already".to_owned())
+        } else if phase == Phase::Serving && !hello.replaces {
+            Some("it is in full service; `keygate upgrade` replaces it, SIGTERM stops it".to_owned())
+        } else if phase == Phase::Ending {
+            Some("it is about to end; try again".to_owned())
+        } else if has_predecessor {
+            Some("the process that it replaced still serves its last requests; try again later".to_owned())
+        } else {
+            None
+        }
+    }
+
+    fn offer_listeners(&self, channel: &Channel) -> anyhow::Result<()> {
+        self.parts.listeners.for_each(|place, is_shared, files| {
+            files.chunks(MAX_FILES).try_for_each(|files| {
+                let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+                channel.send_with_files(&FromOld::Listeners { place, is_shared }, &files)
+            })
+        })?;
+        Ok(channel.send(&FromOld::Offered)?)
+    }
+
+    /// Freezes the gateway, and passes copies of its locks, until the new process is prepared.
+    fn pass_locks(&self, channel: &Channel) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let mut locks = Vec::new();
+        if let State::Embedded(state) = &*self.parts.state {
+            state.freeze();
+            self.wait_for_workers()?;
+            runtime.block_on(state.pause_writing()).context("cannot write the state back")?;
+            locks.push(state.share_lock()?);
+        }
+        locks.push(self.parts.journal.hand_over().context("cannot hand the audit journal over")?);
+        let files: Vec<_> = locks.iter().map(|lock| lock.as_fd()).collect();
+        channel.send_with_files(&FromOld::Locks, &files)?;
+        expect(channel, &FromNew::Prepared).context("the new process could not read the state in time")?;
+        Ok(channel.send(&FromOld::Commit)?)
+    }
+
+    /// Waits until every worker has run another task: what was being decided is decided then.
+    fn wait_for_workers(&self) -> anyhow::Result<()> {
+        let acks = self.parts.workers.broadcast(BARRIER_TIMEOUT, WorkerCommand::Ping);
+        if acks.timed_out > 0 {
+            bail!("{} workers do not respond", acks.timed_out);
+        }
+        Ok(())
+    }
+
+    /// Goes on as if nothing had happened.
+    fn take_back(&self) {
+        if let Err(error) = self.parts.journal.take_back() {
+            tracing::error!(%error, "cannot append the last lines to the audit journal; the next start does: restart soon");
+        }
+        if let State::Embedded(state) = &*self.parts.state {
+            state.unfreeze();
+        }
+    }
+
+    /// Leaves its place to the new process, and asks it for decisions from then on.
+    fn finish(&self, channel: Channel, pid: u32) -> anyhow::Result<()> {
+        let requests = self.leave();
+        self.parts.notifier.notify_main_process(pid);
+        let linked = channel
+            .send(&FromOld::Relinquished)
+            .and_then(|()| link::ask_new_process(channel, Arc::clone(&self.parts.state), requests));
+        if let Err(error) = linked {
+            tracing::error!(%error, "cannot ask the process that took over; requests that still arrive here fail");
+        }
+        tracing::info!(pid, "another process took over");
+        self.progress.step("the new process serves; this one drains".to_owned());
+        self.progress.end(Ok(()));
+        Ok(())
+    }
+
+    /// Leaves the locks and the listening sockets to the new process, and begins to drain. Returns what is asked of it.
+    fn leave(&self) -> mpsc::UnboundedReceiver<SuccessorRequest> {
+        let (successor, requests) = mpsc::unbounded_channel();
+        self.parts.journal.leave();
+        if let State::Embedded(state) = &*self.parts.state {
+            state.hand_over(successor);
+        }
+        self.parts.release.release();
+        self.parts.listeners.close();
+        self.handed_over.send_replace(true);
+        requests
+    }
+}
+
+/// Waits until the new process serves. When it hangs, it is killed: two processes must not have the same state.
+fn wait_for_service(channel: &Channel, pid: u32) -> anyhow::Result<()> {
+    let Err(error) = expect(channel, &FromNew::Serving) else { return Ok(()) };
+    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+        // An error says that it has ended.
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+    }
+    // Its end closes the channel.
+    while expect(channel, &FromNew::Serving).is_err_and(|error| error.kind() != io::ErrorKind::UnexpectedEof) {}
+    Err(error).context("the new process took over, and ended before it served")
+}
+
+/// Refuses a process. This is no failure of the gateway.
+fn refuse(channel: &Channel, reason: &str) -> anyhow::Result<()> {
+    tracing::info!(reason, "refused a process that wanted to take over");
+    Ok(channel.send(&FromOld::Refused { reason: reason.to_owned() })?)
+}
+
+fn expect(channel: &Channel, expected: &FromNew) -> io::Result<()> {
+    let (message, _) = channel.receive::<FromNew>()?;
+    if message == *expected {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{message:?} came in place of {expected:?}")))
+    }
+}

@@ -1,0 +1,125 @@
+//! Handing the journal over to another process, and taking it back when that comes to nothing.
+//!
+//! - After [`Journal::hand_over`], the lines of this process go to a spool, and the journal is complete without them: another
+//!   process that gets the lock may continue it. Nothing waits: requests go on.
+//! - [`Journal::take_back`] appends the spool to the journal, whose lines are numbered as if nothing had happened. The other
+//!   process must not have written to the journal.
+//! - After [`Journal::leave`], the journal belongs to the other process, which merges the spool ([`super::predecessor`]).
+
+use std::fmt::Debug;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use super::journal::Journal;
+use super::open::{self, BackgroundThreads};
+use super::pending::JournalStatus;
+use super::refusals::flusher;
+use super::spool::{Spool, SpoolHeader};
+use super::writer::JournalWriter;
+use crate::audit::index::indexer::Indexer;
+use crate::identity::OrgId;
+
+impl Journal {
+    /// Writes everything, sends what comes from now on to a spool, and returns a copy of the lock's file. Blocks for a write.
+    ///
+    /// # Errors
+    /// When the journal cannot be written, or is closed; it goes on as before then.
+    pub fn hand_over(&self) -> io::Result<File> {
+        let mut running = self.handle.running.lock().expect("nothing panics while it stops");
+        let threads = running.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let lock = threads.lock.as_ref().ok_or(io::ErrorKind::NotConnected)?.try_clone()?;
+        let background = threads.background.take().ok_or(io::ErrorKind::NotConnected)?;
+        let writer = &self.handle.writer;
+        // Refusals that were counted become records, and none is counted from now on: the slots are for the successor.
+        writer.refusals.suspend();
+        let indexer = background.stop(writer)?;
+        let diverted = divert(writer);
+        match diverted {
+            Ok(()) => threads.indexer = Some(indexer),
+            Err(_) => threads.background = Some(open::start_background(writer, indexer, Vec::new())?),
+        }
+        diverted.map(|()| lock)
+    }
+
+    /// Takes the journal back: nothing has come of the hand-over.
+    ///
+    /// # Errors
+    /// When the spool cannot be appended to the journal. Lines go to the spool then, which the next start merges.
+    pub fn take_back(&self) -> io::Result<()> {
+        let mut running = self.handle.running.lock().expect("nothing panics while it stops");
+        let threads = running.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let writer = &self.handle.writer;
+        {
+            let mut segment = writer.lock_segment();
+            writer.flush(&mut segment)?;
+            segment.take_back(&writer.settings)?;
+        }
+        writer.refusals.resume();
+        if let Some(indexer) = threads.indexer.take() {
+            threads.background = Some(open::start_background(writer, indexer, Vec::new())?);
+        }
+        Ok(())
+    }
+
+    /// Returns whether nothing was appended to the journal since [`Journal::hand_over`].
+    pub fn is_untouched(&self) -> bool {
+        let writer = &self.handle.writer;
+        writer.lock_segment().is_untouched(&writer.settings)
+    }
+
+    /// Leaves the journal to the process that has a copy of the lock's file.
+    pub fn leave(&self) {
+        let mut running = self.handle.running.lock().expect("nothing panics while it stops");
+        if let Some(threads) = running.as_mut() {
+            threads.indexer = None;
+            threads.lock = None;
+        }
+    }
+
+    /// Holds a guard for each admitted use that a predecessor still serves, until the use ends. Returns their number. Call
+    /// before the first use of this process.
+    pub fn hold_for_predecessor(&self, guard: impl FnMut(OrgId) -> Option<Box<dyn Debug + Send>>) -> usize {
+        self.handle.writer.predecessor_uses.hold(&self.handle.writer.pending, guard)
+    }
+}
+
+/// Writes everything, and sends what comes from now on to a spool.
+fn divert(writer: &Arc<JournalWriter>) -> io::Result<()> {
+    let mut segment = writer.lock_segment();
+    writer.flush(&mut segment)?;
+    segment.sync()?;
+    segment.discard_next(&writer.settings);
+    let mut spool = Spool::create(&writer.settings.path, segment.number)?;
+    let pending = writer.lock_pending();
+    let header = SpoolHeader { open: pending.unfinished_uses() };
+    let begun = match pending.status {
+        JournalStatus::Running => spool.begin(&header),
+        JournalStatus::SyncFailed | JournalStatus::Closed => Err(io::ErrorKind::NotConnected.into()),
+    };
+    if let Err(error) = begun {
+        spool.remove();
+        return Err(error);
+    }
+    segment.divert(spool);
+    Ok(())
+}
+
+impl BackgroundThreads {
+    /// Stops the threads, which write what they have, and returns the index.
+    pub(crate) fn stop(self, writer: &JournalWriter) -> io::Result<Indexer> {
+        let panicked = |_| io::Error::other("a thread of the audit journal has panicked");
+        // These end first: they append records, seals and the lines of a predecessor.
+        writer.refusals.close();
+        self.refusals.join().map_err(panicked)?;
+        drop(self.stop_maintenance);
+        let indexer = self.maintenance.join().map_err(panicked)?;
+        if let Some((stop, follower)) = self.follower {
+            drop(stop);
+            follower.join().map_err(panicked)?;
+        }
+        // A refusal that was being counted when the thread ended.
+        flusher::flush(writer, None);
+        Ok(indexer)
+    }
+}
