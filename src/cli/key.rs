@@ -141,7 +141,8 @@ fn print_digest(format: Format) -> Result<(), CliError> {
     }
     let digest = KeyDigest::of(trimmed);
     let hex = digest.as_bytes().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-    Ok(if format.json { output::json(&json!({ "sha256": hex }))? } else { output::line(hex)? })
+    if format.json { output::json(&json!({ "sha256": hex }))? } else { output::line(hex)? }
+    Ok(())
 }
 
 fn show_key(config: &Config, id: KeyId, format: Format) -> Result<(), CliError> {

@@ -73,7 +73,7 @@ impl Findings {
 pub(super) fn rounded(bytes: u64) -> String {
     let unit = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)].into_iter().find(|(_, bits)| bytes >> bits > 0);
     let Some((unit, bits)) = unit else { return format!("{bytes} B") };
-    let tenths = u128::from(bytes) * 10 >> bits;
+    let tenths = (u128::from(bytes) * 10) >> bits;
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 

@@ -69,9 +69,11 @@ mod tests {
     use super::super::finding::Severity::{self, Error, Warning};
     use super::*;
 
+    type Expected = &'static [(Severity, &'static str)];
+
     #[test]
     fn open_files_are_judged_by_the_connections() {
-        let cases: &[(Option<u64>, u64, u64, &[(Severity, &str)])] = &[
+        let cases: &[(Option<u64>, u64, u64, Expected)] = &[
             (None, 5, 20_000, &[]),
             (Some(65_536), 5, 20_000, &[]),
             (Some(40_256), 5, 20_000, &[]),

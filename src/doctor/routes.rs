@@ -110,7 +110,7 @@ mod tests {
             (("GET", "/**"), ("GET", "/"), true),
         ];
         for ((method, path), (later_method, later_path), expected) in cases {
-            let methods = |method| if method == "" { vec![] } else { vec![method] };
+            let methods = |method: &'static str| if method.is_empty() { vec![] } else { vec![method] };
             let (first, later) = (route("a", &methods(method), path), route("b", &methods(later_method), later_path));
             assert_eq!(covers(&first, &later), expected, "{method} {path}, {later_method} {later_path}");
         }
@@ -137,7 +137,7 @@ mod tests {
         fits && pattern
             .iter()
             .zip(&path)
-            .all(|(pattern, path)| pattern == path || pattern.starts_with('{') && *path != "")
+            .all(|(pattern, path)| pattern == path || pattern.starts_with('{') && !path.is_empty())
     }
 
     proptest! {
