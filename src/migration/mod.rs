@@ -2,7 +2,7 @@
 //!
 //! - `state copy` ([`migrate`]) is the case in which the source is an embedded state that is not in use, and the target a
 //!   Redis state whose records stay as they are. Then everything is read back.
-//! - `state import` ([`import`]) takes records from a file ([`file`]) into any state, where the stricter of two wins. So an
+//! - `state import` ([`import`]) takes records from a file ([`mod@file`]) into any state, where the stricter of two wins. So an
 //!   old file brings no revoked key back.
 //! - Organizations come first, then the users of each, then its keys. The lists of one organization grow batch by
 //!   batch, so that the order of creation stays; organizations are copied side by side.
