@@ -47,13 +47,16 @@ pub struct UpgradeReport {
 #[error("another upgrade goes on; try again when it has ended")]
 pub struct UpgradeInProgress;
 
+/// Performs an upgrade to the program at a path.
+type Upgrade = dyn Fn(&Path) -> Result<UpgradeReport, UpgradeInProgress> + Send + Sync;
+
 /// What the socket does with connections and requests of hand-overs.
 #[derive(Clone)]
 pub struct HandoverServices {
     /// Serves the connection of a new process. Does not block.
     pub take_over: Arc<dyn Fn(StdUnixStream) + Send + Sync>,
     /// Performs an upgrade. Blocks.
-    pub upgrade: Arc<dyn Fn(&Path) -> Result<UpgradeReport, UpgradeInProgress> + Send + Sync>,
+    pub upgrade: Arc<Upgrade>,
 }
 
 impl fmt::Debug for HandoverServices {

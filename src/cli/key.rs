@@ -141,7 +141,11 @@ fn print_digest(format: Format) -> Result<(), CliError> {
     }
     let digest = KeyDigest::of(trimmed);
     let hex = digest.as_bytes().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-    if format.json { output::json(&json!({ "sha256": hex }))? } else { output::line(hex)? }
+    if format.json {
+        output::json(&json!({ "sha256": hex }))?
+    } else {
+        output::line(hex)?
+    }
     Ok(())
 }
 

@@ -39,7 +39,7 @@ impl Args {
         }
         let report: UpgradeReport =
             serde_json::from_slice(&body).context("cannot parse the gateway's response; is it of another version?")?;
-        report.steps.iter().for_each(|step| output::note(step));
+        report.steps.iter().for_each(output::note);
         match report.error {
             None => Ok(()),
             Some(error) => {

@@ -183,8 +183,9 @@ impl WriterThread {
             match end {
                 Some(End::Close(close_ack)) => break close_ack,
                 Some(End::Pause(ack, resumed)) => {
-                    if !self.pause(ack, &resumed) {
-                        // Another process has the file: it is left as it is.
+                    let goes_on = self.pause(ack, &resumed);
+                    // Otherwise another process has the file: it is left as it is.
+                    if !goes_on {
                         return;
                     }
                 }
