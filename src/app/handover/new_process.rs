@@ -43,8 +43,11 @@ impl Takeover {
             }
             return Ok(None);
         };
-        let talk = || talk(stream, config, replaces);
-        let (channel, listeners) = talk().with_context(|| format!("{}: another gateway listens", socket.display()))?;
+        let addresses: Vec<String> = config.listen.iter().map(|listener| listener.address.to_string()).collect();
+        let (channel, listeners) = talk(stream, config, replaces).with_context(|| {
+            let (socket, addresses) = (socket.display(), addresses.join(", "));
+            format!("cannot listen on {addresses}: another gateway has the admin socket {socket}")
+        })?;
         let is_alive = Arc::new(AtomicBool::new(true));
         Ok(Some((Self { channel, socket: socket.clone(), is_alive }, listeners)))
     }
