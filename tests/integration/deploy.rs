@@ -1,6 +1,6 @@
 //! Files in `deploy/`, checked as far as possible without a container engine or an init system.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use keygate::config::Config;
 use keygate::{query_store, state};
@@ -63,4 +63,31 @@ fn compose_prometheus_unit_and_scripts_are_well_formed() {
         let checked = std::process::Command::new("bash").arg("-n").arg(file).status().unwrap();
         assert!(checked.success(), "{file}");
     }
+}
+
+#[test]
+fn filters_of_make_strict_name_tests() {
+    let makefile = std::fs::read_to_string("Makefile").unwrap();
+    let filters: Vec<(&str, &str)> = makefile
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("KEYGATE_STRICT=1 cargo test --locked --test "))
+        .map(|rest| rest.split_once(' ').unwrap())
+        .map(|(binary, rest)| (binary, rest.split_whitespace().next().unwrap()))
+        .collect();
+    assert!(filters.len() >= 3, "{filters:?}");
+    for (binary, filter) in filters {
+        let name = filter.rsplit("::").next().unwrap();
+        // A filter that matches nothing runs no test, and succeeds.
+        let is_there = source_files(Path::new("tests").join(binary)).iter().any(|file| {
+            let is_module = file.file_stem().is_some_and(|stem| stem == name);
+            is_module || std::fs::read_to_string(file).unwrap().contains(&format!("\nfn {name}"))
+        });
+        assert!(is_there, "`make strict` runs {filter} of {binary}, which names no test");
+    }
+}
+
+/// The files of a directory, and of those in it.
+fn source_files(directory: PathBuf) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { source_files(path) } else { vec![path] }).collect()
 }
