@@ -2,8 +2,8 @@
 # Builds a release: static programs with the list of their dependencies in them, the archive, the Debian package, the SBOM,
 # and the checksums of all. Usage: release.sh [OUT]; PROFILE chooses the profile of the build.
 #
-# The same commit gives the same bytes, in whatever directory it is built: paths are mapped to fixed ones, and times are that
-# of the commit. The tools are those that `setup.sh release` installs.
+# The same commit is to give the same bytes, in whatever directory it is built (`make release-check`): paths are mapped to
+# fixed ones, and times are that of the commit. The tools are those that `setup.sh release` installs.
 set -eu
 cd "$(dirname "$0")/.."
 source=$(pwd -P)

@@ -50,7 +50,7 @@ pub struct UpgradeInProgress;
 /// Performs an upgrade to the program at a path.
 type Upgrade = dyn Fn(&Path) -> Result<UpgradeReport, UpgradeInProgress> + Send + Sync;
 
-/// What the socket does with connections and requests of hand-overs.
+/// Services behind the socket for connections and requests of hand-overs.
 #[derive(Clone)]
 pub struct HandoverServices {
     /// Serves the connection of a new process. Does not block.

@@ -190,7 +190,7 @@ fn inherit(config: &Config, succession: Succession) -> anyhow::Result<(Option<Ta
         Succession::Replace => true,
     };
     let activated = activation::take_sockets(config)?;
-    // Nobody else serves an admin socket that systemd passes to this process.
+    // No other process serves an admin socket that systemd passes to this one.
     if activated.has_admin_socket() {
         return Ok((None, activated));
     }

@@ -6,7 +6,7 @@ use http::{Method, Version};
 
 use crate::telemetry::access_log::RequestText;
 
-/// What a line shows of a head.
+/// Parts of a head that a line shows.
 pub(super) struct ObservedHead {
     pub(super) method: Method,
     version: Version,

@@ -52,28 +52,28 @@ enum Revocation {
     Gap,
 }
 
-/// What waits for an answer.
-enum Waiting {
+/// A request that waits for its reply from the new process.
+enum PendingReply {
     Decision(KeyDigest, oneshot::Sender<Decision>),
     Session(oneshot::Sender<Option<Session>>),
 }
 
-/// Questions without an answer; none once the new process has ended.
-type Unanswered = Arc<Mutex<Option<FxHashMap<u64, Waiting>>>>;
+/// Requests without a reply, by their number; none once the new process has ended.
+type PendingReplies = Arc<Mutex<Option<FxHashMap<u64, PendingReply>>>>;
 
-/// The old process's side: asks what comes through `requests`, until the new one has ended.
-pub(super) fn ask_new_process(
+/// The old process's side: forwards what comes through `requests`, until the new one has ended.
+pub(super) fn forward_requests(
     channel: Channel,
     state: Arc<State>,
     requests: mpsc::UnboundedReceiver<SuccessorRequest>,
 ) -> io::Result<()> {
     channel.set_timeout(None)?;
-    let (receiving, unanswered) = (channel.try_clone()?, Arc::new(Mutex::new(Some(FxHashMap::default()))));
-    let (sending, waiting) = (Arc::new(Mutex::new(channel)), Arc::clone(&unanswered));
+    let (receiving, pending) = (channel.try_clone()?, Arc::new(Mutex::new(Some(FxHashMap::default()))));
+    let (sending, waiting) = (Arc::new(Mutex::new(channel)), Arc::clone(&pending));
     let (release, released) = mpsc::unbounded_channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
     thread("handover-answers").spawn(move || {
-        receive_answers(&receiving, &state, &release, &waiting);
+        receive_replies(&receiving, &state, &release, &waiting);
         // Drops what waits: it cannot be decided any more.
         lock(&waiting).take();
         if matches!(*state, State::Embedded(_)) {
@@ -82,14 +82,14 @@ pub(super) fn ask_new_process(
     })?;
     let for_releases = Arc::clone(&sending);
     thread("handover-release").spawn(move || send_releases(&for_releases, released))?;
-    thread("handover-ask").spawn(move || send_questions(&sending, requests, &unanswered))?;
+    thread("handover-ask").spawn(move || send_questions(&sending, requests, &pending))?;
     Ok(())
 }
 
 fn send_questions(
     sending: &Mutex<Channel>,
     mut requests: mpsc::UnboundedReceiver<SuccessorRequest>,
-    unanswered: &Unanswered,
+    pending: &PendingReplies,
 ) {
     for n in 1.. {
         let Some(request) = requests.blocking_recv() else { return };
@@ -97,14 +97,14 @@ fn send_questions(
             SuccessorRequest::Decide(request, reply) => {
                 let OwnedDecideRequest { digest, id, access, now } = *request;
                 let question = Question::Decide { n, digest: *digest.as_bytes(), id, access, now };
-                (question, Waiting::Decision(digest, reply))
+                (question, PendingReply::Decision(digest, reply))
             }
             SuccessorRequest::Session(digest, now, reply) => {
-                (Question::FindSession { n, digest: *digest.as_bytes(), now }, Waiting::Session(reply))
+                (Question::FindSession { n, digest: *digest.as_bytes(), now }, PendingReply::Session(reply))
             }
         };
-        match lock(unanswered).as_mut() {
-            Some(unanswered) => drop(unanswered.insert(n, waiting)),
+        match lock(pending).as_mut() {
+            Some(pending) => drop(pending.insert(n, waiting)),
             None => return,
         }
         if send(sending, &question).is_err() {
@@ -125,13 +125,13 @@ fn send(sending: &Mutex<Channel>, message: &impl Serialize) -> io::Result<()> {
     sending.lock().unwrap_or_else(PoisonError::into_inner).send(message)
 }
 
-fn receive_answers(channel: &Channel, state: &State, release: &mpsc::UnboundedSender<u64>, unanswered: &Unanswered) {
-    let take = |n| lock(unanswered).as_mut().and_then(|unanswered| unanswered.remove(&n));
+fn receive_replies(channel: &Channel, state: &State, release: &mpsc::UnboundedSender<u64>, pending: &PendingReplies) {
+    let take = |n| lock(pending).as_mut().and_then(|pending| pending.remove(&n));
     // An error says that the new process has ended.
     while let Ok((answer, _)) = channel.receive::<Answer>() {
         match answer {
             Answer::Decided { n, decision } => {
-                if let Some(Waiting::Decision(digest, reply)) = take(n)
+                if let Some(PendingReply::Decision(digest, reply)) = take(n)
                     && let Some(decision) = decision.into_decision(digest, n, release)
                 {
                     // An error says that the request has ended: the decision is dropped, which releases its slot.
@@ -139,7 +139,7 @@ fn receive_answers(channel: &Channel, state: &State, release: &mpsc::UnboundedSe
                 }
             }
             Answer::Found { n, session } => {
-                if let Some(Waiting::Session(reply)) = take(n) {
+                if let Some(PendingReply::Session(reply)) = take(n) {
                     reply.send(session).ok();
                 }
             }
@@ -219,8 +219,8 @@ fn report_revocations(state: &State, sending: &Mutex<Channel>, is_alive: &Atomic
     }
 }
 
-fn lock(unanswered: &Unanswered) -> std::sync::MutexGuard<'_, Option<FxHashMap<u64, Waiting>>> {
-    unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(pending: &PendingReplies) -> std::sync::MutexGuard<'_, Option<FxHashMap<u64, PendingReply>>> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Revocation {

@@ -119,7 +119,7 @@ fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
     match UnixStream::connect(socket) {
         Ok(stream) => Ok(Some(stream)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
-        // What is wrong with it, binding says.
+        // Binding the socket reports its error.
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Ok(None),
         Err(error) => Err(error).with_context(|| format!("{}: cannot be reached", socket.display())),
     }

@@ -214,7 +214,7 @@ impl HandoverServer {
         self.parts.notifier.notify_main_process(pid);
         let linked = channel
             .send(&FromOld::Relinquished)
-            .and_then(|()| link::ask_new_process(channel, Arc::clone(&self.parts.state), requests));
+            .and_then(|()| link::forward_requests(channel, Arc::clone(&self.parts.state), requests));
         if let Err(error) = linked {
             tracing::error!(%error, "cannot ask the process that took over; requests that still arrive here fail");
         }

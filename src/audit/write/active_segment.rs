@@ -45,7 +45,7 @@ pub(crate) struct ActiveSegment {
     rotation_retry: Option<Instant>,
     /// This segment takes no more lines.
     is_retired: bool,
-    /// Where lines go instead of the file while another process has the journal, and the length at which that began.
+    /// Spool that takes the lines while another process has the journal, and the length of the segment when that began.
     spool: Option<(Spool, u64)>,
 }
 

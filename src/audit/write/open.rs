@@ -128,7 +128,7 @@ pub(crate) fn resume_journal(
     free_space::check(&writer);
     let is_written = writer.lock_pending().is_empty();
     let (running, ended): (Vec<_>, Vec<_>) = predecessors.into_iter().partition(|predecessor| predecessor.is_alive);
-    // What could not be written is read again at the next start.
+    // Lines that could not be written are read again at the next start.
     ended.iter().filter(|_| is_written).for_each(Predecessor::remove);
     Ok((writer, indexer, running))
 }

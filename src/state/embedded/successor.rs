@@ -31,7 +31,7 @@ pub struct OwnedDecideRequest {
     pub digest: KeyDigest,
     /// Key id within the presented key.
     pub id: Option<KeyId>,
-    /// Access that the route grants: to everyone, to a permission, or, without a route, to nobody.
+    /// Access that the route grants: to every caller, or to those with a permission; none without a route.
     pub access: OwnedAccess,
     /// Time of the decision.
     pub now: Micros,

@@ -57,7 +57,7 @@ enum Message {
 /// The acknowledgement of a close; none when every handle is gone.
 type CloseAck = Option<oneshot::Sender<()>>;
 
-/// What follows the requests that were received.
+/// Request after which the thread closes or pauses.
 enum End {
     Close(CloseAck),
     Pause(oneshot::Sender<bool>, Receiver<()>),
@@ -141,8 +141,8 @@ impl Writer {
         answer.await.unwrap_or(Err(ChangeError::Closed))
     }
 
-    /// Writes everything, and nothing more until the sender of `resumed` says so; when that is dropped, the thread ends. Returns
-    /// whether everything could be written.
+    /// Writes everything, and nothing more until the sender of `resumed` sends; when that is dropped, the thread ends. Returns
+    /// true when everything could be written.
     pub(super) async fn pause(&self, resumed: Receiver<()>) -> bool {
         let (ack, paused) = oneshot::channel();
         self.sender.send(Message::Pause(ack, resumed)).is_ok() && paused.await.unwrap_or(false)

@@ -33,7 +33,7 @@ struct State {
     has_ended: bool,
 }
 
-/// What the writer is to do.
+/// Next steps of the writer, beside writing the lines that it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     /// Open the file again, after what was taken is written.

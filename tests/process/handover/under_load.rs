@@ -25,7 +25,7 @@ const UPGRADES: usize = 5;
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS: usize = 3;
 
-/// What all clients of a gateway share.
+/// State that all clients of a gateway share.
 struct Load {
     plain: SocketAddr,
     encrypted: SocketAddr,
