@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs. `make dist` builds the binaries that are deployed, into target/dist.
 
-.PHONY: setup test strict lint doc deny dist bench peers pingora cost bench-peers cost-check cost-baseline fuzz screenshots check release release-test release-check
+.PHONY: setup test test-integration test-others strict lint doc deny dist bench peers pingora cost bench-peers cost-check cost-baseline fuzz screenshots check release release-test release-check
 
 setup:
 	@sh deploy/setup.sh
@@ -15,8 +15,15 @@ test:
 	@sh deploy/setup.sh tools & tools=$$!; \
 	  cargo test --locked --all-targets --no-run; built=$$?; \
 	  wait $$tools && exit $$built
-	cargo test --locked --all-targets
+	$(MAKE) --no-print-directory --keep-going --jobs=2 test-integration test-others
 	cargo test --locked --doc
+
+# Two test programs run side by side: each waits for servers and for time during a third of its run.
+test-integration:
+	cargo test --locked --test integration
+
+test-others:
+	cargo test --locked --lib --bins --benches --test browser --test fuzz --test process
 
 # Asserts times as well: on an idle machine only, so the continuous integration does not run it.
 strict: setup

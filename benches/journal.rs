@@ -1,12 +1,15 @@
 //! Cost of the audit journal: per request, and at a start.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark")]
+#![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use keygate::audit::{Durability, Journal, LowWater, OnUnavailable, Outcome, Settings, Use, UseEnd};
+use keygate::audit::{
+    Checkpoints, Durability, Journal, LowWater, OnUnavailable, Outcome, Settings, Use, UseEnd, generate_key,
+};
 use keygate::clock;
 use keygate::identity::{AuthMethod, OrgId, UserId};
 use keygate::key::{KeyId, OrgTag};
@@ -53,6 +56,10 @@ impl Who {
 }
 
 fn open(directory: &Path, durability: Durability) -> Journal {
+    open_with(directory, durability, None)
+}
+
+fn open_with(directory: &Path, durability: Durability, checkpoints: Option<Checkpoints>) -> Journal {
     let settings = Settings {
         path: directory.to_owned(),
         durability,
@@ -62,10 +69,12 @@ fn open(directory: &Path, durability: Durability) -> Journal {
         retention_age: None,
         retention_size: Some(1 << 30),
         retention_by_volume: false,
+        retention_unshipped: 0,
         low_water: LowWater::Percent(10),
         unknown_per_second: 10,
         refusals: keygate::audit::RefusalRecords::Coalesced,
         gateway: "bench".into(),
+        checkpoints,
     };
     Journal::open(settings, Metrics::new().audit).unwrap()
 }
@@ -154,5 +163,51 @@ fn recovery(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, durabilities, recovery);
+fn checkpoints(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("journal/checkpoints");
+    for threads in [1, 2] {
+        for is_on in [false, true] {
+            let directory = TempDir::new().unwrap();
+            let key_file = directory.path().join("key");
+            std::fs::write(&key_file, &*generate_key("bench").unwrap().0).unwrap();
+            let checkpoints = Checkpoints { key_file, origin: None, witnesses: Vec::new() };
+            let journal = open_with(directory.path(), Durability::Written, is_on.then_some(checkpoints));
+            let before = processor_times();
+            group.throughput(Throughput::Elements(threads));
+            group.bench_function(
+                BenchmarkId::new(if is_on { "with, threads" } else { "without, threads" }, threads),
+                |bencher| {
+                    bencher.iter_custom(|uses| written(&journal, threads, uses));
+                },
+            );
+            let [tree, all] = std::array::from_fn(|n| processor_times()[n] - before[n]);
+            println!("hashing and signing: {tree} of {all} ticks of processor time");
+            runtime().block_on(journal.close());
+        }
+    }
+    group.finish();
+}
+
+/// Processor time of the checkpoint thread and of the process, in ticks.
+fn processor_times() -> [u64; 2] {
+    let time = |path: &str| {
+        let stat = std::fs::read_to_string(path).unwrap_or_default();
+        let fields: Vec<u64> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .flat_map(str::parse)
+            .collect();
+        fields.iter().sum::<u64>()
+    };
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().display().to_string());
+    let is_tree =
+        |task: &String| std::fs::read_to_string(format!("{task}/comm")).is_ok_and(|name| name.trim() == "audit-tree");
+    [tasks.filter(is_tree).map(|task| time(&format!("{task}/stat"))).sum(), time("/proc/self/stat")]
+}
+
+criterion_group!(benches, durabilities, checkpoints, recovery);
 criterion_main!(benches);

@@ -30,11 +30,11 @@ root="$work/root"
 mkdir -p "$root/usr/local/bin" "$root/etc/ssl/certs" "$root/var/lib/keygate" "$root/var/lib/query-store"
 cp "$work/bin/keygate" "$work/bin/query-store" "$root/usr/local/bin/"
 [ ! -e /etc/ssl/certs/ca-certificates.crt ] || cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-# A container engine adds these two, here without a name server, and the devices: in a static program of this C library, random numbers come from
-# /dev/urandom.
+# A container engine adds these two, here with a name server that does not answer: the hosts file is enough. And the devices:
+# in a static program of this C library, random numbers come from /dev/urandom.
 mkdir "$root/dev"
 printf '127.0.0.1 localhost\n127.0.0.1 query-store\n' > "$root/etc/hosts"
-: > "$root/etc/resolv.conf"
+echo "nameserver 127.0.0.1" > "$root/etc/resolv.conf"
 port() { awk 'BEGIN { srand('"$$$1"'); print 20000 + int(rand() * 10000) }'; }
 api=$(port 1) admin=$(port 2) store=$(port 3)
 sed -e "s/0.0.0.0:8080/127.0.0.1:$api/" -e "s/0.0.0.0:9090/127.0.0.1:$admin/" -e "s/query-store:8081/query-store:$store/" \

@@ -23,6 +23,8 @@ install_packages() {
     need curl curl
     need prlimit util-linux
     need redis-server redis-server
+    # Debian keeps the programs of each version of PostgreSQL outside of PATH.
+    ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
     need node nodejs
     need npm npm
     need chromium chromium
@@ -43,7 +45,7 @@ install_packages() {
 
     if [ -n "$missing" ]; then
         if ! command -v apt-get >/dev/null 2>&1; then
-            echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the demo, prlimit for a full disk, redis-server for shared state, node for the identity provider, chromium for the pages, valgrind and strace to count the cost of a request, prometheus for the alerts, and python3-venv for the management API)" >&2
+            echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the demo, prlimit for a full disk, redis-server for shared state, postgresql 15 or newer in /usr/lib/postgresql, node for the identity provider, chromium for the pages, valgrind and strace to count the cost of a request, prometheus for the alerts, and python3-venv for the management API)" >&2
             exit 1
         fi
         sudo=""

@@ -3,7 +3,7 @@
 //!
 //! All of them are plain structs around the stream: none allocates, locks, or makes a system call of its own.
 
-use std::cell::{Ref, RefCell};
+use std::cell::{Ref, RefCell, RefMut};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -76,6 +76,11 @@ impl<S> SharedStream<S> {
     /// The stream itself. Not to be held across a read or write.
     pub fn borrow(&self) -> Ref<'_, S> {
         self.0.borrow()
+    }
+
+    /// The stream itself, for what is no read or write of bytes.
+    pub fn borrow_mut(&self) -> RefMut<'_, S> {
+        self.0.borrow_mut()
     }
 }
 

@@ -35,6 +35,7 @@
 //!   a socket for programs, [`dashboard`] on web pages and as a JSON API for users, who sign in with [`oidc`].
 //! - [`doctor`] examines a running gateway and its surroundings.
 //! - [`migration`] copies an embedded state to Redis, and imports the records of an exported state.
+//! - [`shipping`] follows the journal, and delivers its records to sinks.
 //! - [`query_store`] is a program of its own. It lives in this crate so that the demo can embed it, and uses only the
 //!   platform, the domain and [`transport`].
 
@@ -47,6 +48,7 @@ pub mod upstream;
 pub mod audit;
 pub mod state;
 pub mod migration;
+pub mod shipping;
 
 // Control plane.
 pub mod management;
@@ -62,6 +64,7 @@ pub mod cli;
 
 // Platform: usable by every module above.
 pub mod settings;
+pub mod postgresql;
 pub mod tls;
 pub mod metrics;
 pub mod telemetry;
@@ -69,6 +72,7 @@ pub mod cli_docs;
 pub mod timer;
 pub mod byte_stream;
 pub mod request_body;
+pub mod outbound;
 pub mod failed_auth;
 pub mod abort_on_drop;
 pub mod disk;
@@ -80,6 +84,7 @@ pub mod http_syntax;
 pub mod head_fields;
 pub mod trace_context;
 pub mod value_text;
+pub mod counted;
 pub mod identity;
 pub mod key;
 pub mod session;

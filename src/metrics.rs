@@ -10,6 +10,7 @@ mod decision;
 mod edge;
 mod discovery;
 mod audit;
+mod shipping;
 mod access_log;
 mod termination;
 mod traces;
@@ -26,7 +27,7 @@ use prometheus::{
     Encoder as _, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
 };
 
-use computed::ComputedGauge;
+use computed::{ComputedFamily, ComputedGauge};
 use conventions::ClientConventions;
 use registration::{
     DELAY_BUCKETS, OVERHEAD_BUCKETS, REQUEST_BUCKETS, counter, counters, gauge, gauges, histogram, histograms,
@@ -41,6 +42,7 @@ pub use discovery::{DiscoveryFamilies, DiscoveryMetrics};
 pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
 pub use latency::{Latency, LatencyCounts, quantile};
 pub use retries::RetryMetrics;
+pub use shipping::{ShippingMetrics, SinkLag, SinkMetrics};
 pub use termination::TerminationMetrics;
 pub use traces::TraceMetrics;
 use upstream::UpstreamFamilies;
@@ -75,6 +77,8 @@ pub struct Metrics {
     pub state: StateMetrics,
     /// Records of the audit journal.
     pub audit: AuditMetrics,
+    /// Shipping of the audit to sinks.
+    pub shipping: ShippingMetrics,
     /// Lines of the access log.
     pub access_log: AccessLogMetrics,
     /// Requests that failed with a panic of the gateway.
@@ -123,6 +127,8 @@ const CONFIG_RELOAD_OK: &str = "1 when the last reload of the configuration succ
 const READY: &str = "1 while this readiness check passes, else 0";
 const STATE_CONNECTED: &str = "1 while the shared state answers, else 0; always 1 with embedded state";
 const DISK_LOW: &str = "1 while the volume of the audit journal is below its low-water mark, else 0";
+const SHIP_LAG_RECORDS: &str = "Lines of the audit journal that a sink has not taken, at most two for each record";
+const SHIP_LAG_SECONDS: &str = "Age of the oldest line of the audit journal that a sink has not taken";
 const REPLICAS: &str = "Replicas in step, of the Redis primary that has the fewest";
 const REPLICA_LAG: &str = "Bytes that the slowest replica of Redis has not confirmed";
 const WORKER_DELAY: &str = "Time by which a worker's event loop is late, looked at once a second";
@@ -153,6 +159,7 @@ impl Metrics {
             terminated: TerminationMetrics::new(r),
             state: StateMetrics::new(r),
             audit: AuditMetrics::new(r),
+            shipping: ShippingMetrics::new(r),
             access_log: AccessLogMetrics::new(r),
             panics: counter(r, "panics_total", "Requests that failed with a panic of the gateway"),
             attempts_refused: counter(r, "attempts_refused_total", ATTEMPTS_REFUSED),
@@ -219,6 +226,30 @@ impl Metrics {
         let lag = read.clone();
         self.show_number("redis_replicas", REPLICAS, None, move || read().map(|(replicas, _)| replicas as f64));
         self.show_number("redis_replica_lag_bytes", REPLICA_LAG, None, move || lag().map(|(_, bytes)| bytes as f64));
+    }
+
+    /// Shows the lag of the sinks of the audit: `audit_ship_lag_records{sink}` and `audit_ship_lag_seconds{sink}`. To be
+    /// called once.
+    #[allow(clippy::cast_precision_loss, reason = "numbers for people")]
+    pub fn show_shipping(&self, read: impl Fn() -> Vec<SinkLag> + Clone + Send + Sync + 'static) {
+        let seconds = read.clone();
+        self.show_family("audit_ship_lag_records", SHIP_LAG_RECORDS, "sink", move || {
+            read().into_iter().map(|lag| (lag.sink, lag.records as f64)).collect()
+        });
+        self.show_family("audit_ship_lag_seconds", SHIP_LAG_SECONDS, "sink", move || {
+            seconds().into_iter().map(|lag| (lag.sink, lag.seconds)).collect()
+        });
+    }
+
+    fn show_family(
+        &self,
+        name: &str,
+        help: &str,
+        label: &str,
+        read: impl Fn() -> Vec<(String, f64)> + Send + Sync + 'static,
+    ) {
+        let family = ComputedFamily::new(name, help, label, read);
+        self.registry.register(Box::new(family)).expect("each family is shown once");
     }
 
     fn show(

@@ -1,6 +1,7 @@
 //! Telemetry: logging, as structured lines on standard error, as text for people or as JSON for machines; the
 //! [`access_log`]; and traces of requests ([`trace`]).
 
+pub(crate) mod syslog_message;
 pub mod access_log;
 pub mod trace;
 

@@ -219,6 +219,12 @@ mod tests {
     }
 
     #[test]
+    fn written_traceparent_is_in_no_table_of_http2() {
+        let written = parse(&format!("00-{TRACE}-{SPAN}-01")).unwrap().header();
+        assert!(written.is_sensitive());
+    }
+
+    #[test]
     fn invalid_traceparent_is_none() {
         let zeros = "0".repeat(32);
         for value in [

@@ -65,9 +65,11 @@ fn settings(path: &Path) -> Settings {
         retention_age: None,
         retention_size: None,
         retention_by_volume: false,
+        retention_unshipped: 0,
         low_water: LowWater::Percent(10),
         unknown_per_second: 1,
         refusals: keygate::audit::RefusalRecords::Coalesced,
+        checkpoints: None,
         gateway: "fuzz".into(),
     }
 }

@@ -18,6 +18,7 @@ mod backup;
 mod socket;
 mod config_status;
 mod upstreams;
+mod shipping;
 mod handover;
 mod listener;
 mod readiness;
@@ -34,8 +35,9 @@ pub use listener::serve_http;
 pub use operation::Operation;
 pub use readiness::{Readiness, ReadinessReport};
 pub use reply::Reply;
+pub use shipping::ShippingReports;
 pub use socket::{
-    BindError, CONFIG_PATH, HEALTH_PATH, OPERATIONS_PATH, STATE_PATH, SocketServices, UPSTREAMS_PATH, bind_socket,
-    serve_socket,
+    BindError, CONFIG_PATH, HEALTH_PATH, OPERATIONS_PATH, SHIPPING_PATH, STATE_PATH, SocketServices, UPSTREAMS_PATH,
+    bind_socket, serve_socket,
 };
 pub use upstreams::UpstreamReports;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::audit::Record;
+use crate::audit::{Record, ViewStatus};
 use crate::key::KeyId;
 use crate::management::{
     Activity, ActivityReport, ApiKey, Explanation, Key, Link, NewKey, Org, Session, UsePage, User,
@@ -32,14 +32,21 @@ pub enum Reply {
     FoundKeys { found: BTreeMap<String, KeyId> },
     /// A key with a new secret: the only time that it is shown.
     NewKey { api_key: ApiKey, key: Key },
-    /// Uses of a key, newest first, as one gateway recorded them.
+    /// Uses of a key, newest first.
     Uses {
         #[serde(flatten)]
         page: Page<Record>,
         gateway: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        view: Option<ViewStatus>,
     },
-    /// Activity of each key in the last day, as one gateway recorded it.
-    Activity { keys: BTreeMap<KeyId, Activity>, gateway: String },
+    /// Activity of each key in the last day.
+    Activity {
+        keys: BTreeMap<KeyId, Activity>,
+        gateway: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        view: Option<ViewStatus>,
+    },
     /// A sign-in link.
     Link { link: Link },
     /// A web session that was ended.
@@ -117,14 +124,14 @@ impl From<NewKey> for Reply {
 }
 
 impl From<UsePage> for Reply {
-    fn from(UsePage { page, gateway }: UsePage) -> Self {
-        Self::Uses { page, gateway }
+    fn from(UsePage { page, gateway, view }: UsePage) -> Self {
+        Self::Uses { page, gateway, view }
     }
 }
 
 impl From<ActivityReport> for Reply {
-    fn from(ActivityReport { keys, gateway }: ActivityReport) -> Self {
-        Self::Activity { keys, gateway }
+    fn from(ActivityReport { keys, gateway, view }: ActivityReport) -> Self {
+        Self::Activity { keys, gateway, view }
     }
 }
 
@@ -163,6 +170,8 @@ mod tests {
     const STANDING: &str = r#"{"remaining":0,"burst":10,"next_token":"2026-11-20T21:08:30.000000Z","full":null,"in_flight":1,"concurrent":100}"#;
     const ACTIVITY: &str = r#"{"hours":[{"start":"2026-11-20T21:00:00.000000Z","requests":2,"refusals":1}],"last":{"id":"0197c1de-0000-7000-8000-000000000004","time":"2026-11-20T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null,"action":"queries","outcome":"completed","status":200},"last_attempt":null}"#;
 
+    const FLEET: &str = r#"{"scope":"fleet","gateways":[{"gateway":"a","complete_until":"2026-11-20T21:08:00.000000Z","updated":"2026-11-20T21:08:01.000000Z"}]}"#;
+
     #[test]
     fn replies_travel_as_the_json_of_the_contract() {
         let link = r#"{"url":"https://gateway.example/link/x","email":"ada@example.com","expires":"2026-11-20T21:13:00.000000Z"}"#;
@@ -176,6 +185,8 @@ mod tests {
             format!(r#"{{"reply":"new_key","api_key":"sk_live_x","key":{KEY}}}"#),
             r#"{"reply":"uses","items":[],"nextCursor":"cursor","gateway":"gateway-1"}"#.to_owned(),
             format!(r#"{{"reply":"activity","keys":{{"aB3dE6gH9":{ACTIVITY}}},"gateway":"gateway-1"}}"#),
+            r#"{"reply":"uses","items":[],"gateway":"a","view":{"scope":"gateway","reason":"unavailable"}}"#.to_owned(),
+            format!(r#"{{"reply":"activity","keys":{{}},"gateway":"gateway-1","view":{FLEET}}}"#),
             format!(r#"{{"reply":"link","link":{link}}}"#),
             format!(r#"{{"reply":"session","session":{SESSION}}}"#),
             format!(r#"{{"reply":"sessions","items":[{SESSION}]}}"#),

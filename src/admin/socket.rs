@@ -2,6 +2,7 @@
 //!
 //! - `POST /v1/operations` takes an [`Operation`] as JSON and answers with its [`Reply`], or with a problem (RFC 9457).
 //! - `GET /v1/upstreams` lists the endpoints of the upstreams, or of one (`upstream`), a page at a time (`cursor`, `limit`).
+//! - `GET /v1/shipping` lists the sinks of the audit, with their lag.
 //! - `GET /v1/state` exports the state, as the lines of a file; `POST /v1/state` imports some of them.
 //! - `POST /v1/handover` switches to the protocol by which a new process takes over; `POST /v1/upgrade` starts one.
 //! - `GET /v1/config` reports the active configuration, `GET /v1/health` that the gateway serves the socket.
@@ -18,7 +19,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::UnixListener;
 
 use super::ConfigStatus;
@@ -29,6 +30,7 @@ use super::operation::Operation;
 use super::reply::Reply;
 use super::response::{self, AdminResponse};
 use super::serving;
+use super::shipping::ShippingReports;
 use super::upstreams::UpstreamReports;
 use crate::abort_on_drop::AbortOnDrop;
 use crate::clock;
@@ -42,6 +44,8 @@ pub const HEALTH_PATH: &str = "/v1/health";
 pub const CONFIG_PATH: &str = "/v1/config";
 /// Path of the list of the upstream's endpoints.
 pub const UPSTREAMS_PATH: &str = "/v1/upstreams";
+/// Path of the list of the audit's sinks.
+pub const SHIPPING_PATH: &str = "/v1/shipping";
 /// Path of the state as a whole.
 pub const STATE_PATH: &str = "/v1/state";
 /// Bytes of an operation at most; the largest one has a few names and permissions.
@@ -119,19 +123,26 @@ pub struct SocketServices {
     pub config: Arc<ConfigStatus>,
     /// The endpoints of the upstream.
     pub upstreams: UpstreamReports,
+    /// The sinks of the audit.
+    pub shipping: ShippingReports,
     /// Hand-overs to a new process.
     pub handover: HandoverServices,
 }
 
 /// Serves the socket until the shutdown future completes.
 pub async fn serve_socket(listener: UnixListener, services: SocketServices, shutdown: impl Future<Output = ()>) {
+    // Again: systemd, or the process before, may have opened it, and clients see who has called this last as their peer
+    // (unix(7), SO_PEERCRED).
+    if let Err(error) = SockRef::from(&listener).listen(BACKLOG) {
+        tracing::warn!(%error, "cannot listen on the admin socket again; `keygate doctor` may look at another process");
+    }
     let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
     let handle = move |request| handle(request, services.clone());
     serving::serve(accept, handle, shutdown).await;
 }
 
 async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminResponse {
-    let SocketServices { management, config, upstreams, handover } = services;
+    let SocketServices { management, config, upstreams, shipping, handover } = services;
     match (request.method(), request.uri().path()) {
         (&Method::POST, OPERATIONS_PATH) => match read_operation(request.into_body()).await {
             Ok(operation) => perform(operation, management).await,
@@ -145,6 +156,8 @@ async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminRe
         (_, CONFIG_PATH) => response::method_not_allowed("GET"),
         (&Method::GET, UPSTREAMS_PATH) => upstreams.respond(request.uri().query()),
         (_, UPSTREAMS_PATH) => response::method_not_allowed("GET"),
+        (&Method::GET, SHIPPING_PATH) => shipping.respond(),
+        (_, SHIPPING_PATH) => response::method_not_allowed("GET"),
         (&Method::POST, HANDOVER_PATH) => handover.switch(request),
         (_, HANDOVER_PATH) => response::method_not_allowed("POST"),
         (&Method::POST, UPGRADE_PATH) => handover.upgrade(request.into_body()).await,

@@ -27,7 +27,7 @@ use crate::state::{Admitted, DecideRequest, Decision, State, Unavailable, Validi
 
 use credential::Credential;
 pub use routes::{Route, Routes};
-pub use settings::RouteSettings;
+pub use settings::{RouteSettings, ServedResource};
 
 /// Authenticates and authorizes requests.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use http::HeaderValue;
 use http::request::Parts;
 
 use super::route_tree::RouteTree;
-use super::settings::RouteSettings;
+use super::settings::{RouteSettings, ServedResource};
 use crate::identity::Permission;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::state::RouteAccess;
@@ -37,6 +37,8 @@ pub struct Route {
     pub exists: bool,
     /// Upstream that requests go to: its place in the list of upstreams.
     pub upstream: usize,
+    /// Resource that the gateway answers with itself; none: the upstream answers.
+    pub serve: Option<ServedResource>,
     /// Beginning of each path that the route matches, up to the end of a segment, which the upstream does not see.
     pub strip_prefix: Option<Box<str>>,
     /// Permission that the user must have; none: any authenticated caller may use the route.
@@ -81,6 +83,7 @@ impl Route {
             path: Some(route.path.as_str().into()),
             exists: true,
             upstream: route.upstream,
+            serve: route.serve,
             strip_prefix: route.strip_prefix.as_deref().map(Box::from),
             permission: route.permission.clone(),
             query_in_audit: route.query_in_audit,
@@ -108,6 +111,7 @@ impl Route {
             path: None,
             exists,
             upstream: 0,
+            serve: None,
             strip_prefix: None,
             permission: None,
             query_in_audit: false,
@@ -173,6 +177,7 @@ mod tests {
             methods: methods.to_vec(),
             path: path.into(),
             upstream: 0,
+            serve: None,
             strip_prefix: None,
             permission: None,
             query_in_audit: false,

@@ -16,6 +16,8 @@ pub struct RouteSettings {
     pub path: String,
     /// Upstream that requests go to: its place in the list of upstreams.
     pub upstream: usize,
+    /// Resource that the gateway answers with itself; none: the upstream answers.
+    pub serve: Option<ServedResource>,
     /// Beginning of `path`, up to the end of a segment, which the upstream does not see.
     pub strip_prefix: Option<String>,
     /// Permission that the user must have; none: every authenticated caller may use the route.
@@ -30,4 +32,11 @@ pub struct RouteSettings {
     pub trailers: bool,
     /// True if requests may be executed twice, whatever their method: they may be sent again when they fail.
     pub idempotent: bool,
+}
+
+/// Resource that the gateway answers with itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedResource {
+    /// Usage and limits of the caller's own key.
+    Usage,
 }

@@ -144,6 +144,7 @@ impl SharedHandles {
             policies: PolicyCache::default(),
             tracer: snapshot.tracer.clone(),
             observer,
+            usage_reads: self.usage_reads.clone(),
         }
     }
 

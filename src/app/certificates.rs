@@ -1,5 +1,5 @@
-//! TLS certificates of listeners and of upstream connections: reloaded when their files change, with their expiry in the
-//! metrics.
+//! TLS certificates of listeners, of upstream connections and of connections to collectors of traces: reloaded when their files
+//! change. The expiry of the first two is in the metrics.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 
 use crate::config::Listener;
 use crate::metrics::TlsMetrics;
+use crate::telemetry::trace::TraceExporters;
 use crate::tls::{self, CertificateExpiry, ClientTls, PreparedTls, ServerTls};
 use crate::upstream::{DEFAULT_NAME, Endpoints};
 
@@ -46,11 +47,11 @@ pub(super) struct CertWatcher {
 }
 
 impl CertWatcher {
-    pub(super) fn start(certificates: Arc<Certificates>) -> io::Result<Self> {
+    pub(super) fn start(certificates: Arc<Certificates>, exporters: TraceExporters) -> io::Result<Self> {
         let (sender, dropped) = mpsc::channel();
         let check = move || {
             while dropped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                certificates.reload();
+                certificates.reload_with(&exporters.tls());
             }
         };
         std::thread::Builder::new().name("certificates".into()).spawn(check)?;
@@ -101,8 +102,14 @@ impl Certificates {
     ///
     /// Cheap enough to be called every second.
     pub fn reload(&self) {
-        let listeners = self.stores.iter().flatten().map(|store| store.reload());
-        for reloaded in listeners.chain(self.upstreams.load().iter().map(|upstream| upstream.tls.reload())) {
+        self.reload_with(&[]);
+    }
+
+    /// The same, and the files of other outgoing connections.
+    fn reload_with(&self, others: &[Arc<ClientTls>]) {
+        let upstreams = self.upstreams.load();
+        let outgoing = upstreams.iter().map(|upstream| &upstream.tls).chain(others).map(|tls| tls.reload());
+        for reloaded in self.stores.iter().flatten().map(|store| store.reload()).chain(outgoing) {
             match reloaded {
                 Ok(files) if files.is_empty() => {}
                 Ok(files) => tracing::info!(?files, "reloaded changed certificates"),

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::certificates::Certificates;
 use super::config_snapshot::ConfigSnapshot;
 use super::control_plane::ControlPlane;
+use super::fleet;
 use super::handover::{HandoverControl, HandoverParts, Takeover};
 use super::listeners::{ControlRuntime, KeptListeners};
 use super::process_handles::ProcessHandles;
@@ -25,8 +26,10 @@ use crate::admin::{ConfigStatus, Readiness};
 use crate::clock::Micros;
 use crate::config::Config;
 use crate::dashboard;
+use crate::gateway::UsageReads;
 use crate::management::Management;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SinkLag};
+use crate::shipping::{Shippers, SinkReport};
 use crate::transport::{ConnectionLimiter, ListenerRelease, WorkerListener};
 use crate::upstream::{Discovery, Endpoints};
 
@@ -52,12 +55,24 @@ impl Components {
     ) -> anyhow::Result<Self> {
         let certificates = Arc::new(Certificates::open(&config.listen, upstreams, metrics.tls.clone())?);
         let (state, journal) = runtime.0.block_on(open_stores(config, &metrics, takeover))?;
+        let shippers = Shippers::start(journal.tap(), &config.shipping, &metrics.shipping)?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
         let management = Arc::new(management.with_sessions(config.sessions()));
+        management.set_fleet(fleet::open_fleet(config)?);
         let dashboard = config.session.as_ref().map(|settings| share_dashboard(settings, &management)).transpose()?;
         let connection_limiter =
             ConnectionLimiter::new(config.max_connections, config.max_connections_per_address, config.proxies());
-        let handles = SharedHandles { state, journal, metrics, connection_limiter, certificates, dashboard };
+        let usage_reads = UsageReads::default();
+        let handles = SharedHandles {
+            state,
+            journal,
+            shippers,
+            metrics,
+            connection_limiter,
+            certificates,
+            dashboard,
+            usage_reads,
+        };
         let live_workers = Arc::new(AtomicUsize::new(0));
         let readiness = Arc::new(readiness(&handles, &live_workers, config.workers));
         readiness.show(&handles.metrics);
@@ -83,6 +98,7 @@ impl Components {
             config: Arc::clone(&self.status),
             metrics: self.handles.metrics.clone(),
             readiness: Arc::clone(&self.readiness),
+            shippers: Arc::clone(&self.handles.shippers),
             snapshot: Arc::clone(snapshot),
             handover: handover.services(),
             release: handover.release.clone(),
@@ -103,6 +119,7 @@ impl Components {
             release,
             state: Arc::clone(&self.handles.state),
             journal: self.handles.journal.clone(),
+            shippers: Arc::clone(&self.handles.shippers),
             workers: workers.clone(),
             phase: phase.clone(),
             notifier,
@@ -142,7 +159,8 @@ impl Components {
         discovery: Discovery,
     ) -> ConfigReloader {
         let (handles, status) = (self.handles.clone(), Arc::clone(&self.status));
-        ConfigReloader { snapshot, worker_pool, handles, discovery, status, process }
+        let management = Arc::clone(&self.management);
+        ConfigReloader { snapshot, worker_pool, handles, management, discovery, status, process }
     }
 }
 
@@ -154,6 +172,10 @@ fn show_conditions(handles: &SharedHandles) {
     let replication = move || replicated.replication().map(|status| (status.replicas, status.lag_bytes));
     handles.metrics.show_replication(replication);
     handles.metrics.show_disk_low(move || journal.is_low_on_space());
+    let shippers = Arc::clone(&handles.shippers);
+    let lag =
+        |report: SinkReport| SinkLag { sink: report.sink, records: report.lag_records, seconds: report.lag_seconds };
+    handles.metrics.show_shipping(move || shippers.reports().into_iter().map(lag).collect());
 }
 
 /// The readiness checks behind `/ready`, by the names that it reports.

@@ -9,9 +9,10 @@ use tokio::sync::watch;
 
 use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
-use crate::admin::{self, ConfigStatus, HandoverServices, Readiness, SocketServices, UpstreamReports};
+use crate::admin::{self, ConfigStatus, HandoverServices, Readiness, ShippingReports, SocketServices, UpstreamReports};
 use crate::management::Management;
 use crate::metrics::Metrics;
+use crate::shipping::Shippers;
 use crate::transport::ListenerRelease;
 use crate::upstream::{self, Endpoints};
 
@@ -27,6 +28,8 @@ pub(super) struct ControlPlane {
     pub(super) config: Arc<ConfigStatus>,
     pub(super) metrics: Metrics,
     pub(super) readiness: Arc<Readiness>,
+    /// The shippers, whose sinks are reported.
+    pub(super) shippers: Arc<Shippers>,
     /// The snapshot in force, whose endpoints are maintained.
     pub(super) snapshot: Arc<ArcSwap<ConfigSnapshot>>,
     /// Hand-overs to a new process.
@@ -54,6 +57,7 @@ impl ControlPlane {
             tokio::time::sleep(CLOSE_TIMEOUT).await;
         };
         let (release, ended) = (self.release, wait_for_phase(phase.clone(), Phase::Ending));
+        let shippers = self.shippers;
         let (snapshot, reported) = (Arc::clone(&self.snapshot), self.snapshot);
         let services = SocketServices {
             management: self.management,
@@ -61,6 +65,7 @@ impl ControlPlane {
             upstreams: UpstreamReports::new(move || {
                 reported.load().upstreams.iter().flat_map(Endpoints::report).collect()
             }),
+            shipping: ShippingReports::new(move || shippers.reports()),
             handover: self.handover,
         };
         let closed = || async {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin;
 use crate::config::{AdminSettings, Config};
+use crate::counted::Counted;
 use crate::transport::{self, ListenerRelease, WorkerListener, WorkerLoads};
 
 /// Runtime of the control plane. Its listeners are bound on it, and its thread runs it.
@@ -196,7 +197,7 @@ fn listeners_of_workers(files: Vec<OwnedFd>, workers: usize) -> anyhow::Result<V
         sockets.extend(copies);
     }
     if sockets.len() != workers {
-        bail!("{} listening sockets were handed over for {workers} workers", sockets.len());
+        bail!("handed over: {} for {}", Counted(sockets.len(), "listening socket"), Counted(workers, "worker"));
     }
     sockets.iter().try_for_each(|socket| socket.set_nonblocking(true))?;
     Ok(sockets)

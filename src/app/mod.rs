@@ -26,6 +26,7 @@ mod worker;
 mod active_config;
 mod dispatch;
 mod control_plane;
+mod fleet;
 mod config_watcher;
 mod reload;
 mod stop;
@@ -45,6 +46,7 @@ use crate::audit::Journal;
 use crate::config::{Config, Upstream};
 use crate::management::Management;
 use crate::metrics::Metrics;
+use crate::shipping::Shippers;
 use crate::state::State;
 use crate::telemetry::access_log::AccessLog;
 use crate::upstream::{Discovery, Endpoints};
@@ -78,6 +80,7 @@ pub struct App {
     readiness: Arc<Readiness>,
     state: Arc<State>,
     journal: Journal,
+    shippers: Arc<Shippers>,
     process: ProcessHandles,
     /// The snapshot in force; the reloader replaces it.
     snapshot: Arc<ArcSwap<ConfigSnapshot>>,
@@ -126,7 +129,8 @@ impl App {
         let drain_wait = DrainWait { events, running_workers: config.workers };
         let snapshot = ConfigSnapshot::new(config, upstreams, access_log, &components.handles.metrics)?;
         let active = Arc::new(ArcSwap::from_pointee(snapshot.clone()));
-        let cert_watcher = CertWatcher::start(Arc::clone(&components.handles.certificates))?;
+        let certificates = Arc::clone(&components.handles.certificates);
+        let cert_watcher = CertWatcher::start(certificates, snapshot.trace_exporters())?;
         let (workers, mut threads) = components.start_workers(listeners.workers, &snapshot, &phases, &ended)?;
         let parts = components.handover_parts(listeners.kept, listeners.release, &workers, &phases, process.notifier);
         let handover = HandoverControl::new(&snapshot.config, parts, takeover.as_ref());
@@ -151,6 +155,7 @@ impl App {
             readiness: components.readiness,
             state: components.handles.state,
             journal: components.handles.journal,
+            shippers: components.handles.shippers,
             process,
             snapshot: active,
             phase,

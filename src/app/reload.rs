@@ -18,13 +18,16 @@ use arc_swap::ArcSwap;
 
 use super::config_snapshot::{ConfigSnapshot, SnapshotError};
 use super::config_watcher::{ConfigWatcher, Fingerprint, is_rereadable};
+use super::fleet;
 use super::process_handles::ProcessHandles;
 use super::shared_handles::SharedHandles;
 use super::worker_pool::{WorkerCommand, WorkerPool};
 use crate::admin::{ConfigReport, ConfigStatus, RejectedConfig};
 use crate::clock::Micros;
 use crate::config::{Config, ConfigSource, ContentHash};
+use crate::counted::counted;
 use crate::key;
+use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::settings::{Document, SettingsErrors};
 use crate::telemetry::access_log::AccessLog;
@@ -53,9 +56,9 @@ enum ReloadError {
     Discovery(#[from] DiscoveryEnded),
     #[error("cannot change while the gateway runs: {}; restart it, or change them back", .0.join(", "))]
     NeedsRestart(Vec<&'static str>),
-    #[error("{0} workers do not respond; nothing was changed")]
+    #[error("{} did not respond in time; nothing was changed", counted(.0, "worker"))]
     Unresponsive(usize),
-    #[error("{0} workers did not apply the configuration in time; restart the gateway")]
+    #[error("{} did not apply the configuration in time; restart the gateway", counted(.0, "worker"))]
     PartiallyApplied(usize),
 }
 
@@ -73,6 +76,8 @@ pub(super) struct ConfigReloader {
     pub(super) snapshot: Arc<ArcSwap<ConfigSnapshot>>,
     pub(super) worker_pool: WorkerPool,
     pub(super) handles: SharedHandles,
+    /// It reads the audit of all gateways.
+    pub(super) management: Arc<Management>,
     pub(super) discovery: Discovery,
     /// The result that `keygate config status` shows.
     pub(super) status: Arc<ConfigStatus>,
@@ -214,6 +219,10 @@ impl ConfigReloader {
             config.max_connections_per_address,
             config.proxies(),
         );
+        self.handles.shippers.follow(&config.shipping);
+        if old.config.shipping.postgresql() != config.shipping.postgresql() {
+            fleet::replace_fleet(&self.management, config);
+        }
         self.handles.state.set_defaults(config.state.defaults());
         self.handles.state.set_bounds(config.bounds);
         self.process.logs.set_level(config.telemetry.level);

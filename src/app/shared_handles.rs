@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::certificates::Certificates;
 use crate::audit::Journal;
 use crate::dashboard;
+use crate::gateway::UsageReads;
 use crate::metrics::Metrics;
+use crate::shipping::Shippers;
 use crate::state::State;
 use crate::transport::ConnectionLimiter;
 
@@ -17,10 +19,14 @@ pub(super) struct SharedHandles {
     /// The state. A worker replaces it by its thread's own view of it ([`State::for_thread`]).
     pub(super) state: Arc<State>,
     pub(super) journal: Journal,
+    /// Ships the journal to sinks.
+    pub(super) shippers: Arc<Shippers>,
     pub(super) metrics: Metrics,
     /// Connection limits, in total and per address.
     pub(super) connection_limiter: ConnectionLimiter,
     pub(super) certificates: Arc<Certificates>,
     /// The part of the dashboard that all workers share; none without a `session` block.
     pub(super) dashboard: Option<dashboard::DashboardServices>,
+    /// Turns to read the usage of callers.
+    pub(super) usage_reads: UsageReads,
 }

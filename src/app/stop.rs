@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -15,6 +15,9 @@ use crate::state::State;
 
 /// Least lame duck of a gateway that another process has replaced: busy clients learn in it that they are to reconnect.
 const HANDOVER_LAME_DUCK: Duration = Duration::from_millis(200);
+
+/// Least time in which the rest of the audit is shipped, when the drain has taken all of its own.
+const LEAST_SHIPPING: Duration = Duration::from_secs(1);
 
 impl App {
     /// Starts a new process from a binary, and waits until it has taken over or failed. The log has the reason. When it has
@@ -61,6 +64,7 @@ impl App {
             self.handover.kept.close_for_clients();
             self.phase.send_replace(Phase::Draining);
         }
+        let draining = Instant::now();
         match self.drain_wait.wait(config.drain) {
             DrainResult::AllEnded => {}
             DrainResult::Expedited => tracing::warn!("drain cut short by a signal: dropping exchanges in flight"),
@@ -82,6 +86,7 @@ impl App {
         // With the last tracer: now the last spans are sent.
         drop(self.snapshot);
         close(&self.journal, &self.state);
+        self.shippers.finish(config.drain.saturating_sub(draining.elapsed()).max(LEAST_SHIPPING));
         exporters.wait();
     }
 }

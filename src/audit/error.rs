@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::tree::key::InvalidKey;
+
 /// The journal cannot take the record.
 #[derive(Debug, thiserror::Error)]
 #[error("the audit journal cannot be written")]
@@ -24,5 +26,21 @@ pub enum OpenError {
     InUse {
         /// The lock file.
         path: PathBuf,
+    },
+    /// The file of the key that signs checkpoints has no such key.
+    #[error("{path}: this private key of checkpoints {source}; `keygate audit key new` makes one")]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// Cause.
+        source: InvalidKey,
+    },
+    /// The key that signs checkpoints has another name than the configured origin.
+    #[error("{path}: the key's name is `{name}`, and `origin` is another one")]
+    Origin {
+        /// The file of the key.
+        path: PathBuf,
+        /// Name of the key.
+        name: String,
     },
 }

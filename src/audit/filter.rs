@@ -55,6 +55,13 @@ impl Filter {
             && self.refused.is_none_or(|refused| refused == begun.outcome.is_some_and(Outcome::is_refusal))
     }
 
+    /// Tests the conditions that depend on the end of a record.
+    pub(crate) fn matches_end(&self, record: &Record) -> bool {
+        self.kind.is_none_or(|kind| record.kind() == kind)
+            && self.refused.is_none_or(|refused| record.outcome.is_refusal() == refused)
+            && self.matches_outcome(record)
+    }
+
     /// Tests the outcome of a joined record.
     pub(crate) fn matches_outcome(&self, record: &Record) -> bool {
         self.outcome.is_none_or(|outcome| record.outcome == outcome)

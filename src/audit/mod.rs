@@ -17,6 +17,8 @@
 //!   appended meanwhile; requests that are ready in the same turn of its event loop share one write. When `synced`, a committer thread writes and syncs for all (group commit).
 //! - **No gap.** Lines are numbered over all segments, and each has a checksum: [`Reader::verify`] detects lines that were
 //!   torn, changed, removed or inserted.
+//! - **No other past.** With a signing key, the lines are the leaves of a Merkle tree, whose signed checkpoints show every later
+//!   change of what they cover, also to those who do not trust the machine.
 //! - **Full disk.** A partly written batch is cut off again. Its requests are refused or go unrecorded, as configured, and
 //!   the next request tries again. Outcomes are kept in memory until there is room.
 //! - **Failed sync.** It is never repeated, because the kernel may have dropped the pages. The journal takes no lines until
@@ -27,23 +29,42 @@
 mod settings;
 mod error;
 mod format;
+mod tree;
 mod filter;
 mod write;
 mod index;
 mod read;
+mod view;
 
 pub use error::{OpenError, Unavailable};
 pub use filter::Filter;
 pub use format::prepared::PreparedFields;
 pub use format::record::{Outcome, Record, RecordKind, Use, UseEnd};
+pub use format::stream_position::StreamPosition;
 pub use read::activity::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse};
 pub use read::beginning::Beginning;
 pub use read::cursor::{InvalidJournalCursor, JournalCursor};
 pub use read::follower::Follower;
+pub use read::journal_checkpoint::JournalCheckpoint;
+pub use read::metering::period::{BillingPeriod, PeriodSpan};
+pub use read::metering::query::{UsageBy, UsageQuery};
+pub use read::metering::report::UsageReport;
+pub use read::metering::tally::{UsageRow, UsageSubject};
+pub use read::prove::{LineProof, ProveError, RecordProof};
 pub use read::reader::{Reader, RecordPage};
 pub use read::replay::{ReplayEntry, UsedBy};
-pub use read::stop::StopSignal;
+pub use read::stop::{StopOnDrop, StopSignal};
+pub use read::stream::{JournalEnd, RecordStream, StreamBatch};
 pub use read::verify_report::{Defect, VerifyReport};
-pub use settings::{Durability, LowWater, OnUnavailable, RefusalRecords, Settings};
+pub use read::verify_tree::TreeReport;
+pub use settings::{Checkpoints, Durability, LowWater, OnUnavailable, RefusalRecords, Settings, Witness};
+pub use tree::key::{GenerateError, InvalidKey, PublicKey, derive_public_key, generate_key};
+pub use tree::note::is_signed_by;
+pub use tree::published::LatestCheckpoint;
+pub use view::{
+    AuditView, Fleet, GatewayFreshness, InvalidPlace, InvalidViewCursor, JournalWalk, OpenFleetError, OwnOnlyReason,
+    RecordPlace, ViewActivity, ViewCursor, ViewFollower, ViewPage, ViewScope, ViewStatus,
+};
 pub use write::journal::{AuditEntry, Journal};
 pub use write::position::JournalPosition;
+pub use write::tap::JournalTap;

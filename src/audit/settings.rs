@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::tree::key::PublicKey;
+use crate::outbound::HttpUrl;
+use crate::tls::ClientSettings;
+
 /// Settings of the journal.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -23,6 +27,9 @@ pub struct Settings {
     /// Limits the total size of all segments by the size of their volume: the default, when neither an age nor a size is
     /// configured.
     pub retention_by_volume: bool,
+    /// Total size in bytes up to which segments that a sink has not taken are kept beyond these limits, while there is more
+    /// free space than the low-water mark.
+    pub retention_unshipped: u64,
     /// Free space on the volume below which the journal saves space.
     pub low_water: LowWater,
     /// Maximum number of attempts with unknown keys that are recorded per second; further ones are only counted.
@@ -31,6 +38,38 @@ pub struct Settings {
     pub refusals: RefusalRecords,
     /// Name of this gateway in its records.
     pub gateway: String,
+    /// Signed checkpoints of the journal; `None`: none, and nothing is hashed.
+    pub checkpoints: Option<Checkpoints>,
+}
+
+/// Signed checkpoints of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// File of the private key.
+    pub key_file: PathBuf,
+    /// Name of the tree, which must be that of the key; `None`: that of the key.
+    pub origin: Option<String>,
+    /// Witnesses that cosign.
+    pub witnesses: Vec<Witness>,
+}
+
+/// A witness that cosigns checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Witness {
+    /// Prefix of its address, `http` or `https`.
+    pub url: HttpUrl,
+    /// The key of its cosignatures.
+    pub public_key: PublicKey,
+    /// TLS by which its certificate is verified.
+    pub tls: ClientSettings,
+}
+
+impl Witness {
+    /// The address to which checkpoints are sent.
+    pub(crate) fn target(&self) -> HttpUrl {
+        let prefix = self.url.uri().to_string();
+        format!("{}/add-checkpoint", prefix.trim_end_matches('/')).parse().unwrap_or_else(|_| self.url.clone())
+    }
 }
 
 /// Durability of a use event before its request is forwarded.

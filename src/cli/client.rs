@@ -10,81 +10,124 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 /// Time-out of a response. The slowest operation is a change, which waits for a disk write.
-pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time-out of the head of a response about the whole state: that of an export waits for an index to be read.
-const STATE_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// Sends one request about the whole state, and returns the response as it comes.
-pub(super) async fn begin<S>(
-    stream: S,
+/// Request of a command.
+pub(super) struct ClientRequest<'a> {
     method: Method,
-    path: &str,
-    body: Vec<u8>,
-) -> anyhow::Result<(StatusCode, Incoming)>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let request = build(method, path, body)?;
-    let responded = async {
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // It ends with the response: the request says that it is the last one.
-        tokio::spawn(connection);
-        sender.send_request(request).await.context("the connection was closed")
-    };
-    let response = tokio::time::timeout(STATE_TIMEOUT, responded)
-        .await
-        .with_context(|| format!("no response within {} s", STATE_TIMEOUT.as_secs()))??;
-    Ok((response.status(), response.into_body()))
-}
-
-/// Sends one request and reads the whole response.
-pub(super) async fn exchange<S>(
-    stream: S,
-    method: Method,
-    path: &str,
-    body: Vec<u8>,
-) -> anyhow::Result<(StatusCode, Bytes)>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    exchange_within(RESPONSE_TIMEOUT, stream, method, path, body).await
-}
-
-/// The same, with another time-out of the response.
-pub(super) async fn exchange_within<S>(
+    /// Path with its query.
+    target: &'a str,
+    body: Bytes,
     timeout: Duration,
-    stream: S,
-    method: Method,
-    path: &str,
-    body: Vec<u8>,
-) -> anyhow::Result<(StatusCode, Bytes)>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let request = build(method, path, body)?;
-    tokio::time::timeout(timeout, send(stream, request))
-        .await
-        .with_context(|| format!("no response within {} s", timeout.as_secs()))?
 }
 
-async fn send<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
-    let response = sender.send_request(request).await.context("the connection was closed")?;
-    let status = response.status();
-    let body = response.into_body().collect().await.context("the connection was closed")?.to_bytes();
-    connection.abort();
-    Ok((status, body))
+/// Response whose body may still be on its way.
+pub(super) struct ClientResponse {
+    pub(super) status: StatusCode,
+    body: Incoming,
+    deadline: Deadline,
 }
 
-fn build(method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<Request<Full<Bytes>>> {
-    let request = Request::builder().method(method).uri(path).header(HOST, "keygate").header(CONNECTION, "close");
-    let request = request.header(CONTENT_TYPE, "application/json").body(Full::new(Bytes::from(body)));
-    request.context("cannot build the request")
+/// End of the time for a response.
+#[derive(Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    timeout: Duration,
+}
+
+impl<'a> ClientRequest<'a> {
+    /// GET.
+    pub(super) fn get(target: &'a str) -> Self {
+        Self { method: Method::GET, target, body: Bytes::new(), timeout: RESPONSE_TIMEOUT }
+    }
+
+    /// POST of JSON, or of JSON lines.
+    pub(super) fn post(target: &'a str, body: Vec<u8>) -> Self {
+        Self { method: Method::POST, body: body.into(), ..Self::get(target) }
+    }
+
+    /// The same with another time-out of the response.
+    pub(super) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sends the request, and returns the response as soon as its head is there.
+    pub(super) async fn send<S>(self, stream: S) -> anyhow::Result<ClientResponse>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let deadline = Deadline { at: Instant::now() + self.timeout, timeout: self.timeout };
+        let request = self.build()?;
+        let response = deadline.bound(async {
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+            // It ends with the response: the request says that it is the last one.
+            tokio::spawn(connection);
+            sender.send_request(request).await.context("the connection was closed")
+        });
+        let (head, body) = response.await?.into_parts();
+        Ok(ClientResponse { status: head.status, body, deadline })
+    }
+
+    fn build(self) -> anyhow::Result<Request<Full<Bytes>>> {
+        let request = Request::builder().method(self.method).uri(self.target);
+        let request = request.header(HOST, "keygate").header(CONNECTION, "close");
+        let request = request.header(CONTENT_TYPE, "application/json").body(Full::new(self.body));
+        request.context("cannot build the request")
+    }
+}
+
+impl ClientResponse {
+    /// Reads the whole body, within the time-out of the response.
+    pub(super) async fn bytes(self) -> anyhow::Result<Bytes> {
+        let Self { body, deadline, .. } = self;
+        deadline.bound(async { Ok(body.collect().await.context("the connection was closed")?.to_bytes()) }).await
+    }
+
+    /// The body as it comes, without a time-out.
+    pub(super) fn into_body(self) -> Incoming {
+        self.body
+    }
+}
+
+impl Deadline {
+    async fn bound<T>(self, response: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        tokio::time::timeout_at(self.at, response)
+            .await
+            .with_context(|| format!("no response within {} s", self.timeout.as_secs_f64()))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    /// Sends a request to a server that answers with these bytes, and keeps the connection open.
+    async fn exchange(timeout: Duration, answer: &'static [u8]) -> anyhow::Result<(StatusCode, Bytes)> {
+        let (client, mut server) = duplex(4096);
+        tokio::spawn(async move {
+            let mut sent = [0; 7];
+            server.read_exact(&mut sent).await.unwrap();
+            assert_eq!(&sent, b"POST /x");
+            server.write_all(answer).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let response = ClientRequest::post("/x", b"{}".to_vec()).with_timeout(timeout).send(client).await?;
+        Ok((response.status, response.bytes().await?))
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn response_has_one_time_out_for_head_and_body() {
+        let whole = b"HTTP/1.1 409 Conflict\r\ncontent-length: 2\r\n\r\nno";
+        let minute = Duration::from_secs(60);
+        assert_eq!(exchange(minute, whole).await.unwrap(), (StatusCode::CONFLICT, Bytes::from_static(b"no")));
+        for part in [&whole[..0], &whole[..20], &whole[..whole.len() - 1]] {
+            let error = exchange(Duration::from_millis(20), part).await.unwrap_err();
+            assert_eq!(error.to_string(), "no response within 0.02 s", "after {} bytes", part.len());
+        }
+    }
 }

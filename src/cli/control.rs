@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::StatusCode;
 use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
+use super::client::ClientRequest;
 use super::offline::Stores;
-use super::{CliError, ExitStatus, client};
+use super::{CliError, ExitStatus};
 use crate::admin::OPERATIONS_PATH;
 use crate::admin::{Operation, Reply};
 use crate::config::Config;
@@ -104,19 +105,13 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Sends a request to the admin socket of the running gateway. `target` is the path with its query.
-pub(super) fn send(
-    timeout: Duration,
-    socket: &Path,
-    method: Method,
-    target: &str,
-    body: Vec<u8>,
-) -> Result<(StatusCode, Bytes), CliError> {
+/// Sends a request to the admin socket of the running gateway, and reads the whole response.
+pub(super) fn send(socket: &Path, request: ClientRequest<'_>) -> Result<(StatusCode, Bytes), CliError> {
     let shown = socket.display();
     runtime()?.block_on(async {
         let none = || CliError::new(ExitStatus::Unreachable, anyhow!("{shown}: no gateway listens on this socket"));
         let stream = connect(socket).await?.ok_or_else(none)?;
-        client::exchange_within(timeout, stream, method, target, body).await.map_err(|error| {
+        exchange(stream, request).await.map_err(|error| {
             CliError::new(ExitStatus::Unreachable, error.context(format!("{shown}: the gateway did not respond")))
         })
     })
@@ -124,11 +119,20 @@ pub(super) fn send(
 
 /// Fetches a document of the running gateway from its admin socket. `target` is the path with its query.
 pub(super) fn fetch<T: DeserializeOwned>(socket: &Path, target: &str) -> Result<T, CliError> {
-    let (status, body) = send(client::RESPONSE_TIMEOUT, socket, Method::GET, target, Vec::new())?;
+    let (status, body) = send(socket, ClientRequest::get(target))?;
     if status != StatusCode::OK {
         return Err(anyhow!("the gateway responded with {status}; is it of an earlier version?").into());
     }
     Ok(serde_json::from_slice(&body).context("cannot parse the gateway's response; is it of another version?")?)
+}
+
+/// Sends a request, and reads the whole response.
+pub(super) async fn exchange<S>(stream: S, request: ClientRequest<'_>) -> anyhow::Result<(StatusCode, Bytes)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let response = request.send(stream).await?;
+    Ok((response.status, response.bytes().await?))
 }
 
 /// Creates a runtime for one command.
@@ -164,7 +168,7 @@ pub(super) async fn take_stream(config: &Config, open: &mut Option<UnixStream>) 
 /// Sends one operation to the running gateway.
 async fn send_operation(config: &Config, stream: UnixStream, operation: &Operation) -> Result<Reply, CliError> {
     let body = serde_json::to_vec(operation).context("cannot serialize the operation")?;
-    let (status, body) = client::exchange(stream, Method::POST, OPERATIONS_PATH, body).await.map_err(|e| {
+    let (status, body) = exchange(stream, ClientRequest::post(OPERATIONS_PATH, body)).await.map_err(|e| {
         // The gateway may have performed the operation all the same, so the command must not be repeated blindly.
         let socket = config.admin.socket.display();
         let message =

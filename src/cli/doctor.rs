@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::show::Format;
 use super::{CliError, control, output};
+use crate::counted::Counted;
 use crate::doctor::{self, Check, Finding, Severity};
 
 /// Arguments of `keygate doctor`.
@@ -54,8 +55,9 @@ impl Args {
         if worst < Severity::Warning {
             return Ok(());
         }
-        let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-        Err(anyhow!("{} errors, {} warnings", count(Severity::Error), count(Severity::Warning)).into())
+        let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+        let count = |severity, noun| Counted(of(severity), noun);
+        Err(anyhow!("{}, {}", count(Severity::Error, "error"), count(Severity::Warning, "warning")).into())
     }
 }
 

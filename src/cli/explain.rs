@@ -3,12 +3,12 @@
 use anyhow::anyhow;
 use serde::Serialize;
 
-use super::audit::{self, records, show_records};
+use super::audit::{self, note_status, page, show_records};
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{CliError, control, output};
 use crate::admin::{Operation, Reply};
-use crate::audit::{Filter, Outcome, Record, RecordKind};
+use crate::audit::{Filter, Outcome, Record, RecordKind, ViewPage, ViewStatus};
 use crate::config::Config;
 use crate::key::KeyId;
 use crate::management::Explanation;
@@ -34,18 +34,21 @@ impl Args {
             return Err(anyhow!("the gateway answered something else").into());
         };
         let filter = Filter { key: Some(self.key_id), kind: Some(RecordKind::Request), ..Filter::default() };
-        let decisions = records(&audit::open(config)?, &filter, DECISIONS)?;
+        let ViewPage { records: decisions, status, .. } = page(&audit::open(config)?, &filter, DECISIONS)?;
         if let Some(expired) = decisions.iter().find(|record| record.outcome == Outcome::Refused(Refusal::Expired)) {
             let last = output::seconds(expired.last());
             explanation.verdict +=
                 &format!("; requests with the replaced secret are refused (401), the last one at {last}");
         }
         if self.format.json {
-            return Ok(output::json(&ExplanationOutput { explanation: &explanation, decisions: &decisions })?);
+            let view = status.as_ref();
+            return Ok(output::json(&ExplanationOutput { explanation: &explanation, decisions: &decisions, view })?);
         }
         show::explanation(&explanation)?;
         output::line("")?;
-        Ok(show_records(&decisions)?)
+        show_records(&decisions)?;
+        note_status(status.as_ref());
+        Ok(())
     }
 }
 
@@ -54,4 +57,6 @@ impl Args {
 struct ExplanationOutput<'a> {
     explanation: &'a Explanation,
     decisions: &'a [Record],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<&'a ViewStatus>,
 }

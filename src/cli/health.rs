@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context as _, anyhow};
-use http::Method;
 use tokio::net::TcpStream;
 
-use super::{CliError, ExitStatus, client, control, output};
+use super::client::ClientRequest;
+use super::{CliError, ExitStatus, control, output};
 use crate::admin::ReadinessReport;
 use crate::config::Config;
 
@@ -14,7 +14,7 @@ pub(super) fn run(config: &Config) -> Result<(), CliError> {
     let address = local_address(config.admin.address);
     let response = control::runtime()?.block_on(async {
         let stream = TcpStream::connect(address).await?;
-        client::exchange(stream, Method::GET, "/ready", Vec::new()).await
+        control::exchange(stream, ClientRequest::get("/ready")).await
     });
     let (_, body) = response.map_err(|e| {
         CliError::new(ExitStatus::Unreachable, e.context(format!("http://{address}/ready cannot be reached")))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Subcommand;
+use data_encoding::HEXLOWER;
 use serde_json::json;
 use zeroize::Zeroizing;
 
@@ -140,7 +141,7 @@ fn print_digest(format: Format) -> Result<(), CliError> {
         return Err(CliError::new(ExitStatus::Usage, message));
     }
     let digest = KeyDigest::of(trimmed);
-    let hex = digest.as_bytes().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    let hex = HEXLOWER.encode(digest.as_bytes());
     if format.json {
         output::json(&json!({ "sha256": hex }))?
     } else {

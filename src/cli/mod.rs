@@ -1,7 +1,7 @@
 //! Command line: parses arguments and presents results; the modules below do the work.
 //!
-//! Exit codes: 0 success; 1 refused, failed, not found, not ready, or (`config status`) the file differs from the
-//! configuration in force; 2 usage error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 64 configuration errors; 69 the gateway cannot be
+//! Exit codes: 0 success; 1 refused, failed, not found, not ready, (`config status`) the file differs from the
+//! configuration in force, or (`doctor`) there is a warning or an error; 2 usage error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 64 configuration errors; 69 the gateway cannot be
 //! reached; 75 temporary failure: the state is in use by a process that does not respond, or cannot be written.
 //!
 //! Results go to standard output, everything else to standard error.
@@ -25,9 +25,14 @@ mod check;
 mod config;
 mod health;
 mod explain;
+mod usage;
 mod upstreams;
 mod doctor;
 mod audit;
+mod audit_filter;
+mod audit_proofs;
+mod checkpoint_file;
+mod audit_ship;
 
 // Commands that make changes.
 mod org;
@@ -54,7 +59,7 @@ pub use error::{CliError, ExitStatus};
 const EXIT_CODES: &str = "\
 Exit codes:
    0  success
-   1  refused, failed, not found, not ready, or the file differs from the configuration in force
+   1  refused, failed, not found, not ready, the file differs from the configuration in force, or `doctor` found a problem
    2  usage error, such as an invalid value
    3  `apply --dry-run`: there is something to change
   64  configuration errors; each is reported with its line and column
@@ -104,6 +109,11 @@ enum Command {
     Apply(apply::Args),
     /// Read the audit journal
     Audit(audit::Args),
+    /// Add usage up by organization, key or route, day by day or month by month
+    ///
+    /// From the records of the audit journal: admitted uses by outcome, refusals by their exact number, uses that have not ended. Says
+    /// from which time on the journal has all records, where retention has removed some of the range.
+    Usage(usage::Args),
     /// Explain why a key is refused: its state, its bucket and its last decisions
     Explain(explain::Args),
     /// Show the endpoints of the upstreams: state, ejections, checks, load and latency
@@ -158,6 +168,7 @@ impl Cli {
             Command::Session(args) => args.run(&config()?),
             Command::State(args) => args.run(&self.config, &config()?),
             Command::Audit(args) => args.run(&config()?),
+            Command::Usage(args) => args.run(&config()?),
             Command::Explain(args) => args.run(&config()?),
             Command::Upstreams(args) => args.run(&config()?),
             Command::Health => health::run(&config()?),

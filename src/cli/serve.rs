@@ -34,8 +34,8 @@ pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     // Before the start, so that a signal during the start does not kill the process in the middle of a write.
     let mut signals = Signals::new()?;
-    // Before another file is put in its place.
-    let binary = std::env::current_exe().context("cannot find out the path of this program")?;
+    // Before another file is put in its place. Unknown without /proc, as in an empty root; only SIGUSR2 needs it.
+    let binary = std::env::current_exe();
     let succession = if args.replace { Succession::Replace } else { Succession::FromDraining };
     let process = ProcessHandles { logs, notifier: ServiceNotifier::from_environment(), succession };
     let mut app = App::start_with(process, config)?;
@@ -49,10 +49,15 @@ pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
                 tracing::info!("received SIGHUP: reloading the configuration");
                 app.reload();
             }
-            Some(Signal::User2) => {
-                tracing::info!(binary = %binary.display(), "received SIGUSR2: starting a new process");
-                app.upgrade(&binary);
-            }
+            Some(Signal::User2) => match &binary {
+                Ok(binary) => {
+                    tracing::info!(binary = %binary.display(), "received SIGUSR2: starting a new process");
+                    app.upgrade(binary);
+                }
+                Err(error) => tracing::error!(
+                    %error, "received SIGUSR2, but the path of this program is unknown: use `keygate upgrade --binary PATH`"
+                ),
+            },
             signal => break signal,
         }
     };

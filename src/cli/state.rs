@@ -12,6 +12,7 @@ use super::backup::{self, ExportArgs, ImportArgs};
 use super::show::Format;
 use super::{CliError, ExitStatus, control, output};
 use crate::config::Config;
+use crate::counted::Counted;
 use crate::migration::{MigrationError, Phase, Progress, Report};
 use crate::state::{Settings, embedded, redis};
 use crate::{app, audit, telemetry};
@@ -121,7 +122,7 @@ async fn show_progress(progress: &Progress) -> std::convert::Infallible {
         let (phase, done, all) = progress.look();
         let word = if phase == Phase::Verifying { "verified" } else { "copied" };
         if io::stderr().is_terminal() && all > 0 {
-            let _ = write!(io::stderr(), "\r\x1b[K{word} {done} of {all} records");
+            let _ = write!(io::stderr(), "\r\x1b[K{word} {done} of {}", Counted(all, "record"));
         }
     }
 }
@@ -153,7 +154,8 @@ fn show(report: &Report) -> io::Result<()> {
     }
     if report.left_out.users + report.left_out.keys > 0 {
         let (users, keys) = (report.left_out.users, report.left_out.keys);
-        output::line(format_args!("left out, because their organization or user was: {users} users, {keys} keys"))?;
+        let (users, keys) = (Counted(users, "user"), Counted(keys, "key"));
+        output::line(format_args!("left out, because their organization or user was: {users}, {keys}"))?;
     }
     for finding in &report.differences {
         output::line(format_args!("differs: {finding}"))?;
@@ -169,6 +171,7 @@ fn check_complete(report: &Report) -> Result<(), CliError> {
         return Ok(());
     }
     let (in_the_way, differences) = (report.in_the_way.len(), report.differences.len());
-    let message = anyhow!("the copy is incomplete: {in_the_way} records are in the way, {differences} differ");
+    let (in_the_way, differences) = (Counted(in_the_way, "record"), Counted(differences, "difference"));
+    let message = anyhow!("the copy is incomplete: {in_the_way} in the way, {differences}");
     Err(CliError::new(ExitStatus::Failed, message))
 }

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use http::{Method, StatusCode};
+use http::StatusCode;
 
+use super::client::ClientRequest;
 use super::{CliError, ExitStatus, control, output};
 use crate::admin::{UPGRADE_PATH, UpgradeReport, UpgradeRequest};
 use crate::config::Config;
@@ -29,7 +30,8 @@ impl Args {
             None => std::env::current_exe().context("cannot find out the path of this program; give --binary")?,
         };
         let body = serde_json::to_vec(&UpgradeRequest { binary }).context("the path is not Unicode")?;
-        let (status, body) = control::send(UPGRADE_TIMEOUT, &config.admin.socket, Method::POST, UPGRADE_PATH, body)?;
+        let request = ClientRequest::post(UPGRADE_PATH, body).with_timeout(UPGRADE_TIMEOUT);
+        let (status, body) = control::send(&config.admin.socket, request)?;
         match status {
             StatusCode::OK => {}
             StatusCode::CONFLICT => {

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use crate::audit::{Durability, LowWater, OnUnavailable, RefusalRecords, Settings};
+use super::shipping;
+use crate::audit::{Checkpoints, Durability, LowWater, OnUnavailable, PublicKey, RefusalRecords, Settings, Witness};
+use crate::outbound::HttpUrl;
 use crate::settings::{Reported, Section, Value};
+use crate::tls::ClientSettings;
 
 /// One day.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -12,6 +15,9 @@ const SEGMENT_SIZE: u64 = 64 << 20;
 /// Attempts with unknown keys recorded per second: enough to see an attack, too few to fill a disk (about 500 MB a day).
 const UNKNOWN_PER_SECOND: u32 = 10;
 
+/// Size up to which segments wait for sinks: days of most gateways, and a part of most volumes.
+const UNSHIPPED: u64 = 10 << 30;
+
 /// Free space below which the journal saves space: a tenth of the volume, time enough to make room.
 const LOW_WATER: LowWater = LowWater::Percent(10);
 
@@ -19,6 +25,7 @@ const LOW_WATER: LowWater = LowWater::Percent(10);
 struct Retention {
     age: Result<Option<Duration>, Reported>,
     size: Result<Option<SizeLimit>, Reported>,
+    unshipped: u64,
 }
 
 /// Total size beyond which closed segments are removed, as configured.
@@ -28,8 +35,17 @@ enum SizeLimit {
     Bytes(u64),
 }
 
-/// Reads the block `audit`; `gateway` is the gateway's name in the records.
-pub(super) fn audit(section: &mut Section<'_>, gateway: &str) -> Result<Settings, Reported> {
+/// Reads the block `audit`: the journal, and the sinks to which it is shipped.
+pub(super) fn audit(
+    section: &mut Section<'_>,
+    gateway: &str,
+) -> Result<(Settings, crate::shipping::Settings), Reported> {
+    let sinks = section.value_or("ship", Vec::new(), shipping::sinks);
+    Ok((journal(section, gateway)?, crate::shipping::Settings { sinks }))
+}
+
+/// Reads the settings of the journal; `gateway` is the gateway's name in the records.
+fn journal(section: &mut Section<'_>, gateway: &str) -> Result<Settings, Reported> {
     let path = section.required("path", |value| value.path());
     let durabilities = [("written", Durability::Written), ("synced", Durability::Synced)];
     let durability = section.value_or("durability", Durability::Written, |value| value.choice(&durabilities));
@@ -43,7 +59,8 @@ pub(super) fn audit(section: &mut Section<'_>, gateway: &str) -> Result<Settings
     let low_water = section.value_or("low_water", LOW_WATER, low_water);
     let forms = [("coalesced", RefusalRecords::Coalesced), ("each", RefusalRecords::Each)];
     let refusals = section.value_or("refusals", RefusalRecords::Coalesced, |value| value.choice(&forms));
-    let retention = retention?;
+    let checkpoints = section.optional("checkpoints", |value| value.section(checkpoints));
+    let (retention, checkpoints) = (retention?, checkpoints?);
     let (age, size) = (retention.age?, retention.size?);
     // Retention removes whole segments, so it cannot keep less than one.
     if matches!(size, Some(SizeLimit::Bytes(size)) if size < segment_size) {
@@ -59,11 +76,42 @@ pub(super) fn audit(section: &mut Section<'_>, gateway: &str) -> Result<Settings
         retention_size: size.and_then(|size| if let SizeLimit::Bytes(size) = size { Some(size) } else { None }),
         // Who configures an age wants the journal kept for that long, whatever its size.
         retention_by_volume: age.is_none() && size.is_none(),
+        retention_unshipped: retention.unshipped,
         low_water,
         unknown_per_second,
         refusals,
         gateway: gateway.to_owned(),
+        checkpoints,
     })
+}
+
+fn checkpoints(section: &mut Section<'_>) -> Result<Checkpoints, Reported> {
+    let key_file = section.required("key_file", |value| value.path());
+    let origin = section.optional("origin", |value| value.text());
+    let witnesses = section.value_or("witnesses", Vec::new(), |value| value.list(|value| value.section(witness)));
+    Ok(Checkpoints { key_file: key_file?, origin: origin?, witnesses })
+}
+
+fn witness(section: &mut Section<'_>) -> Result<Witness, Reported> {
+    let url = section.required("url", |value| {
+        let url: HttpUrl = value.parsed("an address such as https://witness.example.org/prefix")?;
+        if url.uri().query().is_none() { Ok(url) } else { value.reject("has a query; give an address without one") }
+    });
+    let public_key = section.required("public_key", |value| {
+        let text = value.text()?;
+        match text.parse::<PublicKey>() {
+            Ok(key) if key.is_witness() => Ok(key),
+            Ok(_) => value.reject("is the key of a log, not of a witness"),
+            Err(error) => value.reject(error),
+        }
+    });
+    let tls = section.section("tls", |section| Ok(ClientSettings::read(section)))?;
+    let (url, public_key) = (url?, public_key?);
+    // Its files are read once, so that an error is reported with its place.
+    match url.is_encrypted().then(|| tls.config()) {
+        Some(Err(error)) => Err(section.report("tls", error.in_full())),
+        _ => Ok(Witness { url, public_key, tls }),
+    }
 }
 
 fn retention(section: &mut Section<'_>) -> Retention {
@@ -72,7 +120,8 @@ fn retention(section: &mut Section<'_>) -> Retention {
         "never" => Ok(SizeLimit::Never),
         _ => value.size(1 << 20..=1 << 50).map(SizeLimit::Bytes),
     });
-    Retention { age, size }
+    let unshipped = section.value_or("unshipped", UNSHIPPED, |value| value.size(0..=1 << 50));
+    Retention { age, size, unshipped }
 }
 
 /// Reads a part of the volume in percent, or a size.

@@ -29,12 +29,14 @@ mod limits;
 mod state;
 mod redis;
 mod audit;
+mod shipping;
 mod routes;
 mod session;
 mod process;
 mod traces;
 mod telemetry;
 mod tls;
+mod outbound_tls;
 mod source;
 mod restart_only;
 
@@ -82,6 +84,8 @@ pub struct Config {
     pub bounds: crate::state::Bounds,
     /// The audit journal.
     pub audit: crate::audit::Settings,
+    /// The sinks to which the journal is shipped.
+    pub shipping: crate::shipping::Settings,
     /// The routes; with none, every path is forwarded.
     pub routes: Vec<RouteSettings>,
     /// The dashboard and its web sessions; none without a `session` block.
@@ -126,22 +130,26 @@ impl Config {
     pub fn warnings(&self) -> Vec<String> {
         let no_routes = "no `routes` are configured: every valid key may send any method to any path of the upstream; list \
             the routes and their permissions";
-        if self.routes.is_empty() {
-            return vec![no_routes.to_owned()];
-        }
-        let unused = self
-            .upstreams
-            .iter()
-            .enumerate()
-            .filter(|(place, _)| self.routes.iter().all(|route| route.upstream != *place));
-        unused
-            .map(|(_, upstream)| {
-                format!(
-                    "the upstream `{}` is used by no route; name it as `upstream` of a route, or remove it",
-                    upstream.settings.name
-                )
+        let plain = self.shipping.sinks.iter().filter_map(|sink| Some((&sink.name, sink.destination.plain_place()?)));
+        let mut warnings: Vec<String> = plain
+            .map(|(name, (place, advice))| {
+                format!("the sink `{name}` sends audit records to {place} unencrypted; {advice}")
             })
-            .collect()
+            .collect();
+        if self.routes.is_empty() {
+            warnings.push(no_routes.to_owned());
+        }
+        warnings.extend(self.unused_upstreams().map(|name| {
+            format!("the upstream `{name}` is used by no route; name it as `upstream` of a route, or remove it")
+        }));
+        warnings
+    }
+
+    /// The names of upstreams that no route uses; none without routes.
+    pub fn unused_upstreams(&self) -> impl Iterator<Item = &str> {
+        let is_unused = |place: usize| self.routes.iter().all(|route| route.serve.is_some() || route.upstream != place);
+        let unused = self.upstreams.iter().enumerate().filter(move |(place, _)| is_unused(*place));
+        unused.filter(|_| !self.routes.is_empty()).map(|(_, upstream)| &*upstream.settings.name)
     }
 
     /// Settings of web sessions; none without a `session` block.
@@ -193,6 +201,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         session != Ok(None),
         listen.as_deref().ok(),
     );
+    let (audit, shipping) = audit?;
     let (timeouts, States { serving: state, copy_from }, http) = (timeouts?, state?, http?);
     let Telemetry { log, access_log, otel_metrics, traces } = telemetry?;
     Ok(Config {
@@ -211,7 +220,8 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         bad_keys: limits?.bad_keys,
         sign_ins: limits?.sign_ins,
         bounds: limits?.bounds,
-        audit: audit?,
+        audit,
+        shipping,
         routes,
         session: session?,
         tunnel_idle: timeouts.tunnel_idle,

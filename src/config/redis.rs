@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::limits::Limits;
-use super::tls;
 use crate::settings::{Reported, Section, Value, WithUnit};
 use crate::state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Share, Url};
+use crate::tls::ClientSettings;
 
 /// Default prefix of the names of all Redis keys.
 const PREFIX: &str = "keygate";
@@ -31,7 +31,7 @@ pub(super) fn redis(section: &mut Section<'_>, limits: Limits) -> Result<Setting
     let url = section.required("url", url);
     let own = login(section);
     let sentinel_login = section.section("sentinel", login);
-    let tls = section.optional("tls", |value| value.section(|section| Ok(tls::client(section))));
+    let tls = section.optional("tls", |value| value.section(|section| Ok(ClientSettings::read(section))));
     let prefix = section.value_or("prefix", PREFIX.to_owned(), prefix);
     let (deadline, lease) = times(section);
     let on_unavailable = on_unavailable(section);

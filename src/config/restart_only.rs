@@ -33,6 +33,7 @@ impl Config {
             bad_keys: _,
             sign_ins: _,
             bounds: _,
+            shipping: _,
             lame_duck: _,
             drain: _,
             traces: _,
@@ -107,8 +108,10 @@ impl Changes {
 
     fn audit(&mut self, old: &audit::Settings, new: &audit::Settings) {
         let audit::Settings { path, durability, on_unavailable, segment_size, segment_age, .. } = old;
-        let audit::Settings { retention_age, retention_size, retention_by_volume, low_water, .. } = old;
-        let audit::Settings { unknown_per_second, refusals, gateway: _, .. } = old;
+        let audit::Settings {
+            retention_age, retention_size, retention_by_volume, retention_unshipped, low_water, ..
+        } = old;
+        let audit::Settings { unknown_per_second, refusals, checkpoints, gateway: _, .. } = old;
         self.compare("audit.path", path == &new.path);
         self.compare("audit.durability", durability == &new.durability);
         self.compare("audit.on_unavailable", on_unavailable == &new.on_unavailable);
@@ -116,9 +119,11 @@ impl Changes {
         self.compare("audit.segment_age", segment_age == &new.segment_age);
         let size = (retention_size, retention_by_volume) == (&new.retention_size, &new.retention_by_volume);
         self.compare("audit.retention", size && retention_age == &new.retention_age);
+        self.compare("audit.retention.unshipped", retention_unshipped == &new.retention_unshipped);
         self.compare("audit.low_water", low_water == &new.low_water);
         self.compare("audit.unknown_per_second", unknown_per_second == &new.unknown_per_second);
         self.compare("audit.refusals", refusals == &new.refusals);
+        self.compare("audit.checkpoints", checkpoints == &new.checkpoints);
     }
 
     fn telemetry(&mut self, old: &telemetry::Settings, new: &telemetry::Settings) {

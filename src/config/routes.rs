@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 
-use crate::admission::RouteSettings;
+use crate::admission::{RouteSettings, ServedResource};
 use crate::settings::{Reported, Section, Value};
 
 /// Reads the block `routes`; no routes when there is none, or it has an error. `upstreams` are the names of the upstreams.
@@ -31,7 +31,9 @@ fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings,
     let name = section.required("name", name);
     let methods = section.value_or("methods", Vec::new(), |value| value.list(method));
     let path = section.required("path", path);
-    let upstream = upstream(section, upstreams);
+    let serve = section.optional("serve", |value| value.name_of("a resource", &["usage"]));
+    let is_served = serve != Ok(None);
+    let upstream = if is_served { Ok(0) } else { upstream(section, upstreams) };
     let strip_prefix = section.optional("strip_prefix", |value| strip_prefix(value, path.as_deref().ok()));
     let permission = section.optional("permission", |value| {
         value.parsed("a permission: 1 to 64 characters of a-z, 0-9 and : . _ -, such as queries:read")
@@ -41,11 +43,13 @@ fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings,
     let upgrade = section.value_or("upgrade", Vec::new(), |value| value.list(protocol));
     let trailers = section.value_or("trailers", false, |value| value.boolean());
     let idempotent = section.value_or("idempotent", false, |value| value.boolean());
+    let methods = if is_served { check_served(section, methods) } else { methods };
     Ok(RouteSettings {
         name: name?,
         methods,
         path: path?,
         upstream: upstream?,
+        serve: serve?.map(|_| ServedResource::Usage),
         strip_prefix: strip_prefix?,
         permission: permission?,
         query_in_audit,
@@ -54,6 +58,19 @@ fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings,
         trailers,
         idempotent,
     })
+}
+
+/// Reports what a route of the gateway itself cannot have, and gives its methods: GET, which includes HEAD.
+fn check_served(section: &Section<'_>, methods: Vec<http::Method>) -> Vec<http::Method> {
+    for name in ["upstream", "strip_prefix", "upgrade", "trailers", "idempotent"] {
+        if section.contains(name) {
+            section.report(name, "has no effect beside `serve`: such requests go to no upstream; remove it");
+        }
+    }
+    if !methods.is_empty() && methods != [http::Method::GET] {
+        section.report("methods", "must be [GET] beside `serve: usage`");
+    }
+    vec![http::Method::GET]
 }
 
 /// Reads the upstream of a route, as its place among the names.

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::{limits, tls};
+use super::limits;
 use crate::admission::RouteSettings;
 use crate::dashboard::{Claim, ClaimMapping, ProviderSettings, Settings};
 use crate::identity::Permission;
 use crate::oidc;
 use crate::quota::Quota;
 use crate::settings::{Reported, Section, Value};
+use crate::tls::ClientSettings;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -115,7 +116,7 @@ fn provider(section: &mut Section<'_>) -> Result<ProviderSettings, Reported> {
     let client_id = section.required("client_id", |value| value.text());
     let client_secret = section.optional("client_secret", |value| value.secret());
     let scopes = section.value_or("scopes", default_scopes(), scopes);
-    let tls = section.optional("tls", |value| value.section(|section| Ok(tls::client(section))));
+    let tls = section.optional("tls", |value| value.section(|section| Ok(ClientSettings::read(section))));
     let claim_mapping = section.section("people", claim_mapping);
     let (name, claim_mapping) = (name?, claim_mapping?);
     let oidc = oidc::Settings {

@@ -1,9 +1,10 @@
-//! The blocks `tls` of a listener, of the upstream, of Redis and of identity providers.
+//! The block `tls` of a listener, and names of servers. The block of outgoing connections is read by `ClientSettings`.
 
 use std::path::PathBuf;
 
 use rustls::pki_types::ServerName;
 
+use crate::outbound::HttpUrl;
 use crate::secret::Secret;
 use crate::settings::{Reported, Section, Value};
 use crate::tls::{CertificateFiles, ClientAuth, ClientSettings, ServerSettings, ServerTls, Version};
@@ -66,19 +67,24 @@ fn ticket_key(value: &Value<'_>) -> Result<Secret, Reported> {
     Ok(secret)
 }
 
-/// Reads the TLS settings of connections that the gateway opens: trusted authorities, and its own certificate.
-///
-/// A file that cannot be read was reported, and is left out here, so that the others are checked in the same reading.
-pub(super) fn client(section: &mut Section<'_>) -> ClientSettings {
-    let mut file = |name| section.optional(name, Value::readable_file).unwrap_or(None);
-    let (ca, certificate, key) = (file("ca"), file("certificate"), file("key"));
-    for (name, other) in [("certificate", "key"), ("key", "certificate")] {
-        if section.contains(name) && !section.contains(other) {
-            section.report(name, format_args!("is of no use without `{other}`; give both, or neither"));
-        }
+/// Loads the files of the TLS settings for an address, so that an error is reported with its place. `name` is the key of the
+/// address.
+pub(super) fn check_for(
+    section: &Section<'_>,
+    name: &str,
+    url: &HttpUrl,
+    tls: ClientSettings,
+) -> Result<ClientSettings, Reported> {
+    if !url.is_encrypted() {
+        return match section.contains("tls") {
+            true => Err(section.report("tls", format_args!("is of no use without `https` in `{name}`; remove one"))),
+            false => Ok(tls),
+        };
     }
-    let identity = certificate.zip(key).map(|(chain, key)| CertificateFiles { chain, key });
-    ClientSettings { ca, identity }
+    match tls.config() {
+        Ok(_) => Ok(tls),
+        Err(error) => Err(section.report("tls", error.in_full())),
+    }
 }
 
 /// Reads a name that a certificate can be issued for.

@@ -21,7 +21,7 @@ const QUEUE: usize = 8192;
 pub(super) fn traces(section: &mut Section<'_>, gateway: &str) -> Result<Settings, Reported> {
     let endpoint = section.required("endpoint", endpoint);
     let headers = section.value_or("headers", Vec::new(), headers);
-    let tls = section.section("tls", |section| Ok(tls::client(section)));
+    let tls = section.section("tls", |section| Ok(ClientSettings::read(section)));
     let timeout = section
         .value_or("timeout", TIMEOUT, |value| value.duration(Duration::from_millis(100)..=Duration::from_secs(60)));
     let ratio = section.value_or("ratio", Ratio::ALL, |value| {
@@ -33,7 +33,7 @@ pub(super) fn traces(section: &mut Section<'_>, gateway: &str) -> Result<Setting
     let queue = section.value_or("queue", QUEUE, |value| value.integer(16..=1_000_000));
     let service = section.value_or("service", SERVICE.to_owned(), |value| value.text());
     let (endpoint, instance) = (endpoint?, gateway.to_owned());
-    let tls = check_tls(section, &endpoint, tls?)?;
+    let tls = tls::check_for(section, "endpoint", endpoint.url(), tls?)?;
     Ok(Settings { endpoint, headers, tls, timeout, ratio, clients, queue, service, instance })
 }
 
@@ -43,21 +43,8 @@ fn endpoint(value: &Value<'_>) -> Result<Endpoint, Reported> {
     text.parse().map_err(|error| value.report(error))
 }
 
-/// Loads the files, so that an error is reported with its place.
-fn check_tls(section: &Section<'_>, endpoint: &Endpoint, tls: ClientSettings) -> Result<ClientSettings, Reported> {
-    if !endpoint.is_encrypted() {
-        return match section.contains("tls") {
-            true => Err(section.report("tls", "is of no use without `https` in `endpoint`; remove one")),
-            false => Ok(tls),
-        };
-    }
-    match tls.config() {
-        Ok(_) => Ok(tls),
-        Err(error) => Err(section.report("tls", error.in_full())),
-    }
-}
-
-fn headers(value: &Value<'_>) -> Result<Vec<(HeaderName, Secret)>, Reported> {
+/// Reads header fields with their secret values.
+pub(super) fn headers(value: &Value<'_>) -> Result<Vec<(HeaderName, Secret)>, Reported> {
     value.named(|name, value| {
         let name = HeaderName::try_from(name).map_err(|_| value.report_key("is not the name of a field"))?;
         let secret = value.secret()?;

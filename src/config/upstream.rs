@@ -39,7 +39,8 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
     let health = section.optional("health", |value| value.section(|block| health::health(block, protocol)));
     let retries = section.section("retries", |block| Ok(retries::retries(block)));
     let max_requests = section.section("limits", |block| Ok(max_requests(block)));
-    let tls = section.section("tls", |block| Ok((tls::client(block), block.optional("server_name", tls::server_name))));
+    let tls = section
+        .section("tls", |block| Ok((ClientSettings::read(block), block.optional("server_name", tls::server_name))));
     let ((tls, server_name), mut sources) = (tls?, sources?);
     check_encryption(section, &mut sources, &tls);
     if let Ok(Some(server_name)) = server_name {

@@ -149,6 +149,11 @@ fn management_text(error: &ManagementError) -> ErrorText {
             "Organizations and keys cannot be read or changed at the moment.".to_owned(),
             "Try again in a moment. If you were changing something, check first whether it was done.",
         ),
+        ManagementError::HandedOver => (
+            "The gateway is being replaced",
+            sentence(error),
+            "Go back and try again: the other process serves already.",
+        ),
         ManagementError::Audit(_) => (
             "The audit journal is unavailable",
             "Changes are made only when they can be recorded, and the audit journal cannot be written at the moment."

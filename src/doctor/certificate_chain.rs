@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::finding::Findings;
+use crate::counted::Counted;
 use crate::tls::CertificateFacts;
 
 const DAY: i64 = 86_400;
@@ -20,13 +21,21 @@ pub(super) fn judge_validity(subject: String, certificate: &CertificateFacts, no
     let days = (certificate.not_after - now) / DAY;
     if now < certificate.not_before {
         let advice = "wait, correct the clock, or use the certificate before it";
-        findings.error(subject, format!("not valid before {} days", (certificate.not_before - now) / DAY + 1), advice);
+        findings.error(
+            subject,
+            format!("not valid for another {}", Counted((certificate.not_before - now) / DAY + 1, "day")),
+            advice,
+        );
     } else if now > certificate.not_after {
         findings.error(subject, "expired", "renew it now");
     } else if days < RENEWAL {
-        findings.warning(subject, format!("expires in {days} days"), "renew it; look why it was not renewed by itself");
+        findings.warning(
+            subject,
+            format!("expires in {}", Counted(days, "day")),
+            "renew it; look why it was not renewed by itself",
+        );
     } else {
-        findings.ok(subject, format!("valid for {days} days"));
+        findings.ok(subject, format!("valid for {}", Counted(days, "day")));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Check of the certificates: those of listeners with their names, and those of connections to upstreams and Redis.
+//! Check of the certificates: those of listeners with their names, and those of connections that the gateway opens.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,6 @@ use super::listeners::host;
 use super::read_files;
 use super::surroundings::Surroundings;
 use crate::config::{Config, Listener, ListenerRole};
-use crate::state::Settings as State;
 use crate::tls::{CertificateFacts, ClientSettings};
 
 /// Checks the files of all certificates.
@@ -52,9 +51,13 @@ fn origins(config: &Config, role: ListenerRole) -> Vec<&str> {
 fn judge_reload(surroundings: &Surroundings, path: &Path, leaf: &CertificateFacts, findings: &mut Findings) {
     let Some(name) = leaf.names.first() else { return };
     let series = format!("keygate_tls_certificate_not_after_timestamp_seconds{{certificate=\"{name}\"}}");
-    let Some(presented) = surroundings.gateway.as_ref().ok().and_then(|gateway| gateway.metric(&series)) else {
-        return;
-    };
+    if let Some(presented) = surroundings.gateway.as_ref().ok().and_then(|gateway| gateway.metric(&series)) {
+        judge_presented(path, leaf, presented, findings);
+    }
+}
+
+/// Judges the end of the validity that the gateway shows for the certificate of a file, Unix time in seconds.
+fn judge_presented(path: &Path, leaf: &CertificateFacts, presented: f64, findings: &mut Findings) {
     #[allow(clippy::cast_precision_loss, reason = "Unix time in seconds")]
     if (presented - leaf.not_after as f64).abs() > 1.0 {
         let advice = "see the log and keygate_tls_reload_failures_total: a changed file is loaded within seconds, if its \
@@ -67,15 +70,10 @@ fn judge_reload(surroundings: &Surroundings, path: &Path, leaf: &CertificateFact
 fn other_certificates(config: &Config) -> Vec<PathBuf> {
     let client_ca =
         config.listen.iter().filter_map(|listener| Some(listener.tls.as_ref()?.client_auth.as_ref()?.ca.clone()));
-    let redis = match &config.state {
-        State::Redis(redis) => redis.tls.as_ref(),
-        State::Embedded(_) => None,
-    };
-    let clients = config.upstreams.iter().map(|upstream| &upstream.settings.tls).chain(redis);
     let of_client = |client: &ClientSettings| {
         client.ca.clone().into_iter().chain(client.identity.as_ref().map(|files| files.chain.clone()))
     };
-    let mut paths: Vec<PathBuf> = client_ca.chain(clients.flat_map(of_client)).collect();
+    let mut paths: Vec<PathBuf> = client_ca.chain(config.outbound_tls().into_iter().flat_map(of_client)).collect();
     paths.sort_unstable();
     paths.dedup();
     paths
@@ -89,5 +87,30 @@ async fn read(path: &Path, findings: &mut Findings) -> Option<Vec<CertificateFac
             findings.error(format!("certificate {}", path.display()), error.in_full(), "correct the file");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Severity::Warning;
+    use super::*;
+
+    #[test]
+    fn gateway_that_presents_another_certificate_is_a_warning() {
+        let text = |text: &str| text.to_owned();
+        let leaf = CertificateFacts {
+            subject: text("a"),
+            issuer: text("b"),
+            names: vec![text("a.test")],
+            not_before: 0,
+            not_after: 2_000_000_000,
+        };
+        let judged = |presented| {
+            let mut findings = Findings::new("certificates");
+            judge_presented(Path::new("a.pem"), &leaf, presented, &mut findings);
+            findings.problems()
+        };
+        assert_eq!(judged(2_000_000_000.0), []);
+        assert_eq!(judged(1_990_000_000.0), [(Warning, text("certificate a.pem"))]);
     }
 }

@@ -8,7 +8,6 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::settings::WithUnit;
@@ -34,7 +33,7 @@ pub(super) enum ExchangeError {
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// No response in time.
     #[error("no response within {}", WithUnit::Duration(TIMEOUT))]
-    TimedOut(#[from] Elapsed),
+    TimedOut,
 }
 
 /// An error with its causes.
@@ -63,7 +62,7 @@ where
         connection.abort();
         Ok((status, body.map_err(ExchangeError::Body)?.to_bytes()))
     };
-    timeout(TIMEOUT, exchange).await?
+    timeout(TIMEOUT, exchange).await.map_err(|_| ExchangeError::TimedOut)?
 }
 
 /// Sends a GET over HTTP/2 with prior knowledge, and returns the status of the response.
@@ -80,5 +79,5 @@ where
         connection.abort();
         Ok(response.status())
     };
-    timeout(TIMEOUT, exchange).await?
+    timeout(TIMEOUT, exchange).await.map_err(|_| ExchangeError::TimedOut)?
 }

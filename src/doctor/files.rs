@@ -60,8 +60,12 @@ fn files(config: &Config) -> Vec<(PathBuf, Content)> {
     files.push((config.source.path.clone(), configuration));
     let tls = config.listen.iter().filter_map(|listener| listener.tls.as_ref());
     let own = tls.flat_map(|tls| &tls.certificates);
-    let of_clients = config.upstreams.iter().filter_map(|upstream| upstream.settings.tls.identity.as_ref());
+    let clients = config.outbound_tls();
+    let of_clients = clients.iter().filter_map(|client| client.identity.as_ref());
     files.extend(own.chain(of_clients).map(|certificate| (certificate.key.clone(), Content::Secret)));
+    let signing_key =
+        config.audit.checkpoints.iter().map(|checkpoints| (checkpoints.key_file.clone(), Content::Secret));
+    files.extend(signing_key);
     if let State::Embedded(embedded) = &config.state {
         files.push((embedded.path.clone(), Content::Data));
     }
@@ -108,6 +112,30 @@ mod tests {
 
     use super::super::finding::Severity::{self, Error, Note, Ok, Warning};
     use super::*;
+
+    #[test]
+    fn secrets_and_places_that_operators_use_are_among_the_files() {
+        let files_of = |blocks: &str| {
+            let text = format!(
+                "listen: [{{ address: 127.0.0.1:0 }}]\n\
+                 admin: {{ socket: admin.sock, address: 127.0.0.1:1 }}\n\
+                 upstream: {{ endpoints: ['http://127.0.0.1:8081'] }}\n\
+                 state: {{ embedded: {{ path: state.db }} }}\n\
+                 audit: {{ path: audit }}\n{blocks}"
+            );
+            files(&Config::parse(Path::new("keygate.yaml"), &text).unwrap())
+        };
+        let of = |files: &[(PathBuf, Content)], name: &str| {
+            let found = files.iter().find(|(path, _)| path.ends_with(name));
+            found.unwrap_or_else(|| panic!("no {name} in {files:?}")).1
+        };
+        let plain = files_of("");
+        let expected = [Content::Configuration, Content::Data, Content::Data, Content::Socket];
+        assert_eq!(["keygate.yaml", "state.db", "audit", "admin.sock"].map(|name| of(&plain, name)), expected);
+        let token =
+            "telemetry: { traces: { endpoint: 'http://127.0.0.1:4318', headers: { authorization: 'Bearer x' } } }\n";
+        assert_eq!(of(&files_of(token), "keygate.yaml"), Content::Secret);
+    }
 
     #[test]
     fn modes_are_judged_by_the_content() {

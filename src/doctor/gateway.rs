@@ -45,6 +45,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn panics_are_a_warning() {
+        let mut findings = Findings::new("gateway");
+        judge_panics(0.0, &mut findings);
+        judge_panics(2.0, &mut findings);
+        assert_eq!(findings.problems(), [(Warning, "panics".to_owned())]);
+    }
+
+    #[test]
     fn readiness_is_judged() {
         let judged = |readiness: Result<&Result<ReadinessReport, String>, &str>| {
             let mut findings = Findings::new("gateway");

@@ -141,6 +141,27 @@ mod tests {
     }
 
     #[test]
+    fn plain_listener_is_judged_by_its_address_and_the_proxies_before_it() {
+        let judged = |listener: &str, blocks: &str| {
+            let text = format!(
+                "listen: [{{ {listener} }}]\n\
+                 admin: {{ socket: admin.sock, address: 127.0.0.1:1 }}\n\
+                 upstream: {{ endpoints: ['http://127.0.0.1:8081'] }}\n\
+                 state: {{ embedded: {{ path: state.db }} }}\n\
+                 audit: {{ path: audit }}\n{blocks}"
+            );
+            let mut findings = Findings::new("listeners");
+            let config = Config::parse(std::path::Path::new("keygate.yaml"), &text).unwrap();
+            judge_plain_listeners(&config, &mut findings);
+            findings.problems().into_iter().map(|(severity, _)| severity).collect::<Vec<_>>()
+        };
+        assert_eq!(judged("address: 0.0.0.0:8080", ""), [Warning]);
+        assert_eq!(judged("address: 127.0.0.1:8080", ""), []);
+        assert_eq!(judged("address: 0.0.0.0:8080", "trusted_proxies: [10.0.0.0/8]\n"), []);
+        assert_eq!(judged("address: 0.0.0.0:8080, proxy_protocol: [10.0.0.0/8]", ""), []);
+    }
+
+    #[test]
     fn dashboard_is_judged_by_its_host() {
         let judged = |api_origin, shares_listener| {
             let facts = DashboardFacts { origin: Some("https://keys.example.com"), api_origin, shares_listener };

@@ -16,6 +16,7 @@ mod process;
 mod proc_files;
 mod clock;
 mod disk;
+mod sinks;
 mod redis;
 mod redis_security;
 mod redis_replication;
@@ -54,6 +55,8 @@ pub enum Check {
     Clock,
     /// Volumes of the journal and the state.
     Disk,
+    /// Sinks of the audit.
+    Sinks,
     /// Redis: settings, persistence, replication, access.
     Redis,
     /// Certificates of listeners and of the upstream side.
@@ -70,12 +73,13 @@ pub enum Check {
 
 impl Check {
     /// All checks, in their order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Configuration,
         Self::Gateway,
         Self::Process,
         Self::Clock,
         Self::Disk,
+        Self::Sinks,
         Self::Redis,
         Self::Certificates,
         Self::Upstreams,
@@ -92,6 +96,7 @@ impl Check {
             Self::Process => "process",
             Self::Clock => "clock",
             Self::Disk => "disk",
+            Self::Sinks => "sinks",
             Self::Redis => "redis",
             Self::Certificates => "certificates",
             Self::Upstreams => "upstreams",
@@ -108,6 +113,7 @@ impl Check {
             Self::Process => process::check(surroundings, findings),
             Self::Clock => clock::check(surroundings, findings).await,
             Self::Disk => disk::check(surroundings, findings).await,
+            Self::Sinks => sinks::check(surroundings, findings),
             Self::Redis => redis::check(surroundings, findings).await,
             Self::Certificates => certificates::check(surroundings, findings).await,
             Self::Upstreams => upstreams::check(surroundings, findings).await,

@@ -184,6 +184,16 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn less_than_three_sentinels_are_a_warning() {
+        let judged = |count: u16| {
+            let at = |port| redis::Address { host: "a".into(), port };
+            let servers = Servers::Sentinel { sentinels: (0..count).map(at).collect(), service: "keygate".into() };
+            worst(|findings| judge_sentinels(&servers, findings))
+        };
+        assert_eq!([1, 2, 3].map(judged), [Warning, Warning, Severity::Ok]);
+    }
+
+    #[test]
     fn memory_and_version_are_judged() {
         let policy = |policy, used, max| {
             let server = server(&[("maxmemory_policy", policy), ("used_memory", used), ("maxmemory", max)], None);

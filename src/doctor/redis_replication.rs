@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(judged(&info("online", "99999999", "1"), 2), Error);
         assert_eq!(judged(&info("online", "99999999", "6"), 1), Warning);
         assert_eq!(judged(&info("online", "80000000", "0"), 1), Warning);
-        assert_eq!(judged(&info("wait_bgsave", "0", "0"), 1), Warning);
+        assert_eq!(judged(&info("wait_bgsave", "99999999", "0"), 1), Warning);
         assert_eq!(judged(&server(&[("connected_slaves", "0")], None), 0), Note);
         assert_eq!(judged(&server(&[("connected_slaves", "0")], None), 1), Error);
     }

@@ -12,8 +12,9 @@ pub(super) fn check(surroundings: &Surroundings, findings: &mut Findings) {
     let config = &surroundings.config;
     judge_listed(&config.routes, findings);
     if !config.routes.is_empty() {
-        for warning in config.warnings() {
-            findings.warning("upstreams without a route", warning, "name it in a route, or remove it");
+        for name in config.unused_upstreams() {
+            let advice = "name it as `upstream` of a route, or remove it";
+            findings.warning(format!("upstream `{name}`"), "used by no route", advice);
         }
         let unmatched = surroundings.gateway.as_ref().ok().and_then(|gateway| gateway.metric(UNMATCHED));
         judge_unmatched(unmatched.unwrap_or_default(), findings);
@@ -33,7 +34,7 @@ fn judge_listed(routes: &[RouteSettings], findings: &mut Findings) {
             findings.warning(format!("route `{}`", route.name), found, "list it before that one, or remove it");
         }
     }
-    let open: Vec<&str> = routes.iter().filter(|route| route.permission.is_none()).map(|route| &*route.name).collect();
+    let open: Vec<&str> = routes.iter().filter(|route| is_open(route)).map(|route| &*route.name).collect();
     if !open.is_empty() {
         let found = format!("{} without a permission: {}", open.len(), open.join(", "));
         findings.note("routes", found, "give them one, if not every key may use them");
@@ -45,6 +46,11 @@ fn judge_unmatched(count: f64, findings: &mut Findings) {
         let advice = "`keygate audit list` shows their paths: list a route for those that clients should reach";
         findings.note("requests without a route", format!("{count} since the gateway was started"), advice);
     }
+}
+
+/// Returns whether every key may use the route at the upstream. Every key may ask for its own usage.
+fn is_open(route: &RouteSettings) -> bool {
+    route.permission.is_none() && route.serve.is_none()
 }
 
 /// Returns whether every request that matches `later` also matches `first`.
@@ -83,6 +89,7 @@ mod tests {
             methods: methods.iter().map(|method| method.parse().unwrap()).collect(),
             path: path.into(),
             upstream: 0,
+            serve: None,
             strip_prefix: None,
             permission: "queries:read".parse().ok(),
             query_in_audit: false,

@@ -81,6 +81,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn listener_on_all_addresses_is_reached_by_loopback() {
+        let reached = |address: &str| reachable_address(address.parse().unwrap()).to_string();
+        for (address, expected) in [
+            ("0.0.0.0:1", "127.0.0.1:1"),
+            ("[::]:1", "[::1]:1"),
+            ("10.0.0.1:1", "10.0.0.1:1"),
+            ("[fd00::1]:1", "[fd00::1]:1"),
+        ] {
+            assert_eq!(reached(address), expected);
+        }
+    }
+
+    #[test]
     fn metric_is_found_by_its_whole_name() {
         let text = "# TYPE a gauge\na_b 1\na{c=\"d\"} 2.5\na 3\n";
         assert_eq!(find_metric(text, "a"), Some(3.0));

@@ -59,7 +59,8 @@ fn probe_path(config: &Config, place: usize, upstream: &Upstream) -> String {
         return path.to_string();
     }
     let is_plain = |path: &&str| !path.contains(['{', '*']);
-    let routes = config.routes.iter().filter(|route| route.upstream == place && route.strip_prefix.is_none());
+    let routes = config.routes.iter().filter(|route| route.upstream == place && route.serve.is_none());
+    let routes = routes.filter(|route| route.strip_prefix.is_none());
     let routes = routes.filter(|route| route.methods.is_empty() || route.methods.contains(&http::Method::GET));
     routes.map(|route| &*route.path).find(is_plain).unwrap_or("/").to_owned()
 }
@@ -141,5 +142,35 @@ impl Probe<'_> {
             }
         };
         status.map_or_else(|error| Answer::of_error(&error), Answer::Status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The path of the probe of the only upstream.
+    fn path(blocks: &str) -> String {
+        let text = format!(
+            "listen: [{{ address: 127.0.0.1:0 }}]\n\
+             admin: {{ socket: admin.sock, address: 127.0.0.1:1 }}\n\
+             state: {{ embedded: {{ path: state.db }} }}\n\
+             audit: {{ path: audit }}\n{blocks}"
+        );
+        let config = Config::parse(std::path::Path::new("keygate.yaml"), &text).unwrap();
+        probe_path(&config, 0, &config.upstreams[0])
+    }
+
+    #[test]
+    fn probe_asks_for_a_path_that_the_upstream_is_asked_for_anyway() {
+        let endpoints = "endpoints: ['http://127.0.0.1:8081']";
+        let upstream = format!("upstream: {{ {endpoints} }}\n");
+        let of_routes = |routes: &str| path(&format!("{upstream}routes: [{routes}]\n"));
+        assert_eq!(path(&upstream), "/");
+        assert_eq!(of_routes("{ name: a, path: '/a/{id}' }, { name: b, path: '/b/**' }"), "/");
+        assert_eq!(of_routes("{ name: a, methods: [POST], path: /a }, { name: b, path: /b }"), "/b");
+        assert_eq!(of_routes("{ name: a, path: /v1/a, strip_prefix: /v1 }, { name: b, path: /b }"), "/b");
+        let health = format!("upstream: {{ {endpoints}, health: {{ path: /up }} }}\n");
+        assert_eq!(path(&format!("{health}routes: [{{ name: b, path: /b }}]\n")), "/up");
     }
 }

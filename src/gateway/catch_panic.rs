@@ -86,9 +86,11 @@ mod tests {
             retention_age: None,
             retention_size: None,
             retention_by_volume: false,
+            retention_unshipped: 0,
             low_water: audit::LowWater::Percent(10),
             unknown_per_second: 1,
             refusals: crate::audit::RefusalRecords::Coalesced,
+            checkpoints: None,
             gateway: "test".into(),
         };
         Journal::open(settings, metrics.audit.clone()).unwrap()
@@ -139,6 +141,7 @@ mod tests {
             duration: metrics.route("test").duration.clone(),
             trace: None,
             observed: None,
+            usage: None,
         };
         assert_eq!(state.in_flight(), 1);
         let answer: Option<()> = catch_panic(async move {

@@ -1,6 +1,7 @@
 //! Admitted requests between admission and the last frame of their response.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -8,6 +9,7 @@ use http_body::Body as _;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::Gateway;
+use super::caller_usage::CallerUsage;
 use super::observer::ObservedRequest;
 use super::open_exchanges::OpenExchange;
 use super::rate_limit::RateLimitFields;
@@ -57,6 +59,8 @@ pub struct Exchange {
     pub(super) trace: Option<Rc<RequestTrace>>,
     /// The request as the access log sees it; none without one.
     pub(super) observed: Option<Rc<ObservedRequest>>,
+    /// Facts for the answer of the gateway itself; none: the upstream answers.
+    pub(super) usage: Option<Box<CallerUsage>>,
 }
 
 /// Body of the upstream's response.
@@ -79,11 +83,13 @@ impl Exchange {
         features: RequestFeatures,
     ) -> Self {
         gateway.metrics.in_flight.inc();
+        let usage = CallerUsage::of(route, &admitted);
         let Admitted { principal, validity, permit, rate_limit, .. } = admitted;
         let rate_limit = RateLimitFields::new(rate_limit, principal.method);
         let reset = arrival.downstream.reset_handle();
         if let Some(observed) = &arrival.observed {
-            observed.note_admitted(&principal, gateway.upstreams[route.upstream].pool.upstream(), entry.is_recorded());
+            let upstream = route.serve.is_none().then(|| gateway.upstreams[route.upstream].pool.upstream());
+            observed.note_admitted(&principal, upstream, entry.is_recorded());
         }
         Self {
             _permit: permit,
@@ -103,7 +109,13 @@ impl Exchange {
             duration: route.metrics.duration.clone(),
             trace: arrival.trace.clone(),
             observed: arrival.observed.clone(),
+            usage,
         }
+    }
+
+    /// Time in which something must come in a long-lived exchange, of this length; none for others.
+    pub(super) fn idle_limit(&self, idle: Duration) -> Option<Duration> {
+        self.features.long_lived.then_some(idle)
     }
 
     /// Sets the outcome, unless one was set before: the first cause is the one that counts.

@@ -40,6 +40,8 @@ mod tunnel;
 mod rejection;
 mod early_rejection;
 mod own_response;
+mod caller_usage;
+mod usage;
 mod rate_limit;
 mod catch_panic;
 
@@ -81,6 +83,7 @@ pub use open_exchanges::OpenExchanges;
 pub use own_response::own_observed;
 pub use rate_limit::PolicyCache;
 pub use upstream::Upstream;
+pub use usage::UsageReads;
 
 /// One worker's gateway.
 pub struct Gateway {
@@ -116,6 +119,8 @@ pub struct Gateway {
     pub tracer: Option<Tracer>,
     /// Writes the access log; none without one.
     pub observer: Option<Rc<Observer>>,
+    /// Turns to read the usage of callers, shared by all workers.
+    pub usage_reads: UsageReads,
 }
 
 /// Future of a response. Boxed: the HTTP library has room for it on each connection, and moves it before it polls it.
@@ -200,9 +205,12 @@ impl Gateway {
         };
         let now = Instant::now();
         self.metrics.overhead.observe(arrival.seconds_until(now));
+        if let Some(caller) = exchange.usage.take() {
+            return Box::pin(self.serve_usage(arrival, route, exchange, caller)).await;
+        }
         let pool = &self.upstreams[route.upstream].pool;
         let terms = SendTerms {
-            long_lived: self.idle_limit(&exchange),
+            long_lived: exchange.idle_limit(self.tunnel_idle),
             is_idempotent: route.idempotent,
             trace: arrival.trace.clone(),
         };
@@ -286,11 +294,6 @@ impl Gateway {
         let body = RequestBody::new(body, Rc::clone(limits));
         let exchange = Exchange::begin(self, arrival, route, admitted, entry, body.upload(), features);
         (Box::new(exchange), request.map(|()| body))
-    }
-
-    /// Time in which something must come in a long-lived exchange; none for others.
-    fn idle_limit(&self, exchange: &Exchange) -> Option<Duration> {
-        exchange.features.long_lived.then_some(self.tunnel_idle)
     }
 }
 

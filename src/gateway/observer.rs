@@ -174,10 +174,11 @@ impl ObservedRequest {
         self.facts.borrow_mut().caller = Some(caller);
     }
 
-    /// Notes that the request is admitted. `is_audited`: the audit journal has a record of it.
-    pub(super) fn note_admitted(&self, principal: &Principal, upstream: &str, is_audited: bool) {
+    /// Notes that the request is admitted. `upstream` is none when the gateway answers itself; `is_audited`: the audit
+    /// journal has a record of it.
+    pub(super) fn note_admitted(&self, principal: &Principal, upstream: Option<&str>, is_audited: bool) {
         self.note_caller(principal);
-        self.facts.borrow_mut().upstream = Some(upstream.to_owned());
+        self.facts.borrow_mut().upstream = upstream.map(str::to_owned);
         self.note_audited(is_audited);
     }
 

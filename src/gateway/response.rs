@@ -120,8 +120,13 @@ impl Gateway {
 /// Keeps shared caches from storing a response to a session. They do not store responses to requests with
 /// `Authorization` (RFC 9111, section 3.5), but a cookie means nothing to them.
 fn keep_private(headers: &mut HeaderMap) {
-    headers.append(VARY, HeaderValue::from_static("Cookie"));
+    vary_by_cookie(headers);
     if !headers.contains_key(CACHE_CONTROL) {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     }
+}
+
+/// Tells caches that the response depends on the session.
+pub(super) fn vary_by_cookie(headers: &mut HeaderMap) {
+    headers.append(VARY, HeaderValue::from_static("Cookie"));
 }

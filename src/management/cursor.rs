@@ -27,7 +27,7 @@ use crate::state::CursorSecret;
 /// Version of the layout above; a change of the layout or of the positions gets the next number.
 const FORMAT: u8 = 1;
 const NONCE: usize = 24;
-/// Characters of a token at most: no position is longer than 60 bytes.
+/// Characters of a token at most: no position is longer than 100 bytes.
 const MAX_TEXT: usize = 200;
 
 /// Seals and opens the cursors of one query.

@@ -4,6 +4,7 @@ use std::error::Error;
 
 use super::read_queue::QueueFull;
 use crate::audit;
+use crate::counted::counted;
 use crate::key::{InvalidDigest, KeyId};
 use crate::migration::MigrationError;
 use crate::page::{InvalidCursor, InvalidPageLimit};
@@ -81,13 +82,13 @@ pub enum ManagementError {
     #[error("a key with this SHA-256 was imported or made already, as key {0}")]
     AlreadyImported(KeyId),
     /// The user has as many keys as signed-in users may create.
-    #[error("this user has {0} keys that work already; revoke one, or ask the operator of this service")]
+    #[error("this user has {} that work already; revoke one, or ask the operator of this service", counted(.0, "key"))]
     TooManyKeys(u32),
     /// The person has created and rotated as many keys as a person may for now; with the seconds to wait.
-    #[error("you have created or rotated too many keys in a short time; wait {0} seconds, then try again")]
+    #[error("you have created or rotated too many keys in a short time; wait {}, then try again", counted(.0, "second"))]
     KeyCreationLimited(u64),
     /// The person's oldest web sessions could not be ended to make room for a new one.
-    #[error("there are {0} web sessions of this person already; end one, or try again")]
+    #[error("this person has {} already; end one, or try again", counted(.0, "web session"))]
     TooManySessions(u32),
     /// Web sessions are not configured.
     #[error("there are no web sessions: the configuration has no block `session`")]
@@ -113,6 +114,11 @@ pub enum ManagementError {
     /// The state did not acknowledge the change.
     #[error("the change was not acknowledged by the state; look at the state's disk or servers, then try again")]
     NotAcknowledged(#[source] ChangeError),
+    /// Another process has taken over from this one.
+    #[error(
+        "the change was not made: another process takes the place of this one; send it again over a new connection"
+    )]
+    HandedOver,
     /// The state did not answer a lookup.
     #[error("the state cannot be asked now; try again")]
     StateUnavailable(#[from] state::Unavailable),
@@ -161,6 +167,8 @@ impl ManagementError {
     pub fn retry_after(&self) -> Option<u64> {
         match self {
             Self::KeyCreationLimited(seconds) => Some(*seconds),
+            // A new connection is accepted by the other process, which serves already.
+            Self::HandedOver => Some(1),
             _ => None,
         }
     }
@@ -193,7 +201,7 @@ impl ManagementError {
             Self::TooManyReads => (TooMany, "too_many_reads"),
             Self::JournalBusy | Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
             Self::NotAcknowledged(_) | Self::StateUnavailable(_) => (Unavailable, "state_unavailable"),
-            Self::ExportFailed(_) | Self::ImportFailed(_) => (Unavailable, "state_unavailable"),
+            Self::ExportFailed(_) | Self::ImportFailed(_) | Self::HandedOver => (Unavailable, "state_unavailable"),
             Self::Randomness(_) => (Unavailable, "no_randomness"),
         }
     }
@@ -241,6 +249,7 @@ impl From<ChangeError> for ManagementError {
             ChangeError::TooManySessions(limit) => Self::TooManySessions(limit),
             // Rounded up: a caller that comes back after these seconds finds a whole token.
             ChangeError::KeyCreationLimited { wait_us } => Self::KeyCreationLimited(wait_us.div_ceil(1_000_000).max(1)),
+            ChangeError::HandedOver => Self::HandedOver,
             ChangeError::Unavailable(_) | ChangeError::NotReplicated { .. } | ChangeError::Closed => {
                 Self::NotAcknowledged(error)
             }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use prometheus::Histogram;
 
-use crate::audit::{self, Journal};
+use crate::audit::{self, AuditView, Journal};
 use crate::metrics::StateMetrics;
 use crate::state::State;
 
@@ -62,7 +62,9 @@ pub use uses::{Activity, ActivityReport, Hour, LastUse, UseFilter, UsePage};
 pub struct Management {
     state: Arc<State>,
     journal: Journal,
-    /// Turns to read the journal.
+    /// The audit, as its readers see it.
+    view: AuditView,
+    /// Turns to read it.
     reads: ReadQueue,
     /// The name of this gateway, which is in every record of its journal.
     gateway: String,
@@ -77,6 +79,7 @@ impl Management {
     pub fn new(state: Arc<State>, journal: Journal, settings: &audit::Settings, metrics: &StateMetrics) -> Self {
         Self {
             state,
+            view: AuditView::of_journal(journal.clone()),
             journal,
             reads: ReadQueue::default(),
             gateway: settings.gateway.clone(),

@@ -1,4 +1,5 @@
-//! Uses and activity of keys, read from the audit journal of this gateway.
+//! Uses and activity of keys, read from the audit: from PostgreSQL for all gateways, when the audit is shipped there, else from
+//! the journal of this gateway.
 //!
 //! A read is bounded: in the bytes that it reads for uses, in the keys that it counts for, and in how many run at a time
 //! ([`read_queue`](super::read_queue)). A caller who asks for much waits for their own result, and requests do not. A read
@@ -13,7 +14,10 @@ use uuid::Uuid;
 
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError, operands};
-use crate::audit::{self, Filter, JournalCursor, Outcome, Reader, Record, RecordKind, StopSignal};
+use crate::audit::{
+    self, AuditView, Filter, Fleet, JournalWalk, Outcome, Record, RecordKind, RecordPlace, StopSignal, ViewActivity,
+    ViewCursor, ViewPage, ViewStatus,
+};
 use crate::clock::{self, Micros};
 use crate::key::KeyId;
 use crate::page::{Page, PageQuery};
@@ -31,22 +35,26 @@ pub struct UseFilter {
     pub refused: Option<bool>,
 }
 
-/// Page of the uses of a key, newest first, as one gateway recorded them.
+/// Page of the uses of a key, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsePage {
     /// The uses. Where matching ones are rare, there may be fewer than the limit, or none, although more follow.
     pub page: Page<Record>,
-    /// The name of the gateway.
+    /// The name of this gateway.
     pub gateway: String,
+    /// Whose records these are; `None`: this gateway's, and no others are configured to be read.
+    pub view: Option<ViewStatus>,
 }
 
-/// Activity of some keys in the last day, as one gateway recorded it.
+/// Activity of some keys in the last day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActivityReport {
     /// The activity of each key.
     pub keys: BTreeMap<KeyId, Activity>,
-    /// The name of the gateway.
+    /// The name of this gateway.
     pub gateway: String,
+    /// As in [`UsePage`].
+    pub view: Option<ViewStatus>,
 }
 
 /// Activity of a key in the last day.
@@ -87,7 +95,12 @@ pub struct LastUse {
 }
 
 impl Management {
-    /// Lists the uses of a key that this gateway recorded, newest first, a page at a time.
+    /// Reads the uses of all gateways from here on; `None`: those of this gateway.
+    pub fn set_fleet(&self, fleet: Option<Fleet>) {
+        self.view.set_fleet(fleet);
+    }
+
+    /// Lists the uses of a key, newest first, a page at a time.
     ///
     /// # Errors
     /// [`ManagementError::NoKey`], [`ManagementError::Cursor`], [`ManagementError::JournalUnreadable`],
@@ -101,19 +114,29 @@ impl Management {
         now: Micros,
     ) -> Result<UsePage, ManagementError> {
         self.authorize(actor, Access::Key(key), now).await?;
-        // Each gateway has a journal of its own, in which the positions of another one mean nothing.
-        let sealer = self.cursor_sealer(&("uses", key, filter, &self.gateway)).await?;
-        let before: Option<JournalCursor> = sealer.open(page.cursor.as_deref())?;
+        // Each gateway has a journal of its own, in which the positions of another one mean nothing; a place in the order of the
+        // records of all gateways is the same at each of them.
+        let own = self.cursor_sealer(&("uses", key, filter, &self.gateway)).await?;
+        let fleet = self.cursor_sealer(&("uses", key, filter)).await?;
+        let cursor = page.cursor.as_deref();
+        let before = match own.open::<JournalWalk>(cursor) {
+            Ok(walk) => walk.map(ViewCursor::Journal),
+            Err(_) => fleet.open::<RecordPlace>(cursor)?.map(ViewCursor::Fleet),
+        };
         let limit = page.limit.get();
         let UseFilter { outcome, refused } = filter;
         let filter = Filter { key: Some(key), outcome, refused, kind: Some(RecordKind::Request), ..Filter::default() };
-        let read = move |reader: &Reader| reader.list_within(&filter, limit, before, MAX_BYTES_PER_PAGE);
-        let audit::RecordPage { records, next } = self.read_journal(actor, read).await?;
-        Ok(UsePage { page: sealer.seal(Page { items: records, next })?, gateway: self.gateway.clone() })
+        let read = move |view: &AuditView| view.list(&filter, limit, before, MAX_BYTES_PER_PAGE);
+        let ViewPage { records: items, next, status } = self.read_audit(actor, read).await?;
+        let page = match next {
+            None => Page { items, next: None },
+            Some(ViewCursor::Journal(walk)) => own.seal(Page { items, next: Some(walk) })?,
+            Some(ViewCursor::Fleet(place)) => fleet.seal(Page { items, next: Some(place) })?,
+        };
+        Ok(UsePage { page, gateway: self.gateway.clone(), view: status })
     }
 
-    /// Reports the activity of these keys of an organization, at most 200, in the last day, as far as this gateway recorded
-    /// it.
+    /// Reports the activity of these keys of an organization, at most 200, in the last day.
     ///
     /// # Errors
     /// [`ManagementError::TooManyKeyIds`], [`ManagementError::NoOrg`], [`ManagementError::JournalUnreadable`]; for signed-in
@@ -128,39 +151,31 @@ impl Management {
         self.authorize(actor, Access::Keys { org, keys: &keys }, now).await?;
         operands::check_key_count(&keys)?;
         let org = self.find_org(org).await?.id;
-        let activity = self.read_journal(actor, move |reader| reader.activity(org, &keys, now)).await?;
-        let keys = activity.into_iter().map(|(key, activity)| (key, activity.into())).collect();
-        Ok(ActivityReport { keys, gateway: self.gateway.clone() })
+        let read = move |view: &AuditView| view.activity(org, &keys, now, MAX_BYTES_PER_PAGE);
+        let ViewActivity { keys, status } = self.read_audit(actor, read).await?;
+        let keys = keys.into_iter().map(|(key, activity)| (key, activity.into())).collect();
+        Ok(ActivityReport { keys, gateway: self.gateway.clone(), view: status })
     }
 
-    /// Reads the journal on a blocking thread, when it is the turn of the actor. Dropping the future leaves the queue, or
+    /// Reads the audit on a blocking thread, when it is the turn of the actor. Dropping the future leaves the queue, or
     /// stops the read. The permit goes with the read: as long as it costs, it counts.
-    async fn read_journal<T: Send + 'static>(
+    async fn read_audit<T: Send + 'static>(
         &self,
         actor: &Actor,
-        read: impl FnOnce(&Reader) -> io::Result<T> + Send + 'static,
+        read: impl FnOnce(&AuditView) -> io::Result<T> + Send + 'static,
     ) -> Result<T, ManagementError> {
         let permit = self.reads.acquire(actor.person()).await?;
-        let journal = self.journal.clone();
-        let stop = StopOnDrop(StopSignal::default());
-        let signal = stop.0.clone();
+        let stop = StopSignal::default();
+        let _stop = stop.on_drop();
+        let view = self.view.clone().with_stop(stop);
         let reading = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            journal.reader().and_then(|reader| read(&reader.with_stop(signal)))
+            read(&view)
         });
         match reading.await {
             Ok(read) => read.map_err(ManagementError::JournalUnreadable),
             Err(_) => Err(ManagementError::JournalUnreadable(io::Error::other("the read did not finish"))),
         }
-    }
-}
-
-/// Stops a read when its caller is gone.
-struct StopOnDrop(StopSignal);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
     }
 }
 
@@ -208,9 +223,11 @@ mod tests {
             retention_age: None,
             retention_size: None,
             retention_by_volume: false,
+            retention_unshipped: 0,
             low_water: LowWater::Percent(10),
             unknown_per_second: 10,
             refusals: crate::audit::RefusalRecords::Coalesced,
+            checkpoints: None,
             gateway: "gateway-1".into(),
         };
         let journal = Journal::open(settings.clone(), metrics.audit.clone()).unwrap();
@@ -219,8 +236,8 @@ mod tests {
 
     /// The first page of the uses of a key: a read of the whole journal, whose index is not built yet.
     fn list<'a>(management: &'a Management, who: &'a Actor) -> impl Future<Output = Result<(), ManagementError>> + 'a {
-        let reads = move |reader: &Reader| reader.list(&Filter::default(), 1, None).map(drop);
-        management.read_journal(who, reads)
+        let reads = move |view: &AuditView| view.list(&Filter::default(), 1, None, u64::MAX).map(drop);
+        management.read_audit(who, reads)
     }
 
     #[tokio::test]
@@ -229,14 +246,15 @@ mod tests {
         let management = management(directory.path());
         let (began, begun) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel();
-        let read = move |reader: &Reader| {
+        let read = move |view: &AuditView| {
             began.send(()).unwrap();
             // As a read of many blocks: each is checked for the signal.
-            let stopped = std::iter::repeat_with(|| reader.list(&Filter::default(), 1, None)).find(Result::is_err);
+            let stopped =
+                std::iter::repeat_with(|| view.list(&Filter::default(), 1, None, u64::MAX)).find(Result::is_err);
             end.send(stopped).unwrap();
             Ok(())
         };
-        let mut reading = Box::pin(management.read_journal(&Actor::Operator, read));
+        let mut reading = Box::pin(management.read_audit(&Actor::Operator, read));
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(list(&management, &Actor::Operator))).collect();
         assert!((&mut reading).now_or_never().is_none());
         begun.recv().unwrap();

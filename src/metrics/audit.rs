@@ -6,10 +6,13 @@ use super::registration::{counter, counters, gauge};
 
 const COALESCED: &str = "Refusals of known keys counted in a record of several, of the written audit records";
 
+const UNSHIPPED_REMOVED: &str = "Segments of the audit journal that retention removed before every sink had taken them";
+
 const RETENTION_PAUSED: &str = "1 while retention by size pauses for open uses that take up half of the size, else 0";
 
-/// `audit_records_total{result}`, `audit_refusals_coalesced_total`, `audit_backlog`, `audit_disk_free_bytes` and
-/// `audit_retention_paused`.
+/// `audit_records_total{result}`, `audit_refusals_coalesced_total`, `audit_backlog`, `audit_disk_free_bytes`,
+/// `audit_retention_paused`, `audit_unshipped_removed_total`, `audit_checkpoint_lines`, `audit_checkpoints_total{result}` and
+/// `audit_cosignatures_total{result}`.
 #[derive(Clone, Debug)]
 pub struct AuditMetrics {
     /// Uses whose records were written; a record of several refusals counts as all of them.
@@ -28,12 +31,27 @@ pub struct AuditMetrics {
     pub disk_free: IntGauge,
     /// 1 while retention by size pauses, because open uses take up half of the size.
     pub retention_paused: IntGauge,
+    /// Lines that the latest checkpoint covers.
+    pub checkpoint_lines: IntGauge,
+    /// Checkpoints that were signed.
+    pub checkpoints_signed: IntCounter,
+    /// Times that hashing failed, for a while or for good.
+    pub checkpoints_failed: IntCounter,
+    /// Cosignatures of witnesses.
+    pub cosignatures_received: IntCounter,
+    /// Checkpoints that a witness has not cosigned.
+    pub cosignatures_failed: IntCounter,
+    /// Segments that retention removed before every sink had taken them.
+    pub unshipped_removed: IntCounter,
 }
 
 impl AuditMetrics {
     pub(super) fn new(r: &Registry) -> Self {
         let records = counters(r, "audit_records_total", "Audit records, by what became of them", &["result"]);
         let result = |result| records.with_label_values(&[result]);
+        let checkpoints = counters(r, "audit_checkpoints_total", "Checkpoints of the audit journal", &["result"]);
+        let cosignatures =
+            counters(r, "audit_cosignatures_total", "Cosignatures of checkpoints, by witnesses", &["result"]);
         Self {
             written: result("written"),
             refused: result("refused"),
@@ -42,7 +60,17 @@ impl AuditMetrics {
             coalesced: counter(r, "audit_refusals_coalesced_total", COALESCED),
             backlog: gauge(r, "audit_backlog", "Audit events not yet written or synced"),
             disk_free: gauge(r, "audit_disk_free_bytes", "Bytes free on the volume of the audit journal"),
+            unshipped_removed: counter(r, "audit_unshipped_removed_total", UNSHIPPED_REMOVED),
             retention_paused: gauge(r, "audit_retention_paused", RETENTION_PAUSED),
+            checkpoint_lines: gauge(
+                r,
+                "audit_checkpoint_lines",
+                "Lines of the audit journal that the latest checkpoint covers",
+            ),
+            checkpoints_signed: checkpoints.with_label_values(&["signed"]),
+            checkpoints_failed: checkpoints.with_label_values(&["failed"]),
+            cosignatures_received: cosignatures.with_label_values(&["received"]),
+            cosignatures_failed: cosignatures.with_label_values(&["failed"]),
         }
     }
 }

@@ -55,3 +55,60 @@ impl Collector for ComputedGauge {
         vec![family]
     }
 }
+
+/// Family of gauges whose labels and values a function computes at each scrape. The function must not block.
+#[derive(Clone)]
+pub(super) struct ComputedFamily {
+    desc: Desc,
+    read: Arc<dyn Fn() -> Vec<(String, f64)> + Send + Sync>,
+}
+
+impl ComputedFamily {
+    /// Family with one label, whose values must be bounded.
+    pub(super) fn new(
+        name: &str,
+        help: &str,
+        label: &str,
+        read: impl Fn() -> Vec<(String, f64)> + Send + Sync + 'static,
+    ) -> Self {
+        let desc = Desc::new(name.into(), help.into(), vec![label.to_owned()], HashMap::new());
+        Self { desc: desc.expect("names and labels are constants"), read: Arc::new(read) }
+    }
+
+    fn gauge(&self, label: String, value: f64) -> proto::Metric {
+        let mut gauge = proto::Gauge::default();
+        gauge.set_value(value);
+        let mut pair = proto::LabelPair::default();
+        pair.set_name(self.desc.variable_labels[0].clone());
+        pair.set_value(label);
+        let mut metric = proto::Metric::default();
+        metric.set_gauge(gauge);
+        metric.set_label(vec![pair]);
+        metric
+    }
+}
+
+impl fmt::Debug for ComputedFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ComputedFamily").field("desc", &self.desc).finish_non_exhaustive()
+    }
+}
+
+impl Collector for ComputedFamily {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.desc]
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        let metrics: Vec<_> = (self.read)().into_iter().map(|(label, value)| self.gauge(label, value)).collect();
+        if metrics.is_empty() {
+            return Vec::new();
+        }
+        let mut family = proto::MetricFamily::default();
+        family.set_name(self.desc.fq_name.clone());
+        family.set_help(self.desc.help.clone());
+        family.set_field_type(proto::MetricType::GAUGE);
+        family.set_metric(metrics);
+        vec![family]
+    }
+}

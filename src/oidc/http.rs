@@ -22,12 +22,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::outbound::{self, ConnectError};
 use crate::tls::{self, ClientSettings};
 
 /// Time-out of a request as a whole: a user waits for it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time-out of a connection to one address, so that one that does not answer leaves time for the next.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of a response body at most. The largest documents, key sets with certificates, have some tens of KiB.
 const MAX_BODY: usize = 1024 * 1024;
 /// Requests at a time. Signing in needs no authentication, so this bounds what waits while the provider hangs.
@@ -175,21 +174,16 @@ fn request(
 /// Connects to the host, trying its addresses in turn.
 async fn connect(url: &Url) -> Result<TcpStream, HttpError> {
     let port = url.port_or_known_default().unwrap_or(443);
-    let addresses = match url.host() {
-        Some(Host::Ipv4(ip)) => vec![(ip, port).into()],
-        Some(Host::Ipv6(ip)) => vec![(ip, port).into()],
-        Some(Host::Domain(name)) => tokio::net::lookup_host((name, port)).await.map_err(HttpError::Name)?.collect(),
-        None => Vec::new(),
+    let host = match url.host() {
+        Some(Host::Ipv4(ip)) => ip.to_string(),
+        Some(Host::Ipv6(ip)) => ip.to_string(),
+        Some(Host::Domain(name)) => name.to_owned(),
+        None => return Err(HttpError::Name(io::ErrorKind::InvalidInput.into())),
     };
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for address in addresses {
-        match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => last = error,
-            Err(_) => last = io::ErrorKind::TimedOut.into(),
-        }
-    }
-    Err(HttpError::Connect(last))
+    outbound::connect(&host, port).await.map_err(|error| match error {
+        ConnectError::Name(error) => HttpError::Name(error),
+        ConnectError::Connect(error) => HttpError::Connect(error),
+    })
 }
 
 async fn handshake(

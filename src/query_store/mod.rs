@@ -41,7 +41,7 @@ pub use settings::{CursorSettings, Settings, StoreSettings};
 
 use cursor::{Keyring, KeyringError};
 use service::ServiceLimits;
-use store::{SqliteStore, Store};
+use store::{PostgresqlError, PostgresqlStore, SqliteStore, Store};
 
 /// The service could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +55,12 @@ pub enum OpenError {
         #[source]
         source: store::sqlite::OpenError,
     },
+    /// The store in PostgreSQL could not be opened.
+    #[error("cannot open the store in PostgreSQL")]
+    Postgresql(#[from] PostgresqlError),
+    /// A store in PostgreSQL has no place for a generated cursor key.
+    #[error("a store in PostgreSQL needs `cursor.keys`, the same ones at all query-stores of the database")]
+    NoCursorKeys,
     /// The generated cursor key could not be read or created.
     #[error("cannot read or create the cursor key {}", path.display())]
     KeyFile {
@@ -69,16 +75,32 @@ pub enum OpenError {
     Keyring(#[from] KeyringError),
 }
 
-/// Opens the service: creates the store when it does not exist, and generates a cursor key when none is configured.
+/// Opens the service: creates the store when it does not exist, and generates a cursor key beside a SQLite file when none is
+/// configured. Makes no connection to PostgreSQL: [`store::Store::prepare`] does, or the first operation.
 ///
 /// # Errors
 /// [`OpenError`].
 pub fn open(settings: &Settings) -> Result<QueryService, OpenError> {
-    let StoreSettings::Sqlite { path } = &settings.store;
-    let opened = SqliteStore::open(path).map_err(|source| OpenError::Store { path: path.clone(), source });
-    let store = Store::Sqlite(opened?);
+    let store = open_store(&settings.store)?;
     let limits = ServiceLimits { cursor_lifetime: settings.cursor.lifetime, body: settings.max_body };
     Ok(QueryService::new(store, load_keyring(settings)?, limits))
+}
+
+fn open_store(settings: &StoreSettings) -> Result<Store, OpenError> {
+    match settings {
+        StoreSettings::Sqlite { path } => {
+            let opened = SqliteStore::open(path).map_err(|source| OpenError::Store { path: path.clone(), source });
+            Ok(Store::Sqlite(opened?))
+        }
+        StoreSettings::Postgresql(settings) => {
+            for database in std::iter::once(&settings.primary).chain(&settings.replicas) {
+                if !database.is_encrypted() && !database.is_local() {
+                    tracing::warn!(%database, "connections to PostgreSQL are not encrypted; set `tls` or sslmode=require");
+                }
+            }
+            Ok(Store::Postgresql(PostgresqlStore::open(settings)?))
+        }
+    }
 }
 
 /// Builds the keyring from the configured keys, or else from the key file beside the database.
@@ -87,7 +109,7 @@ fn load_keyring(settings: &Settings) -> Result<Keyring, OpenError> {
     if !configured.is_empty() {
         return Ok(Keyring::new(configured.iter().map(|(id, secret)| (*id, secret)))?);
     }
-    let StoreSettings::Sqlite { path: database } = &settings.store;
+    let StoreSettings::Sqlite { path: database } = &settings.store else { return Err(OpenError::NoCursorKeys) };
     let path = key_file::path(database);
     let secret = key_file::load_or_generate(&path).map_err(|source| OpenError::KeyFile { path, source })?;
     Ok(Keyring::new([(key_file::ID, &secret)])?)

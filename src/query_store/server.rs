@@ -125,13 +125,16 @@ async fn run_maintenance(service: &QueryService) -> Infallible {
         clock::follow_wall();
         if Instant::now() >= next_gc {
             next_gc = Instant::now() + GC_INTERVAL;
+            service.store().reload_tls();
             collect_garbage(service).await;
         }
     }
 }
 
 async fn collect_garbage(service: &QueryService) {
-    match service.collect_garbage(clock::now()).await {
+    // The clock of another query-store may be behind this one, and its cursors then live for longer than they seem to here.
+    let now = clock::now().before(service.store().clock_tolerance());
+    match service.collect_garbage(now).await {
         Ok(totals) => tracing::debug!(totals.snapshots, totals.removed, "collected old row versions"),
         Err(error) => tracing::error!(
             error = &error as &dyn std::error::Error,

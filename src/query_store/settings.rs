@@ -1,12 +1,15 @@
 //! Settings of query-store, and their file. `config/query-store.yaml` shows every key with its default.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 
+use crate::postgresql;
 use crate::query_store::cursor::{Keyring, KeyringError, MIN_SECRET};
+use crate::query_store::store::postgresql::PostgresqlSettings;
 use crate::secret::Secret;
 use crate::settings::{Document, Reported, Section, SettingsErrors, Value};
 use crate::telemetry;
@@ -19,6 +22,11 @@ const CURSOR_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_CURSOR_LIFETIME: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// Default maximum of a request body: the largest query fits, even when every character of it is escaped.
 const MAX_BODY: u64 = 1 << 20;
+/// Default maximum of connections to each database. PostgreSQL has 100 for all of its clients by default, and a few are enough:
+/// an operation uses one for a millisecond or so.
+const CONNECTIONS: usize = 10;
+/// Default deadline of an operation: many times what one takes, and less than a gateway waits for a response.
+const DEADLINE: Duration = Duration::from_secs(5);
 /// Default drain time: half of the time that most orchestrators wait before they kill a process.
 const DRAIN: Duration = Duration::from_secs(15);
 
@@ -47,12 +55,25 @@ pub enum StoreSettings {
         /// The file.
         path: PathBuf,
     },
+    /// A PostgreSQL database, which several query-stores may share.
+    Postgresql(Box<PostgresqlSettings>),
+}
+
+/// The file or the hosts and the database, for messages.
+impl fmt::Display for StoreSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite { path } => write!(f, "{}", path.display()),
+            Self::Postgresql(settings) => write!(f, "{}", settings.primary),
+        }
+    }
 }
 
 /// Keys and lifetime of cursors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CursorSettings {
-    /// Keys with their ids; the first one seals, all open. When empty, a key is generated in a file beside the store.
+    /// Keys with their ids; the first one seals, all open. When empty, a key is generated in a file beside the store. A store in
+    /// PostgreSQL has no such place, and needs keys.
     pub keys: Vec<(u8, Secret)>,
     /// Lifetime of a cursor from its creation.
     pub lifetime: Duration,
@@ -103,13 +124,40 @@ fn read(file: &mut Section<'_>) -> Result<Settings, Reported> {
         Ok(timeouts.value_or("drain", DRAIN, |v| v.duration(Duration::from_millis(1)..=Duration::from_secs(86_400))))
     });
     let telemetry = file.section("telemetry", |section| Ok(telemetry(section)));
-    Ok(Settings { listen, store: store?, cursor: cursor?, max_body: max_body?, drain: drain?, telemetry: telemetry? })
+    let (store, cursor) = (store?, cursor?);
+    if matches!(store, StoreSettings::Postgresql(_)) && cursor.keys.is_empty() {
+        let what = "has no `keys`, which a store in PostgreSQL needs: all query-stores of one database give the same ones, \
+                    so that each of them takes the cursors of the others";
+        return Err(file.report("cursor", what));
+    }
+    Ok(Settings { listen, store, cursor, max_body: max_body?, drain: drain?, telemetry: telemetry? })
 }
 
 fn store(section: &mut Section<'_>) -> Result<StoreSettings, Reported> {
+    if section.contains("sqlite") && section.contains("postgresql") {
+        return Err(
+            section.report("postgresql", "is given beside `sqlite`; a service has one store, so remove one of them")
+        );
+    }
+    if let Some(settings) = section.optional("postgresql", |value| value.section(postgresql))? {
+        return Ok(StoreSettings::Postgresql(Box::new(settings)));
+    }
     section.required("sqlite", |value| {
         value.section(|sqlite| sqlite.required("path", Value::path).map(|path| StoreSettings::Sqlite { path }))
     })
+}
+
+fn postgresql(section: &mut Section<'_>) -> Result<PostgresqlSettings, Reported> {
+    let primary = postgresql::read_database(section);
+    let connections = section.value_or("connections", CONNECTIONS, |value| value.integer(1..=1000));
+    let deadline = section
+        .value_or("deadline", DEADLINE, |value| value.duration(Duration::from_millis(100)..=Duration::from_secs(60)));
+    let replicas = section.optional("replicas", |value| match &primary {
+        Ok(primary) => value.list(|url| postgresql::read_url(url, primary)),
+        // Their password and files are those of the primary, whose errors were reported.
+        Err(_) => Ok(Vec::new()),
+    });
+    Ok(PostgresqlSettings { primary: primary?, replicas: replicas?.unwrap_or_default(), connections, deadline })
 }
 
 fn cursor(section: &mut Section<'_>) -> CursorSettings {

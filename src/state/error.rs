@@ -1,5 +1,6 @@
 //! Errors of the state.
 
+use crate::counted::counted;
 use crate::identity::{OrgId, SessionId, UserId};
 use crate::key::KeyId;
 
@@ -54,7 +55,7 @@ pub enum ChangeError {
     #[error("{0} is already in use")]
     Taken(&'static str),
     /// The user has as many keys that are not revoked as people may create.
-    #[error("the user has {0} keys already")]
+    #[error("the user has {} already", counted(.0, "key"))]
     TooManyKeys(u32),
     /// The person has created and rotated as many keys as a person may for now.
     #[error("too many keys were created or rotated")]
@@ -63,15 +64,15 @@ pub enum ChangeError {
         wait_us: u64,
     },
     /// The person has as many web sessions as a person may have; the oldest has to end first.
-    #[error("the person has {0} web sessions already")]
+    #[error("the person has {} already", counted(.0, "web session"))]
     TooManySessions(u32),
     /// The state could not be written. Nothing was changed in SQLite; in Redis the change may have been made.
     #[error("the state could not be written")]
     Unavailable(#[source] StorageError),
     /// The change was made and holds, but too few replicas have it.
     #[error(
-        "the change was made, but only {reached} of {wanted} replicas confirmed it in time: a failover may undo it; \
-         repeat it"
+        "the change was made, but only {reached} of {} confirmed it in time: a failover may undo it; repeat it",
+        counted(.wanted, "replica")
     )]
     NotReplicated {
         /// Replicas that were to confirm it.
@@ -82,6 +83,9 @@ pub enum ChangeError {
     /// The state was closed.
     #[error("the state is closed")]
     Closed,
+    /// Another process has the state now. The change was not made.
+    #[error("another process has the state now")]
+    HandedOver,
 }
 
 /// Failure of the storage under the state.

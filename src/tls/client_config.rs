@@ -10,6 +10,7 @@ use super::certificate::{Certificate, CertificateFiles};
 use super::error::Error;
 use super::files::FileContents;
 use super::provider::provider;
+use crate::settings::{Section, Value};
 
 /// TLS settings of outgoing connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,21 @@ pub(super) struct BuiltClientConfig {
 }
 
 impl ClientSettings {
+    /// Reads the keys `ca`, `certificate` and `key` of a section.
+    ///
+    /// A file that cannot be read was reported, and is left out here, so that the others are checked in the same reading.
+    pub fn read(section: &mut Section<'_>) -> Self {
+        let mut file = |name| section.optional(name, Value::readable_file).unwrap_or(None);
+        let (ca, certificate, key) = (file("ca"), file("certificate"), file("key"));
+        for (name, other) in [("certificate", "key"), ("key", "certificate")] {
+            if section.contains(name) && !section.contains(other) {
+                section.report(name, format_args!("is of no use without `{other}`; give both, or neither"));
+            }
+        }
+        let identity = certificate.zip(key).map(|(chain, key)| CertificateFiles { chain, key });
+        Self { ca, identity }
+    }
+
     /// The configuration of connections that negotiate no protocol (ALPN).
     ///
     /// # Errors

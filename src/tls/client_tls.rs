@@ -1,6 +1,7 @@
 //! The TLS of outgoing connections, reloaded from its files while in use. It guarantees the same as a listener's
 //! ([`super::server_tls`]).
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +17,12 @@ pub struct ClientTls {
     /// The protocols that are offered (ALPN).
     protocols: &'static [&'static [u8]],
     active: Reloadable<BuiltClientConfig>,
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientTls").field("settings", &self.settings).finish_non_exhaustive()
+    }
 }
 
 impl ClientTls {

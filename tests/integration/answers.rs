@@ -1,9 +1,8 @@
 //! Refusals on the wire, as the table of the contract has them.
 
 use std::io::Write as _;
-use std::net::TcpListener;
 
-use crate::support::{Client, Gateway, Response, Upstream, eventually};
+use crate::support::{Client, Gateway, Response, Upstream, eventually, free_address};
 
 const ROUTES: &str = "
 routes:
@@ -169,7 +168,7 @@ fn slow_requests_are_refused() {
 
 #[test]
 fn upstream_failures_have_their_status() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = free_address();
     let gateway = Gateway::with(&[closed], "");
     let unreachable = Client::connect(gateway.address).get("/", &gateway.key().text);
     assert_refused(&unreachable, 503, "upstream_unavailable", None);
@@ -211,7 +210,7 @@ fn upstream_failures_have_their_status() {
 
 #[test]
 fn endpoint_that_is_down_is_skipped() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = free_address();
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[closed, upstream.address], "");
     let key = gateway.key().text;

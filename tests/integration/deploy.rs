@@ -66,6 +66,23 @@ fn compose_prometheus_unit_and_scripts_are_well_formed() {
 }
 
 #[test]
+fn make_test_runs_every_test_program() {
+    let makefile = std::fs::read_to_string("Makefile").unwrap();
+    let recipes: Vec<&str> = makefile.lines().filter(|line| line.starts_with("\tcargo test --locked ")).collect();
+    let is_run = |argument: &str| recipes.iter().any(|line| format!("{line} ").contains(&format!(" {argument} ")));
+    let programs = std::fs::read_dir("tests").unwrap().map(|entry| entry.unwrap().path());
+    let names: Vec<String> = programs
+        .filter(|path| path.join("main.rs").exists() || path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| format!("--test {}", path.file_stem().unwrap().to_str().unwrap()))
+        .collect();
+    assert!(names.len() >= 4, "{names:?}");
+    let others = ["--lib", "--bins", "--benches", "--doc"].map(str::to_owned);
+    for argument in names.into_iter().chain(others) {
+        assert!(is_run(&argument), "`make test` does not run {argument}");
+    }
+}
+
+#[test]
 fn filters_of_make_strict_name_tests() {
     let makefile = std::fs::read_to_string("Makefile").unwrap();
     let filters: Vec<(&str, &str)> = makefile

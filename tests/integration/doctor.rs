@@ -6,8 +6,13 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use keygate::tls::{ClientAuth, ServerSettings, ServerTls};
+
+use crate::failing_upstreams::black_hole::BlackHole;
+use crate::support::hyper_upstream::ok;
 use crate::support::redis::Redis;
-use crate::support::{KEYGATE, Setup, Upstream, eventually, free_address};
+use crate::support::{HyperOptions, KEYGATE, Setup, Upstream, eventually, free_address};
+use crate::tls::authority::{Authority, settings};
 
 /// Findings of a run, and its exit code.
 struct Examined {
@@ -50,7 +55,7 @@ const ROUTES: &str = "routes: [{ name: list, methods: [GET], path: /api/queries,
 fn doctor_examines_a_running_gateway() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, ROUTES);
-    let _gateway = setup.start();
+    let gateway = setup.start();
     let examined = Examined::of(&setup);
     assert_eq!(examined.severity("configuration", "in force"), "ok");
     assert_eq!(examined.severity("gateway", "readiness"), "ok");
@@ -61,12 +66,27 @@ fn doctor_examines_a_running_gateway() {
     assert_eq!(examined.severity("disk", "audit.durability"), "note");
     // 20,000 connections are the default; the tests run with whatever limit the system has.
     let found = examined.find("process", "limit of open files")["found"].as_str().unwrap();
-    assert!(found.ends_with("http.max_connections: 20000") || found == "none", "{found}");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.id())).unwrap();
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
+    let expected = match limit.unwrap() {
+        "unlimited" => "none".to_owned(),
+        limit => format!("{limit}, with http.max_connections: 20000"),
+    };
+    assert_eq!(found, expected);
+    let space = examined.find("disk", "volume of the journal")["found"].as_str().unwrap();
+    assert!(space.contains("iB of ") && !space.starts_with("0 B"), "{space}");
     let endpoint = examined.find("upstreams", &upstream.address.to_string());
     assert_eq!(endpoint["severity"], "note", "{endpoint}");
     // The probe carries no identity.
     let received = upstream.last();
     assert_eq!((received.path(), received.header("x-user-id")), ("/api/queries", None));
+    assert!(!examined.items.iter().any(|item| item["subject"] == "requests without a route"));
+    let key = setup.key();
+    assert_eq!(setup.client().get("/nothing", &key).status, 404);
+    eventually("the request is counted", || {
+        let subject = |item: &Value| item["subject"] == "requests without a route";
+        Examined::of(&setup).items.iter().any(subject)
+    });
     for item in &examined.items {
         let has_advice = item["advice"].is_string();
         assert_eq!(has_advice, item["severity"] != "ok", "{item}");
@@ -185,6 +205,13 @@ fn doctor_finds_misconfigured_files() {
     std::fs::write(path("chain.pem"), certified.cert.pem()).unwrap();
     std::fs::write(path("key.pem"), certified.signing_key.serialize_pem()).unwrap();
     std::fs::write(path("ticket"), "0123456789abcdef0123456789abcdef").unwrap();
+    std::fs::write(path("secret"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+    let authority = Authority::new();
+    authority.write(&path("ca.pem"));
+    let issued = authority.certify_with(&["gateway"], &rcgen::PKCS_ECDSA_P256_SHA256, |params| {
+        params.not_after = rcgen::date_time_ymd(2026, 1, 1);
+    });
+    issued.write(dir.path(), "client");
     let upstream = Upstream::start();
     let text = format!(
         "listen:\n\
@@ -193,7 +220,12 @@ fn doctor_finds_misconfigured_files() {
          admin: {{ socket: admin.sock, address: 0.0.0.0:9091 }}\n\
          upstream: {{ endpoints: ['http://{}'] }}\n\
          state: {{ embedded: {{ path: state.db }} }}\n\
-         audit: {{ path: audit, retention: {{ size: never }} }}\n\
+         audit:\n  \
+         path: audit\n  \
+         retention: {{ size: never }}\n  \
+         ship: [{{ http: {{ url: 'https://logs.example.com', secret: {{ file: secret }}, \
+         tls: {{ ca: ca.pem, certificate: client.pem, key: client.key }} }} }}, \
+         {{ otlp: {{ endpoint: 'http://logs.example.com' }} }}]\n\
          session: {{ origin: 'https://keys.example.com' }}\n\
          routes:\n\
          - {{ name: all, path: '/api/**' }}\n\
@@ -201,7 +233,9 @@ fn doctor_finds_misconfigured_files() {
         upstream.address
     );
     std::fs::write(path("keygate.yaml"), text).unwrap();
-    for (name, mode) in [("key.pem", 0o644), ("ticket", 0o666), ("keygate.yaml", 0o644)] {
+    for (name, mode) in
+        [("key.pem", 0o644), ("client.key", 0o644), ("secret", 0o600), ("ticket", 0o666), ("keygate.yaml", 0o644)]
+    {
         std::fs::set_permissions(path(name), Permissions::from_mode(mode)).unwrap();
     }
     let output =
@@ -211,9 +245,65 @@ fn doctor_finds_misconfigured_files() {
     assert_eq!(examined.severity("files", "key.pem"), "warning");
     assert_eq!(examined.severity("files", "ticket"), "error");
     assert_eq!(examined.severity("files", "keygate.yaml"), "ok");
+    assert_eq!(examined.severity("files", "client.key"), "warning");
+    assert_eq!(examined.severity("files", "secret"), "ok");
     assert_eq!(examined.severity("certificates", "chain.pem"), "note");
+    let dates = |name: &str| {
+        let of_file = |item: &&Value| item["subject"].as_str().unwrap().contains(&format!("/{name} ("));
+        examined.items.iter().find(of_file).unwrap_or_else(|| panic!("no {name} in {:#?}", examined.items))
+    };
+    assert_eq!([dates("chain.pem"), dates("ca.pem")].map(|dates| &dates["severity"]), ["ok", "ok"]);
+    assert_eq!([&dates("client.pem")["severity"], &dates("client.pem")["found"]], ["error", "expired"]);
+    assert_eq!(examined.severity("sinks", "sink `otlp`"), "warning");
     assert_eq!(examined.severity("certificates", "names of listener 0.0.0.0:0"), "error");
     assert_eq!(examined.severity("listeners", "origin of the dashboard"), "warning");
     assert_ne!(examined.severity("listeners", "admin.address"), "ok");
     assert_eq!(examined.severity("routes", "route `list`"), "warning");
+}
+
+#[test]
+fn doctor_names_the_endpoints_that_do_not_answer_and_examines_the_rest() {
+    let (hole, silent) = (BlackHole::start(), Upstream::answering(|_, _| {}));
+    let setup = Setup::new(hole.address, ROUTES);
+    let other = format!("'http://{}', 'http://{}'", hole.address, silent.address);
+    setup.write(&setup.text().replace(&format!("'http://{}'", hole.address), &other));
+    let examined = Examined::of(&setup);
+    let found = |endpoint: &str| {
+        let finding = examined.find("upstreams", endpoint);
+        (finding["severity"].as_str().unwrap(), finding["found"].as_str().unwrap())
+    };
+    assert_eq!(found(&hole.address.to_string()), ("warning", "cannot be reached: no connection in time"));
+    assert_eq!(found(&silent.address.to_string()), ("warning", "does not answer: no response within 3s"));
+    assert_eq!(examined.severity("files", "keygate.yaml"), "ok");
+}
+
+#[test]
+fn doctor_probes_without_the_certificate_of_the_gateway() {
+    let (dir, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+    let ca = authority.write(&dir.path().join("ca.pem"));
+    let pair = authority.certify(&["127.0.0.1"]).write(dir.path(), "upstream");
+    let own = authority.certify(&["gateway"]).write(dir.path(), "own");
+    let client_auth = Some(ClientAuth { ca: ca.clone(), required: true });
+    let required = ServerSettings { client_auth, ..settings(vec![pair.clone()]) };
+    let start = |settings: &ServerSettings| {
+        let tls = ServerTls::open(settings).unwrap().acceptor();
+        HyperOptions::http1().over_tls(tls.config()).start(ok)
+    };
+    let (closed, open) = (start(&required), start(&settings(vec![pair])));
+    let setup = Setup::new(closed.address, ROUTES);
+    let upstream = format!(
+        "upstream: {{ endpoints: ['https://{}', 'https://{}'], tls: {{ ca: {}, certificate: {}, key: {} }} }}",
+        closed.address,
+        open.address,
+        ca.display(),
+        own.chain.display(),
+        own.key.display()
+    );
+    let plain = format!("upstream: {{ endpoints: ['http://{}'] }}", closed.address);
+    setup.write(&setup.text().replace(&plain, &upstream));
+    let examined = Examined::new(&setup.keygate(&["doctor", "--json", "--only", "upstreams"]));
+    let found = |endpoint: String| examined.find("upstreams", &endpoint)["found"].as_str().unwrap().to_owned();
+    assert_eq!(found(closed.address.to_string()), "requires a client certificate");
+    assert!(found(open.address.to_string()).starts_with("answers 200"), "{:#?}", examined.items);
+    assert_eq!(examined.severity("upstreams", &format!("{}: certificate", open.address)), "ok");
 }

@@ -1,6 +1,6 @@
 //! The audit journal over real files: exactly one record per use, whatever happens to the gateway, the disk or the files.
 
-mod support;
+pub mod support;
 mod mixed_journal;
 
 mod records;
@@ -11,9 +11,14 @@ mod integrity;
 mod recovery;
 mod compression;
 mod earlier_version;
+mod tree;
+pub mod checkpoints;
+mod tampering;
+mod witnesses;
 mod full_disk;
 mod reading;
 mod index;
 mod unindexed;
 mod activity;
 mod refusals;
+mod usage;

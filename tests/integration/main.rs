@@ -15,6 +15,7 @@ mod failing_upstreams;
 mod several_upstreams;
 mod http2;
 mod limits;
+mod usage;
 mod refusals;
 mod revocation;
 mod revoked_exchanges;
@@ -31,7 +32,10 @@ mod traces;
 // What it is made of.
 mod config;
 mod config_redis;
+mod config_shipping;
 mod journal;
+mod shipping;
+mod audit_view;
 mod state_contract;
 mod management;
 mod command_line;

@@ -1,4 +1,5 @@
-//! query-store: its store by contract and against a model, its HTTP interface, its files, and the running service.
+//! query-store: its store by contract and against a model, with both engines; its HTTP interface, its files, and the running
+//! service; several of them over one PostgreSQL, outages, replicas, copies, and the cost of a page.
 
 mod support;
 
@@ -9,3 +10,8 @@ mod cursors;
 mod requests;
 mod served;
 mod files;
+mod outages;
+mod replicas;
+mod several;
+mod copy;
+mod sizes;

@@ -22,6 +22,7 @@ mod hostile;
 mod idle_connections;
 mod refusals;
 mod four_gateways;
+mod shipping;
 mod sudden_death;
 mod compression_death;
 mod streaming;

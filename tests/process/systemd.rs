@@ -1,37 +1,44 @@
 //! Notifications to systemd, received on a datagram socket in its place.
 
 use std::os::unix::net::UnixDatagram;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{KEYGATE, Setup, Upstream, eventually};
 
 /// The other end of `NOTIFY_SOCKET`.
-struct Systemd {
+pub struct Systemd {
     socket: UnixDatagram,
 }
 
 impl Systemd {
-    fn listen(setup: &Setup) -> Self {
+    pub fn listen(setup: &Setup) -> Self {
         let socket = UnixDatagram::bind(setup.path().join("notify.sock")).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Self { socket }
     }
 
     /// A command that starts a gateway as systemd would.
-    fn command(setup: &Setup) -> Command {
+    pub fn command(setup: &Setup) -> Command {
         let mut command = Command::new(KEYGATE);
-        command.env("NOTIFY_SOCKET", setup.path().join("notify.sock"));
+        command.env("NOTIFY_SOCKET", setup.path().join("notify.sock")).stdout(Stdio::null());
         command
     }
 
     /// Receives the next message, as assignments.
-    fn next(&self) -> Vec<(String, String)> {
+    pub fn next(&self) -> Vec<(String, String)> {
         let mut buffer = [0; 4096];
         let length = self.socket.recv(&mut buffer).expect("a message in time");
         let text = std::str::from_utf8(&buffer[..length]).unwrap();
         let assignments = text.lines().map(|line| line.split_once('=').expect("an assignment"));
         assignments.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    /// Receives all messages that are there.
+    pub fn skip(&self) {
+        self.socket.set_nonblocking(true).unwrap();
+        while self.socket.recv(&mut [0; 4096]).is_ok() {}
+        self.socket.set_nonblocking(false).unwrap();
     }
 
     /// Receives the next message that is not a watchdog notification.
@@ -49,8 +56,13 @@ fn is_watchdog(message: &[(String, String)]) -> bool {
     has(message, "WATCHDOG", "1")
 }
 
-fn has(message: &[(String, String)], name: &str, value: &str) -> bool {
+pub fn has(message: &[(String, String)], name: &str, value: &str) -> bool {
     message.iter().any(|(given, told)| given == name && told == value)
+}
+
+/// The value of an assignment.
+pub fn value<'a>(message: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    message.iter().find_map(|(given, value)| (given == name).then_some(value.as_str()))
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl Gateway {
         Self::with(&[upstream.address], "")
     }
 
-    /// With further blocks of configuration; a `listen:`, `upstream:`, `upstreams:` or `state:` among them replaces the usual
+    /// With further blocks of configuration; a `listen:`, `upstream:`, `upstreams:`, `state:` or `audit:` among them replaces the usual
     /// one.
     pub fn with(upstreams: &[SocketAddr], blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -243,11 +243,12 @@ fn find_metric(text: &str, name: &str) -> Option<f64> {
 
 fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {
     let endpoints: Vec<String> = upstreams.iter().map(|address| format!("\"http://{address}\"")).collect();
-    let mut text = "admin: { socket: admin.sock, address: 127.0.0.1:0 }\naudit: { path: audit }\n".to_owned();
+    let mut text = "admin: { socket: admin.sock, address: 127.0.0.1:0 }\n".to_owned();
     for (name, usual) in [
         ("listen", "[{ address: 127.0.0.1:0, http2: prior_knowledge }]"),
         ("upstream", &format!("{{ endpoints: [{}] }}", endpoints.join(", "))),
         ("state", "{ embedded: { path: state.db } }"),
+        ("audit", "{ path: audit }"),
     ] {
         let is_given = |name: &str| format!("\n{blocks}").contains(&format!("\n{name}:"));
         if !is_given(name) && !is_given(&format!("{name}s")) {

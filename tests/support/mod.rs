@@ -1,4 +1,4 @@
-//! The harness that all test binaries share: waiting, ports, random numbers, clients, upstreams, gateways, Redis servers.
+//! The harness that all test binaries share: waiting, ports, random numbers, clients, upstreams, gateways, Redis and PostgreSQL servers.
 //!
 //! - Everything runs on real sockets of loopback, in directories of its own, and ends with its handle.
 //! - A condition is awaited ([`eventually`], [`until`]), never slept for.
@@ -22,16 +22,18 @@ pub mod gateway;
 pub mod process;
 pub mod small_disk;
 pub mod redis;
+pub mod postgresql;
 
 pub use client::{Client, Response, head};
 pub use collector::{Collector, ReceivedSpan};
 pub use dns::NameServer;
 pub use gate::GatedUpstream;
-pub use gateway::{Gateway, metric};
+pub use gateway::{Gateway, Key, metric};
 pub use http2::{fetch_http2, over_http2, over_http2_on};
 pub use hyper_upstream::{HyperOptions, HyperUpstream};
 pub use load::Load;
 pub use ports::{free_address, free_port};
+pub use postgresql::Postgresql;
 pub use process::{KEYGATE, Running, Setup};
 pub use random::Random;
 pub use small_disk::SmallDisk;

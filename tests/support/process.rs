@@ -64,6 +64,16 @@ impl Setup {
         Command::new(KEYGATE).args(arguments).arg("--config").arg(config).output().unwrap()
     }
 
+    /// The same, with this text as its standard input.
+    pub fn keygate_reading(&self, arguments: &[&str], input: &str) -> Output {
+        let mut command = Command::new(KEYGATE);
+        command.args(arguments).arg("--config").arg(self.path().join("keygate.yaml"));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // A command that needs no more of it has ended.
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).ok();
+        child.wait_with_output().unwrap()
+    }
+
     /// Runs a management command that must succeed, and returns its output.
     pub fn ok(&self, arguments: &[&str]) -> String {
         let output = self.keygate(arguments);

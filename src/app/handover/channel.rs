@@ -129,6 +129,25 @@ mod tests {
     }
 
     #[test]
+    fn received_files_are_not_inherited_by_children() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (one, other) = (Channel::new(one).unwrap(), Channel::new(other).unwrap());
+        one.send_with_files(&"files", &[one.0.as_fd()]).unwrap();
+        let (_, files) = other.receive::<String>().unwrap();
+        let flags = rustix::io::fcntl_getfd(&files[0]).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "{flags:?}");
+    }
+
+    #[test]
+    fn message_that_is_too_long_is_refused_before_it_comes() {
+        let (mut one, other) = UnixStream::pair().unwrap();
+        one.write_all(&u32::MAX.to_be_bytes()).unwrap();
+        let other = Channel::new(other).unwrap();
+        other.set_timeout(Some(Duration::from_secs(60))).unwrap();
+        assert_eq!(other.receive::<String>().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
     fn silent_peer_times_out() {
         let (one, _other) = UnixStream::pair().unwrap();
         let one = Channel::new(one).unwrap();

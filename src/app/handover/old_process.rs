@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use super::channel::{Channel, MAX_FILES, STEP_TIMEOUT};
 use super::link;
@@ -20,6 +21,8 @@ use crate::app::systemd::ServiceNotifier;
 use crate::app::worker_pool::{WorkerCommand, WorkerPool};
 use crate::audit::Journal;
 use crate::config::Config;
+use crate::counted::Counted;
+use crate::shipping::Shippers;
 use crate::state::State;
 use crate::state::embedded::SuccessorRequest;
 use crate::transport::ListenerRelease;
@@ -33,6 +36,7 @@ pub(in crate::app) struct HandoverParts {
     pub(in crate::app) release: ListenerRelease,
     pub(in crate::app) state: Arc<State>,
     pub(in crate::app) journal: Journal,
+    pub(in crate::app) shippers: Arc<Shippers>,
     pub(in crate::app) workers: WorkerPool,
     pub(in crate::app) phase: watch::Receiver<Phase>,
     pub(in crate::app) notifier: ServiceNotifier,
@@ -84,7 +88,6 @@ impl HandoverServer {
         let run = move || {
             if let Err(error) = server.hand_over(stream) {
                 tracing::error!(error = format!("{error:#}"), "no process took over; this gateway goes on as before");
-                server.progress.end(Err(format!("{error:#}")));
             }
         };
         if let Err(error) = std::thread::Builder::new().name("handover".into()).spawn(run) {
@@ -97,21 +100,34 @@ impl HandoverServer {
         channel.set_timeout(Some(STEP_TIMEOUT))?;
         let (hello, _) = channel.receive::<Hello>().context("the new process sent no greeting")?;
         if let Some(reason) = self.refusal(&hello) {
-            return refuse(&channel, &reason);
+            return self.refuse(&channel, &hello, reason);
         }
         let _turn = match self.turn.try_lock() {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return refuse(&channel, "another process takes over from it right now"),
+            Err(TryLockError::WouldBlock) => {
+                return self.refuse(&channel, &hello, "another process takes over from it right now".to_owned());
+            }
         };
         // The hand-over before may have ended only now.
         if let Some(reason) = self.refusal(&hello) {
-            return refuse(&channel, &reason);
+            return self.refuse(&channel, &hello, reason);
         }
+        let ended = self.hand_over_to(channel, &hello);
+        // Only here: a connection without a turn does not end an upgrade that waits.
+        if let Err(error) = &ended {
+            self.progress.end(Err(format!("{error:#}")));
+        }
+        ended
+    }
+
+    fn hand_over_to(&self, channel: Channel, hello: &Hello) -> anyhow::Result<()> {
         self.progress.step(format!("process {} (version {}) takes over", hello.pid, hello.program));
         self.offer_listeners(&channel)?;
         expect(&channel, &FromNew::Ready).context("the new process did not get ready")?;
         self.progress.step("the new process is ready; this one stops deciding".to_owned());
+        // Before requests wait: the journal is shipped by the process that has it.
+        self.parts.shippers.suspend();
         if let Err(error) = self.pass_locks(&channel) {
             self.take_back();
             return Err(error);
@@ -162,6 +178,12 @@ impl HandoverServer {
         }
     }
 
+    /// Refuses a process. This is no failure of the gateway.
+    fn refuse(&self, channel: &Channel, hello: &Hello, reason: String) -> anyhow::Result<()> {
+        self.progress.step(format!("process {} may not take over from this gateway: {reason}", hello.pid));
+        Ok(channel.send(&FromOld::Refused { reason })?)
+    }
+
     fn offer_listeners(&self, channel: &Channel) -> anyhow::Result<()> {
         self.parts.listeners.for_each(|place, is_shared, files| {
             files.chunks(MAX_FILES).try_for_each(|files| {
@@ -174,12 +196,15 @@ impl HandoverServer {
 
     /// Freezes the gateway, and passes copies of its locks, until the new process is prepared.
     fn pass_locks(&self, channel: &Channel) -> anyhow::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let mut locks = Vec::new();
         if let State::Embedded(state) = &*self.parts.state {
+            // Most of it before requests wait.
+            runtime.block_on(state.write_back());
             state.freeze();
             self.wait_for_workers()?;
-            runtime.block_on(state.pause_writing()).context("cannot write the state back")?;
+            let paused = runtime.block_on(async { timeout(STEP_TIMEOUT, state.pause_writing()).await });
+            paused.context("the state was not written back in time")?.context("cannot write the state back")?;
             locks.push(state.share_lock()?);
         }
         locks.push(self.parts.journal.hand_over().context("cannot hand the audit journal over")?);
@@ -193,7 +218,7 @@ impl HandoverServer {
     fn wait_for_workers(&self) -> anyhow::Result<()> {
         let acks = self.parts.workers.broadcast(BARRIER_TIMEOUT, WorkerCommand::Ping);
         if acks.timed_out > 0 {
-            bail!("{} workers do not respond", acks.timed_out);
+            bail!("{} did not respond in time", Counted(acks.timed_out, "worker"));
         }
         Ok(())
     }
@@ -206,6 +231,7 @@ impl HandoverServer {
         if let State::Embedded(state) = &*self.parts.state {
             state.unfreeze();
         }
+        self.parts.shippers.resume();
     }
 
     /// Leaves its place to the new process, and asks it for decisions from then on.
@@ -248,12 +274,6 @@ fn wait_for_service(channel: &Channel, pid: u32) -> anyhow::Result<()> {
     // Its end closes the channel.
     while expect(channel, &FromNew::Serving).is_err_and(|error| error.kind() != io::ErrorKind::UnexpectedEof) {}
     Err(error).context("the new process took over, and ended before it served")
-}
-
-/// Refuses a process. This is no failure of the gateway.
-fn refuse(channel: &Channel, reason: &str) -> anyhow::Result<()> {
-    tracing::info!(reason, "refused a process that wanted to take over");
-    Ok(channel.send(&FromOld::Refused { reason: reason.to_owned() })?)
 }
 
 fn expect(channel: &Channel, expected: &FromNew) -> io::Result<()> {

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// Longest wait, after which the waiting upgrade looks whether its child still runs.
 const INTERVAL: Duration = Duration::from_millis(20);
 
+/// Steps that are kept: processes that are refused add steps while no upgrade takes them.
+const MAX_STEPS: usize = 100;
+
 /// Progress of the hand-over that goes on.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
@@ -22,7 +25,10 @@ struct ProgressState {
 impl Progress {
     pub(super) fn step(&self, step: String) {
         tracing::info!(step, "hand-over");
-        self.lock().steps.push(step);
+        let mut state = self.lock();
+        if state.steps.len() < MAX_STEPS {
+            state.steps.push(step);
+        }
     }
 
     pub(super) fn end(&self, end: Result<(), String>) {

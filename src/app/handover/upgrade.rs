@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use super::old_process::HandoverServer;
 use super::progress::Progress;
 use crate::admin::{UpgradeInProgress, UpgradeReport};
+use crate::settings::WithUnit;
 
 /// Time for a whole upgrade. A client of the admin socket waits a little longer.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Starts upgrades, one at a time.
 pub(in crate::app) struct Upgrades {
     server: Arc<HandoverServer>,
@@ -38,13 +40,7 @@ impl Upgrades {
         let end = match self.start(binary) {
             Ok(mut child) => {
                 progress.step(format!("started {} (process {})", binary.display(), child.id()));
-                let end = wait(progress, &mut child);
-                if end.is_err() {
-                    // It may have ended already.
-                    child.kill().ok();
-                    child.wait().ok();
-                }
-                end
+                supervise(progress, &mut child, UPGRADE_TIMEOUT)
             }
             Err(error) => Err(format!("{}: cannot be started: {error}", binary.display())),
         };
@@ -65,9 +61,20 @@ impl Upgrades {
     }
 }
 
+/// Waits for the end of the hand-over, and kills the child if it has not taken over.
+fn supervise(progress: &Progress, child: &mut Child, timeout: Duration) -> Result<(), String> {
+    let end = wait(progress, child, timeout);
+    if end.is_err() {
+        // It may have ended already.
+        child.kill().ok();
+        child.wait().ok();
+    }
+    end
+}
+
 /// Waits for the end of the hand-over, or of the child without one.
-fn wait(progress: &Progress, child: &mut Child) -> Result<(), String> {
-    let deadline = Instant::now() + UPGRADE_TIMEOUT;
+fn wait(progress: &Progress, child: &mut Child, timeout: Duration) -> Result<(), String> {
+    let deadline = Instant::now() + timeout;
     loop {
         // Before the child: it may have ended because of the hand-over's end.
         let exited = child.try_wait().ok().flatten();
@@ -77,9 +84,34 @@ fn wait(progress: &Progress, child: &mut Child) -> Result<(), String> {
                 return Err(format!("the new process ended ({status}) before it took over; its log says why"));
             }
             (None, None) if Instant::now() >= deadline => {
-                return Err(format!("the new process did not take over within {} s", UPGRADE_TIMEOUT.as_secs()));
+                return Err(format!("the new process did not take over within {}", WithUnit::Duration(timeout)));
             }
             (None, None) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn process_that_never_takes_over_is_killed() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let error = supervise(&Progress::default(), &mut child, Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error, "the new process did not take over within 1ms");
+        assert_eq!(child.try_wait().unwrap().and_then(|status| status.signal()), Some(9));
+    }
+
+    #[test]
+    fn process_that_has_taken_over_is_left_alone() {
+        let (progress, mut child) = (Progress::default(), Command::new("sleep").arg("1000").spawn().unwrap());
+        progress.end(Ok(()));
+        assert_eq!(supervise(&progress, &mut child, Duration::ZERO), Ok(()));
+        assert_eq!(child.try_wait().unwrap(), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct OpenUse {
 }
 
 /// The beginning of a use; together with the end, a `record`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct UseEvent<'a> {
     pub(crate) e: EventKind,
     pub(crate) id: Uuid,

@@ -61,17 +61,17 @@ pub(crate) fn event_id(line: &[u8]) -> Option<u128> {
 
 /// Splits a piece of a segment into its whole lines, without their newlines, each with its offset in the piece.
 pub(crate) fn split_lines(piece: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let mut at = 0;
-    piece.split_inclusive(|byte| *byte == b'\n').filter_map(move |line| {
-        let from = at;
-        at += line.len();
-        line.strip_suffix(b"\n").map(|line| (from, line))
+    let mut from = 0;
+    memchr::memchr_iter(b'\n', piece).map(move |newline| {
+        let line = (from, &piece[from..newline]);
+        from = newline + 1;
+        line
     })
 }
 
 /// The length of a piece without an unfinished last line.
 pub(crate) fn whole_length(piece: &[u8]) -> usize {
-    piece.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1)
+    memchr::memrchr(b'\n', piece).map_or(0, |newline| newline + 1)
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ pub(crate) mod segment;
 pub(crate) mod pack;
 pub(crate) mod compressed;
 pub(crate) mod source;
+pub(crate) mod stream_position;
 pub(crate) mod seal;
 pub(crate) mod pieces;
 pub(crate) mod lines_at;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use super::line::EventKind;
@@ -50,7 +51,7 @@ fn digest(file: &mut File) -> io::Result<(String, u64)> {
         digest.update(&piece[..read]);
         newlines += memchr::memchr_iter(b'\n', &piece[..read]).count() as u64;
     }
-    Ok((digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), newlines))
+    Ok((HEXLOWER.encode(&digest.finalize()), newlines))
 }
 
 /// Counts the lines of a segment; `None` when retention has removed it.

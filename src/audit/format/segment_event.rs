@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -50,6 +51,29 @@ pub(crate) struct Seal<'a> {
     /// The digest is that of the compressed file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) compressed: bool,
+}
+
+/// A checkpoint, as the seal of segment 0: of the journal as a whole up to a line.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CheckpointSeal<'a> {
+    pub(crate) e: EventKind,
+    pub(crate) segment: u64,
+    /// Lines that it covers, of all segments.
+    pub(crate) lines: u64,
+    /// Root of the tree over them, in hexadecimal.
+    pub(crate) sha256: Cow<'a, str>,
+    /// Time at which it was signed.
+    #[serde(default)]
+    pub(crate) time: Micros,
+    /// The signed note.
+    pub(crate) checkpoint: Cow<'a, str>,
+}
+
+impl<'a> CheckpointSeal<'a> {
+    pub(crate) fn new(lines: u64, root: &[u8; 32], time: Micros, note: &'a str) -> Self {
+        let sha256 = HEXLOWER.encode(root).into();
+        Self { e: EventKind::Seal, segment: 0, lines, sha256, time, checkpoint: note.into() }
+    }
 }
 
 /// The removal of a segment by retention. It is written before the segment is removed, so that a missing segment without

@@ -94,13 +94,23 @@ fn encode(index: &SegmentIndex) -> Vec<u8> {
 impl IndexFile {
     /// Opens the index of a segment of this length. `None` when there is none that fits.
     pub(crate) fn open(directory: &Path, segment: u64, length: u64) -> Option<Self> {
+        Self::open_any(directory, segment).filter(|opened| opened.length == length)
+    }
+
+    /// True when the index of a segment is whole, and of an earlier part of it.
+    pub(crate) fn is_of_earlier_part(directory: &Path, segment: u64, length: u64) -> bool {
+        Self::open_any(directory, segment).is_some_and(|opened| opened.length < length)
+    }
+
+    /// Opens the index of a segment, of whatever length that is.
+    fn open_any(directory: &Path, segment: u64) -> Option<Self> {
         let file = File::open(path(directory, segment)).ok()?;
         let numbers = read_numbers(&file, 0, HEADER).ok()?;
         let [magic, number, indexed, part, counted_from, times, members, usage, crc] = numbers[..].try_into().ok()?;
         let mut head = Vec::new();
         numbers[..HEADER - 1].iter().for_each(|number| head.extend_from_slice(&number.to_le_bytes()));
-        let fits = (magic, number, indexed) == (MAGIC, segment, length) && u64::from(crc32fast::hash(&head)) == crc;
-        let opened = Self { file, segment, length, part, counted_from, times, members, usage };
+        let fits = (magic, number) == (MAGIC, segment) && u64::from(crc32fast::hash(&head)) == crc;
+        let opened = Self { file, segment, length: indexed, part, counted_from, times, members, usage };
         let is_whole = || opened.file.metadata().is_ok_and(|metadata| metadata.len() == opened.usage_at() + usage);
         (fits && is_whole()).then_some(opened)
     }

@@ -8,6 +8,7 @@
 //!   again to be indexed. A killed process lost it, and the next start makes it again from the segment.
 //! - When a segment is closed, its index goes to a file beside it ([`index_file`]). The usage in these files is added up in
 //!   a database ([`usage_rows`]) in steps of many segments, and before segments are removed.
+//! - An index is compared with its segment by `audit verify --checkpoint` ([`check`]).
 //! - Readers scan what has no index. Readers in other processes scan the open segment.
 
 mod indexed_use;
@@ -20,6 +21,7 @@ mod index_file;
 pub(crate) mod database;
 mod usage_rows;
 mod block_rows;
+pub(crate) mod check;
 pub(crate) mod indexer;
 pub(crate) mod lookup;
 

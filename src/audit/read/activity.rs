@@ -77,7 +77,7 @@ pub struct LastUse {
 
 impl KeyActivity {
     /// No activity, in the hours from `first_hour` on.
-    fn empty(first_hour: u64) -> Self {
+    pub(crate) fn empty(first_hour: u64) -> Self {
         let hour = |n: usize| HourlyActivity {
             start: Micros((first_hour + n as u64).saturating_mul(HOUR)),
             ..HourlyActivity::default()

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::stop::StopSignal;
 use crate::audit::filter::Filter;
-use crate::audit::format::event::UseEvent;
+use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::{Outcome, Record};
 use crate::audit::format::segment::{self, Block, Point, Segment};
@@ -27,6 +28,12 @@ pub struct Follower {
     open: FxHashMap<u128, (UseEvent<'static>, String)>,
     /// Records for the first poll.
     pub(crate) first: Vec<Record>,
+    /// Records completed before this point are not returned.
+    from: Point,
+    /// Uses whose outcomes are collected.
+    awaited: FxHashSet<u128>,
+    outcomes: FxHashMap<u128, OutcomeEvent>,
+    stop: StopSignal,
 }
 
 impl Follower {
@@ -35,16 +42,46 @@ impl Follower {
         let last = segment::list_files(&directory)?.last().map_or(0, |segment| segment.number);
         // Reading begins where the oldest open use did, so that its outcome finds it.
         let from = oldest_open_segment(&directory, last)?;
-        let mut follower = Self {
+        let mut follower = Self::new(directory, filter, Point { segment: from, offset: 0 });
+        follower.read_new_lines(&mut |_| {})?;
+        Ok(follower)
+    }
+
+    fn new(directory: PathBuf, filter: Filter, at: Point) -> Self {
+        Self {
             directory,
             filter,
-            at: Point { segment: from, offset: 0 },
+            at,
             gateway: String::new(),
             open: FxHashMap::default(),
             first: Vec::new(),
+            from: Point::START,
+            awaited: FxHashSet::default(),
+            outcomes: FxHashMap::default(),
+            stop: StopSignal::default(),
+        }
+    }
+
+    /// Reads from a point to the present end. Calls `each` with the records completed at or after `from`, and then with the
+    /// uses that are open of those that began at or after `at`. Returns the outcomes of the awaited uses.
+    pub(crate) fn read_once(
+        (directory, filter): (PathBuf, Filter),
+        (at, from): (Point, Point),
+        awaited: FxHashSet<u128>,
+        stop: StopSignal,
+        each: &mut dyn FnMut(Record),
+    ) -> io::Result<FxHashMap<u128, OutcomeEvent>> {
+        let mut follower = Self { from, awaited, stop, ..Self::new(directory, filter, at) };
+        let header = open_uses::read_header(&follower.directory, at.segment)?;
+        follower.gateway = header.map(|header| header.gateway.into_owned()).unwrap_or_default();
+        let mut matching = |record: Record| {
+            if filter.matches_outcome(&record) {
+                each(record);
+            }
         };
-        follower.read_new_lines(&mut |_| {})?;
-        Ok(follower)
+        follower.read_new_lines(&mut matching)?;
+        follower.open.into_values().for_each(|(begun, gateway)| matching(begun.into_record(None, &gateway)));
+        Ok(follower.outcomes)
     }
 
     /// Returns the records completed since the last poll, in the order of their completion.
@@ -79,6 +116,7 @@ impl Follower {
         // The writer cuts off lines that a failed write left behind; what replaces them begins where the file ended.
         self.at.offset = self.at.offset.min(segment.length);
         while self.at.offset < segment.length {
+            self.stop.check()?;
             let end = segment.length.min(self.at.offset + segment::BLOCK);
             let block = Block { segment: segment.number, start: self.at.offset, end };
             source::read_block(&self.directory, block, piece)?;
@@ -87,7 +125,15 @@ impl Follower {
             if whole == 0 {
                 break;
             }
-            line::split_lines(&piece[..whole]).for_each(|(_, line)| self.handle_line(line, each));
+            for (at, line) in line::split_lines(&piece[..whole]) {
+                let point = Point { segment: segment.number, offset: self.at.offset + at as u64 };
+                let is_new = point >= self.from;
+                self.handle_line(line, &mut |record| {
+                    if is_new {
+                        each(record);
+                    }
+                });
+            }
             self.at.offset += whole as u64;
         }
         Ok(())
@@ -112,8 +158,11 @@ impl Follower {
                 }
             }
             Some(EventKind::Outcome) => {
-                let begun = line::event_id(line).and_then(|id| self.open.remove(&id));
-                if let Some((begun, gateway)) = begun {
+                let Some(id) = line::event_id(line) else { return };
+                if self.awaited.remove(&id) {
+                    self.outcomes.extend(decode::verified_outcome(line).map(|ended| (id, ended)));
+                }
+                if let Some((begun, gateway)) = self.open.remove(&id) {
                     each(begun.into_record(decode::verified_outcome(line).as_ref(), &gateway));
                 }
             }

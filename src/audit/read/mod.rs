@@ -3,9 +3,13 @@
 //! - [`reader`]: the handle [`reader::Reader`]: listing and export.
 //! - [`join`]: joins each use with its outcome.
 //! - [`stop`]: stops reads whose callers are gone.
-//! - [`follower`]: follows a growing journal.
+//! - [`follower`]: follows a growing journal; [`stream`]: does so from a position on, across restarts, with the uses that are
+//!   open there ([`begun_uses`]), and with the checkpoints in it ([`journal_checkpoint`]).
 //! - [`activity`]: requests and refusals of keys by the hour, and their last uses.
 //! - [`verify`]: checks the integrity of a journal; [`verify_report`]: what it found; [`beginning`]: what was removed.
+//! - [`verify_tree`]: checks a journal against an old checkpoint; [`prove`]: proves that a record is in it.
+//! - [`metering`]: usage by organization, key or route, day by day or month by month.
+//! - [`lock`]: whether a gateway writes the journal.
 //! - [`replay`]: numbered uses, for the state at start.
 
 pub(crate) mod reader;
@@ -13,8 +17,15 @@ pub(crate) mod cursor;
 mod join;
 pub(crate) mod stop;
 pub(crate) mod follower;
+mod begun_uses;
+pub(crate) mod journal_checkpoint;
+pub(crate) mod stream;
 pub(crate) mod activity;
+pub(crate) mod metering;
+pub(crate) mod lock;
 pub(crate) mod beginning;
 pub(crate) mod verify_report;
+pub(crate) mod verify_tree;
 pub(crate) mod verify;
+pub(crate) mod prove;
 pub(crate) mod replay;

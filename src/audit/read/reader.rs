@@ -12,18 +12,29 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::activity::{self, KeyActivity};
 use super::cursor::JournalCursor;
 use super::follower::Follower;
 use super::join::RecordScanner;
+use super::lock;
+use super::metering;
+use super::metering::query::UsageQuery;
+use super::metering::report::UsageReport;
+use super::prove::{self, ProveError, RecordProof};
 use super::stop::StopSignal;
 use super::verify;
 use super::verify_report::VerifyReport;
+use super::verify_tree::{self, TreeReport};
 use crate::audit::filter::Filter;
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Block, Point};
 use crate::audit::index::live_index::LiveIndex;
 use crate::audit::index::lookup;
+use crate::audit::tree::checkpoint::SignedCheckpoint;
+use crate::audit::tree::key::PublicKey;
+use crate::audit::tree::published::LatestCheckpoint;
 use crate::clock::Micros;
 use crate::identity::OrgId;
 use crate::key::KeyId;
@@ -125,6 +136,14 @@ impl Reader {
         activity::read_activity(&self.directory, self.live.as_deref(), (org, keys), now, &self.stop)
     }
 
+    /// Adds the usage of the journal up. Memory is bounded by the rows and the uses that are open at a time.
+    ///
+    /// # Errors
+    /// If the segments cannot be read, or a compressed one is damaged.
+    pub fn usage(&self, query: UsageQuery, now: Micros) -> io::Result<UsageReport> {
+        metering::read_usage(&self.directory, query, now, &self.stop)
+    }
+
     /// Follows the journal: the first poll returns up to `last` records that are complete, each later poll those
     /// completed since.
     ///
@@ -143,7 +162,37 @@ impl Reader {
     /// # Errors
     /// If the segments cannot be read. Defects of their content are in the report.
     pub fn verify(&self) -> io::Result<VerifyReport> {
-        verify::verify(&self.directory)
+        Ok(verify::verify(&self.directory)?.0)
+    }
+
+    /// As [`Reader::verify`], and checks the journal against an old checkpoint, a signed note of the key.
+    ///
+    /// # Errors
+    /// As [`Reader::verify`]; [`io::ErrorKind::InvalidInput`] when the note is no checkpoint that the key has signed.
+    pub fn verify_checkpoint(&self, note: &str, key: &PublicKey) -> io::Result<(VerifyReport, TreeReport)> {
+        let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let signed = SignedCheckpoint::parse(note).ok_or_else(|| invalid("this is no checkpoint"))?;
+        signed.note.verified(key).ok_or_else(|| invalid("the checkpoint is not signed by this key"))?;
+        let in_use = lock::is_locked(&self.directory);
+        let (report, own) = verify::verify(&self.directory)?;
+        let tree = verify_tree::verify_tree(&self.directory, &signed.checkpoint, key, &own, in_use)?;
+        Ok((report, tree))
+    }
+
+    /// The latest checkpoint of the journal; `None` when it has none.
+    ///
+    /// # Errors
+    /// If its file cannot be read.
+    pub fn latest_checkpoint(&self) -> io::Result<Option<LatestCheckpoint>> {
+        LatestCheckpoint::read(&self.directory)
+    }
+
+    /// Proves that the lines of a record are in the journal, by a checkpoint.
+    ///
+    /// # Errors
+    /// [`ProveError`] says why there is no proof.
+    pub fn prove(&self, id: Uuid, note: &str) -> Result<RecordProof, ProveError> {
+        prove::prove(&self.directory, id, note)
     }
 
     /// Finds the newest `limit` records with their positions, and returns the cursor to continue from when the budget

@@ -6,9 +6,8 @@
 //!   of the segments that are left.
 //!
 //! It cannot detect the loss of whole lines at the end of the journal, nor a change by someone who recomputes the
-//! checksums, the numbers and the seals. To guard against both, keep copies of the seals elsewhere.
+//! checksums, the numbers and the seals. A check against an old checkpoint finds both ([`super::verify_tree`]).
 
-use std::fs::File;
 use std::io;
 use std::mem;
 use std::path::Path;
@@ -17,7 +16,9 @@ use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 use super::beginning::Removals;
+use super::lock;
 use super::verify_report::{Defect, VerifyReport};
+use super::verify_tree::OwnCheckpoints;
 use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses::OpenUses;
@@ -26,6 +27,7 @@ use crate::audit::format::segment_event::{Expired, ExpiryReason, Seal, SegmentHe
 use crate::audit::format::source::{self, Piece, SegmentSource};
 use crate::audit::format::{decode, frame, seal};
 use crate::audit::index::database;
+use crate::audit::tree::lines;
 use crate::clock::Micros;
 
 /// Microseconds by which the id of a use may be younger than the header of the segment after it: ids have milliseconds, and
@@ -52,17 +54,19 @@ struct Verifier {
     removals: Removals,
     /// Seals that were read, with segment and line of each.
     seals: Vec<(u64, u64, Seal<'static>)>,
+    /// Checkpoints that were read.
+    checkpoints: OwnCheckpoints,
 }
 
 /// Reads and checks every line of a journal.
-pub(crate) fn verify(directory: &Path) -> io::Result<VerifyReport> {
+pub(crate) fn verify(directory: &Path) -> io::Result<(VerifyReport, OwnCheckpoints)> {
     // In this order: a journal that is not in use when it is listed has all that was listed until the end.
-    let in_use = is_locked(directory);
+    let in_use = lock::is_locked(directory);
     verify_segments(directory, &segment::list(directory)?, in_use)
 }
 
 /// Reads and checks the lines of these segments. Segments of a journal in use may be removed meanwhile.
-fn verify_segments(directory: &Path, segments: &[Segment], in_use: bool) -> io::Result<VerifyReport> {
+fn verify_segments(directory: &Path, segments: &[Segment], in_use: bool) -> io::Result<(VerifyReport, OwnCheckpoints)> {
     let mut verifier = Verifier { in_use, ..Verifier::default() };
     // Opening a journal creates a segment, and retention never removes the last one.
     if segments.is_empty() && directory.join(database::FILE).exists() {
@@ -74,13 +78,7 @@ fn verify_segments(directory: &Path, segments: &[Segment], in_use: bool) -> io::
     verifier.check_beginning(directory, segments)?;
     verifier.check_seals(directory, segments)?;
     verifier.check_open_uses();
-    Ok(verifier.report)
-}
-
-/// True when a process holds the journal's lock.
-fn is_locked(directory: &Path) -> bool {
-    let Ok(file) = File::open(directory.join(segment::LOCK)) else { return false };
-    matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock))
+    Ok((verifier.report, verifier.checkpoints))
 }
 
 impl Verifier {
@@ -168,6 +166,9 @@ impl Verifier {
             EventKind::Expired => self.check_expired(&serde_json::from_slice(line).ok()?),
             EventKind::Outcome => self.check_outcome(&decode::outcome_event(line)?),
             EventKind::Record => self.check_record(&decode::use_event(line)?),
+            EventKind::Seal if lines::is_checkpoint(line) => {
+                self.checkpoints.insert(self.segment, (self.line, serde_json::from_slice(line).ok()?));
+            }
             EventKind::Seal => self.seals.push((self.segment, self.line, serde_json::from_slice(line).ok()?)),
         }
         Some(())

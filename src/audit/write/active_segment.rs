@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::allocation::{Allocation, Purpose};
 use super::pending::{Batch, SpareBuffers};
 use super::spool::Spool;
-use crate::audit::format::segment;
+use crate::audit::format::segment::{self, Point};
 use crate::audit::settings::Settings;
 use crate::clock::{self, Micros};
 
@@ -62,6 +62,13 @@ pub(crate) struct RecoveredSegment {
     pub(crate) created: Micros,
     /// There are lines after the header.
     pub(crate) has_events: bool,
+}
+
+impl RecoveredSegment {
+    /// The end of the journal.
+    pub(crate) fn end(&self) -> Point {
+        Point { segment: self.number, offset: self.length }
+    }
 }
 
 impl ActiveSegment {

@@ -120,6 +120,11 @@ impl BackgroundThreads {
         }
         // A refusal that was being counted when the thread ended.
         flusher::flush(writer, None);
+        // The last one: its checkpoint covers what the others have written.
+        if let Some((stop, checkpoints)) = self.checkpoints {
+            drop(stop);
+            checkpoints.join().map_err(panicked)?;
+        }
         Ok(indexer)
     }
 }

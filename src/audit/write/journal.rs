@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +14,7 @@ use super::handle::Handle;
 use super::open;
 use super::pending::JournalStatus;
 use super::refusals::coalescer::Disposition;
+use super::signer;
 use super::unknown_key_limiter::UnknownKeyLimiter;
 use crate::audit::error::{OpenError, Unavailable};
 use crate::audit::format::encode::UseLine;
@@ -80,7 +82,8 @@ impl Journal {
         let path = settings.path.clone();
         let failed = |source| OpenError::Io { path: path.clone(), source };
         let unknown_keys = Mutex::new(UnknownKeyLimiter::new(settings.unknown_per_second));
-        let (writer, indexer, predecessors) = open::resume_journal(settings, metrics).map_err(failed)?;
+        let signer = signer::load(&settings)?;
+        let (writer, indexer, predecessors) = open::resume_journal(settings, metrics, signer).map_err(failed)?;
         let writer = Arc::new(writer);
         let threads = open::start_threads(&writer, indexer, predecessors, lock).map_err(failed)?;
         Ok(Self { handle: Arc::new(Handle { writer, unknown_keys, running: Mutex::new(Some(threads)) }) })
@@ -97,6 +100,16 @@ impl Journal {
         // Lines that cannot be written stay pending; those who wait for them learn it from their completion.
         let _ = writer.flush(&mut writer.lock_segment());
         replay::numbered_uses_since(path, since).map_err(|source| OpenError::Io { path: path.clone(), source })
+    }
+
+    /// The directory of its segments.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.handle.writer.settings.path
+    }
+
+    /// Name of this gateway in its records.
+    pub fn gateway(&self) -> &str {
+        &self.handle.writer.settings.gateway
     }
 
     /// Opens a reader of this journal. It has the index of the open segment.
@@ -305,10 +318,12 @@ pub(crate) mod tests {
             retention_age: None,
             retention_size: None,
             retention_by_volume: false,
+            retention_unshipped: 0,
             low_water: LowWater::Percent(10),
             unknown_per_second: 1,
             refusals: RefusalRecords::Coalesced,
             gateway: "gw".into(),
+            checkpoints: None,
         }
     }
 

@@ -5,25 +5,29 @@
 //! - [`pending`]: lines that are not written yet and uses that are open, under one short lock; [`completion`]: the result
 //!   of a batch for those who wait for it; [`turn`]: the requests that are ready together share one write.
 //! - [`position`]: how far the journal has come, for those who replay it.
+//! - [`tap`]: access for programs that follow the journal in this process.
 //! - [`writer`]: writes batches of pending lines to the [`active_segment`], whose space is allocated in advance
 //!   ([`allocation`]).
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
 //! - [`timed_sync`]: the thread that syncs each second when uses are only `written`.
 //! - [`refusals`]: refusals of known keys, which are coalesced.
 //! - [`maintenance`]: the thread that rotates by age, compresses ([`compression`]), seals and indexes closed segments, watches
-//!   the [`free_space`] and, by [`retention`], removes segments.
-//! - [`handover`]: handing the journal over to another process; [`spool`]: where the lines go that come afterwards;
-//!   [`predecessor`]: how they come into the journal; [`use_guards`]: what is held until its uses end.
+//!   the [`free_space`] and, by [`retention`], removes segments, those that sinks have not taken later ([`needed_segments`]).
+//! - [`checkpoints`]: the thread that hashes lines and signs checkpoints of the [`journal_tree`] by the [`signer`]'s key,
+//!   which [`witness`]es cosign.
+//! - [`handover`]: handing the journal over to another process; [`spool`]: the lines that come afterwards;
+//!   [`predecessor`]: takes these into the journal; [`use_guards`]: guards that are held until its uses end.
 //! - [`open`] and [`recovery`]: opening: lock, state that the last gateway left, threads.
 
 pub(crate) mod journal;
 mod append;
 pub(crate) mod position;
+pub(crate) mod tap;
 mod handle;
 mod open;
 mod recovery;
 mod handover;
-mod spool;
+pub(crate) mod spool;
 mod use_guards;
 mod predecessor;
 mod turn;
@@ -37,6 +41,11 @@ mod timed_sync;
 mod compression;
 mod maintenance;
 mod retention;
+mod journal_tree;
+mod witness;
+mod signer;
+mod checkpoints;
+mod needed_segments;
 mod free_space;
 mod unknown_key_limiter;
-mod refusals;
+pub(crate) mod refusals;

@@ -5,7 +5,7 @@ use std::io;
 use std::mem;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -17,9 +17,10 @@ use super::predecessor::{self, Predecessor};
 use super::recovery::{self, RecoveredJournal};
 use super::refusals::coalescer::RefusalCoalescer;
 use super::refusals::flusher;
+use super::signer::CheckpointSigner;
 use super::use_guards::UseGuards;
 use super::writer::JournalWriter;
-use super::{committer, free_space, maintenance, retention, timed_sync};
+use super::{checkpoints, committer, free_space, maintenance, retention, timed_sync};
 use crate::audit::error::OpenError;
 use crate::audit::format::event::OutcomeEvent;
 use crate::audit::format::record::Outcome;
@@ -60,6 +61,8 @@ pub(crate) struct BackgroundThreads {
     pub(crate) refusals: JoinHandle<()>,
     /// Appends the lines of predecessors. Ends when its sender is dropped. `None` without a predecessor.
     pub(crate) follower: Option<(Sender<()>, JoinHandle<()>)>,
+    /// Signs checkpoints. Ends when its sender is dropped. `None` without a key.
+    pub(crate) checkpoints: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 /// Locks the journal against other writers.
@@ -95,13 +98,12 @@ pub(crate) fn adopt_lock(directory: &Path, file: File) -> Result<File, OpenError
 pub(crate) fn resume_journal(
     settings: Settings,
     metrics: AuditMetrics,
+    checkpoints: Option<CheckpointSigner>,
 ) -> io::Result<(JournalWriter, Indexer, Vec<Predecessor>)> {
-    let mut found = recovery::recover(&settings.path)?;
-    let mut predecessors = Predecessor::find_all(&settings.path)?;
+    let (mut found, mut predecessors) = (recovery::recover(&settings.path)?, Predecessor::find_all(&settings.path)?);
     let segment = mem::take(&mut found.segment);
-    let end = Point { segment: segment.number, offset: segment.length };
-    let indexer = Indexer::new(&settings.path, end, settings.segment_size);
-    let live_index = LiveIndex::new(indexer.recover(end, segment_index::owners(found.open.values()))?);
+    let indexer = Indexer::new(&settings.path, segment.end(), settings.segment_size);
+    let live_index = LiveIndex::new(indexer.recover(segment.end(), segment_index::owners(found.open.values()))?);
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
     let mut pending = first_lines(found, segment.number, needs_segment.then_some(settings.gateway.as_str()));
@@ -112,6 +114,7 @@ pub(crate) fn resume_journal(
         metrics,
         pending: Mutex::new(pending),
         wake: Condvar::new(),
+        synced: Mutex::new(Point { segment: segment.number, offset: 0 }),
         segment: Mutex::new(ActiveSegment::new(segment)),
         live_index: Arc::new(live_index),
         refusals,
@@ -120,17 +123,25 @@ pub(crate) fn resume_journal(
         timed_sync_failed: AtomicBool::new(false),
         reserve_scarce: AtomicBool::new(false),
         low_on_space: AtomicBool::new(false),
+        needed_from: AtomicU64::new(0),
         predecessor_uses: UseGuards::default(),
+        first_unhashed: AtomicU64::new(u64::MAX),
+        checkpoints,
     };
     write_first_lines(&writer, needs_segment)?;
     flusher::recover(&writer, left)?;
     writer.metrics.backlog.set(writer.lock_pending().events);
     free_space::check(&writer);
-    let is_written = writer.lock_pending().is_empty();
+    let running = remove_ended(predecessors, writer.lock_pending().is_empty());
+    Ok((writer, indexer, running))
+}
+
+/// Removes the spools of predecessors that have ended, and returns the others.
+fn remove_ended(predecessors: Vec<Predecessor>, is_written: bool) -> Vec<Predecessor> {
     let (running, ended): (Vec<_>, Vec<_>) = predecessors.into_iter().partition(|predecessor| predecessor.is_alive);
     // Lines that could not be written are read again at the next start.
     ended.iter().filter(|_| is_written).for_each(Predecessor::remove);
-    Ok((writer, indexer, running))
+    running
 }
 
 /// Appends what predecessors have written, and closes the uses of all that have ended.
@@ -212,6 +223,10 @@ pub(crate) fn start_background(
     let (stop_maintenance, stopped) = mpsc::channel();
     let (for_maintenance, for_refusals) = (Arc::clone(writer), Arc::clone(writer));
     writer.refusals.reopen();
+    if writer.checkpoints.is_some() {
+        // Until it is known which segments are to be hashed, none is removed.
+        writer.first_unhashed.store(0, Ordering::Relaxed);
+    }
     let maintenance = thread("audit-maintain").spawn(move || maintenance::run(&for_maintenance, indexer, &stopped))?;
     let refusals = thread("audit-refusals").spawn(move || flusher::run(&for_refusals))?;
     let follow = |predecessors: Vec<Predecessor>| {
@@ -221,7 +236,19 @@ pub(crate) fn start_background(
         io::Result::Ok((stop, thread("audit-follow").spawn(run)?))
     };
     let follower = Some(predecessors).filter(|running| !running.is_empty()).map(follow).transpose()?;
-    Ok(BackgroundThreads { maintenance, stop_maintenance, refusals, follower })
+    let checkpoints = writer.checkpoints.is_some().then(|| start_checkpoints(writer)).transpose()?;
+    Ok(BackgroundThreads { maintenance, stop_maintenance, refusals, follower, checkpoints })
+}
+
+fn start_checkpoints(writer: &Arc<JournalWriter>) -> io::Result<(Sender<()>, JoinHandle<()>)> {
+    let (stop, stopped) = mpsc::channel();
+    let for_checkpoints = Arc::clone(writer);
+    let run = move || {
+        if let Some(signer) = &for_checkpoints.checkpoints {
+            checkpoints::run(&for_checkpoints, signer, &stopped);
+        }
+    };
+    Ok((stop, thread("audit-tree").spawn(run)?))
 }
 
 fn thread(name: &str) -> std::thread::Builder {

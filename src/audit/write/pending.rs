@@ -57,6 +57,8 @@ pub(crate) struct PendingLines {
     indexed: Vec<PlacedEvent>,
     /// The number of the first pending line.
     first: u64,
+    /// Time of its event.
+    first_time: Micros,
     /// The number of the next line to be appended.
     pub(crate) next: u64,
     pub(crate) events: i64,
@@ -96,6 +98,7 @@ impl PendingLines {
             lines: Vec::new(),
             indexed: Vec::new(),
             first: next,
+            first_time: Micros(0),
             next,
             events: 0,
             attempts: 0,
@@ -119,6 +122,11 @@ impl PendingLines {
         self.lines.is_empty() && self.changes.is_empty()
     }
 
+    /// Number and age of the oldest pending line; changes have the number of the line that they come before.
+    pub(crate) fn oldest(&self, now: Micros) -> Option<(u64, Duration)> {
+        (!self.is_empty()).then(|| (self.first, Duration::from_micros(now.0.saturating_sub(self.first_time.0))))
+    }
+
     /// Bytes of the pending lines, at most.
     pub(crate) fn size(&self) -> u64 {
         (self.lines.len() + self.changes_size()) as u64
@@ -130,6 +138,9 @@ impl PendingLines {
     }
 
     fn push(&mut self, line: &impl Line) {
+        if self.lines.is_empty() {
+            self.first_time = self.time;
+        }
         line.write_line(self.next, &mut self.lines);
         self.next += 1;
         self.events += 1;

@@ -2,7 +2,9 @@
 //!
 //! - Sizes are those of the files, of compressed segments that of the compressed file.
 //! - Segments are removed from the oldest on, never one after one that stays: what is left has no gap.
-//! - A segment stays until it is sealed. An open use keeps none: its beginning is written again, to the active segment.
+//! - A segment stays until it is sealed, and hashed for checkpoints. An open use keeps none: its beginning is written again,
+//!   to the active segment.
+//! - Segments that a sink has not taken stay, up to a size of their own ([`super::needed_segments`]).
 //! - Each removal is recorded before the file is removed, with its reason and the digest of the segment; both are on disk by
 //!   then. `audit verify` reports segments that are missing without such a record.
 
@@ -16,6 +18,7 @@ use rustc_hash::FxHashSet;
 
 use super::allocation::Purpose;
 use super::free_space;
+use super::needed_segments::NeededSegments;
 use super::pending::PendingLines;
 use super::writer::JournalWriter;
 use crate::audit::format::event::UseEvent;
@@ -46,13 +49,15 @@ pub(crate) fn remove_expired(
 ) -> io::Result<()> {
     let current = end.segment;
     let segments = segment::list_files(&writer.settings.path)?;
-    let required = oldest_unsealed(writer).min(current);
+    let required = oldest_unsealed(writer).min(current).min(writer.first_unhashed.load(Ordering::Relaxed));
     let limits = RetentionLimits::new(writer, &segments, space);
     let first = writer.lock_pending().first_segment;
+    let needed = NeededSegments::new(writer, &segments);
     let mut bytes = 0;
-    for (segment, reason) in select_expired(&segments, required, limits) {
+    for (segment, reason) in needed.keep(select_expired(&segments, required, limits)) {
         if segment.number >= first && bytes < BYTES_PER_ROUND {
             record_removal(writer, segment.number, reason)?;
+            needed.report_removal(writer, segment.number);
             bytes += segment.size;
         }
     }

@@ -65,12 +65,13 @@ impl<'a> TimedSync<'a> {
         }
         file.as_ref().map_or(Ok(()), sync)?;
         self.synced = end;
+        *self.writer.synced.lock().expect("nothing panics while it holds a position") = end;
         Ok(())
     }
 }
 
 /// Syncs a segment that was closed since the last time. One that is compressed is on disk.
-fn sync_closed(directory: &Path, number: u64, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn sync_closed(directory: &Path, number: u64, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
     match File::open(segment::path(directory, number)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         file => sync(&file?),

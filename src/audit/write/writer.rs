@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::active_segment::ActiveSegment;
@@ -13,6 +13,7 @@ use super::allocation::{self, Purpose};
 use super::completion::{BatchCompletion, BatchResult};
 use super::pending::{Batch, JournalStatus, PendingLines, SpareBuffers};
 use super::refusals::coalescer::RefusalCoalescer;
+use super::signer::CheckpointSigner;
 use super::use_guards::UseGuards;
 use crate::audit::format::segment::{self, Point};
 use crate::audit::index::live_index::LiveIndex;
@@ -49,8 +50,16 @@ pub(crate) struct JournalWriter {
     pub(crate) reserve_scarce: AtomicBool,
     /// There is less free space than the low-water mark.
     pub(crate) low_on_space: AtomicBool,
+    /// The first segment that a sink has not taken: 0 until their positions are known, `u64::MAX` when no sink needs any.
+    pub(crate) needed_from: AtomicU64,
     /// Guards of uses that a predecessor still serves.
     pub(crate) predecessor_uses: UseGuards,
+    /// The end of what a timed sync has brought to disk.
+    pub(crate) synced: Mutex<Point>,
+    /// The oldest segment whose lines are to be hashed for checkpoints, and which stays until they are.
+    pub(crate) first_unhashed: AtomicU64,
+    /// `None` without checkpoints.
+    pub(crate) checkpoints: Option<CheckpointSigner>,
 }
 
 /// Result of taking a batch.

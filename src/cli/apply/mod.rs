@@ -21,6 +21,7 @@ use super::show::Format;
 use super::{CliError, ExitStatus, output};
 use crate::admin::{Operation, Reply};
 use crate::config::Config;
+use crate::counted::Counted;
 
 /// Arguments of `keygate apply`.
 #[derive(Debug, clap::Args)]
@@ -55,12 +56,13 @@ impl Args {
         let conflicts = steps.iter().filter(|step| step.action == Action::Conflict).count();
         if conflicts > 0 {
             self.show_result(&steps, 0)?;
-            let message = anyhow!("{conflicts} conflicts with the state, marked with `!`, so nothing was changed");
+            let message =
+                anyhow!("{} with the state, marked with `!`, so nothing was changed", Counted(conflicts, "conflict"));
             return Err(CliError::new(ExitStatus::Failed, message));
         }
         if self.dry_run || steps.is_empty() {
             self.show_result(&steps, 0)?;
-            let pending = || CliError::new(ExitStatus::Pending, anyhow!("{} changes to apply", steps.len()));
+            let pending = || CliError::new(ExitStatus::Pending, anyhow!("{} to apply", Counted(steps.len(), "change")));
             return if steps.is_empty() { Ok(()) } else { Err(pending()) };
         }
         if !self.yes {
@@ -68,7 +70,10 @@ impl Args {
         }
         for (number, step) in steps.iter().enumerate() {
             if let Err(error) = perform(server, step).await {
-                let done = format!("applied {number} of {} changes, then `{step}` failed; run it again", steps.len());
+                let done = format!(
+                    "applied {number} of {}, then `{step}` failed; run it again",
+                    Counted(steps.len(), "change")
+                );
                 return Err(error.context(done));
             }
         }
@@ -88,7 +93,7 @@ impl Args {
         if self.format.json {
             output::json(&json!({ "plan": steps, "applied": applied }))?;
         } else if applied > 0 {
-            output::line(format_args!("applied {applied} changes"))?;
+            output::line(format_args!("applied {}", Counted(applied, "change")))?;
         }
         Ok(())
     }
@@ -97,10 +102,10 @@ impl Args {
     fn confirm(&self, changes: usize) -> Result<(), CliError> {
         let is_answered = self.file.as_os_str() != "-" && io::stdin().is_terminal();
         if !is_answered {
-            let message = anyhow!("{changes} changes to apply; pass --yes to apply them without a question");
+            let message = anyhow!("{} to apply; pass --yes to apply without a question", Counted(changes, "change"));
             return Err(CliError::new(ExitStatus::Usage, message));
         }
-        write!(io::stderr(), "Apply these {changes} changes? Type yes: ")?;
+        write!(io::stderr(), "Apply {}? Type yes: ", Counted(changes, "change"))?;
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         let refused = || CliError::new(ExitStatus::Failed, anyhow!("nothing was changed"));

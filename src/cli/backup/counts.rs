@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::cli::output;
+use crate::counted::Counted;
 use crate::migration::{Count, Report};
 
 /// Shows the counts of a report; `copied` heads the column of new records.
@@ -16,7 +17,10 @@ pub(in crate::cli) fn show_counts(report: &Report, copied: &'static str) -> io::
     ];
     output::table(&["", copied, "ALREADY THERE"], &rows, "")?;
     if report.caught_up > 0 {
-        output::line(format_args!("{} existing keys were brought up to date with their uses", report.caught_up))?;
+        output::line(format_args!(
+            "brought up to date with their uses: {}",
+            Counted(report.caught_up, "existing key")
+        ))?;
     }
     Ok(())
 }

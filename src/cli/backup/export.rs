@@ -15,6 +15,7 @@ use super::transfer::read_export;
 use crate::cli::control::{self, Server};
 use crate::cli::{CliError, ExitStatus, output};
 use crate::config::Config;
+use crate::counted::Counted;
 use crate::migration::file::{self, FileError, Summary};
 
 pub(in crate::cli) fn export(config: &Config, args: &ExportArgs, json: bool) -> Result<(), CliError> {
@@ -58,7 +59,7 @@ fn write_lines(config: &Config, out: &mut impl io::Write) -> Result<(), CliError
         let written = read_export(&mut server, |part| {
             out.write_all(part)?;
             lines += part.iter().filter(|byte| **byte == b'\n').count();
-            progress.show(|| format!("exported {lines} records"));
+            progress.show(|| format!("exported {}", Counted(lines, "record")));
             Ok(())
         });
         let written = written.await;
@@ -80,11 +81,13 @@ fn show(path: &Path, summary: &Summary, json: bool) -> io::Result<()> {
             "sha256": sha256,
         }));
     }
-    let file::Counts { orgs, users, keys, digests } = counts;
-    let path = path.display();
-    output::line(format_args!(
-        "exported {orgs} organizations, {users} users, {keys} keys with {digests} digests to {path}"
-    ))
+    let [orgs, users, keys, digests] = [
+        Counted(counts.orgs, "organization"),
+        Counted(counts.users, "user"),
+        Counted(counts.keys, "key"),
+        Counted(counts.digests, "digest"),
+    ];
+    output::line(format_args!("exported {orgs}, {users}, {keys} with {digests} to {}", path.display()))
 }
 
 /// A file under another name; removed on drop unless it was renamed.

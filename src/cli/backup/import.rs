@@ -13,6 +13,7 @@ use super::transfer::send_records;
 use crate::cli::control::{self, Server};
 use crate::cli::{CliError, ExitStatus, output};
 use crate::config::Config;
+use crate::counted::Counted;
 use crate::migration::Report;
 use crate::migration::file::{self, FileError, MAX_LINE, Reader, Writer};
 use crate::state::StateRecord;
@@ -55,7 +56,6 @@ fn import_lines(
     imported: &mut Imported,
 ) -> Result<(), CliError> {
     let mut progress = ProgressLine::new();
-    let of_all = all.map(|all| format!(" of {all}")).unwrap_or_default();
     control::runtime()?.block_on(async {
         let (mut reader, _) = Reader::begin(input).map_err(file_error)?;
         let mut server = Server::open(config).await?;
@@ -66,7 +66,10 @@ fn import_lines(
                     imported.add(send_records(&mut server, &part).await?);
                     imported.line = reader.line();
                     let lines = imported.line.saturating_sub(1).min(all.unwrap_or(u64::MAX));
-                    progress.show(|| format!("imported {lines}{of_all} records"));
+                    progress.show(|| match all {
+                        Some(all) => format!("imported {lines} of {}", Counted(all, "record")),
+                        None => format!("imported {}", Counted(lines, "record")),
+                    });
                 }
                 if is_end {
                     return Ok(());
@@ -112,7 +115,7 @@ fn invalid(name: &str, errors: &[FileError]) -> CliError {
     for error in errors {
         output::note(format_args!("{name}: {error}"));
     }
-    let message = anyhow!("{name}: {} errors, so nothing was imported", errors.len());
+    let message = anyhow!("{name}: {}, so nothing was imported", Counted(errors.len(), "error"));
     CliError::new(ExitStatus::Failed, message)
 }
 
@@ -132,7 +135,10 @@ fn show(imported: &Imported, json: bool) -> io::Result<()> {
     }
     show_counts(report, "IMPORTED")?;
     if report.withdrawn > 0 {
-        output::line(format_args!("{} were revoked, removed or suspended, as in the file", report.withdrawn))?;
+        output::line(format_args!(
+            "revoked, removed or suspended, as in the file: {}",
+            Counted(report.withdrawn, "record")
+        ))?;
     }
     for finding in &report.kept {
         output::line(format_args!("kept: {finding}"))?;
@@ -145,7 +151,8 @@ fn show(imported: &Imported, json: bool) -> io::Result<()> {
     }
     let (users, keys) = (report.left_out.users, report.left_out.keys);
     if users + keys > 0 {
-        output::line(format_args!("left out, because their organization or user was: {users} users, {keys} keys"))?;
+        let (users, keys) = (Counted(users, "user"), Counted(keys, "key"));
+        output::line(format_args!("left out, because their organization or user was: {users}, {keys}"))?;
     }
     Ok(())
 }

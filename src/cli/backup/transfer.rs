@@ -1,16 +1,22 @@
 //! Transfer of the lines of a file: to and from the running gateway, or the stores of one that does not run.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, anyhow};
-use http::{Method, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt as _;
 
 use crate::admin::STATE_PATH;
+use crate::cli::client::ClientRequest;
 use crate::cli::control::{self, Server};
-use crate::cli::{CliError, ExitStatus, client, offline};
+use crate::cli::{CliError, ExitStatus, offline};
 use crate::migration::Report;
 use crate::migration::file::Writer;
 use crate::problem::Problem;
 use crate::state::StateRecord;
+
+/// Time-out of the head of a response about the whole state: that of an export waits for an index to be read.
+const STATE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Reads all lines of an export, and hands them over part by part.
 pub(super) async fn read_export(
@@ -27,11 +33,12 @@ pub(super) async fn read_export(
         }
         Server::Gateway(config, stream) => {
             let stream = control::take_stream(config, stream).await?;
-            let (status, mut body) = client::begin(stream, Method::GET, STATE_PATH, Vec::new()).await.map_err(gone)?;
-            if status != StatusCode::OK {
-                let body = body.collect().await.context("the connection was closed").map_err(gone)?.to_bytes();
-                return Err(problem(status, &body));
+            let request = ClientRequest::get(STATE_PATH).with_timeout(STATE_TIMEOUT);
+            let response = request.send(stream).await.map_err(gone)?;
+            if response.status != StatusCode::OK {
+                return Err(problem(response.status, &response.bytes().await.map_err(gone)?));
             }
+            let mut body = response.into_body();
             while let Some(frame) = body.frame().await {
                 let frame = frame.context("the export broke off; see the log of the gateway").map_err(gone)?;
                 frame.data_ref().map_or(Ok(()), |part| take(part))?;
@@ -48,8 +55,8 @@ pub(super) async fn send_records(server: &mut Server<'_>, records: &[StateRecord
         Server::Gateway(config, stream) => {
             let stream = control::take_stream(config, stream).await?;
             let lines = Writer::default().lines(records);
-            let (status, body) = client::begin(stream, Method::POST, STATE_PATH, lines).await.map_err(gone)?;
-            let body = body.collect().await.context("the connection was closed").map_err(gone)?.to_bytes();
+            let request = ClientRequest::post(STATE_PATH, lines).with_timeout(STATE_TIMEOUT);
+            let (status, body) = control::exchange(stream, request).await.map_err(gone)?;
             match status {
                 StatusCode::OK => Ok(serde_json::from_slice(&body).context("cannot parse the gateway's report")?),
                 status => Err(problem(status, &body)),

@@ -163,6 +163,7 @@ mod tests {
             Error::TooManyReads,
             Error::JournalUnreadable(std::io::ErrorKind::NotFound.into()),
             Error::StateUnavailable(Unavailable::TimedOut),
+            Error::HandedOver,
             Error::Randomness(getrandom::Error::UNSUPPORTED),
         ];
         own.chain(failed.map(ApiError::from)).chain(errors.map(ApiError::from)).collect()

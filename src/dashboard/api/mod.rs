@@ -17,6 +17,7 @@ use super::error::DashboardError;
 use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
 use super::routes::{API, ApiEndpoint};
+use crate::audit::ViewStatus;
 use crate::management::{Activity, Actor, KeyQuery, Management, NewKey, Session, SignedInUser, UsePage, User};
 use crate::page::PageQuery;
 
@@ -163,10 +164,10 @@ impl<'a> ApiCall<'a> {
     async fn uses(&self, id: &str) -> Result<Value, ApiError> {
         let (key, filter) = (input::key(id)?, input::use_filter(self.request)?);
         let uses = self.management.list_uses(&self.actor, key, filter, &self.page()?, self.request.now).await?;
-        let UsePage { page, gateway } = uses;
+        let UsePage { page, gateway, view } = uses;
         let mut body = json!(page);
         body["gateway"] = gateway.into();
-        Ok(body)
+        Ok(with_view(body, view.as_ref()))
     }
 
     async fn activity(&self, id: &str) -> Result<Value, ApiError> {
@@ -174,8 +175,16 @@ impl<'a> ApiCall<'a> {
         let report = self.management.key_activity(&self.actor, &self.org, keys, self.request.now).await?;
         // The report has one entry for each requested key.
         let activity: Activity = report.keys.into_values().next().ok_or(DashboardError::Internal)?;
-        Ok(json!({ "activity": activity, "gateway": report.gateway }))
+        Ok(with_view(json!({ "activity": activity, "gateway": report.gateway }), report.view.as_ref()))
     }
+}
+
+/// Adds whose records a body is made of, when those of all gateways are configured to be read.
+fn with_view(mut body: Value, view: Option<&ViewStatus>) -> Value {
+    if let Some(view) = view {
+        body["view"] = json!(view);
+    }
+    body
 }
 
 fn new_key(created: &NewKey) -> Value {

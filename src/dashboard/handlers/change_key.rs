@@ -41,12 +41,11 @@ impl PageContext<'_> {
     pub(super) async fn show_revoke_key(&self, id: &str, error: Option<String>) -> HandlerResult {
         let key = self.unrevoked_key(id).await?;
         let report = self.key_activity(vec![key.id]).await?;
-        let activity = report.as_ref().and_then(|report| report.keys.get(&key.id));
         let has_error = error.is_some();
         let page = RevokePage {
             layout: self.layout(NavEntry::Keys).await?,
             id: key.id.to_string(),
-            last_use: self.last_use(&key, activity),
+            last_use: self.last_use(&key, report.as_ref()),
             is_in_use: is_in_use(&key, self.request.now),
             name: key.name,
             owner: key.email,

@@ -7,13 +7,11 @@ use super::{HandlerResult, PageContext, render};
 use crate::audit::{Outcome, Record};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
-    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, KeyState, LimitUsage, NavEntry, OutcomeText, RefusedUse,
-    Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
+    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, KeyState, LimitUsage, NavEntry, OutcomeText, RecordSource,
+    RefusedUse, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
 };
 use crate::key::KeyId;
-use crate::management::{
-    Activity, ActivityReport, Explanation, Key, KeyStatus, LimitStatus, Org, UseFilter, UsePage, User,
-};
+use crate::management::{ActivityReport, Explanation, Key, KeyStatus, LimitStatus, Org, UseFilter, UsePage, User};
 use crate::page::{PageLimit, PageQuery};
 use crate::settings::WithUnit;
 
@@ -22,7 +20,7 @@ const PAGE_SIZE: PageLimit = PageLimit::of(20);
 /// Refused uses that are shown beside.
 const REFUSALS: PageLimit = PageLimit::of(5);
 
-/// Records about a key in the journal of this gateway; each is `None` when the journal cannot be read.
+/// Records about a key; each is `None` when it cannot be read.
 struct KeyRecords {
     activity: Option<ActivityReport>,
     uses: Option<UsePage>,
@@ -69,7 +67,7 @@ impl PageContext<'_> {
         let is_revoked = key_state(&key) == KeyState::Revoked;
         Ok(KeyPage {
             layout: self.layout(NavEntry::Keys).await?,
-            key: self.key_details(&key, &user, own_activity),
+            key: self.key_details(&key, &user, activity.as_ref()),
             limits: key_limits(&key, &org),
             // The bucket of a revoked key limits no requests any more.
             usage: (!is_revoked).then(|| self.limit_usage(&standing)),
@@ -84,12 +82,19 @@ impl PageContext<'_> {
             newer: self.page_query(PAGE_SIZE).cursor.map(|_| self.uses_href(key.id, filter, "")),
             older: older(&uses, filter),
             filter,
-            gateway: activity.map(|report| report.gateway).or(uses.as_ref().map(|page| page.gateway.clone())),
+            source: self.key_source(activity.as_ref(), uses.as_ref()),
             uses: uses.map(|uses| uses.page.items.iter().map(|record| self.use_row(record)).collect()),
         })
     }
 
-    fn key_details(&self, key: &Key, user: &User, activity: Option<&Activity>) -> KeyDetails {
+    /// The source of the uses, or, without them, of the activity.
+    fn key_source(&self, activity: Option<&ActivityReport>, uses: Option<&UsePage>) -> Option<RecordSource> {
+        let of_uses = uses.map(|uses| (&uses.gateway, uses.view.as_ref()));
+        let of_activity = activity.map(|report| (&report.gateway, report.view.as_ref()));
+        of_uses.or(of_activity).map(|(gateway, view)| self.record_source(gateway, view))
+    }
+
+    fn key_details(&self, key: &Key, user: &User, report: Option<&ActivityReport>) -> KeyDetails {
         KeyDetails {
             id: key.id.to_string(),
             name: key.name.clone(),
@@ -99,8 +104,8 @@ impl PageContext<'_> {
             state: key_state(key),
             created: self.timestamp(key.created),
             imported: key.imported,
-            last_use: self.last_use(key, activity),
-            refused_attempt: self.refused_attempt(activity),
+            last_use: self.last_use(key, report),
+            refused_attempt: self.refused_attempt(report.and_then(|report| report.keys.get(&key.id))),
             total_uses: key.uses,
             rotated: key.rotated.map(|time| self.timestamp(time)),
             previous_until: self.overlap_end(key),

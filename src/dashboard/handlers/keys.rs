@@ -1,11 +1,14 @@
 //! The table of keys.
 
+use std::time::Duration;
+
 use super::{HandlerResult, PageContext, render};
+use crate::audit::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
 use crate::clock::Micros;
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
-    ActivityChart, AttemptCell, HourCounts, KeyFilter, KeyRow, KeyState, KeysPage, LastUseCell, NavEntry, OutcomeText,
-    Paging, UseSource, link,
+    ActivityChart, AttemptCell, FleetFreshness, GatewayRow, HourCounts, KeyFilter, KeyRow, KeyState, KeysPage,
+    LastUseCell, MissingOthers, NavEntry, OutcomeText, Paging, RecordSource, UseSource, link,
 };
 use crate::key::KeyId;
 use crate::management::{Activity, ActivityReport, Hour, Key, KeyQuery, KeyStatus};
@@ -13,6 +16,8 @@ use crate::page::{PageLimit, PageQuery};
 
 /// Keys on a page.
 const PAGE_SIZE: PageLimit = PageLimit::of(25);
+/// Age at which a reader is told that records of a gateway may be missing: its next report is due twice over.
+const LATE: Duration = Duration::from_secs(15);
 /// Characters of a search text that are used.
 const SEARCH_LENGTH: usize = 100;
 
@@ -31,7 +36,7 @@ impl PageContext<'_> {
             rows: keys.items.iter().map(|key| self.key_row(key, report.as_ref())).collect(),
             filter,
             paging,
-            gateway: report.map(|report| report.gateway),
+            source: report.map(|report| self.record_source(&report.gateway, report.view.as_ref())),
         })
     }
 
@@ -60,7 +65,7 @@ impl PageContext<'_> {
             owner: key.email.clone(),
             is_own: key.user == self.user.user.id,
             created: self.timestamp(key.created),
-            last_use: self.last_use(key, activity),
+            last_use: self.last_use(key, report),
             refused_attempt: self.refused_attempt(activity),
             state: key_state(key),
             marks: key.marks.iter().map(|mark| mark.text()).collect(),
@@ -68,7 +73,7 @@ impl PageContext<'_> {
         }
     }
 
-    /// The last attempt to use a key, as this gateway's journal recorded it, when it was refused.
+    /// The last attempt to use a key, as far as it is recorded, when it was refused.
     pub(super) fn refused_attempt(&self, activity: Option<&Activity>) -> Option<AttemptCell> {
         let attempt = activity?.last_attempt.as_ref().filter(|attempt| attempt.outcome.is_refusal())?;
         Some(AttemptCell {
@@ -79,15 +84,46 @@ impl PageContext<'_> {
     }
 
     /// The last use of a key. Its time is the state's, which counts the uses at all gateways; address and user agent
-    /// are shown when this gateway's journal recorded that same use.
-    pub(super) fn last_use(&self, key: &Key, activity: Option<&Activity>) -> Option<LastUseCell> {
+    /// are shown when the records that are read have that same use.
+    pub(super) fn last_use(&self, key: &Key, report: Option<&ActivityReport>) -> Option<LastUseCell> {
         let time = key.last_used?;
-        let recorded = activity.and_then(|activity| activity.last.as_ref());
+        let recorded = report.and_then(|report| report.keys.get(&key.id)?.last.as_ref());
         let source = recorded.filter(|last| is_same_use(last.time, time)).map(|last| UseSource {
             ip: last.ip.map(|ip| ip.to_string()).unwrap_or_default(),
             user_agent: last.user_agent.clone(),
         });
-        Some(LastUseCell { time: self.timestamp(time), source })
+        let is_fleet =
+            report.and_then(|report| report.view.as_ref()).is_some_and(|view| view.scope == ViewScope::Fleet);
+        let not_recorded = if is_fleet { "Not on record" } else { "Not recorded by this gateway" };
+        Some(LastUseCell { time: self.timestamp(time), source, not_recorded })
+    }
+
+    /// The source of the records that this gateway has read.
+    pub(super) fn record_source(&self, gateway: &str, view: Option<&ViewStatus>) -> RecordSource {
+        let others = match view {
+            Some(ViewStatus { scope: ViewScope::Fleet, gateways, .. }) => {
+                return RecordSource::Fleet(self.fleet_freshness(gateways));
+            }
+            Some(ViewStatus { reason: Some(reason), .. }) => Some(match reason {
+                OwnOnlyReason::Unavailable => MissingOthers::Unavailable,
+                OwnOnlyReason::Behind => MissingOthers::Behind,
+                OwnOnlyReason::Cursor => MissingOthers::Cursor,
+            }),
+            _ => None,
+        };
+        RecordSource::Gateway { name: gateway.to_owned(), others }
+    }
+
+    fn fleet_freshness(&self, gateways: &[GatewayFreshness]) -> FleetFreshness {
+        let mut gateways = gateways.to_vec();
+        gateways.sort_by_key(|gateway| gateway.complete_until);
+        let row = |gateway: GatewayFreshness| GatewayRow {
+            is_late: gateway.complete_until.after(LATE) < self.request.now,
+            gateway: gateway.gateway,
+            complete_until: self.timestamp(gateway.complete_until),
+            updated: self.timestamp(gateway.updated),
+        };
+        FleetFreshness::new(gateways.into_iter().map(row).collect())
     }
 }
 

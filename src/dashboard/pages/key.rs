@@ -9,6 +9,7 @@ use super::layout::Layout;
 use super::limits::{KeyLimits, LimitUsage};
 use super::numbers::format_count;
 use super::outcome::OutcomeText;
+use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
 
 /// The page of a key.
@@ -39,8 +40,8 @@ pub struct KeyPage {
     pub newer: Option<String>,
     /// Address of older uses; `None` when there are none.
     pub older: Option<String>,
-    /// Name of the gateway whose journal it is; `None` when it cannot be read.
-    pub gateway: Option<String>,
+    /// Source of the records; `None` when they cannot be read.
+    pub source: Option<RecordSource>,
 }
 
 /// A key.

@@ -8,6 +8,7 @@ use super::layout::Layout;
 use super::numbers::format_counted;
 use super::outcome::OutcomeText;
 use super::paging::Paging;
+use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
 
 /// The keys of the organization, or the user's own.
@@ -26,8 +27,8 @@ pub struct KeysPage {
     pub filter: KeyFilter,
     /// Links to the other pages.
     pub paging: Paging,
-    /// Name of the gateway whose journal has the last 24 hours; `None` when it cannot be read.
-    pub gateway: Option<String>,
+    /// Source of the last 24 hours; `None` when they cannot be read.
+    pub source: Option<RecordSource>,
 }
 
 /// Filter of the table: query parameters `q` and `state`.
@@ -69,8 +70,10 @@ pub struct KeyRow {
 pub struct LastUseCell {
     /// Time.
     pub time: Timestamp,
-    /// Its client; `None` when this gateway's journal does not have it.
+    /// Its client; `None` when the records that are read do not have it.
     pub source: Option<UseSource>,
+    /// The text in place of a client that is not recorded.
+    pub not_recorded: &'static str,
 }
 
 /// The last attempt to use a key, which was refused.

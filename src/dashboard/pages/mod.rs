@@ -27,6 +27,7 @@ mod activity;
 mod limits;
 mod outcome;
 mod paging;
+mod recorded;
 mod timestamp;
 mod numbers;
 #[cfg(test)]
@@ -46,6 +47,7 @@ pub use self::new_key::{Issuance, NewKeyPage};
 pub use self::numbers::{format_count, format_counted, format_duration};
 pub use self::outcome::OutcomeText;
 pub use self::paging::{Paging, link};
+pub use self::recorded::{FleetFreshness, GatewayRow, MissingOthers, RecordSource};
 pub use self::revoke::RevokePage;
 pub use self::rotate::{Overlap, RotatePage};
 pub use self::sessions::{SessionRow, SessionsPage};

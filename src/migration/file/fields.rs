@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 
 use super::invalid_record::InvalidRecord;
@@ -50,7 +51,7 @@ impl BucketLine {
 }
 
 pub(super) fn hex(digest: &KeyDigest) -> String {
-    digest.as_bytes().iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+    HEXLOWER.encode(digest.as_bytes())
 }
 
 pub(super) fn hex_all(digests: &[KeyDigest]) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! Writer of a file: lines, with their counts and their SHA-256.
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use super::line::{self, Line};
@@ -40,7 +41,7 @@ impl Writer {
 
 /// The SHA-256 as 64 hexadecimal digits.
 pub(super) fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+    HEXLOWER.encode(&hash.finalize())
 }
 
 fn line_of(value: &impl serde::Serialize) -> Vec<u8> {

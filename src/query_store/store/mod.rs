@@ -26,7 +26,10 @@
 //!
 //! Only an edit or a deletion ends a row version, so at most one ended row version is kept for each edit and deletion since
 //! the oldest live snapshot. A row version that no page sequence sees is deleted within one pass after it ended; one that a
-//! sequence sees, within 25 hours and one pass after the last page of the sequence.
+//! sequence sees, within 25 hours and one pass after the last page of the sequence; in a store that several programs share,
+//! five minutes later, because their clocks may differ ([`Store::clock_tolerance`]).
+
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -34,8 +37,12 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::query_store::query::{Query, QueryDraft};
 
+pub mod records;
 pub mod sqlite;
+pub mod postgresql;
+pub mod copy;
 
+pub use postgresql::{PostgresqlError, PostgresqlStore};
 pub use sqlite::SqliteStore;
 
 /// Version of an organization's content: the number of its writes so far.
@@ -97,8 +104,8 @@ pub struct StoreStats {
     pub snapshots: u64,
 }
 
-/// An operation of the store failed and had no effect; after [`StoreError::Commit`] and [`StoreError::Closed`] it may have
-/// had its effect.
+/// An operation of the store failed and had no effect; after [`StoreError::Commit`], [`StoreError::Closed`] and
+/// [`StoreError::Postgresql`] it may have had its effect.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The engine rejected a statement.
@@ -110,6 +117,16 @@ pub enum StoreError {
     /// The store is closed.
     #[error("the store is closed")]
     Closed,
+    /// The operation failed in PostgreSQL or on the way to it.
+    #[error("PostgreSQL did not complete the operation")]
+    Postgresql(#[from] PostgresqlError),
+}
+
+impl StoreError {
+    /// True when a new attempt cannot succeed before an operator has changed something.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Postgresql(error) if error.is_permanent())
+    }
 }
 
 /// A store of queries.
@@ -117,6 +134,8 @@ pub enum StoreError {
 pub enum Store {
     /// One SQLite file.
     Sqlite(SqliteStore),
+    /// A PostgreSQL database, which several query-stores may share.
+    Postgresql(PostgresqlStore),
 }
 
 impl Store {
@@ -127,6 +146,7 @@ impl Store {
     pub async fn create(&self, org: OrgId, user: UserId, draft: QueryDraft, now: Micros) -> Result<Query, StoreError> {
         match self {
             Self::Sqlite(store) => store.create(org, user, draft, now).await,
+            Self::Postgresql(store) => store.create(org, user, draft, now).await,
         }
     }
 
@@ -137,6 +157,7 @@ impl Store {
     pub async fn import(&self, org: OrgId, user: UserId, drafts: Vec<(QueryDraft, Micros)>) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(store) => store.import(org, user, drafts).await,
+            Self::Postgresql(store) => store.import(org, user, drafts).await,
         }
     }
 
@@ -147,6 +168,7 @@ impl Store {
     pub async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
         match self {
             Self::Sqlite(store) => store.read(org, id).await,
+            Self::Postgresql(store) => store.read(org, id).await,
         }
     }
 
@@ -163,6 +185,7 @@ impl Store {
     ) -> Result<Option<Query>, StoreError> {
         match self {
             Self::Sqlite(store) => store.replace(org, id, draft, now).await,
+            Self::Postgresql(store) => store.replace(org, id, draft, now).await,
         }
     }
 
@@ -173,6 +196,7 @@ impl Store {
     pub async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
         match self {
             Self::Sqlite(store) => store.delete(org, id).await,
+            Self::Postgresql(store) => store.delete(org, id).await,
         }
     }
 
@@ -190,6 +214,7 @@ impl Store {
     ) -> Result<Option<Page>, StoreError> {
         match self {
             Self::Sqlite(store) => store.page(org, after, limit, expiry).await,
+            Self::Postgresql(store) => store.page(org, after, limit, expiry).await,
         }
     }
 
@@ -201,6 +226,7 @@ impl Store {
     pub async fn collect_garbage(&self, from: GcProgress, batch: usize, now: Micros) -> Result<GcBatch, StoreError> {
         match self {
             Self::Sqlite(store) => store.collect_garbage(from, batch, now).await,
+            Self::Postgresql(store) => store.collect_garbage(from, batch, now).await,
         }
     }
 
@@ -211,6 +237,35 @@ impl Store {
     pub async fn stats(&self) -> Result<StoreStats, StoreError> {
         match self {
             Self::Sqlite(store) => store.stats().await,
+            Self::Postgresql(store) => store.stats().await,
+        }
+    }
+
+    /// Makes the store ready, without a deadline: creates or migrates the tables of a PostgreSQL database. Operations do the
+    /// same before they begin, within their deadline.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::is_permanent`] tells whether a new attempt can succeed.
+    pub async fn prepare(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgresql(store) => Ok(store.prepare().await?),
+        }
+    }
+
+    /// Time by which the clocks of the programs that share the store may differ: garbage is collected so much later.
+    pub fn clock_tolerance(&self) -> Duration {
+        match self {
+            Self::Sqlite(_) => Duration::ZERO,
+            Self::Postgresql(_) => postgresql::CLOCK_TOLERANCE,
+        }
+    }
+
+    /// Reloads TLS files that have changed; they are used for new connections.
+    pub fn reload_tls(&self) {
+        match self {
+            Self::Sqlite(_) => {}
+            Self::Postgresql(store) => store.reload_tls(),
         }
     }
 
@@ -221,6 +276,7 @@ impl Store {
     pub async fn check(&self) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(store) => store.check().await,
+            Self::Postgresql(store) => store.check().await,
         }
     }
 }

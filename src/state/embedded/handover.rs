@@ -54,6 +54,12 @@ impl Embedded {
         answer.await.map_err(|_| Unavailable::Unreachable)
     }
 
+    /// Writes back what the file lacks, while decisions go on: little is left then for [`Embedded::pause_writing`], during
+    /// which requests wait.
+    pub async fn write_back(&self) {
+        self.writer.write_back().await;
+    }
+
     /// Decides nothing from now on: requests wait. Decisions that have begun may go on until their workers run another task.
     pub fn freeze(&self) {
         self.handover.phase.send_replace(HandoverPhase::Frozen);
@@ -67,8 +73,9 @@ impl Embedded {
     /// When something could not be written back.
     pub async fn pause_writing(&self) -> Result<(), Unavailable> {
         let (resume, resumed) = std_mpsc::channel();
-        let flushed = self.writer.pause(resumed).await;
+        // Before the wait: a caller that gives it up can still have the writer go on.
         *self.handover.writer() = Some(resume);
+        let flushed = self.writer.pause(resumed).await;
         if flushed { Ok(()) } else { Err(Unavailable::ErrorReply) }
     }
 
@@ -114,11 +121,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::key::KeyDigest;
+    use crate::key::{KeyDigest, OrgTag};
     use crate::quota::Quota;
     use crate::refusal::Refusal;
-    use crate::state::RouteAccess;
     use crate::state::embedded::Settings;
+    use crate::state::{Change, ChangeError, Org, RouteAccess};
 
     fn open() -> (tempfile::TempDir, Embedded) {
         let directory = tempfile::tempdir().unwrap();
@@ -157,6 +164,33 @@ mod tests {
         assert!(is_unknown(decision));
         drop(requests);
         assert!(matches!(state.decide_after_handover(request).await, Err(Unavailable::Unreachable)));
+    }
+
+    fn org(name: &str) -> Change {
+        let (id, tag) = (OrgId::generate(), OrgTag::generate().unwrap());
+        let org = Org { id, tag, name: name.into(), created: Micros(1), suspended: false, concurrent: None };
+        Change::CreateOrg(org)
+    }
+
+    #[tokio::test]
+    async fn changes_go_on_after_a_pause_that_was_given_up_and_say_when_they_cannot() {
+        let (_directory, state) = open();
+        state.write_back().await;
+        state.freeze();
+        {
+            let mut pausing = std::pin::pin!(state.pause_writing());
+            let _ = futures_util::poll!(&mut pausing);
+        }
+        state.unfreeze();
+        state.change(org("after")).await.unwrap();
+
+        state.freeze();
+        state.pause_writing().await.unwrap();
+        let mut waiting = std::pin::pin!(state.change(org("waiting")));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        state.hand_over(tokio::sync::mpsc::unbounded_channel().0);
+        assert!(matches!(waiting.await, Err(ChangeError::HandedOver)));
+        assert!(matches!(state.change(org("later")).await, Err(ChangeError::HandedOver)));
     }
 
     #[tokio::test]

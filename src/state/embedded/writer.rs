@@ -6,6 +6,7 @@
 //! - At checkpoints (`checkpoint_schedule`), and at the end, the usage of dirty keys is written back; each minute, and at
 //!   the end, uses and expiries of sessions. A write-back that failed is retried, and nothing is forgotten meanwhile.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -37,6 +38,8 @@ const OPERATIONS_PER_COMMIT: usize = 10_000;
 pub(super) struct Writer {
     sender: Sender<Message>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// True when the thread has ended because another process has the file.
+    is_handed_over: Arc<AtomicBool>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "nearly every message is a change; a box would only add an allocation")]
@@ -47,6 +50,8 @@ enum Message {
     Retire,
     /// Reads from the file. Changes that are not acknowledged may be in it or not.
     Read(Box<dyn FnOnce(&Connection) + Send>),
+    /// Acknowledged, by dropping the sender, when what waits to be written back is written.
+    WriteBack(oneshot::Sender<()>),
     /// Answered, with whether all of it succeeded, when everything is written. Then the thread waits until it is to go on, or
     /// ends.
     Pause(oneshot::Sender<bool>, Receiver<()>),
@@ -57,8 +62,9 @@ enum Message {
 /// The acknowledgement of a close; none when every handle is gone.
 type CloseAck = Option<oneshot::Sender<()>>;
 
-/// Request after which the thread closes or pauses.
+/// Request that ends a round of the thread.
 enum End {
+    WriteBack(oneshot::Sender<()>),
     Close(CloseAck),
     Pause(oneshot::Sender<bool>, Receiver<()>),
 }
@@ -70,6 +76,7 @@ pub(super) struct WriterThread {
     pub(super) reserve: FileReserve,
     pub(super) directory: Arc<Directory>,
     receiver: Receiver<Message>,
+    is_handed_over: Arc<AtomicBool>,
     /// The checkpoint that is being written.
     pub(super) checkpoint: Checkpoint,
     pub(super) schedule: CheckpointSchedule,
@@ -86,9 +93,19 @@ impl Writer {
         let (sender, receiver) = mpsc::channel();
         let (checkpoint, schedule) = (Checkpoint::default(), CheckpointSchedule::new(Box::new(|| None)));
         let retire_due = Instant::now() + SESSION_INTERVAL;
-        let state = WriterThread { connection, reserve, directory, receiver, checkpoint, schedule, retire_due };
+        let is_handed_over = Arc::<AtomicBool>::default();
+        let state = WriterThread {
+            connection,
+            reserve,
+            directory,
+            receiver,
+            is_handed_over: Arc::clone(&is_handed_over),
+            checkpoint,
+            schedule,
+            retire_due,
+        };
         let thread = thread::Builder::new().name("state-writer".into()).spawn(|| state.run())?;
-        Ok(Self { sender, thread: Mutex::new(Some(thread)) })
+        Ok(Self { sender, thread: Mutex::new(Some(thread)), is_handed_over })
     }
 
     /// Makes a change. Once submitted it is made even when the caller does not wait for the answer.
@@ -137,8 +154,22 @@ impl Writer {
     async fn submit(&self, operation: Operation) -> Reply {
         let (reply, answer) = oneshot::channel();
         let request = Request { operation, reply };
-        self.sender.send(Message::Request(request)).map_err(|_| ChangeError::Closed)?;
-        answer.await.unwrap_or(Err(ChangeError::Closed))
+        self.sender.send(Message::Request(request)).map_err(|_| self.end_error())?;
+        answer.await.unwrap_or_else(|_| Err(self.end_error()))
+    }
+
+    /// The error of an operation that the thread did not perform before it ended.
+    fn end_error(&self) -> ChangeError {
+        if self.is_handed_over.load(Ordering::Acquire) { ChangeError::HandedOver } else { ChangeError::Closed }
+    }
+
+    /// Writes back the usage of dirty keys, while changes of before and after are made.
+    pub(super) async fn write_back(&self) {
+        let (ack, written) = oneshot::channel();
+        if self.sender.send(Message::WriteBack(ack)).is_ok() {
+            // No value is ever sent: the error says that the thread has dropped its end.
+            let _ = written.await;
+        }
     }
 
     /// Writes everything, and nothing more until the sender of `resumed` sends; when that is dropped, the thread ends. Returns
@@ -171,6 +202,15 @@ impl Drop for Writer {
     }
 }
 
+/// End of a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Paused {
+    /// The thread goes on.
+    Resumed,
+    /// Another process has the state.
+    HandedOver,
+}
+
 impl WriterThread {
     fn run(mut self) {
         let (mut write_back_due, mut sessions_due) =
@@ -182,13 +222,13 @@ impl WriterThread {
             }
             match end {
                 Some(End::Close(close_ack)) => break close_ack,
-                Some(End::Pause(ack, resumed)) => {
-                    let goes_on = self.pause(ack, &resumed);
-                    // Otherwise another process has the file: it is left as it is.
-                    if !goes_on {
-                        return;
-                    }
-                }
+                // Dropped afterwards, which answers.
+                Some(End::WriteBack(_ack)) => self.write_back_all(),
+                Some(End::Pause(ack, resumed)) => match self.pause(ack, &resumed) {
+                    Paused::Resumed => {}
+                    // Another process has the file: it is left as it is.
+                    Paused::HandedOver => return,
+                },
                 None => {}
             }
             if Instant::now() >= write_back_due {
@@ -212,13 +252,16 @@ impl WriterThread {
         drop(close_ack);
     }
 
-    /// Writes everything, and waits. Returns whether the thread is to go on.
-    fn pause(&mut self, ack: oneshot::Sender<bool>, resumed: &Receiver<()>) -> bool {
+    /// Writes everything, and waits.
+    fn pause(&mut self, ack: oneshot::Sender<bool>, resumed: &Receiver<()>) -> Paused {
         self.write_back_all();
         self.write_sessions();
         // An error says that the caller has gone.
         let _ = ack.send(!self.checkpoint.failing && self.checkpoint.pending.is_empty());
-        resumed.recv().is_ok()
+        let end = if resumed.recv().is_ok() { Paused::Resumed } else { Paused::HandedOver };
+        // Before the operations that wait are dropped, which tells their callers.
+        self.is_handed_over.store(end == Paused::HandedOver, Ordering::Release);
+        end
     }
 
     /// Waits for a message, at most until `due`, and takes all that are there, up to one that ends or pauses the thread.
@@ -235,6 +278,7 @@ impl WriterThread {
                     return (requests, None);
                 }
                 Ok(Message::Read(read)) => read(&self.connection),
+                Ok(Message::WriteBack(ack)) => return (requests, Some(End::WriteBack(ack))),
                 Ok(Message::Pause(ack, resumed)) => return (requests, Some(End::Pause(ack, resumed))),
                 Ok(Message::Close(ack)) => return (requests, Some(End::Close(Some(ack)))),
                 Err(RecvTimeoutError::Disconnected) => return (requests, Some(End::Close(None))),

@@ -30,6 +30,8 @@
 //! change reads and writes is in one hash slot, which is known before anything is looked up; organizations spread over
 //! all hash slots.
 
+use data_encoding::HEXLOWER;
+
 use super::client::hash_slot;
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
@@ -200,7 +202,7 @@ pub(super) fn token_digest(hex: &str) -> Option<TokenDigest> {
 
 /// A digest as 64 hexadecimal digits.
 pub(crate) fn hex(digest: &[u8; 32]) -> String {
-    digest.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+    HEXLOWER.encode(digest)
 }
 
 #[cfg(test)]

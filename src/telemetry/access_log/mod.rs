@@ -15,7 +15,6 @@ mod writer;
 mod sink;
 mod file;
 mod syslog;
-mod syslog_message;
 
 use std::io;
 use std::sync::Arc;

@@ -9,15 +9,20 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::batch::Batch;
 use super::settings::{SyslogServer, SyslogSettings};
-use super::syslog_message::{MessageWriter, SEND_TIMEOUT};
 use crate::clock::Micros;
 use crate::metrics::AccessLogMetrics;
+use crate::telemetry::syslog_message::MessageWriter;
 
+/// Time for a server to accept a connection, and to take what is sent.
+const SEND_TIMEOUT: Duration = Duration::from_secs(2);
+/// Name of the kind of messages: `MSGID`.
+const MESSAGE_ID: &str = "access";
 /// Bytes of messages that are sent on a stream at once.
 const CHUNK: usize = 64 << 10;
 
@@ -39,7 +44,7 @@ enum Connection {
 
 impl Syslog {
     pub(super) fn new(settings: &SyslogSettings, gateway: &str) -> Self {
-        let messages = MessageWriter::new(settings.facility, gateway);
+        let messages = MessageWriter::new(settings.facility, gateway, MESSAGE_ID);
         Self { server: settings.server.clone(), messages, connection: None }
     }
 

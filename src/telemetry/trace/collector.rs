@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,9 +17,10 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use prost::Message as _;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::collector_connection::{Connection, SendError, Target};
+use super::collector_connection::{SendError, Target};
 use super::settings::Settings;
-use crate::tls;
+use crate::outbound::HttpConnection;
+use crate::tls::{self, ClientTls};
 
 /// Pause before the first retry; each one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -36,7 +37,7 @@ pub(super) struct Collector {
     headers: HeaderMap,
     /// Time of a batch, with all tries.
     timeout: Duration,
-    connection: tokio::sync::Mutex<Option<Connection>>,
+    connection: tokio::sync::Mutex<Option<HttpConnection>>,
     delivery: Mutex<Delivery>,
 }
 
@@ -87,6 +88,11 @@ impl Collector {
         })
     }
 
+    /// The TLS of its connections; none without encryption.
+    pub(super) fn tls(&self) -> Option<Arc<ClientTls>> {
+        self.target.tls()
+    }
+
     /// Takes the result of the last batch.
     pub(super) fn take_delivery(&self) -> Delivery {
         std::mem::take(&mut *self.delivery.lock().unwrap_or_else(PoisonError::into_inner))
@@ -127,7 +133,7 @@ impl Collector {
     async fn send(&self, batch: Bytes) -> Result<Response<Bytes>, SendError> {
         // Taken, so that a try that is given up closes its connection.
         let kept = self.connection.lock().await.take();
-        let mut connection = match kept.filter(Connection::is_open) {
+        let mut connection = match kept.filter(HttpConnection::is_open) {
             Some(connection) => connection,
             None => self.target.connect().await?,
         };
@@ -186,8 +192,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 fn host(settings: &Settings) -> HeaderValue {
-    let authority = settings.endpoint.uri().authority().map_or("", |authority| authority.as_str());
-    HeaderValue::from_str(authority).expect("the authority of an address is visible ASCII")
+    HeaderValue::from_str(settings.endpoint.url().authority()).expect("the authority of an address is visible ASCII")
 }
 
 /// An error with its causes.

@@ -24,7 +24,7 @@ use super::settings::Settings;
 use super::span_data::push_spans;
 use super::tracer::Tracer;
 use crate::metrics::TraceMetrics;
-use crate::tls;
+use crate::tls::{self, ClientTls};
 
 /// Time between two looks into the queue.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -51,7 +51,16 @@ pub enum StartError {
 
 /// Exporters of the process: one for each configuration of traces, also of one that a reload has replaced. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct TraceExporters(Arc<Mutex<Vec<Receiver<Infallible>>>>);
+pub struct TraceExporters(Arc<Mutex<Vec<Running>>>);
+
+/// Exporter whose thread was started.
+#[derive(Debug)]
+struct Running {
+    /// Closed when the thread has ended.
+    end: Receiver<Infallible>,
+    /// TLS of connections to its collector; none without encryption.
+    tls: Option<Arc<ClientTls>>,
+}
 
 /// Thread of an exporter.
 struct Exporter {
@@ -78,6 +87,7 @@ impl TraceExporters {
     /// [`StartError`]: a file cannot be used, or there is no thread.
     pub fn start(&self, settings: &Settings, metrics: &TraceMetrics) -> Result<Tracer, StartError> {
         let collector = Arc::new(Collector::new(settings)?);
+        let tls = collector.tls();
         let spans = build(settings, &collector)?;
         let (queue, end) = Queue::new(settings.queue, metrics.clone());
         let tracer = Tracer::new(settings.clone(), queue);
@@ -85,7 +95,7 @@ impl TraceExporters {
         let QueueEnd { records: queue, wake, open } = end;
         let exporter = Exporter { spans, collector, scope, queue, wake, metrics: metrics.clone(), is_failing: false };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (running, has_ended) = ended::channel();
+        let (running, end) = ended::channel();
         std::thread::Builder::new().name("traces".into()).spawn(move || {
             runtime.block_on(exporter.run(open));
             // Does not wait for the look-up of a host name.
@@ -93,9 +103,15 @@ impl TraceExporters {
             drop(running);
         })?;
         let mut exporters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        exporters.retain(|exporter| exporter.try_recv() == Err(TryRecvError::Empty));
-        exporters.push(has_ended);
+        exporters.retain(|exporter| exporter.end.try_recv() == Err(TryRecvError::Empty));
+        exporters.push(Running { end, tls });
         Ok(tracer)
+    }
+
+    /// The TLS of connections to all collectors, whose files are to be watched.
+    pub fn tls(&self) -> Vec<Arc<ClientTls>> {
+        let exporters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        exporters.iter().filter_map(|exporter| exporter.tls.clone()).collect()
     }
 
     /// Waits until all exporters have sent what they can. Their tracers are dropped already.
@@ -104,7 +120,7 @@ impl TraceExporters {
         let exporters = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for exporter in exporters {
             let rest = deadline.saturating_duration_since(Instant::now());
-            if exporter.recv_timeout(rest) == Err(RecvTimeoutError::Timeout) {
+            if exporter.end.recv_timeout(rest) == Err(RecvTimeoutError::Timeout) {
                 tracing::warn!("the exporter of traces has not ended in time; spans may be lost");
             }
         }

@@ -52,3 +52,39 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use http::{HeaderMap, HeaderValue, Request, Version};
+
+    use super::super::tracer::Tracer;
+    use super::super::tracer::tests::{begin, settings, tracer};
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn full_queue_drops_a_request_and_counts_all_its_spans() {
+        let metrics = Metrics::new().traces;
+        let (queue, mut end) = Queue::new(1, metrics.clone());
+        let tracer = Tracer::new(settings(), queue);
+        for _ in 0..2 {
+            let trace = begin(&tracer, Request::new(()), false);
+            trace.begin_try(&mut HeaderMap::new(), &HeaderValue::from_static("a:1"), Version::HTTP_11);
+        }
+        assert_eq!(metrics.dropped_queue.get(), 2);
+        assert!(end.records.try_recv().is_ok() && end.records.try_recv().is_err());
+    }
+
+    #[test]
+    fn exporter_is_woken_when_the_queue_is_half_full_and_not_before() {
+        let (tracer, end) = tracer(4);
+        let push = || drop(begin(&tracer, Request::new(()), false));
+        let is_woken = || end.wake.notified().now_or_never().is_some();
+        push();
+        push();
+        assert!(!is_woken());
+        push();
+        assert!(is_woken());
+    }
+}

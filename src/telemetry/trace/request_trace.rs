@@ -121,3 +121,56 @@ impl Drop for RequestTrace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::super::tracer::tests::record;
+    use super::*;
+
+    fn begin_try(trace: &RequestTrace, head: &mut HeaderMap) {
+        trace.begin_try(head, &HeaderValue::from_static("a:1"), Version::HTTP_11);
+    }
+
+    #[test]
+    fn try_at_an_endpoint_without_room_goes_on_as_the_next_one() {
+        let mut head = HeaderMap::new();
+        let record = record(Request::new(()), |trace| {
+            begin_try(trace, &mut head);
+            begin_try(trace, &mut head);
+            trace.end_try(Err(TryError("timeout")));
+            begin_try(trace, &mut head);
+            trace.end_try(Ok(StatusCode::OK));
+        });
+        let results: Vec<_> = record.tries.iter().map(|one| (one.status, one.error)).collect();
+        assert_eq!(results, [(None, Some(TryError("timeout"))), (Some(StatusCode::OK), None)]);
+        let sent = TraceParent { trace_id: record.trace_id, span_id: record.tries[1].span_id, is_sampled: true };
+        assert_eq!(head[TRACEPARENT], sent.header());
+    }
+
+    #[test]
+    fn failed_try_ends_with_its_failure_and_one_with_a_response_when_another_follows() {
+        let record = record(Request::new(()), |trace| {
+            let mut head = HeaderMap::new();
+            begin_try(trace, &mut head);
+            trace.end_try(Ok(StatusCode::BAD_GATEWAY));
+            begin_try(trace, &mut head);
+            trace.end_try(Err(TryError("timeout")));
+            // Its second result is none of this try.
+            trace.end_try(Ok(StatusCode::OK));
+        });
+        let [first, second] = &record.tries[..] else { panic!("{record:?}") };
+        assert_eq!(first.ended, Some(second.begun));
+        assert!(second.ended.is_some() && second.status.is_none(), "{second:?}");
+    }
+
+    #[test]
+    fn first_reason_of_a_failure_counts() {
+        let record = record(Request::new(()), |trace| {
+            trace.set_error("timeout");
+            trace.set_error("aborted");
+        });
+        assert_eq!(record.error, Some("timeout"));
+    }
+}

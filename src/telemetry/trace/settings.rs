@@ -3,10 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use http::uri::{Authority, Scheme};
 use http::{HeaderName, Uri};
 
 use super::sampling::Ratio;
+use crate::outbound::HttpUrl;
 use crate::secret::Secret;
 use crate::tls::ClientSettings;
 
@@ -49,7 +49,7 @@ pub enum ClientContext {
 /// Address of the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    uri: Uri,
+    url: HttpUrl,
 }
 
 /// Text that is not the address of a collector.
@@ -58,25 +58,19 @@ pub struct Endpoint {
 pub struct InvalidEndpoint;
 
 impl Endpoint {
+    /// The address, with its path.
+    pub fn url(&self) -> &HttpUrl {
+        &self.url
+    }
+
     /// True with `https`.
     pub fn is_encrypted(&self) -> bool {
-        self.uri.scheme() == Some(&Scheme::HTTPS)
+        self.url.is_encrypted()
     }
 
     /// The whole address.
     pub fn uri(&self) -> &Uri {
-        &self.uri
-    }
-
-    /// Host, without the brackets of an IPv6 address.
-    pub fn host(&self) -> &str {
-        let host = self.uri.host().unwrap_or_default();
-        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-    }
-
-    /// Port, by default that of the scheme.
-    pub fn port(&self) -> u16 {
-        self.uri.port_u16().unwrap_or(if self.is_encrypted() { 443 } else { 80 })
+        self.url.uri()
     }
 }
 
@@ -84,17 +78,8 @@ impl FromStr for Endpoint {
     type Err = InvalidEndpoint;
 
     fn from_str(text: &str) -> Result<Self, InvalidEndpoint> {
-        let mut parts = text.parse::<Uri>().map_err(|_| InvalidEndpoint)?.into_parts();
-        let is_http = matches!(&parts.scheme, Some(scheme) if [Scheme::HTTP, Scheme::HTTPS].contains(scheme));
-        // Credentials belong into a header that comes from a file.
-        let is_host = |authority: &Authority| !authority.host().is_empty() && !authority.as_str().contains('@');
-        if !is_http || !parts.authority.as_ref().is_some_and(is_host) {
-            return Err(InvalidEndpoint);
-        }
-        if parts.path_and_query.as_ref().is_none_or(|path| path == "/") {
-            parts.path_and_query = Some(http::uri::PathAndQuery::from_static(PATH));
-        }
-        Uri::from_parts(parts).map(|uri| Self { uri }).map_err(|_| InvalidEndpoint)
+        let url: HttpUrl = text.parse().map_err(|_| InvalidEndpoint)?;
+        Ok(Self { url: url.with_default_path(PATH) })
     }
 }
 
@@ -104,7 +89,7 @@ mod tests {
 
     #[test]
     fn endpoint_without_a_path_gets_that_of_otlp() {
-        let parse = |text: &str| text.parse::<Endpoint>().map(|endpoint| endpoint.uri.to_string());
+        let parse = |text: &str| text.parse::<Endpoint>().map(|endpoint| endpoint.uri().to_string());
         assert_eq!(parse("http://localhost:4318"), Ok("http://localhost:4318/v1/traces".to_owned()));
         assert_eq!(parse("https://otel.example/"), Ok("https://otel.example/v1/traces".to_owned()));
         assert_eq!(parse("https://otel.example/in?x=1"), Ok("https://otel.example/in?x=1".to_owned()));
@@ -117,7 +102,7 @@ mod tests {
     fn endpoint_has_a_host_and_a_port() {
         let parts = |text: &str| {
             let endpoint: Endpoint = text.parse().unwrap();
-            (endpoint.host().to_owned(), endpoint.port(), endpoint.is_encrypted())
+            (endpoint.url().host().to_owned(), endpoint.url().port(), endpoint.is_encrypted())
         };
         assert_eq!(parts("http://[::1]:4318"), ("::1".to_owned(), 4318, false));
         assert_eq!(parts("https://otel.example"), ("otel.example".to_owned(), 443, true));

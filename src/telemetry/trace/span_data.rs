@@ -208,3 +208,89 @@ fn otel_state(state: Option<&TraceState>) -> OtelState {
     let text = text.filter(|text| matches!(key::redact(text.as_bytes()), Cow::Borrowed(_)));
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, Request};
+
+    use super::super::request_trace::RequestTrace;
+    use super::super::tracer::tests::record;
+    use super::*;
+    use crate::trace_context::{TRACEPARENT, TRACESTATE};
+
+    /// The spans of a request to which this happens.
+    fn spans(request: Request<()>, happens: impl FnOnce(&RequestTrace)) -> Vec<SpanData> {
+        let (mut spans, scope) = (Vec::new(), InstrumentationScope::builder("keygate").build());
+        push_spans(&record(request, happens), &scope, &mut spans);
+        spans
+    }
+
+    fn get(span: &SpanData, name: &str) -> String {
+        let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == name);
+        found.map_or_else(String::new, |attribute| attribute.value.as_str().into_owned())
+    }
+
+    #[test]
+    fn names_of_spans_are_bounded() {
+        let request = Request::builder().method("BREW").uri("/pot").body(()).unwrap();
+        let span = &spans(request, |_| {})[0];
+        assert_eq!((&*span.name, get(span, "http.request.method").as_str()), ("HTTP", "_OTHER"));
+        assert_eq!(get(span, "url.scheme"), "https");
+        let long = Request::get(format!("/{}", "a".repeat(5000))).body(()).unwrap();
+        assert_eq!(get(&spans(long, |_| {})[0], "url.path").len(), MAX_TEXT);
+    }
+
+    #[test]
+    fn authority_is_a_host_and_perhaps_a_port() {
+        for (authority, address, port) in [
+            ("a.test:8080", "a.test", "8080"),
+            ("a.test", "a.test", ""),
+            ("[::1]:8080", "::1", "8080"),
+            ("[::1]", "::1", ""),
+            ("a.test:", "a.test", ""),
+        ] {
+            let request = Request::get("/").header("host", authority).body(()).unwrap();
+            let span = &spans(request, |_| {})[0];
+            assert_eq!((get(span, "server.address").as_str(), get(span, "server.port").as_str()), (address, port));
+        }
+    }
+
+    #[test]
+    fn refusal_is_no_error_of_the_server_and_a_client_error_of_the_upstream_is_one_of_its_try() {
+        let answered = |status, error: Option<&'static str>| {
+            spans(Request::new(()), |trace| {
+                trace.begin_try(&mut HeaderMap::new(), &HeaderValue::from_static("a:1"), Version::HTTP_11);
+                trace.end_try(Ok(status));
+                trace.set_status(status);
+                error.into_iter().for_each(|error| trace.set_error(error));
+            })
+        };
+        let is_error = |span: &SpanData| matches!(span.status, Status::Error { .. });
+        for (status, error, expected) in [
+            (StatusCode::OK, None, [false, false]),
+            (StatusCode::NOT_FOUND, None, [false, true]),
+            (StatusCode::FORBIDDEN, Some("insufficient_scope"), [false, true]),
+            (StatusCode::BAD_GATEWAY, None, [true, true]),
+            (StatusCode::OK, Some("aborted"), [true, false]),
+        ] {
+            let found = answered(status, error);
+            assert_eq!([is_error(&found[0]), is_error(&found[1])], expected, "{status} {error:?}");
+        }
+    }
+
+    #[test]
+    fn context_is_exported_with_its_flag_and_a_state_that_is_not_too_long() {
+        let with = |flags: &str, state: &str| {
+            let parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{flags}");
+            let request = Request::get("/").header(TRACEPARENT, parent).header(TRACESTATE, state).body(()).unwrap();
+            // Exported in any case, as it fails.
+            let span = spans(request, |trace| trace.set_error("aborted")).swap_remove(0);
+            (span.span_context.is_sampled(), span.span_context.trace_state().header())
+        };
+        assert_eq!(with("01", "a=1"), (true, "a=1".to_owned()));
+        assert_eq!(with("00", "a=1"), (false, "a=1".to_owned()));
+        let long = [format!("a={}", "x".repeat(254)), format!("b={}", "x".repeat(254))].join(",");
+        assert_eq!(with("01", &long).1, "", "{} bytes", long.len());
+        assert_eq!(with("01", &long[..MAX_STATE]).1, long[..MAX_STATE]);
+    }
+}

@@ -122,9 +122,49 @@ fn is_sampled(ratio: Ratio, parent: Option<TraceParent>, trace_id: TraceId) -> b
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use http::Request;
+
+    use super::super::queue::QueueEnd;
     use super::*;
+    use crate::metrics::Metrics;
+    use crate::tls::ClientSettings;
     use crate::trace_context::{TRACEPARENT, TRACESTATE};
+
+    pub(in super::super) fn settings() -> Settings {
+        Settings {
+            endpoint: "http://localhost:4318".parse().unwrap(),
+            headers: Vec::new(),
+            tls: ClientSettings::default(),
+            timeout: Duration::from_secs(1),
+            ratio: Ratio::ALL,
+            clients: ClientContext::Ignore,
+            queue: 16,
+            service: "a".into(),
+            instance: "b".into(),
+        }
+    }
+
+    /// A queue for so many requests, and a tracer that fills it.
+    pub(in super::super) fn tracer(size: usize) -> (Tracer, QueueEnd) {
+        let (queue, end) = Queue::new(size, Metrics::new().traces);
+        (Tracer::new(settings(), queue), end)
+    }
+
+    /// Begins the trace of a request of a trusted proxy.
+    pub(in super::super) fn begin(tracer: &Tracer, request: Request<()>, is_encrypted: bool) -> Rc<RequestTrace> {
+        let (head, ()) = request.into_parts();
+        let (client, begun) = ([127, 0, 0, 1].into(), Instant::now());
+        let request_id = Uuid::nil();
+        tracer.begin(Arrived { head: &head, client, is_trusted: true, is_encrypted, request_id, time: 0, begun })
+    }
+
+    /// The record of a request to which this happens.
+    pub(in super::super) fn record(request: Request<()>, happens: impl FnOnce(&RequestTrace)) -> Box<TraceRecord> {
+        let (tracer, mut end) = tracer(1);
+        happens(&begin(&tracer, request, true));
+        end.records.try_recv().unwrap()
+    }
 
     fn headers(fields: &[(http::HeaderName, &str)]) -> HeaderMap {
         fields.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()

@@ -1,8 +1,8 @@
 //! HTTP/2 connections (RFC 9113).
 //!
 //! ```text
-//! bytes ──▶ frame_inspector ──▶ hyper ──▶ stream_task ──▶ exchange ──▶ service
-//!           (frames)                                      (tracked_service)
+//! bytes ──▶ frame_inspector ──▶ write_gatherer ──▶ hyper ──▶ stream_task ──▶ exchange ──▶ service
+//!           (frames)            (responses)                                  (tracked_service)
 //! ```
 //!
 //! All of them share one [`state::Http2State`]. The driver in this file polls the connection and its time-outs, sends
@@ -13,6 +13,7 @@ mod frame_inspector;
 mod frames;
 mod state;
 mod stream_task;
+mod write_gatherer;
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -29,12 +30,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use self::exchange::Http2Exchange;
 use self::frame_inspector::FrameInspector;
 use self::state::Http2State;
 use self::stream_task::StreamExecutor;
+use self::write_gatherer::{GatheredConnection, WriteGatherer};
 use super::activity::Phase;
 use super::connection_handle::ConnectionHandle;
 use super::drain::{DrainStage, Registration};
@@ -43,7 +45,7 @@ use super::settings::Settings;
 use super::stream::{SharedStream, reset_on_close};
 use super::tracked_service::TrackedService;
 use super::watchdog::{Expired, Watchdog};
-use crate::byte_stream::InspectedStream;
+use crate::byte_stream::{self, InspectedStream};
 
 /// Bytes of a stream's response that are held for a client that takes them slowly.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -74,7 +76,7 @@ pub(super) async fn run<S, B>(
 {
     let state = Rc::new(Http2State::new());
     let inspector = FrameInspector::new(Rc::clone(&state), options.settings.max_streams);
-    let io = InspectedStream::new(stream.clone(), inspector);
+    let io = byte_stream::SharedStream::new(WriteGatherer::new(InspectedStream::new(stream.clone(), inspector)));
     let (exchange_state, upgrade_slot) = (Rc::clone(&state), handle.upgrade_slot.clone());
     let begin = move |_: Version| {
         let exchange = Http2Exchange::begin(&exchange_state);
@@ -82,12 +84,14 @@ pub(super) async fn run<S, B>(
         exchange
     };
     let service = TrackedService { service, begin };
-    let mut connection = pin!(builder(options, &state).serve_connection(TokioIo::new(io), service));
-    let shut_down = http2::Connection::graceful_shutdown;
+    let connection = builder(options, &state).serve_connection(TokioIo::new(io.clone()), service);
+    let mut connection = pin!(GatheredConnection { connection, stream: io.clone() });
+    let shut_down = |c: Pin<&mut GatheredConnection<_, _>>| http2::Connection::graceful_shutdown(c.connection());
     match drive(connection.as_mut(), shut_down, &state, registration, handle, options).await {
         None if state.is_flooded() => {
             options.connections.floods.inc();
-            send_enhance_your_calm(stream, state.highest_stream()).await;
+            // Behind what was gathered.
+            send_enhance_your_calm(io, state.highest_stream()).await;
         }
         None => {}
         Some(expired) => {
@@ -182,7 +186,7 @@ fn builder(options: &ServeOptions, state: &Rc<Http2State>) -> http2::Builder<Str
 }
 
 /// Sends GOAWAY with ENHANCE_YOUR_CALM (section 7) to a client that floods the connection, and closes it.
-async fn send_enhance_your_calm(mut stream: SharedStream, highest_stream: u32) {
+async fn send_enhance_your_calm(mut stream: impl AsyncWrite + Unpin, highest_stream: u32) {
     const GOAWAY: [u8; 9] = [0, 0, 8, 7, 0, 0, 0, 0, 0];
     const ENHANCE_YOUR_CALM: u32 = 0xb;
     let frame = [&GOAWAY[..], &highest_stream.to_be_bytes(), &ENHANCE_YOUR_CALM.to_be_bytes()].concat();

@@ -2,22 +2,25 @@
 //!
 //! - A look-up asks for A and AAAA records, or for SRV records and then for the addresses of their targets. The hosts file is
 //!   read, as is `resolv.conf` unless servers are configured, each time: their changes take effect at the next look-up.
+//! - A name that is in the hosts file has the addresses there, and DNS is not asked for those of the other family: a name
+//!   server that does not answer must not hide the file.
 //! - Without configured servers, a name that DNS does not have is looked up as the system does it (`getaddrinfo`): it may
 //!   have names of other origin.
 //! - A name is looked up again when its shortest TTL has passed, though within [`MIN_INTERVAL`] and [`MAX_INTERVAL`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig};
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::RData;
+use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::rdata::SRV;
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use hickory_resolver::{Hosts, TokioResolver};
 
 use super::families::{Trial, try_families};
 use super::source::{Source, SourceKind};
@@ -71,14 +74,8 @@ pub(super) async fn look_up(
     servers: Vec<SocketAddr>,
     last: Option<Trial>,
 ) -> (Source, Result<Answer, LookupError>) {
-    let lookup = async {
-        match source.kind {
-            SourceKind::Service => look_up_service(&source, &servers).await,
-            SourceKind::Host | SourceKind::Fixed => look_up_host(source.host(), source.port(), &servers).await,
-        }
-    };
-    let found = tokio::time::timeout(TIMEOUT, lookup).await.unwrap_or(Err(LookupError::TimedOut));
-    let answer = match found {
+    let origins = Origins { hosts: Hosts::from_system().unwrap_or_default(), servers };
+    let answer = match origins.find(&source).await {
         Ok(found) => choose_addresses(found, last).await,
         Err(error) => Err(error),
     };
@@ -107,38 +104,73 @@ struct Found {
     valid_until: Instant,
 }
 
-async fn look_up_host(host: &str, port: u16, servers: &[SocketAddr]) -> Result<Found, LookupError> {
-    let answered = async { resolver(servers)?.lookup_ip(host).await }.await;
-    match answered {
-        Ok(found) => {
-            let addresses = found.iter().map(|address| (address, port).into());
-            Ok(Found::of_host(addresses, found.valid_until()))
+/// Origins of addresses.
+struct Origins {
+    /// The hosts file.
+    hosts: Hosts,
+    /// Name servers to ask; none: those of the system.
+    servers: Vec<SocketAddr>,
+}
+
+impl Origins {
+    async fn find(&self, source: &Source) -> Result<Found, LookupError> {
+        let found = async {
+            match source.kind {
+                SourceKind::Service => self.find_service(source.host()).await,
+                SourceKind::Host | SourceKind::Fixed => self.find_host(source.host(), source.port()).await,
+            }
+        };
+        tokio::time::timeout(TIMEOUT, found).await.unwrap_or(Err(LookupError::TimedOut))
+    }
+
+    async fn find_host(&self, host: &str, port: u16) -> Result<Found, LookupError> {
+        let listed = listed_addresses(&self.hosts, host);
+        if !listed.is_empty() {
+            let addresses = listed.into_iter().map(|address| (address, port).into());
+            return Ok(Found::of_host(addresses, Instant::now() + MAX_INTERVAL));
         }
-        Err(dns) if servers.is_empty() => match tokio::net::lookup_host((host, port)).await {
-            Ok(addresses) => Ok(Found::of_host(addresses, Instant::now() + MAX_INTERVAL)),
-            Err(system) => Err(LookupError::System { dns, system }),
-        },
-        Err(dns) => Err(dns.into()),
+        let answered = async { resolver(&self.servers)?.lookup_ip(host).await }.await;
+        match answered {
+            Ok(found) => {
+                let addresses = found.iter().map(|address| (address, port).into());
+                Ok(Found::of_host(addresses, found.valid_until()))
+            }
+            Err(dns) if self.servers.is_empty() => match tokio::net::lookup_host((host, port)).await {
+                Ok(addresses) => Ok(Found::of_host(addresses, Instant::now() + MAX_INTERVAL)),
+                Err(system) => Err(LookupError::System { dns, system }),
+            },
+            Err(dns) => Err(dns.into()),
+        }
+    }
+
+    async fn find_service(&self, name: &str) -> Result<Found, LookupError> {
+        let found = resolver(&self.servers)?.srv_lookup(name).await?;
+        let records = found.answers().iter().filter_map(|record| match &record.data {
+            RData::SRV(service) => Some(service),
+            _ => None,
+        });
+        let targets = best_targets(records)
+            .into_iter()
+            .map(|((target, port), weight)| async move { (weight, self.find_host(&target, port).await) });
+        let mut all = Found { targets: Vec::new(), valid_until: found.valid_until() };
+        for (weight, found) in join_all(targets).await {
+            // A target without addresses costs no other target its own.
+            let Ok(found) = found else { continue };
+            all.targets.extend(found.targets.into_iter().map(|target| Target { weight, ..target }));
+            all.valid_until = all.valid_until.min(found.valid_until);
+        }
+        Ok(all)
     }
 }
 
-async fn look_up_service(source: &Source, servers: &[SocketAddr]) -> Result<Found, LookupError> {
-    let found = resolver(servers)?.srv_lookup(source.host()).await?;
-    let records = found.answers().iter().filter_map(|record| match &record.data {
-        RData::SRV(service) => Some(service),
-        _ => None,
-    });
-    let targets = best_targets(records)
-        .into_iter()
-        .map(|((target, port), weight)| async move { (weight, look_up_host(&target, port, servers).await) });
-    let mut all = Found { targets: Vec::new(), valid_until: found.valid_until() };
-    for (weight, found) in join_all(targets).await {
-        // A target without addresses costs no other target its own.
-        let Ok(found) = found else { continue };
-        all.targets.extend(found.targets.into_iter().map(|target| Target { weight, ..target }));
-        all.valid_until = all.valid_until.min(found.valid_until);
-    }
-    Ok(all)
+/// Addresses of a name in the hosts file, of both families.
+fn listed_addresses(hosts: &Hosts, host: &str) -> Vec<IpAddr> {
+    let Ok(name) = Name::from_utf8(host) else { return Vec::new() };
+    let of_type = |of_type| hosts.lookup_static_host(&Query::query(name.clone(), of_type));
+    let lists = [RecordType::A, RecordType::AAAA].into_iter().filter_map(of_type);
+    lists
+        .flat_map(|list| list.answers().iter().filter_map(|record| record.data.ip_addr()).collect::<Vec<_>>())
+        .collect()
 }
 
 /// Targets of the records with the lowest priority, which are to be used as long as one can be reached (RFC 2782), with
@@ -178,6 +210,8 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
     // Names are looked up when they have expired, so that an answer is never asked for twice.
     (options.cache_size, options.timeout) = (0, SERVER_TIMEOUT);
     options.ip_strategy = hickory_resolver::config::LookupIpStrategy::Ipv4AndIpv6;
+    // A name that is in the file does not come here.
+    options.use_hosts_file = ResolveHosts::Never;
     builder.build()
 }
 
@@ -193,6 +227,32 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Addresses that are found for an entry, with this hosts file and a name server that does not answer.
+    async fn found_without_dns(entry: &str, file: &str) -> Result<Vec<SocketAddr>, LookupError> {
+        let silent = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let mut hosts = Hosts::default();
+        hosts.read_hosts_conf(file.as_bytes()).unwrap();
+        let origins = Origins { hosts, servers: vec![silent.local_addr().unwrap()] };
+        let found = origins.find(&entry.parse().unwrap()).await?;
+        Ok(found.targets.into_iter().flat_map(|target| target.addresses).collect())
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn name_in_the_hosts_file_needs_no_name_server() {
+        let file = "127.0.0.1 localhost\n192.0.2.1 store Store.test # the upstream\n2001:db8::1 six\n192.0.2.2 both\n2001:db8::2 both\n";
+        for (entry, expected) in [
+            ("http://store:81", vec!["192.0.2.1:81"]),
+            ("http://STORE.TEST:81", vec!["192.0.2.1:81"]),
+            ("http://six:81", vec!["[2001:db8::1]:81"]),
+            ("http://both:81", vec!["192.0.2.2:81", "[2001:db8::2]:81"]),
+        ] {
+            let found = found_without_dns(entry, file).await.unwrap();
+            assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{entry}");
+        }
+        let missing = found_without_dns("http://other:81", file).await;
+        assert!(matches!(missing, Err(LookupError::TimedOut | LookupError::Dns(_))), "{missing:?}");
+    }
 
     #[test]
     fn ttl_is_kept_within_bounds() {

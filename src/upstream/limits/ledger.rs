@@ -501,6 +501,55 @@ mod tests {
     }
 
     #[test]
+    fn earlier_request_of_the_own_worker_has_the_connection() {
+        let (mut ledger, endpoint, now) = single();
+        assert!(ledger.try_open(&endpoint));
+        let mut enqueue = |worker| ledger.enqueue(worker, vec![Arc::clone(&endpoint)], false, now).unwrap().0;
+        let (first, _foreign) = (enqueue(0), enqueue(1));
+        let late = now + ledger.patience();
+        assert!(matches!(ledger.offer(0, &endpoint, late), Offer::HandTo(waiter, 0) if waiter.id == first));
+    }
+
+    #[test]
+    fn idle_connections_are_offered_while_there_are_more_than_the_bounds_allow() {
+        let (mut ledger, endpoint, _) = single();
+        ledger.set_bounds(&bounds(2), std::iter::once(&endpoint));
+        assert!(ledger.try_open(&endpoint) && ledger.try_open(&endpoint) && !ledger.needs_offers());
+        ledger.set_bounds(&bounds(1), std::iter::once(&endpoint));
+        assert!(ledger.needs_offers());
+        ledger.release(&endpoint, false);
+        assert!(!ledger.needs_offers());
+    }
+
+    /// Of two requests that wait, the second has waited for long.
+    #[test]
+    fn connection_is_retired_only_for_a_request_that_it_helps() {
+        let (mut ledger, endpoint, now) = single();
+        let other = Arc::<OpenConnections>::default();
+        assert!(ledger.try_open(&endpoint) && ledger.try_open(&other));
+        let mut enqueue = |accepted, has_none| ledger.enqueue(1, vec![Arc::clone(accepted)], has_none, now).unwrap().0;
+        let (_recent, shared, elsewhere) = (enqueue(&endpoint, true), enqueue(&endpoint, false), enqueue(&other, true));
+        let urgent = enqueue(&endpoint, true);
+        ledger.urge(shared);
+        assert!(!ledger.take_urgent(0, &endpoint), "its worker has a connection that it shares");
+        ledger.urge(elsewhere);
+        assert!(!ledger.take_urgent(0, &endpoint), "it waits for another endpoint");
+        ledger.urge(urgent);
+        assert!(ledger.take_urgent(0, &endpoint), "one before it has not waited for long");
+    }
+
+    fn bounds(max: usize) -> ConnectionBounds {
+        ConnectionBounds { max: Some(max), ..ConnectionBounds::default() }
+    }
+
+    /// Ledger with one connection to each endpoint at most, an endpoint, and the time.
+    fn single() -> (Ledger<()>, Arc<OpenConnections>, Instant) {
+        let (mut ledger, endpoint) = (Ledger::default(), Arc::<OpenConnections>::default());
+        ledger.set_bounds(&bounds(1), std::iter::once(&endpoint));
+        (ledger, endpoint, Instant::now())
+    }
+
+    #[test]
     fn queue_is_bounded_and_a_request_that_leaves_makes_room() {
         let mut ledger = Ledger::<()>::default();
         let endpoint = Arc::<OpenConnections>::default();

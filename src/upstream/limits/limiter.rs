@@ -259,3 +259,78 @@ impl ClosingMark {
         self.0.load(Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    /// Limiter with one connection to each endpoint at most, an endpoint, and what wakes a worker.
+    fn limiter() -> (Arc<ConnectionLimiter>, Arc<OpenConnections>, Arc<Notify>) {
+        let (limiter, endpoint, woken) =
+            (Arc::<ConnectionLimiter>::default(), Arc::default(), Arc::<Notify>::default());
+        set_max(&limiter, 1);
+        limiter.add_worker(Arc::clone(&woken));
+        (limiter, endpoint, woken)
+    }
+
+    fn set_max(limiter: &Arc<ConnectionLimiter>, max: usize) {
+        let bounds = ConnectionBounds { max: Some(max), ..ConnectionBounds::default() };
+        limiter.set_bounds(&bounds, std::iter::empty());
+    }
+
+    /// Enqueues a request for which there is no room.
+    fn enqueue(limiter: &Arc<ConnectionLimiter>, endpoint: &Arc<OpenConnections>) -> (u64, oneshot::Receiver<Grant>) {
+        match limiter.acquire_or_enqueue(0, vec![Arc::clone(endpoint)], false).unwrap() {
+            Acquired::Queued(id, granted) => (id, granted),
+            Acquired::Permit(..) => panic!("there is no room"),
+        }
+    }
+
+    fn is_woken(woken: &Notify) -> bool {
+        woken.notified().now_or_never().is_some()
+    }
+
+    #[test]
+    fn workers_offer_their_connections_while_a_request_waits() {
+        let (limiter, endpoint, woken) = limiter();
+        let _open = limiter.try_acquire(&endpoint).expect("there is room");
+        assert!(!limiter.needs_offers());
+        let (id, _granted) = enqueue(&limiter, &endpoint);
+        assert!(limiter.needs_offers() && is_woken(&woken) && !is_woken(&woken));
+        limiter.urge(id);
+        assert!(is_woken(&woken), "it has waited for long");
+        limiter.leave(id);
+        assert!(!limiter.needs_offers());
+    }
+
+    #[test]
+    fn room_that_appears_after_the_look_is_taken() {
+        let (limiter, endpoint, _) = limiter();
+        drop(limiter.try_acquire(&endpoint));
+        let acquired = limiter.acquire_or_enqueue(0, vec![endpoint], false).unwrap();
+        assert!(matches!(acquired, Acquired::Permit(0, _)));
+    }
+
+    #[test]
+    fn closed_connection_goes_to_the_first_request_and_wakes_the_workers_for_the_others() {
+        let (limiter, endpoint, woken) = limiter();
+        let open = limiter.try_acquire(&endpoint);
+        let ((_, mut first), (_, mut second)) = (enqueue(&limiter, &endpoint), enqueue(&limiter, &endpoint));
+        assert!(is_woken(&woken));
+        drop(open);
+        let granted = first.try_recv();
+        assert!(matches!(granted, Ok(Grant::Permit(0, _))) && second.try_recv().is_err());
+        assert!(is_woken(&woken));
+    }
+
+    #[test]
+    fn raised_bound_serves_the_requests_that_wait() {
+        let (limiter, endpoint, _) = limiter();
+        let _open = limiter.try_acquire(&endpoint);
+        let (_, mut granted) = enqueue(&limiter, &endpoint);
+        set_max(&limiter, 2);
+        assert!(matches!(granted.try_recv(), Ok(Grant::Permit(0, _))));
+    }
+}

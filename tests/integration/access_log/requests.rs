@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{FILE, lines};
-use crate::support::{Client, Gateway, Upstream, eventually, fetch_http2, head};
+use crate::support::{Client, Collector, Gateway, Upstream, eventually, fetch_http2, free_address, head};
 
 /// The members of a line with these names.
 fn members<const N: usize>(line: &Value, names: [&str; N]) -> [Value; N] {
@@ -47,6 +47,40 @@ fn line_says_who_did_what_by_which_way_and_how_it_ended() {
     assert_eq!(line["@timestamp"], gateway.records()[0].time.to_string(), "the time of the audit record");
 }
 
+/// The trace of a line is that of the audit record and of the problem.
+#[test]
+fn traced_requests_have_the_id_of_their_trace() {
+    let (upstream, collector) = (Upstream::start(), Collector::start());
+    let telemetry = format!(
+        "telemetry: {{ access_log: {{ file: access.log }}, traces: {{ endpoint: 'http://{}', ratio: 0 }} }}\n",
+        collector.address()
+    );
+    let blocks =
+        format!("{telemetry}routes: [{{ name: a, path: /a }}, {{ name: b, path: /b, permission: 'b:read' }}]\n");
+    let gateway = Gateway::with(&[upstream.address], &blocks);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/a", &key).status, 200);
+    let refused = client.get("/b", &key);
+    assert_eq!(refused.status, 403);
+    let unknown = client.get("/a", "");
+    assert_eq!(unknown.status, 401);
+    let lines = lines(&gateway, 3);
+    let traces: Vec<&str> = lines.iter().map(|line| line["trace.id"].as_str().unwrap()).collect();
+    let recorded: Vec<String> =
+        gateway.records().iter().rev().map(|record| record.trace_id.unwrap().to_string()).collect();
+    assert_eq!(traces[..2], recorded);
+    assert_eq!([&refused, &unknown].map(|response| response.json()["trace_id"].clone()), [traces[1], traces[2]]);
+    gateway.reconfigure(|text| {
+        text.replace(&format!(", traces: {{ endpoint: 'http://{}', ratio: 0 }}", collector.address()), "")
+    });
+    eventually("an untraced request has no trace", || {
+        assert_eq!(client.get("/a", &key).status, 200);
+        let path = gateway.dir.path().join("access.log");
+        super::lines_of(&path).iter().any(|line| line.get("trace.id").is_none())
+    });
+}
+
 #[test]
 fn every_refusal_has_one_line_with_its_code() {
     let upstream = Upstream::start();
@@ -82,7 +116,7 @@ fn every_refusal_has_one_line_with_its_code() {
 
 #[test]
 fn failing_upstream_and_slow_head_have_their_lines() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = free_address();
     let gateway = Gateway::with(&[gone], &format!("{FILE}timeouts: {{ head: 100ms }}\n"));
     let key = gateway.key();
     let response = Client::connect(gateway.address).get("/", &key.text);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Client, Gateway, Upstream, eventually};
+use crate::support::{Client, Gateway, Upstream, eventually, free_address};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
@@ -68,8 +68,8 @@ fn udp_server_gets_a_datagram_for_each_line() {
 
 #[test]
 fn tcp_server_that_goes_away_gets_all_lines_when_it_is_back() {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = server.local_addr().unwrap();
+    let address = free_address();
+    let server = TcpListener::bind(address).unwrap();
     let upstream = Upstream::start();
     let gateway = gateway(&upstream, &format!("tcp://{address}"));
     let key = gateway.key().text;
@@ -137,7 +137,7 @@ fn unix_socket_of_either_kind_gets_the_lines() {
 
 #[test]
 fn server_that_never_comes_stops_nothing_and_its_lines_are_counted() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = free_address();
     let upstream = Upstream::start();
     let settings = keygate::telemetry::access_log::Settings {
         sink: keygate::telemetry::access_log::SinkSettings::Syslog(keygate::telemetry::access_log::SyslogSettings {

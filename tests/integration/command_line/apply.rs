@@ -3,6 +3,7 @@
 use std::process::Stdio;
 
 use super::*;
+use crate::support::SmallDisk;
 
 const DIGEST: &str = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8";
 
@@ -132,12 +133,30 @@ fn keys_of_others_are_conflicts_and_existing_keys_have_ids() {
     assert!(limited.code == 0 && limited.out.contains("3 per 1h, burst 2"), "{limited:?}");
     let other_user = installation.apply(&by_id(", user: bob@example.com"), "--yes");
     assert!(other_user.code == 1 && other_user.out.contains("a key stays with its user"), "{other_user:?}");
+    let other_name = installation.apply(&by_id(", name: desktop"), "--yes");
+    assert!(other_name.code == 1 && other_name.out.contains("a name is given once"), "{other_name:?}");
     let other_org = installation.apply(&by_id("").replace("acme", "globex"), "--yes");
     assert!(other_org.code == 1 && other_org.out.contains("another organization"), "{other_org:?}");
     assert_eq!(installation.json("org list")["items"].as_array().unwrap().len(), 1);
     let missing = file("").replace("Ada@", "bob@").replace("acme", "globex");
     let missing = installation.apply(&missing, "--yes");
     assert!(missing.code == 1 && missing.out.contains("there is no user ada@example.com"), "{missing:?}");
+}
+
+#[test]
+fn new_key_gets_its_limits_and_none_goes_to_a_user_whom_the_file_removes() {
+    let installation = Installation::new();
+    let created = installation.apply(&file(", limits: { requests: 5, per: 1m, burst: 2 }"), "--yes");
+    assert_eq!(created.code, 0, "{created:?}");
+    let limits = &installation.json("key list --org acme")["items"][0]["limits"];
+    assert_eq!((limits["requests"].as_u64(), limits["burst"].as_u64()), (Some(5), Some(2)), "{limits}");
+    let other = DIGEST.replace('5', "6");
+    let removed = format!(
+        "organizations: [{{ name: acme, users: [{{ email: ada@example.com, removed: true }}], keys: [{{ name: new, user: ada@example.com, sha256: {other} }}] }}]\n"
+    );
+    let refused = installation.apply(&removed, "--yes");
+    assert!(refused.code == 1 && refused.out.contains("! key acme/new: there is no user"), "{refused:?}");
+    assert_eq!(installation.apply(&file(""), "--dry-run").code, 0, "the user is there");
 }
 
 #[test]
@@ -148,6 +167,34 @@ fn flawed_file_is_refused_with_its_lines() {
     assert!(refused.err.contains("concurent") && refused.err.contains("line 3"), "{refused:?}");
     let large = installation.apply(&format!("{}# {}", file(""), "x".repeat(5 << 20)), "--yes");
     assert!(large.code == 2 && large.err.contains("larger than 4 MiB"), "{large:?}");
+}
+
+#[test]
+fn full_disk_stops_an_application_which_goes_on_when_there_is_room() {
+    let test = "command_line::apply::full_disk_stops_an_application_which_goes_on_when_there_is_room";
+    let Some(disk) = SmallDisk::mount(test, 24) else { return };
+    let installation = Installation::new();
+    let text = std::fs::read_to_string(&installation.config).unwrap();
+    let path = disk.path().display();
+    let text = text.replace("path: state.db", &format!("path: {path}/state.db"));
+    let text = text.replace("path: audit", &format!("path: {path}/audit"));
+    std::fs::write(&installation.config, text).unwrap();
+    installation.ok("org create first");
+    disk.fill();
+    // More than fits into the space that is kept for changes.
+    let count = 3000;
+    let orgs: Vec<String> = (0..count).map(|number| format!("{{ name: org-{number} }}")).collect();
+    let document = format!("organizations: [{}]\n", orgs.join(", "));
+    let stopped = installation.apply(&document, "--yes");
+    assert_eq!(stopped.code, 75, "{}", stopped.err);
+    assert!(stopped.err.contains(&format!("of {count} changes, then `+ organization org-")), "{}", stopped.err);
+    assert!(stopped.err.contains("run it again"), "{}", stopped.err);
+    disk.make_room();
+    let done = installation.apply(&document, "--yes");
+    assert_eq!(done.code, 0, "{}", done.err);
+    let again = installation.apply(&document, "--dry-run");
+    assert_eq!((again.code, again.out.as_str()), (0, "nothing to change\n"), "{again:?}");
+    assert_eq!(installation.ok("audit verify").code, 0);
 }
 
 #[test]

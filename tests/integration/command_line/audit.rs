@@ -80,6 +80,47 @@ fn damaged_journal_does_not_verify() {
 }
 
 #[test]
+fn journal_is_compared_with_an_old_checkpoint() {
+    let installation = Installation::new();
+    let directory = installation.directory.path();
+    let text = std::fs::read_to_string(&installation.config).unwrap();
+    let text = text.replace("{ path: audit }", "{ path: audit, checkpoints: { key_file: audit.key } }");
+    std::fs::write(&installation.config, text).unwrap();
+    let key = installation.ok("audit key new --name example.org/gw-1").out;
+    assert!(key.starts_with("example.org/gw-1+"), "{key}");
+    assert_eq!(installation.ok("audit key show").out, key);
+    assert_eq!(installation.json("audit key show")["public_key"], key.trim());
+    assert_eq!(installation.run("audit key new").code, 1, "a key is not replaced");
+
+    let printed = installation.with_key();
+    let old = directory.join("old");
+    std::fs::copy(directory.join("audit/checkpoint"), &old).unwrap();
+    installation.with_use_of(printed.trim());
+    let line = format!("audit verify --checkpoint {}", old.display());
+    let proven = installation.ok(&line).out;
+    assert!(proven.contains(" 0 problems\n") && proven.contains("checkpoint of example.org/gw-1: "), "{proven}");
+    let report = installation.json(&line)["checkpoint"].clone();
+    assert!(report["proven"].as_u64() > report["covered"].as_u64() && report["problems"] == serde_json::json!([]));
+    let id = installation.json("audit list --limit 1")["records"][0]["id"].as_str().unwrap().to_owned();
+    let proof = installation.ok(&format!("audit prove {id}")).out;
+    assert!(proof.starts_with("c2sp.org/tlog-proof@v1\nextra "), "{proof}");
+    assert_eq!(installation.json(&format!("audit prove {id}"))["later_lines"], 0);
+    let early = installation.run(&format!("audit prove {id} --checkpoint {}", old.display()));
+    assert!(early.code == 1 && early.err.contains("does not cover the record"), "{early:?}");
+    let elsewhere = directory.join("elsewhere");
+    let other = installation.ok(&format!("audit key new --out {} --name example.org/gw-1", elsewhere.display())).out;
+    let unsigned = installation.run(&format!("{line} --public-key {}", other.trim()));
+    assert!(unsigned.code == 1 && unsigned.err.contains("not signed by this key"), "{unsigned:?}");
+    assert_eq!(installation.run(&format!("{line} --witness-key {}", other.trim())).code, 1);
+
+    let segment = first_segment(&directory.join("audit"));
+    let text = std::fs::read_to_string(&segment).unwrap();
+    std::fs::write(&segment, text.replacen("user.create", "user.delete", 1)).unwrap();
+    let changed = installation.run(&line);
+    assert!(changed.code == 1 && changed.out.contains("are not those of the checkpoint"), "{changed:?}");
+}
+
+#[test]
 fn journal_without_segments_verifies_only_if_it_was_never_written() {
     let installation = Installation::new();
     let audit = installation.directory.path().join("audit");

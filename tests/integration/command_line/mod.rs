@@ -5,6 +5,7 @@ mod audit;
 mod backup;
 mod failures;
 mod keys;
+mod usage;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -203,8 +204,9 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
         };
         let status = Arc::new(admin::ConfigStatus::new(status));
         let upstreams = admin::UpstreamReports::new(Vec::new);
+        let shipping = admin::ShippingReports::new(Vec::new);
         let handover = admin::HandoverServices::none();
-        let services = admin::SocketServices { management, config: status, upstreams, handover };
+        let services = admin::SocketServices { management, config: status, upstreams, shipping, handover };
         admin::serve_socket(listener, services, async { drop(stopped.await) }).await;
         journal.close().await;
         state.close().await;

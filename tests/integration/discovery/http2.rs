@@ -1,8 +1,9 @@
 //! Discovery with HTTP/2 to the upstream: its long connections keep no request from new endpoints.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use super::{blocks, endpoints, equal_shares, request};
+use super::{ADDRESSES, blocks, endpoints, equal_replicas, equal_shares, request};
 use crate::support::hyper_upstream::ok;
 use crate::support::{Gateway, HyperOptions, HyperUpstream, NameServer, eventually, free_port};
 
@@ -14,15 +15,15 @@ fn replica(address: &str, port: u16) -> HyperUpstream {
 #[test]
 fn new_addresses_have_their_share_over_http2_and_removed_ones_have_none() {
     let (dns, port) = (NameServer::start(1), free_port());
-    let replicas = ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|address| replica(address, port));
-    dns.set("store.test", &["127.0.0.1"]);
+    let replicas = equal_replicas(HyperOptions::http2(), port, Duration::from_millis(4));
+    dns.set("store.test", &ADDRESSES[..1]);
     let entry = format!("['http://store.test:{port}'], protocol: http2");
     let gateway = Gateway::with(&[], &blocks(&entry, &dns, "workers: 2"));
     let key = gateway.key();
     request(&gateway, &key.text, 10);
     assert_eq!(replicas[0].count(), 10);
 
-    dns.set("store.test", &["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
+    dns.set("store.test", &ADDRESSES);
     endpoints(&gateway, 3);
     equal_shares(&gateway, &key.text, || replicas.each_ref().map(HyperUpstream::count));
 

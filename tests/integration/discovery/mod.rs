@@ -8,13 +8,28 @@ mod http2;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use crate::support::{Client, Gateway, NameServer, Upstream, free_port, until};
+use crate::support::hyper_upstream::ok;
+use crate::support::{Client, Gateway, HyperOptions, HyperUpstream, NameServer, Upstream, free_port, until};
+
+/// Addresses of the replicas of one service.
+const ADDRESSES: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 
 /// Upstreams at several addresses of loopback on one port, as the replicas of one service.
 fn replicas<const N: usize>(addresses: [&str; N]) -> (u16, [Upstream; N]) {
     let port = free_port();
     (port, addresses.map(|address| replica(address, port)))
+}
+
+/// Three replicas of which none is slower than the others: they share a thread, and each response takes so long that a pause
+/// of a busy machine is small beside it.
+fn equal_replicas(options: HyperOptions, port: u16, latency: Duration) -> [HyperUpstream; 3] {
+    let addresses = ADDRESSES.map(|address| SocketAddr::new(address.parse().unwrap(), port));
+    options.start_each(addresses, move |request| async move {
+        tokio::time::sleep(latency).await;
+        ok(request).await
+    })
 }
 
 fn replica(address: &str, port: u16) -> Upstream {

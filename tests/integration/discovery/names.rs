@@ -1,23 +1,24 @@
 //! Names: every address is an endpoint, and changes are followed.
 
-use super::{blocks, endpoints, equal_shares, replicas, request};
-use crate::support::{Client, Gateway, NameServer, eventually, free_port};
+use std::time::Duration;
+
+use super::{ADDRESSES, blocks, endpoints, equal_replicas, equal_shares, replicas, request};
+use crate::support::{Client, Gateway, HyperOptions, HyperUpstream, NameServer, eventually, free_port};
 
 #[test]
 fn every_address_of_a_name_has_its_share_of_requests() {
-    let dns = NameServer::start(1);
-    let (port, replicas) = replicas(["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
-    dns.set("store.test", &["127.0.0.1"]);
+    let (dns, port) = (NameServer::start(1), free_port());
+    let replicas = equal_replicas(HyperOptions::http1(), port, Duration::from_millis(4));
+    dns.set("store.test", &ADDRESSES[..1]);
     let gateway = Gateway::with(&[], &blocks(&format!("['http://store.test:{port}']"), &dns, "workers: 2"));
     let key = gateway.key();
     request(&gateway, &key.text, 10);
     assert_eq!(replicas[0].count(), 10, "the only address");
-    assert_eq!(replicas[0].last().header("host"), Some(&*format!("store.test:{port}")));
 
     // The connections of before are kept alive, and do not keep the requests from the new addresses.
-    dns.set("store.test", &["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
+    dns.set("store.test", &ADDRESSES);
     endpoints(&gateway, 3);
-    equal_shares(&gateway, &key.text, || replicas.each_ref().map(|replica| replica.count()));
+    equal_shares(&gateway, &key.text, || replicas.each_ref().map(HyperUpstream::count));
 }
 
 #[test]
@@ -29,6 +30,7 @@ fn removed_address_gets_no_more_requests_and_none_fails() {
     let key = gateway.key();
     request(&gateway, &key.text, 10);
     assert!(first.count() > 0 && second.count() > 0);
+    assert_eq!(first.last().header("host"), Some(&*format!("store.test:{port}")));
 
     dns.set("store.test", &["127.0.0.1"]);
     let mut client = Client::connect(gateway.address);

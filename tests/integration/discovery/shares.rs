@@ -3,11 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::{blocks, endpoints};
-use crate::support::hyper_upstream::ok;
+use super::{ADDRESSES, blocks, endpoints, equal_replicas};
 use crate::support::{Gateway, HyperOptions, HyperUpstream, Load, NameServer, eventually, free_port, is_strict};
-
-const ADDRESSES: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 
 /// Requests of which each of three addresses has a third, give or take five per cent of a third. Were each sent to any of them by
 /// chance, the number at one would have a standard deviation of sqrt(20,000 * 1/3 * 2/3) = 67, which is one per cent of a
@@ -21,15 +18,6 @@ const LATENCY: Duration = Duration::from_millis(40);
 /// Clients, each with one request in flight.
 const CLIENTS: usize = 64;
 
-/// Upstreams at three addresses of loopback on one port, as the replicas of one service.
-fn replicas(options: HyperOptions, port: u16) -> [HyperUpstream; 3] {
-    let addresses = ADDRESSES.map(|address| SocketAddr::new(address.parse().unwrap(), port));
-    options.start_each(addresses, async |request| {
-        tokio::time::sleep(LATENCY).await;
-        ok(request).await
-    })
-}
-
 fn counts(replicas: &[HyperUpstream; 3]) -> [usize; 3] {
     replicas.each_ref().map(HyperUpstream::count)
 }
@@ -37,7 +25,7 @@ fn counts(replicas: &[HyperUpstream; 3]) -> [usize; 3] {
 /// One address becomes three, and three become two, while the load goes on over its connections of before.
 fn addresses_come_and_go(options: HyperOptions, protocol: &str, load: impl FnOnce(SocketAddr, &str) -> Load) {
     let (dns, port) = (NameServer::start(1), free_port());
-    let replicas = replicas(options, port);
+    let replicas = equal_replicas(options, port, LATENCY);
     dns.set("store.test", &ADDRESSES[..1]);
     let entry = format!("['http://store.test:{port}'], protocol: {protocol}");
     let gateway = Gateway::with(&[], &blocks(&entry, &dns, "workers: 2"));

@@ -18,14 +18,14 @@ use crate::support::{
 };
 
 /// Listener that accepts nothing, and whose queue of connections is full: it answers no attempt to connect.
-struct BlackHole {
-    address: SocketAddr,
+pub struct BlackHole {
+    pub address: SocketAddr,
     _listener: socket2::Socket,
     _queued: Vec<socket2::Socket>,
 }
 
 impl BlackHole {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         listener.listen(0).unwrap();

@@ -10,7 +10,7 @@ use crate::support::upstream_blocks::{PLENTY, of_endpoint};
 use crate::support::{Client, Gateway, Upstream, eventually, free_address, head, part_of, traffic, traffic_of};
 
 mod balancing;
-mod black_hole;
+pub mod black_hole;
 mod checks;
 mod logged;
 mod misbehaving;

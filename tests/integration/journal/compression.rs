@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use keygate::audit::{Filter, Journal, Record, Settings, Use, UseEnd};
 use keygate::clock::{self, Micros};
 use keygate::metrics::Metrics;
+use keygate::trace_context::TraceId;
 use proptest::prelude::*;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use super::mixed_journal::MixedJournal;
 use super::support::{
@@ -62,8 +64,8 @@ fn compressed_segments_are_read_like_plain_ones() {
     block_on(journal.close());
 }
 
-#[test]
-fn realistic_traffic_takes_little_space() {
+/// Writes realistic traffic, and asserts that a use takes so many bytes on the disk at most.
+fn assert_bytes_per_use(most: u64, is_traced: bool) {
     let directory = TempDir::new().unwrap();
     let settings = Settings { segment_size: 1 << 20, ..settings(directory.path()) };
     let callers: Vec<Caller> = (0..200).map(|_| Caller::random()).collect();
@@ -78,6 +80,7 @@ fn realistic_traffic_takes_little_space() {
                 number: Some(n as u64 / 200),
                 path: &path,
                 user_agent: Some(agents[place % 3].as_bytes()),
+                trace_id: is_traced.then(|| TraceId::from_bits(Uuid::new_v4().as_u128())).flatten(),
                 ..callers[place].opening()
             };
             let end = UseEnd { duration_us: 800 + n as u64 * 31 % 900, ..END };
@@ -92,9 +95,22 @@ fn realistic_traffic_takes_little_space() {
     let uses = 20_000 - left;
     let size = |path: &PathBuf| fs::metadata(path).unwrap().len();
     let bytes: u64 = closed.iter().chain(&index_files(&settings)).map(size).sum();
-    assert!(uses > 10_000 && bytes <= BYTES_PER_USE * uses, "{bytes} bytes for {uses} uses");
-    assert_eq!(all_records(&settings).len(), 20_000);
+    assert!(uses > 10_000 && bytes <= most * uses, "{bytes} bytes for {uses} uses");
+    let records = all_records(&settings);
+    assert_eq!(records.len(), 20_000);
+    assert!(records.iter().all(|record| record.trace_id.is_some() == is_traced));
     assert_intact(&settings);
+}
+
+#[test]
+fn realistic_traffic_takes_little_space() {
+    assert_bytes_per_use(BYTES_PER_USE, false);
+}
+
+/// The id of a trace has 16 random bytes, and the lines of each frame have a few more.
+#[test]
+fn traced_traffic_takes_the_bytes_of_its_traces_more() {
+    assert_bytes_per_use(BYTES_PER_USE + 17, true);
 }
 
 /// A crash may leave a part of a compressed segment under its other name, or both files.

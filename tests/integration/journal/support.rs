@@ -70,11 +70,13 @@ pub fn settings(directory: &Path) -> Settings {
         retention_age: None,
         retention_size: None,
         retention_by_volume: false,
+        retention_unshipped: 0,
         // Not the disk of the machine decides what is recorded.
         low_water: LowWater::Percent(0),
         unknown_per_second: 10,
         refusals: keygate::audit::RefusalRecords::Coalesced,
         gateway: "gw-1".into(),
+        checkpoints: None,
     }
 }
 

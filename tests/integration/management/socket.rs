@@ -30,8 +30,9 @@ async fn socket_performs_operations() {
     };
     let status = Arc::new(admin::ConfigStatus::new(report.clone()));
     let upstreams = admin::UpstreamReports::new(Vec::new);
+    let shipping = admin::ShippingReports::new(Vec::new);
     let handover = admin::HandoverServices::none();
-    let services = admin::SocketServices { management, config: Arc::clone(&status), upstreams, handover };
+    let services = admin::SocketServices { management, config: Arc::clone(&status), upstreams, shipping, handover };
     let serving = tokio::spawn(admin::serve_socket(listener, services, async { drop(stopped.await) }));
     let ask =
         async |request: &str, body: &str| exchange(UnixStream::connect(&path).await.unwrap(), request, body).await;

@@ -46,12 +46,12 @@ pub(super) async fn import_file(file: &[u8], state: &State) -> Report {
 }
 
 /// All lines but the first, which has the time.
-fn content(file: &[u8]) -> &str {
+pub(super) fn content(file: &[u8]) -> &str {
     std::str::from_utf8(file).unwrap().split_once('\n').unwrap().1
 }
 
 /// Asserts that two files are the same but for the time, and shows the first line that differs.
-fn assert_same_file(one: &[u8], other: &[u8]) {
+pub(super) fn assert_same_file(one: &[u8], other: &[u8]) {
     for (number, (one, other)) in content(one).lines().zip(content(other).lines()).enumerate() {
         assert_eq!(one, other, "line {}", number + 2);
     }
@@ -76,14 +76,18 @@ fn assert_same_records(one: &[u8], other: &[u8]) {
 }
 
 /// An embedded state in a directory of its own.
-struct Directory(tempfile::TempDir);
+pub(super) struct Directory(tempfile::TempDir);
 
 impl Directory {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn open(&self) -> State {
+    pub(super) fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+
+    pub(super) fn open(&self) -> State {
         let path = self.0.path().join("state.db");
         let quota = Quota { requests: 60, per: Duration::from_secs(3600), burst: 40, strict: false };
         State::Embedded(Embedded::open(&embedded::Settings { path, quota, concurrent: 9 }).unwrap())
@@ -91,7 +95,7 @@ impl Directory {
 }
 
 /// A Redis state of an installation that is configured like the embedded one.
-async fn on_redis(urls: &[String]) -> State {
+pub(super) async fn on_redis(urls: &[String]) -> State {
     let quoted: Vec<String> = urls.iter().map(|url| format!("\"{url}\"")).collect();
     Installation::moving_to(&quoted, "").target().await
 }
@@ -389,6 +393,14 @@ fn flawed_files_are_refused_with_their_lines() {
     // More behind the end.
     let more = flaws(&edited(&|lines| lines.push("{}".into())));
     assert!(more[0].starts_with(&format!("line {}: there is more", last + 1)), "{more:?}");
+    // A line without its end is a truncated one, and of many bad lines the first are enough.
+    let torn = [lines[..3].join("\n"), "\n{\"us".to_owned()].concat();
+    assert!(flaws(torn.as_bytes())[0].starts_with("line 4: the file ends here"), "{:?}", flaws(torn.as_bytes()));
+    let many = flaws(&edited(&|lines| lines.splice(3..5, (0..50).map(|_| "{}".to_owned())).for_each(drop)));
+    assert_eq!(many.len(), 20, "{many:?}");
+    // One bad line, and not that the sums differ without it.
+    let one = flaws(&edited(&|lines| lines[7] = "{}".into()));
+    assert!(one.len() == 1 && one[0].starts_with("line 8: "), "{one:?}");
     // Other formats and versions.
     let newer = flaws(&edited(&|lines| lines[0] = lines[0].replace("\"version\":1", "\"version\":2,\"more\":true")));
     assert!(
@@ -399,7 +411,8 @@ fn flawed_files_are_refused_with_their_lines() {
     );
     let unknown = verify(&*edited(&|lines| lines[0] = lines[0].replace("\"version\":1", "\"version\":0"))).unwrap_err();
     assert!(matches!(unknown[0].flaw, Flaw::UnknownVersion(0)), "{unknown:?}");
-    for other in [&b""[..], b"\n", b"{\"orgs\":[]}\n", b"SQLite format 3\0"] {
+    let other = edited(&|lines| lines[0] = lines[0].replace("keygate-state", "other-state"));
+    for other in [&other[..], b"", b"\n", b"{\"orgs\":[]}\n", b"SQLite format 3\0"] {
         assert!(flaws(other)[0].contains("not an exported state"), "{other:?}");
     }
 }
@@ -427,6 +440,26 @@ fn records_that_could_not_be_are_refused() {
         let found = parse(&line).unwrap_err().to_string();
         assert!(found.contains(error), "{found}");
     }
+}
+
+#[test]
+fn bucket_of_created_keys_that_could_not_be_is_refused() {
+    let directory = Directory::new();
+    let lines = runtime().block_on(async {
+        let state = directory.open();
+        let mut maker = RecordMaker::new(&state);
+        let org = maker.org("people").await;
+        let person = maker.user(&org, "person@example.com").await;
+        maker.keys_by(&org, person, 3).await;
+        String::from_utf8(export(&state).await).unwrap()
+    });
+    let user = lines.lines().find(|line| line.contains("person@example.com")).unwrap();
+    parse_record(user.as_bytes()).unwrap();
+    let creation = user.split("\"creation\":").nth(1).unwrap();
+    let level = creation.split("\"level\":").nth(1).unwrap().split(',').next().unwrap();
+    let line = user.replace(&format!("\"level\":{level}"), "\"level\":9007199254740993");
+    assert_ne!(line, user);
+    assert!(parse_record(line.as_bytes()).unwrap_err().to_string().contains("level of a bucket"));
 }
 
 /// A step of a property test.

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 mod backup;
+mod deaths;
+mod merging;
 mod concurrency;
 mod conflicts;
 mod records;
@@ -340,7 +342,7 @@ fn replicas_confirm_the_copy_as_configured() {
     let (installation, digests) = populated_installation(&[redis.url()], ", durability: { replicas: 1, timeout: 3s }");
     let refused = installation.run(COPY);
     assert_eq!(refused.code, 75, "{refused:?}");
-    assert!(refused.err.contains("only 0 of 1 replicas confirmed it in time"), "{refused:?}");
+    assert!(refused.err.contains("only 0 of 1 replica confirmed it in time"), "{refused:?}");
     let replica = Redis::start();
     replica.cli::<()>(&["REPLICAOF", "127.0.0.1", &redis.port().to_string()]);
     until("the replica follows", || (replica.info("replication", "master_link_status") == "up").then_some(()));

@@ -1,11 +1,10 @@
 //! Metrics by the semantic conventions of OpenTelemetry, where they are configured.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::support::{Client, Gateway, Upstream, eventually, head};
+use crate::support::{Client, Gateway, Upstream, eventually, free_address, head};
 
 const ON: &str = "telemetry: { otel_metrics: true }\n";
 
@@ -76,7 +75,7 @@ fn requests_tries_and_refusals_are_measured() {
 
 #[test]
 fn failed_tries_and_broken_responses_have_their_error() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = free_address();
     let gateway = Gateway::with(&[gone], ON);
     let key = gateway.key().text;
     assert_eq!(Client::connect(gateway.address).get("/", &key).status, 503);

@@ -1,5 +1,6 @@
 //! Replicas of Redis in the metrics: of a single server, of Sentinel and of a Cluster.
 
+use super::alerts::without_delay;
 use super::dashboard::queries;
 use super::prometheus::Prometheus;
 use crate::support::redis::{Cluster, Redis, Sentinels};
@@ -47,6 +48,29 @@ fn replicas_come_go_and_fall_behind() {
     eventually("nothing is known without Redis", || {
         metric(&gateway, REPLICAS).is_none() && metric(&gateway, LAG).is_none()
     });
+}
+
+/// The alerts as they are shipped, but for their delays, which are minutes.
+#[test]
+fn alerts_fire_for_a_replica_that_lags_and_for_one_that_is_lost() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let replica = Redis::options().arg("replicaof", &format!("127.0.0.1 {}", redis.port())).start();
+    let gateway = gateway(&upstream, &format!("'{}'", redis.url()));
+    eventually("the replica is counted", || metric(&gateway, REPLICAS) == Some(1));
+    let prometheus = Prometheus::start(&[gateway.admin], &without_delay());
+    eventually("the replica is scraped", || !prometheus.query(&format!("{REPLICAS} == 1")).is_empty());
+    let firing = || -> Vec<String> {
+        prometheus.firing().into_iter().filter(|alert| alert.starts_with("KeygateRedis")).collect()
+    };
+    assert_eq!(firing(), [""; 0]);
+
+    replica.stop_process();
+    redis.cli::<()>(&["SET", "unrelated", &"x".repeat(12 << 20)]);
+    eventually("a replica that is far behind is told", || firing() == ["KeygateRedisReplicaLags"]);
+    replica.resume();
+    eventually("one that has caught up is not", || firing().is_empty());
+    replica.kill();
+    eventually("a replica that is gone is told", || firing() == ["KeygateRedisReplicaLost"]);
 }
 
 #[test]

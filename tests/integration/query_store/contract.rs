@@ -1,6 +1,5 @@
 //! Contract of the store: the same cases for every engine.
 
-use std::path::Path;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -8,30 +7,14 @@ use std::time::Duration;
 use keygate::clock::Micros;
 use keygate::identity::{OrgId, UserId};
 use keygate::query_store::query::Query;
-use keygate::query_store::store::{Bookmark, GcProgress, Page, SnapshotExpiry, SqliteStore, Store, StoreStats};
+use keygate::query_store::store::{Bookmark, GcProgress, Page, SnapshotExpiry, Store, StoreStats};
 
-use super::support::{NOW, directory, draft, runtime};
+use super::support::{Engine, NOW, draft, runtime, with_every_engine};
 
 /// Lifetime of the snapshots of these tests.
 pub const KEPT: Duration = Duration::from_secs(1000);
 
-/// Runs each case with each engine.
-macro_rules! for_every_engine {
-    ($($case:ident),+ $(,)?) => {
-        mod sqlite {
-            $(
-                #[test]
-                fn $case() {
-                    let directory = super::directory();
-                    let store = super::sqlite(directory.path());
-                    super::runtime().block_on(super::$case(&store));
-                }
-            )+
-        }
-    };
-}
-
-for_every_engine!(
+with_every_engine!(
     writes_are_read_back,
     import_equals_single_creations,
     organizations_do_not_see_each_other,
@@ -47,8 +30,10 @@ for_every_engine!(
     concurrent_writes_are_all_applied,
 );
 
-pub fn sqlite(directory: &Path) -> Store {
-    Store::Sqlite(SqliteStore::open(&directory.join("queries.db")).unwrap())
+/// Runs a case with a fresh store.
+fn with_store(engine: Engine, case: impl AsyncFnOnce(&Store)) {
+    let home = engine.home();
+    runtime().block_on(async { case(&home.store()).await });
 }
 
 pub fn expiry(now: Micros) -> SnapshotExpiry {
@@ -79,7 +64,11 @@ async fn fill(store: &Store, org: OrgId, count: usize) -> Vec<Query> {
     newest_first
 }
 
-async fn writes_are_read_back(store: &Store) {
+fn writes_are_read_back(engine: Engine) {
+    with_store(engine, async |store| writes_are_read_back_in(store).await);
+}
+
+async fn writes_are_read_back_in(store: &Store) {
     let (org, user) = (OrgId::generate(), UserId::generate());
     let created = store.create(org, user, draft("first"), NOW).await.unwrap();
     assert_eq!((&*created.name, &*created.sql), ("first", "select 'first'"));
@@ -99,7 +88,11 @@ async fn writes_are_read_back(store: &Store) {
     assert!(!store.delete(org, created.id).await.unwrap());
 }
 
-async fn import_equals_single_creations(store: &Store) {
+fn import_equals_single_creations(engine: Engine) {
+    with_store(engine, async |store| import_equals_single_creations_in(store).await);
+}
+
+async fn import_equals_single_creations_in(store: &Store) {
     let (org, user) = (OrgId::generate(), UserId::generate());
     let later = NOW.after(KEPT);
     store.import(org, user, vec![(draft("a"), NOW), (draft("b"), later), (draft("c"), NOW)]).await.unwrap();
@@ -108,7 +101,11 @@ async fn import_equals_single_creations(store: &Store) {
     assert_eq!(shown, [("c", NOW, user), ("b", later, user), ("a", NOW, user)]);
 }
 
-async fn organizations_do_not_see_each_other(store: &Store) {
+fn organizations_do_not_see_each_other(engine: Engine) {
+    with_store(engine, async |store| organizations_do_not_see_each_other_in(store).await);
+}
+
+async fn organizations_do_not_see_each_other_in(store: &Store) {
     let (one, other) = (OrgId::generate(), OrgId::generate());
     let query = &fill(store, one, 2).await[0];
     assert_eq!(page(store, other, None, 10).await, Page { items: Vec::new(), next: None });
@@ -120,7 +117,11 @@ async fn organizations_do_not_see_each_other(store: &Store) {
     assert_eq!(page(store, other, None, 10).await.items.len(), 3);
 }
 
-async fn order_is_newest_first_and_not_changed_by_edits(store: &Store) {
+fn order_is_newest_first_and_not_changed_by_edits(engine: Engine) {
+    with_store(engine, async |store| order_is_newest_first_and_not_changed_by_edits_in(store).await);
+}
+
+async fn order_is_newest_first_and_not_changed_by_edits_in(store: &Store) {
     let org = OrgId::generate();
     let mut queries = fill(store, org, 5).await;
     queries[3] = store.replace(org, queries[3].id, draft("edited"), NOW).await.unwrap().unwrap();
@@ -128,7 +129,11 @@ async fn order_is_newest_first_and_not_changed_by_edits(store: &Store) {
     assert_eq!(page(store, org, None, 10).await.items, queries);
 }
 
-async fn full_last_page_has_no_successor(store: &Store) {
+fn full_last_page_has_no_successor(engine: Engine) {
+    with_store(engine, async |store| full_last_page_has_no_successor_in(store).await);
+}
+
+async fn full_last_page_has_no_successor_in(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 4).await;
     let first = page(store, org, None, 2).await;
@@ -139,7 +144,11 @@ async fn full_last_page_has_no_successor(store: &Store) {
     assert_eq!(store.stats().await.unwrap().snapshots, 1, "sequences of one page register nothing");
 }
 
-async fn sequence_shows_the_content_as_of_its_first_page(store: &Store) {
+fn sequence_shows_the_content_as_of_its_first_page(engine: Engine) {
+    with_store(engine, async |store| sequence_shows_the_content_as_of_its_first_page_in(store).await);
+}
+
+async fn sequence_shows_the_content_as_of_its_first_page_in(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 6).await;
     let first = page(store, org, None, 2).await;
@@ -154,7 +163,11 @@ async fn sequence_shows_the_content_as_of_its_first_page(store: &Store) {
     assert_eq!(page(store, org, None, 10).await.items.len(), 6, "six, less three, and three");
 }
 
-async fn pages_of_unregistered_snapshots_are_refused(store: &Store) {
+fn pages_of_unregistered_snapshots_are_refused(engine: Engine) {
+    with_store(engine, async |store| pages_of_unregistered_snapshots_are_refused_in(store).await);
+}
+
+async fn pages_of_unregistered_snapshots_are_refused_in(store: &Store) {
     let org = OrgId::generate();
     fill(store, org, 5).await;
     let next = page(store, org, None, 2).await.next;
@@ -166,7 +179,11 @@ async fn pages_of_unregistered_snapshots_are_refused(store: &Store) {
     assert_eq!(page, None, "an organization without queries");
 }
 
-async fn garbage_collection_keeps_only_what_live_snapshots_see(store: &Store) {
+fn garbage_collection_keeps_only_what_live_snapshots_see(engine: Engine) {
+    with_store(engine, async |store| garbage_collection_keeps_only_what_live_snapshots_see_in(store).await);
+}
+
+async fn garbage_collection_keeps_only_what_live_snapshots_see_in(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 3).await;
     let first = page(store, org, None, 1).await;
@@ -182,7 +199,11 @@ async fn garbage_collection_keeps_only_what_live_snapshots_see(store: &Store) {
     assert_eq!(page(store, org, newest.next, 10).await.items[0].name, "c");
 }
 
-async fn garbage_collection_ignores_snapshots_that_do_not_see_the_row(store: &Store) {
+fn garbage_collection_ignores_snapshots_that_do_not_see_the_row(engine: Engine) {
+    with_store(engine, async |store| garbage_collection_ignores_snapshots_that_do_not_see_the_row_in(store).await);
+}
+
+async fn garbage_collection_ignores_snapshots_that_do_not_see_the_row_in(store: &Store) {
     let (org, other) = (OrgId::generate(), OrgId::generate());
     fill(store, org, 5).await;
     page(store, org, None, 1).await;
@@ -196,7 +217,11 @@ async fn garbage_collection_ignores_snapshots_that_do_not_see_the_row(store: &St
     assert_eq!(store.stats().await.unwrap(), StoreStats { current: 11, ended: 0, snapshots: 3 });
 }
 
-async fn garbage_collection_deletes_all_ended_rows_once_snapshots_expire(store: &Store) {
+fn garbage_collection_deletes_all_ended_rows_once_snapshots_expire(engine: Engine) {
+    with_store(engine, async |store| garbage_collection_deletes_all_ended_rows_once_snapshots_expire_in(store).await);
+}
+
+async fn garbage_collection_deletes_all_ended_rows_once_snapshots_expire_in(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 10).await;
     page(store, org, None, 1).await;
@@ -209,7 +234,11 @@ async fn garbage_collection_deletes_all_ended_rows_once_snapshots_expire(store: 
     assert_eq!(store.stats().await.unwrap(), StoreStats { current: 3, ended: 0, snapshots: 0 });
 }
 
-async fn page_extends_its_snapshot(store: &Store) {
+fn page_extends_its_snapshot(engine: Engine) {
+    with_store(engine, async |store| page_extends_its_snapshot_in(store).await);
+}
+
+async fn page_extends_its_snapshot_in(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 6).await;
     let first = page(store, org, None, 1).await;
@@ -225,7 +254,11 @@ async fn page_extends_its_snapshot(store: &Store) {
     assert_eq!(collect_all(store, later.after(KEPT)).await, 6);
 }
 
-async fn pass_continues_where_a_batch_ended(store: &Store) {
+fn pass_continues_where_a_batch_ended(engine: Engine) {
+    with_store(engine, async |store| pass_continues_where_a_batch_ended_in(store).await);
+}
+
+async fn pass_continues_where_a_batch_ended_in(store: &Store) {
     for _ in 0..3 {
         let org = OrgId::generate();
         for query in fill(store, org, 4).await {
@@ -241,7 +274,11 @@ async fn pass_continues_where_a_batch_ended(store: &Store) {
     assert_eq!(removed, [5, 5, 2]);
 }
 
-async fn concurrent_writes_are_all_applied(store: &Store) {
+fn concurrent_writes_are_all_applied(engine: Engine) {
+    with_store(engine, async |store| concurrent_writes_are_all_applied_in(store).await);
+}
+
+async fn concurrent_writes_are_all_applied_in(store: &Store) {
     let org = OrgId::generate();
     let queries = fill(store, org, 1).await;
     let creations = (0..200).map(|_| fill(store, org, 1));

@@ -8,7 +8,14 @@ use keygate::query_store;
 use keygate::query_store::store::StoreStats;
 use keygate::secret::Secret;
 
-use super::support::{Answer, DAY, Fixture, NOW, caller, runtime};
+use super::support::{Answer, DAY, Engine, Fixture, NOW, caller, cursor_key, runtime, with_every_engine};
+
+with_every_engine!(
+    each_cursor_is_valid_for_a_day_from_its_creation,
+    cursor_can_be_used_again,
+    cursor_of_another_organization_is_refused,
+    cursor_lifetime_can_be_configured,
+);
 
 async fn list_at(fixture: &Fixture, cursor: &str, now: Micros) -> Answer {
     fixture.get_at(fixture.caller, &format!("/api/queries?limit=2&cursor={cursor}"), now).await
@@ -18,10 +25,9 @@ async fn first_cursor(fixture: &Fixture) -> String {
     fixture.get("/api/queries?limit=2").await.cursor().unwrap()
 }
 
-#[test]
-fn each_cursor_is_valid_for_a_day_from_its_creation() {
+fn each_cursor_is_valid_for_a_day_from_its_creation(engine: Engine) {
     runtime().block_on(async {
-        let fixture = Fixture::new().seeded(100).await;
+        let fixture = Fixture::on(engine).seeded(100).await;
         let all = fixture.collection().await;
         let (mut cursor, mut now) = (first_cursor(&fixture).await, NOW);
         for page in 1..40 {
@@ -41,10 +47,9 @@ fn each_cursor_is_valid_for_a_day_from_its_creation() {
     });
 }
 
-#[test]
-fn cursor_can_be_used_again() {
+fn cursor_can_be_used_again(engine: Engine) {
     runtime().block_on(async {
-        let fixture = Fixture::new().seeded(5).await;
+        let fixture = Fixture::on(engine).seeded(5).await;
         let cursor = first_cursor(&fixture).await;
         let once = list_at(&fixture, &cursor, NOW).await;
         let last = list_at(&fixture, &once.cursor().unwrap(), NOW).await;
@@ -83,10 +88,9 @@ fn text_other_than_the_cursor_is_refused() {
     });
 }
 
-#[test]
-fn cursor_of_another_organization_is_refused() {
+fn cursor_of_another_organization_is_refused(engine: Engine) {
     runtime().block_on(async {
-        let fixture = Fixture::new().seeded(5).await;
+        let fixture = Fixture::on(engine).seeded(5).await;
         let cursor = first_cursor(&fixture).await;
         let other = caller();
         query_store::seed(&fixture.service, other, 5, NOW).await.unwrap();
@@ -99,14 +103,13 @@ fn cursor_of_another_organization_is_refused() {
 
 #[test]
 fn keys_rotate_without_breaking_sequences() {
-    let key = |id: u8| (id, Secret::new(format!("secret number {id} is random enough")));
     runtime().block_on(async {
         let generated = Fixture::new().seeded(9).await;
         let oldest = first_cursor(&generated).await;
-        let file = generated.directory.path().join("data/queries.cursor-key");
+        let file = generated.home.path("data/queries.cursor-key");
         let kept = Secret::new(std::fs::read_to_string(file).unwrap().trim_end().to_owned());
 
-        let fixture = reopen_with(generated, vec![key(7), (0, kept)]);
+        let fixture = reopen_with(generated, vec![cursor_key(7), (0, kept)]);
         assert_eq!(
             list_at(&fixture, &oldest, NOW).await.status,
             200,
@@ -114,11 +117,11 @@ fn keys_rotate_without_breaking_sequences() {
         );
         let old = first_cursor(&fixture).await;
 
-        let fixture = reopen_with(fixture, vec![key(8), key(7)]);
+        let fixture = reopen_with(fixture, vec![cursor_key(8), cursor_key(7)]);
         let new = list_at(&fixture, &old, NOW).await.cursor().unwrap();
         assert_eq!(list_at(&fixture, &oldest, NOW).await.code(), (400, "invalid_cursor"));
 
-        let fixture = reopen_with(fixture, vec![key(8)]);
+        let fixture = reopen_with(fixture, vec![cursor_key(8)]);
         assert_eq!(list_at(&fixture, &new, NOW).await.status, 200);
         assert_eq!(list_at(&fixture, &old, NOW).await.code(), (400, "invalid_cursor"));
     });
@@ -129,10 +132,10 @@ fn reopen_with(mut fixture: Fixture, keys: Vec<(u8, Secret)>) -> Fixture {
     fixture.reopen()
 }
 
-#[test]
-fn cursor_lifetime_can_be_configured() {
+fn cursor_lifetime_can_be_configured(engine: Engine) {
     runtime().block_on(async {
-        let fixture = Fixture::with(|settings| settings.cursor.lifetime = Duration::from_secs(24)).seeded(5).await;
+        let fixture =
+            Fixture::with(engine, |settings| settings.cursor.lifetime = Duration::from_secs(24)).seeded(5).await;
         let cursor = first_cursor(&fixture).await;
         assert_eq!(list_at(&fixture, &cursor, NOW.after(Duration::from_secs(23))).await.status, 200);
         assert_eq!(

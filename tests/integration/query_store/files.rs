@@ -20,6 +20,32 @@ fn shipped_settings_file_shows_the_defaults() {
 }
 
 #[test]
+fn documented_settings_are_valid() {
+    let page = std::fs::read_to_string("docs/query-store.md").unwrap();
+    let examples: Vec<&str> = page.split("```yml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        // The secrets are in the environment of the reader.
+        let text = example.replace("{ env: QUERY_STORE_PASSWORD }", "hunter2");
+        parse(&text.replace("{ env: QUERY_STORE_CURSOR_KEY }", "0123456789abcdef0123456789abcdef")).unwrap();
+    }
+}
+
+#[test]
+fn commented_settings_of_postgresql_are_valid() {
+    let shipped = std::fs::read_to_string("config/query-store.yaml").unwrap();
+    let block = shipped.split("  # postgresql:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let block: String = block.lines().map(|line| format!("{}\n", line.replacen("  # ", "  ", 1))).collect();
+    let block = block.replace("{ env: QUERY_STORE_PASSWORD }", "hunter2");
+    let keys = "cursor: {keys: [{id: 1, secret: 0123456789abcdef0123456789abcdef}]}\n";
+    let error = parse(&format!("store:\n  postgresql:\n{block}{keys}")).unwrap_err().to_string();
+    // The certificates are not there, and all else is right.
+    let problems: Vec<&str> = error.lines().filter(|line| !line.contains("cannot be read")).collect();
+    assert_eq!(problems, Vec::<&str>::new());
+    assert_eq!(error.lines().count(), 3, "{error}");
+}
+
+#[test]
 fn paths_are_relative_to_the_settings_file() {
     let settings = parse("store: {sqlite: {path: data/queries.db}}").unwrap();
     assert_eq!(settings.store, StoreSettings::Sqlite { path: "etc/data/queries.db".into() });
@@ -43,7 +69,7 @@ fn settings_errors_are_reported_together_and_without_secrets() {
 fn files_are_readable_by_their_owner_only() {
     runtime().block_on(async {
         let fixture = Fixture::new().seeded(3).await;
-        let files: Vec<_> = std::fs::read_dir(fixture.directory.path().join("data")).unwrap().collect();
+        let files: Vec<_> = std::fs::read_dir(fixture.home.path("data")).unwrap().collect();
         assert!(files.len() >= 3, "{files:?}");
         for file in files {
             let file = file.unwrap();
@@ -69,9 +95,9 @@ fn database_can_be_shared_by_two_processes() {
 #[test]
 fn database_of_another_release_is_not_changed() {
     let fixture = Fixture::new();
-    let Fixture { directory, settings, service, .. } = fixture;
+    let Fixture { home, settings, service, .. } = fixture;
     drop(service);
-    let database = directory.path().join("data/queries.db");
+    let database = home.path("data/queries.db");
     rusqlite::Connection::open(&database).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = query_store::open(&settings).unwrap_err();
     assert!(matches!(error, OpenError::Store { .. }), "{error}");

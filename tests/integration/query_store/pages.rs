@@ -3,12 +3,19 @@
 use http::Method;
 use serde_json::Value;
 
-use super::support::{Fixture, runtime};
+use super::support::{Engine, Fixture, runtime, with_every_engine};
 
-#[test]
-fn each_query_is_listed_once_with_every_page_size() {
+with_every_engine!(
+    each_query_is_listed_once_with_every_page_size,
+    writes_between_pages_do_not_show,
+    sequence_continues_after_a_restart,
+    limits_follow_the_contract,
+    empty_collection_is_one_empty_page,
+);
+
+fn each_query_is_listed_once_with_every_page_size(engine: Engine) {
     runtime().block_on(async {
-        let fixture = Fixture::new().seeded(250).await;
+        let fixture = Fixture::on(engine).seeded(250).await;
         let all = fixture.collection().await;
         assert_eq!(all.len(), 250);
         assert!(all.is_sorted_by(|newer, older| newer["created_at"].as_str() > older["created_at"].as_str()));
@@ -28,11 +35,10 @@ async fn assert_sizes(fixture: &Fixture, limit: &str, sizes: &[usize], all: &[Va
     assert_eq!(pages.concat(), all, "limit {limit}");
 }
 
-#[test]
-fn writes_between_pages_do_not_show() {
+fn writes_between_pages_do_not_show(engine: Engine) {
     runtime().block_on(async {
         for limit in ["1", "7", "20", "100"] {
-            let fixture = Fixture::new().seeded(250).await;
+            let fixture = Fixture::on(engine).seeded(250).await;
             let all = fixture.collection().await;
             let mut done = 0;
             let pages = fixture
@@ -73,10 +79,9 @@ fn assert_disturbed(now: &[Value], before: &[Value]) {
     assert!(now[..50].iter().rev().map(String::as_str).eq((0..50).map(|n| format!("\"new {n}\"")).collect::<Vec<_>>()));
 }
 
-#[test]
-fn sequence_continues_after_a_restart() {
+fn sequence_continues_after_a_restart(engine: Engine) {
     runtime().block_on(async {
-        let fixture = Fixture::new().seeded(30).await;
+        let fixture = Fixture::on(engine).seeded(30).await;
         let all = fixture.collection().await;
         let first = fixture.get("/api/queries").await;
         let target = format!("/api/queries/{}", all[25]["id"].as_str().unwrap());
@@ -88,10 +93,9 @@ fn sequence_continues_after_a_restart() {
     });
 }
 
-#[test]
-fn limits_follow_the_contract() {
+fn limits_follow_the_contract(engine: Engine) {
     runtime().block_on(async {
-        let fixture = Fixture::new().seeded(120).await;
+        let fixture = Fixture::on(engine).seeded(120).await;
         for (query, size) in [
             ("", 20),
             ("?", 20),
@@ -110,10 +114,9 @@ fn limits_follow_the_contract() {
     });
 }
 
-#[test]
-fn empty_collection_is_one_empty_page() {
+fn empty_collection_is_one_empty_page(engine: Engine) {
     runtime().block_on(async {
-        let answer = Fixture::new().get("/api/queries").await;
+        let answer = Fixture::on(engine).get("/api/queries").await;
         assert_eq!(answer.body.to_string(), r#"{"items":[]}"#);
     });
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use keygate::query_store;
 use tokio::sync::oneshot;
 
-use super::support::{Fixture, runtime};
+use super::support::{Fixture, Home, runtime};
 
 struct Served {
     address: SocketAddr,
     identity: String,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<std::io::Result<()>>,
-    _directory: tempfile::TempDir,
+    _home: Home,
 }
 
 /// Serves a fixture's service on a free port.
@@ -24,10 +24,10 @@ fn serve(fixture: Fixture) -> Served {
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let identity = format!("X-Org-Id: {}\r\nX-User-Id: {}\r\n", fixture.caller.org, fixture.caller.user);
-    let Fixture { directory, service, .. } = fixture;
+    let Fixture { home, service, .. } = fixture;
     let shutdown = async { drop(stopped.await) };
     let thread = std::thread::spawn(move || query_store::run(listener, service, Duration::from_millis(500), shutdown));
-    Served { address, identity, stop, thread, _directory: directory }
+    Served { address, identity, stop, thread, _home: home }
 }
 
 impl Served {

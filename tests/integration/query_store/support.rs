@@ -1,5 +1,6 @@
-//! A service over a fresh store, and requests to it at chosen times.
+//! A service over a fresh store of either engine, and requests to it at chosen times.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,15 +10,56 @@ use keygate::clock::Micros;
 use keygate::identity::{OrgId, UserId};
 use keygate::query_store::query::QueryDraft;
 use keygate::query_store::service::Caller;
-use keygate::query_store::{self, QueryService, Settings, http as query_http};
+use keygate::query_store::store::postgresql::PostgresqlSettings;
+use keygate::query_store::store::{PostgresqlStore, SqliteStore, Store};
+use keygate::query_store::{self, QueryService, Settings, StoreSettings, http as query_http};
+use keygate::secret::Secret;
 use serde_json::Value;
+
+use crate::support::Postgresql;
 
 /// Time of the tests.
 pub const NOW: Micros = Micros(1_800_000_000_000_000);
 pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Engines of the store: the same cases run with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    Sqlite,
+    Postgresql,
+}
+
+/// Place of a fresh store.
+pub enum Home {
+    Sqlite { directory: tempfile::TempDir },
+    Postgresql { server: Arc<Postgresql>, database: String },
+}
+
+/// Makes each case, a function of an [`Engine`], a test with each engine.
+macro_rules! with_every_engine {
+    ($($case:ident),+ $(,)?) => {
+        mod sqlite {
+            $(
+                #[test]
+                fn $case() {
+                    super::$case(super::Engine::Sqlite);
+                }
+            )+
+        }
+        mod postgresql {
+            $(
+                #[test]
+                fn $case() {
+                    super::$case(super::Engine::Postgresql);
+                }
+            )+
+        }
+    };
+}
+pub(crate) use with_every_engine;
+
 pub struct Fixture {
-    pub directory: tempfile::TempDir,
+    pub home: Home,
     pub settings: Settings,
     pub service: QueryService,
     pub caller: Caller,
@@ -48,6 +90,77 @@ pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+/// Settings of a store in a database. Its deadline is far longer than any operation takes, also on a slow machine.
+pub fn postgresql_settings(url: &str) -> PostgresqlSettings {
+    PostgresqlSettings {
+        primary: keygate::postgresql::Settings::parse(url, None).unwrap(),
+        replicas: Vec::new(),
+        connections: 10,
+        deadline: Duration::from_secs(60),
+    }
+}
+
+/// A cursor key for settings.
+pub fn cursor_key(id: u8) -> (u8, Secret) {
+    (id, Secret::new(format!("secret number {id} is random enough")))
+}
+
+impl Engine {
+    /// A place for a store: a directory, or a database on a server that other tests use too.
+    pub fn home(self) -> Home {
+        match self {
+            Self::Sqlite => Home::Sqlite { directory: directory() },
+            Self::Postgresql => {
+                let server = Postgresql::shared();
+                let database = server.create_database();
+                Home::Postgresql { server, database }
+            }
+        }
+    }
+}
+
+impl Home {
+    /// Settings of a service here.
+    pub fn settings(&self) -> Settings {
+        let mut settings = Settings::embedded(self.path("data/queries.db"));
+        if let Self::Postgresql { server, database } = self {
+            settings.store = StoreSettings::Postgresql(Box::new(postgresql_settings(&server.url_of(database))));
+            settings.cursor.keys = vec![cursor_key(1)];
+        }
+        settings
+    }
+
+    /// A store here, which is empty before the first one.
+    pub fn store(&self) -> Store {
+        match self {
+            Self::Sqlite { .. } => Store::Sqlite(SqliteStore::open(&self.path("queries.db")).unwrap()),
+            Self::Postgresql { server, database } => {
+                let settings = postgresql_settings(&server.url_of(database));
+                Store::Postgresql(PostgresqlStore::open(&settings).unwrap())
+            }
+        }
+    }
+
+    /// An empty place again, for the next case of a property.
+    pub fn emptied(self) -> Self {
+        match self {
+            Self::Sqlite { .. } => Engine::Sqlite.home(),
+            Self::Postgresql { server, database } => {
+                server.sql_in(&database, "DROP SCHEMA IF EXISTS query_store CASCADE");
+                Self::Postgresql { server, database }
+            }
+        }
+    }
+
+    /// Path of a file of a SQLite store; of no use with PostgreSQL.
+    pub fn path(&self, name: &str) -> std::path::PathBuf {
+        match self {
+            Self::Sqlite { directory } => directory.path().join(name),
+            Self::Postgresql { .. } => name.into(),
+        }
+    }
+}
+
 /// A request of a caller.
 pub fn request(caller: Caller, method: Method, target: &str) -> http::request::Builder {
     Request::builder()
@@ -59,15 +172,19 @@ pub fn request(caller: Caller, method: Method, target: &str) -> http::request::B
 
 impl Fixture {
     pub fn new() -> Self {
-        Self::with(|_| ())
+        Self::on(Engine::Sqlite)
     }
 
-    pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        let directory = directory();
-        let mut settings = Settings::embedded(directory.path().join("data/queries.db"));
+    pub fn on(engine: Engine) -> Self {
+        Self::with(engine, |_| ())
+    }
+
+    pub fn with(engine: Engine, change: impl FnOnce(&mut Settings)) -> Self {
+        let home = engine.home();
+        let mut settings = home.settings();
         change(&mut settings);
         let service = query_store::open(&settings).unwrap();
-        Self { directory, settings, service, caller: caller() }
+        Self { home, settings, service, caller: caller() }
     }
 
     /// Stores the first `count` sample queries.
@@ -78,10 +195,10 @@ impl Fixture {
 
     /// Closes the service, and opens its files again.
     pub fn reopen(self) -> Self {
-        let Self { directory, settings, service, caller } = self;
+        let Self { home, settings, service, caller } = self;
         drop(service);
         let service = query_store::open(&settings).unwrap();
-        Self { directory, settings, service, caller }
+        Self { home, settings, service, caller }
     }
 
     pub async fn send(&self, request: Request<Full<Bytes>>, now: Micros) -> Answer {

@@ -89,6 +89,7 @@ fn route(path: &str, strip_prefix: Option<&str>) -> RouteSettings {
         methods: Vec::new(),
         path: path.into(),
         upstream: 0,
+        serve: None,
         strip_prefix: strip_prefix.map(str::to_owned),
         permission: None,
         query_in_audit: false,

@@ -6,12 +6,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use keygate::admin::{Operation, Reply};
 use keygate::audit::Outcome;
 use keygate::refusal::Refusal;
+use serde_json::json;
 
 use super::ORIGIN;
 use super::fixture::{self, Member, PERSON, hostile, member, signed_in};
 use super::gateway_browser::{AGENT, GatewayBrowser, SESSION, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Client, Gateway, Upstream, eventually, head};
+use crate::usage::assert_matches_document;
 
 /// A gateway with these further blocks of configuration, and one user.
 fn setup(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Member) {
@@ -234,4 +236,35 @@ fn unknown_session_is_refused() {
         GatewayBrowser::new(&gateway).send("GET", "/x", &[("Cookie", "keygate=x; __Host-keygate-sign-in=y")], "");
     assert_eq!((answer.status, answer.code().as_str()), (401, "unauthenticated"));
     assert_eq!(upstream.count(), 0);
+}
+
+#[test]
+fn session_reads_what_the_sessions_of_its_user_have_used() {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let blocks = "routes: [{ name: usage, path: /usage, serve: usage }, { name: all, path: '/**' }]\n";
+    let (gateway, person) = setup(&upstream, &provider, blocks);
+    let key = key(&gateway, person);
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..3 {
+        assert_eq!(client.get("/x", &key).status, 200);
+    }
+    let mut browsers = [signed_in(&gateway, "corp"), signed_in(&gateway, "corp")];
+    assert_eq!(browsers[0].fetch("GET", "/x").status, 200);
+    let answer = browsers[1].fetch("GET", "/usage");
+    assert_eq!(answer.status, 200, "{}", text(&answer));
+    let shared = [answer.header("cache-control"), answer.header("vary")];
+    assert_eq!(shared, [Some("no-store"), Some("Cookie")], "{answer:?}");
+    let usage = answer.json();
+    assert_matches_document(&usage);
+    assert_eq!((&usage["key_id"], &usage["total"]), (&json!(null), &json!(2)), "of both sessions, and not of the key");
+    assert_eq!((&usage["user_id"], &usage["org_id"]), (&json!(person.user), &json!(person.org)));
+    assert_eq!((&usage["hour"], &usage["day"]), (&json!(null), &json!(null)), "sessions have no counts by the hour");
+    assert_eq!(usage["limit"]["remaining"], json!(998));
+    assert_eq!(client.get("/usage", &key).json()["total"], json!(4));
+    assert_eq!(upstream.count(), 4, "no request for usage reaches the upstream");
+    // A visitor without a session, and one whose session has ended, read nothing.
+    assert_eq!(GatewayBrowser::new(&gateway).fetch("GET", "/usage").code(), "unauthenticated");
+    gateway.perform(Operation::RemoveUser { org: person.org.to_string(), user: person.user.to_string() });
+    let ended = browsers[0].fetch("GET", "/usage");
+    assert_eq!((ended.status, ended.code().as_str()), (401, "invalid_session"), "{}", text(&ended));
 }

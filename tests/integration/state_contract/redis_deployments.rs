@@ -52,6 +52,8 @@ fn sentinel_failover_restores_service() {
     let _entered = enter();
     let sentinels = Sentinels::start();
     let mut load = Load::start(in_use(of_sentinels(&sentinels)));
+    // The keys of the load, which a failover may lose as well.
+    sentinels.until_replicated();
     let killed = sentinels.failover();
     load.see(10, |outcome| matches!(outcome, Outcome::Unavailable(_)));
     let back = load.see(200, |outcome| outcome == Outcome::Admitted);
@@ -70,6 +72,7 @@ fn cluster_failover_restores_service() {
     let mut load = Load::start(in_use(of_cluster(&cluster)));
     let slot = cluster.slot_of(load.fixture.tag.as_str());
     let primary = cluster.primary_of(slot);
+    primary.until_replicated(cluster.replicas_of(primary).into_iter());
     primary.kill();
     load.see(10, |outcome| matches!(outcome, Outcome::Unavailable(_)));
     let back = load.see(200, |outcome| outcome == Outcome::Admitted);

@@ -52,7 +52,9 @@ fn session_change_by_one_gateway_holds_on_all() {
 fn session_use_is_written_once_a_minute_and_otherwise_costs_one_command() {
     let _entered = enter();
     let server = Redis::start();
-    let state = gateway(&server);
+    // The registration of a gateway is written by the same command, every third of its lease.
+    let lease = Duration::from_secs(24 * 60 * 60);
+    let state = open(Settings { lease, ..settings(Servers::Single(at(&server))) });
     let (session, digest) = block_on(created(&state));
     let written = || server.command_calls("hset").0;
     let read = || server.command_calls("hgetall").0;

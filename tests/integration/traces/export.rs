@@ -81,20 +81,58 @@ fn collector_with_tls_gets_the_token_from_its_file() {
 }
 
 #[test]
+fn changed_authority_of_the_collector_is_used_without_a_reload() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, other) = (Authority::new(), Authority::new());
+    let issued = ours.certify(&["localhost", "127.0.0.1"]);
+    let settings = crate::tls::authority::settings(vec![issued.write(dir.path(), "collector")]);
+    let options = HyperOptions::http1().over_tls(ServerTls::open(&settings).unwrap().acceptor().config());
+    let collector = Collector::answering(options, |_| status(200));
+    let ca = other.write(&dir.path().join("ca.pem"));
+    let telemetry = format!(
+        "telemetry: {{ traces: {{ endpoint: 'https://{}', tls: {{ ca: {} }}, timeout: 1s }} }}\n{ROUTES}",
+        collector.address(),
+        ca.display()
+    );
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], &telemetry);
+    send(&gateway, 1);
+    eventually("the spans are dropped", || dropped(&gateway, "export") == 2.0);
+    ours.write(&ca);
+    let mut sent = 2;
+    eventually("the collector is verified by the new authority", || {
+        send(&gateway, 1);
+        sent += 2;
+        eventually("the batch is taken or dropped", || {
+            exported(&gateway) + dropped(&gateway, "export") == f64::from(sent)
+        });
+        exported(&gateway) > 0.0
+    });
+    assert!(!collector.received().is_empty());
+}
+
+#[test]
 fn batch_is_sent_again_while_the_collector_asks_for_it() {
     let upstream = Upstream::start();
-    let collector = Collector::answering(HyperOptions::http1(), |number| match number {
-        0 => {
-            let mut answer = status(429);
-            answer.headers_mut().insert("retry-after", 1.into());
-            answer
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let arrived = Arc::clone(&times);
+    let collector = Collector::answering(HyperOptions::http1(), move |number| {
+        arrived.lock().unwrap().push(Instant::now());
+        match number {
+            0 => {
+                let mut answer = status(429);
+                answer.headers_mut().insert("retry-after", 1.into());
+                answer
+            }
+            1 => status(503),
+            _ => status(200),
         }
-        1 => status(503),
-        _ => status(200),
     });
     let gateway = gateway(&upstream, &collector, "");
     send(&gateway, 1);
     assert_eq!(collector.wait_for(2).len(), 2);
+    let waited = times.lock().unwrap().windows(2).map(|two| two[1] - two[0]).next().unwrap();
+    assert!(waited.as_secs() >= 1, "the collector has asked for a second: {waited:?}");
     let received = collector.received();
     assert_eq!(received.len(), 3);
     assert!(received.windows(2).all(|two| two[0].bytes == two[1].bytes), "it is the same batch");

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
+use super::signal::peer;
 use super::{BLOCKS, Backend};
 use crate::support::{Client, KEYGATE, Setup};
 
@@ -60,6 +61,7 @@ fn gateway_serves_on_the_sockets_of_systemd_and_leaves_them_open() {
         assert_eq!(setup.client().get("/", &key).status, 200);
         setup.ok(&["health"]);
         setup.ok(&["org", "list"]);
+        assert_eq!(peer(&setup), gateway.id(), "and not the process that has opened the socket");
         gateway.terminate();
         assert_eq!(gateway.wait(), 0);
     }

@@ -1,83 +1,16 @@
 //! Hand-overs that fail: the old process goes on as if nothing had happened.
 
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::io::Read as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{BLOCKS, Backend, Lineage};
-use crate::support::{Client, Setup, head, until};
-
-/// A process that speaks the protocol of a hand-over as far as the test wants.
-struct Impostor(UnixStream);
-
-impl Impostor {
-    fn connect(lineage: &Lineage, version: u32) -> Self {
-        let setup = &lineage.setup;
-        let mut stream = UnixStream::connect(setup.path().join("admin.sock")).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream
-            .write_all(
-                b"POST /v1/handover HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: keygate-handover\r\n\r\n",
-            )
-            .unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            head.extend(byte);
-        }
-        assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
-        let identity = serde_json::json!({
-            "workers": 2, "listen": [setup.address], "admin": setup.admin,
-            "state": setup.path().join("state.db"), "audit": setup.path().join("audit"),
-        });
-        let mut impostor = Self(stream);
-        impostor.send(&serde_json::json!({
-            "version": version, "program": "0", "pid": 999_999_999, "replaces": true, "identity": identity,
-        }));
-        impostor
-    }
-
-    fn send(&mut self, message: &serde_json::Value) {
-        let text = message.to_string();
-        let length = u32::try_from(text.len()).unwrap().to_be_bytes();
-        self.0.write_all(&[&length, text.as_bytes()].concat()).unwrap();
-    }
-
-    fn receive(&mut self) -> serde_json::Value {
-        let mut length = [0; 4];
-        self.0.read_exact(&mut length).unwrap();
-        let mut text = vec![0; u32::from_be_bytes(length) as usize];
-        self.0.read_exact(&mut text).unwrap();
-        serde_json::from_slice(&text).unwrap()
-    }
-
-    /// Connects, when the hand-over before has come to its end.
-    fn offered(lineage: &Lineage) -> Self {
-        until("the hand-over before has ended", || {
-            let mut impostor = Self::connect(lineage, 1);
-            let first = impostor.receive();
-            if first.get("Refused").is_some() {
-                assert!(first.to_string().contains("right now"), "{first}");
-                return None;
-            }
-            impostor.receive_to("Offered");
-            Some(impostor)
-        })
-    }
-
-    /// Receives up to a message.
-    fn receive_to(&mut self, wanted: &str) {
-        loop {
-            let message = self.receive();
-            if message == wanted {
-                return;
-            }
-            assert!(message.get("Listeners").is_some(), "{message}");
-        }
-    }
-}
+use super::impostor::Impostor;
+use super::{BLOCKS, Backend, Lineage, Tunnel, is_running, signal};
+use crate::support::{Client, KEYGATE, Setup, eventually, exit_status, head, until};
 
 fn start(backend: &Backend) -> (Lineage, String) {
     let setup = Setup::new(backend.upstream.address, BLOCKS);
@@ -130,6 +63,20 @@ fn five_binaries_that_fail_at_start_change_nothing() {
 }
 
 #[test]
+fn replacement_of_a_gateway_that_does_not_run_fails() {
+    let backend = Backend::start();
+    let setup = Setup::new(backend.upstream.address, BLOCKS);
+    let log = std::fs::File::create(setup.path().join("log")).unwrap();
+    let mut command = Command::new(KEYGATE);
+    command.args(["serve", "--replace", "--config"]).arg(setup.path().join("keygate.yaml"));
+    let end = exit_status(&mut command.stderr(log).spawn().unwrap());
+    let text = std::fs::read_to_string(setup.path().join("log")).unwrap();
+    assert!(end.code() == Some(1) && text.contains("no gateway listens on this socket"), "{end}: {text}");
+    let upgrade = setup.keygate(&["upgrade"]);
+    assert_eq!(upgrade.status.code(), Some(69), "{upgrade:?}");
+}
+
+#[test]
 fn configuration_that_needs_a_restart_is_refused() {
     let backend = Backend::start();
     let (lineage, key) = start(&backend);
@@ -137,7 +84,8 @@ fn configuration_that_needs_a_restart_is_refused() {
     lineage.setup.write(&text.replace("workers: 2", "workers: 3"));
     let output = lineage.try_upgrade(&[]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(lineage.log().contains("another configuration (workers)"), "{}", lineage.log());
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("another configuration (workers)"), "{told}");
     lineage.setup.write(&text);
     let answered = under_load(&lineage, &key, || {});
     check(lineage, &key, answered);
@@ -152,11 +100,11 @@ fn death_of_the_new_process_at_any_step_changes_nothing() {
         drop(Impostor::offered(&lineage));
         for prepared in [false, true] {
             let mut impostor = Impostor::offered(&lineage);
-            impostor.send(&"Ready".into());
-            impostor.receive_to("Locks");
             if prepared {
-                impostor.send(&"Prepared".into());
-                impostor.receive_to("Commit");
+                impostor.commit();
+            } else {
+                impostor.send(&"Ready".into());
+                impostor.receive_to("Locks");
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -183,6 +131,135 @@ fn silence_of_the_new_process_is_given_up_and_waiting_requests_are_answered() {
         assert_eq!(silent.0.read(&mut [0]).unwrap(), 0, "the old process closes the connection");
     });
     check(lineage, &key, answered);
+}
+
+#[test]
+fn new_process_that_hangs_before_it_serves_is_killed_and_the_old_one_goes_on() {
+    let backend = Backend::start();
+    let (lineage, key) = start(&backend);
+    let mut hanging = Command::new("sleep").arg("1000").spawn().unwrap();
+    let answered = under_load(&lineage, &key, || {
+        let mut impostor = Impostor::silent(&lineage);
+        impostor.greet(&lineage, 1, hanging.id());
+        impostor.receive_to("Offered");
+        impostor.commit();
+        let end = exit_status(&mut hanging);
+        assert_eq!(end.signal(), Some(9));
+        // The kernel closes the connection of a process that was killed.
+        drop(impostor);
+        // Requests wait until then.
+        assert_eq!(lineage.setup.client().get("/", &key).status, 200);
+    });
+    check(lineage, &key, answered + 1);
+}
+
+#[test]
+fn death_of_a_new_process_that_has_recorded_a_use_ends_the_old_one() {
+    let backend = Backend::start();
+    let (mut lineage, key) = start(&backend);
+    assert_eq!(lineage.setup.client().get("/", &key).status, 200);
+    let mut impostor = Impostor::offered(&lineage);
+    impostor.commit();
+    let segment = lineage.setup.path().join("audit").join("0000000001.jsonl");
+    append(&segment, b"{");
+    drop(impostor);
+    assert_eq!(lineage.first.wait(), 0);
+    assert!(lineage.log().contains("this gateway drains: restart it"), "{}", lineage.log());
+    // The next one cuts the torn line off, and has all records.
+    let next = lineage.setup.start();
+    assert_eq!(lineage.setup.client().get("/", &key).status, 200);
+    assert_eq!(lineage.taken(&key), 2);
+    next.stop();
+    assert_eq!(lineage.outcomes().get("completed"), Some(&2));
+}
+
+/// Writes behind the lines of a segment, after which space may be allocated.
+fn append(segment: &Path, bytes: &[u8]) {
+    let content = std::fs::read(segment).unwrap();
+    let end = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    std::fs::File::options().write(true).open(segment).unwrap().write_all_at(bytes, end as u64).unwrap();
+}
+
+#[test]
+fn process_that_comes_after_the_hand_over_is_refused_by_the_old_one() {
+    let backend = Backend::start();
+    let (mut lineage, key) = start(&backend);
+    let tunnel = Tunnel::open(&lineage.setup, &key);
+    let mut late = Impostor::silent(&lineage);
+    let replaced = lineage.upgrade();
+    late.greet(&lineage, 1, 999_999_999);
+    // If an upgrade takes ten seconds, the connection without a greeting was given up meanwhile.
+    if let Ok(refused) = late.try_receive() {
+        assert!(refused.to_string().contains("another process took over from it already"), "{refused}");
+    }
+    tunnel.close();
+    lineage.wait_for_end(replaced);
+    check(lineage, &key, 1);
+}
+
+#[test]
+fn upgrade_beside_another_one_ends_with_a_temporary_failure() {
+    let backend = Backend::start();
+    let (lineage, key) = start(&backend);
+    let hanging = Hanging::new(&lineage);
+    let silent = Impostor::silent(&lineage);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| lineage.try_upgrade(&["--binary", &hanging.binary]));
+        let process = hanging.process();
+        // A connection that has nothing to do with the upgrade does not end it.
+        drop(silent);
+        eventually("it is given up", || lineage.log().contains("the new process sent no greeting"));
+        let second = lineage.try_upgrade(&[]);
+        let text = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert_eq!(second.status.code(), Some(75), "{text}");
+        assert!(text.contains("another upgrade goes on"), "{text}");
+        signal(process, "KILL");
+        assert_eq!(first.join().unwrap().status.code(), Some(1));
+    });
+    check(lineage, &key, 0);
+}
+
+#[test]
+fn failure_in_a_step_ends_the_upgrade_and_the_process_that_it_started() {
+    let backend = Backend::start();
+    let (lineage, key) = start(&backend);
+    let hanging = Hanging::new(&lineage);
+    std::thread::scope(|scope| {
+        let upgrade = scope.spawn(|| lineage.try_upgrade(&["--binary", &hanging.binary]));
+        let process = hanging.process();
+        // In its place.
+        let mut impostor = Impostor::offered(&lineage);
+        impostor.send(&"Ready".into());
+        impostor.receive_to("Locks");
+        drop(impostor);
+        let ended = upgrade.join().unwrap();
+        let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(ended.status.code() == Some(1) && text.contains("could not read the state in time"), "{text}");
+        assert!(!is_running(process), "it is killed");
+    });
+    check(lineage, &key, 0);
+}
+
+/// A program that runs, and takes nothing over.
+struct Hanging {
+    binary: String,
+    /// The file that its process id goes to.
+    begun: PathBuf,
+}
+
+impl Hanging {
+    fn new(lineage: &Lineage) -> Self {
+        let (binary, begun) = (lineage.setup.path().join("hanging"), lineage.setup.path().join("begun"));
+        let script = format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", begun.display());
+        std::fs::write(&binary, script).unwrap();
+        std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self { binary: binary.to_str().unwrap().to_owned(), begun }
+    }
+
+    /// Its process, once it runs.
+    fn process(&self) -> u32 {
+        until("the program runs", || std::fs::read_to_string(&self.begun).ok()?.trim().parse().ok())
+    }
 }
 
 #[test]

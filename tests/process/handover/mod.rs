@@ -12,8 +12,14 @@ use crate::support::upstream::Received;
 use crate::support::{Client, Running, Setup, Upstream, eventually, head};
 
 mod activation;
+mod dashboard;
 mod failures;
+mod impostor;
 mod in_flight;
+mod keys;
+mod many_keys;
+mod shipping;
+mod signal;
 mod under_load;
 
 /// Tokens of a bucket that does not refill.

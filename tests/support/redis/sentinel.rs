@@ -95,6 +95,12 @@ impl Sentinels {
         primary
     }
 
+    /// Waits until all that the primary has written so far is on its replicas.
+    pub fn until_replicated(&self) {
+        let primary = self.primary();
+        primary.until_replicated(self.servers.iter().filter(|server| server.port() != primary.port()));
+    }
+
     /// Waits until the sentinels agree on another primary than this one, and that one accepts writes.
     pub fn until_other_primary(&self, than: &Redis) -> &Redis {
         until("the sentinels agree on another primary", || {

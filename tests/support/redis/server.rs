@@ -117,6 +117,15 @@ impl Redis {
         value.unwrap_or_else(|| panic!("INFO {section} has no {field}:\n{text}")).to_owned()
     }
 
+    /// Waits until all that was written to this primary so far is on these replicas of it.
+    pub fn until_replicated<'r>(&self, replicas: impl Iterator<Item = &'r Redis> + Clone) {
+        let offset = |server: &Redis, field: &str| server.info("replication", field).parse::<u64>().unwrap();
+        let written = offset(self, "master_repl_offset");
+        until("the replicas have what their primary has", || {
+            replicas.clone().all(|replica| offset(replica, "slave_repl_offset") >= written).then_some(())
+        });
+    }
+
     /// Calls of a command since the statistics were reset, and their total time in microseconds.
     /// Subcommands are named as in `config|get`.
     pub fn command_calls(&self, command: &str) -> (u64, u64) {

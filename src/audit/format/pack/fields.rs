@@ -127,6 +127,19 @@ impl<'a> Fields<'a> {
         (next.number < u64::MAX).then_some(next.number)
     }
 
+    /// The id of a trace, when the next field is one. The number and the checksum of a line never are: a tab is among their
+    /// first characters.
+    #[inline]
+    pub(super) fn trace(&mut self) -> Option<u128> {
+        let (field, rest) = self.rest.split_at_checked(1 + id_text::LENGTH)?;
+        if rest.first() != Some(&b'\t') {
+            return None;
+        }
+        let trace = id_text::decode(field.strip_prefix(b"\t")?)?;
+        self.rest = rest;
+        Some(trace)
+    }
+
     /// Passes over these fields, with the tab before them, when they are there.
     #[inline]
     pub(super) fn skip(&mut self, last: &[u8]) -> bool {

@@ -5,6 +5,7 @@
 //! many instructions for twice as many bytes.
 //!
 //! - Fields of one kind are gathered in a column: ids, numbers as differences, texts as places in a dictionary.
+//! - The id of a trace, behind the other fields of a traced use, is random: it costs its 16 bytes.
 //! - A line is packed only when its number is the next one and its checksum is right; every other one, and JSON, stays whole.
 //! - What is packed together is unpacked together: nothing refers to lines before.
 
@@ -51,8 +52,12 @@ const LAYOUTS: [Layout; 3] = [
 const COLUMNS: usize = 8 + 13 + 6;
 /// Bytes of an id after its time.
 const RANDOM: usize = 10;
+/// Bytes of the id of a trace.
+const TRACE: usize = 16;
 /// In the stream of kinds: a line that stays whole.
 const WHOLE: u8 = LAYOUTS.len() as u8;
+/// In the stream of kinds: added to the kind of a line with the id of a trace. Files of earlier versions have such lines whole.
+const TRACED: u8 = WHOLE + 1;
 
 /// The streams of packed lines: the kind of each line, whole lines, new texts, the random parts of ids, and the columns.
 const STREAMS: usize = FIRST + COLUMNS;
@@ -126,11 +131,13 @@ mod tests {
         let id = (0_u128..50).prop_map(|n| id_text::encode(0x0190_0000_0000_7000_8000_0000_0000_0000 + (n << 77)));
         let fields = prop_oneof![4 => Just(13_usize), 2 => Just(18), 4 => Just(5), 1 => 0_usize..30];
         let fields = fields.prop_flat_map(|count| prop::collection::vec(field(), count));
-        (prop::sample::select(b"uroouuxc{".to_vec()), prop::option::weighted(0.9, id), fields).prop_map(
-            |(letter, id, fields)| {
+        let trace = prop::option::weighted(0.3, any::<u128>().prop_map(id_text::encode));
+        (prop::sample::select(b"uroouuxc{".to_vec()), prop::option::weighted(0.9, id), fields, trace).prop_map(
+            |(letter, id, fields, trace)| {
                 let mut body = vec![letter];
                 id.iter().for_each(|id| body.extend_from_slice(&[b"\t".as_slice(), id].concat()));
                 fields.iter().for_each(|field| body.extend_from_slice(&[b"\t", field.as_bytes()].concat()));
+                trace.iter().for_each(|trace| body.extend_from_slice(&[b"\t".as_slice(), trace].concat()));
                 body
             },
         )
@@ -200,15 +207,19 @@ mod tests {
         }
     }
 
-    #[test]
-    fn lines_as_they_are_written_are_packed() {
+    /// Lines of 21 uses and their outcomes as they are written, from this number on; `trace` is behind the fields of a use.
+    fn written_lines(first: u64, trace: impl Fn(u128) -> String) -> Vec<u8> {
         let id = id_text::encode(0x0190_0000_0000_7000_8000_0000_0000_0000).to_vec();
         let id = String::from_utf8(id).expect("it is ASCII");
-        let (mut lines, mut n) = (Vec::new(), 9);
-        for use_number in 99..120 {
+        let (mut lines, mut n) = (Vec::new(), first);
+        for number in 99..120 {
+            let trace = trace(number);
             for body in [
-                format!("u\t{id}\t{use_number}\t7\t\tk\tk{use_number}\tu\to\t::1\tcurl\tlist\tGET\t/a"),
+                format!("u\t{id}\t{number}\t7\t\tk\tk{number}\tu\to\t::1\tcurl\tlist\tGET\t/a{trace}"),
                 format!("o\t{id}\tcompleted\t200\t1234567\t0\t947"),
+                format!(
+                    "r\t{id}\t{number}\t7\t\tk\tk{number}\tu\to\t::1\tcurl\tlist\tGET\t/a\tforbidden\t403\t9\t0\t9{trace}"
+                ),
             ] {
                 let start = lines.len();
                 lines.extend_from_slice(body.as_bytes());
@@ -216,10 +227,64 @@ mod tests {
                 n += 1;
             }
         }
-        let packed = pack(&lines).bytes;
-        let mut streams = Input(&packed);
-        assert_eq!(streams.number(), Some(9));
-        assert_eq!(streams.text(), Some([0, 2].repeat(21).as_slice()), "the kinds of the lines");
+        lines
+    }
+
+    /// Text of the field of a trace.
+    fn trace(id: u128) -> String {
+        format!("\t{}", String::from_utf8(id_text::encode(id).to_vec()).expect("it is ASCII"))
+    }
+
+    /// The kinds of packed lines.
+    fn kinds(packed: &[u8]) -> &[u8] {
+        let mut streams = Input(packed);
+        streams.number().expect("the first number");
+        streams.text().expect("the kinds")
+    }
+
+    #[test]
+    fn lines_as_they_are_written_are_packed() {
+        // With numbers of eleven digits, a line has tabs where they would enclose the id of a trace.
+        for first in [9, 10_000_000_000] {
+            let packed = pack(&written_lines(first, |_| String::new())).bytes;
+            assert_eq!(kinds(&packed), [0, 2, 1].repeat(21));
+        }
+    }
+
+    /// One of the ids begins with the digits of the line's number.
+    #[test]
+    fn traced_lines_cost_the_bytes_of_their_trace() {
+        let untraced = pack(&written_lines(7, |_| String::new())).bytes.len();
+        let digits = 0xd76d_f8e7_aefc_f74d_76df_8e7a_efcf_74d7_u128;
+        for id in [0, 1, digits, u128::MAX] {
+            let lines = written_lines(7, |number| trace(id ^ number));
+            let packed = pack(&lines).bytes;
+            assert_eq!(kinds(&packed), [4, 2, 5].repeat(21));
+            assert_eq!(packed.len() - untraced, TRACE * 42);
+            assert!(unpack(&packed, lines.len()) == Some(lines));
+        }
+        let mixed = written_lines(7, |number| if number % 2 == 0 { trace(number) } else { String::new() });
+        assert!(unpack(&pack(&mixed).bytes, mixed.len()) == Some(mixed));
+    }
+
+    #[test]
+    fn traced_line_that_an_earlier_version_left_whole_is_unpacked() {
+        let lines = written_lines(7, trace);
+        let mut packed = Vec::new();
+        put(&mut packed, 0);
+        let whole: Vec<&[u8]> = lines.split_inclusive(|byte| *byte == b'\n').collect();
+        let mut stream = Vec::new();
+        for line in &whole {
+            put(&mut stream, line.len() as u64);
+            stream.extend_from_slice(line);
+        }
+        for stream in [&[3].repeat(whole.len()), &stream] {
+            put(&mut packed, stream.len() as u64);
+            packed.extend_from_slice(stream);
+        }
+        // The other streams are empty: there are 31 in every file.
+        packed.extend_from_slice(&[0; 29]);
+        assert!(unpack(&packed, lines.len()) == Some(lines));
     }
 
     #[test]

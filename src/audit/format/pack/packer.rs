@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::fields::{Fields, NextNumber, NumberField, NumberText};
 use super::numbers::{put, zigzag};
 use super::{
-    COLUMNS, ColumnState, FIRST, KINDS, LAYOUTS, LINES, Layout, Packed, RANDOM, RANDOMS, STREAMS, TEXTS, WHOLE,
+    COLUMNS, ColumnState, FIRST, KINDS, LAYOUTS, LINES, Layout, Packed, RANDOM, RANDOMS, STREAMS, TEXTS, TRACED, WHOLE,
     layout_of, number_after,
 };
 use crate::audit::format::{frame, id_text};
@@ -80,6 +80,8 @@ struct Values<'a> {
     texts: [Option<&'a [u8]>; MAX_VALUES],
     /// All texts together.
     all_texts: &'a [u8],
+    /// The id of the trace.
+    trace: Option<u128>,
     /// The number of the line.
     n: u64,
 }
@@ -126,7 +128,7 @@ impl<'a> Packer<'a> {
             }
         }
         self.all_texts[usize::from(kind)] = self.values.all_texts;
-        self.streams[KINDS].push(kind);
+        self.streams[KINDS].push(if self.values.trace.is_some() { TRACED + kind } else { kind });
         if layout.is_reference {
             self.add_reference(first_column)
         } else {
@@ -145,6 +147,9 @@ impl<'a> Packer<'a> {
         }
         for i in 0..layout.numbers_after {
             self.add_number(numbers_after + i, self.values.numbers[layout.numbers + i]);
+        }
+        if let Some(trace) = self.values.trace {
+            self.streams[RANDOMS].extend_from_slice(&trace.to_be_bytes());
         }
         Some(rest)
     }
@@ -178,7 +183,8 @@ impl<'a> Packer<'a> {
         for (number, last) in numbers_after[..layout.numbers_after].iter_mut().zip(last) {
             *number = fields.number(*last)?;
         }
-        // The frame follows the last column, and the next line follows the frame.
+        values.trace = if layout.is_reference { None } else { fields.trace() };
+        // The frame follows the last field, and the next line follows the frame.
         values.n = fields.line_number(self.next.as_ref())?;
         let (covered, rest) = lines.split_at(lines.len() - fields.rest.len());
         let mut crc = self.crc.clone();

@@ -2,7 +2,8 @@
 
 use super::numbers::{Input, unzigzag};
 use super::{
-    COLUMNS, ColumnState, FIRST, KINDS, LAYOUTS, LINES, RANDOM, RANDOMS, STREAMS, TEXTS, WHOLE, layout_of, number_after,
+    COLUMNS, ColumnState, FIRST, KINDS, LAYOUTS, LINES, RANDOM, RANDOMS, STREAMS, TEXTS, TRACE, TRACED, WHOLE,
+    layout_of, number_after,
 };
 use crate::audit::format::{frame, id_text};
 
@@ -44,7 +45,8 @@ impl<'a> Unpacker<'a> {
             self.out.extend_from_slice(line);
             return Some(());
         }
-        let (_, layout, first_column) = layout_of(LAYOUTS.get(usize::from(kind))?.letter)?;
+        let untraced = kind.checked_sub(TRACED);
+        let (_, layout, first_column) = layout_of(LAYOUTS.get(usize::from(untraced.unwrap_or(kind)))?.letter)?;
         let start = self.out.len();
         self.out.extend_from_slice(&[layout.letter, b'\t']);
         if layout.is_reference {
@@ -57,6 +59,9 @@ impl<'a> Unpacker<'a> {
         (first_column + 1..texts).try_for_each(|at| self.add_number(at))?;
         (texts..numbers_after).try_for_each(|at| self.add_text(at))?;
         (numbers_after..first_column + layout.columns()).try_for_each(|at| self.add_number(at))?;
+        if untraced.is_some() {
+            self.add_trace()?;
+        }
         let n = self.next.unwrap_or(self.first);
         self.next = n.checked_add(1);
         frame::finish_compact(&mut self.out, start, n);
@@ -71,6 +76,13 @@ impl<'a> Unpacker<'a> {
         let text = id_text::encode(u128::from(state.number) << 80 | random);
         self.out.extend_from_slice(&text);
         self.ids.push(text);
+        Some(())
+    }
+
+    fn add_trace(&mut self) -> Option<()> {
+        let trace = u128::from_be_bytes(self.streams[RANDOMS].bytes(TRACE)?.try_into().ok()?);
+        self.out.push(b'\t');
+        self.out.extend_from_slice(&id_text::encode(trace));
         Some(())
     }
 

@@ -16,5 +16,5 @@
 pub(crate) mod coalescer;
 pub(crate) mod flusher;
 mod group;
-mod slot_file;
+pub(crate) mod slot_file;
 mod table;

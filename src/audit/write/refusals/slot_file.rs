@@ -17,6 +17,7 @@ use super::group::RefusalGroup;
 use crate::audit::format::event::UseEvent;
 use crate::audit::format::frame::{self, Line as _};
 use crate::audit::format::{decode, line};
+use crate::clock::Micros;
 
 /// Name of the file in the journal's directory.
 const FILE: &str = "refusals";
@@ -115,6 +116,16 @@ impl SlotFile {
 
     fn lock_free(&self) -> MutexGuard<'_, FreeSlots> {
         self.free.lock().expect("nothing panics while it holds the free slots")
+    }
+}
+
+/// The time of the oldest refusal in the slots of a journal's directory: it is counted, and its record may not be written yet.
+/// It reads beside the gateway that writes the slots, and changes nothing.
+pub(crate) fn oldest_group(directory: &Path) -> io::Result<Option<Micros>> {
+    match File::open(directory.join(FILE)) {
+        Ok(file) => Ok(read_groups(&file)?.iter().map(|group| group.first()).min()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

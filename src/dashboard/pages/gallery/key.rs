@@ -62,7 +62,7 @@ pub(in super::super) fn key() -> KeyPage {
         filter: UseFilter::ANY,
         newer: None,
         older: Some(link("/settings/keys/aC3007919", &[("cursor", "AaBb")])),
-        gateway: Some("gateway-1".into()),
+        source: Some(RecordSource::Gateway { name: "gateway-1".into(), others: None }),
     }
 }
 
@@ -131,7 +131,7 @@ pub(in super::super) fn revoked_key() -> KeyPage {
         refusals: vec![],
         uses: None,
         older: None,
-        gateway: None,
+        source: None,
         ..key()
     }
 }

@@ -37,7 +37,7 @@ fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, stat
 pub(in super::super) fn rows() -> Vec<KeyRow> {
     use KeyState::{Active, OrgSuspended, OwnerRemoved, Revoked};
     let (ada, grace) = ("ada.lovelace@acme.example", "grace@acme.example");
-    let unrecorded = Some(LastUseCell { time: ago(2 * DAY), source: None });
+    let unrecorded = Some(LastUseCell { time: ago(2 * DAY), source: None, not_recorded: NOT_RECORDED });
     let v6 = UseSource { ip: "2001:db8:85a3:8d3:1319:8a2e:370:7348".into(), user_agent: Some(HOSTILE.into()) };
     vec![
         row(1, "Nightly report", ada, last_use(184, Some("python-requests/2.32.3")), Active),
@@ -46,15 +46,22 @@ pub(in super::super) fn rows() -> Vec<KeyRow> {
         row(4, LONG, "a.person.with.a.rather.long.name@subsidiary.department.acme.example", unrecorded, Active),
         row(5, "Отчёты · 集計 · نسخة", grace, last_use(26 * HOUR, Some(FIREFOX)), Revoked),
         row(6, "Old importer", "hopper@acme.example", last_use(400 * DAY, None), OwnerRemoved),
-        row(7, HOSTILE, grace, Some(LastUseCell { time: ago(3 * HOUR), source: Some(v6) }), Active),
+        row(
+            7,
+            HOSTILE,
+            grace,
+            Some(LastUseCell { time: ago(3 * HOUR), source: Some(v6), not_recorded: NOT_RECORDED }),
+            Active,
+        ),
         row(9, "Partner feed", grace, last_use(40 * DAY, Some("Java-http-client/21.0.2")), OrgSuspended),
     ]
 }
 
 pub(in super::super) fn keys(rows: Vec<KeyRow>) -> KeysPage {
     let layout = layout(NavEntry::Keys, true);
-    let (filter, gateway) = (KeyFilter::default(), Some("gateway-1".into()));
-    KeysPage { layout, all_owners: true, suspended: false, rows, filter, paging: Paging::default(), gateway }
+    let (filter, name) = (KeyFilter::default(), "gateway-1".into());
+    let source = Some(RecordSource::Gateway { name, others: None });
+    KeysPage { layout, all_owners: true, suspended: false, rows, filter, paging: Paging::default(), source }
 }
 
 fn middle_page() -> Paging {

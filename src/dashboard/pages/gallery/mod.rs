@@ -73,9 +73,11 @@ fn activity(seed: u64) -> ActivityChart {
     ActivityChart::new(&(0..24).map(hour).collect::<Vec<_>>())
 }
 
+const NOT_RECORDED: &str = "Not recorded by this gateway";
+
 fn last_use(seconds: u64, user_agent: Option<&str>) -> Option<LastUseCell> {
     let source = UseSource { ip: "203.0.113.87".into(), user_agent: user_agent.map(Into::into) };
-    Some(LastUseCell { time: ago(seconds), source: Some(source) })
+    Some(LastUseCell { time: ago(seconds), source: Some(source), not_recorded: NOT_RECORDED })
 }
 
 fn attempt(outcome: &str) -> AttemptCell {

@@ -24,6 +24,9 @@ use crate::query_store::store::{Bookmark, GcBatch, GcProgress, Page, SnapshotExp
 mod database_thread;
 mod rows;
 mod garbage;
+mod copy_source;
+
+pub use copy_source::{CopySource, CopySourceError};
 
 use database_thread::DatabaseThread;
 

@@ -14,13 +14,12 @@ use crate::state::redis::client::hash_slot;
 use crate::state::redis::directory::{Check, CommitResult};
 use crate::state::redis::record_names::{org_slot, orgs_slot};
 
-/// A field of an imported record, to be written once more with the value that it has.
-pub struct Confirmation {
-    slot: u16,
-    field: Field,
-}
+/// Fields of imported records at one primary, of which the first that has its value is to be written once more: a record that
+/// was in conflict with the import is not there.
+pub struct Confirmation(Vec<Field>);
 
 struct Field {
+    slot: u16,
     record: String,
     name: String,
     value: String,
@@ -33,12 +32,11 @@ impl Importer<'_> {
         if self.0.shared.settings.durability.replicas == 0 {
             return Vec::new();
         }
-        let fields = self.fields_by_slot(orgs, keys).into_iter();
-        let mut writes: Vec<_> = fields.map(|(slot, field)| Confirmation { slot, field }).collect();
-        if !self.0.client.is_cluster() {
-            writes.truncate(1);
+        let fields = self.fields_by_slot(orgs, keys).into_values();
+        if self.0.client.is_cluster() {
+            return fields.map(|field| Confirmation(vec![field])).collect();
         }
-        writes
+        vec![Confirmation(fields.collect())]
     }
 
     /// One field in each hash slot that has imported records.
@@ -47,16 +45,17 @@ impl Importer<'_> {
         let mut fields = BTreeMap::new();
         for (org, tag) in orgs {
             let (id, tag) = (org.to_string(), *tag);
-            let of_org = Field { record: names.org(tag), name: "id".into(), value: id.clone() };
-            let listing = Field { record: names.tags(), name: id, value: tag.as_str().into() };
-            fields.entry(org_slot(tag)).or_insert(of_org);
-            fields.entry(orgs_slot()).or_insert(listing);
+            let slot = org_slot(tag);
+            let of_org = Field { slot, record: names.org(tag), name: "id".into(), value: id.clone() };
+            let listing = Field { slot: orgs_slot(), record: names.tags(), name: id, value: tag.as_str().into() };
+            fields.entry(slot).or_insert(of_org);
+            fields.entry(listing.slot).or_insert(listing);
         }
         for (key, digest) in keys.iter().flat_map(|key| key.digests().map(move |digest| (key, digest))) {
             let record = names.digest(digest);
             let slot = hash_slot(&record);
             let value = key.key.id.as_str().into();
-            fields.entry(slot).or_insert_with(|| Field { record, name: "key".into(), value });
+            fields.entry(slot).or_insert_with(|| Field { slot, record, name: "key".into(), value });
         }
         fields
     }
@@ -64,17 +63,18 @@ impl Importer<'_> {
     /// Writes a field once more and waits for the configured replicas.
     ///
     /// # Errors
-    /// [`ImportError::NotReplicated`] when too few replicas confirmed it in time. A field that is missing or differs was in
-    /// conflict with the import; there is nothing to confirm then, which is no error.
+    /// [`ImportError::NotReplicated`] when too few replicas confirmed it in time. When all fields are missing or differ, there
+    /// is nothing to confirm, which is no error.
     pub async fn confirm(&self, confirmation: &Confirmation) -> Result<(), ImportError> {
-        let Confirmation { slot, field } = confirmation;
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(field.record.clone());
-        transaction.check(Check::Equal(record, &field.name, &field.value), ());
-        transaction.set_field(record, &field.name, &field.value);
-        match self.0.commit(*slot, transaction).await? {
-            CommitResult::Written(replicas) => self.0.check_replicated(replicas).map_err(ImportError::NotReplicated),
-            CommitResult::Failed(()) => Ok(()),
+        for field in &confirmation.0 {
+            let mut transaction = self.0.transaction();
+            let record = transaction.record(field.record.clone());
+            transaction.check(Check::Equal(record, &field.name, &field.value), ());
+            transaction.set_field(record, &field.name, &field.value);
+            if let CommitResult::Written(replicas) = self.0.commit(field.slot, transaction).await? {
+                return self.0.check_replicated(replicas).map_err(ImportError::NotReplicated);
+            }
         }
+        Ok(())
     }
 }

@@ -63,7 +63,8 @@ impl Hostile {
     }
 
     fn start_as(tls: Option<Arc<ServerConfig>>) -> Self {
-        let address = "127.0.0.1:0".parse().unwrap();
+        // A port that it finds free again when it comes back.
+        let address = crate::support::free_address();
         let state = State { behaviour: Behaviour::good(), codes: HashMap::new(), asked: HashMap::new() };
         let shared = Arc::new(Shared { state: Mutex::new(state), ending: AtomicBool::new(false) });
         let mut hostile = Self { address, tls, shared, acceptor: None };

@@ -57,7 +57,9 @@ fn cut_connections_leak_and_double_nothing() {
 
         let cuts: u64 = networks.iter().map(CuttingProxy::cuts).sum();
         assert!(cuts > 30, "only {cuts} connections were cut");
-        assert_eq!(gauge.most(), LIMIT, "at most, and really");
+        // A slot whose reply was lost is held by no client until it is given back: how many are is up to the machine.
+        let most = gauge.most();
+        assert!((LIMIT / 2..=LIMIT).contains(&most), "{most} at once: clients compete, and never exceed the limit");
         let [few, many] = admissions.0.map(AtomicU64::into_inner);
         let taken = [record(&gateways[0], &limited).await.uses, record(&gateways[0], &plenty).await.uses];
         assert!(few <= taken[0] && many <= taken[1], "{few} and {many} uses, {taken:?} tokens");

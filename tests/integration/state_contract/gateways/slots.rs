@@ -9,7 +9,7 @@ use keygate::state::redis::{Address, Servers};
 use keygate::state::{Decision, State};
 use tokio::time::{sleep, timeout};
 
-use super::{Gauge, LIMIT, ask, counted, fill, open, shipped};
+use super::{Gauge, LIMIT, ask, counted, fill, open, shipped, slot};
 use crate::state_contract::PATIENCE;
 use crate::state_contract::fixture::fixture_with_key;
 use crate::state_contract::runtime::{block_on, enter};
@@ -49,7 +49,10 @@ fn slots_of_an_organization_are_shared_by_four_gateways() {
         };
         tokio::select! { _ = done => {}, () = change_delay => {} }
         slow.delay(Duration::ZERO);
-        assert_eq!(gauge.most(), LIMIT, "the limit is reached and not exceeded");
+        // A slot whose reply came too late is held by no client until it is given back: how many are is up to the machine.
+        let most = gauge.most();
+        assert!((LIMIT / 2..=LIMIT).contains(&most), "{most} at once: clients compete, and never exceed the limit");
+        // Without delays the limit is reached, from each gateway.
         all_slots_return(&server, &gateways, fixture.tag, &key.digest).await;
     });
 }
@@ -84,6 +87,7 @@ pub(super) async fn all_slots_return(server: &Redis, gateways: &[Arc<State>], ta
         let took = fill(gateway, digest, &mut held, limit, LEASE).await;
         assert!(took < LEASE, "{took:?}");
         assert_eq!(counted(server, tag).0, LIMIT);
+        assert!(slot(gateway, digest).await.is_none(), "one more than {LIMIT}");
     }
     assert!(gateways.iter().all(|gateway| gateway.in_flight() == 0));
     until("Redis has no lease", || (counted(server, tag) == (0, Vec::new())).then_some(()));

@@ -1,0 +1,37 @@
+//! Position of a reader that follows the journal across restarts.
+
+use serde::{Deserialize, Serialize};
+
+use super::segment::Point;
+
+/// Position of a reader that follows the journal. Everything before it was read.
+///
+/// - It names the last line before it, so that a journal that has lost its end meanwhile, and has grown again, is noticed:
+///   after a loss of power, or when a backup of the directory was restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamPosition {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Offset in the segment, in bytes.
+    pub offset: u64,
+    /// Number of the last line before it, over all segments; 0 at the beginning.
+    pub line: u64,
+    /// Offset of that line in the same segment; equal to `offset` when it is in an earlier one.
+    pub last_line: u64,
+    /// CRC-32 of that line.
+    pub checksum: u32,
+}
+
+impl StreamPosition {
+    /// The beginning of every journal.
+    pub const START: Self = Self { segment: 0, offset: 0, line: 0, last_line: 0, checksum: 0 };
+
+    pub(crate) fn point(&self) -> Point {
+        Point { segment: self.segment, offset: self.offset }
+    }
+
+    /// The beginning of a segment, after the same lines.
+    pub(crate) fn at_segment(self, segment: u64) -> Self {
+        Self { segment, offset: 0, last_line: 0, checksum: 0, ..self }
+    }
+}

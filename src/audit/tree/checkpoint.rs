@@ -1,0 +1,63 @@
+//! Checkpoints (C2SP tlog-checkpoint): the origin of a tree, its size and its root, as the text of a signed note.
+
+use super::hash::{self, Hash};
+use super::key::SigningKey;
+use super::note::Note;
+
+/// State of a tree at a size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Checkpoint {
+    /// Name of the tree.
+    pub(crate) origin: String,
+    /// Number of lines.
+    pub(crate) size: u64,
+    pub(crate) root: Hash,
+}
+
+/// A checkpoint and the note that it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SignedCheckpoint {
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) note: Note,
+}
+
+impl SignedCheckpoint {
+    pub(crate) fn sign(checkpoint: Checkpoint, key: &SigningKey) -> Self {
+        let Checkpoint { origin, size, root } = &checkpoint;
+        let note = Note::sign(format!("{origin}\n{size}\n{}\n", hash::encode(root)), key);
+        Self { checkpoint, note }
+    }
+
+    /// Reads a signed checkpoint, whose signatures are not verified; `None` when the text is none.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let note = Note::parse(text)?;
+        let mut lines = note.text.lines();
+        let origin = lines.next().filter(|origin| !origin.is_empty())?.to_owned();
+        let number = lines.next()?;
+        let size: u64 = number.parse().ok()?;
+        let root = hash::decode(lines.next()?)?;
+        // One text for each size: no sign, no leading zeros.
+        (size.to_string() == number).then_some(Self { checkpoint: Checkpoint { origin, size, root }, note })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoint_has_the_text_of_the_standard() {
+        let (key, _) = SigningKey::generate("example.com/behind-the-sofa").unwrap();
+        let root = hash::decode("CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=").unwrap();
+        let checkpoint = Checkpoint { origin: key.public().name().to_owned(), size: 20_852_163, root };
+        let signed = SignedCheckpoint::sign(checkpoint, &key);
+        assert_eq!(
+            signed.note.text,
+            "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n"
+        );
+        assert_eq!(SignedCheckpoint::parse(&signed.note.to_string()), Some(signed.clone()));
+        for (from, to) in [("20852163", "020852163"), ("20852163", "+1"), ("CsUY", "Cs"), ("example", "\nexample")] {
+            assert_eq!(SignedCheckpoint::parse(&signed.note.to_string().replace(from, to)), None, "{to}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The file `merkle.tree` in the directory of a journal: for each closed segment the hashes of its lines as a run of leaves.
+//!
+//! - It grows by one row for each segment, and keeps the rows of removed segments: what is left of the journal still gives
+//!   the root of every later checkpoint.
+//! - It needs no trust: a hash in it that is wrong gives a wrong root.
+//! - Rows of segments that are there are made again when the file is lost.
+//!
+//! ```text
+//! {"tree":1,"origin":"example.org/gw-1"}
+//! {"segment":1,"begin":0,"end":4711,"nodes":["base64", … ]}
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::hash;
+use super::range::LeafRange;
+use crate::audit::format::segment;
+
+/// Name of the file.
+pub(crate) const FILE: &str = "merkle.tree";
+/// Version of the format.
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    tree: u32,
+    origin: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Row {
+    segment: u64,
+    begin: u64,
+    end: u64,
+    nodes: Vec<String>,
+}
+
+/// The hashes of a closed segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentNodes {
+    pub(crate) segment: u64,
+    pub(crate) leaves: LeafRange,
+}
+
+/// Reader of the rows, in the order of the segments.
+pub(crate) struct NodesReader {
+    input: BufReader<File>,
+    pub(crate) origin: String,
+    /// The segment of the last row, and the leaf after it.
+    last: Option<(u64, u64)>,
+    /// Bytes up to the end of the last good row.
+    pub(crate) good: u64,
+}
+
+/// Writer of rows.
+#[derive(Debug)]
+pub(crate) struct NodesWriter {
+    file: File,
+    /// Rows that could not be written yet, as on a full disk.
+    unwritten: Vec<u8>,
+}
+
+impl NodesReader {
+    /// Opens the file; `None` when there is none, or it is none of this format.
+    pub(crate) fn open(directory: &Path) -> io::Result<Option<Self>> {
+        let file = match File::open(path(directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let mut input = BufReader::new(file);
+        let (mut line, mut read) = (Vec::new(), 0);
+        read += input.read_until(b'\n', &mut line)? as u64;
+        let header = serde_json::from_slice::<Header>(&line).ok().filter(|header| header.tree == VERSION);
+        Ok(header.map(|header| Self { input, origin: header.origin, last: None, good: read }))
+    }
+
+    /// Reads the next row; `None` at the end, and at a row that is torn or does not follow.
+    pub(crate) fn next(&mut self) -> io::Result<Option<SegmentNodes>> {
+        let mut line = Vec::new();
+        let read = self.input.read_until(b'\n', &mut line)? as u64;
+        let follows = |row: &Row| match self.last {
+            Some((segment, end)) => segment.checked_add(1) == Some(row.segment) && row.begin == end,
+            None => row.begin == 0,
+        };
+        let row = serde_json::from_slice::<Row>(&line).ok().filter(|row| line.ends_with(b"\n") && follows(row));
+        let Some(nodes) = row.and_then(Row::into_nodes) else { return Ok(None) };
+        self.last = Some((nodes.segment, nodes.leaves.end()));
+        self.good += read;
+        Ok(Some(nodes))
+    }
+}
+
+impl Row {
+    fn into_nodes(self) -> Option<SegmentNodes> {
+        let hashes = self.nodes.iter().map(|node| hash::decode(node)).collect::<Option<_>>()?;
+        let leaves = LeafRange::from_hashes(self.begin, self.end, hashes)?;
+        Some(SegmentNodes { segment: self.segment, leaves })
+    }
+}
+
+impl NodesWriter {
+    /// Begins a file. One of another tree is kept under another name.
+    pub(crate) fn create(directory: &Path, origin: &str) -> io::Result<Self> {
+        let path = path(directory);
+        if path.exists() {
+            fs::rename(&path, path.with_extension("tree.old"))?;
+        }
+        let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(&line(&Header { tree: VERSION, origin: origin.to_owned() })?)?;
+        file.sync_all()?;
+        segment::sync_directory(directory)?;
+        Ok(Self { file, unwritten: Vec::new() })
+    }
+
+    /// Continues a file whose first `good` bytes are right.
+    pub(crate) fn resume(directory: &Path, good: u64) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).open(path(directory))?;
+        file.set_len(good)?;
+        Ok(Self { file, unwritten: Vec::new() })
+    }
+
+    /// Appends a row, and brings it to disk.
+    ///
+    /// # Errors
+    /// When it cannot be written; the next row brings it along.
+    pub(crate) fn append(&mut self, nodes: &SegmentNodes) -> io::Result<()> {
+        let (begin, end) = (nodes.leaves.begin(), nodes.leaves.end());
+        let hashes = nodes.leaves.hashes().map(hash::encode).collect();
+        self.unwritten.append(&mut line(&Row { segment: nodes.segment, begin, end, nodes: hashes })?);
+        let before = self.file.metadata()?.len();
+        if let Err(error) = self.file.write_all(&self.unwritten) {
+            self.file.set_len(before)?;
+            return Err(error);
+        }
+        self.unwritten.clear();
+        self.file.sync_data()
+    }
+}
+
+/// Bytes of the file; 0 when there is none.
+pub(crate) fn length(directory: &Path) -> io::Result<u64> {
+    match fs::metadata(path(directory)) {
+        Ok(metadata) => Ok(metadata.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+fn line(row: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(row)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+fn path(directory: &Path) -> PathBuf {
+    directory.join(FILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::audit::tree::proof::tests::leaves;
+
+    fn nodes(segment: u64, begin: u64, count: usize) -> SegmentNodes {
+        let mut range = LeafRange::new(begin);
+        leaves(count).into_iter().for_each(|leaf| range.push(leaf));
+        SegmentNodes { segment, leaves: range }
+    }
+
+    fn read(directory: &Path) -> (Vec<SegmentNodes>, u64) {
+        let mut reader = NodesReader::open(directory).unwrap().unwrap();
+        let rows = std::iter::from_fn(|| reader.next().unwrap()).collect();
+        (rows, reader.good)
+    }
+
+    #[test]
+    fn rows_are_read_up_to_a_torn_one_and_continued() {
+        let directory = TempDir::new().unwrap();
+        assert!(NodesReader::open(directory.path()).unwrap().is_none());
+        let rows = [nodes(3, 0, 5), nodes(4, 5, 0), nodes(5, 5, 11)];
+        let mut writer = NodesWriter::create(directory.path(), "log").unwrap();
+        rows.iter().for_each(|row| writer.append(row).unwrap());
+        assert_eq!(read(directory.path()).0, rows);
+        let whole = fs::read(path(directory.path())).unwrap();
+        fs::write(path(directory.path()), &whole[..whole.len() - 1]).unwrap();
+        let (found, good) = read(directory.path());
+        assert_eq!(found, rows[..2]);
+        NodesWriter::resume(directory.path(), good).unwrap().append(&rows[2]).unwrap();
+        assert_eq!(fs::read(path(directory.path())).unwrap(), whole);
+    }
+
+    #[test]
+    fn row_that_does_not_follow_ends_the_file() {
+        for wrong in [nodes(5, 5, 1), nodes(4, 6, 1), nodes(3, 5, 1)] {
+            let directory = TempDir::new().unwrap();
+            let mut writer = NodesWriter::create(directory.path(), "log").unwrap();
+            [nodes(3, 0, 5), wrong].iter().for_each(|row| writer.append(row).unwrap());
+            assert_eq!(read(directory.path()).0.len(), 1);
+        }
+    }
+}

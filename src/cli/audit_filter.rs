@@ -1,0 +1,120 @@
+//! Filter options of `keygate audit list`, `tail` and `export`.
+
+use anyhow::{Context as _, anyhow};
+use uuid::Uuid;
+
+use super::key_id::KeyIdParser;
+use super::{CliError, ExitStatus, control};
+use crate::admin::{Operation, Reply};
+use crate::audit::{Filter, Outcome};
+use crate::clock::{self, Micros};
+use crate::config::Config;
+use crate::identity::{OrgId, UserId};
+use crate::key::KeyId;
+use crate::settings::parse_duration;
+
+/// Filter options.
+#[derive(Debug, clap::Args)]
+pub(super) struct FilterArgs {
+    /// Only uses of this key: the nine characters after sk_live_
+    #[arg(long, value_name = "KEY_ID", value_parser = KeyIdParser)]
+    key: Option<KeyId>,
+    /// Only uses by this user: an id, or, with --org, an email address
+    #[arg(long)]
+    user: Option<String>,
+    /// Only uses in this organization: an id or a name
+    #[arg(long)]
+    org: Option<String>,
+    /// Only from this time on: RFC 3339, or a duration before now, such as 1h
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    since: Option<Micros>,
+    /// Only before this time: RFC 3339, or a duration before now, such as 1h
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<Micros>,
+    /// Only the record of this request: the value of X-Request-Id, or request_id of a refusal
+    #[arg(long, value_name = "REQUEST_ID")]
+    id: Option<Uuid>,
+    /// Only uses with this outcome, such as rate_limited or expired
+    #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
+    outcome: Option<Outcome>,
+}
+
+impl FilterArgs {
+    /// The filter, with names and email addresses resolved to ids.
+    pub(super) fn resolve(self, config: &Config) -> Result<Filter, CliError> {
+        let Self { key, since, until, id, outcome, .. } = self;
+        if since.is_some() && until.is_some() && since >= until {
+            return Err(CliError::new(
+                ExitStatus::Usage,
+                anyhow!("--since is not before --until; no record can match"),
+            ));
+        }
+        let mut filter = Filter { key, since, until, id, outcome, ..Filter::default() };
+        if let Some(org) = &self.org {
+            filter.org = Some(match org.parse() {
+                Ok(id) => id,
+                Err(_) => org_id(config, org)?,
+            });
+        }
+        if let Some(user) = &self.user {
+            filter.user = Some(match user.parse() {
+                Ok(id) => id,
+                Err(_) => user_id(config, self.org.as_deref(), user)?,
+            });
+        }
+        Ok(filter)
+    }
+}
+
+/// The id of an organization given by name.
+fn org_id(config: &Config, org: &str) -> Result<OrgId, CliError> {
+    match control::perform(config, &Operation::ShowOrg { org: org.to_owned() })? {
+        Reply::Org { org } => Ok(org.id),
+        _ => Err(anyhow!("the gateway answered something else").into()),
+    }
+}
+
+/// The id of a user given by email address, also of a removed user; the newest of several that had the address.
+fn user_id(config: &Config, org: Option<&str>, user: &str) -> Result<UserId, CliError> {
+    let org = org.context("--user takes an id usr_…; for an email address, give --org as well")?;
+    let mut found = None;
+    control::for_each_page(config, Operation::list_users(org.to_owned()), |reply, _| {
+        let Reply::Users(page) = reply else { return Err(anyhow!("the gateway answered something else").into()) };
+        let newest = page.items.iter().rfind(|known| known.email.eq_ignore_ascii_case(user));
+        found = newest.map(|user| user.id).or(found);
+        Ok(())
+    })?;
+    Ok(found.with_context(|| format!("there is no user `{user}` in this organization"))?)
+}
+
+/// Parses an outcome by its word in records.
+fn outcome(text: &str) -> Result<Outcome, String> {
+    let words = || Outcome::all().map(Outcome::name).collect::<Vec<_>>().join(", ");
+    Outcome::from_name(text).ok_or_else(|| format!("give one of {}", words()))
+}
+
+/// Parses a time, or a duration before now.
+pub(super) fn time(text: &str) -> Result<Micros, String> {
+    if let Ok(ago) = parse_duration(text) {
+        return Ok(clock::now().before(ago));
+    }
+    let time: jiff::Timestamp = text.parse().map_err(|_| {
+        "give an RFC 3339 time such as 2026-01-31T12:00:00Z, or a duration before now such as 1h".to_owned()
+    })?;
+    u64::try_from(time.as_microsecond()).map(Micros).map_err(|_| "is before 1970".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_a_timestamp_or_a_duration_before_now() {
+        assert_eq!(time("1970-01-01T00:00:01Z"), Ok(Micros(1_000_000)));
+        assert_eq!(time("1970-01-01T01:00:00.5+01:00"), Ok(Micros(500_000)));
+        let ago = time("1h").unwrap();
+        assert!(clock::now().since(ago).abs_diff(3_600_000_000) < 60_000_000);
+        assert!(time("yesterday").is_err());
+        assert!(time("1960-01-01T00:00:00Z").is_err());
+    }
+}

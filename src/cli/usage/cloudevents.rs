@@ -1,0 +1,80 @@
+//! Usage as CloudEvents 1.0 in JSON: the structured mode on each line, or the batch format.
+//!
+//! - The id of an event is made of its period and subject, so the same usage has the same id, however often it is exported;
+//!   the source is the gateway. A receiver that takes each source and id once bills once.
+//! - Only final rows become events: what is sent under an id never changes. The others are withheld, and counted on
+//!   standard error.
+
+use std::io::{self, Write as _};
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+
+use super::present::{UsageItem, subject_name};
+use crate::audit::{UsageReport, UsageRow};
+use crate::cli::output;
+use crate::clock::Micros;
+use crate::counted::Counted;
+
+/// An event with its attributes and data.
+#[derive(Serialize)]
+struct CloudEvent<'a> {
+    specversion: &'static str,
+    id: String,
+    source: String,
+    #[serde(rename = "type")]
+    kind: String,
+    subject: String,
+    #[serde(with = "crate::clock::rfc3339")]
+    time: Micros,
+    datacontenttype: &'static str,
+    data: UsageItem<'a>,
+}
+
+impl<'a> CloudEvent<'a> {
+    fn new(report: &UsageReport, row: &'a UsageRow) -> Self {
+        let (by, per) = (subject_name(report.query.by), report.query.per);
+        let subject = row.subject.to_string();
+        let gateway = utf8_percent_encode(row.gateway.as_deref().unwrap_or_default(), NON_ALPHANUMERIC);
+        Self {
+            specversion: "1.0",
+            id: format!("{per}:{}:{by}:{subject}", per.label(row.period.start)),
+            source: format!("/keygate/gateways/{gateway}"),
+            kind: format!("keygate.usage.{by}.{per}.v1"),
+            subject,
+            time: row.period.end,
+            datacontenttype: "application/json",
+            data: UsageItem::new(report, row),
+        }
+    }
+}
+
+/// Prints the final rows as events, and notes how many others there are.
+pub(super) fn print(reports: &[UsageReport], as_batch: bool) -> io::Result<()> {
+    let rows = || reports.iter().flat_map(|report| report.rows.iter().map(move |row| (report, row)));
+    let finals = rows().filter(|(report, row)| report.is_final(row));
+    let events: Vec<_> = finals.map(|(report, row)| CloudEvent::new(report, row)).collect();
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if as_batch {
+        serde_json::to_writer(&mut out, &events)?;
+        writeln!(out)?;
+    } else {
+        events.iter().try_for_each(|event| writeln!(out, "{}", serde_json::to_string(event)?))?;
+    }
+    out.flush()?;
+    let withheld: Vec<_> = rows().filter(|(report, row)| !report.is_final(row)).collect();
+    note_withheld(&withheld);
+    Ok(())
+}
+
+fn note_withheld(withheld: &[(&UsageReport, &UsageRow)]) {
+    let Some((report, first)) = withheld.iter().min_by_key(|(_, row)| row.period) else { return };
+    let (count, open) = (withheld.len(), withheld.iter().map(|(_, row)| row.open).sum::<u64>());
+    let period = report.query.per.label(first.period.start);
+    output::note(format_args!(
+        "withheld, from {period} on: {}, with {}; their periods are not over or not complete, or uses have not ended: export \
+         them later",
+        Counted(count, "row"),
+        Counted(open, "open use")
+    ));
+}

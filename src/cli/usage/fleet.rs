@@ -1,0 +1,150 @@
+//! Usage of all gateways, from their records in PostgreSQL.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio_postgres::Row;
+
+use crate::audit::{Outcome, UsageBy, UsageQuery, UsageReport, UsageRow, UsageSubject};
+use crate::cli::output::{self, seconds};
+use crate::clock::Micros;
+use crate::postgresql::{self, Connector};
+
+/// Time within which the record of a request is in the journal of its gateway.
+const SETTLING: Duration = Duration::from_secs(60);
+
+/// Sums by period, gateway, subject and outcome. `$1` is `day` or `month`, `$2` and `$3` the range in microseconds; the
+/// placeholders in braces are made from the query.
+const SUMS: &str = "
+SELECT (extract(epoch FROM date_trunc($1::text, time AT TIME ZONE 'UTC')) * 1000000)::bigint, {gateway}, {org}, {key}, {route}, outcome,
+       sum(coalesce(count, 1))::bigint,
+       sum(CASE WHEN outcome = ANY($4::text[]) THEN 0 ELSE coalesce(request_bytes, 0) END)::bigint,
+       sum(CASE WHEN outcome = ANY($4::text[]) THEN 0 ELSE coalesce(response_bytes, 0) END)::bigint
+FROM keygate.records
+WHERE time >= 'epoch'::timestamptz + $2::bigint::double precision * interval '1 microsecond'
+  AND time < 'epoch'::timestamptz + $3::bigint::double precision * interval '1 microsecond'
+  AND org_id IS NOT NULL AND outcome <> 'unknown' AND NOT (method = 'ADMIN' AND auth_method <> 'api-key')
+GROUP BY 1, 2, 3, 4, 5, 6";
+
+/// The first day of which there are records: retention drops whole days.
+const FIRST_DAY: &str = "
+SELECT min(substring(child.relname FROM 'records_(\\d{8})$'))
+FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid WHERE inhparent = 'keygate.records'::regclass";
+
+/// The time up to which the records of each gateway are complete. One that has come back with another disk has several journals.
+const FRESHNESS: &str = "
+SELECT gateway, (extract(epoch FROM max(complete_until)) * 1000000)::bigint FROM keygate.journals GROUP BY gateway";
+
+/// Reads the usage of all gateways: with `by_gateway` a report for each, else one.
+pub(super) fn read(settings: postgresql::Settings, query: UsageQuery) -> anyhow::Result<Vec<UsageReport>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let connector = Connector::open(settings)?;
+        let mut client = connector.connect("keygate usage").await?;
+        // One snapshot: what is complete by the freshness is among the sums.
+        let transaction = client.build_transaction().read_only(true);
+        let transaction = transaction.isolation_level(tokio_postgres::IsolationLevel::RepeatableRead).start().await?;
+        let fresh = transaction.query(FRESHNESS, &[]).await.context("cannot read the journals in the database")?;
+        let fresh: BTreeMap<String, Micros> = fresh.iter().map(|row| (row.get(0), micros(row.get(1)))).collect();
+        let first: Option<String> = transaction.query_one(FIRST_DAY, &[]).await?.get(0);
+        let (since, until) = (query.since.unwrap_or_default(), query.until.unwrap_or(Micros(u64::MAX / 4096)));
+        let refusals: Vec<&str> = Outcome::all().filter(|outcome| outcome.is_refusal()).map(Outcome::name).collect();
+        let range = (since.0.cast_signed(), until.0.cast_signed());
+        let sums = transaction.query(&statement(query), &[&query.per.name(), &range.0, &range.1, &refusals]).await;
+        let rows = rows(query, &sums.context("cannot read the records in the database")?);
+        note_stale(&fresh);
+        Ok(reports(query, rows, first.as_deref().and_then(day), &fresh))
+    })
+}
+
+fn statement(query: UsageQuery) -> String {
+    let [org, key, route] = match query.by {
+        UsageBy::Org => ["org_id", "NULL", "NULL"],
+        UsageBy::Key => ["org_id", "key_id", "NULL"],
+        UsageBy::Route => ["NULL", "NULL", "CASE WHEN position(' ' IN action) = 0 THEN action END"],
+    };
+    let gateway = if query.by_gateway { "gateway" } else { "NULL" };
+    let parts = [("{gateway}", gateway), ("{org}", org), ("{key}", key), ("{route}", route)];
+    parts.into_iter().fold(SUMS.to_owned(), |text, (name, part)| text.replace(name, &format!("{part}::text")))
+}
+
+/// Joins the sums of the outcomes of each period, gateway and subject to a row.
+fn rows(query: UsageQuery, sums: &[Row]) -> Vec<UsageRow> {
+    let mut rows: BTreeMap<(u64, Option<String>, String), UsageRow> = BTreeMap::new();
+    for sum in sums {
+        let Some(subject) = subject(query.by, sum) else { continue };
+        let (start, gateway) = (micros(sum.get(0)), sum.get::<_, Option<String>>(1));
+        let period = query.per.containing(start);
+        let row = rows.entry((start.0, gateway.clone(), subject.to_string()));
+        let row = row.or_insert_with(|| UsageRow::empty(period, gateway, subject));
+        let number = |column| sum.get::<_, i64>(column).cast_unsigned();
+        row.add(Outcome::from_name(sum.get(5)).unwrap_or(Outcome::InProgress), number(6), [number(7), number(8)]);
+    }
+    rows.into_values().map(UsageRow::sorted).collect()
+}
+
+fn subject(by: UsageBy, sum: &Row) -> Option<UsageSubject> {
+    let text = |column| sum.get::<_, Option<String>>(column);
+    Some(match by {
+        UsageBy::Org => UsageSubject::Org(text(2)?.parse().ok()?),
+        UsageBy::Key => UsageSubject::Key(text(2)?.parse().ok()?, text(3).and_then(|key| key.parse().ok())),
+        UsageBy::Route => UsageSubject::Route(text(4)),
+    })
+}
+
+/// A report for each gateway of the rows: what is settled is so at each by itself.
+fn reports(
+    query: UsageQuery,
+    rows: Vec<UsageRow>,
+    first_day: Option<Micros>,
+    fresh: &BTreeMap<String, Micros>,
+) -> Vec<UsageReport> {
+    let mut by_gateway: BTreeMap<Option<String>, Vec<UsageRow>> = BTreeMap::new();
+    if !query.by_gateway {
+        by_gateway.insert(None, Vec::new());
+    }
+    rows.into_iter().for_each(|row| by_gateway.entry(row.gateway.clone()).or_default().push(row));
+    let settled = |gateway: &Option<String>| match gateway {
+        Some(gateway) => fresh.get(gateway).copied().unwrap_or_default(),
+        None => fresh.values().min().copied().unwrap_or_default(),
+    };
+    let report = |(gateway, rows): (Option<String>, Vec<UsageRow>)| UsageReport {
+        query,
+        settled_before: settled(&gateway).before(SETTLING),
+        complete_from: first_day.filter(|first| query.since.is_none_or(|since| since < *first)),
+        damaged_lines: 0,
+        rows,
+    };
+    by_gateway.into_iter().map(report).collect()
+}
+
+/// Notes the gateways whose last records may not be in the database.
+fn note_stale(fresh: &BTreeMap<String, Micros>) {
+    let limit = crate::clock::now().before(SETTLING);
+    for (gateway, until) in fresh.iter().filter(|(_, until)| **until < limit) {
+        output::note(format_args!("the records of gateway {gateway} are complete up to {} only", seconds(*until)));
+    }
+}
+
+/// The beginning of a day such as `20261122`.
+fn day(text: &str) -> Option<Micros> {
+    let (year, rest) = text.split_at_checked(4)?;
+    let (month, day) = rest.split_at_checked(2)?;
+    format!("{year}-{month}-{day}T00:00:00Z").parse().ok()
+}
+
+fn micros(number: i64) -> Micros {
+    Micros(u64::try_from(number).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn day_of_a_partition_is_read() {
+        assert_eq!(day("20240229"), "2024-02-29T00:00:00Z".parse().ok());
+        assert_eq!((day(""), day("2024023")), (None, None));
+    }
+}

@@ -1,0 +1,167 @@
+//! Presentation of usage, as a table or as JSON.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde::Serialize;
+use serde::ser::SerializeMap as _;
+
+use crate::audit::{Outcome, UsageBy, UsageReport, UsageRow, UsageSubject};
+use crate::cli::output::{self, seconds};
+use crate::clock::Micros;
+use crate::counted::Counted;
+use crate::identity::OrgId;
+use crate::key::KeyId;
+
+/// Usage of one subject within one period, as JSON has it.
+#[derive(Serialize)]
+pub(super) struct UsageItem<'a> {
+    period: String,
+    #[serde(with = "crate::clock::rfc3339")]
+    start: Micros,
+    #[serde(with = "crate::clock::rfc3339")]
+    end: Micros,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<&'a str>,
+    #[serde(flatten)]
+    subject: SubjectFields<'a>,
+    requests: u64,
+    refusals: u64,
+    open: u64,
+    #[serde(serialize_with = "by_name")]
+    outcomes: &'a [(Outcome, u64)],
+    request_bytes: u64,
+    response_bytes: u64,
+}
+
+/// The subject, by the names of audit records.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum SubjectFields<'a> {
+    Org { org_id: OrgId },
+    Key { org_id: OrgId, key_id: Option<KeyId> },
+    Route { route: Option<&'a str> },
+}
+
+/// JSON form of a report.
+#[derive(Serialize)]
+struct ReportFields<'a> {
+    by: &'static str,
+    per: &'static str,
+    #[serde(with = "crate::clock::rfc3339::option")]
+    since: Option<Micros>,
+    #[serde(with = "crate::clock::rfc3339::option")]
+    until: Option<Micros>,
+    #[serde(with = "crate::clock::rfc3339::option")]
+    complete_from: Option<Micros>,
+    damaged_lines: u64,
+    items: Vec<UsageItem<'a>>,
+}
+
+impl<'a> UsageItem<'a> {
+    pub(super) fn new(report: &UsageReport, row: &'a UsageRow) -> Self {
+        Self {
+            period: report.query.per.label(row.period.start),
+            start: row.period.start,
+            end: row.period.end,
+            gateway: row.gateway.as_deref(),
+            subject: match &row.subject {
+                UsageSubject::Org(org_id) => SubjectFields::Org { org_id: *org_id },
+                UsageSubject::Key(org_id, key_id) => SubjectFields::Key { org_id: *org_id, key_id: *key_id },
+                UsageSubject::Route(route) => SubjectFields::Route { route: route.as_deref() },
+            },
+            requests: row.requests,
+            refusals: row.refusals,
+            open: row.open,
+            outcomes: &row.outcomes,
+            request_bytes: row.request_bytes,
+            response_bytes: row.response_bytes,
+        }
+    }
+}
+
+/// Writes the outcomes as one object: the count of each by its name.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn by_name<S: serde::Serializer>(outcomes: &&[(Outcome, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(outcomes.len()))?;
+    for (outcome, count) in *outcomes {
+        map.serialize_entry(outcome.name(), count)?;
+    }
+    map.end()
+}
+
+/// Notes on standard error in which part of the range records are missing.
+pub(super) fn note_gaps(report: &UsageReport) {
+    if let Some(from) = report.complete_from {
+        let from = seconds(from);
+        output::note(format_args!(
+            "incomplete before {from}: segments of the journal before that time were removed, and their uses are not counted"
+        ));
+    }
+    if report.damaged_lines > 0 {
+        let lines = report.damaged_lines;
+        output::note(format_args!("{lines} damaged lines of the journal are not counted; run `keygate audit verify`"));
+    }
+}
+
+pub(super) fn json(report: &UsageReport) -> io::Result<()> {
+    output::json(&ReportFields {
+        by: subject_name(report.query.by),
+        per: report.query.per.name(),
+        since: report.query.since,
+        until: report.query.until,
+        complete_from: report.complete_from,
+        damaged_lines: report.damaged_lines,
+        items: report.rows.iter().map(|row| UsageItem::new(report, row)).collect(),
+    })
+}
+
+/// Shows the rows, and notes which periods have uses that have not ended.
+pub(super) fn table(report: &UsageReport) -> io::Result<()> {
+    let header =
+        ["PERIOD", heading(report.query.by), "REQUESTS", "REFUSALS", "OPEN", "OUTCOMES", "BYTES IN", "BYTES OUT"];
+    let rows: Vec<_> = report.rows.iter().map(|row| cells(report, row)).collect();
+    output::table(&header, &rows, "there are no uses in this time")?;
+    let mut open: BTreeMap<String, u64> = BTreeMap::new();
+    for row in report.rows.iter().filter(|row| row.open > 0) {
+        *open.entry(report.query.per.label(row.period.start)).or_default() += row.open;
+    }
+    for (period, count) in open {
+        let open = Counted(count, "open use");
+        output::note(format_args!("{period}: {open}; what has not ended counts as a request without an outcome"));
+    }
+    Ok(())
+}
+
+fn cells(report: &UsageReport, row: &UsageRow) -> [String; 8] {
+    let outcomes: Vec<String> =
+        row.outcomes.iter().map(|(outcome, count)| format!("{}={count}", outcome.name())).collect();
+    [
+        report.query.per.label(row.period.start),
+        row.subject.to_string(),
+        row.requests.to_string(),
+        row.refusals.to_string(),
+        row.open.to_string(),
+        // Uses that have not ended have no outcome; an empty cell would shift the columns of `awk`.
+        output::or_dash(Some(outcomes.join(" ")).filter(|outcomes| !outcomes.is_empty())),
+        row.request_bytes.to_string(),
+        row.response_bytes.to_string(),
+    ]
+}
+
+fn heading(by: UsageBy) -> &'static str {
+    match by {
+        UsageBy::Org => "ORG",
+        UsageBy::Key => "ORG/KEY",
+        UsageBy::Route => "ROUTE",
+    }
+}
+
+/// The name of the subject in options and output.
+pub(super) fn subject_name(by: UsageBy) -> &'static str {
+    match by {
+        UsageBy::Org => "org",
+        UsageBy::Key => "key",
+        UsageBy::Route => "route",
+    }
+}

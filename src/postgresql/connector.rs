@@ -1,0 +1,131 @@
+//! Connections to a database.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{Client, Config, NoTls, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error::Error;
+use super::settings::Settings;
+use crate::tls::ClientTls;
+
+/// Protocol of PostgreSQL in TLS (ALPN), which version 17 requires of clients that begin with TLS and older ones ignore.
+const PROTOCOLS: &[&[u8]] = &[b"postgresql"];
+/// Time for a connection: several addresses, TLS and authentication.
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// Oldest version whose statements are used.
+const OLDEST: u32 = 15;
+
+/// Makes connections to one database. Its TLS files can be replaced while it is used.
+pub struct Connector {
+    settings: Settings,
+    tls: Option<ClientTls>,
+}
+
+impl Connector {
+    /// Reads the TLS files of the settings; makes no connection.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] names the file that cannot be used.
+    pub fn open(settings: Settings) -> Result<Self, Error> {
+        let open = || ClientTls::open(settings.tls(), PROTOCOLS).map_err(Error::Tls);
+        let tls = settings.is_encrypted().then(open).transpose()?;
+        Ok(Self { settings, tls })
+    }
+
+    /// Reloads the TLS files, as [`ClientTls::reload`] does.
+    ///
+    /// # Errors
+    /// As for [`ClientTls::reload`].
+    pub fn reload(&self) -> Result<Vec<PathBuf>, crate::tls::Error> {
+        self.tls.as_ref().map_or_else(|| Ok(Vec::new()), ClientTls::reload)
+    }
+
+    /// Hosts and database, for messages.
+    pub fn server(&self) -> String {
+        self.settings.to_string()
+    }
+
+    /// Makes a connection; `name` is the `application_name` that the server shows. The connection runs in a task of the
+    /// current runtime, which ends when the client is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Connect`], [`Error::Timeout`], [`Error::TooOld`].
+    pub async fn connect(&self, name: &str) -> Result<Client, Error> {
+        let config = self.config(name);
+        let timed_out = |_| Error::Timeout { server: self.server(), within: CONNECT_WITHIN };
+        let connected = tokio::time::timeout(CONNECT_WITHIN, self.establish(&config)).await.map_err(timed_out)?;
+        // The task ends when the client is dropped.
+        let (client, _task) = connected.map_err(|source| Error::Connect { server: self.server(), source })?;
+        self.check_version(&client).await?;
+        Ok(client)
+    }
+
+    /// Parameters of a connection with this `application_name`.
+    pub(super) fn config(&self, name: &str) -> Config {
+        let mut config = self.settings.config().clone();
+        config.application_name(name);
+        // A peer that vanished is noticed by TCP also while no statement runs.
+        config.keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(Duration::from_secs(30));
+        config
+    }
+
+    /// Makes a connection, and starts the task that serves it.
+    pub(super) async fn establish(&self, config: &Config) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
+        match &self.tls {
+            Some(tls) => Self::establish_with(config, MakeRustlsConnect::new(tls.config())).await,
+            None => Self::establish_with(config, NoTls).await,
+        }
+    }
+
+    async fn establish_with<T>(config: &Config, tls: T) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error>
+    where
+        T: MakeTlsConnect<Socket> + Send,
+        T::Stream: Send + 'static,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let (client, connection) = config.connect(tls).await?;
+        let task = tokio::spawn(async move {
+            // The statement that fails with the connection reports the error; this is for a connection that is idle.
+            if let Err(error) = connection.await {
+                tracing::debug!(error = &error as &dyn std::error::Error, "a connection to PostgreSQL has ended");
+            }
+        });
+        Ok((client, task))
+    }
+
+    /// Checks the version of the server.
+    pub(super) async fn check_version(&self, client: &Client) -> Result<(), Error> {
+        let row = client.query_one("SELECT current_setting('server_version')", &[]).await?;
+        let version: String = row.get(0);
+        let major = version.split(|c: char| !c.is_ascii_digit()).next().and_then(|major| major.parse::<u32>().ok());
+        match major {
+            Some(major) if major >= OLDEST => Ok(()),
+            _ => Err(Error::TooOld { server: self.server(), version }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Connector({})", self.settings)
+    }
+}
+
+/// The part of [`ClientTls`] that the library of connections needs: a copy of its configuration.
+trait CurrentConfig {
+    fn config(&self) -> rustls::ClientConfig;
+}
+
+impl CurrentConfig for ClientTls {
+    fn config(&self) -> rustls::ClientConfig {
+        let connector = self.connector();
+        let config: &Arc<rustls::ClientConfig> = connector.config();
+        rustls::ClientConfig::clone(config)
+    }
+}

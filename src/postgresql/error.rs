@@ -1,0 +1,63 @@
+//! Errors of PostgreSQL.
+
+/// A connection could not be made, or a statement failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The TLS files cannot be used.
+    #[error("the TLS files of PostgreSQL cannot be used")]
+    Tls(#[source] crate::tls::Error),
+    /// No connection could be made in time.
+    #[error("no connection to PostgreSQL at {server} within {} s", within.as_secs_f64())]
+    Timeout {
+        /// Hosts and database.
+        server: String,
+        /// The time.
+        within: std::time::Duration,
+    },
+    /// The server could not be reached, or did not accept the connection.
+    #[error("no connection to PostgreSQL at {server}")]
+    Connect {
+        /// Hosts and database.
+        server: String,
+        /// The reason.
+        #[source]
+        source: tokio_postgres::Error,
+    },
+    /// The server is older than what the statements need.
+    #[error("PostgreSQL at {server} is version {version}; version 15 or newer is needed")]
+    TooOld {
+        /// Hosts and database.
+        server: String,
+        /// Its version.
+        version: String,
+    },
+    /// A statement failed, and its transaction had no effect.
+    #[error("PostgreSQL rejected a statement")]
+    Statement(#[from] tokio_postgres::Error),
+    /// The schema was migrated by a newer program.
+    #[error("schema \"{schema}\" has version {found}, this program knows up to {known}; use the newer program")]
+    NewerSchema {
+        /// Its name.
+        schema: &'static str,
+        /// Its version in the database.
+        found: i32,
+        /// The newest version that this program knows.
+        known: i32,
+    },
+}
+
+impl Error {
+    /// True when a new attempt cannot succeed before an operator has changed something: files, versions, the login.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Tls(_) | Self::TooOld { .. } | Self::NewerSchema { .. } => true,
+            Self::Connect { source, .. } => is_rejected_login(source),
+            Self::Timeout { .. } | Self::Statement(_) => false,
+        }
+    }
+}
+
+/// True when the server refuses the user, the password or the database: classes 28 and 3D of SQLSTATE.
+fn is_rejected_login(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code().starts_with("28") || code.code().starts_with("3D"))
+}

@@ -1,0 +1,65 @@
+//! File with the position of a sink.
+//!
+//! It is replaced as a whole, and on the disk before the next batch is read: after a crash it is the old or the new one.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::ship_files::{self, write_atomically, write_file};
+use crate::audit::StreamPosition;
+
+/// File with the position of a sink.
+#[derive(Debug)]
+pub(super) struct PositionFile {
+    path: PathBuf,
+}
+
+impl PositionFile {
+    pub(super) fn new(journal: &Path, sink: &str) -> Self {
+        Self { path: ship_files::directory(journal).join(format!("{sink}.json")) }
+    }
+
+    /// Reads the position; the beginning of the journal when there is none, or it cannot be read.
+    pub(super) fn read(&self) -> StreamPosition {
+        let read = fs::read(&self.path).and_then(|text| Ok(serde_json::from_slice(&text)?));
+        read.unwrap_or_else(|error: io::Error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                // Records come again then, which loses nothing.
+                tracing::warn!(%error, path = %self.path.display(),
+                    "cannot read the position of an audit sink; shipping from the beginning of the journal");
+            }
+            StreamPosition::START
+        })
+    }
+
+    /// Replaces the position; it is on the disk when this returns.
+    pub(super) fn write(&self, position: &StreamPosition) -> io::Result<()> {
+        write_atomically(&self.path, &serde_json::to_vec(position)?)
+    }
+
+    /// Replaces the position, which survives the end of the process, and perhaps not that of the machine.
+    pub(super) fn write_unsynced(&self, position: &StreamPosition) -> io::Result<()> {
+        let temporary = self.path.with_extension("tmp");
+        write_file(&temporary, &serde_json::to_vec(position)?)?;
+        fs::rename(&temporary, &self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn position_survives_and_a_damaged_one_is_the_beginning() {
+        let journal = tempfile::tempdir().unwrap();
+        fs::create_dir(ship_files::directory(journal.path())).unwrap();
+        let file = PositionFile::new(journal.path(), "files");
+        assert_eq!(file.read(), StreamPosition::START);
+        let position = StreamPosition { segment: 3, offset: 400, line: 70, last_line: 300, checksum: 9 };
+        file.write(&position).unwrap();
+        assert_eq!(file.read(), position);
+        fs::write(&file.path, b"{\"segment\":").unwrap();
+        assert_eq!(file.read(), StreamPosition::START);
+    }
+}

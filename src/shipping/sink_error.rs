@@ -1,0 +1,53 @@
+//! Failures of sinks.
+
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::io;
+use std::time::Duration;
+
+use crate::outbound::{ExchangeError, ServerError};
+use crate::postgresql;
+
+/// Failure of a sink.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SinkError {
+    #[error(transparent)]
+    Postgresql(#[from] postgresql::Error),
+    #[error(
+        "the database has taken records of this journal from another process meanwhile; reading its position again"
+    )]
+    Overtaken,
+    #[error("the objects cannot be written")]
+    Files(#[source] io::Error),
+    #[error("there is no connection to the server")]
+    Server(#[from] ServerError),
+    #[error("there is no answer of the server")]
+    Exchange(#[from] ExchangeError),
+    #[error("the server answers with status {0}")]
+    Status(http::StatusCode),
+    #[error("the address of the server cannot be used in a request")]
+    Address(#[source] http::Error),
+    #[error("the syslog server has not taken all messages")]
+    Syslog(#[source] io::Error),
+    #[error("the journal cannot be read")]
+    Journal(#[source] io::Error),
+    #[error("the position of the sink cannot be written")]
+    Position(#[source] io::Error),
+    #[error("the sink took nothing within {} s", .0.as_secs())]
+    TimedOut(Duration),
+}
+
+impl SinkError {
+    /// The whole chain of causes, in one line.
+    pub(super) fn in_full(&self) -> String {
+        let (mut text, mut source) = (self.to_string(), self.source());
+        while let Some(cause) = source {
+            let said = cause.to_string();
+            if !text.ends_with(&said) {
+                write!(text, ": {said}").expect("a String takes every write");
+            }
+            source = cause.source();
+        }
+        text
+    }
+}

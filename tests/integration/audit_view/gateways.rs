@@ -1,0 +1,128 @@
+//! Two gateways on one Redis and one PostgreSQL: what one of them records is shown by the other.
+
+use std::process::Command;
+use std::time::Instant;
+
+use keygate::admin::{Operation, Reply};
+use keygate::audit::{Outcome, ViewScope};
+use keygate::page::PageLimit;
+use serde_json::Value;
+
+use crate::support::redis::Redis;
+use crate::support::{Client, Gateway, Key, Postgresql, Upstream, eventually, until};
+
+const ORIGIN: &str = "http://127.0.0.1:8080";
+const OWN: (&str, &str) = ("Sec-Fetch-Site", "same-origin");
+
+fn gateway(name: &str, redis: &Redis, server: &Postgresql, upstream: &Upstream) -> Gateway {
+    let blocks = format!(
+        "\ngateway: {name}\nstate: {{ redis: {{ url: '{}', deadline: 2s }} }}\n\
+         audit: {{ path: audit, ship: [{{ postgresql: {{ url: '{}' }} }}] }}\nsession: {{ origin: {ORIGIN} }}\n",
+        redis.url(),
+        server.url()
+    );
+    Gateway::with(&[upstream.address], &blocks)
+}
+
+/// Signs the key's user in at a gateway; returns the value of the `Cookie` field.
+fn sign_in(gateway: &Gateway, key: &Key) -> String {
+    let link = Operation::LinkSession { org: key.org.to_string(), user: key.user.to_string() };
+    let Reply::Link { link } = gateway.perform(link) else { panic!("a link") };
+    let path = link.url.expose().strip_prefix(ORIGIN).unwrap();
+    let taken = Client::connect(gateway.address).request("POST", path, "", &[OWN], b"");
+    taken.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
+}
+
+/// A page, once the session's rate of requests admits it: the pages are asked for again and again here.
+fn get(gateway: &Gateway, cookie: &str, path: &str) -> String {
+    let page = until("the rate admits the request", || {
+        let page = Client::connect(gateway.address).request("GET", path, "", &[("Cookie", cookie)], b"");
+        (page.status != 429).then_some(page)
+    });
+    assert_eq!(page.status, 200, "{path}: {page:?}");
+    String::from_utf8(page.body).unwrap()
+}
+
+/// The records that `keygate audit list` shows at a gateway.
+fn audit_list(gateway: &Gateway, options: &str) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
+    command.args(["audit", "list", "--json"]).args(options.split_whitespace());
+    let output = command.arg("--config").arg(gateway.dir.path().join("keygate.yaml")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
+    let (redis, server, upstream) = (Redis::start(), Postgresql::start(), Upstream::start());
+    let one = gateway("gateway-a", &redis, &server, &upstream);
+    let other = gateway("gateway-b", &redis, &server, &upstream);
+    let key = one.key();
+    let cookie = sign_in(&other, &key);
+    let (page, uses) = (format!("/settings/keys/{}", key.id), format!("/settings/api/v1/keys/{}/uses", key.id));
+    let mut client = Client::connect(one.address);
+    assert_eq!(client.get("/x", &key.text).status, 200);
+    let used = Instant::now();
+    eventually("the key's page at the other gateway shows the use", || {
+        let page = get(&other, &cookie, &page);
+        page.contains("recorded by all gateways") && page.contains("GET /x") && page.contains("Completed")
+    });
+    println!("shown by the other gateway's page after {:?}", used.elapsed());
+    assert_eq!(client.get("/y", &key.text).status, 200);
+    let used = Instant::now();
+    let options = format!("--key {}", key.id);
+    eventually("so does `keygate audit list`", || {
+        audit_list(&other, &options)["records"].to_string().contains("GET /y")
+    });
+    println!("shown by the other gateway's `audit list` after {:?}", used.elapsed());
+    let listed = audit_list(&other, &options);
+    assert_eq!(listed["view"]["scope"], "fleet");
+    let list = Operation::ListUses { key: key.id, uses: Default::default(), cursor: None, limit: PageLimit::of(1) };
+    let Reply::Uses { page: first, gateway, view } = other.perform(list) else { panic!("uses") };
+    assert_eq!((gateway.as_str(), view.unwrap().scope), ("gateway-b", ViewScope::Fleet));
+    assert_eq!((first.items[0].path.as_str(), first.items[0].outcome), ("/y", Outcome::Completed));
+    // The cursor of one gateway is valid at the other.
+    let list = |cursor| Operation::ListUses { key: key.id, uses: Default::default(), cursor, limit: PageLimit::of(1) };
+    let Reply::Uses { page: second, .. } = one.perform(list(first.next)) else { panic!("uses") };
+    assert_eq!(second.items[0].path, "/x");
+    // A use at the other gateway is there at once, shipped or not.
+    assert_eq!(Client::connect(other.address).get("/z", &key.text).status, 200);
+    eventually("the own use has ended", || {
+        let uses: Value = serde_json::from_str(&get(&other, &cookie, &uses)).unwrap();
+        uses["items"][0]["path"] == "/z" && uses["items"][0]["outcome"] == "completed"
+    });
+    // The machine is gone, with its disk.
+    drop(one);
+    let uses: Value = serde_json::from_str(&get(&other, &cookie, &uses)).unwrap();
+    let paths: Vec<&str> =
+        uses["items"].as_array().unwrap().iter().map(|item| item["path"].as_str().unwrap()).collect();
+    assert_eq!((paths, &uses["view"]["scope"]), (vec!["/z", "/y", "/x"], &Value::from("fleet")));
+    let activity = get(&other, &cookie, &format!("/settings/api/v1/keys/{}/activity", key.id));
+    let activity: Value = serde_json::from_str(&activity).unwrap();
+    let hours = activity["activity"]["hours"].as_array().unwrap();
+    assert_eq!(hours.iter().map(|hour| hour["requests"].as_u64().unwrap()).sum::<u64>(), 3, "{activity}");
+    assert_eq!(activity["activity"]["last"]["action"], "GET /z");
+    assert_eq!(audit_list(&other, &options)["records"].as_array().unwrap().len(), 3 + 1, "and its creation");
+}
+
+#[test]
+fn pages_show_the_own_records_while_postgresql_is_away() {
+    let (redis, mut server, upstream) = (Redis::start(), Postgresql::start(), Upstream::start());
+    let gateway = gateway("gateway-a", &redis, &server, &upstream);
+    let key = gateway.key();
+    let cookie = sign_in(&gateway, &key);
+    let page = format!("/settings/keys/{}", key.id);
+    eventually("the view reads PostgreSQL", || get(&gateway, &cookie, &page).contains("recorded by all gateways"));
+    server.crash();
+    assert_eq!(Client::connect(gateway.address).get("/x", &key.text).status, 200);
+    eventually("the use is on the page, which says that it is this gateway's", || {
+        let page = get(&gateway, &cookie, &page);
+        page.contains("GET /x")
+            && page.contains("recorded by the gateway <span class=\"mono\">gateway-a</span>")
+            && page.contains("The records of the other gateways cannot be read right now.")
+    });
+    let listed = audit_list(&gateway, &format!("--key {}", key.id));
+    assert_eq!(listed["view"], serde_json::json!({ "scope": "gateway", "reason": "unavailable" }));
+    server.restart();
+    eventually("all records are shown again", || get(&gateway, &cookie, &page).contains("recorded by all gateways"));
+}

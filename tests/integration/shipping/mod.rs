@@ -1,0 +1,9 @@
+//! Shipping of the audit: what sinks get of a journal, across failures and restarts.
+
+mod checkpoints;
+mod postgresql;
+mod sinks;
+mod usage;
+mod stream;
+mod retention;
+mod throughput;

@@ -1,0 +1,109 @@
+//! `keygate usage --fleet`: the usage in PostgreSQL is that of the journals.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use keygate::audit::{Outcome, Settings, Use, UseEnd};
+use keygate::clock::{self, Micros};
+use keygate::identity::AuthMethod;
+use keygate::metrics::Metrics;
+use keygate::refusal::Refusal;
+use keygate::shipping::Shippers;
+use serde_json::Value;
+
+use super::postgresql::sink;
+use crate::journal::support::{Caller, END, block_on, open_journal, settings};
+use crate::support::Postgresql;
+
+const DAY: u64 = 86_400_000_000;
+
+/// Writes uses of two days to the journal of a gateway, and ships them.
+fn write_and_ship(settings: &Settings, server: &Postgresql, callers: &[Caller], now: Micros) {
+    let journal = open_journal(settings);
+    block_on(async {
+        for (number, time) in (0..60_u64).map(|number| (number, Micros(now.0 - (number % 3) * DAY))) {
+            let caller = callers[number as usize % callers.len()];
+            let opening = Use { action: ["queries.list", "GET /x"][number as usize % 2], ..caller.opening_at(time) };
+            let refused = UseEnd { outcome: Outcome::Refused(Refusal::RateLimited), status: Some(429), ..END };
+            match number % 5 {
+                0 => drop(journal.record_refusal(&opening, refused).await.unwrap()),
+                1 => {
+                    let session = Use { key_id: None, auth_method: AuthMethod::Session, ..opening };
+                    journal.begin(&session).await.unwrap().close(UseEnd { request_bytes: 7, ..END });
+                }
+                _ => journal.begin(&opening).await.unwrap().close(END),
+            }
+        }
+        // Coalesced: one record of several.
+        for _ in 0..30 {
+            let refused = UseEnd { outcome: Outcome::Refused(Refusal::Forbidden), status: Some(403), ..END };
+            journal.record_refusal(&callers[0].opening_at(now), refused).await.unwrap();
+        }
+    });
+    let shippers = Shippers::start(journal.tap(), &sink(server), &Metrics::new().shipping).unwrap();
+    block_on(journal.close());
+    shippers.finish(Duration::from_secs(60));
+}
+
+fn usage(config: &Path, arguments: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
+    let output = command.arg("usage").args(arguments.split_whitespace()).arg("--config").arg(config).output().unwrap();
+    assert!(output.status.success(), "{arguments}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn items(config: &Path, arguments: &str) -> Vec<Value> {
+    let report: Value = serde_json::from_str(&usage(config, &format!("{arguments} --json"))).unwrap();
+    report["items"].as_array().unwrap().clone()
+}
+
+#[test]
+fn usage_in_the_database_is_that_of_the_journals() {
+    let (directory, server) = (tempfile::tempdir().unwrap(), Postgresql::start());
+    let callers = [Caller::random(), Caller::random()];
+    let now = clock::now();
+    let configs = ["gw-1", "gw-2"].map(|name| {
+        let path = directory.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        let settings = Settings { gateway: name.into(), ..settings(&path) };
+        write_and_ship(&settings, &server, &callers, now);
+        let config = path.join("keygate.yaml");
+        let text = format!(
+            "listen: [{{ address: 127.0.0.1:0 }}]\nadmin: {{ socket: s, address: 127.0.0.1:1 }}\n\
+             upstream: {{ endpoints: [http://127.0.0.1:8081] }}\nstate: {{ embedded: {{ path: state.db }} }}\n\
+             audit: {{ path: audit, ship: [{{ postgresql: {{ url: '{}' }} }}] }}\n",
+            server.url()
+        );
+        std::fs::write(&config, text).unwrap();
+        config
+    });
+    for query in
+        ["--by org", "--by key", "--by route", "--by key --per month", "--by org --since 30h", "--by org --until 30h"]
+    {
+        let fleet = items(&configs[0], &format!("{query} --fleet"));
+        let journals = configs.each_ref().map(|config| items(config, query));
+        assert!(!fleet.is_empty() && fleet.len() == journals[0].len(), "{query}: {fleet:?}");
+        for (item, parts) in fleet.iter().zip(journals[0].iter().zip(&journals[1])) {
+            for name in ["requests", "refusals", "open", "request_bytes", "response_bytes"] {
+                let sum = parts.0[name].as_u64().unwrap() + parts.1[name].as_u64().unwrap();
+                assert_eq!(item[name].as_u64(), Some(sum), "{query} {name}: {item}");
+            }
+            for name in ["period", "org_id", "key_id", "route"] {
+                assert_eq!(item[name], parts.0[name], "{query}");
+            }
+        }
+    }
+    // The events are those of the gateways themselves, under the same ids: exported by either, they are billed once.
+    let events = |config: &Path, more: &str| {
+        let text = usage(config, &format!("--by key --cloudevents {more}"));
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let [first, second] = configs.each_ref().map(|config| events(config, ""));
+    let mut both = [first, second].concat();
+    both.sort();
+    assert_eq!(events(&configs[0], "--fleet"), both);
+    assert!(!both.is_empty());
+}

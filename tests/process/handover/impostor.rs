@@ -1,0 +1,103 @@
+//! A process that speaks the protocol of a hand-over as far as the test wants.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::Lineage;
+use crate::support::until;
+
+/// A process that speaks the protocol of a hand-over as far as the test wants.
+pub(super) struct Impostor(pub(super) UnixStream);
+
+impl Impostor {
+    pub(super) fn connect(lineage: &Lineage, version: u32) -> Self {
+        let mut impostor = Self::silent(lineage);
+        impostor.greet(lineage, version, 999_999_999);
+        impostor
+    }
+
+    /// A connection on which nothing was said.
+    pub(super) fn silent(lineage: &Lineage) -> Self {
+        let setup = &lineage.setup;
+        let mut stream = UnixStream::connect(setup.path().join("admin.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+            .write_all(
+                b"POST /v1/handover HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: keygate-handover\r\n\r\n",
+            )
+            .unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.extend(byte);
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
+        Self(stream)
+    }
+
+    /// Sends the first message, as the process with this id.
+    pub(super) fn greet(&mut self, lineage: &Lineage, version: u32, pid: u32) {
+        let setup = &lineage.setup;
+        let identity = serde_json::json!({
+            "workers": 2, "listen": [setup.address], "admin": setup.admin,
+            "state": setup.path().join("state.db"), "audit": setup.path().join("audit"),
+        });
+        self.send(&serde_json::json!({
+            "version": version, "program": "0", "pid": pid, "replaces": true, "identity": identity,
+        }));
+    }
+
+    /// Goes on to the point at which the old process has left everything to this one, and waits for it to serve.
+    pub(super) fn commit(&mut self) {
+        self.send(&"Ready".into());
+        self.receive_to("Locks");
+        self.send(&"Prepared".into());
+        self.receive_to("Commit");
+    }
+
+    pub(super) fn send(&mut self, message: &serde_json::Value) {
+        let text = message.to_string();
+        let length = u32::try_from(text.len()).unwrap().to_be_bytes();
+        // An error says that the other end has given up, which the next message shows.
+        self.0.write_all(&[&length, text.as_bytes()].concat()).ok();
+    }
+
+    pub(super) fn receive(&mut self) -> serde_json::Value {
+        self.try_receive().unwrap()
+    }
+
+    pub(super) fn try_receive(&mut self) -> std::io::Result<serde_json::Value> {
+        let mut length = [0; 4];
+        self.0.read_exact(&mut length)?;
+        let mut text = vec![0; u32::from_be_bytes(length) as usize];
+        self.0.read_exact(&mut text)?;
+        Ok(serde_json::from_slice(&text).unwrap())
+    }
+
+    /// Connects, when the hand-over before has come to its end.
+    pub(super) fn offered(lineage: &Lineage) -> Self {
+        until("the hand-over before has ended", || {
+            let mut impostor = Self::connect(lineage, 1);
+            let first = impostor.receive();
+            if first.get("Refused").is_some() {
+                assert!(first.to_string().contains("right now"), "{first}");
+                return None;
+            }
+            impostor.receive_to("Offered");
+            Some(impostor)
+        })
+    }
+
+    /// Receives up to a message.
+    pub(super) fn receive_to(&mut self, wanted: &str) {
+        loop {
+            let message = self.receive();
+            if message == wanted {
+                return;
+            }
+            assert!(message.get("Listeners").is_some(), "{message}");
+        }
+    }
+}
