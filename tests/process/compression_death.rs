@@ -14,7 +14,7 @@ const DEATHS: u64 = 8;
 fn kill_during_compression_loses_and_duplicates_no_record() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, "limits: { key: { requests: 1000000, per: 1s } }");
-    setup.write(&setup.text().replace("audit: { path: audit }", "audit: { path: audit, segment_size: 1MiB }"));
+    setup.write(&setup.text().replace("path: audit }", "path: audit, segment_size: 1MiB }"));
     let key = setup.key();
     let files = |end: &str| -> Vec<PathBuf> {
         let files = fs::read_dir(setup.path().join("audit")).unwrap().map(|entry| entry.unwrap().path());

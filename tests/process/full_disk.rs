@@ -81,8 +81,7 @@ fn full_disk_with_drop_serves_requests_and_counts_lost_records() {
     let setup = Setup::new(upstream.address, "limits: { key: { requests: 1000000, per: 1s } }");
     let path = setup.path().join("keygate.yaml");
     let old = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, old.replace("audit: { path: audit }", "audit: { path: audit, on_unavailable: drop }"))
-        .unwrap();
+    std::fs::write(&path, old.replace("path: audit }", "path: audit, on_unavailable: drop }")).unwrap();
     let key = setup.key();
     let gateway = start(&setup);
     let mut client = setup.client();
@@ -109,7 +108,7 @@ fn setup_with_state(disk: &SmallDisk, upstream: &Upstream, state: &str, policy: 
     let path = disk.path().display();
     let setup = Setup::with_state(upstream.address, state, "limits: { key: { requests: 1000000, per: 1s } }");
     let audit = format!("audit: {{ path: {path}/audit, segment_size: 1MiB, on_unavailable: {policy} }}");
-    setup.write(&setup.text().replace("audit: { path: audit }", &audit));
+    setup.write(&setup.text().replace("audit: { low_water: 0%, path: audit }", &audit));
     setup
 }
 

@@ -236,7 +236,7 @@ fn refusals_shrink_to_counts_below_the_low_water_mark() {
     let key = key(&setup, "acme");
     setup.ok(&["key", "revoke", id(&key)]);
     // No volume has so much space, so that the journal is below the mark from the start.
-    setup.write(&setup.text().replace("audit: { path: audit }", "audit: { path: audit, low_water: 512TiB }"));
+    setup.write(&setup.text().replace("low_water: 0%", "low_water: 512TiB"));
     let gateway = setup.start_logged();
     let log = || std::fs::read_to_string(setup.path().join("log")).unwrap();
     eventually("the mark is crossed", || log().contains("refusals are only counted"));

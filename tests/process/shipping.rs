@@ -24,9 +24,8 @@ fn size(variable: &str, default: u64) -> u64 {
 
 /// A configuration that ships to a database.
 pub fn ship_to(setup: Setup, server: &Postgresql) -> Setup {
-    let ship =
-        format!("audit: {{ path: audit, ship: [{{ name: central, postgresql: {{ url: '{}' }} }}] }}", server.url());
-    setup.write(&setup.text().replace("audit: { path: audit }", &ship));
+    let ship = format!("path: audit, ship: [{{ name: central, postgresql: {{ url: '{}' }} }}] }}", server.url());
+    setup.write(&setup.text().replace("path: audit }", &ship));
     setup
 }
 

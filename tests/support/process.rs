@@ -36,7 +36,7 @@ impl Setup {
              admin: {{ socket: admin.sock, address: '{admin}' }}\n\
              upstream: {{ endpoints: ['http://{upstream}'] }}\n\
              state: {state}\n\
-             audit: {{ path: audit }}\n{timeouts}{blocks}\n"
+             audit: {{ low_water: 0%, path: audit }}\n{timeouts}{blocks}\n"
         );
         std::fs::write(dir.path().join("keygate.yaml"), text).unwrap();
         Self { dir, address, admin }

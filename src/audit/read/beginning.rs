@@ -48,7 +48,8 @@ impl Removals {
         self.next.extend(expired.next.map(|next| (expired.segment, next)));
     }
 
-    /// Adds what was recorded after these segments were listed.
+    /// Adds what was recorded after these segments were listed. Retention may have removed a record of a removal, too; the
+    /// headers after it still name the first segment that should be there.
     pub(crate) fn add_later(&mut self, directory: &Path, listed: &[Segment]) -> io::Result<()> {
         let last = listed.last().map_or(Point::START, |last| Point { segment: last.number, offset: last.length });
         let mut piece = Piece::default();
@@ -56,14 +57,24 @@ impl Removals {
             let from = if segment.number == last.segment { last.offset } else { 0 };
             for block in segment::blocks(segment.number, from, segment.length) {
                 source::read_block(directory, block, &mut piece)?;
-                let lines = line::split_lines(&piece).map(|(_, line)| line);
-                let is_removal = |line: &&[u8]| line::event_kind(line) == Some(EventKind::Expired);
-                let good = lines.filter(|line| is_removal(line) && frame::verify_line(line).is_some());
-                let removals = good.filter_map(|line| serde_json::from_slice::<Expired<'_>>(line).ok());
-                removals.for_each(|expired| self.add(&expired));
+                for (_, line) in line::split_lines(&piece) {
+                    self.add_line(line);
+                }
             }
         }
         Ok(())
+    }
+
+    /// Adds a removal or a header that is whole.
+    fn add_line(&mut self, line: &[u8]) {
+        if frame::verify_line(line).is_none() {
+            return;
+        }
+        match line::event_kind(line) {
+            Some(EventKind::Header) => serde_json::from_slice(line).iter().for_each(|header| self.add_header(header)),
+            Some(EventKind::Expired) => serde_json::from_slice(line).iter().for_each(|expired| self.add(expired)),
+            _ => {}
+        }
     }
 
     /// Judges the beginning of a journal by its first segment. Returns also what is wrong with it.
@@ -90,6 +101,7 @@ impl Removals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::format::frame::Line as _;
     use crate::audit::format::segment_event::ExpiryReason;
     use crate::clock::Micros;
 
@@ -110,5 +122,30 @@ mod tests {
         assert_eq!(removals(&[6, 7]).judge(7).0, Beginning::Removed);
         assert!(removals(&[7, 8]).judge(9).1.is_some(), "line 80 is missing");
         assert_eq!(Removals::default().judge(7), (Beginning::Unknown, None));
+    }
+    #[test]
+    fn header_stands_for_a_record_that_was_removed_after_its_segment() {
+        let directory = tempfile::tempdir().unwrap();
+        let listed = [Segment { number: 6, length: 1000 }];
+        let mut line = Vec::new();
+        let header = SegmentHeader {
+            e: EventKind::Header,
+            segment: 9,
+            created: Micros(0),
+            gateway: "gw-1".into(),
+            unsealed: [].as_slice().into(),
+            first: Some(8),
+            oldest: None,
+            began: Vec::new(),
+            ended: [].as_slice().into(),
+            open: None,
+        };
+        frame::with_serialized(&header, |body| body.write_line(80, &mut line));
+        std::fs::write(segment::path(directory.path(), 9), line).unwrap();
+        let mut removals = Removals { first: Some(6), first_number: Some(70), ..Removals::default() };
+        assert_eq!(removals.judge(8).0, Beginning::Missing);
+        removals.add_later(directory.path(), &listed).unwrap();
+        assert_eq!(removals.judge(8), (Beginning::Removed, None));
+        assert_eq!(removals.judge(9).0, Beginning::Missing);
     }
 }

@@ -211,7 +211,7 @@ fn unaudited_requests_are_exactly_those_without_an_audit_record() {
                   audit: { path: audit, unknown_per_second: 0 }\nroutes: [{ name: a, path: /a }]\n";
     let gateway = Gateway::with(&[upstream.address], "");
     let mut gateway = gateway;
-    gateway.restart_with(|text| format!("{}{blocks}", text.replace("audit: { path: audit }\n", "")));
+    gateway.restart_with(|text| format!("{}{blocks}", text.replace("audit: { low_water: 0%, path: audit }\n", "")));
     let key = gateway.key().text;
     let mut client = Client::connect(gateway.address);
     let audited = [client.get("/a", &key), client.get("/none", &key)];

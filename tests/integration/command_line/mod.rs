@@ -49,7 +49,7 @@ listen: [{ address: 127.0.0.1:0 }]
 admin: { socket: admin.sock, address: 127.0.0.1:1 }
 upstream: { endpoints: [http://127.0.0.1:8081] }
 state: { embedded: { path: state.db } }
-audit: { path: audit }
+audit: { low_water: 0%, path: audit }
 ";
         std::fs::write(&config, text).unwrap();
         Self { directory, config }

@@ -268,9 +268,7 @@ fn witness_that_has_seen_more_lines_is_reported() {
 fn gateway_with(upstream: &Upstream, witnesses: &[(&str, u16, &Certificates)]) -> (Setup, Arc<TestWitness>) {
     let setup = Setup::new(upstream.address, "");
     let plain = setup.text();
-    setup.write(
-        &plain.replace("audit: { path: audit }", "audit: { path: audit, checkpoints: { key_file: audit.key } }"),
-    );
+    setup.write(&plain.replace("path: audit }", "path: audit, checkpoints: { key_file: audit.key } }"));
     let key: PublicKey = setup.ok(&["audit", "key", "new", "--name", "example.org/gw-1"]).parse().unwrap();
     let witness = TestWitness::new(9, &key);
     let configured = witnesses.iter().map(|(host, port, certificates)| {
@@ -278,10 +276,10 @@ fn gateway_with(upstream: &Upstream, witnesses: &[(&str, u16, &Certificates)]) -
         format!("{{ url: 'https://{host}:{port}/prefix', public_key: {key}, tls: {{ ca: '{}' }} }}", ca.display())
     });
     let checkpoints = format!(
-        "audit: {{ path: audit, checkpoints: {{ key_file: audit.key, witnesses: [{}] }} }}",
+        "path: audit, checkpoints: {{ key_file: audit.key, witnesses: [{}] }} }}",
         configured.collect::<Vec<_>>().join(", ")
     );
-    setup.write(&plain.replace("audit: { path: audit }", &checkpoints));
+    setup.write(&plain.replace("path: audit }", &checkpoints));
     (setup, witness)
 }
 

@@ -83,7 +83,7 @@ fn journal_settings(directory: &Path) -> audit::Settings {
         retention_size: None,
         retention_by_volume: false,
         retention_unshipped: 0,
-        low_water: LowWater::Percent(10),
+        low_water: LowWater::Percent(0),
         unknown_per_second: 10,
         refusals: keygate::audit::RefusalRecords::Coalesced,
         checkpoints: None,

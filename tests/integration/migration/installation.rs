@@ -66,7 +66,7 @@ admin: {{ socket: admin.sock, address: 127.0.0.1:1 }}
 upstream: {{ endpoints: [http://127.0.0.1:8081] }}
 limits: {{ key: {{ requests: 60, per: 1h, burst: 40 }}, org: {{ concurrent: 9 }} }}
 state: {state}
-audit: {{ path: audit }}
+audit: {{ low_water: 0%, path: audit }}
 "
         );
         std::fs::write(&self.config, text).unwrap();

@@ -61,18 +61,11 @@ pub fn without_delay() -> String {
     rules.lines().filter(|line| !line.trim().starts_with("for:")).map(|line| format!("{line}\n")).collect()
 }
 
-/// Not the disk of the machine decides which alerts fire.
-fn set_low_water(gateway: &mut Gateway, mark: &str) {
-    let audit = format!("audit: {{ path: audit, low_water: {mark} }}\n");
-    gateway.restart_with(|text| text.replace("audit: { path: audit }\n", &audit));
-}
-
 #[test]
 fn alerts_fire_for_real_faults_and_for_nothing_else() {
     let (redis, upstream, other, down) = (Redis::start(), Upstream::start(), Upstream::start(), free_address());
     let blocks = format!("state: {{ redis: {{ url: '{}' }} }}\n", redis.url());
-    let mut gateway = Gateway::with(&[upstream.address, other.address], &blocks);
-    set_low_water(&mut gateway, "0%");
+    let gateway = Gateway::with(&[upstream.address, other.address], &blocks);
     let prometheus = Prometheus::start(&[gateway.admin], &without_delay());
     let key = gateway.key();
     let mut client = Client::connect(gateway.address);
@@ -98,7 +91,7 @@ fn volume_below_its_low_water_mark_is_told() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream);
     // More than any disk has.
-    set_low_water(&mut gateway, "1024TiB");
+    gateway.restart_with(|text| text.replace("low_water: 0%", "low_water: 1024TiB"));
     let prometheus = Prometheus::start(&[gateway.admin], &without_delay());
     eventually("a low disk is told", || prometheus.firing().contains(&"KeygateDiskLow".to_owned()));
 }

@@ -147,11 +147,11 @@ fn journal_is_verified_by_a_checkpoint_from_a_database_or_an_object() {
     let (upstream, server) = (Upstream::start(), Postgresql::start());
     let setup = Setup::new(upstream.address, "");
     let ship = format!(
-        "audit: {{ path: audit, checkpoints: {{ key_file: audit.key }}, ship: [ \
+        "path: audit, checkpoints: {{ key_file: audit.key }}, ship: [ \
          {{ name: central, postgresql: {{ url: '{}' }} }}, {{ name: archive, files: {{ path: objects, every: 1s }} }}] }}",
         server.url()
     );
-    setup.write(&setup.text().replace("audit: { path: audit }", &ship));
+    setup.write(&setup.text().replace("path: audit }", &ship));
     setup.ok(&["audit", "key", "new", "--name", "example.org/gw-1"]);
     setup.key();
     let gateway = setup.start();
