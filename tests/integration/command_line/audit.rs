@@ -84,7 +84,7 @@ fn journal_is_compared_with_an_old_checkpoint() {
     let installation = Installation::new();
     let directory = installation.directory.path();
     let text = std::fs::read_to_string(&installation.config).unwrap();
-    let text = text.replace("{ path: audit }", "{ path: audit, checkpoints: { key_file: audit.key } }");
+    let text = text.replace("path: audit }", "path: audit, checkpoints: { key_file: audit.key } }");
     std::fs::write(&installation.config, text).unwrap();
     let key = installation.ok("audit key new --name example.org/gw-1").out;
     assert!(key.starts_with("example.org/gw-1+"), "{key}");
