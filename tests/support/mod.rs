@@ -37,7 +37,7 @@ pub use postgresql::Postgresql;
 pub use process::{KEYGATE, Running, Setup};
 pub use random::Random;
 pub use small_disk::SmallDisk;
-pub use strict::is_strict;
+pub use strict::{is_strict, lenient};
 pub use traffic::{Answer, part_of, traffic, traffic_of};
 pub use upstream::Upstream;
 pub use wait::{eventually, exit_status, until};

@@ -1,7 +1,14 @@
 //! Strict runs (`make strict`): on an idle machine, times are asserted as well.
 
+use std::time::Duration;
+
 /// Whether `KEYGATE_STRICT` is set. Without it no test asserts how fast anything is, because a busy machine makes every
 /// time longer.
 pub fn is_strict() -> bool {
     std::env::var_os("KEYGATE_STRICT").is_some()
+}
+
+/// The time that something may take: `limit` in a strict run, and ten times as long on a machine that may be busy.
+pub fn lenient(limit: Duration) -> Duration {
+    if is_strict() { limit } else { 10 * limit }
 }

@@ -11,7 +11,7 @@ use super::{End, LIMIT, ROUTES, assert_open, end_of, open_tunnel, try_open_tunne
 use crate::sign_in::fixture::{self, PERSON, member, sessions};
 use crate::support::gateway::Key;
 use crate::support::redis::{Proxy, Redis};
-use crate::support::{Client, Gateway, eventually, is_strict, until};
+use crate::support::{Client, Gateway, eventually, lenient, until};
 
 /// Name of the record of the revocation log.
 const LOG: &str = "keygate:{revocations}";
@@ -29,7 +29,7 @@ fn gateway(url: &str, upstream: &Endless, more: &str) -> Gateway {
 /// Asserts that an exchange ended in time; on a busy machine, that it ended long before the check of every minute.
 #[track_caller]
 fn assert_in_time(acknowledged: Instant) {
-    let (took, limit) = (acknowledged.elapsed(), if is_strict() { LIMIT } else { 10 * LIMIT });
+    let (took, limit) = (acknowledged.elapsed(), lenient(LIMIT));
     assert!(took < limit, "the exchange went on for {took:?} after the end of its session was acknowledged");
 }
 
