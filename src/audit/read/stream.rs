@@ -115,7 +115,10 @@ impl RecordStream {
                 break true;
             }
         };
-        self.add_open(now, &mut part.records);
+        // While there is more to read, a use is as old as the journal is at this place: its end may be in the next line.
+        if let Some(present) = if reached_end { Some(now) } else { part.last_time } {
+            self.add_open(present, &mut part.records);
+        }
         let Part { records, checkpoints, last_time } = part;
         let skipped_segments = std::mem::take(&mut self.skipped);
         Ok(StreamBatch { records, checkpoints, position: self.at, last_time, reached_end, skipped_segments })
@@ -224,12 +227,12 @@ impl RecordStream {
         self.open.insert(id, BegunUse { event, gateway: Arc::clone(&self.gateway) });
     }
 
-    /// Adds the uses that have been open for long enough.
-    fn add_open(&mut self, now: Micros, records: &mut Vec<Record>) {
+    /// Adds the uses that have been open for long enough at `present`.
+    fn add_open(&mut self, present: Micros, records: &mut Vec<Record>) {
         let Some(open_after) = self.open_after else { return };
         while let Some(id) = self.young.front() {
             if let Some(begun) = self.open.get(id) {
-                if begun.event.time.after(open_after) > now {
+                if begun.event.time.after(open_after) > present {
                     return;
                 }
                 records.push(begun.event.clone().into_record(None, &begun.gateway));

@@ -208,16 +208,17 @@ async fn move_position(transaction: &Transaction<'_>, batch: &Batch) -> Result<(
 
 /// Adds the rows of some records: those that are there already change nothing, or from `in_progress` to their outcomes.
 async fn add_rows(transaction: &mut Transaction<'_>, insert: &Statement, records: &[&Record]) -> Result<(), Error> {
-    let rows = copy_format::encode(records.iter().copied());
+    // Delivered before, as in progress. Half of the time, because a use ends before its end is read.
+    let may_be_known =
+        |record: &&Record| record.duration_us.is_some_and(|us| u128::from(us) >= OPEN_AFTER.as_micros() / 2);
+    let (known, new): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| may_be_known(record));
     // Rows of an attempt that fails stay in the table's files until they are vacuumed: none is made that is likely to fail.
-    let may_be_known = |record: &&Record| {
-        // Delivered before, as in progress. Half of the time, because a use ends before its end is read.
-        record.duration_us.is_some_and(|us| u128::from(us) >= OPEN_AFTER.as_micros() / 2)
-    };
-    if !records.iter().any(may_be_known) && copy_if_new(transaction, rows.clone()).await? {
+    let is_copied = new.is_empty() || copy_if_new(transaction, copy_format::encode(new.into_iter())).await?;
+    let rest = if is_copied { &known } else { records };
+    if rest.is_empty() {
         return Ok(());
     }
-    copy(transaction, "pg_temp.incoming", rows).await?;
+    copy(transaction, "pg_temp.incoming", copy_format::encode(rest.iter().copied())).await?;
     transaction.execute(insert, &[]).await?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::time::Duration;
 
-use keygate::audit::{AuditEntry, Journal, Outcome, Record, RecordStream, Settings, StreamPosition};
+use keygate::audit::{AuditEntry, Journal, Outcome, Record, RecordStream, Settings, StreamPosition, Use};
 use keygate::clock;
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -195,6 +195,37 @@ fn use_is_in_progress_once_it_has_been_open_for_long_enough() {
     entry.close(END);
     block_on(journal.close());
     assert_eq!(outcomes_at(now.after(wait * 2)), [END.outcome]);
+}
+
+/// In a catch-up each batch ends in the midst of some uses. A row for each that is changed by the next batch would double
+/// the work of a database.
+#[test]
+fn use_that_ends_behind_a_batch_is_not_in_progress_while_there_is_more_to_read() {
+    const ROUNDS: usize = 100;
+    const AT_ONCE: usize = 64;
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let (journal, caller) = (open_journal(&settings), Caller::random());
+    let tap = journal.tap();
+    block_on(async {
+        for _ in 0..ROUNDS {
+            let openings: Vec<Use<'_>> = (0..AT_ONCE).map(|_| caller.opening()).collect();
+            let begun = futures_util::future::join_all(openings.iter().map(|opening| journal.begin(opening))).await;
+            begun.into_iter().for_each(|entry| entry.unwrap().close(END));
+        }
+        journal.close().await;
+    });
+    let (open_after, later) = (Duration::from_secs(1800), clock::now().after(Duration::from_secs(3600)));
+    let mut stream = RecordStream::open(tap.directory(), StreamPosition::START, tap.end(), Some(open_after)).unwrap();
+    let (mut batches, mut outcomes, mut reached_end) = (0, Vec::new(), false);
+    while !reached_end {
+        let batch = stream.next_batch(tap.end(), 1, later).unwrap();
+        (batches, reached_end) = (batches + 1, batch.reached_end);
+        outcomes.extend(batch.records.iter().map(|record| record.outcome));
+    }
+    assert!(batches > 3, "{batches}");
+    let open = outcomes.iter().filter(|outcome| **outcome != END.outcome).count();
+    assert_eq!((outcomes.len(), open), (ROUNDS * AT_ONCE, 0));
 }
 
 #[test]

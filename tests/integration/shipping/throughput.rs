@@ -65,5 +65,8 @@ fn catch_up_is_complete_and_its_rate_is_printed() {
         f64::from(count) / time.as_secs_f64(),
         each
     );
+    let size = "SELECT sum(pg_table_size(inhrelid)), sum(pg_indexes_size(inhrelid)) FROM pg_inherits \
+                WHERE inhparent = 'keygate.records'::regclass";
+    println!("bytes of all records in PostgreSQL, and of their indexes: {:?}", server.sql(size));
     assert_eq!(server.sql("SELECT count(*) FROM keygate.records"), [records.to_string()]);
 }
