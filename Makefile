@@ -28,6 +28,9 @@ test-others:
 # Asserts times as well: on an idle machine only, so the continuous integration does not run it.
 strict: setup
 	KEYGATE_STRICT=1 cargo test --locked --test integration state_contract::redis_outages -- --test-threads 1
+	KEYGATE_STRICT=1 cargo test --locked --test integration refusals -- --test-threads 1
+	KEYGATE_STRICT=1 cargo test --locked --test integration dashboard_api::limits -- --test-threads 1
+	KEYGATE_STRICT=1 cargo test --locked --test integration state_contract::redis_sessions -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration state_contract::gateways -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration black_hole_costs_each_request_one -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test process hostile -- --test-threads 1

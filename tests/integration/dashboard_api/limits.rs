@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::fixture::{API, SessionUser, Setup};
-use crate::support::{Client, eventually};
+use crate::support::{Client, eventually, lenient};
 
 #[test]
 fn requests_of_a_person_are_limited() {
@@ -66,7 +66,7 @@ fn abandoned_reads_stop_and_delay_no_other_person() {
     let abandoned: Vec<TcpStream> = (0..300).map(|_| begin(&setup, &ada, &id)).collect();
     let begun = Instant::now();
     assert_eq!(eve.get(&format!("/keys/{of_eve}/uses")).status, 200);
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < lenient(Duration::from_secs(10)), "{:?}", begun.elapsed());
     let read = abandoned.iter().filter(|stream| has_begun_with(stream, b"HTTP/1.1 200")).count();
     assert!(read <= 20, "{read} reads of one person came before the only one of another");
     drop(abandoned);

@@ -251,6 +251,38 @@ fn removed_part_of_the_range_is_said_and_a_carried_use_counts_once() {
     assert_eq!(by_name(&ended), count_naively(&settings, ended.query));
 }
 
+/// As after a crash between the record of a removal, with which open uses are carried on, and the removal.
+#[test]
+fn use_counts_once_where_its_beginning_and_its_copy_are_both_there() {
+    let directory = TempDir::new().unwrap();
+    let settings = short_lived(directory.path());
+    let journal = open_journal(&settings);
+    let (tunnel, caller) = (Caller::random(), Caller::random());
+    let open = block_on(journal.begin(&tunnel.opening())).unwrap();
+    let beginning = segment_files(&settings).remove(0);
+    let mut kept = Vec::new();
+    eventually("retention has removed the segment of the open use", || {
+        block_on(journal.begin(&caller.opening())).unwrap().close(END);
+        match fs::read(&beginning) {
+            Ok(bytes) => {
+                kept = bytes;
+                false
+            }
+            Err(_) => true,
+        }
+    });
+    open.close(END);
+    block_on(journal.close());
+    let requests = || -> u64 {
+        let report = read(&settings, query(UsageBy::Key, BillingPeriod::Month));
+        let subject = UsageSubject::Key(tunnel.org, Some(tunnel.key));
+        report.rows.iter().filter(|row| row.subject == subject).map(|row| row.requests).sum()
+    };
+    assert_eq!(requests(), 1, "the copy alone");
+    fs::write(&beginning, kept).unwrap();
+    assert_eq!(requests(), 1, "both");
+}
+
 #[test]
 fn segment_that_something_else_removed_is_said() {
     let directory = TempDir::new().unwrap();

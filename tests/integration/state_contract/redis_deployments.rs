@@ -243,7 +243,7 @@ fn change_is_acknowledged_when_replicas_have_it() {
     let [primary, replica] = &*servers else { panic!("two") };
     replica.cli::<()>(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
     until("the replica follows", || (replica.info("replication", "master_link_status") == "up").then_some(()));
-    let durability = Durability { replicas: 1, timeout: Duration::from_millis(300) };
+    let durability = Durability { replicas: 1, timeout: Duration::from_secs(3) };
     let state = open(Settings { durability, ..in_use(Servers::Single(at(primary))) }).unwrap();
     let (_, key) = block_on(fixture_with_key(&state));
     replica.stop_process();
