@@ -20,7 +20,7 @@ const LEASE: Duration = Duration::from_secs(60);
 const BEATS: usize = 10;
 
 /// An organization with a key, on one of these nodes.
-fn fixture_on(state: &State, cluster: &Cluster, nodes: &[&Redis]) -> (Fixture, HeldKey) {
+pub(super) fn fixture_on(state: &State, cluster: &Cluster, nodes: &[&Redis]) -> (Fixture, HeldKey) {
     let found = std::iter::repeat_with(|| block_on(fixture_with_key(state))).find(|(fixture, _)| {
         let node = cluster.primary_of(cluster.slot_of(fixture.tag.as_str()));
         nodes.iter().any(|other| other.port() == node.port())

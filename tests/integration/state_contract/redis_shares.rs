@@ -13,8 +13,9 @@ use keygate::state::{Admitted, DecideRequest, Decision, Redis as RedisState, Rou
 
 use super::fixture::{Fixture, HeldKey, drain, fixture_with_key, rotate};
 use super::redis::{at, settings};
+use super::redis_heartbeat::fixture_on;
 use super::runtime::{block_on, enter};
-use crate::support::redis::{Proxy, Redis};
+use crate::support::redis::{Cluster, Proxy, Redis};
 use crate::support::until;
 
 /// Twenty tokens a second: some of them for each gateway within a second.
@@ -179,6 +180,39 @@ fn gateway_that_is_cut_off_repays_its_share_below_zero() {
     assert!(status.remaining == 0 && status.token_in_us > 0);
     assert!(used(&connected, &key) >= connected_uses + uses.len());
     [connected, cut].iter().for_each(|state| block_on(state.close()));
+}
+
+/// The primary of the organization is away, and that of the registrations is not: portions change in the outage.
+#[test]
+fn inflow_of_a_share_counts_once_when_other_gateways_come_and_go() {
+    let _entered = enter();
+    let cluster = Cluster::start_with(Redis::options().arg("cluster-require-full-coverage", "no"), 3, 0);
+    let registry = cluster.primary_of(cluster.slot_of("gateways"));
+    let away = cluster.nodes().iter().find(|node| node.port() != registry.port()).unwrap();
+    let servers = Servers::Cluster(cluster.nodes().iter().map(at).collect());
+    let settings = Settings { servers, ..known_keys(at(registry), Share::Exact) };
+    let gateway = open(&settings);
+    let (_, key) = fixture_on(&gateway, &cluster, &[away]);
+    until_settled(registry, 1);
+    drop(admit_by_redis(&gateway, &key));
+    away.stop_process();
+    let stopped = Instant::now();
+    let hammering = tokio::spawn(hammer(Arc::clone(&gateway), vec![key], stopped + Duration::from_secs(8)));
+    // The entry of a gateway that joined earlier, and has seen all; each heartbeat finds it come or gone.
+    let other: Vec<u8> = [1e15, 9e15, 1.0, 9e15].into_iter().flat_map(f64::to_le_bytes).collect();
+    for _ in 0..4 {
+        registry.query::<()>(::redis::cmd("HSET").arg("keygate:{gateways}").arg("h:other").arg(&other)).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        registry.query::<()>(::redis::cmd("HDEL").arg("keygate:{gateways}").arg("h:other")).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let uses = block_on(hammering).unwrap();
+    let last = uses.last().expect("some were admitted").ended;
+    let inflow = (last - stopped).as_secs_f64() * f64::from(QUOTA.requests);
+    assert!(uses.iter().all(|use_| use_.provisional));
+    assert!(uses.len() >= 40 && uses.len() as f64 <= inflow, "{} of an inflow of {inflow}", uses.len());
+    away.resume();
+    block_on(gateway.close());
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl Decider {
         let since = key.lease.outage_since(self.down_since(key), now);
         // What flowed in before Redis last answered about this key is in its bucket.
         let since = since.max(key.usage.state().confirmed);
-        let portion = self.shared.slots.portion(since)?;
+        let (portion, since) = self.shared.slots.portion(since)?;
         let quota = share::quota_of(portion, key.quota)?;
         Some(take_of_portion(key, (portion, quota), since, now))
     }

@@ -22,7 +22,7 @@
 //!   was made, so the bucket then has no more than if Redis had decided all along.
 //! - A share is of a key id: all secrets of a rotated key draw on it.
 //! - Time is the gateway's steady clock, and counts from the moment at which it noticed the outage, or at which Redis last
-//!   answered about the key, if that was later.
+//!   answered about the key, or at which its portion began, whichever was last.
 
 use crate::clock::Micros;
 use crate::quota::Quota;

@@ -14,6 +14,10 @@
 //! - A portion only shrinks with the count, and with the rank.
 //!
 //! A gateway that left or died makes the portions of the others smaller than they could be, until its entry expires.
+//!
+//! On a Cluster heartbeats can be answered while an organization's primary is away, so a portion can change in an outage.
+//! What flowed in before belongs to the portions of before: a portion counts from the moment at which it began, or from
+//! which all others had seen this gateway.
 
 use std::time::Duration;
 
@@ -38,6 +42,8 @@ pub(in crate::state::redis) struct Membership {
     pub(in crate::state::redis) latest_join: u64,
     /// Begin of the heartbeat, in steady time.
     beat: Micros,
+    /// Time from which this gateway has its portion, and may use it; in steady time.
+    portion_since: Micros,
 }
 
 /// Another gateway's entry.
@@ -82,7 +88,16 @@ impl Membership {
             is_settled: others.iter().all(|other| other.seen >= joined),
             latest_join: others.iter().map(|other| other.joined).fold(joined, u64::max),
             beat,
+            portion_since: beat,
         }
+    }
+
+    /// This membership, which follows `previous` at `now`, in steady time.
+    #[must_use]
+    pub(in crate::state::redis) fn following(self, previous: Option<Self>, now: Micros) -> Self {
+        // While not all had seen this gateway, they divided without it: only from then on is its portion its own.
+        let same = previous.filter(|previous| previous.is_settled && previous.portion == self.portion);
+        Self { portion_since: same.map_or(now, |previous| previous.portion_since), ..self }
     }
 
     /// Decodes the reply of `heartbeat.lua`.
@@ -107,10 +122,13 @@ impl Membership {
         self.is_settled && seen >= self.latest_join
     }
 
-    /// The portion in an outage that began at `since`; `None` when this gateway may not admit in it: not all others have
-    /// seen it, or they may have dropped it, because its last heartbeat is a lease ago.
-    pub(in crate::state::redis) fn portion(self, since: Micros, lease: Duration) -> Option<Portion> {
-        (self.is_settled && since < self.beat.after(lease)).then_some(self.portion)
+    /// The portion in an outage that began at `since`, and the time from which inflow belongs to it; `None` when this
+    /// gateway may not admit in the outage: not all others have seen it, or they may have dropped it, because its last
+    /// heartbeat is a lease ago.
+    pub(in crate::state::redis) fn portion(self, since: Micros, lease: Duration) -> Option<(Portion, Micros)> {
+        // The inflow before is that of another portion, which may have admitted it.
+        let from = since.max(self.portion_since);
+        (self.is_settled && since < self.beat.after(lease)).then_some((self.portion, from))
     }
 }
 
@@ -139,13 +157,27 @@ mod tests {
         let other = |joined, seen| OtherGateway { joined, seen };
         let portion =
             |joined, others: &[OtherGateway]| Membership::new(joined, others, Micros(1)).portion(Micros(2), LEASE);
-        assert_eq!(portion(5, &[]), Some(Portion::new(1, 0)));
+        assert_eq!(portion(5, &[]), Some((Portion::new(1, 0), Micros(2))));
         assert_eq!(portion(5, &[other(3, 4), other(4, 5)]), None);
-        assert_eq!(portion(5, &[other(3, 5), other(4, 6)]), Some(Portion::new(3, 2)));
+        assert_eq!(portion(5, &[other(3, 5), other(4, 6)]), Some((Portion::new(3, 2), Micros(2))));
         let member = Membership::new(5, &[other(6, 6)], Micros(1));
         assert_eq!(member.latest_join, 6);
         assert!(!member.is_settled(5) && member.is_settled(6));
         assert_eq!(member.portion(Micros(1).after(LEASE), LEASE), None, "the others may have dropped it");
+    }
+
+    #[test]
+    fn portion_counts_from_its_begin_or_from_which_all_had_seen_the_gateway() {
+        let other = |joined, seen| OtherGateway { joined, seen };
+        let alone = Membership::new(5, &[], Micros(10)).following(None, Micros(11));
+        assert_eq!(alone.portion(Micros(9), LEASE), Some((Portion::new(1, 0), Micros(11))));
+        let same = Membership::new(5, &[], Micros(20)).following(Some(alone), Micros(21));
+        assert_eq!(same.portion(Micros(15), LEASE), Some((Portion::new(1, 0), Micros(15))));
+        let smaller = Membership::new(5, &[other(6, 6)], Micros(30)).following(Some(same), Micros(31));
+        assert_eq!(smaller.portion(Micros(15), LEASE), Some((Portion::new(2, 0), Micros(31))));
+        let unseen = Membership::new(5, &[other(6, 0)], Micros(40)).following(Some(smaller), Micros(41));
+        let seen = Membership::new(5, &[other(6, 6)], Micros(50)).following(Some(unseen), Micros(51));
+        assert_eq!(seen.portion(Micros(15), LEASE), Some((Portion::new(2, 0), Micros(51))));
     }
 
     #[test]

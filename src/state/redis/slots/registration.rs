@@ -52,7 +52,7 @@ impl SlotLeases {
         let reply = self.send_heartbeat(client, self.settings.registration_micros()).await?;
         let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };
         let membership = Membership::decode(&packed, beat).ok_or(CommandError::UnexpectedReply)?;
-        self.set_membership(membership);
+        self.set_membership(membership.following(self.membership(), clock::steady()));
         Ok(membership.is_settled(seen))
     }
 

@@ -101,8 +101,9 @@ impl SlotLeases {
         self.membership().map_or(1, Membership::gateways)
     }
 
-    /// This gateway's portion in an outage that began at `since`; `None` when it may not admit in it.
-    pub(in crate::state::redis) fn portion(&self, since: Micros) -> Option<Portion> {
+    /// This gateway's portion in an outage that began at `since`, and the time from which inflow belongs to it; `None`
+    /// when it may not admit in it.
+    pub(in crate::state::redis) fn portion(&self, since: Micros) -> Option<(Portion, Micros)> {
         self.membership()?.portion(since, self.settings.lease)
     }
 

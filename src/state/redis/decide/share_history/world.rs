@@ -128,7 +128,7 @@ impl World {
         let seen = gateway.membership.map_or(0, |membership| membership.latest_join);
         self.redis.entries.insert(number, Entry { beat: now, joined, seen });
         let membership = Membership::new(joined, &others, Micros(now + gateway.offset));
-        gateway.membership = Some(membership);
+        gateway.membership = Some(membership.following(gateway.membership, Micros(now + gateway.offset)));
         gateway.next_beat = now + if membership.is_settled(seen) { 3_300_000 } else { 100_000 };
     }
 
@@ -179,7 +179,7 @@ impl World {
             return Some(());
         }
         let since = since.max(confirmed);
-        let portion = gateway.membership?.portion(since, LEASE)?;
+        let (portion, since) = gateway.membership?.portion(since, LEASE)?;
         let part = quota_of(portion, quota)?;
         let share = Share::in_outage(gateway.share, since, portion).try_take(part, now).ok()?;
         gateway.share = Some(share);
@@ -191,7 +191,7 @@ impl World {
         let portion = |gateway: &Gateway| {
             let now = Micros(self.now + gateway.offset);
             let confirmed = gateway.confirmed.filter(|confirmed| confirmed.after(STALENESS) >= now)?;
-            gateway.membership?.portion(gateway.outage?.max(confirmed), LEASE)?.among(self.quota.burst)
+            gateway.membership?.portion(gateway.outage?.max(confirmed), LEASE)?.0.among(self.quota.burst)
         };
         self.gateways.values().filter_map(portion).collect()
     }
