@@ -11,7 +11,7 @@ const LONGEST_UNJITTERED: Duration = Duration::from_secs(10);
 
 /// Pauses that double, each jittered to 50 % to 150 %: gateways that lost a sink together do not come back together.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub struct Backoff {
     next: Duration,
 }
 
@@ -29,7 +29,7 @@ impl Backoff {
     }
 
     /// The next pause, whose jitter is this part of [`u32::MAX`].
-    fn next_pause_by(&mut self, random: u32) -> Duration {
+    pub fn next_pause_by(&mut self, random: u32) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(LONGEST_UNJITTERED);
         let jittered = pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX));
@@ -37,7 +37,7 @@ impl Backoff {
     }
 
     /// Begins anew, after a success.
-    pub(super) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         *self = Self::default();
     }
 }

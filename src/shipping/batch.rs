@@ -8,7 +8,7 @@ use crate::audit::{JournalCheckpoint, Record, StreamPosition};
 use crate::clock::Micros;
 
 /// Time for which a use is open before it is delivered as in progress. Most end earlier, and are delivered once.
-pub(super) const OPEN_AFTER: Duration = Duration::from_millis(500);
+pub const OPEN_AFTER: Duration = Duration::from_millis(500);
 
 /// Records and checkpoints of a part of a journal, each in its order.
 #[derive(Debug)]

@@ -40,6 +40,14 @@ mod status;
 mod shipper;
 mod shippers;
 
+/// Parts without I/O, for `benches/fleet`, which simulates many shippers with them. They are no interface.
+#[doc(hidden)]
+pub mod internals {
+    pub use super::backoff::Backoff;
+    pub use super::batch::OPEN_AFTER;
+    pub use super::shipper::INTERVAL;
+}
+
 pub use otlp::PATH as OTLP_PATH;
 pub use postgresql::SCHEMA;
 pub use settings::{

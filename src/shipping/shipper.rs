@@ -27,7 +27,7 @@ use crate::metrics::SinkMetrics;
 /// Records of a batch, about: large enough that the round trips of a delivery hardly count, and a few megabytes.
 const BATCH: usize = 8192;
 /// Time between two looks at a journal whose end was reached: records are at the sink within it and the delivery.
-const INTERVAL: Duration = Duration::from_millis(500);
+pub const INTERVAL: Duration = Duration::from_millis(500);
 /// Time between two copies of a position that the sink keeps itself.
 const COPY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that a sink has for a connection, and for a batch.

@@ -94,6 +94,8 @@ mod unavailable;
 mod client;
 mod inspect;
 pub mod import;
+#[doc(hidden)]
+pub mod internals;
 pub(super) mod export;
 
 use active_defaults::ActiveDefaults;

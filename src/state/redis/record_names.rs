@@ -39,16 +39,18 @@ use crate::session::TokenDigest;
 
 /// Names of the records of one deployment.
 #[derive(Clone, Debug)]
-pub(crate) struct RecordNames {
+pub struct RecordNames {
     prefix: Box<str>,
 }
 
 impl RecordNames {
-    pub(super) fn new(prefix: &str) -> Self {
+    /// Names with this prefix.
+    pub fn new(prefix: &str) -> Self {
         Self { prefix: prefix.into() }
     }
 
-    pub(crate) fn org(&self, tag: OrgTag) -> String {
+    /// An organization.
+    pub fn org(&self, tag: OrgTag) -> String {
         self.of_org(tag, "org")
     }
 
@@ -68,7 +70,8 @@ impl RecordNames {
         self.of_org(tag, "emails")
     }
 
-    pub(super) fn reported_uses(&self, tag: OrgTag) -> String {
+    /// Reported uses of an organization's keys that had been admitted offline.
+    pub fn reported_uses(&self, tag: OrgTag) -> String {
         self.of_org(tag, "debts")
     }
 
@@ -86,7 +89,8 @@ impl RecordNames {
         format!("{keys}:listed")
     }
 
-    pub(crate) fn key(&self, key: KeyId) -> String {
+    /// A key.
+    pub fn key(&self, key: KeyId) -> String {
         self.of_org(key.tag(), &format!("key:{}", key.as_str()))
     }
 
@@ -115,7 +119,8 @@ impl RecordNames {
         format!("{}:{{orgs}}:cursor_secret", self.prefix)
     }
 
-    pub(super) fn gateways(&self) -> String {
+    /// Live gateways.
+    pub fn gateways(&self) -> String {
         format!("{}:{{gateways}}", self.prefix)
     }
 
@@ -156,7 +161,8 @@ impl RecordNames {
         format!("{}:ticket:{}", self.prefix, hex(digest.as_bytes()))
     }
 
-    pub(super) fn revocations(&self) -> String {
+    /// Revocation log.
+    pub fn revocations(&self) -> String {
         format!("{}:{{revocations}}", self.prefix)
     }
 
@@ -171,7 +177,7 @@ impl RecordNames {
 }
 
 /// The hash slot of all records of an organization.
-pub(crate) fn org_slot(tag: OrgTag) -> u16 {
+pub fn org_slot(tag: OrgTag) -> u16 {
     hash_slot(tag.as_str())
 }
 
@@ -181,12 +187,12 @@ pub(crate) fn orgs_slot() -> u16 {
 }
 
 /// The hash slot of the gateways.
-pub(super) fn gateways_slot() -> u16 {
+pub fn gateways_slot() -> u16 {
     hash_slot("gateways")
 }
 
 /// The hash slot of the revocation log.
-pub(super) fn revocations_slot() -> u16 {
+pub fn revocations_slot() -> u16 {
     hash_slot("revocations")
 }
 

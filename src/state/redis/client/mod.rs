@@ -50,7 +50,7 @@ pub(crate) use resp::PackedCommand;
 pub(crate) use script::Script;
 pub(crate) use sent_command::SentCommand;
 pub(crate) use server::Server;
-pub(crate) use server_info::Replication;
+pub use server_info::Replication;
 pub use server_info::Unsuitable;
 pub(crate) use settings::ConnectionSettings;
 pub use settings::{Address, Durability, Login, Servers};

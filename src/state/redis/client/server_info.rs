@@ -22,20 +22,20 @@ pub enum Unsuitable {
 
 /// Replication and persistence of a server, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Replication {
+pub struct Replication {
     /// Identifies the server process with its replication history ([`ServerInfo::incarnation`]).
-    pub(crate) history: Arc<str>,
+    pub history: Arc<str>,
     /// True for a primary that has loaded its data.
-    pub(crate) is_primary: bool,
+    pub is_primary: bool,
     /// Bytes that it has sent to its replicas so far, in this history.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// Bytes that each replica has confirmed; 0 for one that is not in step yet.
-    pub(crate) replicas: Vec<u64>,
+    pub replicas: Vec<u64>,
     /// The server's clock, in seconds since the Unix epoch.
-    pub(crate) time: u64,
+    pub time: u64,
     /// Time before which everything is on disk, as far as the server writes to disk at all. With an append-only file,
     /// that is the present.
-    pub(crate) saved: u64,
+    pub saved: u64,
 }
 
 /// Fields of the reply to `INFO`.

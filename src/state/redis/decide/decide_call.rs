@@ -6,6 +6,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use super::call_arguments::CallArguments;
 use super::call_outcome::{CallOutcome, CallResult, DecideError, DecideInput, complete};
@@ -147,7 +148,7 @@ fn send(
     let report = match evaluation {
         // A refused request acquires nothing, and so needs no valid lease.
         Evaluation::Refused(_) | Evaluation::StatusOnly => None,
-        Evaluation::Allowed => match PendingReport::begin(&key.lease) {
+        Evaluation::Allowed => match PendingReport::begin(&key.lease, Instant::now()) {
             Some(report) => Some(report),
             None => return Stage::NotSent(Ok(CallOutcome::LeaseInDoubt)),
         },

@@ -19,22 +19,22 @@ const ADMITTED_LOCALLY: u8 = 4;
 
 /// State that the request and the awaiting task share.
 #[derive(Debug, Default)]
-pub(super) struct LateAnswer(AtomicU8);
+pub struct LateAnswer(AtomicU8);
 
 impl LateAnswer {
     /// Notes that a task awaits the reply from now on.
-    pub(super) fn mark_pending(&self) {
+    pub fn mark_pending(&self) {
         self.0.store(PENDING, Ordering::Release);
     }
 
     /// Notes that the reply arrived, or never will. Returns whether the task has to report the local use.
-    pub(super) fn complete(&self, ran: bool) -> bool {
+    pub fn complete(&self, ran: bool) -> bool {
         let before = self.0.swap(if ran { RAN } else { DID_NOT_RUN }, Ordering::AcqRel);
         before == ADMITTED_LOCALLY && !ran
     }
 
     /// Notes that the request was admitted locally. Returns whether the request has to report the local use.
-    pub(super) fn admit_locally(&self) -> bool {
+    pub fn admit_locally(&self) -> bool {
         // While the reply is pending the task decides, when it knows whether Redis counted the use.
         matches!(self.0.swap(ADMITTED_LOCALLY, Ordering::AcqRel), NO_CALL | DID_NOT_RUN)
     }

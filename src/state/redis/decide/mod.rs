@@ -13,6 +13,7 @@
 
 mod offline;
 mod share;
+mod exact_share;
 #[cfg(test)]
 mod share_history;
 mod level_share;
@@ -31,3 +32,6 @@ mod verdict;
 mod local_refusal;
 
 pub(super) use decider::Decider;
+pub use exact_share::{ExactShare, Taken};
+pub use late_answer::LateAnswer;
+pub use usage::{CachedUsage, UnreportedUses};

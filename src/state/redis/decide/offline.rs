@@ -16,19 +16,15 @@ use std::sync::Arc;
 
 use super::decide_codec::rate_limit_status;
 use super::decider::Decider;
+use super::exact_share::{ExactShare, Taken};
 use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;
-use super::{level_share, share};
+use super::level_share;
 use crate::clock::{self, Micros};
-use crate::quota::{Quota, RateLimitStatus};
 use crate::refusal::Refusal;
 use crate::state::bucket::Bucket;
 use crate::state::redis::settings::{OnUnavailable, Share};
-use crate::state::redis::slots::{Permit, Portion};
 use crate::state::{Admitted, DecideRequest, Decision, Permit as StatePermit};
-
-/// An admission, with the number of the use; or the refusal for what is missing.
-type Taken = Result<(Permit, RateLimitStatus, u64), (Refusal, RateLimitStatus)>;
 
 impl Decider {
     /// Decides without Redis; `None` when the settings, the age of the cached key or the place among the gateways forbid
@@ -53,7 +49,11 @@ impl Decider {
             return Some(Decision::Denied { refusal, principal: Some(principal), rate_limit: None });
         }
         let taken = match share {
-            Share::Exact => self.take_exact(&key, now)?,
+            Share::Exact => {
+                let share =
+                    ExactShare { usage: &key.usage, lease: &key.lease, quota: key.quota, concurrent: key.concurrent };
+                share.take(self.down_since(&key), now, |since| self.shared.slots.portion(since))?
+            }
             Share::Level => take_by_level(&key, self.shared.slots.live_gateways(), now),
         };
         Some(match taken {
@@ -71,30 +71,6 @@ impl Decider {
             }
         })
     }
-
-    /// Takes a token and a slot of the exact share; `None` when this gateway has none.
-    fn take_exact(&self, key: &CachedKey, now: Micros) -> Option<Taken> {
-        let since = key.lease.outage_since(self.down_since(key), now);
-        // What flowed in before Redis last answered about this key is in its bucket.
-        let since = since.max(key.usage.state().confirmed);
-        let (portion, since) = self.shared.slots.portion(since)?;
-        let quota = share::quota_of(portion, key.quota)?;
-        Some(take_of_portion(key, (portion, quota), since, now))
-    }
-}
-
-/// Takes a token and a slot of a portion.
-fn take_of_portion(key: &CachedKey, (portion, quota): (Portion, Quota), since: Micros, now: Micros) -> Taken {
-    let mut state = key.usage.state();
-    let status = |bucket: Bucket| rate_limit_status(bucket, quota, key.concurrent, key.lease.held());
-    let share = share::Share::in_outage(state.share, since, portion);
-    let taken = share.try_take(quota, now).map_err(|share| (Refusal::RateLimited, status(share.bucket)))?;
-    let permit = key.lease.acquire_in_outage(portion, key.concurrent);
-    let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, status(share.bucket)))?;
-    // Stored only now: without a slot no token is taken.
-    state.share = Some(taken);
-    let number = state.uses + state.unreported.pending() + 1;
-    Ok((permit, status(taken.bucket), number))
 }
 
 /// Takes a token and a slot of one of so many gateways, by the level that was last known.

@@ -10,7 +10,7 @@ use crate::state::redis::record_codec::StoredKey;
 
 /// Usage of a cached key. It stays when the rest of the cache entry is replaced by a newer version, and is the same for
 /// all secrets of the key.
-pub(super) struct CachedUsage(Mutex<UsageState>);
+pub struct CachedUsage(Mutex<UsageState>);
 
 /// - `bucket` is measured in the quota in force.
 #[derive(Clone, Copy)]
@@ -34,18 +34,18 @@ pub(super) struct UsageState {
 /// - Redis is sent the total under a name that is used for nothing else, and counts what is more than it had under that
 ///   name. So a report whose reply was lost can be repeated, and no use counts twice.
 #[derive(Clone, Copy, Default)]
-pub(super) struct UnreportedUses {
+pub struct UnreportedUses {
     /// The name. Once all is reported, the next uses begin with another one: what Redis stores of this one expires.
-    pub(super) name: [u8; 8],
+    pub name: [u8; 8],
     /// Uses under this name.
-    pub(super) total: u64,
+    pub total: u64,
     /// Number of them that Redis has counted.
-    pub(super) reported: u64,
+    pub reported: u64,
 }
 
 impl UnreportedUses {
     /// Uses that Redis has not counted.
-    pub(super) fn pending(self) -> u64 {
+    pub fn pending(self) -> u64 {
         self.total - self.reported
     }
 }
@@ -53,10 +53,15 @@ impl UnreportedUses {
 impl CachedUsage {
     /// From the key's record; its bucket is converted to the quota in force.
     pub(super) fn new(key: &StoredKey, quota: Quota) -> Self {
+        Self::from_bucket(key.live.bucket.convert(key.live.per_us, quota), key.key.uses, clock::steady())
+    }
+
+    /// From a bucket, measured in the quota in force, and the number of uses, as Redis answered at `now`, in steady time.
+    pub fn from_bucket(bucket: Bucket, uses: u64, now: Micros) -> Self {
         Self(Mutex::new(UsageState {
-            bucket: key.live.bucket.convert(key.live.per_us, quota),
-            uses: key.key.uses,
-            confirmed: clock::steady(),
+            bucket,
+            uses,
+            confirmed: now,
             last_admitted: Micros(0),
             share: None,
             level_share: None,
@@ -65,7 +70,7 @@ impl CachedUsage {
     }
 
     /// Notes a reply of Redis, at a steady time; `admitted` is the time of the request, if it was admitted.
-    pub(super) fn confirm(&self, level: i64, uses: u64, now: Micros, admitted: Option<Micros>) {
+    pub fn confirm(&self, level: i64, uses: u64, now: Micros, admitted: Option<Micros>) {
         let mut state = self.state();
         state.bucket = Bucket { level, at: now };
         state.uses = uses;
@@ -77,12 +82,12 @@ impl CachedUsage {
     }
 
     /// The uses to report, if there are any.
-    pub(super) fn unreported(&self) -> Option<UnreportedUses> {
+    pub fn unreported(&self) -> Option<UnreportedUses> {
         Some(self.state().unreported).filter(|uses| uses.pending() > 0)
     }
 
     /// Notes that Redis has counted the uses of a report.
-    pub(super) fn mark_reported(&self, report: UnreportedUses) {
+    pub fn mark_reported(&self, report: UnreportedUses) {
         let mut state = self.state();
         // A late reply may concern an earlier name, or an earlier total than another reply.
         if state.unreported.name == report.name {
@@ -91,7 +96,7 @@ impl CachedUsage {
     }
 
     /// Adds a use that Redis has not counted. Returns how many these are now. `name` is used if it is the first one.
-    pub(super) fn add_unreported(&self, name: [u8; 8]) -> u64 {
+    pub fn add_unreported(&self, name: [u8; 8]) -> u64 {
         let mut state = self.state();
         if state.unreported.pending() == 0 {
             state.unreported = UnreportedUses { name, total: 0, reported: 0 };

@@ -22,16 +22,18 @@ const CAPACITY: usize = 100_000;
 
 /// A revocation that a server may lack.
 #[derive(Clone)]
-pub(super) struct Kept {
-    pub(super) slot: u16,
-    pub(super) revocation: Arc<Revocation>,
+pub struct Kept {
+    /// Hash slot of its records.
+    pub slot: u16,
+    /// The revocation.
+    pub revocation: Arc<Revocation>,
 }
 
 /// Revocations that a failover may still undo.
 ///
 /// - While a revocation is kept, this process refuses its subject, whatever a server says: revocations are final.
 /// - Decisions look it up only when `generation` has changed since they last did.
-pub(in crate::state::redis) struct KeptRevocations {
+pub struct KeptRevocations {
     names: RecordNames,
     entries: DashMap<Subject, Entry>,
     /// Sessions among the entries.
@@ -63,7 +65,8 @@ impl Drop for LackingServer {
 }
 
 impl KeptRevocations {
-    pub(in crate::state::redis) fn new(names: RecordNames) -> Self {
+    /// Nothing kept; the names are those of the records.
+    pub fn new(names: RecordNames) -> Self {
         Self {
             names,
             entries: DashMap::new(),
@@ -76,7 +79,7 @@ impl KeptRevocations {
     }
 
     /// Keeps an acknowledged revocation. Every decision of this process that begins afterwards obeys it.
-    pub(in crate::state::redis) fn add(&self, revocation: Revocation) {
+    pub fn add(&self, revocation: Revocation) {
         let subject = revocation.subject();
         let slot = revocation.slot(&self.names);
         match self.entries.entry(subject) {
@@ -95,11 +98,12 @@ impl KeptRevocations {
     }
 
     /// Changes whenever a revocation is added.
-    pub(in crate::state::redis) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    pub(in crate::state::redis) fn has_key(&self, key: KeyId) -> bool {
+    /// Returns whether the revocation of a key is kept.
+    pub fn has_key(&self, key: KeyId) -> bool {
         self.entries.contains_key(&Subject::Key(key))
     }
 
@@ -125,7 +129,7 @@ impl KeptRevocations {
     }
 
     /// The revocations in the hash slots of a server that its history has not confirmed, ordered by hash slot.
-    pub(super) fn unconfirmed(&self, history: &str, serves: impl Fn(u16) -> bool) -> Vec<Kept> {
+    pub fn unconfirmed(&self, history: &str, serves: impl Fn(u16) -> bool) -> Vec<Kept> {
         let is_due = |entry: &Entry| serves(entry.slot) && !entry.is_confirmed_in(history);
         let due = self.entries.iter().filter(|entry| is_due(entry));
         let mut due: Vec<Kept> =
@@ -135,7 +139,7 @@ impl KeptRevocations {
     }
 
     /// Notes that a server has these revocations.
-    pub(super) fn confirm(&self, revocations: &[Kept], replication: &Replication) {
+    pub fn confirm(&self, revocations: &[Kept], replication: &Replication) {
         let now = Instant::now();
         for kept in revocations {
             if let Some(mut entry) = self.entries.get_mut(&kept.revocation.subject()) {

@@ -36,5 +36,5 @@ mod entry;
 mod revocation;
 
 pub(super) use asserter::assert_revocations;
-pub(super) use kept::KeptRevocations;
-pub(super) use revocation::Revocation;
+pub use kept::{Kept, KeptRevocations};
+pub use revocation::{Revocation, Write};

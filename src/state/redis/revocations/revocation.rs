@@ -9,11 +9,25 @@ use crate::state::redis::record_names::{RecordNames, org_slot};
 
 /// A final refusal. Repeating it undoes nothing that was changed since.
 #[derive(Clone, Debug)]
-pub(in crate::state::redis) enum Revocation {
+pub enum Revocation {
     /// Revocation of a key.
-    Key { key: KeyId, at: Micros },
+    Key {
+        /// The key.
+        key: KeyId,
+        /// Time of its revocation.
+        at: Micros,
+    },
     /// Removal of a user, and so of all keys of the user. The address is known to the gateway that removed the user.
-    User { tag: OrgTag, user: UserId, email: Option<String>, at: Micros },
+    User {
+        /// Tag of the user's organization.
+        tag: OrgTag,
+        /// The user.
+        user: UserId,
+        /// The address, where it is known.
+        email: Option<String>,
+        /// Time of the removal.
+        at: Micros,
+    },
     /// End of a session.
     Session(TokenDigest),
 }
@@ -27,7 +41,7 @@ pub(super) enum Subject {
 }
 
 /// A write of `assert_revocations.lua`: a record, and what to write to it.
-pub(super) type Write = (String, String);
+pub type Write = (String, String);
 
 impl Revocation {
     pub(super) fn subject(&self) -> Subject {
@@ -47,7 +61,8 @@ impl Revocation {
         }
     }
 
-    pub(super) fn writes(&self, names: &RecordNames) -> Vec<Write> {
+    /// The writes that make it.
+    pub fn writes(&self, names: &RecordNames) -> Vec<Write> {
         match self {
             Self::Key { key, at } => vec![(names.key(*key), format!("set revoked {}", at.0))],
             Self::User { tag, user, email, at } => {

@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// Items to visit.
-pub(super) struct ActiveSet<T> {
+pub struct ActiveSet<T> {
     items: Mutex<Vec<Arc<T>>>,
     early_visit: AtomicBool,
     wake_up: Notify,
 }
 
 impl<T> ActiveSet<T> {
-    pub(super) fn new() -> Self {
+    /// An empty set.
+    pub fn new() -> Self {
         Self { items: Mutex::default(), early_visit: AtomicBool::new(false), wake_up: Notify::new() }
     }
 
@@ -32,7 +33,7 @@ impl<T> ActiveSet<T> {
     }
 
     /// Returns whether an early visit was requested since the last call.
-    pub(super) fn take_early_visit(&self) -> bool {
+    pub fn take_early_visit(&self) -> bool {
         self.early_visit.swap(false, Ordering::AcqRel)
     }
 
@@ -40,17 +41,18 @@ impl<T> ActiveSet<T> {
         self.wake_up.notified().await;
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns whether there is nothing to visit.
+    pub fn is_empty(&self) -> bool {
         self.items().is_empty()
     }
 
     /// A copy of the set.
-    pub(super) fn all(&self) -> Vec<Arc<T>> {
+    pub fn all(&self) -> Vec<Arc<T>> {
         self.items().clone()
     }
 
     /// Removes these items, each once: an item that became active again was added a second time, behind, and stays.
-    pub(super) fn remove(&self, inactive: &[Arc<T>]) {
+    pub fn remove(&self, inactive: &[Arc<T>]) {
         if inactive.is_empty() {
             return;
         }

@@ -21,15 +21,15 @@ use crate::state::redis::client::RedisClient;
 
 /// Interval of visits to the active leases. A decision of the organization that comes sooner carries the releases, so
 /// at ten requests a second and more they cost no command of their own; and no free slot stays unseen for longer.
-const TICK: Duration = Duration::from_millis(100);
+pub const TICK: Duration = Duration::from_millis(100);
 /// Time that releases wait for a decision to carry them where others may be waiting for the slot.
-const EARLY_REPORT: Duration = Duration::from_millis(2);
+pub const EARLY_REPORT: Duration = Duration::from_millis(2);
 /// Visits at a time: the link carries them and the other background work, and those to a server that hangs leave room
 /// for others until they are given up.
 const CONCURRENT_VISITS: usize = 1024;
 
 /// Action of the heartbeat for one lease.
-enum HeartbeatAction {
+pub enum HeartbeatAction {
     /// Nothing now.
     None,
     /// Leave the active set: Redis has no entry, and needs none.
@@ -42,12 +42,13 @@ enum HeartbeatAction {
 
 /// One round of visits to the active leases.
 #[derive(Clone, Copy)]
-struct HeartbeatRound {
-    now: Instant,
+pub struct HeartbeatRound {
+    /// Its time.
+    pub now: Instant,
     /// True for an early round, which visits only leases of organizations near their limit.
-    near_limit_only: bool,
+    pub near_limit_only: bool,
     /// Longest time between two renewals of a lease.
-    renew_interval: Duration,
+    pub renew_interval: Duration,
 }
 
 /// A visit to a lease, with something to do.
@@ -57,7 +58,7 @@ struct LeaseVisit {
 }
 
 /// A lease that is being visited; the visit ends on drop.
-struct VisitedLease(Arc<SlotLease>);
+pub struct VisitedLease(pub Arc<SlotLease>);
 
 /// Visits the active leases for as long as the task lives.
 ///
@@ -147,7 +148,7 @@ impl SlotLeases {
 
 impl SlotLease {
     /// Decides what this round does about the lease; anything but nothing and retiring begins a visit.
-    fn begin_visit(self: &Arc<Self>, round: HeartbeatRound) -> HeartbeatAction {
+    pub fn begin_visit(self: &Arc<Self>, round: HeartbeatRound) -> HeartbeatAction {
         let mut data = self.data();
         let action = self.next_action(&mut data, round);
         data.visits += u32::from(matches!(action, HeartbeatAction::Report(..) | HeartbeatAction::Resync));
@@ -168,7 +169,7 @@ impl SlotLease {
             LeaseState::InDoubt if round.near_limit_only || is_visited => HeartbeatAction::None,
             LeaseState::InDoubt => HeartbeatAction::Resync,
             // While decisions keep coming they carry the releases, unless others may be waiting for the slots.
-            _ if data.released > 0 && (data.near_limit || is_quiet) => self.report_action(data, false),
+            _ if data.released > 0 && (data.near_limit || is_quiet) => self.report_action(data, false, round.now),
             _ if round.near_limit_only || is_renewed => HeartbeatAction::None,
             LeaseState::Unregistered => {
                 data.is_active = false;
@@ -177,13 +178,13 @@ impl SlotLease {
             LeaseState::Registered => {
                 // An organization that is idle for a renewal interval needs no entry; its next decision creates one.
                 let is_idle = data.held == 0 && data.released == 0;
-                self.report_action(data, is_idle)
+                self.report_action(data, is_idle, round.now)
             }
         }
     }
 
-    fn report_action(self: &Arc<Self>, data: &mut LeaseData, deregister: bool) -> HeartbeatAction {
-        match PendingReport::begin_locked(self, data) {
+    fn report_action(self: &Arc<Self>, data: &mut LeaseData, deregister: bool, now: Instant) -> HeartbeatAction {
+        match PendingReport::begin_locked(self, data, now) {
             Some(report) => HeartbeatAction::Report(report, deregister),
             None => HeartbeatAction::None,
         }

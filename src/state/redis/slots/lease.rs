@@ -14,8 +14,9 @@ use crate::key::OrgTag;
 use crate::state::redis::record_names::{RecordNames, org_slot};
 
 /// This gateway's lease on the slots of one organization, shared by all its threads.
-pub(in crate::state::redis) struct SlotLease {
-    pub(in crate::state::redis) tag: OrgTag,
+pub struct SlotLease {
+    /// Tag of the organization.
+    pub tag: OrgTag,
     /// Hash slot of the organization.
     pub(in crate::state::redis) hash_slot: u16,
     /// Name of the organization's record.
@@ -82,21 +83,23 @@ pub struct Permit(Arc<SlotLease>);
 
 /// A resync that has begun.
 #[derive(Clone, Copy)]
-pub(super) struct Resync {
+pub struct Resync {
     /// The slots held at its begin.
-    pub(super) held: u32,
+    pub held: u32,
     /// The generation that it begins.
-    pub(super) generation: u64,
+    pub generation: u64,
     doubts: u64,
     begun: Instant,
 }
 
 impl SlotLease {
-    pub(super) fn new(
+    /// A lease without slots, of which Redis has no entry.
+    pub fn new(
         names: &RecordNames,
         tag: OrgTag,
         active: Arc<ActiveSet<SlotLease>>,
         failovers: Arc<AtomicU64>,
+        now: Instant,
     ) -> Self {
         let data = LeaseData {
             held: 0,
@@ -107,7 +110,7 @@ impl SlotLease {
             commands: 0,
             commands_at_visit: 0,
             visits: 0,
-            renewed: Instant::now(),
+            renewed: now,
             near_limit: false,
             doubts: 0,
             is_active: false,
@@ -129,7 +132,7 @@ impl SlotLease {
     }
 
     /// Permits that exist.
-    pub(in crate::state::redis) fn held(&self) -> u32 {
+    pub fn held(&self) -> u32 {
         self.data().held
     }
 
@@ -161,7 +164,7 @@ impl SlotLease {
     }
 
     /// Begins a resync, if the lease is in doubt. Permits released from here on belong to the new generation.
-    pub(super) fn begin_resync(&self) -> Option<Resync> {
+    pub fn begin_resync(&self, now: Instant) -> Option<Resync> {
         let mut data = self.data();
         if data.state != LeaseState::InDoubt {
             return None;
@@ -171,11 +174,11 @@ impl SlotLease {
         data.released = 0;
         data.commands += 1;
         let (held, generation, doubts) = (data.held, data.generation, data.doubts);
-        Some(Resync { held, generation, doubts, begun: Instant::now() })
+        Some(Resync { held, generation, doubts, begun: now })
     }
 
     /// Ends a resync that Redis has confirmed. `deleted` says that Redis has deleted the entry, as nothing was held.
-    pub(super) fn finish_resync(self: &Arc<Self>, resync: Resync, deleted: bool) {
+    pub fn finish_resync(self: &Arc<Self>, resync: Resync, deleted: bool) {
         let mut data = self.data();
         // A doubt since its begin, an offline admission for instance, is not covered by the number that was sent.
         if data.generation == resync.generation && data.doubts == resync.doubts {

@@ -27,19 +27,19 @@ use crate::state::redis::packed::unpack;
 /// One of `count` portions, the one with number `rank` from 0. Unit `u` of a whole belongs to the rank `u % count`, so
 /// that the portions add up to the whole exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::state::redis) struct Portion {
+pub struct Portion {
     count: u32,
     rank: u32,
 }
 
 /// Registration of this gateway, as the reply to its last heartbeat reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::state::redis) struct Membership {
+pub struct Membership {
     portion: Portion,
     /// Every other gateway has seen that this one joined.
     is_settled: bool,
     /// The latest join of all gateways. The next heartbeat tells that this gateway has seen it.
-    pub(in crate::state::redis) latest_join: u64,
+    pub latest_join: u64,
     /// Begin of the heartbeat, in steady time.
     beat: Micros,
     /// Time from which this gateway has its portion, and may use it; in steady time.
@@ -48,31 +48,31 @@ pub(in crate::state::redis) struct Membership {
 
 /// Another gateway's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::state::redis) struct OtherGateway {
+pub struct OtherGateway {
     /// Time at which it joined; no two are equal.
-    pub(in crate::state::redis) joined: u64,
+    pub joined: u64,
     /// The latest join that it has seen.
-    pub(in crate::state::redis) seen: u64,
+    pub seen: u64,
 }
 
 impl Portion {
     /// The portion of a gateway of which `earlier` of `count` gateways joined earlier.
-    pub(in crate::state::redis) fn new(count: u32, earlier: u32) -> Self {
+    pub fn new(count: u32, earlier: u32) -> Self {
         Self { count: count.max(1), rank: earlier }
     }
 
     /// Number of portions.
-    pub(in crate::state::redis) fn count(self) -> u32 {
+    pub fn count(self) -> u32 {
         self.count
     }
 
     /// Units of `total` that belong to this portion.
-    pub(in crate::state::redis) fn of(self, total: u32) -> u32 {
+    pub fn of(self, total: u32) -> u32 {
         total.saturating_sub(self.rank).div_ceil(self.count)
     }
 
     /// The portion when only the first `most` ranks get one; `None` for the others.
-    pub(in crate::state::redis) fn among(self, most: u32) -> Option<Self> {
+    pub fn among(self, most: u32) -> Option<Self> {
         let count = self.count.min(most);
         (self.rank < count).then_some(Self { count, ..self })
     }
@@ -80,7 +80,7 @@ impl Portion {
 
 impl Membership {
     /// A membership from the entry of this gateway, which joined at `joined`, and those of the others.
-    pub(in crate::state::redis) fn new(joined: u64, others: &[OtherGateway], beat: Micros) -> Self {
+    pub fn new(joined: u64, others: &[OtherGateway], beat: Micros) -> Self {
         let earlier = others.iter().filter(|other| other.joined < joined).count();
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         Self {
@@ -94,14 +94,14 @@ impl Membership {
 
     /// This membership, which follows `previous` at `now`, in steady time.
     #[must_use]
-    pub(in crate::state::redis) fn following(self, previous: Option<Self>, now: Micros) -> Self {
+    pub fn following(self, previous: Option<Self>, now: Micros) -> Self {
         // While not all had seen this gateway, they divided without it: only from then on is its portion its own.
         let same = previous.filter(|previous| previous.is_settled && previous.portion == self.portion);
         Self { portion_since: same.map_or(now, |previous| previous.portion_since), ..self }
     }
 
     /// Decodes the reply of `heartbeat.lua`.
-    pub(super) fn decode(packed: &[u8], beat: Micros) -> Option<Self> {
+    pub fn decode(packed: &[u8], beat: Micros) -> Option<Self> {
         let (own, others) = packed.split_at_checked(8)?;
         let [joined] = unpack(own)?;
         let others = others.chunks(16).map(|entry| {
@@ -112,20 +112,20 @@ impl Membership {
     }
 
     /// Live gateways, this one included.
-    pub(in crate::state::redis) fn gateways(self) -> u32 {
+    pub fn gateways(self) -> u32 {
         self.portion.count
     }
 
     /// Returns whether every gateway has seen every other one, as far as this reply tells; `seen` is the join that this
     /// gateway's heartbeat told.
-    pub(in crate::state::redis) fn is_settled(self, seen: u64) -> bool {
+    pub fn is_settled(self, seen: u64) -> bool {
         self.is_settled && seen >= self.latest_join
     }
 
     /// The portion in an outage that began at `since`, and the time from which inflow belongs to it; `None` when this
     /// gateway may not admit in the outage: not all others have seen it, or they may have dropped it, because its last
     /// heartbeat is a lease ago.
-    pub(in crate::state::redis) fn portion(self, since: Micros, lease: Duration) -> Option<(Portion, Micros)> {
+    pub fn portion(self, since: Micros, lease: Duration) -> Option<(Portion, Micros)> {
         // The inflow before is that of another portion, which may have admitted it.
         let from = since.max(self.portion_since);
         (self.is_settled && since < self.beat.after(lease)).then_some((self.portion, from))

@@ -50,12 +50,14 @@ mod active_set;
 #[cfg(test)]
 mod tests;
 
+pub use active_set::ActiveSet;
 pub(super) use heartbeat::visit_leases;
+pub use heartbeat::{EARLY_REPORT, HeartbeatAction, HeartbeatRound, TICK, VisitedLease};
 pub use lease::Permit;
-pub(super) use lease::SlotLease;
-pub(super) use membership::Portion;
+pub use lease::{Resync, SlotLease};
 #[cfg(test)]
-pub(super) use membership::{Membership, OtherGateway};
+pub(super) use membership::OtherGateway;
+pub use membership::{Membership, Portion};
 pub(super) use registration::keep_registered;
 pub(super) use slot_leases::SlotLeases;
-pub(super) use slot_report::PendingReport;
+pub use slot_report::PendingReport;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use dashmap::DashMap;
 use redis::Value;
@@ -86,7 +87,7 @@ impl SlotLeases {
     pub(in crate::state::redis) fn lease_of(&self, tag: OrgTag) -> Arc<SlotLease> {
         let lease = self.leases.entry(tag).or_insert_with(|| {
             let (active, failovers) = (Arc::clone(&self.active), Arc::clone(&self.failovers));
-            Arc::new(SlotLease::new(&self.names, tag, active, failovers))
+            Arc::new(SlotLease::new(&self.names, tag, active, failovers, Instant::now()))
         });
         Arc::clone(&lease)
     }
@@ -124,7 +125,7 @@ impl SlotLeases {
     ) -> Result<bool, CommandError> {
         let _one_at_a_time = lease.resync.lock().await;
         // Another caller may have resynced the lease while this one waited for the lock.
-        let Some(resync) = lease.begin_resync() else { return Ok(true) };
+        let Some(resync) = lease.begin_resync(Instant::now()) else { return Ok(true) };
         let (held, generation) = (resync.held, resync.generation);
         let report = SlotReport { absolute: Some(held), released: 0, generation, deregister: held == 0 };
         match self.send_slot_report(client, lease, report).await? {

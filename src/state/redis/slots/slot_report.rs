@@ -9,14 +9,14 @@ use super::lease::{LeaseData, LeaseState, Permit, SlotLease};
 ///
 /// - One of the methods that consume it takes each outcome but a lost reply. Dropping it otherwise means
 ///   that the reply was lost, and puts the lease in doubt.
-pub(in crate::state::redis) struct PendingReport {
+pub struct PendingReport {
     lease: Arc<SlotLease>,
     /// Releases that it reports.
-    pub(in crate::state::redis) released: u32,
+    pub released: u32,
     /// Generation in which it was sent.
-    pub(in crate::state::redis) generation: u64,
+    pub generation: u64,
     /// True when Redis may create the entry of this gateway.
-    pub(in crate::state::redis) may_register: bool,
+    pub may_register: bool,
     /// True when another command that reports releases was in flight at its begin: Redis may run that one later.
     overtakes_releases: bool,
     /// Its begin; the lease was renewed no sooner.
@@ -25,12 +25,12 @@ pub(in crate::state::redis) struct PendingReport {
 }
 
 impl PendingReport {
-    /// Begins a command; `None` when the lease is in doubt and has to be resynced first.
-    pub(in crate::state::redis) fn begin(lease: &Arc<SlotLease>) -> Option<Self> {
-        Self::begin_locked(lease, &mut lease.data())
+    /// Begins a command at `now`; `None` when the lease is in doubt and has to be resynced first.
+    pub fn begin(lease: &Arc<SlotLease>, now: Instant) -> Option<Self> {
+        Self::begin_locked(lease, &mut lease.data(), now)
     }
 
-    pub(super) fn begin_locked(lease: &Arc<SlotLease>, data: &mut LeaseData) -> Option<Self> {
+    pub(super) fn begin_locked(lease: &Arc<SlotLease>, data: &mut LeaseData, now: Instant) -> Option<Self> {
         lease.check_failovers(data);
         if data.state == LeaseState::InDoubt {
             return None;
@@ -45,14 +45,14 @@ impl PendingReport {
             generation: data.generation,
             may_register: data.state == LeaseState::Unregistered,
             overtakes_releases,
-            begun: Instant::now(),
+            begun: now,
             done: false,
         })
     }
 
     /// The script ran and acquired a slot, with which `taken` of `limit` slots are taken. Returns the permit, or `None`
     /// when it is fenced: a resync that began meanwhile did not count the slot, so Redis has forgotten it.
-    pub(in crate::state::redis) fn acquired(mut self, taken: u32, limit: u32) -> Option<Permit> {
+    pub fn acquired(mut self, taken: u32, limit: u32) -> Option<Permit> {
         self.done = true;
         let mut data = self.lease.data();
         self.lease.end_report(&mut data, self.released);
@@ -73,7 +73,7 @@ impl PendingReport {
     }
 
     /// The script ran and applied the report. `deleted` says that Redis has deleted the entry, as was requested.
-    pub(in crate::state::redis) fn acknowledged(mut self, deleted: bool) {
+    pub fn acknowledged(mut self, deleted: bool) {
         self.done = true;
         let mut data = self.lease.data();
         self.lease.end_report(&mut data, self.released);
@@ -84,7 +84,7 @@ impl PendingReport {
 
     /// The script ran and acquired nothing, as `taken` slots are taken (and, if it reported no release, did not renew the lease). Returns whether
     /// the denial may be stale because releases of this gateway were still in flight, or waiting.
-    pub(in crate::state::redis) fn denied(mut self, taken: u32) -> bool {
+    pub fn denied(mut self, taken: u32) -> bool {
         let mut data = self.lease.data();
         SlotLease::note_answer_locked(&mut data, taken);
         let may_be_stale = self.overtakes_releases || data.released > 0;
@@ -98,7 +98,7 @@ impl PendingReport {
     }
 
     /// The script did not run: its releases are still to be reported.
-    pub(in crate::state::redis) fn not_sent(mut self) {
+    pub fn not_sent(mut self) {
         self.done = true;
         let mut data = self.lease.data();
         self.lease.end_report(&mut data, self.released);
@@ -109,7 +109,7 @@ impl PendingReport {
     }
 
     /// Redis has no entry of this generation: it was deleted when the lease ended, or lost in a failover.
-    pub(in crate::state::redis) fn unregistered(self) {
+    pub fn unregistered(self) {
         // What follows is the same as for a lost reply: Redis counts an unknown number.
         drop(self);
     }

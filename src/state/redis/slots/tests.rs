@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use super::active_set::ActiveSet;
 use super::lease::{LeaseState, Permit, SlotLease};
@@ -26,12 +27,13 @@ impl Fixture {
     fn new() -> Self {
         let (active, failovers) = (Arc::new(ActiveSet::new()), Arc::<AtomicU64>::default());
         let tag = OrgTag::generate().unwrap();
-        let lease = SlotLease::new(&RecordNames::new("p"), tag, Arc::clone(&active), Arc::clone(&failovers));
+        let lease =
+            SlotLease::new(&RecordNames::new("p"), tag, Arc::clone(&active), Arc::clone(&failovers), Instant::now());
         Self { lease: Arc::new(lease), active, failovers }
     }
 
     fn begin(&self) -> PendingReport {
-        PendingReport::begin(&self.lease).expect("the lease is not in doubt")
+        PendingReport::begin(&self.lease, Instant::now()).expect("the lease is not in doubt")
     }
 
     /// Acquires a slot, with which `taken` slots of the organization are taken.
@@ -44,7 +46,7 @@ impl Fixture {
     }
 
     fn resync(&self, deleted: bool) {
-        let resync = self.lease.begin_resync().expect("the lease is in doubt");
+        let resync = self.lease.begin_resync(Instant::now()).expect("the lease is in doubt");
         self.lease.finish_resync(resync, deleted);
     }
 
@@ -101,7 +103,7 @@ fn lost_reply_puts_the_lease_in_doubt_until_a_resync() {
     let permit = fixture.acquire(1);
     drop(fixture.begin());
     assert_eq!(fixture.view(), (LeaseState::InDoubt, 1, 0, 1));
-    assert!(PendingReport::begin(&fixture.lease).is_none(), "nothing is acquired in doubt");
+    assert!(PendingReport::begin(&fixture.lease, Instant::now()).is_none(), "nothing is acquired in doubt");
     fixture.resync(false);
     assert_eq!(fixture.view(), (LeaseState::Registered, 1, 0, 2));
     drop(permit);
@@ -125,7 +127,7 @@ fn resync_covers_waiting_and_unsent_releases() {
     drop(second);
     drop(fixture.begin());
     unsent.not_sent();
-    let resync = fixture.lease.begin_resync().unwrap();
+    let resync = fixture.lease.begin_resync(Instant::now()).unwrap();
     assert_eq!((resync.held, fixture.view().2), (1, 0));
     fixture.lease.finish_resync(resync, false);
     assert_eq!(fixture.view(), (LeaseState::Registered, 1, 0, 2));
@@ -159,7 +161,7 @@ fn admission_in_doubt_is_counted_by_the_resync_that_follows() {
     drop(lost);
     let permit = late.acquired(1, LIMIT).expect("no resync has begun");
     assert_eq!(fixture.view(), (LeaseState::InDoubt, 1, 0, 1));
-    assert_eq!(fixture.lease.begin_resync().unwrap().held, 1);
+    assert_eq!(fixture.lease.begin_resync(Instant::now()).unwrap().held, 1);
     drop(permit);
 }
 
@@ -167,7 +169,7 @@ fn admission_in_doubt_is_counted_by_the_resync_that_follows() {
 fn doubt_during_a_resync_requires_another_one() {
     let fixture = Fixture::new();
     drop(fixture.begin());
-    let resync = fixture.lease.begin_resync().unwrap();
+    let resync = fixture.lease.begin_resync(Instant::now()).unwrap();
     let permit = fixture.lease.acquire_offline(1).expect("nothing is held");
     fixture.lease.finish_resync(resync, false);
     assert_eq!(fixture.view(), (LeaseState::InDoubt, 1, 0, 2));
@@ -185,7 +187,7 @@ fn failover_puts_only_a_registered_lease_in_doubt() {
     assert_eq!(fixture.view(), (LeaseState::Unregistered, 0, 0, 1));
     let permit = fixture.acquire(1);
     fixture.fail_over();
-    assert!(PendingReport::begin(&fixture.lease).is_none());
+    assert!(PendingReport::begin(&fixture.lease, Instant::now()).is_none());
     assert_eq!(fixture.view(), (LeaseState::InDoubt, 1, 0, 1));
     drop(permit);
 }

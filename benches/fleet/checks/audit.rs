@@ -1,0 +1,93 @@
+//! Bound of the audit.
+//!
+//! docs/shipping.md: "Every use has one row in the end", "At least once, in order for each gateway, exactly once by id", "A
+//! record is at the sink about a second after its use", "When a sink is away, it is tried again after 0.25 s, then after
+//! twice as long, up to 15 s". Uses of a machine that is lost with its disk may be missing when they are younger than that.
+
+use rustc_hash::FxHashMap;
+
+use super::Worst;
+use crate::journal::Line;
+use crate::trace::{NONE, Offender};
+use crate::world::World;
+
+/// Longest pause of a shipper.
+const LONGEST_PAUSE: u64 = 15_000_000;
+/// Until a use that stays open is delivered, the shipper looks, and the batch is committed: "about a second"; a delivery
+/// whose answer was lost is made again after the first pause, which adds 0.375 s at most.
+const LAG: u64 = 500_000 + 500_000 + 100_000 + 425_000 + 100_000;
+
+#[derive(Default)]
+pub struct AuditCheck {
+    /// Uses that were lost with a machine before they were shipped.
+    lost: FxHashMap<u64, usize>,
+    pub lost_uses: u64,
+    /// Age of the oldest of them when the machine was lost.
+    pub oldest: u64,
+    pub lag: Worst,
+    pub pause: Worst,
+}
+
+impl AuditCheck {
+    pub fn note_pause(&mut self, pause: u64) {
+        self.pause.note(pause as f64 / LONGEST_PAUSE as f64, 0, || format!("{:.2} s", pause as f64 / 1e6));
+    }
+}
+
+impl World {
+    /// A machine is lost: checks what its shipper had not delivered.
+    pub fn check_lost_machine(&mut self, number: usize) {
+        let now = self.now;
+        let gateway = &self.gateways[number];
+        let mut lost = Vec::new();
+        for line in &gateway.journal.lines {
+            if let Line::Use { id, time } = *line
+                && !self.postgres.rows.contains_key(&id)
+            {
+                lost.push((id, time));
+            }
+        }
+        // From when on the shipper could deliver: the process started, and the database was there.
+        let could = gateway.started.max(self.postgres.away_until);
+        for (id, time) in lost {
+            let age = now - time;
+            // A use from before: the shipper may have been in its longest pause when the database came back.
+            let pause = if time < could + LONGEST_PAUSE { LONGEST_PAUSE } else { 0 };
+            let allowed = (could.max(time) + pause + LAG).saturating_sub(time);
+            let text =
+                || format!("gateway {number}: a use {:.2} s old, of {:.2} s", age as f64 / 1e6, allowed as f64 / 1e6);
+            self.checks.audit.lag.note(age as f64 / allowed as f64, now, text);
+            self.checks.audit.lost.insert(id, number);
+            self.checks.audit.lost_uses += 1;
+            self.checks.audit.oldest = self.checks.audit.oldest.max(age);
+            if age > allowed && could <= now {
+                self.break_bound("audit", text(), Offender { gateway: number, key: NONE, org: NONE, shard: NONE });
+            }
+        }
+    }
+
+    /// Checks that each forwarded use has one row that has ended, but those that were lost.
+    pub fn check_audit_at_end(&mut self) {
+        for number in 0..self.gateways.len() {
+            for at in 0..self.gateways[number].journal.lines.len() {
+                let Line::Use { id, .. } = self.gateways[number].journal.lines[at] else { continue };
+                let row = self.postgres.rows.get(&id);
+                let text = match row {
+                    Some(true) => continue,
+                    Some(false) => format!("gateway {number}: use {id} has no outcome"),
+                    None => format!("gateway {number}: use {id} has no row"),
+                };
+                return self.break_bound(
+                    "audit",
+                    text,
+                    Offender { gateway: number, key: NONE, org: NONE, shard: NONE },
+                );
+            }
+        }
+        let rows = self.postgres.rows.len() as u64;
+        if rows + self.checks.audit.lost_uses != self.counts.admitted {
+            let text = format!("{rows} rows, {} lost, of {} uses", self.checks.audit.lost_uses, self.counts.admitted);
+            self.break_bound("audit", text, Offender { gateway: NONE, key: NONE, org: NONE, shard: NONE });
+        }
+    }
+}

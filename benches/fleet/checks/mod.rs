@@ -1,0 +1,77 @@
+//! Checks of the promised bounds, and the worst case that each has seen.
+
+pub mod audit;
+pub mod bucket;
+pub mod revocation;
+pub mod slots;
+
+use super::directory::Directory;
+use super::trace::Offender;
+
+/// The worst case of a bound.
+#[derive(Clone, Debug, Default)]
+pub struct Worst {
+    /// Largest part of the bound that was used: 1 is the bound itself.
+    pub part: f64,
+    /// In words: how much, of how much, where.
+    pub text: String,
+    pub time: u64,
+}
+
+impl Worst {
+    pub fn note(&mut self, part: f64, time: u64, text: impl FnOnce() -> String) {
+        if part > self.part {
+            *self = Self { part, text: text(), time };
+        }
+    }
+}
+
+/// A bound that was broken.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    pub bound: &'static str,
+    pub text: String,
+    pub time: u64,
+    pub offender: Offender,
+}
+
+/// All checks.
+pub struct Checks {
+    pub bucket: bucket::BucketCheck,
+    pub slots: slots::SlotsCheck,
+    pub revocation: revocation::RevocationCheck,
+    pub audit: audit::AuditCheck,
+    pub violation: Option<Violation>,
+}
+
+impl Checks {
+    pub fn new(directory: &Directory) -> Self {
+        Self {
+            bucket: bucket::BucketCheck::new(directory.keys.len()),
+            slots: slots::SlotsCheck::new(directory.orgs.len()),
+            revocation: revocation::RevocationCheck::default(),
+            audit: audit::AuditCheck::default(),
+            violation: None,
+        }
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.violation.is_some()
+    }
+
+    /// The bounds: name, promise, and the worst case.
+    pub fn rows(&self) -> Vec<(&'static str, &'static str, &Worst)> {
+        vec![
+            ("bucket", "burst + rate * T, and uses lost or not yet reported", &self.bucket.window),
+            ("bucket", "of a gateway without Redis: its part of the inflow", &self.bucket.share),
+            ("slots", "the limit, and slots that the primary cannot know", &self.slots.online),
+            ("slots", "without a primary: the limit, one, and later acquisitions", &self.slots.outage),
+            ("revocation", "connected: none begins after the acknowledgement", &self.revocation.connected),
+            ("revocation", "after a failover: 0.25 s from its notice", &self.revocation.failover),
+            ("revocation", "cut off: max_staleness, 60 s", &self.revocation.cut_off),
+            ("revocation", "open exchanges of a connected gateway: 1 s", &self.revocation.open),
+            ("audit", "a lost machine takes along what is younger than the lag", &self.audit.lag),
+            ("audit", "pause of a shipper: 15 s", &self.audit.pause),
+        ]
+    }
+}

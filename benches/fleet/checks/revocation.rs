@@ -1,0 +1,139 @@
+//! Bound of the revocations.
+//!
+//! docs/contract.md: "Revoking it takes effect at once, and ends what is open", "Within a second of the acknowledgement, on
+//! every gateway, each exchange of the revoked key … is reset". docs/scaling-out.md adds to that
+//!
+//! - Failover: gateways that know the revocation "write it to the new primary as soon as one of their links has noticed it,
+//!   at the latest a quarter of a second later … from then on every gateway refuses them"; "undone only when all gateways
+//!   that know of it die together with the primary";
+//! - With `durability: { replicas: 1 }` "a change is acknowledged only when a replica has it as well";
+//! - While Redis is unavailable: "keys that Redis confirmed within `max_staleness` are admitted".
+
+use rustc_hash::FxHashMap;
+
+use super::Worst;
+use crate::event::Process;
+use crate::gateway::DEADLINE;
+use crate::trace::{NONE, Offender};
+use crate::world::World;
+
+/// Time from the notice of the new primary to the confirmed write, and the decisions that are on their way meanwhile.
+const ASSERTED_WITHIN: u64 = 250_000 + DEADLINE;
+const OPEN_WITHIN: u64 = 1_000_000;
+const STALE_WITHIN: u64 = 60_000_000;
+/// How much a gateway's clock may be slower.
+const DRIFT: u64 = 1_000_000 / 5_000;
+
+/// An acknowledged revocation.
+struct Revoked {
+    at: u64,
+    durable: bool,
+    /// A failover has undone it, and so no gateway that knew it has noticed the new primary before this time.
+    undone: bool,
+    noticed: Option<u64>,
+    /// All gateways that knew it have died.
+    is_forgotten: bool,
+}
+
+#[derive(Default)]
+pub struct RevocationCheck {
+    revoked: FxHashMap<usize, Revoked>,
+    pub connected: Worst,
+    pub failover: Worst,
+    pub cut_off: Worst,
+    pub open: Worst,
+}
+
+impl RevocationCheck {
+    pub fn acknowledge(&mut self, key: usize, at: u64, durable: bool) {
+        self.revoked.insert(key, Revoked { at, durable, undone: false, noticed: None, is_forgotten: false });
+    }
+
+    /// A failover has undone the revocation of a key.
+    pub fn undo(&mut self, key: usize) -> bool {
+        let Some(revoked) = self.revoked.get_mut(&key) else { return false };
+        (revoked.undone, revoked.noticed) = (true, None);
+        true
+    }
+}
+
+impl World {
+    /// A gateway has connected to the primary of a shard: it may know a revocation that was undone there.
+    pub fn check_noticed(&mut self, process: Process, shard: usize) {
+        let gateway = &self.gateways[process.gateway];
+        for (key, revoked) in &mut self.checks.revocation.revoked {
+            let directory_key = &self.directory.keys[*key];
+            if revoked.undone
+                && revoked.noticed.is_none()
+                && self.directory.orgs[directory_key.org].shard == shard
+                && gateway.kept.has_key(directory_key.id)
+            {
+                revoked.noticed = Some(self.now);
+            }
+        }
+    }
+
+    /// Checks an admission, whose decision began at `begun`.
+    pub fn check_revocation(&mut self, process: Process, key: usize, begun: u64, provisional: bool) {
+        let now = self.now;
+        let check = &mut self.checks.revocation;
+        let Some(revoked) = check.revoked.get(&key).filter(|revoked| begun > revoked.at) else { return };
+        let (gateway, delay) = (process.gateway, begun - revoked.at);
+        let text =
+            || format!("key {key}: begun {:.3} s after the acknowledgement, at gateway {gateway}", delay as f64 / 1e6);
+        let is_broken = if provisional {
+            check.cut_off.note(delay as f64 / STALE_WITHIN as f64, now, text);
+            delay > STALE_WITHIN + STALE_WITHIN / 1_000_000 * DRIFT
+        } else if revoked.undone && !revoked.durable {
+            let since = revoked.noticed.map_or(0, |noticed| begun.saturating_sub(noticed));
+            let text = || format!("{}, {:.3} s after the notice of the new primary", text(), since as f64 / 1e6);
+            check.failover.note(since as f64 / ASSERTED_WITHIN as f64, now, text);
+            since > ASSERTED_WITHIN && !revoked.is_forgotten
+        } else {
+            check.connected.note(f64::INFINITY, now, text);
+            true
+        };
+        if is_broken {
+            let shard = self.directory.shard_of_key(key);
+            self.break_bound("revocation", text(), Offender { gateway, key, org: NONE, shard });
+        }
+    }
+
+    /// Checks the end of an exchange that a revocation ends.
+    pub fn check_termination(&mut self, process: Process, key: usize) {
+        let now = self.now;
+        let Some(revoked) = self.checks.revocation.revoked.get(&key) else { return };
+        let delay = now.saturating_sub(revoked.at);
+        let gateway = &self.gateways[process.gateway];
+        let link = &gateway.links[self.log_shard];
+        let log = &self.shards[self.log_shard];
+        let trouble = gateway.cut_until[self.log_shard].max(log.hangs_until).max(link.troubled);
+        // While the log cannot be read, nothing ends; after a failover of the log every exchange is checked for 15 s.
+        if trouble + 16_000_000 > revoked.at || !link.is_up {
+            return;
+        }
+        let text = || {
+            format!(
+                "key {key}: ended {:.3} s after the acknowledgement, at gateway {}",
+                delay as f64 / 1e6,
+                process.gateway
+            )
+        };
+        self.checks.revocation.open.note(delay as f64 / OPEN_WITHIN as f64, now, text);
+        if delay > OPEN_WITHIN {
+            let shard = self.log_shard;
+            self.break_bound("revocation", text(), Offender { gateway: process.gateway, key, org: NONE, shard });
+        }
+    }
+
+    /// A process has died: revocations that no other one knows may be undone.
+    pub fn note_death_of_keeper(&mut self) {
+        for (key, revoked) in &mut self.checks.revocation.revoked {
+            let id = self.directory.keys[*key].id;
+            let is_kept = self.gateways.iter().any(|gateway| gateway.is_up && gateway.kept.has_key(id));
+            if revoked.undone && revoked.noticed.is_none() && !is_kept && self.options.broken.is_none() {
+                revoked.is_forgotten = true;
+            }
+        }
+    }
+}

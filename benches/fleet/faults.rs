@@ -1,0 +1,326 @@
+//! Faults: failovers, partitions, clocks that step, machines that die, and a database that is away. Each kind comes again
+//! and again after a random pause.
+
+use super::event::{Event, Process};
+use super::gateway::{Gateway, RENEW};
+use super::trace::{Entry, NONE};
+use super::world::{CALM, World, world_journal};
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// A primary dies; its replica is promoted.
+    Failover,
+    /// The primary of this shard dies.
+    Kill(usize),
+    /// A replica falls behind.
+    Lag,
+    /// A shard does not answer.
+    Hang,
+    /// Some gateways are cut off from one shard.
+    Partition,
+    /// Some gateways are cut off from all shards.
+    Isolation,
+    /// The clock of a primary steps.
+    ClockStep,
+    /// A gateway dies, and comes back with its disk.
+    Crash,
+    /// A machine is lost with its disk; another takes its place.
+    Loss,
+    /// A gateway leaves in order, and comes back.
+    Leave,
+    /// The database is away.
+    Database,
+    /// Not a fault: a key is revoked.
+    Revocation,
+}
+
+/// Faults with their mean pauses in a fleet of 1000 gateways and 100 shards, in microseconds.
+const KINDS: &[(Fault, u64)] = &[
+    (Fault::Failover, 2_000_000),
+    (Fault::Lag, 3_000_000),
+    (Fault::Hang, 4_000_000),
+    (Fault::Partition, 1_500_000),
+    (Fault::Isolation, 5_000_000),
+    (Fault::ClockStep, 5_000_000),
+    (Fault::Crash, 1_000_000),
+    (Fault::Loss, 4_000_000),
+    (Fault::Leave, 4_000_000),
+    (Fault::Database, 25_000_000),
+    (Fault::Revocation, 700_000),
+];
+/// Largest step of a server's clock: less than what would end leases that are renewed.
+const STEP: u64 = 2_000_000;
+/// Time in which a gateway that leaves ends its exchanges, and in which it reports the rest.
+const DRAIN: u64 = 3_000_000;
+const DEREGISTER: u64 = 1_000_000;
+
+impl World {
+    pub fn plan_faults(&mut self) {
+        for (fault, _) in KINDS {
+            self.plan(*fault, CALM);
+        }
+    }
+
+    fn plan(&mut self, fault: Fault, after: u64) {
+        let Some((_, mean)) =
+            KINDS.iter().find(|(kind, _)| std::mem::discriminant(kind) == std::mem::discriminant(&fault))
+        else {
+            return;
+        };
+        // A small fleet has fewer faults, but more of them for each gateway.
+        let scale = (1000.0 / self.options.gateways as f64).sqrt().clamp(1.0, 2.5);
+        let at = after + self.chance.exponential(*mean as f64 * scale);
+        if at < self.end {
+            self.queue.add(at, Event::Fault(fault));
+        }
+    }
+
+    pub fn begin_fault(&mut self, fault: Fault) {
+        let shard = self.chance.index(self.shards.len());
+        let gateway = self.chance.index(self.gateways.len());
+        let process = self.gateways[gateway].process;
+        match fault {
+            Fault::Failover => self.kill(shard),
+            Fault::Kill(shard) => self.kill(shard),
+            Fault::Lag => self.fall_behind(shard),
+            Fault::Hang => self.hang(shard),
+            Fault::Partition => self.cut_off(&[shard]),
+            Fault::Isolation => self.cut_off(&(0..self.shards.len()).collect::<Vec<_>>()),
+            Fault::ClockStep => {
+                let by = i64::try_from(self.chance.below(2 * STEP)).unwrap() - i64::try_from(STEP).unwrap();
+                self.shards[shard].step_clock(by);
+                self.note_fault("clock steps", NONE, shard, by);
+            }
+            Fault::Crash => self.crash(process, false),
+            Fault::Loss => self.crash(process, true),
+            Fault::Leave => self.queue.add(self.now, Event::Leave(process)),
+            Fault::Database => {
+                let time = self.chance.between(500_000, 25_000_000);
+                self.postgres.away_until = self.postgres.away_until.max(self.now + time);
+                self.note_fault("database away", NONE, NONE, i64::try_from(time).unwrap());
+            }
+            Fault::Revocation => self.begin_revocation(),
+        }
+        self.plan(fault, self.now);
+    }
+
+    fn note_fault(&mut self, what: &'static str, gateway: usize, shard: usize, number: i64) {
+        self.trace.add(Entry { time: self.now, what, gateway, key: NONE, org: NONE, shard, number });
+    }
+
+    /// After a revocation, its primary dies now and then, before the replica has it.
+    pub fn plan_failover_after_revocation(&mut self, shard: usize) {
+        if self.chance.one_in(4) && self.now < self.end {
+            let pause = self.chance.below(3000);
+            self.queue.add(self.now + pause, Event::Fault(Fault::Kill(shard)));
+        }
+    }
+
+    fn orgs_of(&self, shard: usize) -> Vec<usize> {
+        (0..self.directory.orgs.len()).filter(|org| self.directory.orgs[*org].shard == shard).collect()
+    }
+
+    /// The primary of a shard dies with what its replica has not got.
+    fn kill(&mut self, shard: usize) {
+        let server = &mut self.shards[shard];
+        if !server.is_alive || !server.has_replica || server.hangs_until > self.now {
+            return;
+        }
+        server.kill(self.now);
+        self.counts.failovers += 1;
+        self.note_fault("primary dies", NONE, shard, 0);
+        self.count_losses(shard);
+        let orgs = self.orgs_of(shard);
+        self.checks.slots.note_primary(orgs.into_iter(), true);
+        // The process may die, which closes its connections; or the machine, which leaves them silent.
+        let is_silent = self.chance.one_in(4);
+        self.drop_links(shard, is_silent);
+        let pause = self.chance.between(1_200_000, 4_000_000);
+        self.queue.add(self.now + pause, Event::Promote(shard));
+    }
+
+    /// What the replica lacks: uses may be admitted once more, and revocations are undone.
+    fn count_losses(&mut self, shard: usize) {
+        let server = &self.shards[shard];
+        for (number, key) in self.directory.keys.iter().enumerate() {
+            if self.directory.orgs[key.org].shard != shard {
+                continue;
+            }
+            let uses =
+                |live: Option<&super::database::Bytes>| live.map_or(0.0, |live| super::shard::number_at(live, 4));
+            let lost = uses(server.field(&key.record, b"live")) - uses(server.replica_field(&key.record, b"live"));
+            self.checks.bucket.forgive(number, lost as u64);
+            self.counts.lost_uses += lost as u64;
+            let is_revoked = |field: Option<&super::database::Bytes>| field.is_some();
+            if is_revoked(server.field(&key.record, b"revoked"))
+                && !is_revoked(server.replica_field(&key.record, b"revoked"))
+            {
+                self.counts.lost_revocations += u64::from(self.checks.revocation.undo(number));
+            }
+        }
+    }
+
+    /// Gateways lose their links to a shard: at once, or when they notice the silence.
+    fn drop_links(&mut self, shard: usize, is_silent: bool) {
+        for number in 0..self.gateways.len() {
+            self.drop_link(number, shard, is_silent);
+        }
+    }
+
+    fn drop_link(&mut self, gateway: usize, shard: usize, is_silent: bool) {
+        let pause =
+            if is_silent { self.network.between(1_150_000, 2_300_000) } else { self.network.between(200, 3000) };
+        let (process, connection) = (self.gateways[gateway].process, self.gateways[gateway].links[shard].connection);
+        self.queue.add(self.now + pause, Event::LinkDown { process, shard, connection });
+    }
+
+    pub fn promote(&mut self, shard: usize) {
+        self.shards[shard].promote();
+        self.note_fault("replica promoted", NONE, shard, 0);
+        let orgs = self.orgs_of(shard);
+        self.checks.slots.note_primary(orgs.into_iter(), false);
+        let pause = self.chance.between(3_000_000, 10_000_000);
+        self.queue.add(self.now + pause, Event::AddReplica(shard));
+    }
+
+    fn fall_behind(&mut self, shard: usize) {
+        let (lag, time) = (self.chance.between(50_000, 1_500_000), self.chance.between(1_000_000, 4_000_000));
+        let usual = self.chance.between(500, 5000);
+        self.shards[shard].lag = lag;
+        self.queue.add(self.now + time, Event::EndLag(shard, usual));
+        self.note_fault("replica behind", NONE, shard, i64::try_from(lag).unwrap());
+        if self.chance.one_in(2) {
+            self.queue.add(self.now + time - 1, Event::Fault(Fault::Kill(shard)));
+        }
+    }
+
+    /// A server stops, and goes on where it was.
+    fn hang(&mut self, shard: usize) {
+        let time = self.chance.between(100_000, 6_000_000);
+        if !self.shards[shard].is_alive {
+            return;
+        }
+        self.shards[shard].hangs_until = self.now + time;
+        self.note_fault("primary hangs", NONE, shard, i64::try_from(time).unwrap());
+        if time > 2_300_000 {
+            self.drop_links(shard, true);
+        }
+    }
+
+    /// Some gateways lose the way to shards.
+    fn cut_off(&mut self, shards: &[usize]) {
+        self.counts.partitions += 1;
+        let most = (self.gateways.len() / 20).max(2);
+        let (count, time) = (1 + self.chance.index(most), self.chance.between(300_000, 70_000_000));
+        // Long ones are rare.
+        let time = if self.chance.one_in(3) { time } else { time / 10 };
+        for _ in 0..count {
+            let gateway = self.chance.index(self.gateways.len());
+            for shard in shards {
+                let until = &mut self.gateways[gateway].cut_until[*shard];
+                *until = (*until).max(self.now + time);
+                if time > 2_300_000 {
+                    self.drop_link(gateway, *shard, true);
+                }
+            }
+            let shard = if shards.len() == 1 { shards[0] } else { NONE };
+            self.note_fault("gateway cut off", gateway, shard, i64::try_from(time).unwrap());
+        }
+    }
+
+    /// A process dies. With `lost`, its machine is gone, too.
+    fn crash(&mut self, process: Process, lost: bool) {
+        if !self.is_live(process) {
+            return;
+        }
+        let number = process.gateway;
+        let what = if lost { "machine lost" } else { "gateway crashes" };
+        self.note_fault(what, number, NONE, 0);
+        if lost {
+            self.counts.lost_machines += 1;
+            self.check_lost_machine(number);
+        } else {
+            self.counts.crashes += 1;
+        }
+        self.end_process(process, false);
+        self.gateways[number].is_lost = lost;
+        let pause = self.chance.between(500_000, 10_000_000);
+        self.queue.add(self.now + pause, Event::Start(number));
+    }
+
+    /// Ends a process: its exchanges end, and what it has not reported is never repaid.
+    fn end_process(&mut self, process: Process, recorded: bool) {
+        let number = process.gateway;
+        let of_process = |request: &super::requests::Request| request.process == process;
+        let mut requests: Vec<u64> =
+            self.requests.iter().filter(|(_, request)| of_process(request)).map(|(id, _)| *id).collect();
+        requests.sort_unstable();
+        for id in requests {
+            self.finish_request(id, recorded);
+        }
+        let gateway = &mut self.gateways[number];
+        gateway.is_up = false;
+        let mut unreported: Vec<(usize, u64)> = gateway
+            .keys
+            .iter()
+            .filter_map(|(key, cached)| Some((*key, cached.usage.unreported()?.pending())))
+            .collect();
+        unreported.sort_unstable();
+        for (key, uses) in unreported {
+            self.counts.unrepaid_uses += uses;
+            self.checks.bucket.forgive(key, uses);
+        }
+        self.note_death_of_keeper();
+    }
+
+    /// A gateway leaves: it drains, reports, deregisters, and ends.
+    pub fn leave(&mut self, process: Process) {
+        let Some(gateway) = self.live(process) else { return };
+        if !gateway.is_leaving {
+            gateway.is_leaving = true;
+            self.note_fault("gateway leaves", process.gateway, NONE, 0);
+            return self.queue.add(self.now + DRAIN, Event::Leave(process));
+        }
+        if !gateway.open.is_empty() {
+            let mut open: Vec<u64> = gateway.open.iter().copied().collect();
+            open.sort_unstable();
+            open.into_iter().for_each(|id| self.finish_request(id, true));
+            let call = self.heartbeat_call(process, 0, 0);
+            drop(self.send(process, self.gateways_shard, call, super::event::Pending::Deregister));
+            return self.queue.add(self.now + DEREGISTER, Event::Leave(process));
+        }
+        self.counts.left += 1;
+        self.end_process(process, true);
+        let pause = self.chance.between(1_000_000, 20_000_000);
+        self.queue.add(self.now + pause, Event::Start(process.gateway));
+    }
+
+    /// A process starts, on the disk that is there.
+    pub fn start_gateway(&mut self, number: usize) {
+        let now = self.now;
+        let old = &mut self.gateways[number];
+        let process = Process { gateway: number, start: old.process.start + 1 };
+        let mut journal = std::mem::take(&mut old.journal);
+        if old.is_lost {
+            journal = world_journal(&mut self.journals);
+        }
+        journal.end_open();
+        let offset = 1_000_000_000 + self.chance.below(1_000_000_000);
+        let drift = i64::try_from(self.chance.below(200)).unwrap() - 100;
+        let cut_until = std::mem::take(&mut old.cut_until);
+        let mut gateway = Gateway::new(process, self.shards.len(), offset, drift, journal);
+        (gateway.cut_until, gateway.started) = (cut_until, now);
+        self.gateways[number] = gateway;
+        self.note_fault("gateway starts", number, NONE, 0);
+        for shard in 0..self.shards.len() {
+            let pause = self.network.between(500, 20_000);
+            self.queue.add(now + pause, Event::Connect(process, shard));
+        }
+        let pause = self.network.below(RENEW / 30);
+        self.queue.add(now + 30_000, Event::Register(process));
+        self.queue.add(now + 30_000 + pause, Event::Visit(process, false));
+        self.queue.add(now + 31_000 + pause, Event::ReadLog(process));
+        self.queue.add(now + pause, Event::Ship(process));
+    }
+}

@@ -1,0 +1,103 @@
+//! Options of a run.
+
+/// Mechanism that is switched off on purpose, so that its bound breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Break {
+    /// Uses that were admitted without Redis are not repaid.
+    Bucket,
+    /// A failover puts no slot lease in doubt.
+    Slots,
+    /// No gateway keeps revocations, so none refuses by them, nor writes them to a new primary.
+    Revocation,
+    /// The position of a shipper moves before the records are at the sink.
+    Audit,
+}
+
+impl Break {
+    pub const ALL: [Self; 4] = [Self::Bucket, Self::Slots, Self::Revocation, Self::Audit];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bucket => "bucket",
+            Self::Slots => "slots",
+            Self::Revocation => "revocation",
+            Self::Audit => "audit",
+        }
+    }
+}
+
+/// Options of a run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub gateways: usize,
+    pub shards: usize,
+    pub orgs: usize,
+    pub keys: usize,
+    pub seconds: u64,
+    /// Requests in a second, of the whole fleet.
+    pub requests: u64,
+    pub seed: u64,
+    pub runs: u64,
+    pub broken: Option<Break>,
+    pub json: bool,
+}
+
+impl Options {
+    /// The size that `docs/scaling.md` reports.
+    pub fn full() -> Self {
+        Self {
+            gateways: 1000,
+            shards: 100,
+            orgs: 400,
+            keys: 4000,
+            seconds: 120,
+            requests: 5000,
+            seed: 1,
+            runs: 1,
+            broken: None,
+            json: false,
+        }
+    }
+
+    /// A size for `cargo test`.
+    pub fn small() -> Self {
+        Self { gateways: 20, shards: 6, orgs: 12, keys: 60, seconds: 40, requests: 300, ..Self::full() }
+    }
+
+    /// Reads the command line.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(mut self, arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut arguments = arguments;
+        while let Some(argument) = arguments.next() {
+            if argument == "--bench" {
+                continue;
+            }
+            if argument == "--json" {
+                self.json = true;
+                continue;
+            }
+            let value = arguments.next().ok_or_else(|| format!("{argument} needs a value"))?;
+            let number = || value.parse::<u64>().map_err(|_| format!("{argument} needs a number, not {value}"));
+            let size = || usize::try_from(number()?.max(1)).map_err(|error| error.to_string());
+            match argument.as_str() {
+                "--gateways" => self.gateways = size()?,
+                "--shards" => self.shards = size()?,
+                "--orgs" => self.orgs = size()?,
+                "--keys" => self.keys = size()?,
+                "--seconds" => self.seconds = number()?,
+                "--requests" => self.requests = number()?.max(1),
+                "--seed" => self.seed = number()?,
+                "--runs" => self.runs = number()?,
+                "--break" => {
+                    let found = Break::ALL.into_iter().find(|broken| broken.name() == value);
+                    self.broken =
+                        Some(found.ok_or_else(|| format!("--break {value}: bucket, slots, revocation or audit"))?);
+                }
+                _ => return Err(format!("{argument} is not an option")),
+            }
+        }
+        Ok(self)
+    }
+}

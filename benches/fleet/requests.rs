@@ -1,0 +1,412 @@
+//! Requests: the decision of a gateway, with Redis or without, and the exchange that follows.
+//!
+//! The steps follow `src/state/redis/decide`: `decider` (attempts, deadline), `decide_call` and `call_outcome` (what a reply
+//! does), `offline`. Permits, reports, shares, late answers and unreported uses are the product's own.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use keygate::state::bucket::{Bucket, capacity};
+use keygate::state::redis::Permit;
+use keygate::state::redis::internals::{CachedUsage, ExactShare, LateAnswer, PendingReport, UnreportedUses};
+
+use super::database::Bytes;
+use super::event::{Call, Event, Pending, PendingDecide, Process};
+use super::gateway::{CachedKey, DEADLINE, Gateway, LEASE, LEASE_US, MAX_STALENESS};
+use super::journal::Line;
+use super::lua::{Reply, Script};
+use super::network::field;
+use super::shard::number_at;
+use super::trace::Entry;
+use super::world::World;
+
+/// As `MAX_ATTEMPTS` of `src/state/redis/decide/decider.rs`.
+const MAX_ATTEMPTS: u8 = 5;
+/// Codes of `decide.lua`.
+const UNKNOWN: f64 = 1.0;
+const UNREGISTERED: f64 = 9.0;
+const STATUS_ONLY: f64 = 10.0;
+/// `Validity::FOREVER`, as a script gets it: no key is rotated.
+const FOREVER: f64 = 9_007_199_254_740_991.0;
+
+/// A request of a client.
+pub struct Request {
+    pub process: Process,
+    pub key: usize,
+    pub begun: u64,
+    attempts: u8,
+    late: Arc<LateAnswer>,
+    /// The command that it waits for.
+    command: Option<u64>,
+    /// Held while it is forwarded.
+    permit: Option<Permit>,
+    pub provisional: bool,
+}
+
+impl Request {
+    pub fn is_admitted(&self) -> bool {
+        self.permit.is_some()
+    }
+}
+
+impl World {
+    /// A client sends a request to some gateway.
+    pub fn next_request(&mut self) {
+        let mean = 1e6 / self.options.requests as f64;
+        let pause = self.load.exponential(mean);
+        if self.now + pause < self.end {
+            self.queue.add(self.now + pause, Event::NextRequest);
+        }
+        let (gateway, key) = (self.load.index(self.gateways.len()), self.directory.draw(&mut self.load));
+        let Gateway { is_up, is_leaving, process, .. } = self.gateways[gateway];
+        if !is_up || is_leaving {
+            return;
+        }
+        self.counts.requests += 1;
+        let id = self.id();
+        let late = Arc::default();
+        let request = Request {
+            process,
+            key,
+            begun: self.now,
+            attempts: 0,
+            late,
+            command: None,
+            permit: None,
+            provisional: false,
+        };
+        self.requests.insert(id, request);
+        self.queue.add(self.now + DEADLINE, Event::Deadline(id));
+        self.attempt(id);
+    }
+
+    /// One attempt at a decision.
+    pub fn attempt(&mut self, id: u64) {
+        let Some(request) = self.requests.get_mut(&id).filter(|request| request.permit.is_none()) else { return };
+        request.attempts += 1;
+        let (process, key) = (request.process, request.key);
+        if request.attempts > MAX_ATTEMPTS {
+            return self.refuse(id, "contended");
+        }
+        let shard = self.directory.shard_of_key(key);
+        let (now, base, directory) = (self.now, self.base, &self.directory);
+        let (org, directory_key) = (directory.keys[key].org, &directory.keys[key]);
+        let gateway = &mut self.gateways[process.gateway];
+        let Some(cached) = gateway.cached(key, directory_key.id) else {
+            let call = read_call(&gateway.id, &directory_key.record, &directory.orgs[org].record);
+            return match self.send(process, shard, call, Pending::Read { request: id }) {
+                Ok(command) => self.wait_for(id, command),
+                Err(_) => self.decide_offline(id),
+            };
+        };
+        if cached.is_revoked {
+            return self.refuse(id, "refused as revoked");
+        }
+        let (versions, uses) = (cached.versions, cached.usage.unreported());
+        let lease = gateway.lease(org, &directory.orgs[org], base, now);
+        let Some(report) = PendingReport::begin(&lease, gateway.instant(base, now)) else {
+            return self.resync(process, org, Some(id), None);
+        };
+        let call = self.decide_call(process, key, 0.0, versions, Some(&report), uses);
+        let late = Arc::clone(&self.requests[&id].late);
+        let pending = PendingDecide { request: id, key, report, uses, late, is_late: false };
+        match self.send(process, shard, call, Pending::Decide(pending)) {
+            Ok(command) => self.wait_for(id, command),
+            Err(pending) => {
+                if let Pending::Decide(pending) = pending {
+                    pending.report.not_sent();
+                }
+                self.decide_offline(id);
+            }
+        }
+    }
+
+    pub fn wait_for(&mut self, id: u64, command: u64) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            request.command = Some(command);
+        }
+    }
+
+    /// The call of `decide.lua`, as `src/state/redis/decide/decide_codec.rs` packs it.
+    pub fn decide_call(
+        &self,
+        process: Process,
+        key: usize,
+        code: f64,
+        versions: [u8; 24],
+        report: Option<&PendingReport>,
+        uses: Option<UnreportedUses>,
+    ) -> Call {
+        let key = &self.directory.keys[key];
+        let org = &self.directory.orgs[key.org];
+        let (released, generation, may_register) =
+            report.map_or((0, 0, true), |report| (report.released, report.generation, report.may_register));
+        let numbers = [
+            code,
+            FOREVER,
+            f64::from(key.quota.inflow()),
+            key.quota.per_micros() as f64,
+            capacity(key.quota) as f64,
+            f64::from(org.limit),
+            uses.map_or(0, |uses| uses.total) as f64,
+            f64::from(released),
+            LEASE_US as f64,
+            generation as f64,
+            f64::from(u8::from(may_register)),
+            0.0,
+            1e12,
+        ];
+        let packed = [&versions[..], numbers.map(f64::to_le_bytes).as_flattened()].concat();
+        let mut keys: Vec<Rc<[u8]>> =
+            [&key.record, &org.record, &key.user_record].map(|name| Rc::from(&name[..])).into();
+        let mut arguments = vec![self.gateways[process.gateway].id.clone(), packed];
+        if let Some(uses) = uses {
+            keys.push(Rc::from(&key.reported[..]));
+            arguments.push(uses.name.to_vec());
+        }
+        Call::Script { script: Script::Decide, keys, arguments }
+    }
+
+    /// The call that reports the uses of a key, and takes nothing.
+    pub fn status_call(&self, process: Process, key: usize, uses: UnreportedUses) -> Option<Call> {
+        let versions = self.gateways[process.gateway].keys.get(&key)?.versions;
+        Some(self.decide_call(process, key, STATUS_ONLY, versions, None, Some(uses)))
+    }
+
+    /// The records of a key have been read.
+    pub fn cache_records(&mut self, process: Process, key: usize, records: &[Vec<Bytes>]) {
+        let [of_key, org, user] = records else { panic!("three records") };
+        let live = field(of_key, b"live").unwrap();
+        let versions = [
+            &live[..8],
+            &field(org, b"live").unwrap()[..8],
+            field(user, b"version").map_or(&[0; 8][..], |version| version),
+        ];
+        let versions = versions.concat().try_into().unwrap();
+        let is_revoked = field(of_key, b"revoked").is_some();
+        let now = self.now;
+        let gateway = &mut self.gateways[process.gateway];
+        let (steady, generation) = (gateway.steady(now), gateway.kept.generation());
+        let is_revoked = is_revoked || gateway.kept.has_key(self.directory.keys[key].id);
+        let [level, uses] = [1, 4].map(|place| number_at(live, place));
+        let bucket = Bucket { level: level as i64, at: steady };
+        match gateway.keys.get_mut(&key) {
+            // The usage stays when the rest of the entry is replaced.
+            Some(cached) => {
+                (cached.versions, cached.is_revoked, cached.seen, cached.confirmed) =
+                    (versions, is_revoked, generation, steady)
+            }
+            None => {
+                let usage = CachedUsage::from_bucket(bucket, uses as u64, steady);
+                let cached = CachedKey { versions, is_revoked, seen: generation, usage, confirmed: steady };
+                gateway.keys.insert(key, cached);
+            }
+        }
+    }
+
+    /// A reply to a decide call; as `call_outcome` and `decide_with_retry` treat it.
+    pub fn complete_decide(&mut self, process: Process, pending: PendingDecide, reply: Reply) {
+        let PendingDecide { request, key, report, uses, late, is_late } = pending;
+        let mut ran = false;
+        match reply {
+            Reply::Records(records) => {
+                report.not_sent();
+                self.cache_records(process, key, &records);
+                if !is_late {
+                    return self.attempt(request);
+                }
+            }
+            Reply::Packed(packed) => {
+                let [code, level, taken, uses_now] = [0, 1, 2, 3].map(|place| number_at(&packed, place));
+                if code == UNKNOWN {
+                    report.not_sent();
+                    if !is_late {
+                        return self.refuse(request, "unknown key");
+                    }
+                } else if code == UNREGISTERED {
+                    report.unregistered();
+                    if !is_late {
+                        return self.attempt(request);
+                    }
+                } else {
+                    ran = code == 0.0;
+                    self.confirm(process, key, level, uses_now, uses);
+                    let permit = self.apply_report(key, report, code, taken as u32);
+                    if !is_late {
+                        return match permit {
+                            Some(permit) => self.admit(request, permit, false),
+                            None if ran => self.refuse(request, "fenced"),
+                            None => self.refuse(request, "refused by Redis"),
+                        };
+                    }
+                }
+            }
+            Reply::Number(_) => {}
+        }
+        if late.complete(ran) {
+            self.record_unreported(process, key);
+        }
+        self.checks.bucket.end_waiting(key, request);
+    }
+
+    fn apply_report(&self, key: usize, report: PendingReport, code: f64, taken: u32) -> Option<Permit> {
+        if code == 0.0 {
+            return report.acquired(taken, self.directory.orgs[self.directory.keys[key].org].limit);
+        }
+        report.denied(taken);
+        None
+    }
+
+    /// Redis has answered about a key.
+    pub fn confirm(&mut self, process: Process, key: usize, level: f64, uses: f64, reported: Option<UnreportedUses>) {
+        let now = self.now;
+        let org = self.directory.keys[key].org;
+        let gateway = &mut self.gateways[process.gateway];
+        let steady = gateway.steady(now);
+        gateway.noticed.remove(&org);
+        if let Some(cached) = gateway.keys.get_mut(&key) {
+            cached.confirmed = steady;
+            cached.usage.confirm(level as i64, uses as u64, steady, None);
+            if let Some(reported) = reported {
+                cached.usage.mark_reported(reported);
+            }
+        }
+        self.checks.bucket.end_share(process.gateway, key);
+    }
+
+    /// Decides without Redis, as `src/state/redis/decide/offline.rs` does with `known_keys` and `share: exact`.
+    pub fn decide_offline(&mut self, id: u64) {
+        let Some(request) = self.requests.get(&id) else { return };
+        let (process, key, late) = (request.process, request.key, Arc::clone(&request.late));
+        let (now, base) = (self.now, self.base);
+        let org = self.directory.keys[key].org;
+        let shard = self.directory.orgs[org].shard;
+        let gateway = &mut self.gateways[process.gateway];
+        let steady = gateway.steady(now);
+        let down_since = gateway.links[shard].down_since.map(|since| gateway.steady(since));
+        gateway.noticed.entry(org).or_insert(down_since.map_or(steady, |since| since.min(steady)).0);
+        let lease = gateway.lease(org, &self.directory.orgs[org], base, now);
+        let membership = gateway.membership;
+        let Some(cached) = gateway.cached(key, self.directory.keys[key].id) else {
+            return self.refuse(id, "unavailable");
+        };
+        if cached.is_revoked || cached.confirmed.after(MAX_STALENESS) < steady {
+            return self.refuse(id, "unavailable");
+        }
+        let (quota, concurrent) = (self.directory.keys[key].quota, self.directory.orgs[org].limit);
+        let share = ExactShare { usage: &cached.usage, lease: &lease, quota, concurrent };
+        match share.take(down_since, steady, |since| membership?.portion(since, LEASE)) {
+            Some(Ok((permit, ..))) => {
+                let confirmed = cached.confirmed;
+                self.note_share(process, key, confirmed, steady);
+                if late.admit_locally() {
+                    self.record_unreported(process, key);
+                } else {
+                    self.checks.bucket.begin_waiting(key, id);
+                }
+                self.admit(id, permit, true);
+            }
+            Some(Err(_)) => self.refuse(id, "refused by the share"),
+            None => self.refuse(id, "unavailable"),
+        }
+    }
+
+    /// Records a use that Redis has not counted, as `DeciderShared::record_unreported` does.
+    pub fn record_unreported(&mut self, process: Process, key: usize) {
+        let name = self.chance.next().to_le_bytes();
+        let gateway = &mut self.gateways[process.gateway];
+        if gateway.keys[&key].usage.add_unreported(name) == 1 {
+            gateway.unreported.push(key);
+        }
+    }
+
+    /// A request is admitted: it is recorded, and forwarded.
+    fn admit(&mut self, id: u64, permit: Permit, provisional: bool) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        request.permit = Some(permit);
+        request.provisional = provisional;
+        let (process, key, begun) = (request.process, request.key, request.begun);
+        let now = self.now;
+        self.counts.admitted += 1;
+        self.counts.provisional += u64::from(provisional);
+        let gateway = &mut self.gateways[process.gateway];
+        gateway.open.insert(id);
+        gateway.journal.lines.push(Line::Use { id, time: now });
+        let (org, shard) = (self.directory.keys[key].org, self.directory.shard_of_key(key));
+        let what = if provisional { "admitted by a share" } else { "admitted by Redis" };
+        self.trace.add(Entry { time: now, what, gateway: process.gateway, key, org, shard, number: id.cast_signed() });
+        self.check_admission(process, id, begun, provisional);
+        let duration = match self.load.below(100) {
+            0..70 => self.load.exponential(50_000.0),
+            70..95 => self.load.exponential(1_000_000.0),
+            _ => self.load.between(3_000_000, 40_000_000),
+        };
+        self.queue.add(now + duration + 1, Event::Finish(id));
+    }
+
+    fn refuse(&mut self, id: u64, why: &'static str) {
+        let Some(request) = self.requests.remove(&id) else { return };
+        self.counts.unavailable += u64::from(why == "unavailable");
+        let key = request.key;
+        let (org, shard) = (self.directory.keys[key].org, self.directory.shard_of_key(key));
+        self.trace.add(Entry {
+            time: self.now,
+            what: why,
+            gateway: request.process.gateway,
+            key,
+            org,
+            shard,
+            number: 0,
+        });
+    }
+
+    /// The deadline of a decision has passed.
+    pub fn reach_deadline(&mut self, id: u64) {
+        let Some(request) = self.requests.get_mut(&id).filter(|request| request.permit.is_none()) else { return };
+        let (process, command) = (request.process, request.command.take());
+        if !self.is_live(process) {
+            self.requests.remove(&id);
+            return;
+        }
+        let waited = command.and_then(|command| self.commands.get_mut(&command));
+        match waited.map(|command| &mut command.pending) {
+            // A task awaits the reply from now on.
+            Some(Some(Pending::Decide(pending))) => {
+                pending.is_late = true;
+                pending.late.mark_pending();
+            }
+            Some(pending @ (Some(Pending::Resync { .. }) | Some(Pending::Read { .. }))) => {
+                if let Some(Pending::Resync { org, .. }) = pending.take() {
+                    self.end_resync(process, org);
+                }
+            }
+            _ => {}
+        }
+        self.decide_offline(id);
+    }
+
+    /// An exchange ends; with `recorded`, its outcome is in the journal.
+    pub fn finish_request(&mut self, id: u64, recorded: bool) {
+        let Some(request) = self.requests.remove(&id) else { return };
+        let process = request.process;
+        let org = self.directory.keys[request.key].org;
+        self.checks.slots.end(org, id);
+        drop(request.permit);
+        let now = self.now;
+        let gateway = &mut self.gateways[process.gateway];
+        gateway.open.remove(&id);
+        if recorded {
+            gateway.journal.lines.push(Line::Outcome { id });
+        }
+        if gateway.active.take_early_visit() {
+            let pause = u64::try_from(keygate::state::redis::internals::EARLY_REPORT.as_micros()).unwrap();
+            self.queue.add(now + pause, Event::Visit(process, true));
+        }
+    }
+}
+
+/// The read of a key's records, as `encode_read` packs it.
+fn read_call(gateway: &[u8], key: &[u8], org: &[u8]) -> Call {
+    let keys = vec![Rc::from(key), Rc::from(org)];
+    Call::Script { script: Script::Decide, keys, arguments: vec![gateway.to_vec(), vec![0; 128]] }
+}

@@ -1,0 +1,145 @@
+//! Shard of the Redis Cluster: a primary and a replica, which gets the writes later.
+
+use std::collections::VecDeque;
+
+use super::database::{Bytes, Database, Write};
+use super::lua::{Reply, Running, Script, Scripts};
+
+/// Server time at the beginning of a run, in microseconds since the Unix epoch.
+pub const START: u64 = 1_800_000_000_000_000;
+
+/// A shard.
+pub struct Shard {
+    /// The primary's records.
+    running: Running,
+    replica: Database,
+    /// Writes on their way to the replica, with the times at which they reach it.
+    stream: VecDeque<(u64, Write)>,
+    /// Time that a write takes to the replica.
+    pub lag: u64,
+    /// There is a replica that has a copy, or gets one.
+    pub has_replica: bool,
+    /// The primary serves.
+    pub is_alive: bool,
+    /// No command is run before this time.
+    pub hangs_until: u64,
+    /// Changes with every promotion: the replication history, as `INFO` shows it.
+    pub history: u32,
+    /// Server clocks of the two machines minus the true time.
+    clocks: [i64; 2],
+    primary: usize,
+    /// Time by which the clock of the primary stepped forward, over all steps and promotions.
+    pub stepped: u64,
+}
+
+impl Shard {
+    pub fn new(clocks: [i64; 2]) -> Self {
+        Self {
+            running: Running::default(),
+            replica: Database::default(),
+            stream: VecDeque::new(),
+            lag: 1000,
+            has_replica: true,
+            is_alive: true,
+            hangs_until: 0,
+            history: 1,
+            clocks,
+            primary: 0,
+            stepped: 0,
+        }
+    }
+
+    /// The primary's clock.
+    pub fn clock(&self, now: u64) -> u64 {
+        (START + now).strict_add_signed(self.clocks[self.primary])
+    }
+
+    /// Steps the primary's clock.
+    pub fn step_clock(&mut self, by: i64) {
+        self.clocks[self.primary] += by;
+        self.stepped += u64::try_from(by).unwrap_or(0);
+    }
+
+    /// Writes a record on both servers, before the run.
+    pub fn seed(&mut self, record: &[u8], field: &[u8], value: &[u8]) {
+        let write = Write::set(record, field, value);
+        self.running.database.apply(write.clone());
+        self.replica.apply(write);
+    }
+
+    pub fn field(&self, record: &[u8], field: &[u8]) -> Option<&Bytes> {
+        self.running.database.field(record, field)
+    }
+
+    /// Writes outside of scripts.
+    pub fn write(&mut self, write: Write, now: u64) {
+        self.running.write(write);
+        self.send_writes(now);
+    }
+
+    /// Runs a script on the primary.
+    pub fn run(&mut self, scripts: &Scripts, script: Script, keys: &[&[u8]], arguments: &[&[u8]], now: u64) -> Reply {
+        self.running.micros = self.clock(now);
+        let reply = scripts.run(script, &mut self.running, keys, arguments);
+        self.send_writes(now);
+        reply
+    }
+
+    /// Time at which the replica has what is written now. Writes do not overtake each other.
+    pub fn replicated_at(&self, now: u64) -> u64 {
+        self.stream.back().map_or(0, |(due, _)| *due).max(now + self.lag)
+    }
+
+    fn send_writes(&mut self, now: u64) {
+        if self.has_replica {
+            let due = self.replicated_at(now);
+            self.stream.extend(self.running.writes.drain(..).map(|write| (due, write)));
+            self.replicate(now);
+        }
+        self.running.writes.clear();
+    }
+
+    /// Applies what has reached the replica.
+    fn replicate(&mut self, now: u64) {
+        while self.stream.front().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, write)) = self.stream.pop_front() {
+                self.replica.apply(write);
+            }
+        }
+    }
+
+    /// Ends the primary. What the replica has not got by now is lost.
+    pub fn kill(&mut self, now: u64) {
+        self.replicate(now);
+        self.stream.clear();
+        self.is_alive = false;
+    }
+
+    /// The field as the replica has it, before it is promoted.
+    pub fn replica_field(&self, record: &[u8], field: &[u8]) -> Option<&Bytes> {
+        self.replica.field(record, field)
+    }
+
+    /// Promotes the replica.
+    pub fn promote(&mut self) {
+        self.running.database = std::mem::take(&mut self.replica);
+        let before = self.clocks[self.primary];
+        self.primary = 1 - self.primary;
+        self.stepped += u64::try_from(self.clocks[self.primary] - before).unwrap_or(0);
+        self.history += 1;
+        self.has_replica = false;
+        self.is_alive = true;
+    }
+
+    /// The machine that failed is back, and has copied everything.
+    pub fn add_replica(&mut self) {
+        self.replica = self.running.database.clone();
+        self.stream.clear();
+        self.has_replica = true;
+    }
+}
+
+/// The number at this place of a packed value.
+pub fn number_at(packed: &[u8], place: usize) -> f64 {
+    f64::from_le_bytes(packed[place * 8..place * 8 + 8].try_into().unwrap())
+}
