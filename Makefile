@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs. `make dist` builds the binaries that are deployed, into target/dist.
 
-.PHONY: setup test test-integration test-others strict lint doc deny dist bench peers pingora cost bench-peers cost-check cost-baseline fuzz screenshots check release release-test release-check
+.PHONY: setup test test-integration test-others strict lint doc deny dist bench peers pingora cost bench-peers fleet cost-check cost-baseline fuzz screenshots check release release-test release-check
 
 setup:
 	@sh deploy/setup.sh
@@ -97,6 +97,10 @@ cost-check: setup
 # Writes that file, after a change that is meant to cost more, or that costs less.
 cost-baseline: setup
 	cargo test --locked $(COUNTED) --bench cost -- --baseline --write
+
+# Simulates 1,000 gateways on 100 Redis shards in virtual time, and checks the promised bounds (docs/scaling.md).
+fleet:
+	cargo test --locked $(COUNTED) --bench fleet -- --runs 3
 
 # Takes the screenshots of the documentation: the pages of a demo, in Chromium.
 screenshots: setup

@@ -17,7 +17,6 @@ const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 pub struct Org {
     pub tag: OrgTag,
     pub shard: usize,
-    pub hash_slot: u16,
     pub record: Vec<u8>,
     /// Concurrency limit.
     pub limit: u32,
@@ -67,7 +66,7 @@ fn base62(mut number: usize, digits: usize) -> String {
 impl Directory {
     pub fn new(options: &Options) -> Self {
         let names = RecordNames::new("keygate");
-        let limits = [8, 20, 100, 100, 2000];
+        let limits = [100, 8, 2000, 20, 400];
         let orgs: Vec<Org> = (0..options.orgs)
             .map(|number| {
                 // Spread over the tags, and so over the hash slots.
@@ -75,7 +74,7 @@ impl Directory {
                 let hash_slot = org_slot(tag);
                 let shard = usize::from(hash_slot) * options.shards / HASH_SLOTS;
                 let record = names.org(tag).into_bytes();
-                Org { tag, shard, hash_slot, record, limit: limits[number % limits.len()] }
+                Org { tag, shard, record, limit: limits[number % limits.len()] }
             })
             .collect();
         let keys: Vec<Key> = (0..options.keys)

@@ -163,7 +163,7 @@ pub enum Pending {
     Read { request: u64 },
     Decide(PendingDecide),
     Status { key: usize, uses: UnreportedUses },
-    Report { visited: VisitedLease, org: usize, report: PendingReport, deregister: bool },
+    Report { visited: VisitedLease, org: usize, report: PendingReport },
     Resync { org: usize, resync: Resync, request: Option<u64>, visited: Option<VisitedLease> },
     Register { beat: Micros, seen: u64 },
     Deregister,
@@ -176,7 +176,8 @@ pub enum Pending {
 pub struct PendingDecide {
     pub request: u64,
     pub key: usize,
-    pub report: PendingReport,
+    /// None when the cached records refuse the request: then Redis is asked whether they are current.
+    pub report: Option<PendingReport>,
     pub uses: Option<UnreportedUses>,
     pub late: Arc<LateAnswer>,
     /// The request was decided without the reply.

@@ -69,7 +69,8 @@ impl World {
             return;
         };
         // A small fleet has fewer faults, but more of them for each gateway.
-        let scale = (1000.0 / self.options.gateways as f64).sqrt().clamp(1.0, 2.5);
+        let least = if matches!(fault, Fault::Crash | Fault::Loss | Fault::Leave) { 2.5 } else { 1.25 };
+        let scale = (1000.0 / self.options.gateways as f64).sqrt().clamp(1.0, least);
         let at = after + self.chance.exponential(*mean as f64 * scale);
         if at < self.end {
             self.queue.add(at, Event::Fault(fault));
@@ -111,7 +112,7 @@ impl World {
 
     /// After a revocation, its primary dies now and then, before the replica has it.
     pub fn plan_failover_after_revocation(&mut self, shard: usize) {
-        if self.chance.one_in(4) && self.now < self.end {
+        if self.chance.one_in(2) && self.now < self.end {
             let pause = self.chance.below(3000);
             self.queue.add(self.now + pause, Event::Fault(Fault::Kill(shard)));
         }
@@ -186,7 +187,7 @@ impl World {
 
     fn fall_behind(&mut self, shard: usize) {
         let (lag, time) = (self.chance.between(50_000, 1_500_000), self.chance.between(1_000_000, 4_000_000));
-        let usual = self.chance.between(500, 5000);
+        let usual = self.chance.between(500, 20_000);
         self.shards[shard].lag = lag;
         self.queue.add(self.now + time, Event::EndLag(shard, usual));
         self.note_fault("replica behind", NONE, shard, i64::try_from(lag).unwrap());

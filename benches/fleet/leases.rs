@@ -49,7 +49,7 @@ impl World {
         match action {
             HeartbeatAction::Report(report, deregister) => {
                 let call = self.slot_report(process, org, None, report.released, report.generation, deregister);
-                let pending = Pending::Report { visited, org, report, deregister };
+                let pending = Pending::Report { visited, org, report };
                 if let Err(Pending::Report { report, .. }) =
                     self.send(process, self.directory.orgs[org].shard, call, pending)
                 {
@@ -207,7 +207,7 @@ impl World {
             (Pending::Read { request }, _) => self.decide_offline(request),
             (Pending::Decide(pending), Answer::Script(reply)) => self.complete_decide(process, pending, reply),
             (Pending::Status { key, uses }, Answer::Script(reply)) => self.complete_status(process, key, uses, reply),
-            (Pending::Report { visited, org, report, deregister: _ }, answer) => {
+            (Pending::Report { visited, org, report }, answer) => {
                 let reply = packed(&answer).unwrap();
                 match number_at(reply, 0) as u32 {
                     0 => {
@@ -248,6 +248,7 @@ impl World {
             Reply::Records(records) => self.cache_records(process, key, &records),
             Reply::Packed(packed) if number_at(&packed, 0) != 1.0 => {
                 self.confirm(process, key, number_at(&packed, 1), number_at(&packed, 3), Some(uses));
+                self.apply_report(process, key, None, number_at(&packed, 0), number_at(&packed, 2) as u32);
             }
             _ => {}
         }

@@ -31,7 +31,7 @@ pub enum Reply {
     Packed(Vec<u8>),
     /// Records as lists of fields and values.
     Records(Vec<Vec<Bytes>>),
-    Number(f64),
+    Number,
 }
 
 /// The server on which a script runs: its records, its clock, and the writes that the script made.
@@ -57,15 +57,15 @@ impl Scripts {
         // As `src/state/redis/scripts.rs` puts them together.
         let decide = [BUCKET, SLOT_LEASES, DECIDE].concat();
         let decide = match broken {
-            Some(Break::Bucket) => without_repayment(&decide),
+            Some(Break::Bucket) => replaced(&decide, "level - unreported * per", "level"),
             _ => decide,
         };
-        let texts = [
-            decide,
-            [BUCKET, SLOT_LEASES, SLOT_REPORT].concat(),
-            [BUCKET, HEARTBEAT].concat(),
-            ASSERT_REVOCATIONS.to_owned(),
-        ];
+        let slot_report = [BUCKET, SLOT_LEASES, SLOT_REPORT].concat();
+        let slot_report = match broken {
+            Some(Break::Slots) => replaced(&slot_report, "held = absolute", "held = 0"),
+            _ => slot_report,
+        };
+        let texts = [decide, slot_report, [BUCKET, HEARTBEAT].concat(), ASSERT_REVOCATIONS.to_owned()];
         let functions = texts.map(|text| lua.load(text).into_function().unwrap());
         Self { lua, functions, running }
     }
@@ -89,18 +89,16 @@ impl Scripts {
                     .map(|fields| fields.unwrap().iter().map(|field| Bytes::from(&*field.as_bytes())).collect())
                     .collect(),
             ),
-            Value::Integer(number) => Reply::Number(f64::from(i32::try_from(number).unwrap())),
-            Value::Number(number) => Reply::Number(number),
+            Value::Integer(_) | Value::Number(_) => Reply::Number,
             other => panic!("{script:?} returned {other:?}"),
         }
     }
 }
 
-/// The script without the repayment of uses that were admitted while Redis was away.
-fn without_repayment(decide: &str) -> String {
-    let repayment = "level - unreported * per";
-    assert!(decide.contains(repayment), "the script repays in another way now");
-    decide.replace(repayment, "level")
+/// The script with one expression replaced, to break it on purpose.
+fn replaced(script: &str, expression: &str, by: &str) -> String {
+    assert!(script.contains(expression), "the script has no {expression} any more");
+    script.replace(expression, by)
 }
 
 fn bind(lua: &Lua, running: &Rc<RefCell<Running>>) {

@@ -249,6 +249,7 @@ impl World {
         let before = std::mem::replace(&mut link.history, history);
         let is_failover = before != 0 && before != history;
         if is_failover {
+            self.gateways[process.gateway].count_failover();
             self.note_failover(process);
         }
         self.queue.add(now + 1000, Event::Assert(process, shard));
@@ -264,11 +265,8 @@ impl World {
         self.check_noticed(process, shard);
     }
 
-    /// A gateway has seen another history. On purpose, it may not note that.
+    /// A gateway has seen another history: every open exchange is checked, and again while the others write revocations.
     fn note_failover(&mut self, process: Process) {
-        if !self.is_broken_on_purpose(super::options::Break::Slots) {
-            self.gateways[process.gateway].count_failover();
-        }
         for pause in [0, 3_000_000, 15_000_000] {
             self.queue.add(self.now + pause, Event::CheckOpen(process));
         }

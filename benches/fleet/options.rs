@@ -5,7 +5,7 @@
 pub enum Break {
     /// Uses that were admitted without Redis are not repaid.
     Bucket,
-    /// A failover puts no slot lease in doubt.
+    /// A resync registers no slots.
     Slots,
     /// No gateway keeps revocations, so none refuses by them, nor writes them to a new primary.
     Revocation,
@@ -61,7 +61,7 @@ impl Options {
 
     /// A size for `cargo test`.
     pub fn small() -> Self {
-        Self { gateways: 20, shards: 6, orgs: 12, keys: 60, seconds: 40, requests: 300, ..Self::full() }
+        Self { gateways: 20, shards: 6, orgs: 12, keys: 200, seconds: 30, requests: 500, ..Self::full() }
     }
 
     /// Reads the command line.

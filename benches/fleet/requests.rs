@@ -24,6 +24,7 @@ use super::world::World;
 const MAX_ATTEMPTS: u8 = 5;
 /// Codes of `decide.lua`.
 const UNKNOWN: f64 = 1.0;
+const REVOKED: f64 = 2.0;
 const UNREGISTERED: f64 = 9.0;
 const STATUS_ONLY: f64 = 10.0;
 /// `Validity::FOREVER`, as a script gets it: no key is rotated.
@@ -99,22 +100,22 @@ impl World {
                 Err(_) => self.decide_offline(id),
             };
         };
-        if cached.is_revoked {
-            return self.refuse(id, "refused as revoked");
-        }
-        let (versions, uses) = (cached.versions, cached.usage.unreported());
+        let (versions, uses, is_revoked) = (cached.versions, cached.usage.unreported(), cached.is_revoked);
         let lease = gateway.lease(org, &directory.orgs[org], base, now);
-        let Some(report) = PendingReport::begin(&lease, gateway.instant(base, now)) else {
+        // A refused request acquires nothing, and so needs no valid lease.
+        let report = if is_revoked { None } else { PendingReport::begin(&lease, gateway.instant(base, now)) };
+        if report.is_none() && !is_revoked {
             return self.resync(process, org, Some(id), None);
-        };
-        let call = self.decide_call(process, key, 0.0, versions, Some(&report), uses);
+        }
+        let code = if is_revoked { REVOKED } else { 0.0 };
+        let call = self.decide_call(process, key, code, versions, report.as_ref(), uses);
         let late = Arc::clone(&self.requests[&id].late);
         let pending = PendingDecide { request: id, key, report, uses, late, is_late: false };
         match self.send(process, shard, call, Pending::Decide(pending)) {
             Ok(command) => self.wait_for(id, command),
             Err(pending) => {
                 if let Pending::Decide(pending) = pending {
-                    pending.report.not_sent();
+                    pending.report.into_iter().for_each(PendingReport::not_sent);
                 }
                 self.decide_offline(id);
             }
@@ -210,7 +211,7 @@ impl World {
         let mut ran = false;
         match reply {
             Reply::Records(records) => {
-                report.not_sent();
+                report.into_iter().for_each(PendingReport::not_sent);
                 self.cache_records(process, key, &records);
                 if !is_late {
                     return self.attempt(request);
@@ -219,19 +220,19 @@ impl World {
             Reply::Packed(packed) => {
                 let [code, level, taken, uses_now] = [0, 1, 2, 3].map(|place| number_at(&packed, place));
                 if code == UNKNOWN {
-                    report.not_sent();
+                    report.into_iter().for_each(PendingReport::not_sent);
                     if !is_late {
                         return self.refuse(request, "unknown key");
                     }
                 } else if code == UNREGISTERED {
-                    report.unregistered();
+                    report.into_iter().for_each(PendingReport::unregistered);
                     if !is_late {
                         return self.attempt(request);
                     }
                 } else {
                     ran = code == 0.0;
                     self.confirm(process, key, level, uses_now, uses);
-                    let permit = self.apply_report(key, report, code, taken as u32);
+                    let permit = self.apply_report(process, key, report, code, taken as u32);
                     if !is_late {
                         return match permit {
                             Some(permit) => self.admit(request, permit, false),
@@ -241,7 +242,7 @@ impl World {
                     }
                 }
             }
-            Reply::Number(_) => {}
+            Reply::Number => {}
         }
         if late.complete(ran) {
             self.record_unreported(process, key);
@@ -249,21 +250,33 @@ impl World {
         self.checks.bucket.end_waiting(key, request);
     }
 
-    fn apply_report(&self, key: usize, report: PendingReport, code: f64, taken: u32) -> Option<Permit> {
-        if code == 0.0 {
-            return report.acquired(taken, self.directory.orgs[self.directory.keys[key].org].limit);
+    /// Applies a decision to the lease.
+    pub fn apply_report(
+        &mut self,
+        process: Process,
+        key: usize,
+        report: Option<PendingReport>,
+        code: f64,
+        taken: u32,
+    ) -> Option<Permit> {
+        let (org, now, base) = (self.directory.keys[key].org, self.now, self.base);
+        let gateway = &mut self.gateways[process.gateway];
+        let mut permit = None;
+        match report {
+            // A fenced reply tells the lease nothing.
+            Some(report) if code == 0.0 => permit = Some(report.acquired(taken, self.directory.orgs[org].limit)?),
+            Some(report) => drop(report.denied(taken)),
+            None => gateway.lease(org, &self.directory.orgs[org], base, now).note_answer(taken),
         }
-        report.denied(taken);
-        None
+        gateway.noticed.remove(&org);
+        permit
     }
 
     /// Redis has answered about a key.
     pub fn confirm(&mut self, process: Process, key: usize, level: f64, uses: f64, reported: Option<UnreportedUses>) {
         let now = self.now;
-        let org = self.directory.keys[key].org;
         let gateway = &mut self.gateways[process.gateway];
         let steady = gateway.steady(now);
-        gateway.noticed.remove(&org);
         if let Some(cached) = gateway.keys.get_mut(&key) {
             cached.confirmed = steady;
             cached.usage.confirm(level as i64, uses as u64, steady, None);
@@ -337,8 +350,8 @@ impl World {
         self.trace.add(Entry { time: now, what, gateway: process.gateway, key, org, shard, number: id.cast_signed() });
         self.check_admission(process, id, begun, provisional);
         let duration = match self.load.below(100) {
-            0..70 => self.load.exponential(50_000.0),
-            70..95 => self.load.exponential(1_000_000.0),
+            0..80 => self.load.exponential(30_000.0),
+            80..98 => self.load.exponential(400_000.0),
             _ => self.load.between(3_000_000, 40_000_000),
         };
         self.queue.add(now + duration + 1, Event::Finish(id));

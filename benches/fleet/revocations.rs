@@ -37,7 +37,10 @@ pub struct Revoking {
 impl World {
     /// Begins the revocation of some key.
     pub fn begin_revocation(&mut self) {
-        let key = self.directory.draw(&mut self.chance);
+        // A popular key, or any; but not the most popular ones, without which there would be little to see.
+        let keys = self.directory.keys.len();
+        let key = if self.chance.one_in(2) { self.chance.index(keys) } else { self.directory.draw(&mut self.chance) };
+        let key = key.max(keys / 20);
         let process = self.gateways[self.chance.index(self.gateways.len())].process;
         if self.revoking.iter().any(|revoking| revoking.key == key) || !self.is_live(process) {
             return;
@@ -84,7 +87,7 @@ impl World {
         let (shard, durable) = (self.directory.shard_of_key(key), self.revoking[number].durable);
         let what = if durable { "revocation acknowledged (durable)" } else { "revocation acknowledged" };
         self.note(what, process.gateway, key, shard);
-        self.checks.revocation.acknowledge(key, self.now, durable);
+        self.checks.revocation.acknowledge(process, key, self.now, durable);
         self.plan_failover_after_revocation(shard);
     }
 
@@ -94,6 +97,7 @@ impl World {
 
     /// A gateway keeps a revocation, and asserts it.
     fn keep(&mut self, process: Process, key: usize) {
+        self.note_known(process, key);
         if self.is_broken_on_purpose(Break::Revocation) {
             return;
         }

@@ -33,12 +33,12 @@ pub struct Shard {
 }
 
 impl Shard {
-    pub fn new(clocks: [i64; 2]) -> Self {
+    pub fn new(clocks: [i64; 2], lag: u64) -> Self {
         Self {
             running: Running::default(),
             replica: Database::default(),
             stream: VecDeque::new(),
-            lag: 1000,
+            lag,
             has_replica: true,
             is_alive: true,
             hangs_until: 0,

@@ -83,7 +83,7 @@ impl World {
             .map(|_| {
                 // The machines' clocks differ by up to two seconds.
                 let clocks = [0; 2].map(|_: i32| i64::try_from(random.below(4_000_000)).unwrap() - 2_000_000);
-                Shard::new(clocks)
+                Shard::new(clocks, 500 + random.below(20_000))
             })
             .collect();
         let names = RecordNames::new("keygate");

@@ -9,7 +9,7 @@
 //! - With `durability: { replicas: 1 }` "a change is acknowledged only when a replica has it as well";
 //! - While Redis is unavailable: "keys that Redis confirmed within `max_staleness` are admitted".
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Worst;
 use crate::event::Process;
@@ -31,6 +31,8 @@ struct Revoked {
     /// A failover has undone it, and so no gateway that knew it has noticed the new primary before this time.
     undone: bool,
     noticed: Option<u64>,
+    /// Processes that know it: the one that made it, and those that have read it in the log.
+    known: FxHashSet<(usize, u32)>,
     /// All gateways that knew it have died.
     is_forgotten: bool,
 }
@@ -38,6 +40,8 @@ struct Revoked {
 #[derive(Default)]
 pub struct RevocationCheck {
     revoked: FxHashMap<usize, Revoked>,
+    /// Processes that have read a revocation before its acknowledgement arrived.
+    read_early: FxHashMap<usize, FxHashSet<(usize, u32)>>,
     pub connected: Worst,
     pub failover: Worst,
     pub cut_off: Worst,
@@ -45,8 +49,11 @@ pub struct RevocationCheck {
 }
 
 impl RevocationCheck {
-    pub fn acknowledge(&mut self, key: usize, at: u64, durable: bool) {
-        self.revoked.insert(key, Revoked { at, durable, undone: false, noticed: None, is_forgotten: false });
+    pub fn acknowledge(&mut self, process: Process, key: usize, at: u64, durable: bool) {
+        let known = self.read_early.remove(&key).unwrap_or_default();
+        let mut revoked = Revoked { at, durable, undone: false, noticed: None, known, is_forgotten: false };
+        revoked.known.insert((process.gateway, process.start));
+        self.revoked.insert(key, revoked);
     }
 
     /// A failover has undone the revocation of a key.
@@ -60,15 +67,30 @@ impl RevocationCheck {
 impl World {
     /// A gateway has connected to the primary of a shard: it may know a revocation that was undone there.
     pub fn check_noticed(&mut self, process: Process, shard: usize) {
-        let gateway = &self.gateways[process.gateway];
         for (key, revoked) in &mut self.checks.revocation.revoked {
             let directory_key = &self.directory.keys[*key];
             if revoked.undone
                 && revoked.noticed.is_none()
                 && self.directory.orgs[directory_key.org].shard == shard
-                && gateway.kept.has_key(directory_key.id)
+                && revoked.known.contains(&(process.gateway, process.start))
             {
                 revoked.noticed = Some(self.now);
+            }
+        }
+    }
+
+    /// A gateway has read a revocation in the log.
+    pub fn note_known(&mut self, process: Process, key: usize) {
+        let check = &mut self.checks.revocation;
+        let known = match check.revoked.get_mut(&key) {
+            Some(revoked) => &mut revoked.known,
+            None => check.read_early.entry(key).or_default(),
+        };
+        if known.insert((process.gateway, process.start)) {
+            let shard = self.directory.shard_of_key(key);
+            let link = &self.gateways[process.gateway].links[shard];
+            if link.is_up && self.shards[shard].is_alive && link.history == self.shards[shard].history {
+                self.check_noticed(process, shard);
             }
         }
     }
@@ -128,10 +150,11 @@ impl World {
 
     /// A process has died: revocations that no other one knows may be undone.
     pub fn note_death_of_keeper(&mut self) {
-        for (key, revoked) in &mut self.checks.revocation.revoked {
-            let id = self.directory.keys[*key].id;
-            let is_kept = self.gateways.iter().any(|gateway| gateway.is_up && gateway.kept.has_key(id));
-            if revoked.undone && revoked.noticed.is_none() && !is_kept && self.options.broken.is_none() {
+        for revoked in self.checks.revocation.revoked.values_mut() {
+            let knows = |gateway: &crate::gateway::Gateway| {
+                gateway.is_up && revoked.known.contains(&(gateway.process.gateway, gateway.process.start))
+            };
+            if revoked.undone && revoked.noticed.is_none() && !self.gateways.iter().any(knows) {
                 revoked.is_forgotten = true;
             }
         }
