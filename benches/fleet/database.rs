@@ -17,7 +17,7 @@ pub struct Database {
 }
 
 /// One write, as a server sends it to its replica.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     Set { record: Bytes, field: Bytes, value: Bytes },
     Remove { record: Bytes, field: Bytes },

@@ -157,6 +157,9 @@ impl World {
     /// A heartbeat of the registration, as `keep_registered` of the product.
     pub fn register(&mut self, process: Process) {
         let now = self.now;
+        if now > self.end {
+            return;
+        }
         let Some(gateway) = self.live(process) else { return };
         let (beat, seen) = (gateway.steady(now), gateway.membership.map_or(0, |membership| membership.latest_join));
         let call = self.heartbeat_call(process, REGISTRATION, seen);

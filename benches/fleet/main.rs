@@ -19,6 +19,7 @@ mod directory;
 mod event;
 mod faults;
 mod gateway;
+mod heartbeat;
 mod journal;
 mod leases;
 mod lua;

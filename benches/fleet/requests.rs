@@ -354,7 +354,9 @@ impl World {
             80..98 => self.load.exponential(400_000.0),
             _ => self.load.between(3_000_000, 40_000_000),
         };
-        self.queue.add(now + duration + 1, Event::Finish(id));
+        // All exchanges end soon after the last request.
+        let finish = (now + duration + 1).min(self.end + 5_000_000);
+        self.queue.add(finish, Event::Finish(id));
     }
 
     fn refuse(&mut self, id: u64, why: &'static str) {

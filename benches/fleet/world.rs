@@ -20,7 +20,7 @@ use super::shard::Shard;
 use super::trace::{Offender, Trace};
 
 /// Time for which the fleet runs on without faults and requests, so that everything is delivered.
-const AFTERMATH: u64 = 100_000_000;
+const AFTERMATH: u64 = 60_000_000;
 /// Time before the first fault: all gateways have joined.
 pub const CALM: u64 = 6_000_000;
 

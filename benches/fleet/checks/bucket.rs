@@ -118,7 +118,8 @@ impl World {
                 "key {key}: {excess:.1} beyond the inflow of the window, burst {burst}, lost or not reported {allowed}"
             )
         };
-        self.checks.bucket.window.note(excess / (burst + allowed), now, text);
+        // Of cases that use the whole bound, the one farthest over the burst is shown.
+        self.checks.bucket.window.note(excess / (burst + allowed) + allowed * 1e-9, now, text);
         if excess > burst + allowed + 1e-3 {
             self.break_bound("bucket", text(), offender);
         }

@@ -109,7 +109,7 @@ impl World {
         } else if revoked.undone && !revoked.durable {
             let since = revoked.noticed.map_or(0, |noticed| begun.saturating_sub(noticed));
             let text = || format!("{}, {:.3} s after the notice of the new primary", text(), since as f64 / 1e6);
-            check.failover.note(since as f64 / ASSERTED_WITHIN as f64, now, text);
+            check.failover.note((since + 1) as f64 / ASSERTED_WITHIN as f64, now, text);
             since > ASSERTED_WITHIN && !revoked.is_forgotten
         } else {
             check.connected.note(f64::INFINITY, now, text);

@@ -81,7 +81,9 @@ impl World {
         let (open, limit) = (self.checks.slots.orgs[org].open.len() + 1, self.directory.orgs[org].limit as usize);
         let allowed = if open > limit { limit + self.unknown_slots(org) } else { limit };
         let text = || format!("org {org}: {open} in flight by Redis, limit {limit}, allowed {allowed}");
-        self.checks.slots.online.note(open as f64 / allowed as f64, self.now, text);
+        // Of cases that use the whole bound, the one farthest over the limit is shown.
+        let part = open as f64 / allowed as f64 + open.saturating_sub(limit) as f64 * 1e-9;
+        self.checks.slots.online.note(part, self.now, text);
         if open > allowed {
             let shard = self.directory.orgs[org].shard;
             self.break_bound("slots", text(), Offender { gateway: process.gateway, key: NONE, org, shard });
