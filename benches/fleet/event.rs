@@ -116,6 +116,8 @@ pub struct Command {
     pub history: u32,
     pub call: Call,
     pub answer: Option<Answer>,
+    /// Its server was gone when it arrived: there is no reply to wait for.
+    pub is_dropped: bool,
     /// Slots that Redis had given when it answered.
     pub answer_number: u64,
     /// None once the gateway has given it up.

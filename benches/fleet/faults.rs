@@ -1,10 +1,9 @@
 //! Faults: failovers, partitions, clocks that step, machines that die, and a database that is away. Each kind comes again
 //! and again after a random pause.
 
-use super::event::{Event, Process};
-use super::gateway::{Gateway, RENEW};
+use super::event::Event;
 use super::trace::{Entry, NONE};
-use super::world::{CALM, World, world_journal};
+use super::world::{CALM, World};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +50,6 @@ const KINDS: &[(Fault, u64)] = &[
 ];
 /// Largest step of a server's clock: less than what would end leases that are renewed.
 const STEP: u64 = 2_000_000;
-/// Time in which a gateway that leaves ends its exchanges, and in which it reports the rest.
-const DRAIN: u64 = 3_000_000;
-const DEREGISTER: u64 = 1_000_000;
 
 impl World {
     pub fn plan_faults(&mut self) {
@@ -106,7 +102,7 @@ impl World {
         self.plan(fault, self.now);
     }
 
-    fn note_fault(&mut self, what: &'static str, gateway: usize, shard: usize, number: i64) {
+    pub fn note_fault(&mut self, what: &'static str, gateway: usize, shard: usize, number: i64) {
         self.trace.add(Entry { time: self.now, what, gateway, key: NONE, org: NONE, shard, number });
     }
 
@@ -228,100 +224,5 @@ impl World {
             let shard = if shards.len() == 1 { shards[0] } else { NONE };
             self.note_fault("gateway cut off", gateway, shard, i64::try_from(time).unwrap());
         }
-    }
-
-    /// A process dies. With `lost`, its machine is gone, too.
-    fn crash(&mut self, process: Process, lost: bool) {
-        if !self.is_live(process) {
-            return;
-        }
-        let number = process.gateway;
-        let what = if lost { "machine lost" } else { "gateway crashes" };
-        self.note_fault(what, number, NONE, 0);
-        if lost {
-            self.counts.lost_machines += 1;
-            self.check_lost_machine(number);
-        } else {
-            self.counts.crashes += 1;
-        }
-        self.end_process(process, false);
-        self.gateways[number].is_lost = lost;
-        let pause = self.chance.between(500_000, 10_000_000);
-        self.queue.add(self.now + pause, Event::Start(number));
-    }
-
-    /// Ends a process: its exchanges end, and what it has not reported is never repaid.
-    fn end_process(&mut self, process: Process, recorded: bool) {
-        let number = process.gateway;
-        let of_process = |request: &super::requests::Request| request.process == process;
-        let mut requests: Vec<u64> =
-            self.requests.iter().filter(|(_, request)| of_process(request)).map(|(id, _)| *id).collect();
-        requests.sort_unstable();
-        for id in requests {
-            self.finish_request(id, recorded);
-        }
-        let gateway = &mut self.gateways[number];
-        gateway.is_up = false;
-        let mut unreported: Vec<(usize, u64)> = gateway
-            .keys
-            .iter()
-            .filter_map(|(key, cached)| Some((*key, cached.usage.unreported()?.pending())))
-            .collect();
-        unreported.sort_unstable();
-        for (key, uses) in unreported {
-            self.counts.unrepaid_uses += uses;
-            self.checks.bucket.forgive(key, uses);
-        }
-        self.note_death_of_keeper();
-    }
-
-    /// A gateway leaves: it drains, reports, deregisters, and ends.
-    pub fn leave(&mut self, process: Process) {
-        let Some(gateway) = self.live(process) else { return };
-        if !gateway.is_leaving {
-            gateway.is_leaving = true;
-            self.note_fault("gateway leaves", process.gateway, NONE, 0);
-            return self.queue.add(self.now + DRAIN, Event::Leave(process));
-        }
-        if !gateway.open.is_empty() {
-            let mut open: Vec<u64> = gateway.open.iter().copied().collect();
-            open.sort_unstable();
-            open.into_iter().for_each(|id| self.finish_request(id, true));
-            let call = self.heartbeat_call(process, 0, 0);
-            drop(self.send(process, self.gateways_shard, call, super::event::Pending::Deregister));
-            return self.queue.add(self.now + DEREGISTER, Event::Leave(process));
-        }
-        self.counts.left += 1;
-        self.end_process(process, true);
-        let pause = self.chance.between(1_000_000, 20_000_000);
-        self.queue.add(self.now + pause, Event::Start(process.gateway));
-    }
-
-    /// A process starts, on the disk that is there.
-    pub fn start_gateway(&mut self, number: usize) {
-        let now = self.now;
-        let old = &mut self.gateways[number];
-        let process = Process { gateway: number, start: old.process.start + 1 };
-        let mut journal = std::mem::take(&mut old.journal);
-        if old.is_lost {
-            journal = world_journal(&mut self.journals);
-        }
-        journal.end_open();
-        let offset = 1_000_000_000 + self.chance.below(1_000_000_000);
-        let drift = i64::try_from(self.chance.below(200)).unwrap() - 100;
-        let cut_until = std::mem::take(&mut old.cut_until);
-        let mut gateway = Gateway::new(process, self.shards.len(), offset, drift, journal);
-        (gateway.cut_until, gateway.started) = (cut_until, now);
-        self.gateways[number] = gateway;
-        self.note_fault("gateway starts", number, NONE, 0);
-        for shard in 0..self.shards.len() {
-            let pause = self.network.between(500, 20_000);
-            self.queue.add(now + pause, Event::Connect(process, shard));
-        }
-        let pause = self.network.below(RENEW / 30);
-        self.queue.add(now + 30_000, Event::Register(process));
-        self.queue.add(now + 30_000 + pause, Event::Visit(process, false));
-        self.queue.add(now + 31_000 + pause, Event::ReadLog(process));
-        self.queue.add(now + pause, Event::Ship(process));
     }
 }

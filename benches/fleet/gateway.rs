@@ -1,6 +1,7 @@
 //! A gateway: its clocks, its links to the shards, and what it knows. The slot leases, the shares, the membership and the
 //! kept revocations are the product's own.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -67,6 +68,8 @@ pub struct Gateway {
     /// Name of the process in Redis.
     pub id: Vec<u8>,
     pub links: Vec<Link>,
+    /// Commands that it has sent, and that are still on their way or awaited.
+    pub sent: BTreeSet<u64>,
     /// End of the partition from each shard.
     pub cut_until: Vec<u64>,
     leases: FxHashMap<usize, Arc<SlotLease>>,
@@ -104,6 +107,7 @@ impl Gateway {
             drift,
             id: format!("h:g{gateway}.{start}").into_bytes(),
             links: vec![Link::default(); shards],
+            sent: BTreeSet::new(),
             cut_until: vec![0; shards],
             leases: FxHashMap::default(),
             active: Arc::new(ActiveSet::new()),

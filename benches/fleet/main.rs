@@ -15,6 +15,7 @@
 
 mod checks;
 mod database;
+mod decide_calls;
 mod directory;
 mod event;
 mod faults;
@@ -24,8 +25,11 @@ mod journal;
 mod leases;
 mod lua;
 mod network;
+mod offline;
 mod options;
+mod processes;
 mod random;
+mod replies;
 mod report;
 mod requests;
 mod revocations;

@@ -6,7 +6,6 @@
 use super::database::{Bytes, Write};
 use super::event::{Answer, Call, Command, Event, Pending, Process};
 use super::gateway::DEADLINE;
-use super::lua::Reply;
 use super::shard::Shard;
 use super::trace::{Entry, NONE};
 use super::world::World;
@@ -42,14 +41,22 @@ impl World {
             history,
             call,
             answer: None,
+            is_dropped: false,
             answer_number: 0,
             pending: Some(pending),
         };
         self.commands.insert(id, command);
+        self.gateways[process.gateway].sent.insert(id);
         let latency = self.latency();
         self.queue.add(self.now + latency, Event::Arrive(id));
         self.queue.add(self.now + DEADLINE, Event::Late(id));
         Ok(id)
+    }
+
+    fn remove_command(&mut self, id: u64) -> Option<Command> {
+        let command = self.commands.remove(&id)?;
+        self.gateways[command.process.gateway].sent.remove(&id);
+        Some(command)
     }
 
     /// A command reaches its server, which runs it.
@@ -64,8 +71,9 @@ impl World {
         }
         // Its server is no more.
         if !shard.is_alive || shard.history != command.history {
-            if self.commands[&id].pending.is_none() {
-                self.commands.remove(&id);
+            match self.commands.get_mut(&id) {
+                Some(command) if command.pending.is_some() => command.is_dropped = true,
+                _ => drop(self.remove_command(id)),
             }
             return;
         }
@@ -137,7 +145,7 @@ impl World {
             let latency = self.latency();
             return self.queue.add(cut + latency, Event::Answer(id));
         }
-        let Some(mut command) = self.commands.remove(&id) else { return };
+        let Some(mut command) = self.remove_command(id) else { return };
         let (Some(pending), Some(answer)) = (command.pending.take(), command.answer.take()) else { return };
         if !self.is_live(process) {
             return;
@@ -185,6 +193,9 @@ impl World {
         let Some(command) = self.commands.get_mut(&id) else { return };
         let (process, shard) = (command.process, command.shard);
         let Some(pending) = command.pending.take() else { return };
+        if command.is_dropped {
+            self.remove_command(id);
+        }
         if self.is_live(process) {
             self.lose(process, shard, pending);
         }
@@ -208,19 +219,15 @@ impl World {
             shard,
             number: 0,
         });
-        let of_link = |command: &Command| {
-            command.process == process && command.shard == shard && command.connection == connection
+        let is_of_link = |id: &&u64| {
+            let command = self.commands.get(id);
+            command.is_some_and(|command| command.shard == shard && command.connection == connection)
         };
-        let mut lost: Vec<u64> =
-            self.commands.iter().filter(|(_, command)| of_link(command)).map(|(id, _)| *id).collect();
-        lost.sort_unstable();
+        let lost: Vec<u64> = self.gateways[process.gateway].sent.iter().filter(is_of_link).copied().collect();
         let pause = self.jittered(PAUSES.0);
         self.queue.add(now + pause, Event::Connect(process, shard));
         for id in lost {
-            let pending = self.commands.get_mut(&id).and_then(|command| command.pending.take());
-            if let Some(pending) = pending {
-                self.lose(process, shard, pending);
-            }
+            self.give_up(id);
         }
     }
 
@@ -286,12 +293,4 @@ fn wait(shard: &Shard, durable: bool, now: u64) -> (Answer, u64) {
 /// The fields of one record, from a reply.
 pub fn field<'a>(fields: &'a [Bytes], name: &[u8]) -> Option<&'a Bytes> {
     fields.chunks(2).find(|pair| &*pair[0] == name).map(|pair| &pair[1])
-}
-
-/// A script's packed reply.
-pub fn packed(answer: &Answer) -> Option<&[u8]> {
-    match answer {
-        Answer::Script(Reply::Packed(packed)) => Some(packed),
-        _ => None,
-    }
 }

@@ -1,21 +1,18 @@
 //! Requests: the decision of a gateway, with Redis or without, and the exchange that follows.
 //!
 //! The steps follow `src/state/redis/decide`: `decider` (attempts, deadline), `decide_call` and `call_outcome` (what a reply
-//! does), `offline`. Permits, reports, shares, late answers and unreported uses are the product's own.
+//! does). Permits, reports, shares, late answers and unreported uses are the product's own.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
-use keygate::state::bucket::{Bucket, capacity};
 use keygate::state::redis::Permit;
-use keygate::state::redis::internals::{CachedUsage, ExactShare, LateAnswer, PendingReport, UnreportedUses};
+use keygate::state::redis::internals::{LateAnswer, PendingReport, UnreportedUses};
 
-use super::database::Bytes;
-use super::event::{Call, Event, Pending, PendingDecide, Process};
-use super::gateway::{CachedKey, DEADLINE, Gateway, LEASE, LEASE_US, MAX_STALENESS};
+use super::decide_calls::read_call;
+use super::event::{Event, Pending, PendingDecide, Process};
+use super::gateway::{DEADLINE, Gateway};
 use super::journal::Line;
-use super::lua::{Reply, Script};
-use super::network::field;
+use super::lua::Reply;
 use super::shard::number_at;
 use super::trace::Entry;
 use super::world::World;
@@ -26,9 +23,6 @@ const MAX_ATTEMPTS: u8 = 5;
 const UNKNOWN: f64 = 1.0;
 const REVOKED: f64 = 2.0;
 const UNREGISTERED: f64 = 9.0;
-const STATUS_ONLY: f64 = 10.0;
-/// `Validity::FOREVER`, as a script gets it: no key is rotated.
-const FOREVER: f64 = 9_007_199_254_740_991.0;
 
 /// A request of a client.
 pub struct Request {
@@ -36,7 +30,7 @@ pub struct Request {
     pub key: usize,
     pub begun: u64,
     attempts: u8,
-    late: Arc<LateAnswer>,
+    pub late: Arc<LateAnswer>,
     /// The command that it waits for.
     command: Option<u64>,
     /// Held while it is forwarded.
@@ -128,83 +122,6 @@ impl World {
         }
     }
 
-    /// The call of `decide.lua`, as `src/state/redis/decide/decide_codec.rs` packs it.
-    pub fn decide_call(
-        &self,
-        process: Process,
-        key: usize,
-        code: f64,
-        versions: [u8; 24],
-        report: Option<&PendingReport>,
-        uses: Option<UnreportedUses>,
-    ) -> Call {
-        let key = &self.directory.keys[key];
-        let org = &self.directory.orgs[key.org];
-        let (released, generation, may_register) =
-            report.map_or((0, 0, true), |report| (report.released, report.generation, report.may_register));
-        let numbers = [
-            code,
-            FOREVER,
-            f64::from(key.quota.inflow()),
-            key.quota.per_micros() as f64,
-            capacity(key.quota) as f64,
-            f64::from(org.limit),
-            uses.map_or(0, |uses| uses.total) as f64,
-            f64::from(released),
-            LEASE_US as f64,
-            generation as f64,
-            f64::from(u8::from(may_register)),
-            0.0,
-            1e12,
-        ];
-        let packed = [&versions[..], numbers.map(f64::to_le_bytes).as_flattened()].concat();
-        let mut keys: Vec<Rc<[u8]>> =
-            [&key.record, &org.record, &key.user_record].map(|name| Rc::from(&name[..])).into();
-        let mut arguments = vec![self.gateways[process.gateway].id.clone(), packed];
-        if let Some(uses) = uses {
-            keys.push(Rc::from(&key.reported[..]));
-            arguments.push(uses.name.to_vec());
-        }
-        Call::Script { script: Script::Decide, keys, arguments }
-    }
-
-    /// The call that reports the uses of a key, and takes nothing.
-    pub fn status_call(&self, process: Process, key: usize, uses: UnreportedUses) -> Option<Call> {
-        let versions = self.gateways[process.gateway].keys.get(&key)?.versions;
-        Some(self.decide_call(process, key, STATUS_ONLY, versions, None, Some(uses)))
-    }
-
-    /// The records of a key have been read.
-    pub fn cache_records(&mut self, process: Process, key: usize, records: &[Vec<Bytes>]) {
-        let [of_key, org, user] = records else { panic!("three records") };
-        let live = field(of_key, b"live").unwrap();
-        let versions = [
-            &live[..8],
-            &field(org, b"live").unwrap()[..8],
-            field(user, b"version").map_or(&[0; 8][..], |version| version),
-        ];
-        let versions = versions.concat().try_into().unwrap();
-        let is_revoked = field(of_key, b"revoked").is_some();
-        let now = self.now;
-        let gateway = &mut self.gateways[process.gateway];
-        let (steady, generation) = (gateway.steady(now), gateway.kept.generation());
-        let is_revoked = is_revoked || gateway.kept.has_key(self.directory.keys[key].id);
-        let [level, uses] = [1, 4].map(|place| number_at(live, place));
-        let bucket = Bucket { level: level as i64, at: steady };
-        match gateway.keys.get_mut(&key) {
-            // The usage stays when the rest of the entry is replaced.
-            Some(cached) => {
-                (cached.versions, cached.is_revoked, cached.seen, cached.confirmed) =
-                    (versions, is_revoked, generation, steady)
-            }
-            None => {
-                let usage = CachedUsage::from_bucket(bucket, uses as u64, steady);
-                let cached = CachedKey { versions, is_revoked, seen: generation, usage, confirmed: steady };
-                gateway.keys.insert(key, cached);
-            }
-        }
-    }
-
     /// A reply to a decide call; as `call_outcome` and `decide_with_retry` treat it.
     pub fn complete_decide(&mut self, process: Process, pending: PendingDecide, reply: Reply) {
         let PendingDecide { request, key, report, uses, late, is_late } = pending;
@@ -287,54 +204,8 @@ impl World {
         self.checks.bucket.end_share(process.gateway, key);
     }
 
-    /// Decides without Redis, as `src/state/redis/decide/offline.rs` does with `known_keys` and `share: exact`.
-    pub fn decide_offline(&mut self, id: u64) {
-        let Some(request) = self.requests.get(&id) else { return };
-        let (process, key, late) = (request.process, request.key, Arc::clone(&request.late));
-        let (now, base) = (self.now, self.base);
-        let org = self.directory.keys[key].org;
-        let shard = self.directory.orgs[org].shard;
-        let gateway = &mut self.gateways[process.gateway];
-        let steady = gateway.steady(now);
-        let down_since = gateway.links[shard].down_since.map(|since| gateway.steady(since));
-        gateway.noticed.entry(org).or_insert(down_since.map_or(steady, |since| since.min(steady)).0);
-        let lease = gateway.lease(org, &self.directory.orgs[org], base, now);
-        let membership = gateway.membership;
-        let Some(cached) = gateway.cached(key, self.directory.keys[key].id) else {
-            return self.refuse(id, "unavailable");
-        };
-        if cached.is_revoked || cached.confirmed.after(MAX_STALENESS) < steady {
-            return self.refuse(id, "unavailable");
-        }
-        let (quota, concurrent) = (self.directory.keys[key].quota, self.directory.orgs[org].limit);
-        let share = ExactShare { usage: &cached.usage, lease: &lease, quota, concurrent };
-        match share.take(down_since, steady, |since| membership?.portion(since, LEASE)) {
-            Some(Ok((permit, ..))) => {
-                let confirmed = cached.confirmed;
-                self.note_share(process, key, confirmed, steady);
-                if late.admit_locally() {
-                    self.record_unreported(process, key);
-                } else {
-                    self.checks.bucket.begin_waiting(key, id);
-                }
-                self.admit(id, permit, true);
-            }
-            Some(Err(_)) => self.refuse(id, "refused by the share"),
-            None => self.refuse(id, "unavailable"),
-        }
-    }
-
-    /// Records a use that Redis has not counted, as `DeciderShared::record_unreported` does.
-    pub fn record_unreported(&mut self, process: Process, key: usize) {
-        let name = self.chance.next().to_le_bytes();
-        let gateway = &mut self.gateways[process.gateway];
-        if gateway.keys[&key].usage.add_unreported(name) == 1 {
-            gateway.unreported.push(key);
-        }
-    }
-
     /// A request is admitted: it is recorded, and forwarded.
-    fn admit(&mut self, id: u64, permit: Permit, provisional: bool) {
+    pub fn admit(&mut self, id: u64, permit: Permit, provisional: bool) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.permit = Some(permit);
         request.provisional = provisional;
@@ -359,7 +230,7 @@ impl World {
         self.queue.add(finish, Event::Finish(id));
     }
 
-    fn refuse(&mut self, id: u64, why: &'static str) {
+    pub fn refuse(&mut self, id: u64, why: &'static str) {
         let Some(request) = self.requests.remove(&id) else { return };
         self.counts.unavailable += u64::from(why == "unavailable");
         let key = request.key;
@@ -418,10 +289,4 @@ impl World {
             self.queue.add(now + pause, Event::Visit(process, true));
         }
     }
-}
-
-/// The read of a key's records, as `encode_read` packs it.
-fn read_call(gateway: &[u8], key: &[u8], org: &[u8]) -> Call {
-    let keys = vec![Rc::from(key), Rc::from(org)];
-    Call::Script { script: Script::Decide, keys, arguments: vec![gateway.to_vec(), vec![0; 128]] }
 }

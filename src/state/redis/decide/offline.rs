@@ -49,11 +49,7 @@ impl Decider {
             return Some(Decision::Denied { refusal, principal: Some(principal), rate_limit: None });
         }
         let taken = match share {
-            Share::Exact => {
-                let share =
-                    ExactShare { usage: &key.usage, lease: &key.lease, quota: key.quota, concurrent: key.concurrent };
-                share.take(self.down_since(&key), now, |since| self.shared.slots.portion(since))?
-            }
+            Share::Exact => self.take_exact(&key, now)?,
             Share::Level => take_by_level(&key, self.shared.slots.live_gateways(), now),
         };
         Some(match taken {
@@ -70,6 +66,13 @@ impl Decider {
                 Decision::Denied { refusal, principal: Some(principal), rate_limit: Some(rate_limit) }
             }
         })
+    }
+
+    /// Takes a token and a slot of the exact share; `None` when this gateway has none.
+    fn take_exact(&self, key: &CachedKey, now: Micros) -> Option<Taken> {
+        let CachedKey { usage, lease, quota, concurrent, .. } = key;
+        let share = ExactShare { usage, lease, quota: *quota, concurrent: *concurrent };
+        share.take(self.down_since(key), now, |since| self.shared.slots.portion(since))
     }
 }
 

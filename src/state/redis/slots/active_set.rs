@@ -13,6 +13,12 @@ pub struct ActiveSet<T> {
     wake_up: Notify,
 }
 
+impl<T> Default for ActiveSet<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> ActiveSet<T> {
     /// An empty set.
     pub fn new() -> Self {
