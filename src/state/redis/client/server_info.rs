@@ -23,7 +23,7 @@ pub enum Unsuitable {
 /// Replication and persistence of a server, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replication {
-    /// Identifies the server process with its replication history ([`ServerInfo::incarnation`]).
+    /// Identifies the server process with its replication history (`ServerInfo::incarnation`).
     pub history: Arc<str>,
     /// True for a primary that has loaded its data.
     pub is_primary: bool,
