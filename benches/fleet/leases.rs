@@ -4,7 +4,9 @@
 
 use std::rc::Rc;
 
-use keygate::state::redis::internals::{HeartbeatAction, HeartbeatRound, Membership, Resync, TICK, VisitedLease};
+use keygate::state::redis::internals::{
+    HeartbeatAction, HeartbeatRound, Membership, Resync, TICK, VisitedLease, retry_interval,
+};
 
 use super::event::{Call, Event, Pending, Process};
 use super::gateway::{LEASE_US, REGISTRATION, RENEW};
@@ -13,8 +15,13 @@ use super::shard::number_at;
 use super::trace::{Entry, NONE};
 use super::world::World;
 
-/// As `RETRY_INTERVAL` of `src/state/redis/slots/registration.rs`.
+/// Interval of heartbeats while Redis does not confirm them.
 pub const RETRY_INTERVAL: u64 = 100_000;
+
+/// Interval of heartbeats until the gateways know of each other.
+fn retry_pause(gateways: u32) -> u64 {
+    (retry_interval(gateways).as_micros() as u64).min(RENEW)
+}
 
 impl World {
     /// One round of visits to the active leases, as `visit_leases` of the product; and the reports of uses.
@@ -194,7 +201,7 @@ impl World {
             };
             self.trace.add(entry);
         }
-        let pause = if membership.is_settled(seen) { RENEW } else { RETRY_INTERVAL };
+        let pause = if membership.is_settled(seen) { RENEW } else { retry_pause(membership.gateways()) };
         self.queue.add(now + pause, Event::Register(process));
     }
 }

@@ -7,5 +7,5 @@ pub use super::record_names::{RecordNames, gateways_slot, org_slot, revocations_
 pub use super::revocations::{Kept, KeptRevocations, Revocation, Write};
 pub use super::slots::{
     ActiveSet, EARLY_REPORT, HeartbeatAction, HeartbeatRound, Membership, PendingReport, Portion, Resync, SlotLease,
-    TICK, VisitedLease,
+    TICK, VisitedLease, retry_interval,
 };

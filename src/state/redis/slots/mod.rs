@@ -59,5 +59,6 @@ pub use lease::{Resync, SlotLease};
 pub(super) use membership::OtherGateway;
 pub use membership::{Membership, Portion};
 pub(super) use registration::keep_registered;
+pub use registration::retry_interval;
 pub(super) use slot_leases::SlotLeases;
 pub use slot_report::PendingReport;
