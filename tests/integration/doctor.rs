@@ -137,7 +137,7 @@ fn doctor_without_a_gateway_examines_the_rest() {
 fn doctor_finds_bad_settings_of_redis() {
     let redis = Redis::options().arg("protected-mode", "no").start();
     let upstream = Upstream::start();
-    let state = format!("{{ redis: {{ url: '{}', durability: {{ replicas: 1 }} }} }}", redis.url());
+    let state = format!("{{ redis: {{ url: '{}', deadline: 2s, durability: {{ replicas: 1 }} }} }}", redis.url());
     let setup = Setup::with_state(upstream.address, &state, ROUTES);
     let _: String = redis.cli(&["CONFIG", "SET", "save", ""]);
     let _: String = redis.cli(&["CONFIG", "SET", "maxmemory", "100mb"]);
@@ -177,7 +177,7 @@ fn doctor_finds_the_lag_of_a_replica() {
     let replica = Redis::start();
     let _: String = replica.cli(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
     let replica_of_primary = format!("replica 127.0.0.1:{}", replica.port());
-    let state = format!("{{ redis: {{ url: '{}' }} }}", primary.url());
+    let state = format!("{{ redis: {{ url: '{}', deadline: 2s }} }}", primary.url());
     let setup = Setup::with_state(free_address(), &state, ROUTES);
     let redis = || Examined::new(&setup.keygate(&["doctor", "--json", "--only", "redis"]));
     eventually("the replica is connected", || primary.info("replication", "connected_slaves") == "1");

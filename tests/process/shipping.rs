@@ -69,7 +69,7 @@ fn kill_one(random: &mut Random, setups: &[Setup], running: &mut [Running], serv
 fn kills_under_load_leave_one_row_for_each_forwarded_request() {
     let kills = size("KEYGATE_SHIP_KILLS", 6);
     let (upstream, redis, mut server) = (Upstream::start(), Redis::start(), Postgresql::start());
-    let state = format!("{{ redis: {{ url: '{}' }} }}", redis.url());
+    let state = format!("{{ redis: {{ url: '{}', deadline: 2s }} }}", redis.url());
     let setups: Vec<Setup> = (0..3)
         .map(|number| {
             let blocks = format!("gateway: gw-{number}\n{LIMITS}");

@@ -79,7 +79,7 @@ fn import_that_was_killed_between_two_parts_is_completed_by_another() {
     });
     for (number, victim) in [Victim::Gateway, Victim::Command].into_iter().enumerate() {
         import_completes_after_death(&file, "{ embedded: { path: state.db } }", victim);
-        let on_redis = format!("{{ redis: {{ url: '{}', prefix: 'import{number}' }} }}", redis.url());
+        let on_redis = format!("{{ redis: {{ url: '{}', deadline: 2s, prefix: 'import{number}' }} }}", redis.url());
         import_completes_after_death(&file, &on_redis, victim);
     }
 }

@@ -305,11 +305,14 @@ fn copy_requires_both_states_in_the_configuration() {
     let refused = installation.run(COPY);
     assert_eq!((refused.code, refused.out.as_str()), (64, ""), "{refused:?}");
     assert!(refused.err.contains("state.redis: is missing") && refused.err.contains("redis: { url:"), "{refused:?}");
-    installation.configure(&format!("{{ redis: {{ url: \"{}\" }} }}", redis.url()));
+    installation.configure(&format!("{{ redis: {{ url: \"{}\", deadline: 2s }} }}", redis.url()));
     let refused = installation.run(COPY);
     assert_eq!(refused.code, 64, "{refused:?}");
     assert!(refused.err.contains("state.embedded: is missing") && refused.err.contains("path:"), "{refused:?}");
-    installation.configure(&format!("{{ embedded: {{ path: wrong.db }}, redis: {{ url: \"{}\" }} }}", redis.url()));
+    installation.configure(&format!(
+        "{{ embedded: {{ path: wrong.db }}, redis: {{ url: \"{}\", deadline: 2s }} }}",
+        redis.url()
+    ));
     let refused = installation.run(COPY);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.err.contains("wrong.db: there is no such file"), "{refused:?}");

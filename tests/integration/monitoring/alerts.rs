@@ -64,7 +64,7 @@ pub fn without_delay() -> String {
 #[test]
 fn alerts_fire_for_real_faults_and_for_nothing_else() {
     let (redis, upstream, other, down) = (Redis::start(), Upstream::start(), Upstream::start(), free_address());
-    let blocks = format!("state: {{ redis: {{ url: '{}' }} }}\n", redis.url());
+    let blocks = format!("state: {{ redis: {{ url: '{}', deadline: 2s }} }}\n", redis.url());
     let gateway = Gateway::with(&[upstream.address, other.address], &blocks);
     let prometheus = Prometheus::start(&[gateway.admin], &without_delay());
     let key = gateway.key();

@@ -10,7 +10,7 @@ const REPLICAS: &str = "keygate_redis_replicas";
 const LAG: &str = "keygate_redis_replica_lag_bytes";
 
 fn gateway(upstream: &Upstream, url: &str) -> Gateway {
-    Gateway::with(&[upstream.address], &format!("state: {{ redis: {{ url: {url} }} }}\n"))
+    Gateway::with(&[upstream.address], &format!("state: {{ redis: {{ url: {url}, deadline: 2s }} }}\n"))
 }
 
 /// A metric that may not be shown.
