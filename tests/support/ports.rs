@@ -21,7 +21,8 @@ pub fn free_port() -> u16 {
     for _ in 0..COUNT {
         let offset = next.fetch_add(1, Ordering::Relaxed) % u32::from(COUNT);
         let port = FIRST + u16::try_from(offset).expect("an offset is below the count");
-        if is_free(port) && is_free(port + BUS) && claim(port) {
+        // Claimed first: looking whether a port is free takes it for a moment, which may be that of its server's start.
+        if claim(port) && is_free(port) && is_free(port + BUS) {
             return port;
         }
     }

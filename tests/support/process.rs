@@ -112,8 +112,12 @@ impl Setup {
 
     fn started(&self, command: &mut Command, config: &Path) -> Running {
         command.args(["serve", "--config"]).arg(config).stdin(Stdio::null());
-        let running = Running { child: command.spawn().unwrap() };
-        eventually("the gateway is ready", || self.keygate(&["health"]).status.success());
+        let mut running = Running { child: command.spawn().unwrap() };
+        eventually("the gateway is ready", || {
+            let ended = running.child.try_wait().unwrap();
+            assert!(ended.is_none(), "the gateway has ended before it was ready: {ended:?}");
+            self.keygate(&["health"]).status.success()
+        });
         running
     }
 
