@@ -102,7 +102,8 @@ impl Setup {
 
     /// The same, by a command that executes the gateway.
     pub fn start_by(&self, command: &mut Command) -> Running {
-        self.started(command.stderr(Stdio::null()), &self.path().join("keygate.yaml"))
+        let log = std::fs::File::create(self.path().join("stderr")).unwrap();
+        self.started(command.stderr(log), &self.path().join("keygate.yaml"))
     }
 
     /// Starts the gateway in the directory, with a path to its configuration that is relative to that.
@@ -115,7 +116,8 @@ impl Setup {
         let mut running = Running { child: command.spawn().unwrap() };
         eventually("the gateway is ready", || {
             let ended = running.child.try_wait().unwrap();
-            assert!(ended.is_none(), "the gateway has ended before it was ready: {ended:?}");
+            let log = || std::fs::read_to_string(self.path().join("stderr")).unwrap_or_default();
+            assert!(ended.is_none(), "the gateway has ended before it was ready: {ended:?}\n{}", log());
             self.keygate(&["health"]).status.success()
         });
         running

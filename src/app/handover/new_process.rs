@@ -37,14 +37,22 @@ impl Takeover {
     /// The gateway refuses, or does not answer.
     pub(in crate::app) fn begin(config: &Config, replaces: bool) -> anyhow::Result<Option<(Self, InheritedListeners)>> {
         let socket = &config.admin.socket;
-        let Some(stream) = connect(socket)? else {
+        let talked = match connect(socket)? {
+            None => None,
+            Some(stream) => match talk(stream, config, replaces) {
+                // It has ended meanwhile, as one that drains may at any moment: its socket refuses connections now.
+                Err(_) if connect(socket)?.is_none() => None,
+                talked => Some(talked),
+            },
+        };
+        let Some(talked) = talked else {
             if replaces {
                 bail!("{}: no gateway listens on this socket, so that none can be replaced", socket.display());
             }
             return Ok(None);
         };
-        let addresses: Vec<String> = config.listen.iter().map(|listener| listener.address.to_string()).collect();
-        let (channel, listeners) = talk(stream, config, replaces).with_context(|| {
+        let (channel, listeners) = talked.with_context(|| {
+            let addresses: Vec<String> = config.listen.iter().map(|listener| listener.address.to_string()).collect();
             let (socket, addresses) = (socket.display(), addresses.join(", "));
             format!("cannot listen on {addresses}: another gateway has the admin socket {socket}")
         })?;
