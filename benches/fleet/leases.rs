@@ -15,7 +15,7 @@ use super::shard::number_at;
 use super::trace::{Entry, NONE};
 use super::world::World;
 
-/// Interval of heartbeats while Redis does not confirm them.
+/// Interval of heartbeats while Redis does not confirm them: that of a small fleet, whatever its size.
 pub const RETRY_INTERVAL: u64 = 100_000;
 
 /// Interval of heartbeats until the gateways know of each other.

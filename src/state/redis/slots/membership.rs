@@ -16,8 +16,8 @@
 //! A gateway that left or died makes the portions of the others smaller than they could be, until its entry expires.
 //!
 //! On a Cluster heartbeats can be answered while an organization's primary is away, so a portion can change in an outage.
-//! What flowed in before belongs to the portions of before: a portion counts from the moment at which it began, or from
-//! which all others had seen this gateway.
+//! Earlier inflow belongs to the earlier portions: a portion counts from the moment at which it began, or from which all
+//! others had seen this gateway.
 
 use std::time::Duration;
 
