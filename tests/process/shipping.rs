@@ -68,7 +68,7 @@ fn kill_one(random: &mut Random, setups: &[Setup], running: &mut [Running], serv
 #[test]
 fn kills_under_load_leave_one_row_for_each_forwarded_request() {
     let kills = size("KEYGATE_SHIP_KILLS", 6);
-    let (upstream, redis, mut server) = (Upstream::start(), Redis::start(), Postgresql::start());
+    let (upstream, redis, mut server) = (Upstream::start(), Redis::start(), Postgresql::start_on_disk());
     let state = format!("{{ redis: {{ url: '{}', deadline: 2s }} }}", redis.url());
     let setups: Vec<Setup> = (0..3)
         .map(|number| {
@@ -172,7 +172,7 @@ fn load(setup: &Setup, key: &str, mut done: impl FnMut() -> bool) -> Vec<Duratio
 #[test]
 fn database_that_is_away_refuses_no_request_and_gets_all_in_the_end() {
     let away = Duration::from_secs(size("KEYGATE_SHIP_AWAY", 1));
-    let (upstream, mut server) = (Upstream::start(), Postgresql::start());
+    let (upstream, mut server) = (Upstream::start(), Postgresql::start_on_disk());
     let setup = ship_to(Setup::new(upstream.address, LIMITS), &server);
     let key = setup.key();
     let gateway = setup.start();

@@ -86,7 +86,9 @@ fn trusted_proxies_are_exempt_from_the_limit_of_an_address() {
         ["trusted_proxies: [127.0.0.0/8]\n", "\nlisten: [{ address: 127.0.0.1:0, proxy_protocol: [127.0.0.1] }]\n"]
     {
         let gateway = Gateway::with(&[upstream.address], &format!("{trusted}{most}"));
-        drop(silent(&gateway, 20));
+        let clients = silent(&gateway, 20);
+        eventually("all are accepted", || gateway.metric("keygate_connections") == 20.0);
+        drop(clients);
         all_is_given_back(&gateway);
         assert_eq!(refused(&gateway, "address"), 0.0, "{trusted}");
     }

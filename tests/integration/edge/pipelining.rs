@@ -1,6 +1,6 @@
 //! Several requests in one write, and one request in many writes: the responses are the same, and in order.
 
-use crate::support::{Client, Gateway, head};
+use crate::support::{Client, Gateway, eventually, head};
 
 use super::{PLENTY, all_is_given_back, echo};
 
@@ -122,6 +122,9 @@ fn client_that_vanishes_behind_a_pipelined_request_leaves_nothing_in_flight() {
         client.send(format!("{}{}", head("GET", "/1", &key.text, &[], 0), &second[..length]));
         drop(client);
     }
+    // Before they are accepted, nothing is in flight either.
+    let admitted = r#"keygate_limit_decisions_total{decision="allowed",policy="org"}"#;
+    eventually("the first requests are admitted", || gateway.metric(admitted) == 3.0);
     all_is_given_back(&gateway);
     assert_eq!(gateway.explain_in_flight(&key), 0);
 }

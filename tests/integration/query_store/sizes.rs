@@ -19,7 +19,7 @@ const SAMPLES: usize = 200;
 #[test]
 fn page_touches_as_few_blocks_in_every_collection() {
     let largest = std::env::var("KEYGATE_STORE_QUERIES").map_or(20_000, |count| count.parse::<i64>().unwrap());
-    let server = Postgresql::start();
+    let server = Postgresql::start_on_disk();
     for size in (3..).map(|power| 10_i64.pow(power)).take_while(|size| *size < largest).chain([largest]) {
         runtime().block_on(measure(&server, size));
     }

@@ -27,7 +27,7 @@ fn processor_time() -> u64 {
 #[test]
 fn catch_up_is_complete_and_its_rate_is_printed() {
     let records: usize = std::env::var("KEYGATE_SHIP_RECORDS").map_or(20_000, |text| text.parse().expect("a number"));
-    let (dir, server) = (tempfile::tempdir().unwrap(), Postgresql::start());
+    let (dir, server) = (tempfile::tempdir().unwrap(), Postgresql::start_on_disk());
     // As at the end of a journal, where records are read before their segment is compressed.
     let settings = Settings { segment_size: 64 << 20, ..settings(dir.path()) };
     keep_plain(&settings);
