@@ -8,38 +8,62 @@
 --
 -- A gateway joins when it has no live entry. No two join at the same time, and each later than those before.
 --
--- Result: packed: the time at which it joined; and of each other live gateway the time at which it joined and the latest
--- join that it has seen.
+-- Result: packed: the time at which it joined; the number of the other live gateways; the number of those that joined
+-- earlier; the oldest of the latest joins that they have seen; the latest of their joins. Not a list of them, which took
+-- two fifths of the script's time with a thousand gateways.
 
 assert(#KEYS == 1 and #ARGV == 3, 'heartbeat takes 1 key and 3 arguments')
 
+-- The oldest of the joins seen when there are no others.
+local NEVER = 9007199254740991
+-- Locals are found faster than globals, which counts in a loop over all gateways.
+local unpack, abs = struct.unpack, math.abs
+
+-- The parts of an entry. One of an earlier version has no join: it joined before all others, and saw all until its last
+-- heartbeat.
+local function parts(entry)
+  if #entry >= 32 then return unpack('<dddd', entry) end
+  local last_beat, lifetime = unpack('<dd', entry)
+  return last_beat, lifetime, 0, last_beat
+end
+
+-- The distance in both directions: a heartbeat far in the future is from before the clock was set back.
+local function is_live(now, last_beat, lifetime)
+  return abs(now - last_beat) <= lifetime
+end
+
 local now = time(0)
 local lifetime, seen = tonumber(ARGV[2]), tonumber(ARGV[3])
-local joined, latest = nil, 0
-local others = {}
+local joined = nil
+local own = redis.call('HGET', KEYS[1], ARGV[1])
+if own then
+  local last_beat, its_lifetime, its_join = parts(own)
+  if is_live(now, last_beat, its_lifetime) then joined = its_join end
+end
+
+local count, earlier, least_seen, latest = 0, 0, NEVER, 0
 local gateways = redis.call('HGETALL', KEYS[1])
 for i = 1, #gateways, 2 do
-  local name, entry = gateways[i], gateways[i + 1]
-  local last_beat, its_lifetime = struct.unpack('<dd', entry)
-  -- An entry of an earlier version has no join: it joined before all others, and saw all until its last heartbeat.
-  local its_join, its_seen = 0, last_beat
-  if #entry >= 32 then its_join, its_seen = struct.unpack('<dd', entry, 17) end
-  -- The distance in both directions: a heartbeat far in the future is from before the clock was set back.
-  if math.abs(now - last_beat) > its_lifetime then
-    redis.call('HDEL', KEYS[1], name)
-  else
-    latest = math.max(latest, its_join)
-    if name == ARGV[1] then
-      joined = its_join
+  local name = gateways[i]
+  if name ~= ARGV[1] then
+    local last_beat, its_lifetime, its_join, its_seen = parts(gateways[i + 1])
+    if is_live(now, last_beat, its_lifetime) then
+      count = count + 1
+      if joined and its_join < joined then earlier = earlier + 1 end
+      if its_seen < least_seen then least_seen = its_seen end
+      if its_join > latest then latest = its_join end
     else
-      others[#others + 1] = struct.pack('<dd', its_join, its_seen)
+      redis.call('HDEL', KEYS[1], name)
     end
   end
 end
+if not joined then
+  joined, earlier = math.max(now, latest + 1), count
+end
+
 if lifetime > 0 then
-  joined = joined or math.max(now, latest + 1)
   redis.call('HSET', KEYS[1], ARGV[1], struct.pack('<dddd', now, lifetime, joined, seen))
 else
   redis.call('HDEL', KEYS[1], ARGV[1])
 end
-return struct.pack('<d', joined or 0) .. table.concat(others)
+return struct.pack('<ddddd', joined, count, earlier, least_seen, latest)

@@ -46,13 +46,17 @@ pub struct Membership {
     portion_since: Micros,
 }
 
-/// Another gateway's entry.
+/// The other live gateways, as far as a gateway that joined at a given time needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OtherGateway {
-    /// Time at which it joined; no two are equal.
-    pub joined: u64,
-    /// The latest join that it has seen.
-    pub seen: u64,
+pub struct OtherGateways {
+    /// Number of them.
+    pub count: u64,
+    /// Number of those that joined earlier. No two join at the same time.
+    pub earlier: u64,
+    /// The oldest of the latest joins that they have seen; beyond all joins when there are no others.
+    pub least_seen: u64,
+    /// The latest of their joins; 0 when there are no others.
+    pub latest_join: u64,
 }
 
 impl Portion {
@@ -78,15 +82,28 @@ impl Portion {
     }
 }
 
+#[cfg(test)]
+impl OtherGateways {
+    /// As `heartbeat.lua` sums up entries, each a join and the latest join seen, for a gateway that joined at `joined`.
+    pub fn of(joined: u64, entries: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        let none = Self { count: 0, earlier: 0, least_seen: u64::MAX, latest_join: 0 };
+        entries.into_iter().fold(none, |sum, (its_join, its_seen)| Self {
+            count: sum.count + 1,
+            earlier: sum.earlier + u64::from(its_join < joined),
+            least_seen: sum.least_seen.min(its_seen),
+            latest_join: sum.latest_join.max(its_join),
+        })
+    }
+}
+
 impl Membership {
-    /// A membership from the entry of this gateway, which joined at `joined`, and those of the others.
-    pub fn new(joined: u64, others: &[OtherGateway], beat: Micros) -> Self {
-        let earlier = others.iter().filter(|other| other.joined < joined).count();
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    /// The membership of a gateway that joined at `joined`, beside the others.
+    pub fn new(joined: u64, others: OtherGateways, beat: Micros) -> Self {
+        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         Self {
-            portion: Portion::new(number(others.len()).saturating_add(1), number(earlier)),
-            is_settled: others.iter().all(|other| other.seen >= joined),
-            latest_join: others.iter().map(|other| other.joined).fold(joined, u64::max),
+            portion: Portion::new(number(others.count).saturating_add(1), number(others.earlier)),
+            is_settled: others.least_seen >= joined,
+            latest_join: others.latest_join.max(joined),
             beat,
             portion_since: beat,
         }
@@ -102,13 +119,8 @@ impl Membership {
 
     /// Decodes the reply of `heartbeat.lua`.
     pub fn decode(packed: &[u8], beat: Micros) -> Option<Self> {
-        let (own, others) = packed.split_at_checked(8)?;
-        let [joined] = unpack(own)?;
-        let others = others.chunks(16).map(|entry| {
-            let [joined, seen] = unpack(entry)?;
-            Some(OtherGateway { joined, seen })
-        });
-        Some(Self::new(joined, &others.collect::<Option<Vec<_>>>()?, beat))
+        let [joined, count, earlier, least_seen, latest_join] = unpack(packed)?;
+        Some(Self::new(joined, OtherGateways { count, earlier, least_seen, latest_join }, beat))
     }
 
     /// Live gateways, this one included.
@@ -152,15 +164,17 @@ mod tests {
         }
     }
 
+    fn membership(joined: u64, others: &[(u64, u64)], beat: Micros) -> Membership {
+        Membership::new(joined, OtherGateways::of(joined, others.iter().copied()), beat)
+    }
+
     #[test]
     fn gateway_admits_only_when_all_others_have_seen_it() {
-        let other = |joined, seen| OtherGateway { joined, seen };
-        let portion =
-            |joined, others: &[OtherGateway]| Membership::new(joined, others, Micros(1)).portion(Micros(2), LEASE);
+        let portion = |joined, others: &[_]| membership(joined, others, Micros(1)).portion(Micros(2), LEASE);
         assert_eq!(portion(5, &[]), Some((Portion::new(1, 0), Micros(2))));
-        assert_eq!(portion(5, &[other(3, 4), other(4, 5)]), None);
-        assert_eq!(portion(5, &[other(3, 5), other(4, 6)]), Some((Portion::new(3, 2), Micros(2))));
-        let member = Membership::new(5, &[other(6, 6)], Micros(1));
+        assert_eq!(portion(5, &[(3, 4), (4, 5)]), None);
+        assert_eq!(portion(5, &[(3, 5), (4, 6)]), Some((Portion::new(3, 2), Micros(2))));
+        let member = membership(5, &[(6, 6)], Micros(1));
         assert_eq!(member.latest_join, 6);
         assert!(!member.is_settled(5) && member.is_settled(6));
         assert_eq!(member.portion(Micros(1).after(LEASE), LEASE), None, "the others may have dropped it");
@@ -168,24 +182,23 @@ mod tests {
 
     #[test]
     fn portion_counts_from_its_begin_or_from_which_all_had_seen_the_gateway() {
-        let other = |joined, seen| OtherGateway { joined, seen };
-        let alone = Membership::new(5, &[], Micros(10)).following(None, Micros(11));
+        let alone = membership(5, &[], Micros(10)).following(None, Micros(11));
         assert_eq!(alone.portion(Micros(9), LEASE), Some((Portion::new(1, 0), Micros(11))));
-        let same = Membership::new(5, &[], Micros(20)).following(Some(alone), Micros(21));
+        let same = membership(5, &[], Micros(20)).following(Some(alone), Micros(21));
         assert_eq!(same.portion(Micros(15), LEASE), Some((Portion::new(1, 0), Micros(15))));
-        let smaller = Membership::new(5, &[other(6, 6)], Micros(30)).following(Some(same), Micros(31));
+        let smaller = membership(5, &[(6, 6)], Micros(30)).following(Some(same), Micros(31));
         assert_eq!(smaller.portion(Micros(15), LEASE), Some((Portion::new(2, 0), Micros(31))));
-        let unseen = Membership::new(5, &[other(6, 0)], Micros(40)).following(Some(smaller), Micros(41));
-        let seen = Membership::new(5, &[other(6, 6)], Micros(50)).following(Some(unseen), Micros(51));
+        let unseen = membership(5, &[(6, 0)], Micros(40)).following(Some(smaller), Micros(41));
+        let seen = membership(5, &[(6, 6)], Micros(50)).following(Some(unseen), Micros(51));
         assert_eq!(seen.portion(Micros(15), LEASE), Some((Portion::new(2, 0), Micros(51))));
     }
 
     #[test]
     fn reply_is_decoded() {
-        let packed: Vec<u8> = [7.0, 3.0, 8.0, 8.0, 7.0].into_iter().flat_map(f64::to_le_bytes).collect();
-        let others = [OtherGateway { joined: 3, seen: 8 }, OtherGateway { joined: 8, seen: 7 }];
-        assert_eq!(Membership::decode(&packed, Micros(1)), Some(Membership::new(7, &others, Micros(1))));
-        assert_eq!(Membership::decode(&packed[..20], Micros(1)), None);
+        let packed: Vec<u8> = [7.0, 2.0, 1.0, 7.0, 8.0].into_iter().flat_map(f64::to_le_bytes).collect();
+        let others = [(3, 8), (8, 7)];
+        assert_eq!(Membership::decode(&packed, Micros(1)), Some(membership(7, &others, Micros(1))));
+        assert_eq!(Membership::decode(&packed[..32], Micros(1)), None);
     }
 
     proptest! {

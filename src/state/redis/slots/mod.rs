@@ -56,7 +56,7 @@ pub use heartbeat::{EARLY_REPORT, HeartbeatAction, HeartbeatRound, TICK, Visited
 pub use lease::Permit;
 pub use lease::{Resync, SlotLease};
 #[cfg(test)]
-pub(super) use membership::OtherGateway;
+pub(super) use membership::OtherGateways;
 pub use membership::{Membership, Portion};
 pub(super) use registration::keep_registered;
 pub use registration::retry_interval;

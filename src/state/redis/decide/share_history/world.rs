@@ -9,7 +9,7 @@ use super::super::usage::{UnreportedUses, UsageState};
 use crate::clock::Micros;
 use crate::quota::Quota;
 use crate::state::bucket::{Bucket, capacity};
-use crate::state::redis::slots::{Membership, OtherGateway, Portion};
+use crate::state::redis::slots::{Membership, OtherGateways, Portion};
 
 const SECOND: u64 = 1_000_000;
 const LEASE: Duration = Duration::from_secs(10);
@@ -123,11 +123,11 @@ impl World {
         let latest = self.redis.entries.values().map(|entry| entry.joined).max().unwrap_or(0);
         let joined = self.redis.entries.get(&number).map_or(now.max(latest + 1), |entry| entry.joined);
         let others = self.redis.entries.iter().filter(|(other, _)| **other != number);
-        let others: Vec<_> = others.map(|(_, entry)| OtherGateway { joined: entry.joined, seen: entry.seen }).collect();
+        let others = OtherGateways::of(joined, others.map(|(_, entry)| (entry.joined, entry.seen)));
         let gateway = self.gateways.get_mut(&number).unwrap();
         let seen = gateway.membership.map_or(0, |membership| membership.latest_join);
         self.redis.entries.insert(number, Entry { beat: now, joined, seen });
-        let membership = Membership::new(joined, &others, Micros(now + gateway.offset));
+        let membership = Membership::new(joined, others, Micros(now + gateway.offset));
         gateway.membership = Some(membership.following(gateway.membership, Micros(now + gateway.offset)));
         gateway.next_beat = now + if membership.is_settled(seen) { 3_300_000 } else { 100_000 };
     }
