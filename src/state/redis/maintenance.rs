@@ -18,6 +18,8 @@ use super::slots::{SlotLeases, keep_registered, visit_leases};
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// Time-out of deregistering. A gateway that is shutting down must not wait longer for a Redis that is unavailable.
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(1);
+/// The part of it in which all nodes of a Cluster must be connected. Half: the nodes that are get the rest.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The background tasks. All threads share them.
 #[derive(Clone)]
@@ -60,12 +62,17 @@ pub(super) async fn deregister(slots: &SlotLeases, decider: &Decider, client_sha
     let client = RedisClient::start(client_shared);
     let decider = decider.with_client(client.clone());
     let deregister = async {
-        if client.wait_connected().await.is_err() {
+        let connected = timeout(CONNECT_TIMEOUT, client.wait_connected()).await;
+        if let Ok(Err(_)) = connected {
             return;
         }
-        decider.flush_unreported().await;
-        if let Err(error) = slots.deregister(&client).await {
+        // Side by side: a node of a Cluster that does not answer delays what it has to be told, and nothing else.
+        let ((), result) = tokio::join!(decider.flush_unreported(), slots.deregister(&client));
+        if let Err(error) = result {
             tracing::debug!(%error, "cannot deregister from Redis; the registration expires with the lease");
+        }
+        if connected.is_err() {
+            tracing::warn!("deregistered without some nodes of Redis; slots there are released when the lease expires");
         }
     };
     if timeout(DEREGISTER_TIMEOUT, deregister).await.is_err() {

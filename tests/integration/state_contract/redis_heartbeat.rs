@@ -1,4 +1,4 @@
-//! The heartbeat while a node of a Cluster hangs: what waits for that node delays nothing else.
+//! The heartbeat and the deregistration while a node of a Cluster hangs: what waits for that node delays nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -77,4 +77,32 @@ fn hanging_node_delays_neither_other_leases_nor_the_registration() {
     assert!(took < LEASE / 2, "{BEATS} releases took {reported:?}, with as many renewals {took:?}");
     hanging.resume();
     block_on(state.close());
+}
+
+#[test]
+fn gateway_deregisters_from_the_nodes_that_answer_while_one_hangs() {
+    let _entered = enter();
+    let cluster = Cluster::start_with(Redis::options().arg("cluster-require-full-coverage", "no"), 3, 0);
+    let servers = Servers::Cluster(cluster.nodes().iter().map(at).collect());
+    let settings = Settings { quota: PLENTY, concurrent: 100, deadline: DEADLINE, lease: LEASE, ..settings(servers) };
+    let registry = cluster.primary_of(cluster.slot_of("gateways"));
+    let state = State::Redis(block_on(RedisState::open(settings)).unwrap());
+    let (hanging, healthy): (Vec<&Redis>, Vec<&Redis>) =
+        cluster.nodes().iter().partition(|node| node.port() != registry.port());
+    let (hanging, healthy) = (hanging[0], [healthy[0], hanging[1]]);
+    let (_, stuck) = fixture_on(&state, &cluster, &[hanging]);
+    let (fixture, key) = fixture_on(&state, &cluster, &healthy);
+    drop(block_on(admit(&state, &stuck, clock::now())));
+    drop(block_on(admit(&state, &key, clock::now())));
+    let org = format!("keygate:{{{}}}:org", fixture.tag.as_str());
+    let node = cluster.primary_of(cluster.slot_of(fixture.tag.as_str()));
+    let leases = || node.cli::<Vec<String>>(&["HKEYS", &org]).into_iter().filter(|name| name.starts_with("h:")).count();
+    let registered = || registry.cli::<u64>(&["HLEN", "keygate:{gateways}"]);
+    until("the gateway is registered", || (registered() == 1).then_some(()));
+    assert_eq!(leases(), 1);
+
+    hanging.stop_process();
+    block_on(state.close());
+    assert_eq!((registered(), leases()), (0, 0), "not after the lease of {LEASE:?} only");
+    hanging.resume();
 }

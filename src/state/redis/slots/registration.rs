@@ -18,7 +18,7 @@ use crate::state::redis::record_names::gateways_slot;
 
 /// Shortest interval until all gateways know of each other: they divide limits in an outage, which may begin at any time.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// The part of a retry interval that belongs to each gateway. A heartbeat reads the entries of all gateways, about half a microsecond each:
+/// The part of a retry interval that belongs to each gateway. A heartbeat reads the entries of all gateways, some 0.4 microseconds each:
 /// with 1,000 of them that start together, a thousand heartbeats a second are what the server has time for.
 const RETRY_PART: Duration = Duration::from_millis(1);
 
@@ -38,10 +38,11 @@ pub fn retry_interval(gateways: u32) -> Duration {
 }
 
 impl SlotLeases {
-    /// Reports all releases, deletes the entries of leases that hold nothing, and removes this gateway's registration.
+    /// Reports all releases, deletes the entries of leases that hold nothing, and removes this gateway's registration, side by
+    /// side: the registration may be on another node than the leases.
     pub(in crate::state::redis) async fn deregister(&self, client: &RedisClient) -> Result<(), CommandError> {
-        self.report_all(client).await;
-        self.send_heartbeat(client, 0).await.map(drop)
+        let ((), deregistered) = tokio::join!(self.report_all(client), self.send_heartbeat(client, 0));
+        deregistered.map(drop)
     }
 
     /// Registers this gateway as live, and learns its place among the gateways. Returns whether every gateway has seen
