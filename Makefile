@@ -18,13 +18,13 @@ test:
 	$(MAKE) --no-print-directory --keep-going --jobs=2 test-integration test-others
 	cargo test --locked --doc
 
-# Two test programs run side by side, each with more tests at a time than there are cores: most tests wait for servers and
-# for time.
+# Two test programs run side by side. Of the integration tests more run at a time than there are cores on a small machine:
+# most of them wait for servers and for time.
 test-integration:
-	cargo test --locked --test integration -- --test-threads 8
+	cargo test --locked --test integration -- --test-threads 5
 
 test-others:
-	cargo test --locked --lib --bins --benches --test browser --test fuzz --test process -- --test-threads 4
+	cargo test --locked --lib --bins --benches --test browser --test fuzz --test process
 
 # Asserts times as well: on an idle machine only, so the continuous integration does not run it.
 strict: setup

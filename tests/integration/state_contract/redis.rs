@@ -21,7 +21,7 @@ pub(super) fn settings(servers: Servers) -> Settings {
         prefix: "keygate".into(),
         quota: QUOTA,
         concurrent: CONCURRENT,
-        deadline: Duration::from_secs(5),
+        deadline: Duration::from_secs(20),
         lease: Duration::from_secs(60),
         on_unavailable: OnUnavailable::Deny,
         durability: Durability { replicas: 0, timeout: Duration::from_secs(1) },

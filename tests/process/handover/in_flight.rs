@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{BLOCKS, Backend, Lineage, Tunnel, is_running, signal};
+use super::{BLOCKS, Backend, Lineage, Tunnel, is_running, signal, stop};
 use crate::support::{Client, Setup, eventually, head, until};
 
 pub(super) fn start(backend: &Backend, concurrent: usize) -> (Lineage, String) {
@@ -237,7 +237,7 @@ fn request_that_waits_for_a_decision_of_the_new_process_is_answered_when_that_is
     let mut kept = kept(&lineage, &key);
     lineage.upgrade();
     let new = lineage.current();
-    signal(new, "STOP");
+    stop(new);
     kept.send(head("GET", "/", &key, &[], 0));
     // Time for the request to get to the point at which it waits. One that comes later is answered in the same way.
     std::thread::sleep(Duration::from_millis(100));

@@ -124,6 +124,19 @@ fn signal(process: u32, name: &str) {
     Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status().unwrap();
 }
 
+/// Stops a process (SIGSTOP), and waits until all its threads have stopped: on a busy machine some run on for a while.
+fn stop(process: u32) {
+    signal(process, "STOP");
+    let tasks = Path::new("/proc").join(process.to_string()).join("task");
+    eventually("all threads have stopped", || {
+        let stats =
+            std::fs::read_dir(&tasks).unwrap().map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")));
+        stats
+            .into_iter()
+            .all(|stat| stat.is_ok_and(|stat| stat.rsplit(')').next().unwrap().trim_start().starts_with('T')))
+    });
+}
+
 /// Returns whether a process runs, and is no zombie.
 fn is_running(process: u32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat"));
