@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use redis::cmd;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::connect::{Connector, Target};
 use super::hash_slots::{HashSlotMap, SlotRange, parse_slots};
@@ -77,7 +78,10 @@ impl LinkPool {
             let Target::Server(asked) = link.target() else { continue };
             let mut query = cmd("CLUSTER");
             query.arg("SLOTS");
-            if let Ok((reply, _)) = link.send(CommandRequest::new(&(&query).into())).await
+            // A late reply is not waited for: while a node hangs, others take over its slots, and another node knows.
+            let request = (&query).into();
+            let reply = timeout(2 * self.shared.settings.deadline, link.send(CommandRequest::new(&request))).await;
+            if let Ok(Ok((reply, _))) = reply
                 && let Some(ranges) = parse_slots(&reply, asked)
                 && !ranges.is_empty()
             {

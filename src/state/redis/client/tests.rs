@@ -1,18 +1,22 @@
 //! The client against a fake server on a socket.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Value, cmd};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
 use super::*;
 
 const INFO: &str = "redis_version:7.0.0\r\nmaxmemory_policy:noeviction\r\nrole:master\r\nrun_id:a";
+const NODE_INFO: &str =
+    "redis_version:7.0.0\r\nmaxmemory_policy:noeviction\r\nrole:master\r\nrun_id:a\r\ncluster_enabled:1";
 
-/// Replies to a command, by its words; `None` closes the connection.
+/// Replies to a command, by its words; `None` closes the connection, and nothing is sent of an empty reply.
 type Reply = fn(&[String]) -> Option<String>;
 
 /// A fake server: its address, and the commands that it got.
@@ -24,12 +28,21 @@ struct FakeServer {
 impl FakeServer {
     /// A server that has a primary's `INFO`, and replies to other commands by the function.
     async fn start(reply: Reply) -> Self {
+        Self::start_with(INFO, reply).await
+    }
+
+    /// A node of a Cluster.
+    async fn start_node(reply: Reply) -> Self {
+        Self::start_with(NODE_INFO, reply).await
+    }
+
+    async fn start_with(info: &'static str, reply: Reply) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, commands) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
         let log = Arc::clone(&commands);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, reply, Arc::clone(&log)));
+                tokio::spawn(serve(stream, info, reply, Arc::clone(&log)));
             }
         });
         Self { address, commands }
@@ -40,19 +53,11 @@ impl FakeServer {
     }
 
     fn shared(&self) -> Arc<ClientShared> {
-        let address = Address { host: self.address.ip().to_string(), port: self.address.port() };
-        let settings = ConnectionSettings {
-            servers: Servers::Single(address),
-            login: Login::default(),
-            sentinel_login: Login::default(),
-            database: 0,
-            tls: None,
-            deadline: Duration::from_secs(5),
-            late_reply_timeout: Duration::from_secs(5),
-            waits_for_replicas: false,
-            probe_key: "probe".into(),
-        };
-        Arc::new(ClientShared::new(settings).unwrap())
+        Arc::new(ClientShared::new(settings(Servers::Single(self.at()))).unwrap())
+    }
+
+    fn at(&self) -> Address {
+        Address { host: self.address.ip().to_string(), port: self.address.port() }
     }
 
     fn commands(&self) -> Vec<String> {
@@ -60,13 +65,27 @@ impl FakeServer {
     }
 }
 
-async fn serve(stream: TcpStream, reply: Reply, log: Arc<Mutex<Vec<String>>>) {
+fn settings(servers: Servers) -> ConnectionSettings {
+    ConnectionSettings {
+        servers,
+        login: Login::default(),
+        sentinel_login: Login::default(),
+        database: 0,
+        tls: None,
+        deadline: Duration::from_secs(5),
+        late_reply_timeout: Duration::from_secs(5),
+        waits_for_replicas: false,
+        probe_key: "probe".into(),
+    }
+}
+
+async fn serve(stream: TcpStream, info: &str, reply: Reply, log: Arc<Mutex<Vec<String>>>) {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     while let Some(words) = read_command(&mut reader).await {
         log.lock().unwrap().push(words.join(" "));
         let reply = match words[0].as_str() {
-            "INFO" => Some(format!("${}\r\n{INFO}\r\n", INFO.len())),
+            "INFO" => Some(format!("${}\r\n{info}\r\n", info.len())),
             "SET" | "CLIENT" => Some("+OK\r\n".to_owned()),
             _ => reply(&words),
         };
@@ -167,4 +186,32 @@ async fn durable_command_is_followed_by_wait_and_returns_its_replicas() {
     let reply = client.run_durably(0, &Script::new(&["return 7"]), &[], &[], durability).await.unwrap();
     assert_eq!(reply, (Value::Int(7), 2));
     assert_eq!(server.commands().last().unwrap(), "WAIT 3 20");
+}
+
+/// A Cluster of two nodes, of which one sends no reply to `CLUSTER SLOTS`; the other one's first replies lack slots.
+#[tokio::test]
+async fn slot_map_comes_from_another_node_while_one_does_not_answer() {
+    static PORTS: [AtomicU16; 2] = [AtomicU16::new(0), AtomicU16::new(0)];
+    static REPLIES: AtomicU16 = AtomicU16::new(0);
+    let silent = FakeServer::start_node(|words| Some(if words[0] == "CLUSTER" { "" } else { "+OK\r\n" }.into())).await;
+    let reply: Reply = |words| {
+        let slots = || {
+            let last = if REPLIES.fetch_add(1, Ordering::Relaxed) < 3 { 100 } else { 16383 };
+            let [silent, node] = PORTS.each_ref().map(|port| port.load(Ordering::Relaxed));
+            let range = |from, to, port| format!("*3\r\n:{from}\r\n:{to}\r\n*2\r\n$0\r\n\r\n:{port}\r\n");
+            format!("*2\r\n{}{}", range(0, 50, silent), range(51, last, node))
+        };
+        Some(if words[0] == "CLUSTER" { slots() } else { "+OK\r\n".into() })
+    };
+    let node = FakeServer::start_node(reply).await;
+    PORTS[0].store(silent.address.port(), Ordering::Relaxed);
+    PORTS[1].store(node.address.port(), Ordering::Relaxed);
+    let settings = ConnectionSettings {
+        deadline: Duration::from_millis(50),
+        late_reply_timeout: Duration::from_secs(3600),
+        ..settings(Servers::Cluster(vec![silent.at(), node.at()]))
+    };
+    let client = RedisClient::start(&Arc::new(ClientShared::new(settings).unwrap()));
+    timeout(Duration::from_secs(60), client.wait_connected()).await.expect("the map is complete").unwrap();
+    assert!(silent.commands().iter().any(|command| command.starts_with("CLUSTER")), "{:?}", silent.commands());
 }
