@@ -1,12 +1,17 @@
-//! Waiting for a condition: polled with short sleeps until it holds, with one time-out for all tests.
+//! Waiting for a condition: polled until it holds, with one time-out for all tests. The longer it takes, the longer the
+//! sleeps: a look often is a request for metrics, which takes milliseconds of a processor.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// Time that any condition may take. A loaded machine is slow; a broken program never gets there.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Sleep between two looks: short beside what is waited for, long enough to leave the processor to the servers.
-const INTERVAL: Duration = Duration::from_millis(2);
+/// Shortest sleep between two looks: what is nearly there is found at once.
+const SHORTEST: Duration = Duration::from_millis(2);
+/// Longest sleep between two looks.
+const LONGEST: Duration = Duration::from_millis(50);
+/// Part of the time waited so far that is slept until the next look: a wait gets longer by this part at most.
+const PART: u32 = 20;
 
 /// Waits until a condition holds.
 ///
@@ -23,28 +28,33 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// With `what` when there is none within a minute.
 #[track_caller]
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
+    let begun = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "timed out after {} s waiting until {what}", TIMEOUT.as_secs());
-        std::thread::sleep(INTERVAL);
+        assert!(begun.elapsed() < TIMEOUT, "timed out after {} s waiting until {what}", TIMEOUT.as_secs());
+        sleep(begun);
     }
 }
 
 /// Waits for a process to end, and returns its exit status; kills it after a minute.
 #[track_caller]
 pub fn exit_status(child: &mut Child) -> ExitStatus {
-    let deadline = Instant::now() + TIMEOUT;
+    let begun = Instant::now();
     loop {
         match child.try_wait().unwrap() {
             Some(status) => return status,
-            None if Instant::now() < deadline => std::thread::sleep(INTERVAL),
+            None if begun.elapsed() < TIMEOUT => sleep(begun),
             None => {
                 child.kill().unwrap();
                 panic!("timed out after {} s waiting for a process to end", TIMEOUT.as_secs());
             }
         }
     }
+}
+
+/// Sleeps until the next look of a wait that began then.
+fn sleep(begun: Instant) {
+    std::thread::sleep((begun.elapsed() / PART).clamp(SHORTEST, LONGEST));
 }
