@@ -15,10 +15,7 @@ use super::shard::number_at;
 use super::trace::{Entry, NONE};
 use super::world::World;
 
-/// Interval of heartbeats while Redis does not confirm them: that of a small fleet, whatever its size.
-pub const RETRY_INTERVAL: u64 = 100_000;
-
-/// Interval of heartbeats until the gateways know of each other.
+/// Interval of heartbeats while Redis does not confirm them, and until the gateways know of each other.
 fn retry_pause(gateways: u32) -> u64 {
     (retry_interval(gateways).as_micros() as u64).min(RENEW)
 }
@@ -170,8 +167,14 @@ impl World {
         let (beat, seen) = (gateway.steady(now), gateway.membership.map_or(0, |membership| membership.latest_join));
         let call = self.heartbeat_call(process, REGISTRATION, seen);
         if self.send(process, self.gateways_shard, call, Pending::Register { beat, seen }).is_err() {
-            self.queue.add(now + RETRY_INTERVAL, Event::Register(process));
+            self.retry_register(process);
         }
+    }
+
+    /// A heartbeat was not sent, or not answered.
+    pub fn retry_register(&mut self, process: Process) {
+        let gateways = self.gateways[process.gateway].membership.map_or(1, |membership| membership.gateways());
+        self.queue.add(self.now + retry_pause(gateways), Event::Register(process));
     }
 
     pub fn heartbeat_call(&self, process: Process, lifetime: u64, seen: u64) -> Call {

@@ -3,7 +3,6 @@
 use keygate::state::redis::internals::UnreportedUses;
 
 use super::event::{Answer, Event, Pending, PendingDecide, Process};
-use super::leases::RETRY_INTERVAL;
 use super::lua::Reply;
 use super::revocations::READ_INTERVAL;
 use super::shard::number_at;
@@ -92,7 +91,7 @@ impl World {
                 self.end_resync(process, org);
                 request.into_iter().for_each(|request| self.decide_offline_if_open(request));
             }
-            Pending::Register { .. } => self.queue.add(now + RETRY_INTERVAL, Event::Register(process)),
+            Pending::Register { .. } => self.retry_register(process),
             Pending::ReadLog => self.queue.add(now + READ_INTERVAL, Event::ReadLog(process)),
             Pending::Revocation { number } => self.queue.add(now + 200_000, Event::Revoke(number)),
             Pending::Assert { .. } => self.queue.add(now + 25_000, Event::Assert(process, shard)),
