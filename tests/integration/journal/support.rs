@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -123,12 +124,18 @@ pub fn segment_number(path: &Path) -> u64 {
     path.file_name().unwrap().to_str().unwrap().split('.').next().unwrap().parse().unwrap()
 }
 
-/// Keeps segments from being compressed, as versions before left them.
+/// Keeps the first segments from being compressed, as versions before left them.
 pub fn keep_plain(settings: &Settings) {
-    fs::create_dir_all(&settings.path).unwrap();
-    for number in 1..200 {
-        // A directory has the name of the file.
-        fs::create_dir(settings.path.join(format!("{number:010}.jsonl.zst.tmp"))).unwrap();
+    keep_numbers_plain(settings, 1..200);
+}
+
+/// Keeps segments with these numbers from being compressed.
+pub fn keep_numbers_plain(settings: &Settings, numbers: Range<u64>) {
+    for number in numbers {
+        // A directory has the name of the file, which a journal that was closed may have left.
+        let path = settings.path.join(format!("{number:010}.jsonl.zst.tmp"));
+        drop(fs::remove_file(&path));
+        fs::create_dir_all(&path).unwrap();
     }
 }
 
