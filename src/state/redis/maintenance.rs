@@ -18,7 +18,7 @@ use super::slots::{SlotLeases, keep_registered, visit_leases};
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// Time-out of deregistering. A gateway that is shutting down must not wait longer for a Redis that is unavailable.
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The part of it in which all nodes of a Cluster must be connected. Half: the nodes that are get the rest.
+/// The part of it in which all nodes of a Cluster have to be connected. Half of it: the rest is for the reports to those that are.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The background tasks. All threads share them.
@@ -62,17 +62,22 @@ pub(super) async fn deregister(slots: &SlotLeases, decider: &Decider, client_sha
     let client = RedisClient::start(client_shared);
     let decider = decider.with_client(client.clone());
     let deregister = async {
-        let connected = timeout(CONNECT_TIMEOUT, client.wait_connected()).await;
-        if let Ok(Err(_)) = connected {
+        let connected = match timeout(CONNECT_TIMEOUT, client.wait_connected()).await {
+            Ok(connected) => connected,
+            Err(_) if client.is_up() => {
+                tracing::warn!("some nodes of Redis do not answer; slots there are released when the lease expires");
+                Ok(())
+            }
+            // No node is connected yet: there is nothing to report to before one is.
+            Err(_) => client.wait_connected().await,
+        };
+        if connected.is_err() {
             return;
         }
-        // Side by side: a node of a Cluster that does not answer delays what it has to be told, and nothing else.
+        // Side by side: a node of a Cluster that does not answer delays its own reports only.
         let ((), result) = tokio::join!(decider.flush_unreported(), slots.deregister(&client));
         if let Err(error) = result {
             tracing::debug!(%error, "cannot deregister from Redis; the registration expires with the lease");
-        }
-        if connected.is_err() {
-            tracing::warn!("deregistered without some nodes of Redis; slots there are released when the lease expires");
         }
     };
     if timeout(DEREGISTER_TIMEOUT, deregister).await.is_err() {

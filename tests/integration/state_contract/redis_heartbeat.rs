@@ -28,6 +28,13 @@ pub(super) fn fixture_on(state: &State, cluster: &Cluster, nodes: &[&Redis]) -> 
     found.expect("one of many")
 }
 
+/// A node to stop; and the others, of which the first one has the registry of gateways.
+fn nodes(cluster: &Cluster) -> (&Redis, [&Redis; 2]) {
+    let registry = cluster.primary_of(cluster.slot_of("gateways"));
+    let others: Vec<&Redis> = cluster.nodes().iter().filter(|node| node.port() != registry.port()).collect();
+    (others[0], [registry, others[1]])
+}
+
 #[test]
 fn hanging_node_delays_neither_other_leases_nor_the_registration() {
     let _entered = enter();
@@ -41,15 +48,13 @@ fn hanging_node_delays_neither_other_leases_nor_the_registration() {
         clock: Clock::Server,
         ..settings(servers)
     };
-    let registry = cluster.primary_of(cluster.slot_of("gateways"));
+    let (hanging, healthy) = nodes(&cluster);
+    let registry = healthy[0];
     // A gateway that never sees the others: until it does, the registration is renewed all the time. It is there before
     // the state opens, because a gateway that finds itself alone renews only at a third of its lease.
     let blind: Vec<u8> = [1e15, 9e15, 1.0, 0.0].into_iter().flat_map(f64::to_le_bytes).collect();
     registry.query::<()>(::redis::cmd("HSET").arg("keygate:{gateways}").arg("h:blind").arg(blind)).unwrap();
     let state = State::Redis(block_on(RedisState::open(settings)).unwrap());
-    let (hanging, healthy): (Vec<&Redis>, Vec<&Redis>) =
-        cluster.nodes().iter().partition(|node| node.port() != registry.port());
-    let (hanging, healthy) = (hanging[0], [healthy[0], hanging[1]]);
     let (_, stuck) = fixture_on(&state, &cluster, &[hanging]);
     let (fixture, key) = fixture_on(&state, &cluster, &healthy);
 
@@ -85,11 +90,9 @@ fn gateway_deregisters_from_the_nodes_that_answer_while_one_hangs() {
     let cluster = Cluster::start_with(Redis::options().arg("cluster-require-full-coverage", "no"), 3, 0);
     let servers = Servers::Cluster(cluster.nodes().iter().map(at).collect());
     let settings = Settings { quota: PLENTY, concurrent: 100, deadline: DEADLINE, lease: LEASE, ..settings(servers) };
-    let registry = cluster.primary_of(cluster.slot_of("gateways"));
+    let (hanging, healthy) = nodes(&cluster);
+    let registry = healthy[0];
     let state = State::Redis(block_on(RedisState::open(settings)).unwrap());
-    let (hanging, healthy): (Vec<&Redis>, Vec<&Redis>) =
-        cluster.nodes().iter().partition(|node| node.port() != registry.port());
-    let (hanging, healthy) = (hanging[0], [healthy[0], hanging[1]]);
     let (_, stuck) = fixture_on(&state, &cluster, &[hanging]);
     let (fixture, key) = fixture_on(&state, &cluster, &healthy);
     drop(block_on(admit(&state, &stuck, clock::now())));

@@ -18,8 +18,9 @@ use crate::state::redis::record_names::gateways_slot;
 
 /// Shortest interval until all gateways know of each other: they divide limits in an outage, which may begin at any time.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// The part of a retry interval that belongs to each gateway. A heartbeat reads the entries of all gateways, some 0.4 microseconds each:
-/// with 1,000 of them that start together, a thousand heartbeats a second are what the server has time for.
+/// The part of a retry interval that belongs to each gateway. A heartbeat reads the entries of all gateways, some 0.4
+/// microseconds each: with 1,000 of them that start together, a thousand heartbeats a second take two fifths of the
+/// server's time.
 const RETRY_PART: Duration = Duration::from_millis(1);
 
 /// Keeps this gateway registered for as long as the task lives.
