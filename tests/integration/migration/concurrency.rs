@@ -138,25 +138,31 @@ fn paused_server_only_delays_the_copy() {
 fn gateways_serve_and_change_during_the_copy() {
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 1500);
-    let copying = installation.begin(&redis, 0);
-    let admitted = runtime().block_on(async {
+    let (copying, admitted) = runtime().block_on(async {
         let gateway = installation.target().await;
+        let mut copying = installation.begin(&redis, 0);
         let mut maker = RecordMaker::new(&gateway);
-        let org = maker.org("made on redis").await;
-        let user = maker.user(&org, "ada@example.com").await;
-        for number in 0..20 {
-            maker.key(&org, user, &format!("key {number}")).await;
-        }
-        let mut admitted = 0;
-        while redis.cli::<u64>(&["DBSIZE"]) < 2500 {
-            let now = keygate::clock::now();
-            let ask = DecideRequest { digest: &digests[0], id: None, access: RouteAccess::Everyone, now };
-            let decision = gateway.decide(ask).await.unwrap();
-            admitted += u64::from(matches!(decision, Decision::Admitted(_)));
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let changes = async {
+            let org = maker.org("made on redis").await;
+            let user = maker.user(&org, "ada@example.com").await;
+            for number in 0..20 {
+                maker.key(&org, user, &format!("key {number}")).await;
+            }
+        };
+        let requests = async {
+            let mut admitted = 0;
+            while copying.try_wait().unwrap().is_none() {
+                let now = keygate::clock::now();
+                let ask = DecideRequest { digest: &digests[0], id: None, access: RouteAccess::Everyone, now };
+                let decision = gateway.decide(ask).await.unwrap();
+                admitted += u64::from(matches!(decision, Decision::Admitted(_)));
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            admitted
+        };
+        let ((), admitted) = tokio::join!(changes, requests);
         gateway.close().await;
-        admitted
+        (copying, admitted)
     });
     let copied = ended(copying.wait_with_output().unwrap());
     assert_eq!(copied.code, 0, "{copied:?}");
