@@ -7,7 +7,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use super::compressed::CompressedSegment;
-use super::segment::{self, BLOCK, Block};
+use super::segment::{self, Block};
+
+/// Bytes that are read at a time behind a block, to complete its last line. Most lines are shorter.
+const REST_OF_LINE: u64 = 4 << 10;
 
 /// The lines of a segment.
 #[derive(Debug)]
@@ -112,7 +115,7 @@ fn read_lines(source: &mut SegmentSource, block: Block, lines: &mut Vec<u8>) -> 
     source.append_from(from, block.end.saturating_sub(from), lines)?;
     // The last line that begins in the block may end behind it: read on up to its newline.
     while lines.last().is_some_and(|byte| *byte != b'\n')
-        && source.append_from(from + lines.len() as u64, BLOCK, lines)?
+        && source.append_from(from + lines.len() as u64, REST_OF_LINE, lines)?
     {
         let end = usize::try_from(block.end.saturating_sub(from)).unwrap_or(usize::MAX).saturating_sub(1);
         if let Some(newline) = lines.iter().skip(end).position(|byte| *byte == b'\n') {
@@ -126,4 +129,30 @@ fn read_lines(source: &mut SegmentSource, block: Block, lines: &mut Vec<u8>) -> 
         return Ok(from + first as u64);
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines that are shorter and longer than a block and than the pieces in which the rest of a line is read.
+    #[test]
+    fn blocks_share_the_lines_without_gap_and_overlap() {
+        let dir = tempfile::tempdir().unwrap();
+        let lengths = [0, 1, 700, 4 << 10, 0, 9000, 20_000, 3, 4095, 4097, 12];
+        let text: Vec<u8> = lengths.iter().flat_map(|length| [&vec![b'x'; *length][..], b"\n"].concat()).collect();
+        std::fs::write(segment::path(dir.path(), 1), &text).unwrap();
+        let mut piece = Piece::default();
+        for size in [61, 511, 4096, 5000, 50_000] {
+            let mut joined = Vec::new();
+            for start in (0..text.len() as u64).step_by(size) {
+                let block = Block { segment: 1, start, end: start + size as u64 };
+                let first = read_block(dir.path(), block, &mut piece).unwrap();
+                assert!(piece.is_empty() || first == joined.len() as u64, "block of {size} at {start}");
+                assert!(piece.is_empty() || piece.ends_with(b"\n"), "block of {size} at {start}");
+                joined.extend_from_slice(&piece);
+            }
+            assert!(joined == text, "blocks of {size} bytes");
+        }
+    }
 }
