@@ -1,5 +1,7 @@
 //! Signing keys of the hostile provider, and tokens signed with them, validly or not.
 
+use std::sync::{Arc, LazyLock};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use openidconnect::PrivateSigningKey as _;
@@ -13,10 +15,22 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 /// RSA key with an id (`kid`).
 pub struct SigningKey {
     pub id: String,
-    pair: KeyPair,
+    pair: Arc<KeyPair>,
+}
+
+/// The RSA key of every provider that behaves well: to generate one takes a quarter of a second.
+static COMMON: LazyLock<Arc<KeyPair>> = LazyLock::new(new_pair);
+
+fn new_pair() -> Arc<KeyPair> {
+    Arc::new(KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap())
 }
 
 impl SigningKey {
+    /// The common key with a new id.
+    pub fn common() -> Self {
+        Self { id: uuid::Uuid::new_v4().to_string(), pair: Arc::clone(&COMMON) }
+    }
+
     /// A new key with a new id.
     pub fn generate() -> Self {
         Self::named(&uuid::Uuid::new_v4().to_string())
@@ -24,8 +38,7 @@ impl SigningKey {
 
     /// A new key with this id, which another key may have as well.
     pub fn named(id: &str) -> Self {
-        let pair = KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
-        Self { id: id.to_owned(), pair }
+        Self { id: id.to_owned(), pair: new_pair() }
     }
 
     /// The public key as a member of a key set (RFC 7517).

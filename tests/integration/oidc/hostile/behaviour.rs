@@ -70,7 +70,7 @@ impl Behaviour {
             signing: Signing::Good,
             tokens: Box::new(|_| {}),
             response: Box::new(|_| {}),
-            keys: vec![SigningKey::generate()],
+            keys: vec![SigningKey::common()],
             codes_last: false,
             raw: HashMap::new(),
         }
