@@ -16,23 +16,29 @@ const BACKLOG: i32 = 4096;
 /// # Errors
 /// The address cannot be bound.
 pub fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    // It does not listen: clients that connected to it would be reset when it is closed.
     drop(bind_socket(address, false)?);
-    let first = bind_socket(address, true)?;
+    let first = listen(address)?;
     let address = first.local_addr()?;
     let mut listeners = vec![first];
     for _ in 1..count {
-        listeners.push(bind_socket(address, true)?);
+        listeners.push(listen(address)?);
     }
     Ok(listeners)
 }
 
-fn bind_socket(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = bind_socket(address, true)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn bind_socket(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // After a restart the port is free, although old connections are still in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(reuse_port)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }

@@ -1,12 +1,13 @@
 //! Limits on the number of connections, and that silent or stalled ones do not keep others from being served.
 
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{Client, Gateway, Upstream, eventually, head};
+use crate::support::{Client, Gateway, Upstream, eventually, free_address, head};
 
 use super::{PLENTY, all_is_given_back, serves};
 
@@ -123,4 +124,40 @@ fn stalled_clients_do_not_keep_others_from_being_served() {
     drop((held, stalled, client));
     all_is_given_back(&gateway);
     assert_eq!(gateway.explain_in_flight(&key), 0);
+}
+
+#[test]
+fn client_that_connects_during_the_start_is_not_reset() {
+    let address = free_address();
+    for _ in 0..500 {
+        let is_tried = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                loop {
+                    let connected = TcpStream::connect(address);
+                    is_tried.store(true, Ordering::Release);
+                    match connected {
+                        Ok(client) => return client,
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
+                    }
+                }
+            });
+            while !is_tried.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let listeners = keygate::transport::bind(address, 2).unwrap();
+            let mut client = client.join().unwrap();
+            client.set_nonblocking(true).unwrap();
+            let error = client.read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::WouldBlock, "it waits to be accepted");
+            drop(listeners);
+        });
+    }
+}
+
+#[test]
+fn address_that_is_listened_on_is_an_error() {
+    let listeners = keygate::transport::bind(free_address(), 2).unwrap();
+    let error = keygate::transport::bind(listeners[0].local_addr().unwrap(), 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
 }
