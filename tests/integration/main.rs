@@ -32,6 +32,7 @@ mod traces;
 // What it is made of.
 mod config;
 mod config_redis;
+mod config_session;
 mod config_shipping;
 mod journal;
 mod shipping;

@@ -13,5 +13,6 @@ mod files;
 mod outages;
 mod replicas;
 mod several;
+mod several_killed;
 mod copy;
 mod sizes;

@@ -17,7 +17,9 @@ mod misbehaving;
 mod connecting;
 mod retries;
 mod retries_http2;
+mod retry_after;
 mod retry_times;
+mod request_bounds;
 mod tls;
 mod uploads;
 

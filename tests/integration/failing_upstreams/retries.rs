@@ -3,25 +3,24 @@
 use std::collections::HashSet;
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use keygate::audit::Outcome;
 
 use super::{PLENTY, responding};
 use crate::support::upstream::Received;
 use crate::support::upstream_blocks::endpoints;
-use crate::support::{Client, GatedUpstream, Gateway, Upstream, eventually, head, part_of, traffic_of};
+use crate::support::{Client, Gateway, Upstream, eventually, head, part_of, traffic_of};
 
 /// Nothing is ejected.
 pub const NO_EJECTION: &str = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0, success_rate: 0 }";
 
 /// Budget for every request of a test.
-const ALL: &str = "budget: 100";
+pub(super) const ALL: &str = "budget: 100";
 
 /// Number of requests of which each endpoint gets the first try of half.
-const REQUESTS: usize = 16;
+pub(super) const REQUESTS: usize = 16;
 
 pub fn gateway(upstreams: &[&Upstream], retries: &str, blocks: &str) -> Gateway {
     gateway_at(&upstreams.iter().map(|upstream| upstream.address).collect::<Vec<_>>(), retries, blocks)
@@ -34,12 +33,12 @@ fn gateway_at(addresses: &[SocketAddr], retries: &str, blocks: &str) -> Gateway 
     Gateway::with(&[], &format!("{PLENTY}workers: 1\n{blocks}upstream: {{ {upstream} }}\n"))
 }
 
-fn good() -> Upstream {
+pub(super) fn good() -> Upstream {
     responding(200, Duration::ZERO)
 }
 
 /// Upstream that breaks off every request.
-fn breaking() -> Upstream {
+pub(super) fn breaking() -> Upstream {
     Upstream::answering(|_, stream| drop(stream.shutdown(Shutdown::Both)))
 }
 
@@ -52,7 +51,7 @@ fn ids(upstream: &Upstream) -> HashSet<String> {
     upstream.received().into_iter().map(id).collect()
 }
 
-fn statuses(gateway: &Gateway, method: &str, path: &str, body: &[u8]) -> Vec<u16> {
+pub(super) fn statuses(gateway: &Gateway, method: &str, path: &str, body: &[u8]) -> Vec<u16> {
     let key = gateway.key().text;
     let mut client = Client::connect(gateway.address);
     (0..REQUESTS).map(|_| client.request(method, path, &key, &[], body).status).collect()
@@ -310,22 +309,6 @@ fn request_that_only_one_endpoint_may_have_is_no_retry() {
     }
 }
 
-/// Also of a single endpoint, whose requests go on.
-#[test]
-fn endpoint_that_asks_for_a_pause_gets_no_retry() {
-    let count = AtomicUsize::new(0);
-    let busy = Upstream::answering(move |_, stream| match count.fetch_add(1, Ordering::SeqCst) {
-        0 => drop(stream.write_all(b"HTTP/1.1 503 x\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n")),
-        _ => drop(stream.shutdown(Shutdown::Both)),
-    });
-    let gateway = gateway(&[&busy], ALL, "");
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    assert_eq!(client.get("/", &key).status, 503);
-    // The connection is stale: without the pause the request would be sent again, to the same endpoint.
-    assert_eq!((client.get("/", &key).status, busy.count()), (502, 2));
-}
-
 #[test]
 fn body_that_is_too_large_to_keep_has_no_retry() {
     let slow = [(); 2].map(|()| responding(200, Duration::from_millis(300)));
@@ -337,28 +320,6 @@ fn body_that_is_too_large_to_keep_has_no_retry() {
     assert_eq!(client.response().status, 200);
     for metric in ["retries_total", "retries_refused_total"] {
         assert_eq!(gateway.metric(&format!("keygate_upstream_{metric}{{upstream=\"default\"}}")), 0.0, "{metric}");
-    }
-}
-
-/// A retry, and a request that goes to another endpoint, is in flight in place of the try before.
-#[test]
-fn request_counts_once_for_the_bound_however_often_it_is_sent() {
-    for first in [breaking().address, crate::support::free_address()] {
-        let held = GatedUpstream::start();
-        // The first try, nearly for certain.
-        let weights = format!("weights: [{{ endpoint: \"{first}\", weight: 1000 }}]");
-        let balance = format!("balance: {{ policy: round_robin, {weights} }}, {NO_EJECTION}");
-        let upstream = format!("{}, {balance}, limits: {{ requests: 1 }}", endpoints(&[first, held.address()]));
-        let gateway = Gateway::with(&[], &format!("{PLENTY}workers: 1\nupstream: {{ {upstream} }}\n"));
-        let key = gateway.key().text;
-        let mut client = Client::connect(gateway.address);
-        client.send(head("GET", "/", &key, &[], 0));
-        eventually("it is at the other endpoint", || held.count() == 1);
-        let refused = Client::connect(gateway.address).get("/", &key);
-        assert_eq!((refused.status, refused.code().as_str()), (503, "upstream_unavailable"));
-        held.open();
-        assert_eq!(client.response().status, 200);
-        assert_eq!(client.get("/", &key).status, 200, "its permit was given back");
     }
 }
 
@@ -379,71 +340,6 @@ fn retries_of_all_workers_stay_within_the_budget() {
     assert_eq!((retried, refused), ((seen - answers.len()) as f64, (2 * answers.len() - seen) as f64));
 }
 
-/// Upstream that answers with 503 and this `Retry-After`, once, and then with 200.
-fn busy_once(retry_after: impl Fn() -> String + Send + Sync + 'static) -> Upstream {
-    let count = AtomicUsize::new(0);
-    Upstream::answering(move |_, stream| {
-        let response = match count.fetch_add(1, Ordering::SeqCst) {
-            0 => format!("HTTP/1.1 503 x\r\nretry-after: {}\r\ncontent-length: 0\r\n\r\n", retry_after()),
-            _ => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned(),
-        };
-        stream.write_all(response.as_bytes()).ok();
-    })
-}
-
-/// The time in a minute, as a date of HTTP.
-fn in_a_minute() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 60;
-    let time = jiff::Timestamp::from_second(i64::try_from(seconds).unwrap()).unwrap();
-    time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
-}
-
-#[test]
-fn endpoint_that_asks_for_a_pause_is_avoided() {
-    let forms: [fn() -> String; 2] = [|| "30".to_owned(), in_a_minute];
-    for retry_after in forms {
-        let (busy, good) = (busy_once(retry_after), good());
-        let gateway = gateway(&[&busy, &good], ALL, "");
-        assert_eq!(statuses(&gateway, "GET", "/", b""), [200; REQUESTS]);
-        assert_eq!((busy.count(), good.count()), (1, REQUESTS), "{}", retry_after());
-    }
-}
-
-#[test]
-fn endpoint_has_requests_again_after_its_pause() {
-    let (busy, good) = (busy_once(|| "1".to_owned()), good());
-    let gateway = gateway(&[&busy, &good], ALL, "");
-    let key = gateway.key().text;
-    let mut client = Client::connect(gateway.address);
-    eventually("the pause is over", || {
-        assert_eq!(client.get("/", &key).status, 200);
-        busy.count() > 1
-    });
-}
-
-#[test]
-fn request_without_another_endpoint_sees_the_503_with_its_time() {
-    let busy = || {
-        Upstream::answering(|_, stream| {
-            stream.write_all(b"HTTP/1.1 503 x\r\nretry-after: 30\r\ncontent-length: 4\r\n\r\nbusy").ok();
-        })
-    };
-    let alone = busy();
-    let both = [busy(), busy()];
-    // Of two, both have asked for a pause after the first request: then none is sent again, and each still goes to one.
-    for (upstreams, tries) in [(vec![&alone], REQUESTS), (both.iter().collect(), REQUESTS + 1)] {
-        let gateway = gateway(&upstreams, ALL, "");
-        let key = gateway.key().text;
-        let mut client = Client::connect(gateway.address);
-        for _ in 0..REQUESTS {
-            let response = client.get("/", &key);
-            assert_eq!((response.status, response.header("retry-after")), (503, Some("30")));
-            assert_eq!(response.body, b"busy");
-        }
-        assert_eq!(upstreams.iter().map(|upstream| upstream.count()).sum::<usize>(), tries);
-    }
-}
-
 #[test]
 fn reload_changes_the_settings_and_keeps_the_budget() {
     let failing = [breaking(), breaking()];
@@ -455,79 +351,4 @@ fn reload_changes_the_settings_and_keeps_the_budget() {
     eventually("it is reloaded", || gateway.metric("keygate_config_last_reload_success_timestamp_seconds") > loaded);
     assert_eq!(statuses(&gateway, "GET", "/", b""), [502; REQUESTS]);
     assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), 10.0, "nothing was refilled");
-}
-
-/// Upstream that answers each request when the test says so.
-fn held() -> (Upstream, std::sync::mpsc::Sender<()>) {
-    let (release, wait) = std::sync::mpsc::channel::<()>();
-    let wait = Arc::new(std::sync::Mutex::new(wait));
-    let upstream = Upstream::answering(move |_, stream| {
-        wait.lock().unwrap().recv().ok();
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
-    });
-    (upstream, release)
-}
-
-#[test]
-fn requests_in_flight_are_bounded_over_all_workers() {
-    let (upstream, release) = held();
-    let block = format!("upstream: {{ endpoints: [\"http://{}\"], limits: {{ requests: 3 }} }}\n", upstream.address);
-    let gateway = Gateway::with(&[], &format!("{PLENTY}workers: 3\n{block}"));
-    let key = gateway.key();
-    let mut held: Vec<Client> = (0..3)
-        .map(|number| {
-            let mut client = Client::connect(gateway.address);
-            client.send(head("GET", "/", &key.text, &[], 0));
-            eventually("the request is at the upstream", || upstream.count() == number + 1);
-            client
-        })
-        .collect();
-    let mut client = Client::connect(gateway.address);
-    for _ in 0..2 {
-        let response = client.get("/", &key.text);
-        assert_eq!((response.status, response.code().as_str()), (503, "upstream_unavailable"));
-        assert_eq!(response.header("retry-after"), Some("1"));
-        assert!(response.json()["detail"].as_str().unwrap().contains("not executed"));
-    }
-    assert_eq!(
-        (upstream.count(), gateway.metric("keygate_upstream_requests_refused_total{upstream=\"default\"}")),
-        (3, 2.0)
-    );
-    release.send(()).unwrap();
-    let mut admitted = None;
-    eventually("one has ended, and another is admitted", || {
-        let mut client = Client::connect(gateway.address);
-        client.send(head("GET", "/", &key.text, &[], 0));
-        // Refused at once, or waiting at the upstream.
-        let is_there = || upstream.count() == 4;
-        eventually("it is decided", || is_there() || client.hears_within(Duration::from_millis(5)));
-        is_there() && admitted.replace(client).is_none()
-    });
-    drop(release);
-    let answered = held.iter_mut().chain(&mut admitted).map(|client| client.response().status);
-    assert_eq!(answered.collect::<Vec<_>>(), [200; 4]);
-    let refused = gateway.records().iter().filter(|record| record.outcome == Outcome::UpstreamError).count();
-    assert_eq!(refused as f64, gateway.metric("keygate_upstream_requests_refused_total{upstream=\"default\"}"));
-    assert_eq!(gateway.explain_in_flight(&key), 0);
-}
-
-#[test]
-fn bound_of_requests_changes_by_a_reload() {
-    let (upstream, release) = held();
-    let block = format!("upstream: {{ endpoints: [\"http://{}\"], limits: {{ requests: 1 }} }}\n", upstream.address);
-    let gateway = Gateway::with(&[], &format!("{PLENTY}{block}"));
-    let key = gateway.key().text;
-    let mut first = Client::connect(gateway.address);
-    first.send(head("GET", "/", &key, &[], 0));
-    eventually("the request is at the upstream", || upstream.count() == 1);
-    assert_eq!(Client::connect(gateway.address).get("/", &key).status, 503);
-    let loaded = gateway.metric("keygate_config_last_reload_success_timestamp_seconds");
-    gateway.reconfigure(|text| text.replace("requests: 1 }", "requests: 2 }"));
-    eventually("it is reloaded", || gateway.metric("keygate_config_last_reload_success_timestamp_seconds") > loaded);
-    let mut second = Client::connect(gateway.address);
-    second.send(head("GET", "/", &key, &[], 0));
-    eventually("the second request is at the upstream", || upstream.count() == 2);
-    assert_eq!(Client::connect(gateway.address).get("/", &key).status, 503, "the first one still counts");
-    drop(release);
-    assert_eq!((first.response().status, second.response().status), (200, 200));
 }

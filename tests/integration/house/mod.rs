@@ -71,6 +71,8 @@ const MECHANISMS: &[&str] = &["transport", "forward", "upstream", "oidc", "audit
 
 /// Lines of a file before its tests.
 const FILE_LINES: usize = 300;
+/// Lines of a file of tests.
+const TEST_FILE_LINES: usize = 400;
 /// Lines of a function, from its name to its last brace.
 const FUNCTION_LINES: usize = 60;
 /// The same, where requests pass.
@@ -178,6 +180,14 @@ fn files_and_functions_stay_small() {
         wrong.extend(long.found.into_iter().map(|found| format!("{}: {found}", file.display())));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_of_tests_stay_small() {
+    let files = rust_files(Path::new("tests")).into_iter().map(|file| (fs::read_to_string(&file).unwrap(), file));
+    let lines = files.map(|(text, file)| (text.lines().count(), file));
+    let long: Vec<_> = lines.filter(|(lines, _)| *lines > TEST_FILE_LINES).collect();
+    assert!(long.is_empty(), "{long:?}");
 }
 
 /// Collects the functions that are longer than a limit, tests apart.

@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 mod backup;
+mod backup_flaws;
+mod backup_random;
+mod backup_strictness;
 mod deaths;
 mod merging;
 mod concurrency;

@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod postgresql;
+mod schema;
 mod sinks;
 mod usage;
 mod stream;

@@ -1,6 +1,5 @@
 //! The sink in PostgreSQL, with a real server.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +41,7 @@ pub fn ship_all(settings: &Settings, sinks: &shipping::Settings) {
     shippers.finish(LONG);
 }
 
-fn count(server: &Postgresql) -> usize {
+pub(super) fn count(server: &Postgresql) -> usize {
     server.try_sql("SELECT count(*) FROM keygate.records").map_or(0, |rows| rows[0].parse().unwrap())
 }
 
@@ -315,21 +314,6 @@ fn outcome_stays_when_its_use_is_delivered_as_open_again() {
 }
 
 #[test]
-fn newer_schema_is_left_alone() {
-    let (dir, server) = (tempfile::tempdir().unwrap(), Postgresql::start());
-    let settings = settings(dir.path());
-    write_uses(&settings, 1);
-    ship_all(&settings, &sink(&server));
-    server.sql("INSERT INTO keygate.migrations (version) VALUES (1000)");
-    let journal = open_journal(&settings);
-    let shippers = start(&journal, &sink(&server));
-    eventually("the sink fails", || shippers.reports()[0].state == SinkState::Failing);
-    let error = shippers.reports()[0].error.clone().unwrap();
-    assert!(error.contains("version 1000") && error.contains("newer program"), "{error}");
-    shippers.finish(Duration::ZERO);
-}
-
-#[test]
 fn sinks_change_while_the_gateway_runs() {
     let (dir, first, second) = (tempfile::tempdir().unwrap(), Postgresql::start(), Postgresql::start());
     let journal = open_journal(&settings(dir.path()));
@@ -393,21 +377,4 @@ fn freshness_of_a_catch_up_is_that_of_its_records() {
     let ages = server.sql("SELECT now() - complete_until > interval '30 minutes' FROM public.seen ORDER BY number");
     assert_eq!((ages.first().unwrap().as_str(), ages.last().unwrap().as_str()), ("t", "f"), "{ages:?}");
     assert_eq!(count(&server), 10_001);
-}
-
-#[test]
-fn schema_is_migrated_once_by_many_gateways() {
-    let server = Postgresql::start();
-    let dirs: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
-    let ship = |dir: &Path| {
-        let settings = settings(dir);
-        write_uses(&settings, 10);
-        ship_all(&settings, &sink(&server));
-    };
-    std::thread::scope(|scope| dirs.iter().for_each(|dir| drop(scope.spawn(|| ship(dir.path())))));
-    let migrations = shipping::SCHEMA.migrations.len().to_string();
-    assert_eq!(server.sql("SELECT count(*) FROM keygate.migrations"), [migrations]);
-    // Where they were in each other's way, the next one goes on.
-    dirs.iter().for_each(|dir| ship_all(&settings(dir.path()), &sink(&server)));
-    assert_eq!(count(&server), 40);
 }

@@ -8,7 +8,7 @@ use keygate::clock::{self, Micros};
 use keygate::key::{KeyId, PlainKey};
 use keygate::quota::{Quota, RateLimitStatus};
 use keygate::refusal::Refusal;
-use keygate::state::embedded::{JournalProgress, JournaledUse, OpenError, Settings, UsedKey};
+use keygate::state::embedded::{JournalProgress, JournaledUse, Settings, UsedKey};
 use keygate::state::{Bounds, Change, ChangeError, Decision, Embedded, Key, KeyList, Org, State, User};
 
 use super::fixture::{HeldKey, admit, decide, fixture_with_key, new_org, permission, refuse, refused, revoke, rotate};
@@ -24,7 +24,7 @@ pub(super) fn opened() -> (State, tempfile::TempDir) {
     (open(dir.path()), dir)
 }
 
-fn settings(path: impl Into<PathBuf>) -> Settings {
+pub(super) fn settings(path: impl Into<PathBuf>) -> Settings {
     Settings { path: path.into(), quota: QUOTA, concurrent: CONCURRENT }
 }
 
@@ -37,7 +37,7 @@ fn rate_limit_status(state: &State, key: KeyId, now: Micros) -> Option<RateLimit
     as_embedded(state).rate_limit_status(key, now)
 }
 
-fn record(state: &State, key: KeyId) -> Key {
+pub(super) fn record(state: &State, key: KeyId) -> Key {
     block_on(as_embedded(state).key(key)).unwrap()
 }
 
@@ -368,79 +368,6 @@ fn configured_quota_change_keeps_the_tokens() {
     let settings = Settings { quota, ..settings(dir.path().join("state.db")) };
     let state = Embedded::open(&settings).unwrap();
     assert_eq!(state.rate_limit_status(key.id, now).unwrap().remaining, 4);
-}
-
-#[test]
-fn state_file_is_opened_by_one_process_at_a_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
-    let again = || Embedded::open(&settings(dir.path().join("state.db")));
-    assert!(matches!(again(), Err(OpenError::Locked(path)) if path == dir.path().join("state.db")));
-    block_on(state.close());
-    assert!(matches!(again(), Err(OpenError::Locked(_))));
-    drop(state);
-    again().unwrap();
-}
-
-#[test]
-fn file_of_a_newer_version_is_refused_untouched() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(open(dir.path()));
-    let path = dir.path().join("state.db");
-    let version = |set: Option<i64>| {
-        let file = rusqlite::Connection::open(&path).unwrap();
-        set.inspect(|version| file.pragma_update(None, "user_version", version).unwrap());
-        file.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap()
-    };
-    version(Some(99));
-    let error = Embedded::open(&settings(&path)).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 6, .. }), "{error:?}");
-    assert_eq!(version(None), 99);
-}
-
-#[test]
-fn foreign_file_is_refused_as_a_state_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("state.db");
-    std::fs::write(&path, "certainly not a database ".repeat(1000)).unwrap();
-    assert!(matches!(Embedded::open(&settings(&path)), Err(OpenError::Sqlite { .. })));
-    assert!(matches!(Embedded::open(&settings(path.join("below"))), Err(OpenError::Io { .. })));
-}
-
-#[test]
-fn state_file_is_readable_by_its_owner_only() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("new/er/state.db");
-    let state = State::Embedded(Embedded::open(&settings(&path)).unwrap());
-    block_on(fixture_with_key(&state));
-    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(path.parent().unwrap()), 0o700);
-    for suffix in ["", "-wal", ".lock"] {
-        let mut path = path.clone().into_os_string();
-        path.push(suffix);
-        assert_eq!(mode(path.as_ref()), 0o600, "{suffix}");
-    }
-}
-
-#[test]
-fn failed_write_changes_nothing_and_loses_no_use() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
-    let (fixture, key) = block_on(fixture_with_key(&state));
-    let intruder = rusqlite::Connection::open(dir.path().join("state.db")).unwrap();
-    intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let suspend = Change::SuspendOrg { org: fixture.org, suspended: true };
-    assert!(matches!(block_on(state.change(suspend.clone())), Err(ChangeError::Unavailable(_))));
-    block_on(admit(&state, &key, clock::now()));
-    // Longer than the interval of write-backs, so that at least one fails: a failed one leaves nothing to wait for.
-    std::thread::sleep(Duration::from_millis(1500));
-    intruder.execute_batch("ROLLBACK").unwrap();
-    block_on(state.change(suspend)).unwrap();
-    drop(state);
-    let state = open(dir.path());
-    assert_eq!(record(&state, key.id).uses, 1);
-    assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::OrgSuspended);
 }
 
 #[test]

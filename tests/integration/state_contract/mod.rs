@@ -28,6 +28,7 @@ mod same_arithmetic;
 // Guarantees of single variants.
 mod embedded;
 mod embedded_sessions;
+mod state_file;
 mod redis;
 mod redis_sessions;
 mod redis_pages;

@@ -1,0 +1,150 @@
+//! Import into a state that has the records already: of both, the stricter wins.
+
+use keygate::clock;
+use keygate::identity::Permission;
+use keygate::state::{Change, Key, State};
+
+use super::backup::{Directory, assert_same_file, assert_same_records, content, export, import_file, on_redis};
+use super::installation::runtime;
+use super::records::{OVERLAP, RecordMaker};
+use crate::support::redis::Redis;
+
+/// Changes a state that an older file was exported of: everything becomes stricter.
+async fn make_stricter(state: &State) {
+    let at = clock::now();
+    for org in state.orgs().await.unwrap().into_iter().filter(|org| org.name == "acme" || org.name == "globex") {
+        let users = state.users(org.id).await.unwrap();
+        let keys = state.keys(org.id).await.unwrap();
+        let named = |name: &str| keys.iter().find(|key: &&Key| key.name == name).unwrap().id;
+        state.change(Change::RevokeKey { key: named("never used"), at }).await.unwrap();
+        let ada = users.iter().find(|user| user.email.starts_with("ada")).unwrap().id;
+        if org.name == "globex" {
+            state.change(Change::RemoveUser { org: org.id, user: ada, at }).await.unwrap();
+            state.change(Change::SuspendOrg { org: org.id, suspended: true }).await.unwrap();
+        }
+    }
+}
+
+/// Uses keys of a state up to their limit.
+async fn use_up(state: &State, digests: &[keygate::key::KeyDigest]) {
+    for digest in digests.iter().take(20) {
+        for _ in 0..50 {
+            let ask = keygate::state::DecideRequest {
+                digest,
+                id: None,
+                access: keygate::state::RouteAccess::Everyone,
+                now: clock::now(),
+            };
+            drop(state.decide(ask).await.unwrap());
+        }
+    }
+}
+
+#[test]
+fn old_file_makes_nothing_less_strict() {
+    let (directory, redis) = (Directory::new(), Redis::start());
+    runtime().block_on(async {
+        let source = directory.open();
+        let mut maker = RecordMaker::new(&source);
+        maker.everything().await;
+        let digests = std::mem::take(&mut maker.digests);
+        let old = export(&source).await;
+        let on_redis = on_redis(&[redis.url()]).await;
+        import_file(&old, &on_redis).await;
+        for state in [&source, &on_redis] {
+            use_up(state, &digests).await;
+            make_stricter(state).await;
+            let before = export(state).await;
+            assert_ne!(content(&before), content(&old));
+            let report = import_file(&old, state).await;
+            assert_eq!((report.caught_up, report.withdrawn, report.kept.len()), (0, 0, 0), "{report:?}");
+            assert_same_file(&before, &export(state).await);
+        }
+    });
+}
+
+#[test]
+fn new_file_makes_an_old_state_as_strict() {
+    let (directory, old_directory, redis) = (Directory::new(), Directory::new(), Redis::start());
+    runtime().block_on(async {
+        let source = directory.open();
+        let mut maker = RecordMaker::new(&source);
+        maker.everything().await;
+        let digests = std::mem::take(&mut maker.digests);
+        let old = export(&source).await;
+        let targets = [old_directory.open(), on_redis(&[redis.url()]).await];
+        for target in &targets {
+            import_file(&old, target).await;
+        }
+        use_up(&source, &digests).await;
+        make_stricter(&source).await;
+        let new = export(&source).await;
+        for target in &targets {
+            let report = import_file(&new, target).await;
+            assert!(report.caught_up > 5 && report.is_complete(), "{report:?}");
+            // Two keys, one user, one organization.
+            assert_eq!((report.withdrawn, report.kept.len()), (4, 0), "{report:?}");
+            assert_same_records(&new, &export(target).await);
+        }
+        let State::Embedded(_) = &targets[0] else { unreachable!() };
+        drop(targets);
+        // What was merged is in the file, not in memory alone.
+        assert_same_records(&new, &export(&old_directory.open()).await);
+    });
+}
+
+#[test]
+fn fields_without_a_stricter_side_stay_and_are_reported() {
+    let (directory, other, redis) = (Directory::new(), Directory::new(), Redis::start());
+    runtime().block_on(async {
+        let source = directory.open();
+        let mut maker = RecordMaker::new(&source);
+        let org = maker.org("acme").await;
+        let user = maker.user(&org, "ada@example.com").await;
+        let (key, digest) = maker.key(&org, user, "laptop").await;
+        let old = export(&source).await;
+        for state in [other.open(), on_redis(&[redis.url()]).await] {
+            import_file(&old, &state).await;
+            let permissions: Vec<Permission> = vec!["queries:write".parse().unwrap()];
+            state.change(Change::PermitUser { org: org.id, user, permissions }).await.unwrap();
+            let at = clock::now();
+            let new = keygate::key::KeyDigest::of(b"rotated");
+            let rotate = Change::RotateKey { key, digest: new, at, previous_until: at.after(OVERLAP) };
+            state.change(rotate).await.unwrap();
+            state.change(Change::LimitOrg { org: org.id, concurrent: Some(3) }).await.unwrap();
+            let before = export(&state).await;
+            let report = import_file(&old, &state).await;
+            let kept: Vec<String> = report.kept.iter().map(ToString::to_string).collect();
+            assert_eq!(kept.len(), 3, "{kept:?}");
+            assert!(kept[0].ends_with("keeps what it has there: concurrent"), "{kept:?}");
+            assert!(kept[1].ends_with("permissions"), "{kept:?}");
+            assert!(kept[2].contains("digest") && kept[2].contains("rotated"), "{kept:?}");
+            assert!(report.in_the_way.is_empty());
+            assert_same_file(&before, &export(&state).await);
+            assert_eq!(state.key_of(&digest).await.unwrap(), Some(key));
+        }
+    });
+}
+
+#[test]
+fn conflicting_records_are_left_out_and_named() {
+    let (directory, redis, other) = (Directory::new(), Redis::start(), Directory::new());
+    runtime().block_on(async {
+        let source = directory.open();
+        let mut maker = RecordMaker::new(&source);
+        let org = maker.org("acme").await;
+        let user = maker.user(&org, "ada@example.com").await;
+        maker.key(&org, user, "laptop").await;
+        let file = export(&source).await;
+        for state in [other.open(), on_redis(&[redis.url()]).await] {
+            // Another organization of the same name, without which its users and keys have no place.
+            RecordMaker::new(&state).org("acme").await;
+            let before = export(&state).await;
+            let report = import_file(&file, &state).await;
+            let found: Vec<String> = report.in_the_way.iter().map(ToString::to_string).collect();
+            assert!(found.len() == 1 && found[0].contains("another organization has its name, acme"), "{found:?}");
+            assert_eq!((report.left_out.users, report.left_out.keys), (1, 1));
+            assert_same_file(&before, &export(&state).await);
+        }
+    });
+}

@@ -1,0 +1,86 @@
+//! The file of the embedded state: one process at a time, its version, its mode, and what a failed write leaves.
+
+use std::path::Path;
+use std::time::Duration;
+
+use keygate::clock;
+use keygate::refusal::Refusal;
+use keygate::state::embedded::OpenError;
+use keygate::state::{Change, ChangeError, Embedded, State};
+
+use super::embedded::{open, record, settings};
+use super::fixture::{admit, fixture_with_key, refuse};
+use super::runtime::block_on;
+
+#[test]
+fn state_file_is_opened_by_one_process_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let again = || Embedded::open(&settings(dir.path().join("state.db")));
+    assert!(matches!(again(), Err(OpenError::Locked(path)) if path == dir.path().join("state.db")));
+    block_on(state.close());
+    assert!(matches!(again(), Err(OpenError::Locked(_))));
+    drop(state);
+    again().unwrap();
+}
+
+#[test]
+fn file_of_a_newer_version_is_refused_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let path = dir.path().join("state.db");
+    let version = |set: Option<i64>| {
+        let file = rusqlite::Connection::open(&path).unwrap();
+        set.inspect(|version| file.pragma_update(None, "user_version", version).unwrap());
+        file.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap()
+    };
+    version(Some(99));
+    let error = Embedded::open(&settings(&path)).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 6, .. }), "{error:?}");
+    assert_eq!(version(None), 99);
+}
+
+#[test]
+fn foreign_file_is_refused_as_a_state_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    std::fs::write(&path, "certainly not a database ".repeat(1000)).unwrap();
+    assert!(matches!(Embedded::open(&settings(&path)), Err(OpenError::Sqlite { .. })));
+    assert!(matches!(Embedded::open(&settings(path.join("below"))), Err(OpenError::Io { .. })));
+}
+
+#[test]
+fn state_file_is_readable_by_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new/er/state.db");
+    let state = State::Embedded(Embedded::open(&settings(&path)).unwrap());
+    block_on(fixture_with_key(&state));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(path.parent().unwrap()), 0o700);
+    for suffix in ["", "-wal", ".lock"] {
+        let mut path = path.clone().into_os_string();
+        path.push(suffix);
+        assert_eq!(mode(path.as_ref()), 0o600, "{suffix}");
+    }
+}
+
+#[test]
+fn failed_write_changes_nothing_and_loses_no_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = open(dir.path());
+    let (fixture, key) = block_on(fixture_with_key(&state));
+    let intruder = rusqlite::Connection::open(dir.path().join("state.db")).unwrap();
+    intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let suspend = Change::SuspendOrg { org: fixture.org, suspended: true };
+    assert!(matches!(block_on(state.change(suspend.clone())), Err(ChangeError::Unavailable(_))));
+    block_on(admit(&state, &key, clock::now()));
+    // Longer than the interval of write-backs, so that at least one fails: a failed one leaves nothing to wait for.
+    std::thread::sleep(Duration::from_millis(1500));
+    intruder.execute_batch("ROLLBACK").unwrap();
+    block_on(state.change(suspend)).unwrap();
+    drop(state);
+    let state = open(dir.path());
+    assert_eq!(record(&state, key.id).uses, 1);
+    assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::OrgSuspended);
+}
