@@ -16,7 +16,7 @@ use keygate::key::KeyId;
 use keygate::management::{Management, ManagementError};
 use tempfile::TempDir;
 
-use super::{Client, Upstream, eventually};
+use super::{Client, Upstream, eventually, until};
 
 pub struct Gateway {
     pub address: SocketAddr,
@@ -226,10 +226,11 @@ impl Drop for Gateway {
     }
 }
 
-/// A metric of the gateway with this admin listener.
+/// A metric of the gateway with this admin listener. Some are there only when what they count has happened once, perhaps in
+/// the background: waits until it is there.
+#[track_caller]
 pub fn metric(admin: SocketAddr, name: &str) -> f64 {
-    let text = scrape(admin);
-    find_metric(&text, name).unwrap_or_else(|| panic!("no metric {name} in:\n{text}"))
+    until(&format!("the metric {name} is there"), || find_metric(&scrape(admin), name))
 }
 
 fn scrape(admin: SocketAddr) -> String {
