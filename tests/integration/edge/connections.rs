@@ -1,4 +1,4 @@
-//! Limits on the number of connections, and that silent or stalled ones do not keep others from being served.
+//! Limits on the number of connections, silent or stalled ones beside others that are served, and the start of listening.
 
 use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpStream};

@@ -18,7 +18,7 @@ pub struct SigningKey {
     pair: Arc<KeyPair>,
 }
 
-/// The RSA key of every provider that behaves well: to generate one takes a quarter of a second.
+/// The RSA key of every provider at its start, under an id of its own: generating an RSA key is expensive.
 static COMMON: LazyLock<Arc<KeyPair>> = LazyLock::new(new_pair);
 
 fn new_pair() -> Arc<KeyPair> {

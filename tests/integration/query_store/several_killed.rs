@@ -1,5 +1,5 @@
 //! Several query-stores over one database, while programs and the database are killed: sequences and writes go on.
-//! `KEYGATE_KILLS=200` for the long run. What a page sequence must equal is said in `several`.
+//! `KEYGATE_KILLS=200` for the long run. The documentation of `several` defines which states a page sequence may equal.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
