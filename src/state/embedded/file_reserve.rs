@@ -24,6 +24,8 @@ const SPARE_PAGES: u64 = 256;
 const LEFT_BY_ADDITIONS: u64 = SPARE_PAGES / 2;
 /// Spare pages that the usage of keys leaves.
 const LEFT_BY_USAGE: u64 = SPARE_PAGES / 4;
+/// Bytes that a filler may take beside its content: pages of the table and of the schema.
+const FILLER_SLACK: u64 = 64 << 10;
 /// Pause between two attempts to add spare pages that have failed.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -65,7 +67,7 @@ impl FileReserve {
     /// When there are too few, and none can be added: the disk is full.
     pub(super) fn check(&mut self, connection: &Connection, demand: Demand) -> rusqlite::Result<()> {
         let failed = match self.retry_at.filter(|retry_at| Instant::now() < *retry_at) {
-            Some(_) => Some(Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None)),
+            Some(_) => Some(disk_full()),
             None => self.replenish(connection).err(),
         };
         let Some(error) = failed else { return Ok(()) };
@@ -76,13 +78,19 @@ impl FileReserve {
         if is_stored && pages(connection, "freelist_count")? > left { Ok(()) } else { Err(error) }
     }
 
-    /// Adds spare pages when there are too few, and moves all pages from the log into the file.
+    /// Moves all pages from the log into the file, and adds spare pages when there are too few.
     fn replenish(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.retry_at = None;
+        // Before anything is added: pages that a full disk keeps in the log would be joined by as many with each attempt,
+        // until the log has no room for a revocation.
+        if pages(connection, "page_count")? > self.stored_pages {
+            self.checkpoint(connection)?;
+        }
         if pages(connection, "freelist_count")? < SPARE_PAGES {
             // Pages become spare when a table is dropped. They are written before, because SQLite leaves a hole in the file
             // in place of a spare page that never had content.
             let filler = (SPARE_PAGES + 1) * pages(connection, "page_size")?;
+            self.check_room(filler)?;
             connection
                 .execute_batch(&format!(
                     "DROP TABLE IF EXISTS filler; BEGIN IMMEDIATE; CREATE TABLE filler (content BLOB);
@@ -92,10 +100,14 @@ impl FileReserve {
             self.checkpoint(connection)?;
             connection.execute_batch("DROP TABLE filler")?;
         }
-        if pages(connection, "page_count")? > self.stored_pages {
-            self.checkpoint(connection)?;
-        }
         Ok(())
+    }
+
+    /// Fails when the file system has less free space than the pages of a filler take. With those in the log only, the
+    /// spare pages that are left could not be used.
+    fn check_room(&self, filler: u64) -> rusqlite::Result<()> {
+        let has_room = disk::volume_space(&self.log).map_or(true, |space| space.free >= filler + FILLER_SLACK);
+        if has_room { Ok(()) } else { Err(disk_full()) }
     }
 
     fn checkpoint(&mut self, connection: &Connection) -> rusqlite::Result<()> {
@@ -135,6 +147,10 @@ impl FileReserve {
         drop(connection);
         self.allocate_log();
     }
+}
+
+fn disk_full() -> Error {
+    Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None)
 }
 
 /// A number of pages, or their size, by the name of its pragma.
