@@ -182,7 +182,7 @@ fn full_disk_stops_an_application_which_goes_on_when_there_is_room() {
     installation.ok("org create first");
     disk.fill();
     // More than fits into the space that is kept for changes.
-    let count = 3000;
+    let count = 6000;
     let orgs: Vec<String> = (0..count).map(|number| format!("{{ name: org-{number} }}")).collect();
     let document = format!("organizations: [{}]\n", orgs.join(", "));
     let stopped = installation.apply(&document, "--yes");
