@@ -40,6 +40,8 @@ struct Wait<'a> {
     /// Endpoints that it may go to; it would go to the first one first.
     candidates: &'a [usize],
     place: QueuePlace,
+    /// Taken before the place in the queue: the deadline counts from it as well.
+    begun: Instant,
     options: &'a SendOptions,
 }
 
@@ -124,7 +126,8 @@ impl Pool {
         candidates: &[usize],
         options: &SendOptions,
     ) -> Result<(usize, Reserved), WaitRefusal> {
-        let deadline = self.wait_deadline(options);
+        let mut begun = Instant::now();
+        let deadline = self.wait_deadline(begun, options);
         let is_http2 = self.protocol() == Protocol::Http2;
         let has_none = is_http2 && !candidates.iter().any(|index| self.http2_connections(*index).has_open());
         loop {
@@ -134,7 +137,7 @@ impl Pool {
                 Ok(Admission::Queued(place)) => place,
                 Err(QueueFull) => return Err(self.refuse(candidates, WaitRefusal::QueueFull)),
             };
-            let mut wait = Wait::new(self, candidates, place, options);
+            let mut wait = Wait::new(self, candidates, place, begun, options);
             match wait.place.wait(deadline).await {
                 Some(grant) => {
                     // A connection that was handed over may have been closed meanwhile.
@@ -144,6 +147,8 @@ impl Pool {
                 }
                 None => return Err(self.refuse(candidates, WaitRefusal::TimedOut)),
             }
+            drop(wait);
+            begun = Instant::now();
         }
     }
 
@@ -153,12 +158,13 @@ impl Pool {
         endpoint: usize,
         options: &SendOptions,
     ) -> Result<ConnectionPermit, WaitRefusal> {
+        let begun = Instant::now();
         let mut wait = match self.link().acquire_permit(Arc::clone(self.connections_of(endpoint))) {
             Ok(Admission::Granted(_, permit)) => return Ok(permit),
-            Ok(Admission::Queued(place)) => Wait::new(self, std::slice::from_ref(&endpoint), place, options),
+            Ok(Admission::Queued(place)) => Wait::new(self, std::slice::from_ref(&endpoint), place, begun, options),
             Err(QueueFull) => return Err(self.refuse(&[endpoint], WaitRefusal::QueueFull)),
         };
-        match wait.place.wait(self.wait_deadline(options)).await {
+        match wait.place.wait(self.wait_deadline(begun, options)).await {
             Some(Grant::Permit(_, permit)) => Ok(permit),
             Some(Grant::Local(_)) | None => Err(self.refuse(&[endpoint], WaitRefusal::TimedOut)),
         }
@@ -169,9 +175,9 @@ impl Pool {
         self.timeouts().connect.saturating_sub(options.waited.get())
     }
 
-    fn wait_deadline(&self, options: &SendOptions) -> Instant {
+    fn wait_deadline(&self, begun: Instant, options: &SendOptions) -> Instant {
         let longest = self.bounds().max_wait.min(self.timeouts().connect / 2);
-        Instant::now() + longest.saturating_sub(options.waited.get())
+        begun + longest.saturating_sub(options.waited.get())
     }
 
     fn refuse(&self, candidates: &[usize], refusal: WaitRefusal) -> WaitRefusal {
@@ -193,9 +199,15 @@ impl Pool {
 }
 
 impl<'a> Wait<'a> {
-    fn new(pool: &'a Pool, candidates: &'a [usize], place: QueuePlace, options: &'a SendOptions) -> Self {
+    fn new(
+        pool: &'a Pool,
+        candidates: &'a [usize],
+        place: QueuePlace,
+        begun: Instant,
+        options: &'a SendOptions,
+    ) -> Self {
         pool.endpoint(candidates[0]).waiting.fetch_add(1, Relaxed);
-        Self { pool, candidates, place, options }
+        Self { pool, candidates, place, begun, options }
     }
 
     /// Takes what was granted, with its endpoint; none when the connection was closed meanwhile.
@@ -232,7 +244,7 @@ impl Drop for Wait<'_> {
         if let Some(Grant::Local(place)) = self.place.take_late() {
             self.give_back(self.candidates[place]);
         }
-        let (endpoint, waited) = (self.pool.endpoint(self.candidates[0]), self.place.since().elapsed());
+        let (endpoint, waited) = (self.pool.endpoint(self.candidates[0]), self.begun.elapsed());
         endpoint.waiting.fetch_sub(1, Relaxed);
         endpoint.metrics.connection_wait.observe(waited.as_secs_f64());
         self.options.waited.set(self.options.waited.get() + waited);

@@ -35,11 +35,6 @@ impl QueuePlace {
         self.id
     }
 
-    /// Time at which the wait began.
-    pub(in crate::upstream) fn since(&self) -> Instant {
-        self.since
-    }
-
     /// Waits for a connection; none when the deadline passes.
     pub(in crate::upstream) async fn wait(&mut self, deadline: Instant) -> Option<Grant> {
         let urgent = deadline.min(self.since + self.limiter.patience());
