@@ -1,7 +1,7 @@
 //! Upstream on hyper: HTTP/1.1 or HTTP/2, over TCP, TLS or a Unix socket, on one thread.
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +17,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
+
+use super::listen_at;
 
 /// An upstream. Its thread ends with the process.
 pub struct HyperUpstream {
@@ -97,7 +99,7 @@ impl HyperOptions {
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
         let listeners = addresses.map(|address| {
-            let listener = TcpListener::bind(address).unwrap();
+            let listener = listen_at(address);
             listener.set_nonblocking(true).unwrap();
             listener
         });

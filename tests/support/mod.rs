@@ -6,6 +6,7 @@
 
 pub mod wait;
 pub mod ports;
+pub mod listeners;
 pub mod random;
 pub mod strict;
 pub mod client;
@@ -31,6 +32,7 @@ pub use gate::GatedUpstream;
 pub use gateway::{Gateway, Key, metric};
 pub use http2::{fetch_http2, over_http2, over_http2_on};
 pub use hyper_upstream::{HyperOptions, HyperUpstream};
+pub use listeners::{await_refusal, listen_at};
 pub use load::Load;
 pub use ports::{free_address, free_port};
 pub use postgresql::Postgresql;

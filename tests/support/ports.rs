@@ -1,8 +1,11 @@
 //! Free ports for servers that have to know their port before they start, or that come back to it.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
+
+use socket2::{Domain, Socket, Type};
 
 /// First port of the range. The range lies below the ephemeral ports of outgoing connections (32768 and up by default):
 /// while a server is down, no connection of its clients can take its port, and the server can come back.
@@ -44,6 +47,13 @@ fn claim(port: u16) -> bool {
     claimed
 }
 
+/// Does not listen: a process that is being started has copies of all sockets until it runs its own program, and one that
+/// listens would keep the server of the port away meanwhile.
 fn is_free(port: u16) -> bool {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+    let bind = || -> io::Result<()> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
+    };
+    bind().is_ok()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Client, Gateway, Upstream, eventually, free_address};
+use crate::support::{Client, Gateway, Upstream, eventually, free_address, listen_at};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
@@ -92,7 +92,7 @@ fn tcp_server_that_goes_away_gets_all_lines_when_it_is_back() {
     drop((stream, server));
     // Nothing listens: requests go on, and their lines wait.
     (3..=20).for_each(|n| get(&gateway, &key, &format!("/{n}")));
-    let server = TcpListener::bind(address).unwrap();
+    let server = listen_at(address);
     let mut stream = accept(&server);
     let expected: Vec<(u64, String)> = (3..=20).map(|n| (n, format!("/{n}"))).collect();
     assert_eq!(paths(&mut stream, 18), expected);

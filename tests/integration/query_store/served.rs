@@ -9,6 +9,7 @@ use keygate::query_store;
 use tokio::sync::oneshot;
 
 use super::support::{Fixture, Home, runtime};
+use crate::support::await_refusal;
 
 struct Served {
     address: SocketAddr,
@@ -62,7 +63,7 @@ fn service_runs_on_a_socket_until_its_shutdown() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
     let address = served.address;
     served.stop();
-    assert!(TcpStream::connect(address).is_err());
+    await_refusal(address);
 }
 
 #[test]

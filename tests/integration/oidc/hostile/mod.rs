@@ -19,7 +19,7 @@ mod wire;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -28,6 +28,8 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use endpoints::State;
 use wire::{Request, drip, response};
+
+use crate::support::listen_at;
 
 pub use behaviour::{Behaviour, Raw, Signing};
 
@@ -102,7 +104,7 @@ impl Hostile {
 
     /// Listens again, at the same address as before.
     pub fn come_back(&mut self) {
-        let listener = TcpListener::bind(self.address).unwrap();
+        let listener = listen_at(self.address);
         self.address = listener.local_addr().unwrap();
         self.shared.ending.store(false, Ordering::SeqCst);
         let shared = Arc::clone(&self.shared);
