@@ -35,13 +35,13 @@ fn query_string_is_logged_where_its_route_says_so_without_its_keys() {
     let gateway = Gateway::with(&[upstream.address], &format!("{FILE}{routes}"));
     let key = gateway.key().text;
     let mut client = Client::connect(gateway.address);
-    client.get(&format!("/shown?limit=20&api_key=legacy-secret&q={key}"), &key);
-    client.get("/hidden?limit=20", &key);
-    client.get("/shown?limit=20&access_token=legacy-secret", "sk_live_unknown");
+    assert_eq!(client.get(&format!("/shown?limit=20&api_key=legacy-secret&q={key}"), &key).status, 200);
+    assert_eq!(client.get("/hidden?limit=20", &key).status, 200);
+    assert_eq!(client.get("/shown?limit=20&access_token=legacy-secret", "sk_live_unknown").status, 401);
     let lines = lines(&gateway, 3);
     let public = &key[..18];
     let shown = format!("limit=20&api_key=REDACTED&q={public}\u{2026}");
-    assert_eq!(lines[0]["url.query"], shown);
+    assert_eq!(lines[0]["url.query"], shown, "{lines:#?}");
     assert!(lines[1].get("url.query").is_none());
     assert_eq!(lines[2]["url.query"], "limit=20&access_token=REDACTED", "refusals follow the route as well");
 }
