@@ -119,7 +119,7 @@ impl BackgroundThreads {
             follower.join().map_err(panicked)?;
         }
         // A refusal that was being counted when the thread ended.
-        flusher::flush(writer, None);
+        flusher::flush_all(writer);
         // The last one: its checkpoint covers what the others have written.
         if let Some((stop, checkpoints)) = self.checkpoints {
             drop(stop);

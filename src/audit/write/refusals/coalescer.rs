@@ -13,7 +13,7 @@ use super::slot_file::{MAX_SLOTS, SlotFile};
 use super::table::{RefusalKey, RefusalTable, WINDOW};
 use crate::audit::format::record::{Use, UseEnd};
 use crate::audit::settings::RefusalRecords;
-use crate::clock::{self, Micros};
+use crate::clock;
 
 /// Records of their own for each key and outcome in a second: enough to see what a client does, and few enough that a key
 /// in a loop writes some 5 KB/s.
@@ -153,10 +153,20 @@ impl RefusalCoalescer {
         Disposition::Counted
     }
 
-    /// Takes the groups whose second has ended; all of them when `now` is `None`.
-    pub(crate) fn take_ended(&self, now: Option<Micros>) -> Vec<Box<RefusalGroup>> {
-        let present = now.map(|now| now.0 / WINDOW);
-        self.shards.iter().flat_map(|shard| lock(shard).table.take_ended(present)).collect()
+    /// Takes the groups whose second has ended.
+    pub(crate) fn take_ended(&self) -> Vec<Box<RefusalGroup>> {
+        let take = |shard| {
+            let mut shard: MutexGuard<'_, Shard> = lock(shard);
+            // The clock is read under the lock. A thread that is suspended after an earlier reading would take the second that
+            // has come meanwhile for one that has ended, and its keys would begin to count their records anew.
+            shard.table.take_ended(Some(clock::now().0 / WINDOW))
+        };
+        self.shards.iter().flat_map(take).collect()
+    }
+
+    /// Takes all groups.
+    pub(crate) fn take_all(&self) -> Vec<Box<RefusalGroup>> {
+        self.shards.iter().flat_map(|shard| lock(shard).table.take_ended(None)).collect()
     }
 
     /// Takes groups back that are not in the journal yet.

@@ -13,7 +13,7 @@ use crate::audit::format::{frame, segment};
 use crate::audit::index::IndexedUse;
 use crate::audit::write::completion::BatchResult;
 use crate::audit::write::writer::JournalWriter;
-use crate::clock::{self, Micros};
+use crate::clock::Micros;
 
 /// Groups whose lines are appended under one lock of the pending lines.
 const GROUPS_PER_BATCH: usize = 256;
@@ -21,16 +21,19 @@ const GROUPS_PER_BATCH: usize = 256;
 /// Runs until the journal is closed, then writes all that is left.
 pub(crate) fn run(writer: &JournalWriter) {
     while writer.refusals.wait_until_due() {
-        flush(writer, Some(clock::now()));
+        flush(writer, writer.refusals.take_ended());
         writer.refusals.note_rest();
     }
-    flush(writer, None);
+    flush_all(writer);
 }
 
-/// Writes the records of the groups that have ended by `now`; of all groups when `now` is `None`. What cannot be written
-/// is kept for the next time.
-pub(crate) fn flush(writer: &JournalWriter, now: Option<Micros>) {
-    let mut groups = writer.refusals.take_ended(now);
+/// Writes the records of all groups.
+pub(crate) fn flush_all(writer: &JournalWriter) {
+    flush(writer, writer.refusals.take_all());
+}
+
+/// Writes the records of these groups. What cannot be written is kept for the next time.
+fn flush(writer: &JournalWriter, mut groups: Vec<Box<RefusalGroup>>) {
     while !groups.is_empty() {
         let batch = groups.split_off(groups.len().saturating_sub(GROUPS_PER_BATCH));
         if write(writer, &batch) == BatchResult::Written {
@@ -72,7 +75,7 @@ pub(crate) fn recover(writer: &JournalWriter, left: Vec<Box<RefusalGroup>>) -> s
         tracing::warn!(refusals, "recorded the refusals that the last gateway had counted when it was killed");
     }
     writer.refusals.restore(missing);
-    flush(writer, None);
+    flush_all(writer);
     Ok(())
 }
 
