@@ -224,7 +224,6 @@ fn log_of_the_state_does_not_grow_while_the_disk_is_full() {
         });
         written = log().modified().unwrap();
     }
-
     let growth = log().len().saturating_sub(length);
     assert!(growth < 1 << 20, "{growth} bytes");
     setup.ok(&["key", "revoke", &key[8..17]]);

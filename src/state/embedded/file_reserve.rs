@@ -103,8 +103,8 @@ impl FileReserve {
         Ok(())
     }
 
-    /// Fails when the file system has less free space than the pages of a filler take. With those in the log only, the
-    /// spare pages that are left could not be used.
+    /// Fails when the file system has less free space than the pages of a filler take. Written all the same, they would stay in
+    /// the log, and [`FileReserve::check`] would refuse the spare pages that are left.
     fn check_room(&self, filler: u64) -> rusqlite::Result<()> {
         let has_room = disk::volume_space(&self.log).map_or(true, |space| space.free >= filler + FILLER_SLACK);
         if has_room { Ok(()) } else { Err(disk_full()) }

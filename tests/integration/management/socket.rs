@@ -95,7 +95,7 @@ async fn stale_socket_is_replaced_and_nothing_else() {
     let listening = admin::bind_socket(&path).unwrap();
     assert!(matches!(admin::bind_socket(&path), Err(BindError::InUse(_))));
     drop(listening);
-    // As above.
+    // A process that another test is starting may have a copy of this socket as well.
     drop(until("the stale socket is replaced", || admin::bind_socket(&path).ok()));
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "mine").unwrap();
