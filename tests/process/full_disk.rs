@@ -200,7 +200,6 @@ fn log_of_the_state_does_not_grow_while_the_disk_is_full() {
     let setup = setup_on(&disk, &upstream, "drop");
     let key = setup.key();
     let gateway = setup.start();
-    let mut client = setup.client();
     let state = rusqlite::Connection::open(disk.path().join("state.db")).unwrap();
     let pages = |pragma: &str| state.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).unwrap();
     // Keys that need new pages take spare ones, and the next key brings them back to 256. The disk becomes full in between.
@@ -210,6 +209,8 @@ fn log_of_the_state_does_not_grow_while_the_disk_is_full() {
         setup.ok(&["key", "create", "--org", "acme", "--user", "ada@example.com", &name]);
     }
     disk.fill();
+    // Only now, as the keys may take longer than a connection may stay without a request.
+    let mut client = setup.client();
     let log = || std::fs::metadata(disk.path().join("state.db-wal")).unwrap();
     let length = log().len();
     // Until the journal is full.
