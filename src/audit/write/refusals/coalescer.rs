@@ -20,7 +20,8 @@ use crate::clock;
 const SINGLES_PER_SECOND: u32 = 10;
 /// Parts of the table, each with a lock of its own, so that workers rarely wait for each other.
 const SHARDS: usize = 16;
-/// Time after the end of a second at which its records are written: the last requests of the second have been counted.
+/// Time after the end of a second at which its records are written, so that the timer does not end before the second. While
+/// the clock runs at half speed the timer does, and is set anew.
 const SETTLING: Duration = Duration::from_millis(50);
 
 /// Coalesces the refusals of a journal, for all threads.
@@ -99,7 +100,9 @@ impl RefusalCoalescer {
         let key = RefusalKey::new(opening, end.outcome);
         let mut shard = self.shard(&key);
         let Shard { table, buffer } = &mut *shard;
-        let entry = table.entry(key, opening.time.0 / WINDOW);
+        // The second in which the request is refused, not that of its arrival: one that waited for Redis is older, and would
+        // begin the count of its key anew. The clock is read under the lock, so that readings come in their order.
+        let entry = table.entry(key, clock::now().0 / WINDOW, opening.time);
         if entry.take_single(self.singles_per_second()) {
             return Disposition::Single;
         }

@@ -1,17 +1,21 @@
 //! Table of the refusals of the present second. Decides which refusal is a record of its own, and which is counted.
 //!
-//! It has no clock: a refusal brings its time, and a second is over when a refusal or [`RefusalTable::take_ended`] says
-//! so.
+//! The second is the one in which a request is refused, not the one in which it arrived: the requests of one second may be
+//! refused in several, when Redis is slow or a thread is suspended. The table has no clock: its callers read it.
 
 use rustc_hash::FxHashMap;
 
 use super::group::RefusalGroup;
 use crate::audit::format::record::{Outcome, Use};
+use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 
 /// Microseconds of a window: windows are the seconds of the clock.
 pub(crate) const WINDOW: u64 = 1_000_000;
+
+/// Microseconds of a day: usage is metered by days and months.
+const DAY: u64 = 86_400_000_000;
 
 /// Refusals that are counted together: those of one key, or of one user's sessions, with one outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,17 +66,21 @@ impl RefusalTable {
         Self { capacity, entries: FxHashMap::default(), ended: Vec::new() }
     }
 
-    /// The entry of a key in this window. The group of an earlier window of the key ends.
-    pub(crate) fn entry(&mut self, key: RefusalKey, window: u64) -> &mut Entry {
+    /// The entry of a key in the present window, for a request that arrived at this time. The group of an earlier window of
+    /// the key ends.
+    pub(crate) fn entry(&mut self, key: RefusalKey, window: u64, arrival: Micros) -> &mut Entry {
         if self.entries.len() >= self.capacity && !self.entries.contains_key(&key) {
             self.make_room(window);
         }
         let entry = self.entries.entry(key).or_insert(Entry { window, singles: 0, group: None });
-        // Requests of two threads arrive in another order than they are refused in: those of the second before are
-        // counted in the present one. An older time means that the clock was set back.
-        if entry.window != window && entry.window != window + 1 {
+        if entry.window < window {
             self.ended.extend(entry.group.take().map(RefusalGroup::complete));
             *entry = Entry { window, singles: 0, group: None };
+        }
+        // A record is metered on the day of its first request, so its others must be of that day. The singles of the window
+        // stay as they are: only a record of a further group is added.
+        if entry.group.as_ref().is_some_and(|group| group.first().0 / DAY != arrival.0 / DAY) {
+            self.ended.extend(entry.group.take().map(RefusalGroup::complete));
         }
         entry
     }
@@ -124,10 +132,15 @@ mod tests {
     use super::*;
 
     fn count(table: &mut RefusalTable, window: u64, user: u128) -> bool {
-        let (opening, end) = refusal(window * WINDOW);
+        count_of(table, window, window * WINDOW, user)
+    }
+
+    /// Counts a refusal in a window of a request that arrived at a time.
+    fn count_of(table: &mut RefusalTable, window: u64, arrival: u64, user: u128) -> bool {
+        let (opening, end) = refusal(arrival);
         let user = Some(format!("usr_{user:032x}").parse().unwrap());
         let opening = Use { user_id: user, ..opening };
-        let entry = table.entry(RefusalKey::new(&opening, end.outcome), window);
+        let entry = table.entry(RefusalKey::new(&opening, end.outcome), window, opening.time);
         let is_single = entry.take_single(3);
         if !is_single {
             match &mut entry.group {
@@ -150,12 +163,32 @@ mod tests {
         assert!(count(&mut table, 101, 1), "a new window has records of its own again");
         assert_eq!(counts(&table.take_ended(Some(101))), [5]);
         assert_eq!((0..4).filter(|_| count(&mut table, 101, 1)).count(), 2);
-        // A straggler of the second before is counted in the present one; a clock that was set back begins anew.
-        assert!(!count(&mut table, 100, 1));
-        assert!(count(&mut table, 90, 1));
         assert!(table.has_groups());
+        // A thread that was suspended after it read the clock begins no window anew.
+        assert!(!count(&mut table, 100, 1));
         assert_eq!(counts(&table.take_ended(None)), [3]);
         assert!(!table.has_groups());
+    }
+
+    #[test]
+    fn refusals_of_requests_that_arrived_earlier_are_counted_in_the_present_window() {
+        let mut table = RefusalTable::new(10);
+        let singles = (0..9).filter(|n| count_of(&mut table, 100, (100 - n % 3) * WINDOW, 1)).count();
+        assert_eq!((singles, counts(&table.take_ended(Some(100)))), (3, vec![]));
+        let ended = table.take_ended(Some(101));
+        assert_eq!(counts(&ended), [6]);
+        assert_eq!((ended[0].first().0, ended[0].event.last), (98 * WINDOW, Some(Micros(100 * WINDOW))));
+    }
+
+    #[test]
+    fn refusals_of_requests_of_two_days_are_in_groups_of_their_own() {
+        let (mut table, window) = (RefusalTable::new(10), DAY / WINDOW);
+        let singles = (0..3).filter(|_| count_of(&mut table, window, DAY - 1, 1)).count();
+        assert_eq!(singles, 3);
+        (0..5).for_each(|_| assert!(!count_of(&mut table, window, DAY - 1, 1)));
+        (0..7).for_each(|_| assert!(!count_of(&mut table, window, DAY, 1)));
+        assert_eq!(counts(&table.take_ended(Some(window))), [5]);
+        assert_eq!(counts(&table.take_ended(None)), [7]);
     }
 
     #[test]
