@@ -102,7 +102,7 @@ impl RefusalCoalescer {
         let Shard { table, buffer } = &mut *shard;
         // The second in which the request is refused, not that of its arrival: one that waited for Redis is older, and would
         // begin the count of its key anew. The clock is read under the lock, so that readings come in their order.
-        let entry = table.entry(key, clock::now().0 / WINDOW, opening.time);
+        let entry = table.entry(key, clock::now().0 / WINDOW);
         if entry.take_single(self.singles_per_second()) {
             return Disposition::Single;
         }

@@ -1,7 +1,8 @@
 //! Refusals of known keys, coalesced: a key that is refused in a loop costs a bounded number of records.
 //!
 //! For each key (or session user) and outcome, the first ten refusals within a second are records of their own. The
-//! others are counted, and become one record when the second has ended (two at midnight, one for each day).
+//! others are counted, and become one record when the second has ended. Around midnight, this holds for the requests of each
+//! of the two days.
 //!
 //! - **Exact.** Every refusal is a record or counted in one, also when the process is killed: each count is written to a
 //!   slot of a small file before its request is answered. The slots that a killed gateway left become records at the next

@@ -7,7 +7,6 @@ use rustc_hash::FxHashMap;
 
 use super::group::RefusalGroup;
 use crate::audit::format::record::{Outcome, Use};
-use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 
@@ -24,6 +23,8 @@ pub(crate) struct RefusalKey {
     user: Option<UserId>,
     org: Option<OrgId>,
     outcome: Outcome,
+    /// Day of the arrival: a record is metered on the day of its first request, so its others must be of that day.
+    day: u64,
 }
 
 /// Refusals of one key with one outcome within one window.
@@ -48,7 +49,8 @@ pub(crate) struct RefusalTable {
 
 impl RefusalKey {
     pub(crate) fn new(opening: &Use<'_>, outcome: Outcome) -> Self {
-        Self { key: opening.key_id, user: opening.user_id, org: opening.org_id, outcome }
+        let day = opening.time.0 / DAY;
+        Self { key: opening.key_id, user: opening.user_id, org: opening.org_id, outcome, day }
     }
 }
 
@@ -66,9 +68,8 @@ impl RefusalTable {
         Self { capacity, entries: FxHashMap::default(), ended: Vec::new() }
     }
 
-    /// The entry of a key in the present window, for a request that arrived at this time. The group of an earlier window of
-    /// the key ends.
-    pub(crate) fn entry(&mut self, key: RefusalKey, window: u64, arrival: Micros) -> &mut Entry {
+    /// The entry of a key in the present window. The group of an earlier window of the key ends.
+    pub(crate) fn entry(&mut self, key: RefusalKey, window: u64) -> &mut Entry {
         if self.entries.len() >= self.capacity && !self.entries.contains_key(&key) {
             self.make_room(window);
         }
@@ -76,11 +77,6 @@ impl RefusalTable {
         if entry.window < window {
             self.ended.extend(entry.group.take().map(RefusalGroup::complete));
             *entry = Entry { window, singles: 0, group: None };
-        }
-        // A record is metered on the day of its first request, so its others must be of that day. The singles of the window
-        // stay as they are: only a record of a further group is added.
-        if entry.group.as_ref().is_some_and(|group| group.first().0 / DAY != arrival.0 / DAY) {
-            self.ended.extend(entry.group.take().map(RefusalGroup::complete));
         }
         entry
     }
@@ -130,6 +126,7 @@ impl RefusalTable {
 mod tests {
     use super::super::group::tests::refusal;
     use super::*;
+    use crate::clock::Micros;
 
     fn count(table: &mut RefusalTable, window: u64, user: u128) -> bool {
         count_of(table, window, window * WINDOW, user)
@@ -140,7 +137,7 @@ mod tests {
         let (opening, end) = refusal(arrival);
         let user = Some(format!("usr_{user:032x}").parse().unwrap());
         let opening = Use { user_id: user, ..opening };
-        let entry = table.entry(RefusalKey::new(&opening, end.outcome), window, opening.time);
+        let entry = table.entry(RefusalKey::new(&opening, end.outcome), window);
         let is_single = entry.take_single(3);
         if !is_single {
             match &mut entry.group {
@@ -183,12 +180,10 @@ mod tests {
     #[test]
     fn refusals_of_requests_of_two_days_are_in_groups_of_their_own() {
         let (mut table, window) = (RefusalTable::new(10), DAY / WINDOW);
-        let singles = (0..3).filter(|_| count_of(&mut table, window, DAY - 1, 1)).count();
-        assert_eq!(singles, 3);
-        (0..5).for_each(|_| assert!(!count_of(&mut table, window, DAY - 1, 1)));
-        (0..7).for_each(|_| assert!(!count_of(&mut table, window, DAY, 1)));
-        assert_eq!(counts(&table.take_ended(Some(window))), [5]);
-        assert_eq!(counts(&table.take_ended(None)), [7]);
+        // In turn: a request of the day before ends no group of the present day.
+        let singles = (0..20).filter(|n| count_of(&mut table, window, DAY - n % 2, 1)).count();
+        assert_eq!((singles, counts(&table.take_ended(Some(window)))), (6, vec![]));
+        assert_eq!(counts(&table.take_ended(None)), [7, 7]);
     }
 
     #[test]
