@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
@@ -41,29 +41,34 @@ impl SegmentSource {
         }
     }
 
-    /// Appends up to `length` bytes from an offset on to `piece`. Returns false at the end.
-    fn append_from(&mut self, from: u64, length: u64, piece: &mut Vec<u8>) -> io::Result<bool> {
-        let before = piece.len();
+    /// Reads up to `length` bytes from an offset on to `buffer[to..]`, which grows where it is too short. Returns their
+    /// number; 0 at the end.
+    fn fill(&mut self, buffer: &mut Vec<u8>, to: usize, from: u64, length: u64) -> io::Result<usize> {
         let length = usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        piece.resize(before + length, 0);
-        let mut filled = before;
-        while filled < piece.len() {
-            match self.read_at(&mut piece[filled..], from + (filled - before) as u64) {
+        if buffer.len() < to + length {
+            buffer.resize(to + length, 0);
+        }
+        let out = &mut buffer[to..to + length];
+        let mut filled = 0;
+        while filled < length {
+            match self.read_at(&mut out[filled..], from + filled as u64) {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        piece.truncate(filled);
-        Ok(filled > before)
+        Ok(filled)
     }
 }
 
 /// The lines of a block. It keeps the segment open in which the block is, for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
-    lines: Vec<u8>,
+    /// Never shortened: to lengthen it again for the next block would fill it with zeros once more.
+    buffer: Vec<u8>,
+    /// The part of the buffer with the lines.
+    lines: Range<usize>,
     source: Option<(u64, SegmentSource)>,
 }
 
@@ -71,7 +76,7 @@ impl Deref for Piece {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.lines
+        &self.buffer[self.lines.clone()]
     }
 }
 
@@ -81,16 +86,21 @@ impl Piece {
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] when a compressed one is damaged.
     pub(crate) fn hold(&mut self, directory: &Path, number: u64) -> io::Result<bool> {
-        Ok(self.open(directory, number)?.is_some())
+        Ok(open(&mut self.source, directory, number)?.is_some())
     }
+}
 
-    fn open(&mut self, directory: &Path, number: u64) -> io::Result<Option<&mut SegmentSource>> {
-        if self.source.as_ref().is_none_or(|(open, _)| *open != number) {
-            self.source = None;
-            self.source = SegmentSource::open(directory, number)?.map(|source| (number, source));
-        }
-        Ok(self.source.as_mut().map(|(_, source)| source))
+/// Opens a segment in place of the one that is open, unless it is that one.
+fn open<'a>(
+    source: &'a mut Option<(u64, SegmentSource)>,
+    directory: &Path,
+    number: u64,
+) -> io::Result<Option<&'a mut SegmentSource>> {
+    if source.as_ref().is_none_or(|(open, _)| *open != number) {
+        *source = None;
+        *source = SegmentSource::open(directory, number)?.map(|opened| (number, opened));
     }
+    Ok(source.as_mut().map(|(_, source)| source))
 }
 
 /// Reads the whole lines of a block into `piece`, and returns the offset of the first one. A segment that retention has
@@ -99,36 +109,41 @@ impl Piece {
 /// # Errors
 /// [`io::ErrorKind::InvalidData`] when a compressed segment is damaged there.
 pub(crate) fn read_block(directory: &Path, block: Block, piece: &mut Piece) -> io::Result<u64> {
-    let mut lines = std::mem::take(&mut piece.lines);
-    lines.clear();
-    let start = match piece.open(directory, block.segment)? {
-        Some(source) => read_lines(source, block, &mut lines)?,
-        None => block.start,
-    };
-    piece.lines = lines;
-    Ok(start)
+    let Piece { buffer, lines, source } = piece;
+    *lines = 0..0;
+    let Some(source) = open(source, directory, block.segment)? else { return Ok(block.start) };
+    *lines = read_lines(source, block, buffer)?;
+    Ok(read_from(block) + lines.start as u64)
 }
 
-fn read_lines(source: &mut SegmentSource, block: Block, lines: &mut Vec<u8>) -> io::Result<u64> {
-    // The byte before the block tells whether the block begins with a line or inside one.
-    let from = block.start.saturating_sub(1);
-    source.append_from(from, block.end.saturating_sub(from), lines)?;
+/// Offset from which a block is read: the byte before it tells whether it begins with a line or inside one.
+fn read_from(block: Block) -> u64 {
+    block.start.saturating_sub(1)
+}
+
+/// Reads a block from [`read_from`] on, and returns the part of `buffer` with its lines.
+fn read_lines(source: &mut SegmentSource, block: Block, buffer: &mut Vec<u8>) -> io::Result<Range<usize>> {
+    let from = read_from(block);
+    let length = block.end.saturating_sub(from);
+    let mut filled = source.fill(buffer, 0, from, length)?;
     // The last line that begins in the block may end behind it: read on up to its newline.
-    while lines.last().is_some_and(|byte| *byte != b'\n')
-        && source.append_from(from + lines.len() as u64, REST_OF_LINE, lines)?
-    {
-        let end = usize::try_from(block.end.saturating_sub(from)).unwrap_or(usize::MAX).saturating_sub(1);
-        if let Some(newline) = lines.iter().skip(end).position(|byte| *byte == b'\n') {
-            lines.truncate(end + newline + 1);
+    let end = usize::try_from(length).unwrap_or(usize::MAX).saturating_sub(1);
+    while filled > 0 && buffer[filled - 1] != b'\n' {
+        let read = source.fill(buffer, filled, from + filled as u64, REST_OF_LINE)?;
+        if read == 0 {
+            break;
+        }
+        filled += read;
+        if let Some(newline) = buffer[..filled].iter().skip(end).position(|byte| *byte == b'\n') {
+            filled = end + newline + 1;
         }
     }
-    if block.start > 0 {
-        // A line that began before the block belongs to the block before it.
-        let first = lines.iter().position(|byte| *byte == b'\n').map_or(lines.len(), |newline| newline + 1);
-        lines.drain(..first);
-        return Ok(from + first as u64);
+    if block.start == 0 {
+        return Ok(0..filled);
     }
-    Ok(0)
+    // A line that began before the block belongs to the block before it.
+    let first = buffer[..filled].iter().position(|byte| *byte == b'\n').map_or(filled, |newline| newline + 1);
+    Ok(first..filled)
 }
 
 #[cfg(test)]
