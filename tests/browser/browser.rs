@@ -17,6 +17,8 @@ use crate::protocol::{self, Extended};
 
 /// Time-out of an action, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time between two looks at a page.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A browser with a profile of its own. Dropping it ends the browser.
 pub struct Browser {
@@ -205,12 +207,14 @@ impl Browser {
         let deadline = Instant::now() + PATIENCE;
         while self.runtime.block_on(old.tag_name()).is_ok() {
             assert!(Instant::now() < deadline, "no other page replaced {}", self.address());
+            // Each look is a request to chromedriver, which takes the processor from the page that is loading.
+            std::thread::sleep(PAUSE);
         }
         self.find(Locator::Css("body"));
     }
 
     fn find(&self, locator: Locator<'_>) -> Element {
-        let waiting = self.client.wait().at_most(PATIENCE).every(Duration::from_millis(20));
+        let waiting = self.client.wait().at_most(PATIENCE).every(PAUSE);
         self.runtime.block_on(waiting.for_element(locator)).unwrap_or_else(|error| {
             panic!(
                 "no element at {} matches {locator:?}: {error}; its title is {:?}",

@@ -9,7 +9,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Shortest sleep between two looks: what is nearly there is found at once.
 const SHORTEST: Duration = Duration::from_millis(2);
 /// Longest sleep between two looks.
-const LONGEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_millis(100);
 /// Part of the time waited so far that is slept until the next look: a wait gets longer by this part at most.
 const PART: u32 = 20;
 

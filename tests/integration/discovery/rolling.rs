@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::{blocks, endpoints, replicas};
 use crate::support::upstream::Received;
@@ -34,6 +35,8 @@ fn endpoints_that_leave_and_come_fail_no_request_and_repeat_none() {
                 while !stop.load(Ordering::Relaxed) {
                     assert_eq!(client.request(method, "/", &key, &[], body).status, 200);
                     answered.fetch_add(1, Ordering::Relaxed);
+                    // The restarts take seconds: all that the processor can do would be tens of thousands of requests.
+                    std::thread::sleep(Duration::from_millis(2));
                 }
             })
         })

@@ -199,7 +199,8 @@ fn failure_to_connect_is_a_time_out_only_when_no_endpoint_refuses() {
 #[test]
 fn black_hole_delays_a_request_once() {
     let hole = BlackHole::start();
-    let good = [responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
+    // Some hundred requests in a second are as good as thousands, and leave the processor to others.
+    let good = [(); 2].map(|()| responding(200, Duration::from_millis(5)));
     let addresses = [hole.address, good[0].address, good[1].address];
     let gateway = Gateway::with(&addresses, &format!("{PLENTY}timeouts: {{ connect: 1s }}\nworkers: 1\n"));
     let key = gateway.key().text;
@@ -214,8 +215,9 @@ fn black_hole_delays_a_request_once() {
     });
     let before = gateway.metric(&tried);
     // Long enough for two probes.
-    let answers =
-        traffic(gateway.address, &key, 4, |answers| answers.iter().any(|answer| answer.at > Duration::from_secs(4)));
+    let answers = traffic(gateway.address, &key, 4, |answers| {
+        answers.last().is_some_and(|answer| answer.at > Duration::from_secs(4))
+    });
     assert_eq!(part_of(&answers, 200), 1.0);
     assert_eq!(gateway.metric(&tried), before, "only probes try it again");
     assert_eq!(gateway.metric(&up), 0.0);

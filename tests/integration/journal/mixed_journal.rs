@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use keygate::audit::{
-    ACTIVITY_HOURS, AuditEntry, Filter, HourlyActivity, Journal, KeyActivity, LastUse, Outcome, Reader, Settings, Use,
-    UseEnd,
+    ACTIVITY_HOURS, AuditEntry, Filter, HourlyActivity, Journal, KeyActivity, LastUse, Outcome, Reader, Record,
+    Settings, Use, UseEnd,
 };
 use keygate::clock::{self, Micros};
 use keygate::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId};
@@ -14,7 +14,8 @@ use keygate::refusal::Refusal;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, block_on, export_records, keep_plain, open_journal, open_reader, settings, wait_until_indexed,
+    Caller, END, all_records, block_on, export_records, keep_plain, open_journal, open_reader, settings,
+    wait_until_indexed,
 };
 
 pub const HOUR: u64 = 3_600_000_000;
@@ -126,15 +127,22 @@ impl MixedJournal {
 
     pub fn check_by(&self, reader: &Reader) {
         let now = clock::now();
-        for org in [self.caller[0].org, self.caller[1].org] {
-            // Outcomes may be written meanwhile: the expectation must be the same before and after the call.
-            let (found, expected) = loop {
-                let before = count_naively(&self.settings, org, now);
-                let found = reader.activity(org, &self.keys(), now).unwrap();
-                if count_naively(&self.settings, org, now) == before {
-                    break (found, before);
-                }
-            };
+        let orgs = [self.caller[0].org, self.caller[1].org];
+        let count = || {
+            let records = all_records(&self.settings);
+            orgs.map(|org| count_records(records.iter().filter(|record| record.org_id == Some(org)), now))
+        };
+        // Outcomes may be written meanwhile: the expectation must be the same before and after the calls.
+        let mut expected = count();
+        let found = loop {
+            let found = orgs.map(|org| reader.activity(org, &self.keys(), now).unwrap());
+            let after = count();
+            if after == expected {
+                break found;
+            }
+            expected = after;
+        };
+        for (found, expected) in found.into_iter().zip(expected) {
             assert!(expected.len() >= 3, "there is something to count");
             assert_eq!(found.len(), self.caller.len(), "every requested key is in the result");
             for (key, found) in found {
@@ -167,11 +175,15 @@ pub fn no_activity(now: Micros) -> KeyActivity {
     KeyActivity { hours: std::array::from_fn(hour), last: None, last_attempt: None }
 }
 
-/// Counts activity over all records, one by one.
+/// Counts activity over all records of an organization, one by one.
 pub fn count_naively(settings: &Settings, org: OrgId, now: Micros) -> HashMap<KeyId, KeyActivity> {
+    count_records(&export_records(settings, Filter { org: Some(org), ..Filter::default() }), now)
+}
+
+fn count_records<'a>(records: impl IntoIterator<Item = &'a Record>, now: Micros) -> HashMap<KeyId, KeyActivity> {
     let first = now.0 / HOUR + 1 - ACTIVITY_HOURS as u64;
     let (mut keys, mut refusals) = (HashMap::<KeyId, KeyActivity>::new(), HashMap::new());
-    for record in export_records(settings, Filter { org: Some(org), ..Filter::default() }) {
+    for record in records {
         let (Some(key), AuthMethod::ApiKey) = (record.key_id, record.auth_method) else { continue };
         let refused = REFUSALS.contains(&record.outcome);
         let hour = (record.time.0 / HOUR).checked_sub(first).filter(|hour| *hour < ACTIVITY_HOURS as u64);
@@ -184,8 +196,8 @@ pub fn count_naively(settings: &Settings, org: OrgId, now: Micros) -> HashMap<Ke
             id: record.id,
             time: record.time,
             ip: record.ip,
-            user_agent: record.user_agent,
-            action: record.action,
+            user_agent: record.user_agent.clone(),
+            action: record.action.clone(),
             outcome: record.outcome,
             status: record.status,
         };
