@@ -18,7 +18,7 @@ use super::redis::settings;
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
 use super::runtime::{block_on, enter};
 use crate::support::redis::{Hole, Options, Proxy, Redis};
-use crate::support::{is_strict, until};
+use crate::support::{is_strict, lenient, until};
 
 /// Time-out of a decision.
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -120,11 +120,10 @@ fn check_times(samples: &[Sample], begun: Instant, returned: Duration, policy: O
     waits.sort();
     let (p99, longest) = (waits[waits.len() * 99 / 100], waits[waits.len() - 1]);
     println!("{policy:?}: of {} requests p99 {p99:?}, longest {longest:?}; back after {returned:?}", waits.len());
-    let strict = is_strict();
-    let (most, back) = if strict { (DEADLINE + Duration::from_millis(20), 2) } else { (Duration::from_secs(2), 20) };
+    let most = if is_strict() { DEADLINE + Duration::from_millis(20) } else { Duration::from_secs(10) };
     assert!(p99 <= most, "p99 {p99:?}");
-    assert!(returned <= Duration::from_secs(back), "back after {returned:?}");
-    assert!(longest < Duration::from_secs(10), "a request waited {longest:?}");
+    assert!(returned <= lenient(Duration::from_secs(2)), "back after {returned:?}");
+    assert!(longest < lenient(Duration::from_secs(10)), "a request waited {longest:?}");
 }
 
 /// Checks that all admitted requests are counted, and of the others at most those whose replies were lost.
