@@ -39,7 +39,7 @@
 //! - [`query_store`] is a program of its own. It lives in this crate so that the demo can embed it, and uses only the
 //!   platform, the domain and [`transport`].
 
-// Data plane, in the order of a request.
+// Data plane, and its mechanisms.
 pub mod gateway;
 pub mod admission;
 pub mod transport;
@@ -47,6 +47,8 @@ pub mod forward;
 pub mod upstream;
 pub mod audit;
 pub mod state;
+
+// Over the mechanisms.
 pub mod migration;
 pub mod shipping;
 

@@ -2,7 +2,7 @@
 //! label.
 //!
 //! Names begin with `keygate_`, units are base units, and the values of labels are bounded: never a key, a user or an
-//! organization.
+//! organization. `CONTRIBUTING.md` has the steps to add a metric.
 
 mod registration;
 mod computed;

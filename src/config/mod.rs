@@ -1,7 +1,8 @@
 //! Configuration of the gateway: parses the configuration file into one typed [`Config`].
 //!
 //! Each block of the file has a reader here; the settings types belong to the modules that use them. All errors of a
-//! file are reported at once. `config/keygate.yaml` documents every key with its default.
+//! file are reported at once. `config/keygate.yaml` documents every key with its default; `CONTRIBUTING.md` has the steps to
+//! add a setting.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Names of fields that clients send and the upstream does not get: reserved ones, which only the gateway sets, claims that
-//! upstreams are known to believe, and those that some server could misread.
+//! Removal of client fields that the upstream must not get: identity headers (`X-User-Id`, `X-Org-Id` and the other reserved
+//! ones, which only the gateway sets), spoofable fields that upstreams commonly trust, and those that some server could
+//! misread.
 //!
 //! A head of which a [`FieldSet`](crate::head_fields::FieldSet) says that it has no such name is not searched.
 

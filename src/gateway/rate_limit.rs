@@ -1,5 +1,6 @@
-//! Response fields of the rate limits: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), whose
-//! values are lists of RFC 9651.
+//! Response fields of the rate limits: `Retry-After` of an exceeded limit, `RateLimit` and `RateLimit-Policy`
+//! (draft-ietf-httpapi-ratelimit-headers-11), whose values are lists of RFC 9651. `Retry-After` of other refusals is in
+//! `rejection`.
 
 use std::cell::RefCell;
 

@@ -10,6 +10,8 @@
 //!   says `aborted`.
 //! - A plain key leaves once, in the result that creates it; `Debug` never shows it.
 //! - Times are values ([`Micros`](crate::clock::Micros)); they become RFC 3339 text when a result is serialized.
+//!
+//! `CONTRIBUTING.md` has the steps to add a management operation.
 
 use std::sync::Arc;
 

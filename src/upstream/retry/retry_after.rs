@@ -1,4 +1,5 @@
-//! `Retry-After` of a 503 (RFC 9110, section 10.2.3), and the pause that it means for its endpoint.
+//! Parser of an upstream's `Retry-After` on a 503 (RFC 9110, section 10.2.3), and the pause that it means for the endpoint.
+//! That of the gateway's own refusals is computed in `gateway/rate_limit.rs`.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! The task of a link: connects, watches the connection, and connects again with back-off.
+//! Reconnection: the task of a link connects, watches the connection, and reconnects with back-off.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

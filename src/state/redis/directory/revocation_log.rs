@@ -1,5 +1,5 @@
-//! Revocation log that all gateways share: every change that ends the validity of credentials is appended to it before the
-//! change is acknowledged. Each gateway reads on from where it was (`revocation_reader`).
+//! Shared revocation log, which propagates revocations to all gateways: every change that ends the validity of credentials is
+//! appended to it before the change is acknowledged. Each gateway reads on from where it was (`revocation_reader`).
 //!
 //! - The log is one hash in one hash slot: entries by their numbers, and the last number. A change and its entry are
 //!   therefore two writes. A gateway that dies between them has not acknowledged the change; the exchanges that it should
