@@ -1,7 +1,6 @@
 //! Discovery with HTTP/2 to the upstream: its long connections keep no request from new endpoints.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::{ADDRESSES, blocks, endpoints, equal_replicas, equal_shares, request};
 use crate::support::hyper_upstream::ok;
@@ -15,7 +14,7 @@ fn replica(address: &str, port: u16) -> HyperUpstream {
 #[test]
 fn new_addresses_have_their_share_over_http2_and_removed_ones_have_none() {
     let (dns, port) = (NameServer::start(1), free_port());
-    let replicas = equal_replicas(HyperOptions::http2(), port, Duration::from_millis(4));
+    let replicas = equal_replicas(HyperOptions::http2(), port);
     dns.set("store.test", &ADDRESSES[..1]);
     let entry = format!("['http://store.test:{port}'], protocol: http2");
     let gateway = Gateway::with(&[], &blocks(&entry, &dns, "workers: 2"));

@@ -11,10 +11,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::hyper_upstream::ok;
-use crate::support::{Client, Gateway, HyperOptions, HyperUpstream, NameServer, Upstream, free_port, until};
+use crate::support::{Client, Gateway, HyperOptions, HyperUpstream, Load, NameServer, Upstream, free_port, until};
 
 /// Addresses of the replicas of one service.
 const ADDRESSES: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
+
+/// Time that each response of an equal replica takes. Latencies of some milliseconds are compared with it: a pause of a busy
+/// machine is small beside it, and as the replicas share a thread, none of them has one of its own.
+const LATENCY: Duration = Duration::from_millis(40);
+/// Clients that send at once, so that many requests take little time at that latency.
+const CLIENTS: usize = 16;
 
 /// Upstreams at several addresses of loopback on one port, as the replicas of one service.
 fn replicas<const N: usize>(addresses: [&str; N]) -> (u16, [Upstream; N]) {
@@ -22,12 +28,11 @@ fn replicas<const N: usize>(addresses: [&str; N]) -> (u16, [Upstream; N]) {
     (port, addresses.map(|address| replica(address, port)))
 }
 
-/// Three replicas of which none is slower than the others: they share a thread, and each response takes so long that a pause
-/// of a busy machine is small beside it.
-fn equal_replicas(options: HyperOptions, port: u16, latency: Duration) -> [HyperUpstream; 3] {
+/// Three replicas of which none is slower than the others: each response takes [`LATENCY`].
+fn equal_replicas(options: HyperOptions, port: u16) -> [HyperUpstream; 3] {
     let addresses = ADDRESSES.map(|address| SocketAddr::new(address.parse().unwrap(), port));
     options.start_each(addresses, move |request| async move {
-        tokio::time::sleep(latency).await;
+        tokio::time::sleep(LATENCY).await;
         ok(request).await
     })
 }
@@ -64,13 +69,16 @@ fn request(gateway: &Gateway, key: &str, count: usize) {
     }
 }
 
-/// Waits until each of three replicas has had a third of 600 requests in a row, give or take five percent. A scheduler's
+/// Waits until each of three replicas has had a third of some 600 requests in a row, give or take five percent. A scheduler's
 /// pause can take an endpoint's latency up, and so its share down, for a while.
 fn equal_shares(gateway: &Gateway, key: &str, counts: impl Fn() -> [usize; 3]) {
+    let load = Load::over_http1(gateway.address, key, CLIENTS);
     until("each replica has a third of the requests", || {
         let before = counts();
-        request(gateway, key, 600);
-        let mut shares = counts().into_iter().zip(before).map(|(after, before)| (after - before) as f64 / 600.0);
-        shares.all(|share| (0.283..=0.383).contains(&share)).then_some(())
+        load.wait_for(600);
+        let more: Vec<usize> = counts().into_iter().zip(before).map(|(after, before)| after - before).collect();
+        let all = more.iter().sum::<usize>() as f64;
+        more.iter().all(|count| (0.283..=0.383).contains(&(*count as f64 / all))).then_some(())
     });
+    load.stop();
 }

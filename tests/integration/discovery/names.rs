@@ -1,14 +1,12 @@
 //! Names: every address is an endpoint, and changes are followed.
 
-use std::time::Duration;
-
 use super::{ADDRESSES, blocks, endpoints, equal_replicas, equal_shares, replicas, request};
 use crate::support::{Client, Gateway, HyperOptions, HyperUpstream, NameServer, eventually, free_port};
 
 #[test]
 fn every_address_of_a_name_has_its_share_of_requests() {
     let (dns, port) = (NameServer::start(1), free_port());
-    let replicas = equal_replicas(HyperOptions::http1(), port, Duration::from_millis(4));
+    let replicas = equal_replicas(HyperOptions::http1(), port);
     dns.set("store.test", &ADDRESSES[..1]);
     let gateway = Gateway::with(&[], &blocks(&format!("['http://store.test:{port}']"), &dns, "workers: 2"));
     let key = gateway.key();

@@ -11,10 +11,6 @@ use crate::support::{Gateway, HyperOptions, HyperUpstream, Load, NameServer, eve
 /// third: a row fails by chance once in 600,000. Balancing by load scatters less than chance.
 const REQUESTS: usize = 20_000;
 
-/// Time that each response takes. Latencies of some milliseconds are compared with it: a pause of a busy machine is small
-/// beside it, and as the replicas share a thread, none of them has one of its own.
-const LATENCY: Duration = Duration::from_millis(40);
-
 /// Clients, each with one request in flight.
 const CLIENTS: usize = 64;
 
@@ -25,7 +21,7 @@ fn counts(replicas: &[HyperUpstream; 3]) -> [usize; 3] {
 /// One address becomes three, and three become two, while the load goes on over its connections of before.
 fn addresses_come_and_go(options: HyperOptions, protocol: &str, load: impl FnOnce(SocketAddr, &str) -> Load) {
     let (dns, port) = (NameServer::start(1), free_port());
-    let replicas = equal_replicas(options, port, LATENCY);
+    let replicas = equal_replicas(options, port);
     dns.set("store.test", &ADDRESSES[..1]);
     let entry = format!("['http://store.test:{port}'], protocol: {protocol}");
     let gateway = Gateway::with(&[], &blocks(&entry, &dns, "workers: 2"));
