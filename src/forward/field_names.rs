@@ -9,13 +9,13 @@ use http::{HeaderMap, HeaderName};
 use crate::head_fields::{self, Removal};
 use crate::http_syntax;
 
-/// Removes from a request every field that the upstream must not get, except the claims that `passed` lets through. Returns
-/// how many names were not plain.
+/// Removes from a request every field that the upstream must not get, except the spoofable ones that `passed` lets through.
+/// Returns how many names were not plain.
 ///
 /// Servers that fold names (`X_User_Id` into `HTTP_X_USER_ID`) fold only names that are not plain.
 pub(super) fn remove_untrusted(headers: &mut HeaderMap, passed: &[HeaderName]) -> usize {
     remove(headers, |name| match Removal::of(name.as_str().as_bytes()) {
-        Some(Removal::Claim) => !passed.contains(name),
+        Some(Removal::Spoofable) => !passed.contains(name),
         other => other.is_some(),
     })
 }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_passes_only_by_its_name() {
+    fn spoofable_field_passes_only_by_its_name() {
         let passed = ["x-real-ip", "x-envoy-attempt-count"].map(HeaderName::from_static);
         let names = ["x-real-ip", "x-envoy-attempt-count", "x-client-ip", "x-envoy-retry-on", "x-user-id", "accept"];
         let mut headers = HeaderMap::new();

@@ -8,8 +8,8 @@
 //! - Nothing of the client's identity headers survives: a field is removed when its name is reserved, or has a character
 //!   other than letters, digits and `-`. So `X_User_Id`, `x.user-id` and the like never arrive, whatever names the
 //!   upstream's server takes for the same.
-//! - Claims of the client that upstreams are known to believe (its address, another URL or method, another proxy's identity)
-//!   are removed, unless the configuration lets one through by name.
+//! - Fields that upstreams commonly trust and clients can spoof (the client's address, another URL or method, another
+//!   proxy's identity) are removed, unless the configuration lets one through by name.
 //! - Hop-by-hop fields, and those that `Connection` names, are removed before the identity is set: a client cannot have
 //!   the gateway's own fields removed by naming them.
 //! - The gateway's own cookies are credentials, and are not forwarded.

@@ -1,4 +1,4 @@
-//! Claims of clients that the configuration lets through, by name: never the identity, never a reserved name.
+//! Spoofable fields that the configuration lets through, by name: never the identity, never a reserved name.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use http::HeaderName;
 use super::{field_names, hop_by_hop};
 use crate::head_fields::Removal;
 
-/// Claims of clients that are forwarded all the same. Clones share them.
+/// Spoofable fields that are forwarded all the same. Clones share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassedFields(Arc<[HeaderName]>);
 
@@ -55,7 +55,7 @@ impl FromStr for PassedField {
         }
         match Removal::of(name.as_str().as_bytes()) {
             _ if hop_by_hop::contains(&name) => Err(InvalidPassedField::HopByHop),
-            Some(Removal::Claim) => Ok(Self(name)),
+            Some(Removal::Spoofable) => Ok(Self(name)),
             Some(Removal::Connection) => Err(InvalidPassedField::HopByHop),
             Some(Removal::Reserved) => Err(InvalidPassedField::Reserved),
             None => Err(InvalidPassedField::NotRemoved),
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_claims_can_be_let_through() {
+    fn only_spoofable_fields_can_be_let_through() {
         let parse = |name: &str| name.parse::<PassedField>().map(|field| field.0.to_string());
         assert_eq!(parse("X-Real-IP"), Ok("x-real-ip".to_owned()));
         assert_eq!(parse("x-envoy-max-retries"), Ok("x-envoy-max-retries".to_owned()));

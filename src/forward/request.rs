@@ -33,7 +33,7 @@ pub struct ForwardContext<'a> {
     pub strip_prefix: Option<&'a str>,
     /// Features that the route allows.
     pub allowed: AllowedFeatures<'a>,
-    /// Claims of the client that the configuration lets through.
+    /// Spoofable fields that the configuration lets through.
     pub passed: &'a PassedFields,
     /// Trace of the request, in whose context the upstream is called; none: the client's goes through.
     pub trace: Option<&'a RequestTrace>,

@@ -1,9 +1,9 @@
-//! Names of fields that clients send and the upstream does not get: reserved ones, which only the gateway sets, claims that
-//! upstreams are known to believe, and those for one connection.
+//! Names of client fields that the upstream does not get: reserved ones, which only the gateway sets, spoofable ones, which
+//! upstreams commonly trust, and those for one connection.
 //!
 //! An ordinary name costs one look-up by its length, first and last byte, and two comparisons of its first bytes.
 
-use super::untrusted::{CLAIM_FAMILIES, CLAIMS, IDENTITIES, IDENTITY_FAMILIES};
+use super::untrusted::{IDENTITIES, IDENTITY_PREFIXES, SPOOFABLE, SPOOFABLE_PREFIXES};
 
 /// Names of fields that only the gateway sets, and of those that only the gateway reads.
 pub const RESERVED: &[&str] = &[
@@ -17,23 +17,23 @@ pub const RESERVED: &[&str] = &[
     "forwarded",
     "authorization",
 ];
-/// Beginning of reserved names: the gateway sets some of the family, and an upstream may trust any of it.
-const RESERVED_FAMILY: &str = "x-forwarded-";
+/// Prefix of reserved names: the gateway sets some of them, and an upstream may trust any of them.
+const RESERVED_PREFIX: &str = "x-forwarded-";
 /// Fields for one connection only that clients send without naming them in `Connection`. `HTTP2-Settings` would let an
 /// upstream switch to HTTP/2 (RFC 7540, section 3.2.1; RFC 9113, section 3.1).
 const CONNECTION: &[&str] = &["http2-settings"];
 /// Longest listed name, and one.
 const LENGTHS: usize = 32;
 /// Filter of the names in the lists.
-const LISTED: Filter = Filter::new(&[RESERVED, CLAIMS, IDENTITIES, CONNECTION]);
+const LISTED: Filter = Filter::new(&[RESERVED, SPOOFABLE, IDENTITIES, CONNECTION]);
 
 /// Reason why a field does not reach the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// Only the gateway sets it or reads it, or it would name the caller.
     Reserved,
-    /// The client claims something that upstreams are known to believe.
-    Claim,
+    /// Upstreams commonly trust it, and any client can send it.
+    Spoofable,
     /// It is for one connection only.
     Connection,
 }
@@ -46,47 +46,47 @@ impl Removal {
                 (RESERVED, Self::Reserved),
                 (IDENTITIES, Self::Reserved),
                 (CONNECTION, Self::Connection),
-                (CLAIMS, Self::Claim),
+                (SPOOFABLE, Self::Spoofable),
             ];
             let listed = lists.into_iter().find(|(list, _)| contains(list, name)).map(|(_, removal)| removal);
             if listed.is_some() {
                 return listed;
             }
         }
-        if !may_begin_family(name) {
+        if !may_have_prefix(name) {
             return None;
         }
-        match begins(name, RESERVED_FAMILY) || IDENTITY_FAMILIES.iter().any(|family| begins(name, family)) {
+        match begins(name, RESERVED_PREFIX) || IDENTITY_PREFIXES.iter().any(|prefix| begins(name, prefix)) {
             true => Some(Self::Reserved),
-            false => CLAIM_FAMILIES.iter().any(|family| begins(name, family)).then_some(Self::Claim),
+            false => SPOOFABLE_PREFIXES.iter().any(|prefix| begins(name, prefix)).then_some(Self::Spoofable),
         }
     }
 }
 
 /// Returns whether a plain name, in any case, is one that only the gateway sets or reads.
 pub fn is_reserved(name: &[u8]) -> bool {
-    begins(name, RESERVED_FAMILY) || contains(RESERVED, name)
+    begins(name, RESERVED_PREFIX) || contains(RESERVED, name)
 }
 
 fn contains(list: &[&str], name: &[u8]) -> bool {
     list.iter().any(|listed| listed.as_bytes().eq_ignore_ascii_case(name))
 }
 
-fn begins(name: &[u8], family: &str) -> bool {
-    name.get(..family.len()).is_some_and(|start| start.eq_ignore_ascii_case(family.as_bytes()))
+fn begins(name: &[u8], prefix: &str) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
 }
 
-/// Returns whether a name begins with the three bytes of some family; true of few other names.
-fn may_begin_family(name: &[u8]) -> bool {
+/// Returns whether a name begins with the three bytes of some prefix; true of few other names.
+fn may_have_prefix(name: &[u8]) -> bool {
     match name {
-        [b'x' | b'X', b'-', third, ..] => X_FAMILIES & letter(*third) != 0,
+        [b'x' | b'X', b'-', third, ..] => X_PREFIXES & letter(*third) != 0,
         [b'c' | b'C', b'f' | b'F', ..] | [b's' | b'S', b's' | b'S', ..] => true,
         _ => false,
     }
 }
 
-/// Third letters of the families that begin with `x-`, a bit each.
-const X_FAMILIES: u32 = third_letters(&[&[RESERVED_FAMILY], IDENTITY_FAMILIES, CLAIM_FAMILIES]);
+/// Third letters of the prefixes that begin with `x-`, a bit each.
+const X_PREFIXES: u32 = third_letters(&[&[RESERVED_PREFIX], IDENTITY_PREFIXES, SPOOFABLE_PREFIXES]);
 
 const fn third_letters(lists: &[&[&str]]) -> u32 {
     let mut letters = 0;
@@ -146,15 +146,15 @@ mod tests {
 
     #[test]
     fn every_listed_name_is_found_by_the_look_up() {
-        let families = |families: &[&str]| families.iter().map(|family| format!("{family}any")).collect::<Vec<_>>();
+        let prefixes = |prefixes: &[&str]| prefixes.iter().map(|prefix| format!("{prefix}any")).collect::<Vec<_>>();
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         for (list, removal) in [
             (names(RESERVED), Removal::Reserved),
             (names(IDENTITIES), Removal::Reserved),
-            (families(IDENTITY_FAMILIES), Removal::Reserved),
-            (families(&[RESERVED_FAMILY]), Removal::Reserved),
-            (names(CLAIMS), Removal::Claim),
-            (families(CLAIM_FAMILIES), Removal::Claim),
+            (prefixes(IDENTITY_PREFIXES), Removal::Reserved),
+            (prefixes(&[RESERVED_PREFIX]), Removal::Reserved),
+            (names(SPOOFABLE), Removal::Spoofable),
+            (prefixes(SPOOFABLE_PREFIXES), Removal::Spoofable),
             (names(CONNECTION), Removal::Connection),
         ] {
             for name in list {
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn fields_of_ordinary_requests_are_not_searched_for_in_the_lists() {
         for name in ["host", "user-agent", "accept", "accept-encoding", "accept-language", "content-type", "cookie"] {
-            assert!(!LISTED.may_contain(name.as_bytes()) && !may_begin_family(name.as_bytes()), "{name}");
+            assert!(!LISTED.may_contain(name.as_bytes()) && !may_have_prefix(name.as_bytes()), "{name}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Fields that upstreams are known to believe without asking who set them: the client's address, the address of the
-//! resource, the method, or an identity in the words of another proxy.
+//! Request fields that upstreams commonly trust: the client's address, the requested resource, the method, or the identity
+//! that another proxy sets.
 //!
-//! A client can send any of them, and the gateway sets none of them, so none of them arrives. Each group names its source.
+//! A client can send any of them, and the gateway sets none of them, so all are removed. Each group names its source.
 //! `PassedFields` lets single names through, for a proxy in front that always sets them.
 
-/// Claims about the client's address, its connection, the requested resource and the method.
+/// Fields with the client's address, its connection, the requested resource and the method.
 ///
 /// - Addresses: nginx `ngx_http_realip_module` (`X-Real-IP`), Akamai and Cloudflare (`True-Client-IP`, `CF-…`), Fastly, Fly.io,
 ///   DigitalOcean, Netlify, Vercel, Azure Front Door, Google App Engine, Imperva, Sucuri, Rackspace (`X-Cluster-Client-IP`),
@@ -13,7 +13,7 @@
 /// - Resource: IIS URL Rewrite, Zend and Symfony (`X-Original-URL`, `X-Rewrite-URL`; CVE-2018-14773), nginx `auth_request`
 ///   (`X-Original-URI`), Akka and others (`X-Host`); CGI programs take `Proxy` for `HTTP_PROXY` (httpoxy, CVE-2016-5385).
 /// - Method: Google's, Microsoft's and IBM's names for it, as Express' `method-override`, Rack and ASP.NET read them.
-pub(super) const CLAIMS: &[&str] = &[
+pub(super) const SPOOFABLE: &[&str] = &[
     // Addresses.
     "ali-cdn-real-ip",
     "cdn-src-ip",
@@ -78,13 +78,13 @@ pub(super) const CLAIMS: &[&str] = &[
     "x-method-override",
 ];
 
-/// Beginnings of such names. Envoy's fields also control retries, time-outs and routes of a mesh (`X-Envoy-…`); ingress
+/// Prefixes of such names. Envoy's fields also control retries, time-outs and routes of a mesh (`X-Envoy-…`); ingress
 /// controllers state the resource before their rewriting (`X-Original-URL`, `…-URI`, `…-Host`, `…-Forwarded-For`).
-pub(super) const CLAIM_FAMILIES: &[&str] = &["x-envoy-", "x-original-"];
+pub(super) const SPOOFABLE_PREFIXES: &[&str] = &["x-envoy-", "x-original-"];
 
 /// Identities as other authenticating proxies set them: Authelia, Authentik, Grafana's `auth.proxy`, oauth2-proxy, Cloudflare
 /// Access, Google IAP, AWS ALB, Azure Easy Auth and SiteMinder; and client certificates of RFC 9440, nginx, Traefik and
-/// ARR. They never arrive, because the gateway is the only one to name the caller.
+/// ARR. No setting lets them through: only the gateway names the caller.
 pub(super) const IDENTITIES: &[&str] = &[
     "client-cert",
     "client-cert-chain",
@@ -104,8 +104,8 @@ pub(super) const IDENTITIES: &[&str] = &[
     "x-webauth-user",
 ];
 
-/// Beginnings of such names.
-pub(super) const IDENTITY_FAMILIES: &[&str] = &[
+/// Prefixes of such names.
+pub(super) const IDENTITY_PREFIXES: &[&str] = &[
     "cf-access-",
     "ssl-client-",
     "x-amzn-mtls-",
