@@ -144,7 +144,7 @@ fn on_unavailable(section: &mut Section<'_>) -> OnUnavailable {
     let denies = matches!(policy, Ok(None | Some(Policy::Deny)));
     for name in ["max_staleness", "share"] {
         if denies && section.contains(name) {
-            section.report(name, "is of no use unless `on_unavailable` is known_keys; write that, or remove it");
+            section.report(name, "has no effect unless `on_unavailable` is known_keys; write that, or remove it");
         }
     }
     match policy {

@@ -46,7 +46,7 @@ fn client_auth(section: &mut Section<'_>) -> Result<Option<ClientAuth>, Reported
     let choices = [("required", true), ("optional", false)];
     let required = section.value_or("client_certificates", true, |value| value.choice(&choices));
     if section.contains("client_certificates") && ca == Ok(None) {
-        return Err(section.report("client_certificates", "is of no use without `client_ca`; give both, or neither"));
+        return Err(section.report("client_certificates", "has no effect without `client_ca`; give both, or neither"));
     }
     Ok(ca?.map(|ca| ClientAuth { ca, required }))
 }
@@ -77,7 +77,7 @@ pub(super) fn check_for(
 ) -> Result<ClientSettings, Reported> {
     if !url.is_encrypted() {
         return match section.contains("tls") {
-            true => Err(section.report("tls", format_args!("is of no use without `https` in `{name}`; remove one"))),
+            true => Err(section.report("tls", format_args!("has no effect without `https` in `{name}`; remove one"))),
             false => Ok(tls),
         };
     }

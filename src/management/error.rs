@@ -15,7 +15,7 @@ use crate::state::{self, ChangeError, StorageError};
 /// [`ManagementError::NotAcknowledged`] says so.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagementError {
-    /// The name does not fit into one line of a table.
+    /// The name is empty, too long, or has control characters or blanks around it.
     #[error("a name is 1 to 100 characters, without control characters and without blanks around it; choose another")]
     InvalidName,
     /// The name could be taken for an id.
@@ -43,7 +43,7 @@ pub enum ManagementError {
     #[error(transparent)]
     PageLimit(#[from] InvalidPageLimit),
     /// The list of keys is longer than is read at once.
-    #[error("keys must be at most 200 at once; ask again for the others")]
+    #[error("keys must be at most 200 in one request; request the others separately")]
     TooManyKeyIds,
     /// The text is not a cursor of this list with these filters.
     #[error(transparent)]
@@ -82,7 +82,7 @@ pub enum ManagementError {
     #[error("a key with this SHA-256 was imported or made already, as key {0}")]
     AlreadyImported(KeyId),
     /// The user has as many keys as signed-in users may create.
-    #[error("this user has {} that work already; revoke one, or ask the operator of this service", counted(.0, "key"))]
+    #[error("this user has {} already that are active; revoke one, or ask the operator of this service", counted(.0, "key"))]
     TooManyKeys(u32),
     /// The person has created and rotated as many keys as a person may for now; with the seconds to wait.
     #[error("you have created or rotated too many keys in a short time; wait {}, then try again", counted(.0, "second"))]
@@ -120,7 +120,7 @@ pub enum ManagementError {
     )]
     HandedOver,
     /// The state did not answer a lookup.
-    #[error("the state cannot be asked now; try again")]
+    #[error("the state is unavailable; look at the state's disk or servers, then try again")]
     StateUnavailable(#[from] state::Unavailable),
     /// The state could not be read whole.
     #[error("the export is incomplete: the state cannot be read; try again")]

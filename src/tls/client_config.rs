@@ -37,7 +37,7 @@ impl ClientSettings {
         let (ca, certificate, key) = (file("ca"), file("certificate"), file("key"));
         for (name, other) in [("certificate", "key"), ("key", "certificate")] {
             if section.contains(name) && !section.contains(other) {
-                section.report(name, format_args!("is of no use without `{other}`; give both, or neither"));
+                section.report(name, format_args!("has no effect without `{other}`; give both, or neither"));
             }
         }
         let identity = certificate.zip(key).map(|(chain, key)| CertificateFiles { chain, key });

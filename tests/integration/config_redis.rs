@@ -200,15 +200,15 @@ fn contradicting_keys_are_reported() {
 9:15: state.redis.sentinel: is given, and `url` names no sentinels; write redis+sentinel:// there, or remove the block
 10:10: state.redis.tls: is given, and `url` is of a scheme without TLS; write rediss:// there, or remove the block
 12:12: state.redis.lease: is less than 4 times `deadline` (3s); make the lease longer, or the deadline shorter
-13:20: state.redis.max_staleness: is of no use unless `on_unavailable` is known_keys; write that, or remove it";
+13:20: state.redis.max_staleness: has no effect unless `on_unavailable` is known_keys; write that, or remove it";
     assert_eq!(problems(block).join("\n"), expected);
     let late = problems("{ redis: { url: 'redis://h', deadline: 3s } }");
     let error = "is more than a quarter of `lease` (10s); make the lease longer, or the deadline shorter";
     assert_eq!(late, [format!("4:47: state.redis.deadline: {error}")]);
     let share = problems("{ redis: { url: 'redis://h', share: level } }");
-    assert!(share[0].starts_with("4:44: state.redis.share: is of no use unless"), "{share:?}");
+    assert!(share[0].starts_with("4:44: state.redis.share: has no effect unless"), "{share:?}");
     let denied = problems("{ redis: { url: 'redis://h', on_unavailable: deny, max_staleness: 2m } }");
-    assert!(denied[0].starts_with("4:74: state.redis.max_staleness: is of no use"), "{denied:?}");
+    assert!(denied[0].starts_with("4:74: state.redis.max_staleness: has no effect"), "{denied:?}");
 }
 
 #[test]
@@ -248,9 +248,9 @@ fn values_out_of_range_are_reported() {
         ("tls: { ca: /tmp }", "49: state.redis.tls.ca: /tmp cannot be read: Is a directory"),
         (
             "tls: { key: /dev/null }",
-            "50: state.redis.tls.key: is of no use without `certificate`; give both, or neither",
+            "50: state.redis.tls.key: has no effect without `certificate`; give both, or neither",
         ),
-        ("tls: { certificate: /dev/null }", "58: state.redis.tls.certificate: is of no use without `key`; give both"),
+        ("tls: { certificate: /dev/null }", "58: state.redis.tls.certificate: has no effect without `key`; give both"),
         ("tls: { cert: x }", "45: state.redis.tls.cert: is not a known key"),
         ("clock: asker", "38: state.redis.clock: is not a known key"),
     ] {

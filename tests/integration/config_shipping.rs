@@ -88,7 +88,7 @@ fn sinks_of_every_kind_are_read() {
         ("{http: {url: 'http://user:pass@h', secret: s}}", "is not an http or https address"),
         (
             "{http: {url: 'http://h', secret: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw, tls: {}}}",
-            "is of no use without `https` in `url`",
+            "has no effect without `https` in `url`",
         ),
         ("{otlp: {endpoint: 'https://h', headers: {'a b': c}}}", "is not the name of a field"),
         ("{syslog: {server: 'tcp://h:601'}}", "is not the address of a syslog server"),

@@ -103,7 +103,7 @@ x.yaml:13:19: listen[0].tls.ticket_key: has less than 32 characters; make one wi
     let missing = problems_of(dir, "minimum: 1.3");
     assert!(missing.contains("listen[0].tls.certificates: is missing"), "{missing}");
     let alone = problems_of(dir, "certificates: [{ chain: a.pem, key: a.key }]\nclient_certificates: optional");
-    assert!(alone.contains(":5:28: listen[0].tls.client_certificates: is of no use without `client_ca`"), "{alone}");
+    assert!(alone.contains(":5:28: listen[0].tls.client_certificates: has no effect without `client_ca`"), "{alone}");
     Authority::new().certify(&["192.0.2.1"]).write(dir, "ip");
     let nameless = problems_of(dir, "certificates: [{ chain: a.pem, key: a.key }, { chain: ip.pem, key: ip.key }]");
     assert!(
@@ -143,7 +143,7 @@ fn problems_of_the_upstream_have_line_and_column() {
         ),
         ("  endpoints: ['https://b:1']\n  tls: { ca: empty }\n", "5:8: upstream.tls: empty has no certificate in it"),
         ("  endpoints: ['https://b:1']\n  tls: { ca: none }\n", "5:14: upstream.tls.ca: none cannot be read"),
-        ("  endpoints: ['https://b:1']\n  tls: { key: a.key }\n", "5:15: upstream.tls.key: is of no use without"),
+        ("  endpoints: ['https://b:1']\n  tls: { key: a.key }\n", "5:15: upstream.tls.key: has no effect without"),
         (
             "  endpoints: ['https://b:1']\n  tls: { server_name: 'a b' }\n",
             "5:23: upstream.tls.server_name: `a b` is not a DNS name or an IP address",
