@@ -84,23 +84,50 @@ fn make_test_runs_every_test_program() {
 
 #[test]
 fn filters_of_make_strict_name_tests() {
-    let makefile = std::fs::read_to_string("Makefile").unwrap();
-    let filters: Vec<(&str, &str)> = makefile
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("KEYGATE_STRICT=1 cargo test --locked --test "))
-        .map(|rest| rest.split_once(' ').unwrap())
-        .map(|(binary, rest)| (binary, rest.split_whitespace().next().unwrap()))
-        .collect();
+    let filters = strict_filters();
     assert!(filters.len() >= 3, "{filters:?}");
     for (binary, filter) in filters {
-        let name = filter.rsplit("::").next().unwrap();
         // A filter that matches nothing runs no test, and succeeds.
-        let is_there = source_files(Path::new("tests").join(binary)).iter().any(|file| {
-            let is_module = file.file_stem().is_some_and(|stem| stem == name);
-            is_module || std::fs::read_to_string(file).unwrap().contains(&format!("\nfn {name}"))
-        });
+        let is_there = source_files(Path::new("tests").join(&binary)).iter().any(|file| is_run(file, &filter));
         assert!(is_there, "`make strict` runs {filter} of {binary}, which names no test");
     }
+}
+
+#[test]
+fn every_test_that_holds_times_is_run_by_make_strict() {
+    let filters = strict_filters();
+    let mut count = 0;
+    for binary in ["integration", "browser", "process"] {
+        for file in source_files(Path::new("tests").join(binary)) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            // This file has the names in strings.
+            let is_this = file.ends_with("deploy.rs");
+            if !is_this && (text.contains("lenient(") || text.contains("is_strict()")) {
+                count += 1;
+                let is_strict = filters.iter().any(|(other, filter)| other == binary && is_run(&file, filter));
+                assert!(is_strict, "{} holds times, and `make strict` does not run it", file.display());
+            }
+        }
+    }
+    assert!(count > 10, "only {count} files were found");
+}
+
+/// The test programs that `make strict` runs, each with its filter.
+fn strict_filters() -> Vec<(String, String)> {
+    let makefile = std::fs::read_to_string("Makefile").unwrap();
+    let commands = makefile
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("KEYGATE_STRICT=1 cargo test --locked --test "))
+        .map(|rest| rest.split_once(' ').unwrap());
+    commands.map(|(binary, rest)| (binary.into(), rest.split_whitespace().next().unwrap().into())).collect()
+}
+
+/// Returns whether a filter selects the tests of a file, or of a folder that it is in, or one of them by its name.
+fn is_run(file: &Path, filter: &str) -> bool {
+    let name = filter.rsplit("::").next().unwrap();
+    let text = || std::fs::read_to_string(file).unwrap();
+    let is_part = |part: std::path::Component<'_>| Path::new(&part).file_stem().is_some_and(|stem| stem == name);
+    file.components().any(is_part) || text().contains(&format!("fn {name}"))
 }
 
 /// The files of a directory, and of those in it.
