@@ -113,6 +113,20 @@ fn architecture_and_glossary_name_files_that_exist() {
     assert!(count > 80, "only {count} paths were found");
 }
 
+/// The map has every module of `src/lib.rs`, as a file or as a folder.
+#[test]
+fn architecture_map_names_every_module() {
+    let page = fs::read_to_string("docs/architecture.md").unwrap();
+    let map = page.split("## Threads").next().unwrap();
+    let library = fs::read_to_string("src/lib.rs").unwrap();
+    let modules: Vec<&str> =
+        library.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    assert!(modules.len() > 30, "only {} modules were found", modules.len());
+    let is_named = |module: &str| map.contains(&format!("`{module}.rs`")) || map.contains(&format!("`{module}/`"));
+    let missing: Vec<_> = modules.into_iter().filter(|module| !is_named(module)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 /// The anchors of a page's headings.
 fn headings(text: &str) -> BTreeSet<String> {
     let lines = text.lines().filter(|line| line.starts_with('#'));
