@@ -92,7 +92,7 @@ impl Quota {
         if self.strict { self.requests.saturating_add(1).saturating_sub(self.burst).max(1) } else { self.requests }
     }
 
-    /// The quota in force for a key where this one is configured: the key's own, or this one. A strict configuration makes
+    /// The effective quota of a key where this one is configured: the key's own, or this one. A strict configuration makes
     /// own quotas strict, too; a burst that leaves nothing to flow in, as without a choice of one, becomes a tenth.
     #[must_use]
     pub fn in_force(self, own: Option<Self>) -> Self {
@@ -115,7 +115,7 @@ impl Quota {
 /// Rate-limit status of an authenticated caller after a decision: the numbers of the `RateLimit` fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimitStatus {
-    /// The key's quota in force.
+    /// The effective quota of the key.
     pub quota: Quota,
     /// Whole tokens left in the key's bucket.
     pub remaining: u32,

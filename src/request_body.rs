@@ -23,7 +23,7 @@ pub enum BodyError {
     /// It has more bytes than allowed.
     #[error("the request body is too large")]
     TooLarge,
-    /// Nothing came for too long, or too little.
+    /// The idle time-out expired, or the average rate fell below `min_rate`.
     #[error("the request body came too slowly")]
     TooSlow,
     /// It is malformed, or the client went away.
@@ -38,7 +38,7 @@ pub struct BodyLimits {
     pub max_bytes: u64,
     /// Time between two pieces.
     pub idle_timeout: Duration,
-    /// Bytes per second, on average over the time for which the client was waited for, after [`BODY_GRACE`]; 0 for any.
+    /// Bytes per second, on average over the time spent waiting for the client, after [`BODY_GRACE`]; 0 for any.
     pub min_rate: u64,
     /// Counters of time-outs.
     pub timeouts: TimeoutMetrics,
@@ -117,9 +117,9 @@ pub struct RequestBody {
     body: Incoming,
     limits: Rc<BodyLimits>,
     timer: LazyTimer,
-    /// Since when the client is waited for; `None` while the upstream is.
+    /// Start of the current wait for the client; `None` while the upstream is waited for.
     waiting_since: Option<Instant>,
-    /// Time for which the client was waited for before that.
+    /// Time spent in earlier waits for the client.
     waited: Duration,
     progress: UploadProgress,
 }

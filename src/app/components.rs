@@ -40,7 +40,7 @@ pub(super) struct Components {
     pub(super) readiness: Arc<Readiness>,
     /// Number of workers that run.
     live_workers: Arc<AtomicUsize>,
-    /// The configuration in force, as `keygate config status` shows it.
+    /// The active configuration, as `keygate config status` shows it.
     status: Arc<ConfigStatus>,
 }
 
@@ -150,7 +150,7 @@ impl Components {
         Ok((worker_pool, threads))
     }
 
-    /// The reloader of the configuration in force.
+    /// The reloader of the active configuration.
     pub(super) fn reloader(
         &self,
         snapshot: Arc<ArcSwap<ConfigSnapshot>>,

@@ -30,7 +30,7 @@ pub(super) struct ControlPlane {
     pub(super) readiness: Arc<Readiness>,
     /// The shippers, whose sinks are reported.
     pub(super) shippers: Arc<Shippers>,
-    /// The snapshot in force, whose endpoints are maintained.
+    /// The active snapshot, whose endpoints are maintained.
     pub(super) snapshot: Arc<ArcSwap<ConfigSnapshot>>,
     /// Hand-overs to a new process.
     pub(super) handover: HandoverServices,

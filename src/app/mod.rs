@@ -82,7 +82,7 @@ pub struct App {
     journal: Journal,
     shippers: Arc<Shippers>,
     process: ProcessHandles,
-    /// The snapshot in force; the reloader replaces it.
+    /// The active snapshot; the reloader replaces it.
     snapshot: Arc<ArcSwap<ConfigSnapshot>>,
     phase: watch::Sender<Phase>,
     threads: Vec<JoinHandle<()>>,
@@ -112,6 +112,7 @@ impl App {
     /// As [`App::start`].
     pub fn start_with(process: ProcessHandles, mut config: Config) -> anyhow::Result<Self> {
         let runtime = ControlRuntime::new()?;
+        // Before anything else is opened: an old process that cannot hand over keeps serving.
         let (takeover, inherited) = inherit(&config, process.succession)?;
         let listeners = BoundListeners::new(&config, &runtime, inherited)?;
         let admin_address = listeners.admin.local_addr()?;
@@ -120,6 +121,7 @@ impl App {
         let (reload, requests) = mpsc::channel();
         let reload = Arc::new(reload);
         let discovery = start_discovery(&metrics, &reload)?;
+        // Upstreams open with the addresses that are known by now; the others come by reload.
         discovery.resolve(config.upstreams.iter_mut().map(|upstream| (&mut upstream.settings, &upstream.discovery)))?;
         let upstreams = open_upstreams(&config, &metrics)?;
         let access_log = open_access_log(&config, &metrics)?;
@@ -141,6 +143,7 @@ impl App {
         let reloader = components.reloader(Arc::clone(&active), workers, process.clone(), discovery);
         let reloader = reloader.start(requests)?;
         threads.extend([control, reloader]);
+        // The workers serve by now, so the old process may drain.
         if let Some(takeover) = takeover {
             takeover.finish(&components.handles.state)?;
         }

@@ -4,7 +4,7 @@
 //!   worker serves its next requests by the new snapshot; requests in flight end under the old one. The snapshot is in
 //!   force when all workers have acknowledged it.
 //! - Connections, buckets, slots and counts do not belong to the configuration and survive a reload.
-//! - Endpoints that discovery has found are applied in the same way, with the configuration in force.
+//! - Endpoints that discovery has found are applied in the same way, with the active configuration.
 //! - SIGHUP reloads at once, and opens the file of the access log again. A changed file is reloaded when its content is stable ([`super::config_watcher`]). A rejected
 //!   content is reported once, and again at each SIGHUP.
 
@@ -72,7 +72,7 @@ pub(super) enum ReloadRequest {
 
 /// Applies new configurations and endpoints, on a thread of its own.
 pub(super) struct ConfigReloader {
-    /// The snapshot in force, shared with the thread that stops the gateway.
+    /// The active snapshot, shared with the thread that stops the gateway.
     pub(super) snapshot: Arc<ArcSwap<ConfigSnapshot>>,
     pub(super) worker_pool: WorkerPool,
     pub(super) handles: SharedHandles,

@@ -33,7 +33,7 @@ enum Command {
     },
 }
 
-/// Comparison of the configuration in force with the file.
+/// Comparison of the active configuration with the file.
 #[derive(Debug, Serialize)]
 struct Status {
     #[serde(flatten)]

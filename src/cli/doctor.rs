@@ -1,4 +1,4 @@
-//! `keygate doctor`: examines the running gateway and its surroundings, and says what to change.
+//! `keygate doctor`: diagnoses the running gateway and its environment, and recommends changes.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;

@@ -17,7 +17,7 @@ use crate::management::{Key, LastUse, Org, Session, User};
 pub(super) fn print(config: &Config, operation: Operation, format: Format) -> Result<(), CliError> {
     let mut output = Output { format, json: None, table: None, has_own_limits: false };
     control::for_each_page(config, operation, |reply, activity| Ok(output.print(reply, activity)?))?;
-    Ok(output.end()?)
+    Ok(output.finish()?)
 }
 
 /// Output of one operation.
@@ -33,38 +33,38 @@ struct Output {
 impl Output {
     fn print(&mut self, reply: Reply, activity: &KeyActivities) -> io::Result<()> {
         match reply {
-            Reply::Orgs(page) => self.orgs(&page.items),
+            Reply::Orgs(page) => self.print_orgs(&page.items),
             Reply::Users(page) => {
                 let header = &["EMAIL", "ID", "STATUS", "PERMISSIONS", "CREATED"];
-                self.rows(&page.items, header, user_row, "this organization has no users yet")
+                self.print_rows(&page.items, header, user_row, "this organization has no users yet")
             }
-            Reply::Keys(page) => self.keys(&page.items, activity),
+            Reply::Keys(page) => self.print_keys(&page.items, activity),
             Reply::Uses { page, .. } => {
                 let header = &["TIME", "ACTION", "OUTCOME", "STATUS", "IP"];
-                self.rows(&page.items, header, use_row, "there are no uses of this key")
+                self.print_rows(&page.items, header, use_row, "there are no uses of this key")
             }
             Reply::Sessions(page) => {
                 let header = &["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"];
-                self.rows(&page.items, header, session_row, "there are no sessions")
+                self.print_rows(&page.items, header, session_row, "there are no sessions")
             }
             other => show::reply(other, self.format),
         }
     }
 
-    fn orgs(&mut self, orgs: &[Org]) -> io::Result<()> {
+    fn print_orgs(&mut self, orgs: &[Org]) -> io::Result<()> {
         self.has_own_limits |= orgs.iter().any(|org| org.concurrent.is_some());
         let header = &["NAME", "ID", "STATUS", "CONCURRENT", "CREATED"];
-        self.rows(orgs, header, org_row, "there are no organizations yet")
+        self.print_rows(orgs, header, org_row, "there are no organizations yet")
     }
 
-    fn keys(&mut self, keys: &[Key], activity: &KeyActivities) -> io::Result<()> {
+    fn print_keys(&mut self, keys: &[Key], activity: &KeyActivities) -> io::Result<()> {
         self.has_own_limits |= keys.iter().any(|key| key.limits.own);
         let header = &["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "LAST ATTEMPT", "CREATED"];
         let row = |key: &Key| key_row(key, activity.get(&key.id).and_then(|activity| activity.last_attempt.as_ref()));
-        self.rows(keys, header, row, "this organization has no keys yet")
+        self.print_rows(keys, header, row, "this organization has no keys yet")
     }
 
-    fn rows<T: Serialize, const N: usize>(
+    fn print_rows<T: Serialize, const N: usize>(
         &mut self,
         items: &[T],
         header: &[&str; N],
@@ -79,7 +79,7 @@ impl Output {
     }
 
     /// Prints what comes after the last page.
-    fn end(&self) -> io::Result<()> {
+    fn finish(&self) -> io::Result<()> {
         if let Some(json) = &self.json {
             return json.end();
         }

@@ -1,7 +1,7 @@
 //! Command line: parses arguments and presents results; the modules below do the work.
 //!
 //! Exit codes: 0 success; 1 refused, failed, not found, not ready, (`config status`) the file differs from the
-//! configuration in force, or (`doctor`) there is a warning or an error; 2 usage error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 64 configuration errors; 69 the gateway cannot be
+//! active configuration, or (`doctor`) there is a warning or an error; 2 usage error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 64 configuration errors; 69 the gateway cannot be
 //! reached; 75 temporary failure: the state is in use by a process that does not respond, or cannot be written.
 //!
 //! Results go to standard output, everything else to standard error.
@@ -59,7 +59,7 @@ pub use error::{CliError, ExitStatus};
 const EXIT_CODES: &str = "\
 Exit codes:
    0  success
-   1  refused, failed, not found, not ready, the file differs from the configuration in force, or `doctor` found a problem
+   1  refused, failed, not found, not ready, the file differs from the active configuration, or `doctor` found a problem
    2  usage error, such as an invalid value
    3  `apply --dry-run`: there is something to change
   64  configuration errors; each is reported with its line and column
@@ -102,7 +102,7 @@ enum Command {
     Session(session::Args),
     /// Export and import the state, or copy it to a Redis that several gateways share
     State(state::Args),
-    /// Make organizations, users, permissions, keys and limits what a file says
+    /// Create and update organizations, users, permissions, keys and limits from a file
     ///
     /// Shows a plan first: + creates, ~ changes, - revokes or removes, ! conflicts. Records that the file does not name stay as
     /// they are. A revoked key and a removed user never come back. Applying the same file twice changes nothing.
@@ -122,7 +122,7 @@ enum Command {
     Upstreams(upstreams::Args),
     /// Check whether the gateway is ready; for container health checks
     Health,
-    /// Examine the running gateway and its surroundings, and say what to change
+    /// Diagnose the running gateway and its environment, and recommend changes
     ///
     /// Looks at limits of the process, the clock, disks, Redis, certificates, the upstreams, routes, listeners and file
     /// permissions. Exit code 0 when no finding is worse than a note, else 1.

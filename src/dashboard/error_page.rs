@@ -20,7 +20,7 @@ impl Dashboard {
         match render(&self.settings.path, &text, next, id) {
             Ok(page) => response::page(text.status, page),
             // The page cannot be rendered, which may be the error itself.
-            Err(_) => response::of(text.status, "text/plain; charset=utf-8", format!("{}\n", text.description)),
+            Err(_) => response::build(text.status, "text/plain; charset=utf-8", format!("{}\n", text.description)),
         }
     }
 

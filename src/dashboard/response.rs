@@ -20,10 +20,10 @@ pub(super) type DashboardResponse = Response<Bytes>;
 /// `Retry-After` of 503, in seconds: the end of an outage cannot be predicted.
 pub(super) const RETRY_SOON: u64 = 5;
 
-/// Time for which a browser whose user has signed out is not signed in without a click, in seconds: a year.
+/// Time after a sign-out for which silent sign-in (one without a click) is disabled in the browser, in seconds: a year.
 const SIGNED_OUT_AGE: u64 = 366 * 24 * 3600;
-/// Value of its cookie; only its presence counts.
-const BY_CLICK_ONLY: &str = "after-a-click-only";
+/// Value of the cookie that disables silent sign-in; only its presence counts.
+const SILENT_DISABLED: &str = "after-a-click-only";
 /// `Retry-After` of 429 for too many reads of the journal at a time, in seconds: one takes some tenths of a second.
 pub(super) const RETRY_READ: u64 = 1;
 
@@ -35,7 +35,7 @@ const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-p
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// A response with a body of this media type.
-pub(super) fn of(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> DashboardResponse {
+pub(super) fn build(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> DashboardResponse {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -56,7 +56,7 @@ pub(super) fn asset(asset: &Asset, headers: &HeaderMap) -> DashboardResponse {
     let tag = format!("\"{:08x}\"", crc32fast::hash(asset.content.as_bytes()));
     let is_cached = headers.get(IF_NONE_MATCH).is_some_and(|cached| cached.as_bytes() == tag.as_bytes());
     let (status, content) = if is_cached { (StatusCode::NOT_MODIFIED, "") } else { (StatusCode::OK, asset.content) };
-    let mut response = of(status, asset.media_type, content);
+    let mut response = build(status, asset.media_type, content);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
     headers.insert(ETAG, HeaderValue::try_from(tag).expect("hexadecimal digits are visible ASCII"));
@@ -65,12 +65,12 @@ pub(super) fn asset(asset: &Asset, headers: &HeaderMap) -> DashboardResponse {
 
 /// A page.
 pub(super) fn page(status: StatusCode, html: String) -> DashboardResponse {
-    of(status, "text/html; charset=utf-8", html)
+    build(status, "text/html; charset=utf-8", html)
 }
 
 /// Redirects the browser to a path of this origin, by `GET` (RFC 9110, section 15.4.4).
 pub(super) fn see_other(path: &str) -> DashboardResponse {
-    let mut response = of(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", format!("See {path}\n"));
+    let mut response = build(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", format!("See {path}\n"));
     let path = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/"));
     response.headers_mut().insert(LOCATION, path);
     response
@@ -96,21 +96,21 @@ pub(super) fn with_challenge(mut response: DashboardResponse) -> DashboardRespon
     response
 }
 
-/// Sets the session cookie, for this many seconds. When it is gone, the browser may be signed in without a click again.
+/// Sets the session cookie, for this many seconds. Also deletes the cookie that disables silent sign-in.
 pub(super) fn with_session(response: DashboardResponse, token: &Token, seconds: u64) -> DashboardResponse {
     let response = with_cookie(response, COOKIE_NAME, token.expose(), Some(seconds));
     with_cookie(response, NO_SILENT_COOKIE_NAME, "", Some(0))
 }
 
-/// Deletes the session cookie of a user who signs out; the browser is not signed in without a click.
+/// Deletes the session cookie of a user who signs out, and disables silent sign-in.
 pub(super) fn without_session(response: DashboardResponse) -> DashboardResponse {
     let response = with_cookie(response, COOKIE_NAME, "", Some(0));
-    with_cookie(response, NO_SILENT_COOKIE_NAME, BY_CLICK_ONLY, Some(SIGNED_OUT_AGE))
+    with_cookie(response, NO_SILENT_COOKIE_NAME, SILENT_DISABLED, Some(SIGNED_OUT_AGE))
 }
 
-/// Rules out that the browser is signed in without a click during this visit.
+/// Disables silent sign-in until the browser is closed.
 pub(super) fn without_silent_sign_in(response: DashboardResponse) -> DashboardResponse {
-    with_cookie(response, NO_SILENT_COOKIE_NAME, BY_CLICK_ONLY, None)
+    with_cookie(response, NO_SILENT_COOKIE_NAME, SILENT_DISABLED, None)
 }
 
 /// Sets the cookie that binds a pending sign-in to the browser, for this many seconds.

@@ -1,4 +1,4 @@
-//! Check of the configuration in force: whether it is the content of the file.
+//! Check of the active configuration: whether it is the content of the file.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::config::ConfigSource;
 use crate::key::redact;
 use crate::settings::SettingsErrors;
 
-/// Compares the file with the configuration in force.
+/// Compares the file with the active configuration.
 pub(super) fn check(surroundings: &Surroundings, findings: &mut Findings) {
     let source = &surroundings.config.source;
     findings.ok("configuration file", format!("{} has no errors", source.path.display()));

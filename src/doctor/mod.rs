@@ -1,4 +1,4 @@
-//! Examination of a running gateway and its surroundings, as an expert would do it: `keygate doctor`.
+//! Diagnosis of a running gateway and its environment, as an expert would make it: `keygate doctor`.
 //!
 //! - Each check collects facts, and a pure function judges them. A [`Finding`] has a severity, the thing that was looked at,
 //!   its state, and the change to make.
@@ -45,7 +45,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 /// One check, named after the part of the set-up that it looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Configuration in force, compared with the file.
+    /// Active configuration, compared with the file.
     Configuration,
     /// Readiness of the gateway, and its admin interfaces.
     Gateway,

@@ -16,7 +16,7 @@ pub(super) struct RunningGateway {
     pub(super) pid: Option<i32>,
     /// User that the process runs as.
     pub(super) uid: u32,
-    /// Configuration in force.
+    /// Active configuration.
     pub(super) report: ConfigReport,
     /// Readiness; the error when the admin listener does not answer.
     pub(super) readiness: Result<ReadinessReport, String>,
@@ -45,7 +45,7 @@ impl RunningGateway {
     }
 }
 
-/// Fetches the configuration in force from the admin socket.
+/// Fetches the active configuration from the admin socket.
 async fn fetch_report(stream: UnixStream) -> Result<ConfigReport, String> {
     let (status, body) = client::get(stream, "keygate", CONFIG_PATH).await.map_err(|error| in_full(&error))?;
     if status != StatusCode::OK {

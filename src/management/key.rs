@@ -23,7 +23,7 @@ pub struct Key {
     /// The user's email address.
     pub email: String,
     pub status: KeyStatus,
-    /// The limits in force.
+    /// The effective limits.
     pub limits: KeyLimits,
     pub imported: bool,
     pub uses: u64,
@@ -72,7 +72,7 @@ pub enum KeyStatus {
     OrgSuspended,
 }
 
-/// Quota in force for a key.
+/// Effective quota for a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyLimits {
     /// Tokens that flow in during one `per`.
@@ -116,7 +116,7 @@ pub struct NewKey {
 pub struct ApiKey(Secret);
 
 impl Key {
-    /// From the record, the user and organization that own it (none: removed or gone), and the quota in force; its marks are
+    /// From the record, the user and organization that own it (none: removed or gone), and the effective quota; its marks are
     /// as of `now`.
     pub(super) fn new(
         key: &state::Key,
@@ -191,7 +191,7 @@ impl KeyLimits {
 }
 
 impl LimitUpdate {
-    /// Applies these limits to the quota in force.
+    /// Applies these limits to the effective quota.
     pub(super) fn apply_to(self, quota: Quota) -> Quota {
         Quota {
             requests: self.requests.unwrap_or(quota.requests),

@@ -214,7 +214,7 @@ impl Management {
         Key::new(&owned.key, owned.user.as_ref(), owned.org.as_ref(), self.quota(&owned.key), now)
     }
 
-    /// The quota in force for a key.
+    /// The effective quota for a key.
     pub(super) fn quota(&self, key: &state::Key) -> Quota {
         self.state.quota().in_force(key.quota)
     }

@@ -64,9 +64,9 @@ pub use uses::{Activity, ActivityReport, Hour, LastUse, UseFilter, UsePage};
 pub struct Management {
     state: Arc<State>,
     journal: Journal,
-    /// The audit, as its readers see it.
+    /// View of this gateway's journal and of the shipped records.
     view: AuditView,
-    /// Turns to read it.
+    /// Limits concurrent reads of the journal.
     reads: ReadQueue,
     /// The name of this gateway, which is in every record of its journal.
     gateway: String,

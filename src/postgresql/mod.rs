@@ -22,6 +22,6 @@ mod settings;
 pub use connector::Connector;
 pub use error::Error;
 pub use migrations::{Migration, Schema, migrate};
-pub use pool::{Pool, PoolOptions, pool};
+pub use pool::{Pool, PoolOptions, build_pool};
 pub use section::{read_database, read_url};
 pub use settings::{InvalidUrl, Settings};

@@ -34,7 +34,7 @@ pub struct PoolOptions {
 ///
 /// # Errors
 /// Never with the runtime of this program; the library checks that there is one for the time-outs.
-pub fn pool(connector: &Arc<Connector>, options: PoolOptions) -> Result<Pool, BuildError> {
+pub fn build_pool(connector: &Arc<Connector>, options: PoolOptions) -> Result<Pool, BuildError> {
     let PoolOptions { name, connections, wait, session } = options;
     let manager = Manager::from_connect(
         connector.config(name),

@@ -3,9 +3,9 @@
 //! # Guarantee
 //!
 //! In any window of length `T` at most `burst + inflow * T / per` requests are admitted, exactly: a bucket holds at most
-//! `burst` tokens when the window begins, and `inflow` tokens flow in during each `per`: as many as `requests`, or, in a
-//! strict quota, as many less as its burst takes, so that no window of one `per` admits more than `requests`. A refused request takes nothing,
-//! so any number of refused requests does not delay the next token.
+//! `burst` tokens when the window begins, and `inflow` tokens flow in during each `per`. `inflow` is `requests`; in a
+//! strict quota it is `requests + 1 - burst`, so that no window of one `per` admits more than `requests`. A refused request
+//! takes nothing, so any number of refused requests does not delay the next token.
 //!
 //! # Arithmetic
 //!
@@ -31,9 +31,9 @@ pub const REORDERED_US: u64 = 1_000_000;
 ///
 /// - `level <= burst * per`, in units.
 /// - `level` is as of `at`; tokens that flowed in since are added by [`Bucket::refill`].
-/// - `level` is below zero while uses are repaid that were admitted without it ([`Bucket::repay`]). A full bucket and such
-///   a debt together stay below 2^53 units; what exceeds that is forgiven. With 1000 per hour that is a debt of 2.5
-///   million requests.
+/// - `level` is negative while offline uses are being charged ([`Bucket::repay`]). The deficit is capped so that a full
+///   bucket and the deficit together stay below 2^53 units; uses beyond the cap are not charged. With 1000 per hour the
+///   cap is 2.5 million requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Tokens in units: one token is as many units as `per` has microseconds.

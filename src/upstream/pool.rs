@@ -97,7 +97,7 @@ impl Pool {
         // The new pool looks after the connections from now on.
         drop(self.0.upkeep.take());
         let ours = &self.0.endpoints.list;
-        // A connection of one protocol is of no use to requests that wait for one of the other.
+        // Requests that wait for a connection of one protocol cannot use one of the other.
         let is_same = self.0.protocol == settings.protocol;
         for (endpoint, connections) in ours.iter().zip(&*self.0.connections) {
             if !is_same || !endpoints.list.iter().any(|stays| Arc::ptr_eq(stays, endpoint)) {

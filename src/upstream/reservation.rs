@@ -17,14 +17,14 @@ use super::endpoint::EndpointState;
 use super::error::{SendError, WaitRefusal};
 use super::http1_connection::Connection;
 use super::http2_connection::Http2Stream;
-use super::limits::{Admission, ConnectionPermit, Grant, OpenConnections, QueueFull, QueuePlace};
+use super::limits::{Acquisition, ConnectionPermit, Grant, OpenConnections, QueueFull, QueuePlace};
 use super::pool::{AddressedRequest, Pool};
 use super::send_options::SendOptions;
 use super::settings::Protocol;
 
 /// Connection that is reserved for a request.
 pub(super) enum Reserved {
-    /// Pooled connections, or one that another request is making: one of them is free, unless it is taken before.
+    /// Pooled connections, or one that is being opened for another request: one of them is free, unless it is taken before.
     Pooled,
     /// A new connection may be opened.
     Permit(ConnectionPermit),
@@ -34,20 +34,20 @@ pub(super) enum Reserved {
     Stream(Http2Stream),
 }
 
-/// Request that waits. Dropped, it gives back what it got, and is measured.
+/// Waiting request. On drop it returns an unused connection and records the time of the wait.
 struct Wait<'a> {
     pool: &'a Pool,
     /// Endpoints that it may go to; it would go to the first one first.
     candidates: &'a [usize],
-    place: QueuePlace,
+    queue_place: QueuePlace,
     /// Taken before the place in the queue: the deadline counts from it as well.
     begun: Instant,
     options: &'a SendOptions,
 }
 
 impl Pool {
-    /// Reserves a connection for a request, which may go to another endpoint for that. `may_share`: it may count on a
-    /// connection that is being made for another request.
+    /// Reserves a connection for a request, which may go to another endpoint for that. `may_share`: it may use a
+    /// connection that is being opened for another request.
     ///
     /// # Errors
     /// [`SendError::NoConnection`] when too many wait, or the wait is over.
@@ -88,7 +88,7 @@ impl Pool {
             if let Some(reserved) = self.try_reserve(other, may_share) {
                 return Some((other, reserved));
             }
-            // Another worker was faster.
+            // Another worker has taken the room meanwhile.
             excluded.push(other);
         }
     }
@@ -132,13 +132,15 @@ impl Pool {
         let has_none = is_http2 && !candidates.iter().any(|index| self.http2_connections(*index).has_open());
         loop {
             let endpoints = candidates.iter().map(|index| Arc::clone(self.connections_of(*index))).collect();
-            let place = match self.link().acquire(endpoints, has_none) {
-                Ok(Admission::Granted(place, permit)) => return Ok((candidates[place], Reserved::Permit(permit))),
-                Ok(Admission::Queued(place)) => place,
+            let queue_place = match self.link().acquire(endpoints, has_none) {
+                Ok(Acquisition::Permit(candidate, permit)) => {
+                    return Ok((candidates[candidate], Reserved::Permit(permit)));
+                }
+                Ok(Acquisition::Queued(queue_place)) => queue_place,
                 Err(QueueFull) => return Err(self.refuse(candidates, WaitRefusal::QueueFull)),
             };
-            let mut wait = Wait::new(self, candidates, place, begun, options);
-            match wait.place.wait(deadline).await {
+            let mut wait = Wait::new(self, candidates, queue_place, begun, options);
+            match wait.queue_place.wait(deadline).await {
                 Some(grant) => {
                     // A connection that was handed over may have been closed meanwhile.
                     if let Some(reserved) = wait.take(grant) {
@@ -147,6 +149,7 @@ impl Pool {
                 }
                 None => return Err(self.refuse(candidates, WaitRefusal::TimedOut)),
             }
+            // Its drop adds this wait to `options.waited`; the next one measures its own time. The deadline stays.
             drop(wait);
             begun = Instant::now();
         }
@@ -160,12 +163,15 @@ impl Pool {
     ) -> Result<ConnectionPermit, WaitRefusal> {
         let begun = Instant::now();
         let mut wait = match self.link().acquire_permit(Arc::clone(self.connections_of(endpoint))) {
-            Ok(Admission::Granted(_, permit)) => return Ok(permit),
-            Ok(Admission::Queued(place)) => Wait::new(self, std::slice::from_ref(&endpoint), place, begun, options),
+            Ok(Acquisition::Permit(_, permit)) => return Ok(permit),
+            Ok(Acquisition::Queued(queue_place)) => {
+                Wait::new(self, std::slice::from_ref(&endpoint), queue_place, begun, options)
+            }
             Err(QueueFull) => return Err(self.refuse(&[endpoint], WaitRefusal::QueueFull)),
         };
-        match wait.place.wait(self.wait_deadline(begun, options)).await {
+        match wait.queue_place.wait(self.wait_deadline(begun, options)).await {
             Some(Grant::Permit(_, permit)) => Ok(permit),
+            // A wait for a permit belongs to no worker, so no connection is handed to it.
             Some(Grant::Local(_)) | None => Err(self.refuse(&[endpoint], WaitRefusal::TimedOut)),
         }
     }
@@ -202,25 +208,25 @@ impl<'a> Wait<'a> {
     fn new(
         pool: &'a Pool,
         candidates: &'a [usize],
-        place: QueuePlace,
+        queue_place: QueuePlace,
         begun: Instant,
         options: &'a SendOptions,
     ) -> Self {
         pool.endpoint(candidates[0]).waiting.fetch_add(1, Relaxed);
-        Self { pool, candidates, place, begun, options }
+        Self { pool, candidates, queue_place, begun, options }
     }
 
     /// Takes what was granted, with its endpoint; none when the connection was closed meanwhile.
     fn take(&self, grant: Grant) -> Option<(usize, Reserved)> {
-        let (place, reserved) = match grant {
-            Grant::Permit(place, permit) => (place, Some(Reserved::Permit(permit))),
-            Grant::Local(place) => (place, self.take_handed(self.candidates[place])),
+        let (candidate, reserved) = match grant {
+            Grant::Permit(candidate, permit) => (candidate, Some(Reserved::Permit(permit))),
+            Grant::Local(candidate) => (candidate, self.take_handed(self.candidates[candidate])),
         };
-        Some((self.candidates[place], reserved?))
+        Some((self.candidates[candidate], reserved?))
     }
 
     fn take_handed(&self, endpoint: usize) -> Option<Reserved> {
-        let id = self.place.id();
+        let id = self.queue_place.id();
         match self.pool.protocol() {
             Protocol::Http1 => {
                 let handed = self.pool.idle_connections(endpoint).borrow_mut().take_handed(id);
@@ -241,8 +247,8 @@ impl<'a> Wait<'a> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if let Some(Grant::Local(place)) = self.place.take_late() {
-            self.give_back(self.candidates[place]);
+        if let Some(Grant::Local(candidate)) = self.queue_place.take_late() {
+            self.give_back(self.candidates[candidate]);
         }
         let (endpoint, waited) = (self.pool.endpoint(self.candidates[0]), self.begun.elapsed());
         endpoint.waiting.fetch_sub(1, Relaxed);

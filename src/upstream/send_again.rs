@@ -1,4 +1,4 @@
-//! Sending a request to further endpoints: while nothing was sent, and again when a try has failed.
+//! Retries: a request goes to further endpoints while nothing was sent, and is sent again when a try has failed.
 //!
 //! A request is in one of three states after a try: it has ended; it was not sent, and goes to the next endpoint, which is
 //! no retry; or it has failed, and is sent again when [`super::retry`] allows it. When no retry gets through, the client sees
@@ -64,15 +64,16 @@ impl Pool {
     /// Sends a request to its endpoint, and then to others.
     pub(super) async fn send_anew(&self, addressed: AddressedRequest, options: SendOptions) -> Ended {
         let tried = self.try_endpoint(addressed, true, &options).await;
-        self.go_on(tried, options).await
+        self.retry_until_ended(tried, options).await
     }
 
     /// Sends a request again whose first try has failed.
     pub(super) async fn send_again(&self, failed: Box<FailedTry>, options: SendOptions) -> Ended {
-        self.go_on(Tried::Failed(failed), options).await
+        self.retry_until_ended(Tried::Failed(failed), options).await
     }
 
-    async fn go_on(&self, mut tried: Tried, mut options: SendOptions) -> Ended {
+    /// Retry loop: sends the request to one endpoint after another until a try ends it.
+    async fn retry_until_ended(&self, mut tried: Tried, mut options: SendOptions) -> Ended {
         let (mut failure, mut timed_out, mut may_share, mut needs_new) = (None, true, true, false);
         loop {
             let next = match tried {
@@ -111,8 +112,8 @@ impl Pool {
         worse(failure, Err(error))
     }
 
-    /// Tries the endpoint of a request, or another one that has room for a connection. `may_share`: it may count on a connection
-    /// that is being made for another request.
+    /// Tries the endpoint of a request, or another one that has room for a connection. `may_share`: it may use a connection
+    /// that is being opened for another request.
     async fn try_endpoint(&self, addressed: AddressedRequest, may_share: bool, options: &SendOptions) -> Tried {
         let reserved = self.reserve(addressed, &options.tries.tried, options, may_share).await;
         match (reserved, self.protocol()) {

@@ -55,11 +55,11 @@ const KEYS: &[(&str, &str, &str, usize, usize)] = &[
 #[ignore = "it writes files of the repository; make screenshots"]
 fn screenshots_of_the_pages_are_written() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());
-    people(&gateway);
+    create_people(&gateway);
     let album = Album::new(&browser);
     sign_in(&gateway, &browser);
     album.take("no-keys");
-    let ids = keys(&gateway);
+    let ids = create_keys(&gateway);
     browser.go(&gateway.page("/keys"));
     album.take("keys");
     browser.go(&gateway.page(&format!("/keys/{}", ids[7])));
@@ -73,7 +73,7 @@ fn screenshots_of_the_pages_are_written() {
     browser.go(&gateway.page(&format!("/keys/{}/rotate", ids[6])));
     album.take("rotate");
     let (key, _) = gateway.make_key(&browser, "Quarterly report");
-    cover(&browser, &key);
+    mask_secret(&browser, &key);
     album.take("new-key");
     gateway.end(&browser);
 
@@ -97,10 +97,10 @@ struct Album<'a> {
 
 impl<'a> Album<'a> {
     fn new(browser: &'a Browser) -> Self {
-        let asked = std::env::var_os("KEYGATE_SCREENSHOTS");
-        let dir = asked.as_ref().map_or_else(|| Path::new("docs/screenshots").to_owned(), PathBuf::from);
+        let output_dir = std::env::var_os("KEYGATE_SCREENSHOTS");
+        let dir = output_dir.as_ref().map_or_else(|| Path::new("docs/screenshots").to_owned(), PathBuf::from);
         fs::create_dir_all(&dir).unwrap();
-        Self { browser, dir, all: asked.is_some() }
+        Self { browser, dir, all: output_dir.is_some() }
     }
 
     fn take(&self, name: &str) {
@@ -119,12 +119,12 @@ fn picture(browser: &Browser, width: u64) -> Vec<u8> {
     let height = browser.script("return document.documentElement.scrollHeight").as_u64().unwrap();
     let most = if width > 1000 { 1000 } else { 1200 };
     let clip = json!({ "x": 0, "y": 0, "width": width, "height": height.min(most), "scale": 1 });
-    let asked = json!({ "format": "png", "captureBeyondViewport": true, "optimizeForSpeed": false, "clip": clip });
-    let taken = browser.devtools("Page.captureScreenshot", asked);
+    let parameters = json!({ "format": "png", "captureBeyondViewport": true, "optimizeForSpeed": false, "clip": clip });
+    let taken = browser.devtools("Page.captureScreenshot", parameters);
     STANDARD.decode(taken["data"].as_str().unwrap()).unwrap()
 }
 
-fn people(gateway: &Gateway) {
+fn create_people(gateway: &Gateway) {
     gateway.keygate(&["org", "create", ORG]);
     let user = ["user", "create", "--org", ORG];
     let read = ["--permission", "queries:read"];
@@ -139,7 +139,7 @@ fn sign_in(gateway: &Gateway, browser: &Browser) {
 }
 
 /// Creates the keys and sends requests with each; returns their ids.
-fn keys(gateway: &Gateway) -> Vec<String> {
+fn create_keys(gateway: &Gateway) -> Vec<String> {
     let ids: Vec<String> = KEYS
         .iter()
         .map(|(owner, name, agent, requests, refused)| {
@@ -171,7 +171,7 @@ fn use_key(gateway: &Gateway, key: &str, agent: &str, method: &str, times: usize
 }
 
 /// Replaces the secret of the key on the page by dots.
-fn cover(browser: &Browser, key: &str) {
+fn mask_secret(browser: &Browser, key: &str) {
     browser.script(
         "for (const code of document.querySelectorAll('#api-key, #curl, #exports')) {
            code.textContent = code.textContent.replace(/(sk_live_)\\w+/, '$1' + '•'.repeat(30));

@@ -54,7 +54,7 @@ pub(crate) fn read(directory: &Path, name: &str) -> io::Result<Option<SignedChec
     }
 }
 
-/// Replaces a checkpoint. It is not synced: after a loss of power an older one is as right.
+/// Replaces a checkpoint. It is not synced: after a power failure an older checkpoint is still valid.
 pub(crate) fn write(directory: &Path, name: &str, note: &str) -> io::Result<()> {
     let temporary = directory.join(format!("{name}.tmp"));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;

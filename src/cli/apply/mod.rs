@@ -1,4 +1,4 @@
-//! `keygate apply`: makes organizations, users, permissions, keys and limits what a file says, after a plan was shown.
+//! `keygate apply`: creates and updates organizations, users, permissions, keys and limits from a file, after it has shown a plan.
 //!
 //! Every change is an operation of management, as of the other commands: authorized, audited, through the running gateway or
 //! on the stores.

@@ -78,7 +78,7 @@ impl ApiError {
             error.log(id, status);
         }
         let problem = Problem::new(status, code, self.detail()).with_request_id(id.to_string());
-        let response = response::of(status, problem::MEDIA_TYPE, problem.to_json());
+        let response = response::build(status, problem::MEDIA_TYPE, problem.to_json());
         if let Self::Dashboard(error) = self
             && let Some(seconds) = error.retry_after()
         {

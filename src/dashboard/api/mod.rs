@@ -31,7 +31,7 @@ const DOCUMENT: &str = include_str!("../../../docs/openapi.json");
 
 /// Serves the API's description.
 pub(super) fn document() -> DashboardResponse {
-    response::of(StatusCode::OK, "application/json", DOCUMENT)
+    response::build(StatusCode::OK, "application/json", DOCUMENT)
 }
 
 /// Performs an operation of the API. `query` has the parameters that the route accepts, `id` the id in the path.
@@ -138,7 +138,7 @@ impl<'a> ApiCall<'a> {
 
     async fn sign_out(&self) -> Result<DashboardResponse, ApiError> {
         self.management.sign_out(self.user, self.request.now).await?;
-        let mut response = response::of(StatusCode::NO_CONTENT, "application/json", "");
+        let mut response = response::build(StatusCode::NO_CONTENT, "application/json", "");
         response.headers_mut().remove(CONTENT_TYPE);
         Ok(response::without_session(response))
     }
@@ -192,5 +192,5 @@ fn new_key(created: &NewKey) -> Value {
 }
 
 fn json_response(status: StatusCode, body: &Value) -> DashboardResponse {
-    response::of(status, "application/json", body.to_string())
+    response::build(status, "application/json", body.to_string())
 }

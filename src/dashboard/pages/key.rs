@@ -20,7 +20,7 @@ pub struct KeyPage {
     pub layout: Layout,
     /// The key.
     pub key: KeyDetails,
-    /// The limits in force.
+    /// The effective limits.
     pub limits: KeyLimits,
     /// Usage of the limits; `None` when the key is revoked.
     pub usage: Option<LimitUsage>,

@@ -3,7 +3,7 @@
 use super::numbers::{format_count, format_counted};
 use super::timestamp::Timestamp;
 
-/// The limits in force for a key.
+/// The effective limits for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLimits {
     /// Requests that flow into the bucket during one `per`.

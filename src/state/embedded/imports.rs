@@ -76,7 +76,7 @@ fn add_digest(sql: &Connection, key: KeyId, digest: &KeyDigest) -> Result<(), Ch
     execute(sql, "INSERT INTO replaced VALUES (?1, ?2)", params![digest.as_bytes(), key.as_str()]).map(drop)
 }
 
-/// The usage of a key that is created, measured in the quota in force.
+/// The usage of a key that is created, measured in the effective quota.
 fn usage_of(export: &KeyExport, quota: Quota) -> Usage {
     let Key { last_used, uses, .. } = export.key;
     Usage { bucket: export.bucket_under(quota, clock::now()), per_us: quota.per_micros(), last_used, uses }

@@ -47,7 +47,7 @@ pub(super) struct KeyRecord {
 pub(super) struct DirtyKeys(Mutex<Vec<Arc<KeyRecord>>>);
 
 impl KeyRecord {
-    /// A key that comes into memory; its quota in force and its bucket are measured alike.
+    /// A key that comes into memory; its effective quota and its bucket are measured alike.
     pub(super) fn new(stored: StoredKey, entitlements: Arc<UserEntitlements>, quota: Quota, bucket: Bucket) -> Self {
         let StoredKey { key, row, secrets, .. } = stored;
         let digest = secrets.current;

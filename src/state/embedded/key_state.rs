@@ -27,7 +27,7 @@ pub(super) struct KeyState {
     pub(super) principal: Option<Arc<Principal>>,
     /// The key's own quota, in place of the configured one.
     pub(super) own_quota: Option<Box<Quota>>,
-    /// The quota in force.
+    /// The effective quota.
     pub(super) quota: Quota,
     pub(super) bucket: Bucket,
     pub(super) last_used: Option<Micros>,

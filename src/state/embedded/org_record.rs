@@ -54,7 +54,7 @@ impl OrgRecord {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// The limit in force.
+    /// The effective limit.
     pub(super) fn limit(&self) -> u32 {
         self.own_limit().unwrap_or_else(|| self.default_limit.load(Ordering::Acquire))
     }

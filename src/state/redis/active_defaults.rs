@@ -1,4 +1,4 @@
-//! Default limits in force, and since when: a bucket refills the time before by the quota that was in force then.
+//! Active default limits, and since when: a bucket refills the time before by the quota that was in force then.
 //!
 //! - The time is this gateway's own, and Redis is told the age: so clocks of gateways need not agree.
 //! - At its start a gateway does not know the limits before, and takes those of its configuration as in force from then

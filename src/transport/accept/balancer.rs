@@ -4,8 +4,8 @@
 //! same worker every other time. One core would then idle while requests queue at another.
 //!
 //! - An accepted connection goes to the worker with the fewest open connections, and stays there: no request hops.
-//! - Of few connections no worker has more than one more than another, as they are accepted. Of many, a difference that the
-//!   hash makes is left, since a hop has a cost too.
+//! - The accepting worker keeps a connection unless it has more connections than the least loaded one by over an eighth of
+//!   its own; with fewer than eight, by one. Smaller differences stay, because a hop has a cost too.
 //! - A worker that closes its listener takes what was handed to it before. What comes later stays where it was accepted.
 
 use std::io;
@@ -18,11 +18,12 @@ use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use super::release::ListenerRelease;
 use crate::transport::connection_limiter::ConnectionPermit;
 
-/// Connections on their way to one listener. A worker takes them between two polls, so one with more than these hangs, and
+/// Connections that wait in the inbox of one listener. A worker takes them between two polls: one with a full inbox hangs, and
 /// gets no more.
-const MAX_ON_THEIR_WAY: usize = 64;
-/// The part of a worker's connections by which it may have more than another before it hands one over.
-const TOLERANCE: usize = 8;
+const INBOX_CAPACITY: usize = 64;
+/// Divisor of a worker's connections that gives the number by which it may have more than another before it hands one over: an
+/// eighth, which is above the scatter of the kernel's hash for some hundred connections.
+const TOLERANCE_DIVISOR: usize = 8;
 
 /// Open connections of each worker, over all its listeners. Clones share the counts.
 #[derive(Clone, Debug)]
@@ -86,7 +87,7 @@ impl WorkerLoads {
     fn count_for_least(&self, accepting: usize) -> LoadGuard {
         let mut open = self.lock();
         let (own, least) = (open[accepting], (0..open.len()).min_by_key(|worker| open[*worker]).unwrap_or(accepting));
-        let worker = if own - open[least] > own / TOLERANCE { least } else { accepting };
+        let worker = if own - open[least] > own / TOLERANCE_DIVISOR { least } else { accepting };
         open[worker] += 1;
         LoadGuard { worker, loads: self.clone() }
     }
@@ -111,7 +112,7 @@ impl Drop for LoadGuard {
 impl WorkerListener {
     /// The listeners on one address, one for each of the workers.
     pub fn share(sockets: Vec<TcpListener>, loads: &WorkerLoads, release: &ListenerRelease) -> Vec<Self> {
-        let (inboxes, receivers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| mpsc::channel(MAX_ON_THEIR_WAY)).unzip();
+        let (inboxes, receivers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| mpsc::channel(INBOX_CAPACITY)).unzip();
         let inboxes: Arc<[_]> = inboxes.into();
         let balancers = (0..).map(|worker| Balancer { worker, loads: loads.clone(), inboxes: Arc::clone(&inboxes) });
         let shared = sockets.into_iter().zip(receivers).zip(balancers);
@@ -195,7 +196,7 @@ mod tests {
         assert_eq!(*loads.lock(), [112, 100], "they stay");
         open.extend(place_all(&loads, [0; 8]));
         let counts = loads.lock().clone();
-        assert!(counts[0] - counts[1] <= counts[0] / TOLERANCE + 1, "{counts:?}");
+        assert!(counts[0] - counts[1] <= counts[0] / TOLERANCE_DIVISOR + 1, "{counts:?}");
         assert_eq!(counts[0] + counts[1], 220);
         drop(open);
         assert_eq!(*loads.lock(), [0, 0]);

@@ -30,8 +30,8 @@ const TCP_OVER_IPV6: u8 = 0x21;
 pub struct ProxyHeader {
     /// Bytes of the header; the connection's own begin after them.
     pub length: usize,
-    /// The client. `None` when the proxy speaks for itself (health checks) or does not know the client: the proxy is
-    /// then the client.
+    /// The client. `None` for `LOCAL` (health checks of the proxy) and for an unknown client: the proxy then counts as the
+    /// client.
     pub client: Option<SocketAddr>,
 }
 
@@ -46,12 +46,12 @@ pub struct MalformedHeader;
 /// [`MalformedHeader`], as soon as it is certain, whatever comes after.
 pub fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
     // The two signatures differ in their first byte.
-    let signed = bytes.len().min(SIGNATURE.len());
-    if bytes[..signed] == SIGNATURE[..signed] {
-        return if signed < SIGNATURE.len() { Ok(None) } else { parse_binary(bytes) };
+    let compared = bytes.len().min(SIGNATURE.len());
+    if bytes[..compared] == SIGNATURE[..compared] {
+        return if compared < SIGNATURE.len() { Ok(None) } else { parse_binary(bytes) };
     }
-    let signed = bytes.len().min(TEXT_SIGNATURE.len());
-    if bytes[..signed] != TEXT_SIGNATURE[..signed] {
+    let compared = bytes.len().min(TEXT_SIGNATURE.len());
+    if bytes[..compared] != TEXT_SIGNATURE[..compared] {
         return Err(MalformedHeader);
     }
     match bytes.iter().take(MAX_LINE).position(|byte| *byte == b'\n') {

@@ -18,6 +18,6 @@ mod worker_link;
 pub(super) use counts::OpenConnections;
 pub(super) use ledger::QueueFull;
 pub(super) use limiter::{ClosingMark, ConnectionLimiter, ConnectionPermit, Grant};
-pub(super) use queue_place::{Admission, QueuePlace};
+pub(super) use queue_place::{Acquisition, QueuePlace};
 pub use settings::ConnectionBounds;
 pub(super) use worker_link::{EndpointLink, IdleUse, LocalRequest, WorkerLink};

@@ -9,9 +9,9 @@ use super::limiter::{ConnectionLimiter, ConnectionPermit, Grant};
 
 /// Permit, or a place in the queue.
 #[derive(Debug)]
-pub(in crate::upstream) enum Admission {
+pub(in crate::upstream) enum Acquisition {
     /// There was room at the endpoint at this place of the list.
-    Granted(usize, ConnectionPermit),
+    Permit(usize, ConnectionPermit),
     /// The request waits.
     Queued(QueuePlace),
 }

@@ -12,7 +12,7 @@ use tokio::sync::futures::Notified;
 use super::counts::OpenConnections;
 use super::ledger::{Offer, QueueFull, Waiter};
 use super::limiter::{Acquired, ConnectionLimiter, Grant};
-use super::queue_place::{Admission, QueuePlace};
+use super::queue_place::{Acquisition, QueuePlace};
 
 /// Number that no worker has.
 const NO_WORKER: u64 = u64::MAX;
@@ -86,12 +86,12 @@ impl WorkerLink {
         &self,
         endpoints: Vec<Arc<OpenConnections>>,
         has_none: bool,
-    ) -> Result<Admission, QueueFull> {
+    ) -> Result<Acquisition, QueueFull> {
         self.acquire_as(self.id, endpoints, has_none)
     }
 
     /// The same for a request that needs a new connection: none is handed to it.
-    pub(in crate::upstream) fn acquire_permit(&self, endpoint: Arc<OpenConnections>) -> Result<Admission, QueueFull> {
+    pub(in crate::upstream) fn acquire_permit(&self, endpoint: Arc<OpenConnections>) -> Result<Acquisition, QueueFull> {
         self.acquire_as(NO_WORKER, vec![endpoint], false)
     }
 
@@ -100,10 +100,10 @@ impl WorkerLink {
         worker: u64,
         endpoints: Vec<Arc<OpenConnections>>,
         has_none: bool,
-    ) -> Result<Admission, QueueFull> {
+    ) -> Result<Acquisition, QueueFull> {
         Ok(match self.limiter.acquire_or_enqueue(worker, endpoints, has_none)? {
-            Acquired::Permit(place, permit) => Admission::Granted(place, permit),
-            Acquired::Queued(id, granted) => Admission::Queued(QueuePlace::new(&self.limiter, id, granted)),
+            Acquired::Permit(place, permit) => Acquisition::Permit(place, permit),
+            Acquired::Queued(id, granted) => Acquisition::Queued(QueuePlace::new(&self.limiter, id, granted)),
         })
     }
 }
@@ -209,9 +209,9 @@ mod tests {
                 return permit;
             }
             match self.link.acquire(vec![Arc::clone(&self.endpoint.endpoint)], false).unwrap() {
-                Admission::Granted(0, permit) => permit,
-                Admission::Granted(..) => panic!("there is one endpoint"),
-                Admission::Queued(mut place) => {
+                Acquisition::Permit(0, permit) => permit,
+                Acquisition::Permit(..) => panic!("there is one endpoint"),
+                Acquisition::Queued(mut place) => {
                     // A lost wake-up would be waited for until then.
                     let deadline = Instant::now() + Duration::from_secs(300);
                     match place.wait(deadline).await.expect("no wake-up is lost") {

@@ -109,7 +109,7 @@ fn realistic_traffic_takes_little_space() {
 
 /// The id of a trace has 16 random bytes, and the lines of each frame have a few more.
 #[test]
-fn traced_traffic_takes_the_bytes_of_its_traces_more() {
+fn trace_ids_cost_their_bytes_alone() {
     assert_bytes_per_use(BYTES_PER_USE + 17, true);
 }
 
@@ -233,7 +233,7 @@ fn damaged_compressed_segment_is_reported_and_the_gateway_starts() {
 }
 
 #[test]
-fn follower_goes_on_when_its_segment_is_compressed() {
+fn follower_continues_when_its_segment_is_compressed() {
     let directory = TempDir::new().unwrap();
     let settings = Settings { segment_size: 20_000, ..settings(directory.path()) };
     let journal = open_journal(&settings);

@@ -152,7 +152,7 @@ impl Home {
         }
     }
 
-    /// Path of a file of a SQLite store; of no use with PostgreSQL.
+    /// Path of a file of a SQLite store; not used with PostgreSQL.
     pub fn path(&self, name: &str) -> std::path::PathBuf {
         match self {
             Self::Sqlite { directory } => directory.path().join(name),

@@ -68,7 +68,7 @@ fn collector_with_tls_gets_the_token_from_its_file() {
         )
     };
     let upstream = Upstream::start();
-    // It is not the collector that the gateway was told to trust: it gets nothing, and least of all the token.
+    // The collector's certificate is not issued by the configured authority: neither spans nor the token are sent.
     let wrong = Gateway::with(&[upstream.address], &telemetry(&other, "other.pem"));
     send(&wrong, 1);
     eventually("the spans are dropped", || dropped(&wrong, "export") == 2.0);
@@ -112,7 +112,7 @@ fn changed_authority_of_the_collector_is_used_without_a_reload() {
 }
 
 #[test]
-fn batch_is_sent_again_while_the_collector_asks_for_it() {
+fn batch_is_retried_after_429_and_503() {
     let upstream = Upstream::start();
     let times = Arc::new(Mutex::new(Vec::new()));
     let arrived = Arc::clone(&times);

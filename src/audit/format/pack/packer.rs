@@ -122,6 +122,7 @@ impl<'a> Packer<'a> {
         let rest = self.read_line(lines, (kind, layout, first_column))?;
         match &mut self.next {
             Some(next) => next.increment(),
+            // The first packed line has its number stored; those of later lines follow from it, or the line stays whole.
             None => {
                 self.first = self.values.n;
                 self.next = Some(NextNumber::new(self.first + 1));

@@ -29,16 +29,16 @@ impl Database {
     ) -> Result<Self, PostgresqlError> {
         let connector = Arc::new(Connector::open(settings)?);
         let options = PoolOptions { name: NAME, connections, wait: deadline, session: session(deadline) };
-        let pool = postgresql::pool(&connector, options)?;
+        let pool = postgresql::build_pool(&connector, options)?;
         Ok(Self { connector, pool, deadline })
     }
 
     /// Creates or migrates a schema, on a connection of its own: those of the pool end long statements.
     pub(super) async fn migrate(&self, schema: &Schema) -> Result<(), PostgresqlError> {
         let mut client = self.connector.connect(NAME).await?;
-        let made = postgresql::migrate(&mut client, schema).await?;
-        if made > 0 {
-            tracing::info!(server = self.connector.server(), schema = schema.name, made, "migrated the tables");
+        let applied = postgresql::migrate(&mut client, schema).await?;
+        if applied > 0 {
+            tracing::info!(server = self.connector.server(), schema = schema.name, applied, "migrated the tables");
         }
         Ok(())
     }
@@ -53,13 +53,14 @@ impl Database {
         let mut client = client.map_err(|_| self.timed_out())??;
         match tokio::time::timeout_at(end, work(&mut client)).await {
             Ok(done) => {
+                // The server has become read-only, as after a failover: a new connection may reach the primary.
                 if done.as_ref().is_err_and(PostgresqlError::is_read_only) {
                     drop(Object::take(client));
                 }
                 done
             }
             Err(_) => {
-                // A statement is still running on it, so that the next operation would wait for that.
+                // The connection is discarded: its statement is still running, and the next operation would wait for it.
                 drop(Object::take(client));
                 Err(self.timed_out())
             }

@@ -36,7 +36,7 @@ impl Embedded {
 }
 
 impl Directory {
-    /// The bounds in force.
+    /// The effective bounds.
     pub(in crate::state::embedded) fn bounds(&self) -> Bounds {
         (*self.bounds.read().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()
     }

@@ -20,9 +20,9 @@ pub struct ExactShare<'a> {
     pub usage: &'a CachedUsage,
     /// Lease on the slots of its organization.
     pub lease: &'a Arc<SlotLease>,
-    /// The quota in force.
+    /// The effective quota.
     pub quota: Quota,
-    /// The concurrency limit in force.
+    /// The effective concurrency limit.
     pub concurrent: u32,
 }
 

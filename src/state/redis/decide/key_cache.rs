@@ -54,9 +54,9 @@ pub(super) struct CachedKey {
     suspended: bool,
     /// The default limits that `quota` and `concurrent` were computed with.
     defaults: ActiveDefaults,
-    /// The quota in force.
+    /// The effective quota.
     pub(super) quota: Quota,
-    /// The concurrency limit in force.
+    /// The effective concurrency limit.
     pub(super) concurrent: u32,
     pub(super) lease: Arc<SlotLease>,
     /// Shared by all secrets of the key, and kept when the rest of the entry is replaced.
@@ -81,12 +81,12 @@ impl KeyCache {
         Self { entries: Cache::new(CAPACITY), defaults, revocations }
     }
 
-    /// The default limits in force.
+    /// The active default limits.
     pub(super) fn defaults(&self) -> ActiveDefaults {
         **self.defaults.load()
     }
 
-    /// The entry of a digest, if it was computed with the default limits in force.
+    /// The entry of a digest, if it was computed with the active default limits.
     pub(super) fn lookup(&self, digest: &KeyDigest) -> Option<Arc<CachedKey>> {
         self.lookup_offline(digest).filter(|key| key.defaults == self.defaults())
     }

@@ -52,7 +52,7 @@ impl DeciderShared {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// A cache entry from records, under the default limits in force.
+    /// A cache entry from records, under the active default limits.
     pub(super) fn cached_key(&self, digest: &KeyDigest, records: &StoredRecords) -> CachedKey {
         let (key, defaults) = (&records.key, self.cache.defaults());
         let quota = defaults.limits.quota.in_force(key.key.quota);

@@ -12,7 +12,7 @@ use crate::state::redis::record_codec::StoredKey;
 /// all secrets of the key.
 pub struct CachedUsage(Mutex<UsageState>);
 
-/// - `bucket` is measured in the quota in force.
+/// - `bucket` is measured in the effective quota.
 #[derive(Clone, Copy)]
 pub(super) struct UsageState {
     pub(super) bucket: Bucket,
@@ -51,12 +51,12 @@ impl UnreportedUses {
 }
 
 impl CachedUsage {
-    /// From the key's record; its bucket is converted to the quota in force.
+    /// From the key's record; its bucket is converted to the effective quota.
     pub(super) fn new(key: &StoredKey, quota: Quota) -> Self {
         Self::from_bucket(key.live.bucket.convert(key.live.per_us, quota), key.key.uses, clock::steady())
     }
 
-    /// From a bucket, measured in the quota in force, and the number of uses, as Redis answered at `now`, in steady time.
+    /// From a bucket, measured in the effective quota, and the number of uses, as Redis answered at `now`, in steady time.
     pub fn from_bucket(bucket: Bucket, uses: u64, now: Micros) -> Self {
         Self(Mutex::new(UsageState {
             bucket,

@@ -27,17 +27,17 @@ fn slots_of_a_dead_gateway_are_free_within_the_lease() {
         // Long enough that a heartbeat which a loaded machine delays does not look like an early end.
         let lease = 3 * LEASE;
         let settings = shipped(&server, lease);
-        let (doomed, heir) = (GatewayThread::open(&settings).await, open(&settings).await);
-        let (fixture, key) = fixture_with_key(&heir).await;
-        let lost = doomed.hold(key.digest, 60).await;
+        let (dying, survivor) = (GatewayThread::open(&settings).await, open(&settings).await);
+        let (fixture, key) = fixture_with_key(&survivor).await;
+        let lost = dying.hold(key.digest, 60).await;
         let mut held = Vec::new();
-        fill(&heir, &key.digest, &mut held, 40, Duration::ZERO).await;
-        assert!(slot(&heir, &key.digest).await.is_none());
+        fill(&survivor, &key.digest, &mut held, 40, Duration::ZERO).await;
+        assert!(slot(&survivor, &key.digest).await.is_none());
         let died = Instant::now();
-        doomed.die();
-        fill(&heir, &key.digest, &mut held, ALL, lease + SLACK).await;
+        dying.die();
+        fill(&survivor, &key.digest, &mut held, ALL, lease + SLACK).await;
         assert!(died.elapsed() >= lease / 2, "the lease expired early");
-        assert!(slot(&heir, &key.digest).await.is_none());
+        assert!(slot(&survivor, &key.digest).await.is_none());
         assert_eq!(counted(&server, fixture.tag), (LIMIT, vec![LIMIT]));
         drop(lost);
     });
@@ -50,14 +50,14 @@ fn slots_of_a_lone_dead_gateway_at_the_limit_are_free_within_the_lease() {
     let server = Redis::start();
     block_on(async {
         let settings = shipped(&server, LEASE);
-        let (doomed, heir) = (GatewayThread::open(&settings).await, open(&settings).await);
-        let (_, key) = fixture_with_key(&heir).await;
-        let lost = doomed.hold(key.digest, ALL).await;
+        let (dying, survivor) = (GatewayThread::open(&settings).await, open(&settings).await);
+        let (_, key) = fixture_with_key(&survivor).await;
+        let lost = dying.hold(key.digest, ALL).await;
         for _ in 0..3 {
-            assert!(matches!(doomed.decide(key.digest).await.unwrap(), Decision::Denied { .. }));
+            assert!(matches!(dying.decide(key.digest).await.unwrap(), Decision::Denied { .. }));
         }
-        doomed.die();
-        fill(&heir, &key.digest, &mut Vec::new(), ALL, LEASE + SLACK).await;
+        dying.die();
+        fill(&survivor, &key.digest, &mut Vec::new(), ALL, LEASE + SLACK).await;
         drop(lost);
     });
 }

@@ -1,8 +1,8 @@
 //! Failovers and restarts of Redis that lose acknowledged revocations: of keys, of the keys of removed users, and ends
 //! of sessions.
 //!
-//! Every test has two gateways at least. The one that acknowledged the revocations never obeys anything else; the other
-//! one knows nothing of them, and obeys them as soon as the new primary has confirmed them.
+//! Every test has two gateways at least. The one that acknowledged the revocations always enforces them; the other one
+//! enforces them once the new primary has confirmed them.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ impl Subjects {
     }
 
     /// Waits until a gateway that did not know the revocations obeys them, and checks that it serves.
-    fn until_obeyed(&self, by: &State) {
+    fn wait_until_enforced(&self, by: &State) {
         until("the revocations hold again", || (block_on(self.admitted(by)) == Ok(NONE)).then_some(()));
         until("the gateway serves", || block_on(is_admitted(by, &self.good)).ok().filter(|admitted| *admitted));
     }
@@ -144,7 +144,7 @@ fn revocations_survive_the_promotion_of_a_listed_cluster_replica() {
     primary.kill();
     replica.cli::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
     subjects.until_back(&knows);
-    subjects.until_obeyed(&other);
+    subjects.wait_until_enforced(&other);
     close(&[&knows, &other]);
 }
 
@@ -170,7 +170,7 @@ fn revocations_are_asserted_until_a_promoted_node_accepts_them() {
     });
     replica.cli::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     subjects.until_back(&knows);
-    subjects.until_obeyed(&other);
+    subjects.wait_until_enforced(&other);
     close(&[&knows, &other]);
 }
 
@@ -189,12 +189,12 @@ fn revocations_are_asserted_until_a_restarted_node_accepts_them() {
     server.restart();
     server.cli::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     until("the gateways reach the server again", || {
-        let told = |state| matches!(block_on(is_admitted(state, &subjects.good)), Err(Unavailable::ErrorReply));
-        (told(&knows) && told(&other)).then_some(())
+        let gets_error = |state| matches!(block_on(is_admitted(state, &subjects.good)), Err(Unavailable::ErrorReply));
+        (gets_error(&knows) && gets_error(&other)).then_some(())
     });
     server.cli::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     subjects.until_back(&knows);
-    subjects.until_obeyed(&other);
+    subjects.wait_until_enforced(&other);
     close(&[&knows, &other]);
 }
 
@@ -223,11 +223,11 @@ fn revocations_are_asserted_on_the_new_owner_of_a_hash_slot() {
     while cluster.move_keys(slot, from, to, 100) > 0 {}
     cluster.end_move(slot, from, to);
     subjects.until_back(&knows);
-    subjects.until_obeyed(&other);
+    subjects.wait_until_enforced(&other);
     close(&[&knows, &other]);
 }
 
-/// Links move to the new primary one after another: what one of them is told by the old primary, the new one learns.
+/// Links move to the new primary one after another: a revocation that the old primary acknowledged is written to the new one.
 #[test]
 fn revocation_acknowledged_by_the_old_primary_reaches_the_new_one() {
     let _entered = enter();
@@ -252,7 +252,7 @@ fn revocation_acknowledged_by_the_old_primary_reaches_the_new_one() {
     block_on(subjects.revoke(&knows));
     assert!(old.cli::<String>(&["INFO", "commandstats"]).contains("cmdstat_evalsha"));
     assert_eq!(block_on(subjects.admitted(&moved)), Ok(NONE));
-    subjects.until_obeyed(&other);
+    subjects.wait_until_enforced(&other);
     proxies[0].cut();
     subjects.until_back(&knows);
     subjects.until_back(&moved);
@@ -284,13 +284,13 @@ fn revocations_outlast_the_gateway_that_made_them() {
     server.restart();
     subjects.until_back(&knows);
     let new = open(&servers);
-    subjects.until_obeyed(&new);
+    subjects.wait_until_enforced(&new);
     close(&[&knows, &new]);
 }
 
-/// No confirmation is needed for that: here the records come back behind the back of the gateways.
+/// Restores the revoked records directly in Redis; no confirmation is involved.
 #[test]
-fn gateway_refuses_what_it_has_revoked_whatever_the_server_says() {
+fn gateway_refuses_its_revocations_after_records_are_restored() {
     let _entered = enter();
     let server = Redis::start();
     let servers = Servers::Single(at(&server));
