@@ -6,16 +6,16 @@ use super::certificate_chain::{judge_chain, judge_dates, judge_host};
 use super::finding::Findings;
 use super::listeners::host;
 use super::read_files;
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 use crate::config::{Config, Listener, ListenerRole};
 use crate::tls::{CertificateFacts, ClientSettings};
 
 /// Checks the files of all certificates.
-pub(super) async fn check(surroundings: &Surroundings, findings: &mut Findings) {
-    let config = &surroundings.config;
-    let now = surroundings.now.0.cast_signed() / 1_000_000;
+pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
+    let config = &environment.config;
+    let now = environment.now.0.cast_signed() / 1_000_000;
     for listener in config.listen.iter().filter(|listener| listener.tls.is_some()) {
-        check_listener(surroundings, listener, now, findings).await;
+        check_listener(environment, listener, now, findings).await;
     }
     for path in other_certificates(config) {
         if let Some(certificates) = read(&path, findings).await {
@@ -24,17 +24,17 @@ pub(super) async fn check(surroundings: &Surroundings, findings: &mut Findings) 
     }
 }
 
-async fn check_listener(surroundings: &Surroundings, listener: &Listener, now: i64, findings: &mut Findings) {
+async fn check_listener(environment: &Environment, listener: &Listener, now: i64, findings: &mut Findings) {
     let Some(tls) = &listener.tls else { return };
     let mut leaves = Vec::new();
     for files in &tls.certificates {
         let Some(chain) = read(&files.chain, findings).await else { continue };
         chain.iter().for_each(|certificate| judge_dates(&files.chain, certificate, now, findings));
         judge_chain(&files.chain, &chain, findings);
-        judge_reload(surroundings, &files.chain, &chain[0], findings);
+        judge_reload(environment, &files.chain, &chain[0], findings);
         leaves.extend(chain.into_iter().next());
     }
-    for origin in origins(&surroundings.config, listener.role) {
+    for origin in origins(&environment.config, listener.role) {
         judge_host(listener.address, host(origin), &leaves, findings);
     }
 }
@@ -48,10 +48,10 @@ fn origins(config: &Config, role: ListenerRole) -> Vec<&str> {
 }
 
 /// Compares the certificate of a file with the one that the gateway presents, by the end of their validity.
-fn judge_reload(surroundings: &Surroundings, path: &Path, leaf: &CertificateFacts, findings: &mut Findings) {
+fn judge_reload(environment: &Environment, path: &Path, leaf: &CertificateFacts, findings: &mut Findings) {
     let Some(name) = leaf.names.first() else { return };
     let series = format!("keygate_tls_certificate_not_after_timestamp_seconds{{certificate=\"{name}\"}}");
-    if let Some(presented) = surroundings.gateway.as_ref().ok().and_then(|gateway| gateway.metric(&series)) {
+    if let Some(presented) = environment.gateway.as_ref().ok().and_then(|gateway| gateway.metric(&series)) {
         judge_presented(path, leaf, presented, findings);
     }
 }

@@ -9,7 +9,7 @@ use super::finding::Findings;
 use super::proc_files::{parse_boot_time, parse_start_ticks};
 use super::read_files;
 use super::running_gateway::RunningGateway;
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 
 /// Ticks in a second (`USER_HZ`): the same on all architectures that this program is built for.
 const TICKS_PER_SECOND: u64 = 100;
@@ -28,9 +28,9 @@ enum Synchronization {
 }
 
 /// Checks the clock of this machine.
-pub(super) async fn check(surroundings: &Surroundings, findings: &mut Findings) {
+pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
     judge_synchronization(read_files(find_synchronization).await, findings);
-    if let Some(seconds) = surroundings.gateway.as_ref().ok().and_then(clock_step) {
+    if let Some(seconds) = environment.gateway.as_ref().ok().and_then(clock_step) {
         judge_step(seconds, findings);
     }
 }

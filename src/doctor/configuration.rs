@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use super::finding::Findings;
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 use crate::admin::ConfigReport;
 use crate::config::ConfigSource;
 use crate::key::redact;
 use crate::settings::SettingsErrors;
 
 /// Compares the file with the active configuration.
-pub(super) fn check(surroundings: &Surroundings, findings: &mut Findings) {
-    let source = &surroundings.config.source;
+pub(super) fn check(environment: &Environment, findings: &mut Findings) {
+    let source = &environment.config.source;
     findings.ok("configuration file", format!("{} has no errors", source.path.display()));
-    if let Ok(gateway) = &surroundings.gateway {
+    if let Ok(gateway) = &environment.gateway {
         judge(source, &gateway.report, findings);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::finding::{Findings, rounded};
 use super::read_files;
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 use crate::audit::{self, Durability, OnUnavailable};
 use crate::disk::{FileSystem, VolumeSpace, file_system, volume_space};
 use crate::state::Settings as State;
@@ -21,9 +21,9 @@ struct Volume {
 }
 
 /// Checks the volumes.
-pub(super) async fn check(surroundings: &Surroundings, findings: &mut Findings) {
-    let audit = &surroundings.config.audit;
-    let (journal, state) = (audit.path.clone(), state_directory(&surroundings.config.state));
+pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
+    let audit = &environment.config.audit;
+    let (journal, state) = (audit.path.clone(), state_directory(&environment.config.state));
     let (journal, state) = read_files(move || (inspect(&journal), state.map(|path| inspect(&path)))).await;
     match &journal {
         Ok(journal) => {

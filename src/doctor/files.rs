@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::finding::Findings;
 use super::read_files;
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 use crate::config::Config;
 use crate::settings::SecretSource;
 use crate::state::Settings as State;
@@ -25,8 +25,8 @@ enum Content {
 }
 
 /// Checks the files that the configuration names.
-pub(super) async fn check(surroundings: &Surroundings, findings: &mut Findings) {
-    let files = files(&surroundings.config);
+pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
+    let files = files(&environment.config);
     let modes = read_files(move || {
         files.into_iter().map(|(path, content)| (read_mode(&path), path, content)).collect::<Vec<_>>()
     });

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, UdpSocket};
 
 use super::finding::Findings;
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 use crate::config::{Config, ListenerRole};
 
 /// Checks the listeners of the configuration.
-pub(super) fn check(surroundings: &Surroundings, findings: &mut Findings) {
-    let config = &surroundings.config;
+pub(super) fn check(environment: &Environment, findings: &mut Findings) {
+    let config = &environment.config;
     judge_admin(config.admin.address.ip(), main_address(), findings);
     judge_dashboard(&facts(config), findings);
     judge_plain_listeners(config, findings);

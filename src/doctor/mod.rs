@@ -9,7 +9,7 @@
 mod finding;
 mod client;
 mod running_gateway;
-mod surroundings;
+mod environment;
 mod gateway;
 mod configuration;
 mod process;
@@ -35,7 +35,7 @@ use std::time::Duration;
 use crate::settings::WithUnit;
 
 use finding::Findings;
-use surroundings::Surroundings;
+use environment::Environment;
 
 pub use finding::{Finding, Severity};
 
@@ -106,20 +106,20 @@ impl Check {
         }
     }
 
-    async fn run(self, surroundings: &Arc<Surroundings>, findings: &mut Findings) {
+    async fn run(self, environment: &Arc<Environment>, findings: &mut Findings) {
         match self {
-            Self::Configuration => configuration::check(surroundings, findings),
-            Self::Gateway => gateway::check(surroundings, findings),
-            Self::Process => process::check(surroundings, findings),
-            Self::Clock => clock::check(surroundings, findings).await,
-            Self::Disk => disk::check(surroundings, findings).await,
-            Self::Sinks => sinks::check(surroundings, findings),
-            Self::Redis => redis::check(surroundings, findings).await,
-            Self::Certificates => certificates::check(surroundings, findings).await,
-            Self::Upstreams => upstreams::check(surroundings, findings).await,
-            Self::Routes => routes::check(surroundings, findings),
-            Self::Listeners => listeners::check(surroundings, findings),
-            Self::Files => files::check(surroundings, findings).await,
+            Self::Configuration => configuration::check(environment, findings),
+            Self::Gateway => gateway::check(environment, findings),
+            Self::Process => process::check(environment, findings),
+            Self::Clock => clock::check(environment, findings).await,
+            Self::Disk => disk::check(environment, findings).await,
+            Self::Sinks => sinks::check(environment, findings),
+            Self::Redis => redis::check(environment, findings).await,
+            Self::Certificates => certificates::check(environment, findings).await,
+            Self::Upstreams => upstreams::check(environment, findings).await,
+            Self::Routes => routes::check(environment, findings),
+            Self::Listeners => listeners::check(environment, findings),
+            Self::Files => files::check(environment, findings).await,
         }
     }
 }
@@ -127,8 +127,8 @@ impl Check {
 /// Runs checks one after another, and calls `begin` before each. A configuration file with errors is the only finding
 /// then: every other check needs it.
 pub async fn examine(file: &Path, checks: &[Check], mut begin: impl FnMut(Check)) -> Vec<Finding> {
-    let surroundings = match Surroundings::collect(file).await {
-        Ok(surroundings) => Arc::new(surroundings),
+    let environment = match Environment::collect(file).await {
+        Ok(environment) => Arc::new(environment),
         Err(invalid) => {
             let mut findings = Findings::new(Check::Configuration.name());
             configuration::judge_invalid(file, &invalid, &mut findings);
@@ -139,7 +139,7 @@ pub async fn examine(file: &Path, checks: &[Check], mut begin: impl FnMut(Check)
     for check in checks {
         begin(*check);
         let mut findings = Findings::new(check.name());
-        if tokio::time::timeout(CHECK_TIMEOUT, check.run(&surroundings, &mut findings)).await.is_err() {
+        if tokio::time::timeout(CHECK_TIMEOUT, check.run(&environment, &mut findings)).await.is_err() {
             let found = format!("the check did not end within {}", WithUnit::Duration(CHECK_TIMEOUT));
             findings.error(check.name(), found, "look for a file system or a server that does not respond");
         }

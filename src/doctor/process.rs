@@ -4,14 +4,14 @@ use std::fs;
 
 use super::finding::Findings;
 use super::proc_files::{OpenFiles, parse_open_files_limit};
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 
 /// Files beside those of connections: listeners, the journal, the state, connections to Redis, certificates.
 const OTHER_FILES: u64 = 256;
 
 /// Checks the process behind the admin socket.
-pub(super) fn check(surroundings: &Surroundings, findings: &mut Findings) {
-    let Ok(gateway) = &surroundings.gateway else { return };
+pub(super) fn check(environment: &Environment, findings: &mut Findings) {
+    let Ok(gateway) = &environment.gateway else { return };
     judge_user(gateway.uid, findings);
     let files = gateway.pid.and_then(read_open_files).or_else(|| {
         // In another PID namespace, the gateway's own metrics have both.
@@ -20,7 +20,7 @@ pub(super) fn check(surroundings: &Surroundings, findings: &mut Findings) {
         Some(OpenFiles { limit: Some(number("process_max_fds")?), open: number("process_open_fds") })
     });
     match files {
-        Some(files) => judge_open_files(files, surroundings.config.max_connections as u64, findings),
+        Some(files) => judge_open_files(files, environment.config.max_connections as u64, findings),
         None => findings.note("limit of open files", "cannot be read", "run this command on the gateway's machine"),
     }
 }

@@ -7,7 +7,7 @@ use super::client::in_full;
 use super::finding::{Findings, rounded};
 use super::redis_replication::judge_replication;
 use super::redis_security::judge_access;
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 use crate::settings::WithUnit;
 use crate::state::Settings as State;
 use crate::state::redis::{self, ServerDescription, Servers, Settings};
@@ -16,8 +16,8 @@ use crate::state::redis::{self, ServerDescription, Servers, Settings};
 const CLOCK_DIFFERENCE: i64 = 1_000_000;
 
 /// Checks the servers.
-pub(super) async fn check(surroundings: &Surroundings, findings: &mut Findings) {
-    let State::Redis(settings) = &surroundings.config.state else { return };
+pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
+    let State::Redis(settings) = &environment.config.state else { return };
     let servers = match redis::inspect(settings).await {
         Ok(servers) => servers,
         Err(error) => {

@@ -1,22 +1,22 @@
 //! Check of the routes: none at all, hidden ones, open ones, and requests that match none.
 
 use super::finding::Findings;
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 use crate::admission::RouteSettings;
 
 /// Series of requests that match no route.
 const UNMATCHED: &str = "keygate_requests_total{code=\"404\",route=\"none\"}";
 
 /// Checks the routes, and what the gateway has counted for them.
-pub(super) fn check(surroundings: &Surroundings, findings: &mut Findings) {
-    let config = &surroundings.config;
+pub(super) fn check(environment: &Environment, findings: &mut Findings) {
+    let config = &environment.config;
     judge_listed(&config.routes, findings);
     if !config.routes.is_empty() {
         for name in config.unused_upstreams() {
             let advice = "name it as `upstream` of a route, or remove it";
             findings.warning(format!("upstream `{name}`"), "used by no route", advice);
         }
-        let unmatched = surroundings.gateway.as_ref().ok().and_then(|gateway| gateway.metric(UNMATCHED));
+        let unmatched = environment.gateway.as_ref().ok().and_then(|gateway| gateway.metric(UNMATCHED));
         judge_unmatched(unmatched.unwrap_or_default(), findings);
     }
 }

@@ -1,7 +1,7 @@
 //! Check of the audit's sinks: connections that are not encrypted, lag, and records that are missing there.
 
 use super::finding::Findings;
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 use crate::counted::Counted;
 
 /// Seconds that a sink may be behind: the alert's.
@@ -19,10 +19,10 @@ struct SinkFacts<'a> {
 }
 
 /// Checks all sinks.
-pub(super) fn check(surroundings: &Surroundings, findings: &mut Findings) {
-    for sink in &surroundings.config.shipping.sinks {
+pub(super) fn check(environment: &Environment, findings: &mut Findings) {
+    for sink in &environment.config.shipping.sinks {
         let name = &*sink.name;
-        let metric = |metric: &str| surroundings.gateway.as_ref().ok()?.metric(&format!("{metric}{{sink=\"{name}\"}}"));
+        let metric = |metric: &str| environment.gateway.as_ref().ok()?.metric(&format!("{metric}{{sink=\"{name}\"}}"));
         let facts = SinkFacts {
             name,
             plain: sink.destination.plain_place(),

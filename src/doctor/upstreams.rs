@@ -11,7 +11,7 @@ use super::certificate_chain::judge_validity;
 use super::client::{self, TIMEOUT};
 use super::exposure::{Answer, Place, judge};
 use super::finding::Findings;
-use super::surroundings::Surroundings;
+use super::environment::Environment;
 use crate::config::{Config, Upstream};
 use crate::tls::{CertificateFacts, ClientSettings, ClientTls};
 use crate::upstream::{Address, Endpoint, HealthKind, Protocol};
@@ -28,9 +28,9 @@ struct Probe<'a> {
 }
 
 /// Sends a request without credentials, identity headers and client certificate to the endpoints of all upstreams.
-pub(super) async fn check(surroundings: &Surroundings, findings: &mut Findings) {
-    let config = &surroundings.config;
-    let now = surroundings.now.0.cast_signed() / 1_000_000;
+pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
+    let config = &environment.config;
+    let now = environment.now.0.cast_signed() / 1_000_000;
     for (place, upstream) in config.upstreams.iter().enumerate() {
         let path = probe_path(config, place, upstream);
         let endpoints = upstream.settings.endpoints.iter();
@@ -41,7 +41,7 @@ pub(super) async fn check(surroundings: &Surroundings, findings: &mut Findings) 
                     for address in addresses {
                         let probe = Probe { endpoint, address, path: &path, upstream };
                         let (answer, certificate) = probe.send().await;
-                        judge(&subject, probe.place(), &answer, surroundings.gateway.is_ok(), findings);
+                        judge(&subject, probe.place(), &answer, environment.gateway.is_ok(), findings);
                         if let Some(certificate) = certificate {
                             judge_validity(format!("{subject}: certificate"), &certificate, now, findings);
                         }

@@ -8,14 +8,14 @@ use crate::config::Config;
 use crate::settings::SettingsErrors;
 
 /// Configuration file, gateway that runs by it, and the time.
-pub(super) struct Surroundings {
+pub(super) struct Environment {
     pub(super) config: Config,
     /// The gateway behind the admin socket; the error when there is none.
     pub(super) gateway: Result<RunningGateway, String>,
     pub(super) now: Micros,
 }
 
-impl Surroundings {
+impl Environment {
     /// Reads the file, and asks the gateway.
     pub(super) async fn collect(file: &Path) -> Result<Self, SettingsErrors> {
         let config = Config::load(file)?;
