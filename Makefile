@@ -34,7 +34,8 @@ strict: setup
 	KEYGATE_STRICT=1 cargo test --locked --test integration state_contract::redis_sessions -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration state_contract::gateways -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration black_hole_costs_each_request_one -- --test-threads 1
-	KEYGATE_STRICT=1 cargo test --locked --test integration state_contract::redis_failovers::many -- --test-threads 1
+	KEYGATE_STRICT=1 cargo test --locked --test integration state_contract::redis_failovers -- --test-threads 1
+	KEYGATE_STRICT=1 cargo test --locked --test integration state_contract::redis_shares -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration revoked_exchanges::over_redis -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration discovery::shares -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration slow_response_times_out_after_ten_seconds -- --test-threads 1

@@ -251,8 +251,8 @@ fn config(dir: &Path, upstreams: &[SocketAddr], blocks: &str) -> Config {
         ("state", "{ embedded: { path: state.db } }"),
         // The volume of the machine may be nearly full, where refusals become counts.
         ("audit", "{ low_water: 0%, path: audit }"),
-        // In the file as well, which a reload reads.
-        ("timeouts", "{ lame_duck: 0s }"),
+        // In the file as well, which a reload reads. A test on a busy machine may be a slow client.
+        ("timeouts", "{ lame_duck: 0s, handshake: 60s, first_byte: 60s, head: 60s }"),
     ] {
         let is_given = |name: &str| format!("\n{blocks}").contains(&format!("\n{name}:"));
         if !is_given(name) && !is_given(&format!("{name}s")) {

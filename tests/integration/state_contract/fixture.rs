@@ -85,10 +85,15 @@ impl Fixture {
     }
 
     pub(super) async fn key_of(&self, state: &State, user: UserId) -> HeldKey {
-        let (key, digest) = new_key(self.tag, self.org, user);
-        let id = key.id;
-        state.change(Change::CreateKey { key, digest }).await.unwrap();
-        HeldKey { id, digest }
+        loop {
+            let (key, digest) = new_key(self.tag, self.org, user);
+            let id = key.id;
+            match state.change(Change::CreateKey { key, digest }).await {
+                // Of some thousand random ids under one tag, two may be the same.
+                Err(ChangeError::Taken("id")) => {}
+                made => return made.map(|()| HeldKey { id, digest }).unwrap(),
+            }
+        }
     }
 
     /// Creates the session quota key of a user.

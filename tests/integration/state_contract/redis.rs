@@ -29,6 +29,19 @@ pub(super) fn settings(servers: Servers) -> Settings {
     }
 }
 
+/// Sets a test up by a gateway of its own, which is closed then: one with the same settings, but for time-outs that a busy
+/// machine keeps.
+pub(super) fn set_up<T>(settings: &Settings, create: impl AsyncFnOnce(&State) -> T) -> T {
+    let (deadline, lease) = (Duration::from_secs(20), Duration::from_secs(80));
+    let patient = Settings { deadline, lease, on_unavailable: OnUnavailable::Deny, ..settings.clone() };
+    block_on(async {
+        let state = State::Redis(RedisState::open(patient).await.unwrap());
+        let created = create(&state).await;
+        state.close().await;
+        created
+    })
+}
+
 pub(super) fn at(server: &Redis) -> Address {
     Address { host: "127.0.0.1".into(), port: server.port() }
 }

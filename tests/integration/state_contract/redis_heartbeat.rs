@@ -20,12 +20,14 @@ const LEASE: Duration = Duration::from_secs(60);
 const BEATS: usize = 10;
 
 /// An organization with a key, on one of these nodes.
-pub(super) fn fixture_on(state: &State, cluster: &Cluster, nodes: &[&Redis]) -> (Fixture, HeldKey) {
-    let found = std::iter::repeat_with(|| block_on(fixture_with_key(state))).find(|(fixture, _)| {
+pub(super) async fn fixture_on(state: &State, cluster: &Cluster, nodes: &[&Redis]) -> (Fixture, HeldKey) {
+    loop {
+        let (fixture, key) = fixture_with_key(state).await;
         let node = cluster.primary_of(cluster.slot_of(fixture.tag.as_str()));
-        nodes.iter().any(|other| other.port() == node.port())
-    });
-    found.expect("one of many")
+        if nodes.iter().any(|other| other.port() == node.port()) {
+            return (fixture, key);
+        }
+    }
 }
 
 /// A node to stop; and the others, of which the first one has the registry of gateways.
@@ -55,8 +57,8 @@ fn hanging_node_delays_neither_other_leases_nor_the_registration() {
     let blind: Vec<u8> = [1e15, 9e15, 1.0, 0.0].into_iter().flat_map(f64::to_le_bytes).collect();
     registry.query::<()>(::redis::cmd("HSET").arg("keygate:{gateways}").arg("h:blind").arg(blind)).unwrap();
     let state = State::Redis(block_on(RedisState::open(settings)).unwrap());
-    let (_, stuck) = fixture_on(&state, &cluster, &[hanging]);
-    let (fixture, key) = fixture_on(&state, &cluster, &healthy);
+    let (_, stuck) = block_on(fixture_on(&state, &cluster, &[hanging]));
+    let (fixture, key) = block_on(fixture_on(&state, &cluster, &healthy));
 
     let held = block_on(admit(&state, &stuck, clock::now()));
     // Cached from here on: a look-up by digest may go to any node.
@@ -93,8 +95,8 @@ fn gateway_deregisters_from_the_nodes_that_answer_while_one_hangs() {
     let (hanging, healthy) = nodes(&cluster);
     let registry = healthy[0];
     let state = State::Redis(block_on(RedisState::open(settings)).unwrap());
-    let (_, stuck) = fixture_on(&state, &cluster, &[hanging]);
-    let (fixture, key) = fixture_on(&state, &cluster, &healthy);
+    let (_, stuck) = block_on(fixture_on(&state, &cluster, &[hanging]));
+    let (fixture, key) = block_on(fixture_on(&state, &cluster, &healthy));
     drop(block_on(admit(&state, &stuck, clock::now())));
     drop(block_on(admit(&state, &key, clock::now())));
     let org = format!("keygate:{{{}}}:org", fixture.tag.as_str());

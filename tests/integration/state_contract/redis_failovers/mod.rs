@@ -19,12 +19,13 @@ use super::redis::{at, settings};
 use super::redis_load::PLENTY;
 use super::runtime::{block_on, enter};
 use crate::support::redis::{Cluster, Proxy, Redis};
-use crate::support::until;
+use crate::support::{is_strict, until};
 
 mod many;
 
 fn gateway_settings(servers: Servers) -> Settings {
-    let deadline = Duration::from_millis(500);
+    // One that a busy machine keeps: after a later reply the server seems to be away.
+    let deadline = Duration::from_millis(if is_strict() { 500 } else { 1000 });
     let lease = Duration::from_secs(4);
     Settings { quota: PLENTY, concurrent: 1_000_000, deadline, lease, clock: Clock::Server, ..settings(servers) }
 }
@@ -94,7 +95,7 @@ impl Subjects {
         });
     }
 
-    /// Waits until a gateway that did not know the revocations obeys them, and checks that it serves.
+    /// Waits until a gateway that did not know the revocations enforces them, and checks that it serves.
     fn wait_until_enforced(&self, by: &State) {
         until("the revocations hold again", || (block_on(self.admitted(by)) == Ok(NONE)).then_some(()));
         until("the gateway serves", || block_on(is_admitted(by, &self.good)).ok().filter(|admitted| *admitted));
