@@ -33,13 +33,13 @@
 //!   other, and mechanisms (`transport` to `state`) never import each other.
 //! - [`management`] has one function for each operation on organizations, users, keys and sessions. [`admin`] offers them on
 //!   a socket for programs, [`dashboard`] on web pages and as a JSON API for users, who sign in with [`oidc`].
-//! - [`doctor`] examines a running gateway and its surroundings.
+//! - [`doctor`] diagnoses a running gateway and its environment.
 //! - [`migration`] copies an embedded state to Redis, and imports the records of an exported state.
 //! - [`shipping`] follows the journal, and delivers its records to sinks.
 //! - [`query_store`] is a program of its own. It lives in this crate so that the demo can embed it, and uses only the
 //!   platform, the domain and [`transport`].
 
-// Data plane, and its mechanisms.
+// Data plane and mechanisms.
 pub mod gateway;
 pub mod admission;
 pub mod transport;

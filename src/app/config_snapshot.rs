@@ -111,7 +111,7 @@ impl ConfigSnapshot {
     }
 }
 
-/// Tracer of a configuration: the one that is in force, if its settings are the same.
+/// Tracer of a configuration: the active one, if its settings are the same.
 fn start_tracer(
     exporters: &TraceExporters,
     settings: Option<&TraceSettings>,

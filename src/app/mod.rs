@@ -121,7 +121,7 @@ impl App {
         let (reload, requests) = mpsc::channel();
         let reload = Arc::new(reload);
         let discovery = start_discovery(&metrics, &reload)?;
-        // Upstreams open with the addresses that are known by now; the others come by reload.
+        // Waits until all names were looked up: upstreams open with these addresses, and later changes come by reload.
         discovery.resolve(config.upstreams.iter_mut().map(|upstream| (&mut upstream.settings, &upstream.discovery)))?;
         let upstreams = open_upstreams(&config, &metrics)?;
         let access_log = open_access_log(&config, &metrics)?;
@@ -143,7 +143,7 @@ impl App {
         let reloader = components.reloader(Arc::clone(&active), workers, process.clone(), discovery);
         let reloader = reloader.start(requests)?;
         threads.extend([control, reloader]);
-        // The workers serve by now, so the old process may drain.
+        // The workers have started, and connections queue at the shared sockets: the old process may drain.
         if let Some(takeover) = takeover {
             takeover.finish(&components.handles.state)?;
         }

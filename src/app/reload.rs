@@ -1,8 +1,8 @@
 //! Configuration reload: a new content of the configuration file is applied as a whole, or not at all.
 //!
 //! - Everything that can fail is done first: reading, checking, and building the new [`ConfigSnapshot`]. Then every
-//!   worker serves its next requests by the new snapshot; requests in flight end under the old one. The snapshot is in
-//!   force when all workers have acknowledged it.
+//!   worker serves its next requests by the new snapshot; requests in flight end under the old one. The snapshot is
+//!   active when all workers have acknowledged it.
 //! - Connections, buckets, slots and counts do not belong to the configuration and survive a reload.
 //! - Endpoints that discovery has found are applied in the same way, with the active configuration.
 //! - SIGHUP reloads at once, and opens the file of the access log again. A changed file is reloaded when its content is stable ([`super::config_watcher`]). A rejected
@@ -34,7 +34,7 @@ use crate::telemetry::access_log::AccessLog;
 use crate::tls;
 use crate::upstream::{Discovered, Discovery, DiscoveryEnded};
 
-/// Time between two checks of the files: a change is in force within two to three of them.
+/// Time between two checks of the files: a change is active within two to three of them.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time for all workers to acknowledge a command. They take it between two polls, so only a hung worker needs longer.
 const ACK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -275,7 +275,7 @@ impl ConfigReloader {
         self.handles.metrics.config_reload_failures.inc();
         self.handles.metrics.config_reload_ok.set(0);
         let sha256 = hash.map(|hash| hash.to_string());
-        tracing::error!(sha256, error, "cannot reload the configuration; the previous one stays in force");
+        tracing::error!(sha256, error, "cannot reload the configuration; the previous one stays active");
         // A reload that was announced to systemd must also end when it failed.
         let status = "serving; the configuration file was rejected, see `keygate config status`";
         self.process.notifier.notify_ready(status);

@@ -11,8 +11,8 @@
 //! - **Exactly one outcome.** An outcome is appended only while its use is open. Uses that a dead gateway left open are
 //!   closed as `aborted` by the next [`Journal::open`]. A kill loses the outcomes of its last 10 ms at most, whose records
 //!   are then `aborted`; it never loses a record.
-//! - **Bounded refusals.** At most ten refusals of a key per second and outcome have records of their own; one more record
-//!   has the exact count of the rest. A kill loses no count.
+//! - **Bounded refusals.** The first ten refusals of a key per second and outcome have records of their own; one more
+//!   record has the exact count of the rest. A kill loses no count.
 //! - **No thread hop.** When `written`, the thread of a request writes its line, together with those that others have
 //!   appended meanwhile; requests that are ready in the same turn of its event loop share one write. When `synced`, a committer thread writes and syncs for all (group commit).
 //! - **No gap.** Lines are numbered over all segments, and each has a checksum: [`Reader::verify`] detects lines that were

@@ -22,9 +22,9 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show which content of the file is in force, since when, and why a newer one was rejected
+    /// Show which content of the file is active, since when, and why a newer one was rejected
     ///
-    /// Exit code 0 when the content of the file is in force and the last reload succeeded, else 1; 69 when no gateway
+    /// Exit code 0 when the content of the file is active and the last reload succeeded, else 1; 69 when no gateway
     /// runs.
     Status {
         /// Admin socket of the gateway; default: the one in the file, which may have errors elsewhere
@@ -40,7 +40,7 @@ struct Status {
     report: ConfigReport,
     /// SHA-256 of the file's content now; none when it cannot be read.
     on_disk: Option<String>,
-    /// True when this content is in force.
+    /// True when this content is active.
     current: bool,
 }
 
@@ -83,7 +83,7 @@ impl Status {
         };
         let mut fields = vec![
             ("file", report.path.display().to_string()),
-            ("in force", report.sha256.clone()),
+            ("active", report.sha256.clone()),
             ("applied", output::seconds(report.applied)),
             ("on disk", on_disk),
         ];
@@ -98,9 +98,9 @@ impl Status {
     fn into_result(self) -> Result<(), CliError> {
         let message = match (&self.report.last_error, self.current) {
             (None, true) => return Ok(()),
-            (Some(_), _) => "the last reload was rejected; the previous content is in force",
+            (Some(_), _) => "the last reload was rejected; the previous content stays active",
             (None, false) => {
-                "the content of the file is not in force; the gateway reloads it within a few seconds, or on SIGHUP"
+                "the content of the file is not active; the gateway reloads it within a few seconds, or on SIGHUP"
             }
         };
         Err(anyhow!(message).into())

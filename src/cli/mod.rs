@@ -102,7 +102,7 @@ enum Command {
     Session(session::Args),
     /// Export and import the state, or copy it to a Redis that several gateways share
     State(state::Args),
-    /// Create and update organizations, users, permissions, keys and limits from a file
+    /// Create, change, revoke and remove organizations, users, permissions, keys and limits from a file
     ///
     /// Shows a plan first: + creates, ~ changes, - revokes or removes, ! conflicts. Records that the file does not name stay as
     /// they are. A revoked key and a removed user never come back. Applying the same file twice changes nothing.

@@ -58,10 +58,10 @@ fn sink(section: &mut Section<'_>) -> Result<SinkSettings, Reported> {
         }
         (None, _) => Err(section
             .report("postgresql", "is missing: a sink has one kind, which is postgresql, files, http, otlp or syslog")),
-        (Some(_), Some(_)) => {
-            Err(section
-                .report("name", "has several kinds, but a sink has one kind; list the others as sinks of their own"))
-        }
+        (Some(_), Some(_)) => Err(section.report(
+            "name",
+            "is of a sink with several kinds, but a sink has one kind; list each as a sink of its own",
+        )),
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Upstream {
     pub settings: Settings,
     /// Sources of its endpoints, and the name servers to ask.
     pub discovery: DiscoverySettings,
-    /// Fields that clients may claim towards it.
+    /// Spoofable fields of clients that reach it.
     pub passed_fields: PassedFields,
 }
 

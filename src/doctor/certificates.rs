@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::certificate_chain::{judge_chain, judge_dates, judge_host};
+use super::environment::Environment;
 use super::finding::Findings;
 use super::listeners::host;
 use super::read_files;
-use super::environment::Environment;
 use crate::config::{Config, Listener, ListenerRole};
 use crate::tls::{CertificateFacts, ClientSettings};
 

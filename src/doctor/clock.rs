@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::environment::Environment;
 use super::finding::Findings;
 use super::proc_files::{parse_boot_time, parse_start_ticks};
 use super::read_files;
 use super::running_gateway::RunningGateway;
-use super::environment::Environment;
 
 /// Ticks in a second (`USER_HZ`): the same on all architectures that this program is built for.
 const TICKS_PER_SECOND: u64 = 100;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::finding::Findings;
 use super::environment::Environment;
+use super::finding::Findings;
 use crate::admin::ConfigReport;
 use crate::config::ConfigSource;
 use crate::key::redact;
@@ -33,7 +33,7 @@ pub(super) fn judge_invalid(file: &Path, invalid: &SettingsErrors, findings: &mu
 }
 
 fn judge(source: &ConfigSource, report: &ConfigReport, findings: &mut Findings) {
-    let subject = "configuration in force";
+    let subject = "active configuration";
     let is_same = source.hash.to_string() == report.sha256;
     if report.path != source.path {
         let found = format!("the gateway on this socket runs by {}", report.path.display());

@@ -4,9 +4,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::environment::Environment;
 use super::finding::{Findings, rounded};
 use super::read_files;
-use super::environment::Environment;
 use crate::audit::{self, Durability, OnUnavailable};
 use crate::disk::{FileSystem, VolumeSpace, file_system, volume_space};
 use crate::state::Settings as State;

@@ -4,9 +4,9 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use super::environment::Environment;
 use super::finding::Findings;
 use super::read_files;
-use super::environment::Environment;
 use crate::config::Config;
 use crate::settings::SecretSource;
 use crate::state::Settings as State;

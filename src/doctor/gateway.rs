@@ -1,14 +1,13 @@
 //! Check of the gateway: whether it runs, is ready, and has panicked.
 
-use super::finding::Findings;
 use super::environment::Environment;
+use super::finding::Findings;
 use crate::admin::ReadinessReport;
 
 /// Checks that the gateway runs and is ready.
 pub(super) fn check(environment: &Environment, findings: &mut Findings) {
     judge(environment.gateway.as_ref().map(|gateway| &gateway.readiness).map_err(String::as_str), findings);
-    if let Some(panics) = environment.gateway.as_ref().ok().and_then(|gateway| gateway.metric("keygate_panics_total"))
-    {
+    if let Some(panics) = environment.gateway.as_ref().ok().and_then(|gateway| gateway.metric("keygate_panics_total")) {
         judge_panics(panics, findings);
     }
 }

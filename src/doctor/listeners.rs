@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, UdpSocket};
 
-use super::finding::Findings;
 use super::environment::Environment;
+use super::finding::Findings;
 use crate::config::{Config, ListenerRole};
 
 /// Checks the listeners of the configuration.

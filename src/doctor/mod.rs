@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use crate::settings::WithUnit;
 
-use finding::Findings;
 use environment::Environment;
+use finding::Findings;
 
 pub use finding::{Finding, Severity};
 

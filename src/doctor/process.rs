@@ -2,9 +2,9 @@
 
 use std::fs;
 
+use super::environment::Environment;
 use super::finding::Findings;
 use super::proc_files::{OpenFiles, parse_open_files_limit};
-use super::environment::Environment;
 
 /// Files beside those of connections: listeners, the journal, the state, connections to Redis, certificates.
 const OTHER_FILES: u64 = 256;

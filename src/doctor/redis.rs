@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use super::client::in_full;
+use super::environment::Environment;
 use super::finding::{Findings, rounded};
 use super::redis_replication::judge_replication;
 use super::redis_security::judge_access;
-use super::environment::Environment;
 use crate::settings::WithUnit;
 use crate::state::Settings as State;
 use crate::state::redis::{self, ServerDescription, Servers, Settings};

@@ -1,7 +1,7 @@
 //! Check of the routes: none at all, hidden ones, open ones, and requests that match none.
 
-use super::finding::Findings;
 use super::environment::Environment;
+use super::finding::Findings;
 use crate::admission::RouteSettings;
 
 /// Series of requests that match no route.

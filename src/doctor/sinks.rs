@@ -1,7 +1,7 @@
 //! Check of the audit's sinks: connections that are not encrypted, lag, and records that are missing there.
 
-use super::finding::Findings;
 use super::environment::Environment;
+use super::finding::Findings;
 use crate::counted::Counted;
 
 /// Seconds that a sink may be behind: the alert's.

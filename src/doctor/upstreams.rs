@@ -9,9 +9,9 @@ use tokio::time::timeout;
 
 use super::certificate_chain::judge_validity;
 use super::client::{self, TIMEOUT};
+use super::environment::Environment;
 use super::exposure::{Answer, Place, judge};
 use super::finding::Findings;
-use super::environment::Environment;
 use crate::config::{Config, Upstream};
 use crate::tls::{CertificateFacts, ClientSettings, ClientTls};
 use crate::upstream::{Address, Endpoint, HealthKind, Protocol};

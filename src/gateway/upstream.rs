@@ -7,6 +7,6 @@ use crate::upstream::Pool;
 pub struct Upstream {
     /// Connections.
     pub pool: Pool,
-    /// Claims of clients that reach the upstream.
+    /// Spoofable fields of clients that reach the upstream.
     pub passed_fields: PassedFields,
 }

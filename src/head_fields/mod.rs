@@ -98,7 +98,7 @@ impl FieldSet {
         }
     }
 
-    /// The same for a field of a response: the upstream may say what a client must not claim.
+    /// The same for a field of a response: the upstream may set fields that a client must not set.
     pub fn of_response_name(name: &[u8]) -> Self {
         if !FILTER.may_contain(name) {
             return Self::NONE;

@@ -5,7 +5,7 @@
 //!     Connector::open(&settings)?     reads the TLS files
 //!         .connect(name).await?       a client; its connection runs in a task until the client is dropped
 //! migrate(&mut client, &SCHEMA)       brings one schema to the version of this program, never back
-//! pool(&connector, options)?          a pool of such connections (`deadpool-postgres`), each with its session set up
+//! build_pool(&connector, options)?    a pool of such connections (`deadpool-postgres`), each with its session set up
 //! ```
 //!
 //! - A URL never shows up in an error or in `Debug`: it may contain a password.

@@ -31,9 +31,9 @@ pub const REORDERED_US: u64 = 1_000_000;
 ///
 /// - `level <= burst * per`, in units.
 /// - `level` is as of `at`; tokens that flowed in since are added by [`Bucket::refill`].
-/// - `level` is negative while offline uses are being charged ([`Bucket::repay`]). The deficit is capped so that a full
-///   bucket and the deficit together stay below 2^53 units; uses beyond the cap are not charged. With 1000 per hour the
-///   cap is 2.5 million requests.
+/// - `level` is negative after offline uses were repaid ([`Bucket::repay`]), until as many tokens have flowed in. The
+///   deficit is capped so that a full bucket and the deficit together stay below 2^53 units; uses beyond the cap are
+///   forgiven. With 1000 per hour the cap is 2.5 million requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Tokens in units: one token is as many units as `per` has microseconds.

@@ -88,7 +88,7 @@ impl Pool {
             if let Some(reserved) = self.try_reserve(other, may_share) {
                 return Some((other, reserved));
             }
-            // Another worker has taken the room meanwhile.
+            // Another worker has taken the room meanwhile, or (HTTP/2) all streams of the open connections are in use.
             excluded.push(other);
         }
     }

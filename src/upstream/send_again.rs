@@ -72,7 +72,7 @@ impl Pool {
         self.retry_until_ended(Tried::Failed(failed), options).await
     }
 
-    /// Retry loop: sends the request to one endpoint after another until a try ends it.
+    /// Retry loop: tries endpoints until a try ends the request, a retry is refused, or no endpoint is left.
     async fn retry_until_ended(&self, mut tried: Tried, mut options: SendOptions) -> Ended {
         let (mut failure, mut timed_out, mut may_share, mut needs_new) = (None, true, true, false);
         loop {

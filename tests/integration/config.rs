@@ -272,7 +272,7 @@ fn strict_quota_leaves_room_for_an_inflow() {
 }
 
 #[test]
-fn only_claims_of_clients_can_be_let_through() {
+fn only_spoofable_fields_can_be_let_through() {
     let upstream = |fields: &str| {
         let block = format!("  endpoints: [http://127.0.0.1:8081]\n  pass_fields: [{fields}]");
         parse(&MINIMAL.replace("  endpoints: [http://127.0.0.1:8081]", &block))

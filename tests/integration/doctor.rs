@@ -57,7 +57,7 @@ fn doctor_examines_a_running_gateway() {
     let setup = Setup::new(upstream.address, ROUTES);
     let gateway = setup.start();
     let examined = Examined::of(&setup);
-    assert_eq!(examined.severity("configuration", "in force"), "ok");
+    assert_eq!(examined.severity("configuration", "active configuration"), "ok");
     assert_eq!(examined.severity("gateway", "readiness"), "ok");
     assert_eq!(examined.severity("routes", "routes"), "ok");
     assert_eq!(examined.severity("listeners", "admin.address"), "ok");
@@ -94,17 +94,17 @@ fn doctor_examines_a_running_gateway() {
 }
 
 #[test]
-fn doctor_compares_the_file_with_the_configuration_in_force() {
+fn doctor_compares_the_file_with_the_active_configuration() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, ROUTES);
     let _gateway = setup.start();
     // Needs a restart, so that it is not taken.
     setup.write(&format!("{}workers: 7\n", setup.text()));
     eventually("the reload is rejected", || !setup.keygate(&["config", "status"]).status.success());
-    eventually("doctor sees it", || Examined::of(&setup).severity("configuration", "in force") == "error");
+    eventually("doctor sees it", || Examined::of(&setup).severity("configuration", "active configuration") == "error");
     let examined = Examined::of(&setup);
     assert_eq!((examined.code, &*examined.worst), (1, "error"));
-    assert!(examined.find("configuration", "in force")["found"].to_string().contains("workers"));
+    assert!(examined.find("configuration", "active configuration")["found"].to_string().contains("workers"));
     // A file with errors is the only finding. A key in the wrong place is not shown with its secret.
     let key = setup.key();
     setup.write(&format!("listen: [{{ address: {key} }}]\n"));

@@ -57,8 +57,8 @@ fn identity_headers_of_clients_are_removed_in_every_spelling() {
     }
 }
 
-/// Claims that upstreams are known to believe, each with the field's spelling in its source.
-const CLAIMS: [&str; 22] = [
+/// Fields that upstreams commonly trust, each with the spelling in its source.
+const SPOOFABLE: [&str; 22] = [
     "X-Real-IP",
     "True-Client-IP",
     "CF-Connecting-IP",
@@ -84,19 +84,19 @@ const CLAIMS: [&str; 22] = [
 ];
 
 #[test]
-fn claims_of_clients_do_not_arrive() {
+fn spoofable_fields_do_not_arrive() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream);
     let key = gateway.key();
     let mut client = Client::connect(gateway.address);
-    for claim in CLAIMS {
+    for name in SPOOFABLE {
         let upgrades: [&[(&str, &str)]; 3] =
             [&[], &[("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c")], &[("Connection", "Upgrade")]];
         for upgrade in upgrades {
-            let fields: Vec<_> = [(claim, "claimed")].into_iter().chain(upgrade.iter().copied()).collect();
-            assert_eq!(client.request("GET", "/", &key.text, &fields, b"").status, 200, "{claim}");
+            let fields: Vec<_> = [(name, "spoofed")].into_iter().chain(upgrade.iter().copied()).collect();
+            assert_eq!(client.request("GET", "/", &key.text, &fields, b"").status, 200, "{name}");
             let received = upstream.last();
-            assert!(!received.headers.iter().any(|(_, value)| value.contains("claimed")), "{claim}: {received:?}");
+            assert!(!received.headers.iter().any(|(_, value)| value.contains("spoofed")), "{name}: {received:?}");
         }
     }
     client.request("GET", "/", &key.text, &[("X-Trace", "kept"), ("Accept", "x/y"), ("X-Api-Version", "2")], b"");
@@ -106,7 +106,7 @@ fn claims_of_clients_do_not_arrive() {
 }
 
 #[test]
-fn claims_of_clients_pass_by_name() {
+fn spoofable_fields_pass_by_name() {
     let upstream = Upstream::start();
     let endpoint = format!("upstream: {{ endpoints: ['http://{}'], pass_fields: [X-Real-IP] }}", upstream.address);
     let gateway = Gateway::with(&[], &endpoint);

@@ -87,7 +87,7 @@ impl Settings {
             database: self.database,
             tls: self.tls.clone(),
             deadline: self.deadline,
-            // A later reply comes too late: the lease has to be renewed by then.
+            // The lease has to be renewed by then, so a later reply cannot be used.
             late_reply_timeout: self.lease / 2,
             waits_for_replicas: self.durability.replicas > 0,
             probe_key: RecordNames::new(&self.prefix).probe(),

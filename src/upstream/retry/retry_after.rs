@@ -1,5 +1,5 @@
 //! Parser of an upstream's `Retry-After` on a 503 (RFC 9110, section 10.2.3), and the pause that it means for the endpoint.
-//! That of the gateway's own refusals is computed in `gateway/rate_limit.rs`.
+//! That of the gateway's own refusals is set in `gateway/rate_limit.rs` (exceeded limits) and `gateway/rejection.rs` (others).
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -16,8 +16,8 @@ use crate::support::{Client, Gateway, HyperOptions, HyperUpstream, Load, NameSer
 /// Addresses of the replicas of one service.
 const ADDRESSES: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 
-/// Time that each response of an equal replica takes. Latencies of some milliseconds are compared with it: a pause of a busy
-/// machine is small beside it, and as the replicas share a thread, none of them has one of its own.
+/// Time that each response of an equal replica takes. A pause of a busy machine is small beside it, and the replicas share a
+/// thread, so that a pause delays all of them alike.
 const LATENCY: Duration = Duration::from_millis(40);
 /// Clients that send at once, so that many requests take little time at that latency.
 const CLIENTS: usize = 16;

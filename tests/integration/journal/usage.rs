@@ -304,7 +304,7 @@ fn segment_that_something_else_removed_is_said() {
 fn row_is_final_when_its_period_is_over_whole_and_closed() {
     let directory = TempDir::new().unwrap();
     let settings = settings(directory.path());
-    // A noon: its day is not over two minutes later, at whatever time of the day this runs.
+    // Noon of yesterday: its day is not over two minutes later, at any time of the day that this runs.
     let (now, caller) = (Micros(clock::now().0 / DAY * DAY - DAY / 2), Caller::random());
     let yesterday = Micros(now.0 / DAY * DAY - 1);
     let journal = open_journal(&settings);

@@ -124,13 +124,13 @@ fn concurrency_limit_holds_over_four_gateways_and_a_dead_one_releases_its_slots(
     assert!(keeping.most() <= LIMIT, "{} requests were at the upstream at once", keeping.most());
     keeping.has(0);
 
-    let _doomed = lasting(&four, 0, 60, PATIENCE);
+    let _dying = lasting(&four, 0, 60, PATIENCE);
     let _held = lasting(&four, 1, 40, PATIENCE);
     (0..4).for_each(|gateway| refused(&four, gateway));
     let died = Instant::now();
     four.kill(0);
     keeping.has(40);
-    let _heirs = lasting(&four, 2, 60, Duration::from_secs(10) + SLACK);
+    let _survivors = lasting(&four, 2, 60, Duration::from_secs(10) + SLACK);
     println!("the slots of the dead gateway were free after {:?}", died.elapsed());
     (1..4).for_each(|gateway| refused(&four, gateway));
     assert_eq!((keeping.now(), keeping.most()), (LIMIT, LIMIT));

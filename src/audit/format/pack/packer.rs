@@ -61,7 +61,7 @@ struct Packer<'a> {
     values: Values<'a>,
     /// The checksum of nothing: a new one looks for the processor's features each time.
     crc: crc32fast::Hasher,
-    /// The number of the first line that is packed.
+    /// The number of the first packed line, if no whole line before it has one; else 0.
     first: u64,
     /// The number that the next line has.
     next: Option<NextNumber>,
@@ -122,7 +122,7 @@ impl<'a> Packer<'a> {
         let rest = self.read_line(lines, (kind, layout, first_column))?;
         match &mut self.next {
             Some(next) => next.increment(),
-            // The first packed line has its number stored; those of later lines follow from it, or the line stays whole.
+            // No line before this one has a number, so its own is stored. The numbers of later lines follow from it.
             None => {
                 self.first = self.values.n;
                 self.next = Some(NextNumber::new(self.first + 1));

@@ -38,7 +38,12 @@ impl Database {
         let mut client = self.connector.connect(NAME).await?;
         let applied = postgresql::migrate(&mut client, schema).await?;
         if applied > 0 {
-            tracing::info!(server = self.connector.server(), schema = schema.name, applied, "migrated the tables");
+            tracing::info!(
+                server = self.connector.server(),
+                schema = schema.name,
+                migrations = applied,
+                "migrated the tables"
+            );
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ impl Directory {
             // Both writes have to be replicated, and they may be on two primaries.
             return Ok(replicas.min(indexed));
         }
-        // The digest is taken. The entry of the index that was written above is removed if it belongs to another session.
+        // The digest is taken. If another session has it, the entry of the index that was written above is removed.
         let other = self.read_session(digest).await?.ok_or(CommitError::Conflict)?;
         if other.id != session.id {
             self.unindex_session(session.id, Some(session)).await?;
