@@ -52,6 +52,7 @@ struct Network {
     refuses: bool,
     has_ended: bool,
     accepted: u64,
+    lost: u64,
     /// The sockets of each connection. One that is not here any more has been cut, or is over.
     connections: HashMap<u64, Vec<TcpStream>>,
 }
@@ -132,6 +133,11 @@ impl Proxy {
     /// Number of connections accepted so far, refused ones not counted.
     pub fn accepted(&self) -> u64 {
         self.shared.network().accepted
+    }
+
+    /// Number of pieces of a stream that a black hole has lost so far.
+    pub fn lost(&self) -> u64 {
+        self.shared.network().lost
     }
 }
 
@@ -254,7 +260,10 @@ impl Shared {
             let delay = if direction == Direction::Answers { network.delay } else { Duration::ZERO };
             let left = (read_at + delay).saturating_duration_since(Instant::now());
             network = match network.hole(direction) {
-                Some(Hole::Swallow) => return Some(false),
+                Some(Hole::Swallow) => {
+                    network.lost += 1;
+                    return Some(false);
+                }
                 Some(Hole::Hold) => self.changed.wait(network).unwrap(),
                 None if left.is_zero() => return Some(true),
                 None => self.changed.wait_timeout(network, left).unwrap().0,
