@@ -89,7 +89,7 @@ impl Fixture {
             let (key, digest) = new_key(self.tag, self.org, user);
             let id = key.id;
             match state.change(Change::CreateKey { key, digest }).await {
-                // Of some thousand random ids under one tag, two may be the same.
+                // The id is taken: by chance, or by a try of this change whose reply was lost.
                 Err(ChangeError::Taken("id")) => {}
                 made => return made.map(|()| HeldKey { id, digest }).unwrap(),
             }
