@@ -1,21 +1,35 @@
 //! Notifications to systemd, received on a datagram socket in its place.
 
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use crate::support::{KEYGATE, Setup, Upstream, eventually};
 
 /// The other end of `NOTIFY_SOCKET`.
 pub struct Systemd {
-    socket: UnixDatagram,
+    path: PathBuf,
+    messages: Receiver<String>,
 }
 
 impl Systemd {
     pub fn listen(setup: &Setup) -> Self {
-        let socket = UnixDatagram::bind(setup.path().join("notify.sock")).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Self { socket }
+        let path = setup.path().join("notify.sock");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let (sender, messages) = mpsc::channel();
+        // Reads all the time, as systemd does: the socket holds some ten messages, and who sends one more waits.
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length) = socket.recv(&mut buffer) {
+                let text = String::from_utf8(buffer[..length].to_vec()).unwrap();
+                if sender.send(text).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { path, messages }
     }
 
     /// A command that starts a gateway as systemd would.
@@ -27,18 +41,20 @@ impl Systemd {
 
     /// Receives the next message, as assignments.
     pub fn next(&self) -> Vec<(String, String)> {
-        let mut buffer = [0; 4096];
-        let length = self.socket.recv(&mut buffer).expect("a message in time");
-        let text = std::str::from_utf8(&buffer[..length]).unwrap();
+        let text = self.messages.recv_timeout(Duration::from_secs(60)).expect("a message in time");
         let assignments = text.lines().map(|line| line.split_once('=').expect("an assignment"));
         assignments.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// Receives all messages that are there.
+    /// Receives all messages that were sent until now.
     pub fn skip(&self) {
-        self.socket.set_nonblocking(true).unwrap();
-        while self.socket.recv(&mut [0; 4096]).is_ok() {}
-        self.socket.set_nonblocking(false).unwrap();
+        self.send_last();
+        while !is_last(&self.next()) {}
+    }
+
+    /// Sends a message that is behind all that were sent until now.
+    fn send_last(&self) {
+        UnixDatagram::unbound().unwrap().send_to(b"LAST=1", &self.path).unwrap();
     }
 
     /// Receives the next message that is not a watchdog notification.
@@ -50,6 +66,10 @@ impl Systemd {
             }
         }
     }
+}
+
+fn is_last(message: &[(String, String)]) -> bool {
+    has(message, "LAST", "1")
 }
 
 fn is_watchdog(message: &[(String, String)]) -> bool {
@@ -96,8 +116,8 @@ fn systemd_is_notified_of_start_reloads_and_stop() {
     let stopping = systemd.next();
     assert!(has(&stopping, "STOPPING", "1") && has(&stopping, "STATUS", "draining"), "{stopping:?}");
     assert_eq!(gateway.wait(), 0);
-    let rest = systemd.socket.set_nonblocking(true).and_then(|()| systemd.socket.recv(&mut [0; 64]));
-    assert!(rest.is_err(), "without a watchdog, no other message is sent");
+    systemd.send_last();
+    assert!(is_last(&systemd.next()), "without a watchdog, no other message is sent");
 }
 
 #[test]

@@ -237,7 +237,6 @@ impl HandoverServer {
     /// Leaves its place to the new process, and asks it for decisions from then on.
     fn finish(&self, channel: Channel, pid: u32) -> anyhow::Result<()> {
         let requests = self.leave();
-        self.parts.notifier.notify_main_process(pid);
         let linked = channel
             .send(&FromOld::Relinquished)
             .and_then(|()| link::forward_requests(channel, Arc::clone(&self.parts.state), requests));
@@ -245,6 +244,8 @@ impl HandoverServer {
             tracing::error!(%error, "cannot ask the process that took over; requests that still arrive here fail");
         }
         tracing::info!(pid, "another process took over");
+        // Behind the link: this waits while systemd reads nothing, and requests must not.
+        self.parts.notifier.notify_main_process(pid);
         self.progress.step("the new process serves; this one drains".to_owned());
         self.progress.end(Ok(()));
         Ok(())

@@ -1,6 +1,6 @@
 //! SIGUSR2, and what systemd hears of an upgrade: the process that serves now, and that it is ready.
 
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Command;
 use std::sync::Mutex;
 
@@ -63,6 +63,38 @@ fn new_process_notifies_the_watchdog() {
     systemd.skip();
     assert!(has(&systemd.next(), "WATCHDOG", "1"));
     lineage.stop();
+}
+
+#[test]
+fn requests_at_the_old_process_are_decided_while_systemd_reads_nothing() {
+    let backend = Backend::start();
+    let setup = Setup::new(backend.upstream.address, BLOCKS);
+    let key = setup.key();
+    let path = setup.path().join("notify.sock");
+    let unread = UnixDatagram::bind(&path).unwrap();
+    let first = setup.start_by(&mut Systemd::command(&setup));
+    let sender = UnixDatagram::unbound().unwrap();
+    sender.set_nonblocking(true).unwrap();
+    while sender.send_to(b"FULL=1", &path).is_ok() {}
+    let mut lineage = Lineage { setup, first, later: Mutex::default() };
+    let mut client = lineage.setup.client();
+    assert_eq!(client.get("/", &key).status, 200);
+    let mut tunnel = Tunnel::open(&lineage.setup, &key);
+    let old = lineage.current();
+    signal(old, "USR2");
+    eventually("the new process serves", || peer(&lineage.setup) != old);
+    lineage.later.lock().unwrap().push(peer(&lineage.setup));
+    assert_eq!(client.get("/", &key).status, 200);
+    tunnel.echo();
+    tunnel.close();
+    // The old process does not end before systemd can know of the new one.
+    let main = format!("MAINPID={}", lineage.current());
+    let mut buffer = [0; 4096];
+    while !buffer.starts_with(main.as_bytes()) {
+        buffer.fill(0);
+        unread.recv(&mut buffer).unwrap();
+    }
+    lineage.wait_for_end(old);
 }
 
 fn process_group(process: u32) -> u32 {
