@@ -10,6 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use crate::support::await_refusal;
 use crate::support::redis::{Certificates, Cluster, Hole, Proxy, Redis, Sentinels};
 use crate::support::until;
 
@@ -249,7 +250,7 @@ fn proxy_cuts_and_refuses_connections() {
     assert_eq!(proxy.accepted(), 2);
     let address = proxy.address();
     drop(proxy);
-    assert!(TcpStream::connect(address).is_err());
+    await_refusal(address);
 }
 
 fn connect(proxy: &Proxy) -> TcpStream {
