@@ -19,7 +19,7 @@ impl Systemd {
         let path = setup.path().join("notify.sock");
         let socket = UnixDatagram::bind(&path).unwrap();
         let (sender, messages) = mpsc::channel();
-        // Reads all the time, as systemd does: the socket holds some ten messages, and who sends one more waits.
+        // Reads all the time, as systemd does: the socket holds some ten messages, and the sender of one more waits.
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length) = socket.recv(&mut buffer) {

@@ -1,8 +1,9 @@
-//! SIGUSR2, and what systemd hears of an upgrade: the process that serves now, and that it is ready.
+//! SIGUSR2, and the notifications to systemd about an upgrade: the main process, and that it is ready.
 
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Command;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::{BLOCKS, Backend, Lineage, Tunnel, signal};
 use crate::support::{KEYGATE, Setup, eventually};
@@ -72,6 +73,7 @@ fn requests_at_the_old_process_are_decided_while_systemd_reads_nothing() {
     let key = setup.key();
     let path = setup.path().join("notify.sock");
     let unread = UnixDatagram::bind(&path).unwrap();
+    unread.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let first = setup.start_by(&mut Systemd::command(&setup));
     let sender = UnixDatagram::unbound().unwrap();
     sender.set_nonblocking(true).unwrap();
