@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn beginning_of_a_line_is_cut_off_unless_somebody_appended() {
+    fn beginning_of_a_line_is_cut_off_unless_the_file_has_grown() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::fs::write(&path, "whole\nbroken").unwrap();
