@@ -81,24 +81,24 @@ pub enum OpenError {
 /// # Errors
 /// [`OpenError`].
 pub fn open(settings: &Settings) -> Result<QueryService, OpenError> {
-    let store = open_store(&settings.store)?;
+    let store = open_store(settings)?;
     let limits = ServiceLimits { cursor_lifetime: settings.cursor.lifetime, body: settings.max_body };
     Ok(QueryService::new(store, load_keyring(settings)?, limits))
 }
 
-fn open_store(settings: &StoreSettings) -> Result<Store, OpenError> {
-    match settings {
+fn open_store(settings: &Settings) -> Result<Store, OpenError> {
+    match &settings.store {
         StoreSettings::Sqlite { path } => {
             let opened = SqliteStore::open(path).map_err(|source| OpenError::Store { path: path.clone(), source });
-            Ok(Store::Sqlite(opened?))
+            Ok(Store::Sqlite(opened?.with_history_limit(settings.history)))
         }
-        StoreSettings::Postgresql(settings) => {
-            for database in std::iter::once(&settings.primary).chain(&settings.replicas) {
+        StoreSettings::Postgresql(postgresql) => {
+            for database in std::iter::once(&postgresql.primary).chain(&postgresql.replicas) {
                 if !database.is_encrypted() && !database.is_local() {
                     tracing::warn!(%database, "connections to PostgreSQL are not encrypted; set `tls` or sslmode=require");
                 }
             }
-            Ok(Store::Postgresql(PostgresqlStore::open(settings)?))
+            Ok(Store::Postgresql(PostgresqlStore::open(postgresql)?.with_history_limit(settings.history)))
         }
     }
 }

@@ -10,6 +10,7 @@ use tracing::level_filters::LevelFilter;
 use crate::postgresql;
 use crate::query_store::cursor::{Keyring, KeyringError, MIN_SECRET};
 use crate::query_store::store::postgresql::PostgresqlSettings;
+use crate::query_store::store::{DEFAULT_MAX_HISTORY, HistoryLimit};
 use crate::secret::Secret;
 use crate::settings::{Document, Reported, Section, SettingsErrors, Value};
 use crate::telemetry;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub store: StoreSettings,
     /// Keys and lifetime of cursors.
     pub cursor: CursorSettings,
+    /// Bound of each organization's replaced and deleted queries that live snapshots keep.
+    pub history: HistoryLimit,
     /// Maximum size of a request body, in bytes.
     pub max_body: u64,
     /// Time that requests in flight have after the signal to stop.
@@ -89,6 +92,7 @@ impl Settings {
             listen: LISTEN,
             store: StoreSettings::Sqlite { path },
             cursor: CursorSettings { keys: Vec::new(), lifetime: CURSOR_LIFETIME },
+            history: HistoryLimit::default(),
             max_body: MAX_BODY,
             drain: DRAIN,
             telemetry: telemetry::Settings::default(),
@@ -119,6 +123,9 @@ fn read(file: &mut Section<'_>) -> Result<Settings, Reported> {
     });
     let store = file.section("store", store);
     let cursor = file.section("cursor", |section| Ok(cursor(section)));
+    let history = file.section("snapshots", |snapshots| {
+        Ok(snapshots.value_or("history", DEFAULT_MAX_HISTORY, |value| value.size(1 << 20..=1 << 40)))
+    });
     let max_body = file.section("http", |http| Ok(http.value_or("max_body", MAX_BODY, |v| v.size(1024..=1 << 30))));
     let drain = file.section("timeouts", |timeouts| {
         Ok(timeouts.value_or("drain", DRAIN, |v| v.duration(Duration::from_millis(1)..=Duration::from_secs(86_400))))
@@ -130,7 +137,8 @@ fn read(file: &mut Section<'_>) -> Result<Settings, Reported> {
                     so that each of them takes the cursors of the others";
         return Err(file.report("cursor", what));
     }
-    Ok(Settings { listen, store, cursor, max_body: max_body?, drain: drain?, telemetry: telemetry? })
+    let history = HistoryLimit(history?);
+    Ok(Settings { listen, store, cursor, history, max_body: max_body?, drain: drain?, telemetry: telemetry? })
 }
 
 fn store(section: &mut Section<'_>) -> Result<StoreSettings, Reported> {

@@ -16,3 +16,4 @@ mod several;
 mod several_killed;
 mod copy;
 mod sizes;
+mod history;

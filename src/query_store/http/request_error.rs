@@ -12,6 +12,9 @@ use crate::query_store::service::ListError;
 use crate::query_store::store::StoreError;
 use crate::transport::HeadError;
 
+/// Seconds after which a request may find room in the history: a pass of garbage collection begins each minute.
+const HISTORY_RETRY_AFTER: &str = "60";
+
 /// A refused or failed request. Its text is the `detail` of the problem.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
@@ -41,6 +44,11 @@ pub(super) enum RequestError {
     Json(#[source] serde_json::Error),
     #[error("{0}")]
     Draft(InvalidDraft),
+    #[error(
+        "unexpired cursors of your organization keep as many replaced and deleted queries as this service allows: edits, \
+         deletions and new sequences of pages are refused until older cursors have expired"
+    )]
+    HistoryFull,
     #[error("the store is not available at the moment")]
     Store(#[source] StoreError),
     #[error("no cursor could be created")]
@@ -63,6 +71,9 @@ impl RequestError {
         if let Self::Method { allow } = self {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
+        if matches!(self, Self::HistoryFull) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(HISTORY_RETRY_AFTER));
+        }
         response
     }
 
@@ -80,6 +91,7 @@ impl RequestError {
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
             Self::Slow => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
             Self::Broken(_) | Self::Json(_) | Self::Draft(_) => (StatusCode::BAD_REQUEST, "invalid_body"),
+            Self::HistoryFull => (StatusCode::TOO_MANY_REQUESTS, "history_full"),
             Self::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
             Self::Randomness(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         }
@@ -96,7 +108,10 @@ impl RequestError {
 
 impl From<StoreError> for RequestError {
     fn from(error: StoreError) -> Self {
-        Self::Store(error)
+        match error {
+            StoreError::HistoryFull => Self::HistoryFull,
+            error => Self::Store(error),
+        }
     }
 }
 
@@ -104,7 +119,7 @@ impl From<ListError> for RequestError {
     fn from(error: ListError) -> Self {
         match error {
             ListError::Cursor(error) => Self::Cursor(error),
-            ListError::Store(error) => Self::Store(error),
+            ListError::Store(error) => error.into(),
             ListError::Randomness(error) => Self::Randomness(error),
         }
     }

@@ -27,7 +27,8 @@
 //! Only an edit or a deletion ends a row version, so at most one ended row version is kept for each edit and deletion since
 //! the oldest live snapshot. A row version that no page sequence sees is deleted within one pass after it ended; one that a
 //! sequence sees, within 25 hours and one pass after the last page of the sequence; in a store that several programs share,
-//! five minutes later, because their clocks may differ ([`Store::clock_tolerance`]).
+//! five minutes later, because their clocks may differ ([`Store::clock_tolerance`]). The ended row versions of an organization
+//! are bounded in bytes ([`history`]).
 
 use std::time::Duration;
 
@@ -37,11 +38,13 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::query_store::query::{Query, QueryDraft};
 
+pub mod history;
 pub mod records;
 pub mod sqlite;
 pub mod postgresql;
 pub mod copy;
 
+pub use history::{DEFAULT_MAX_HISTORY, HistoryLimit};
 pub use postgresql::{PostgresqlError, PostgresqlStore};
 pub use sqlite::SqliteStore;
 
@@ -117,9 +120,18 @@ pub enum StoreError {
     /// The store is closed.
     #[error("the store is closed")]
     Closed,
+    /// Live snapshots of the organization keep as much history as is allowed; nothing was changed.
+    #[error("the unexpired cursors of the organization keep as many replaced and deleted queries as is allowed")]
+    HistoryFull,
     /// The operation failed in PostgreSQL or on the way to it.
     #[error("PostgreSQL did not complete the operation")]
-    Postgresql(#[from] PostgresqlError),
+    Postgresql(#[source] PostgresqlError),
+}
+
+impl From<PostgresqlError> for StoreError {
+    fn from(error: PostgresqlError) -> Self {
+        if error.is_history_full() { Self::HistoryFull } else { Self::Postgresql(error) }
+    }
 }
 
 impl StoreError {

@@ -53,6 +53,7 @@ fn copy_has_all_content_and_its_cursors_go_on() {
         assert!(output.status.success(), "{said}");
         assert!(said.contains("copied 2530 of 2530") && said.contains("the totals agree"), "{said}");
 
+        let (server, database) = (server.clone(), database.clone());
         let target = Fixture { caller: source.caller, ..target };
         assert_eq!(target.collection().await, source.collection().await);
         let next = format!("/api/queries?limit=100&cursor={cursor}");
@@ -60,6 +61,10 @@ fn copy_has_all_content_and_its_cursors_go_on() {
         assert_eq!(new.items(), old.items(), "the snapshot of a cursor of the source");
         let stats = target.service.store().stats().await.unwrap();
         assert_eq!((stats.current, stats.ended), (2510, 20));
+        let history = "SELECT (SELECT sum(history) FROM query_store.orgs) > 20 * 512,
+                           (SELECT sum(history) FROM query_store.orgs) = sum(query_store.history_cost(q))
+                       FROM query_store.queries AS q WHERE version_ended < 9223372036854775807";
+        assert_eq!(server.sql_in(&database, history), ["t|t"], "the bound of the history holds at the target");
         // Writes go on after the versions and the numbers of the source.
         let body = r#"{"name":"new","sql":"select 1"}"#;
         assert_eq!(target.write(Method::POST, "/api/queries", body).await.status, 201);

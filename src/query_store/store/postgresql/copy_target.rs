@@ -165,6 +165,10 @@ impl CopyTransaction<'_> {
             "SELECT setval(pg_get_serial_sequence('query_store.orgs', 'number'), coalesce(max(number), 0) + 1, false)
                     FROM query_store.orgs";
         self.transaction.query_one(next, &[]).await?;
+        let history = "UPDATE query_store.orgs AS o SET history = coalesce((
+                           SELECT sum(query_store.history_cost(q))::bigint FROM query_store.queries AS q
+                           WHERE q.org = o.number AND q.version_ended < $1), 0)";
+        self.transaction.execute(history, &[&CURRENT]).await?;
         Ok(self.transaction.commit().await?)
     }
 }

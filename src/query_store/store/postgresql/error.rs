@@ -8,6 +8,9 @@ use tokio_postgres::error::SqlState;
 
 use crate::postgresql;
 
+/// SQLSTATE of the functions of the schema that would exceed the limit of the history.
+const HISTORY_FULL: &str = "KG001";
+
 /// An operation failed in PostgreSQL or on the way to it.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresqlError {
@@ -59,6 +62,11 @@ impl PostgresqlError {
             Self::Statement(error) => error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION),
             _ => false,
         }
+    }
+
+    /// True when the history of the organization has no room for the operation, which had no effect.
+    pub(in crate::query_store::store) fn is_history_full(&self) -> bool {
+        matches!(self, Self::Statement(error) if error.code().is_some_and(|code| code.code() == HISTORY_FULL))
     }
 
     pub(super) fn unreadable(error: impl StdError + Send + Sync + 'static) -> Self {

@@ -4,6 +4,7 @@
 //!   does the same.
 //! - The registration of a snapshot decides, not its expiry, as in the SQLite engine. A batch sees every registration that
 //!   was committed before the row version was ended, and so every one whose snapshot sees the row (`pages`).
+//! - A deleted row version leaves its organization's history in the same statement.
 //! - An expired registration that a page is extending meanwhile is not deleted: its row is locked and then read again.
 
 use deadpool_postgres::{Client, Transaction};
@@ -30,11 +31,12 @@ pub(super) async fn collect(
         return Ok(GcBatch { snapshots: 0, removed: 0, next: None });
     }
     let snapshots = delete_expired_snapshots(&transaction, batch, now).await?;
-    // Expired snapshots that are left would still keep row versions: they go first.
-    let done = if snapshots == batch {
+    // Expired snapshots that are left would still keep row versions: they go first. In a transaction of their own, because a
+    // first page locks its organization before the registration, and collecting rows locks organizations, too.
+    let done = if snapshots > 0 {
         GcBatch { snapshots, removed: 0, next: Some(from) }
     } else {
-        delete_unseen(&transaction, from, batch, snapshots).await?
+        delete_unseen(&transaction, from, batch).await?
     };
     transaction.commit().await?;
     Ok(done)
@@ -72,7 +74,6 @@ async fn delete_unseen(
     transaction: &Transaction<'_>,
     from: GcProgress,
     batch: usize,
-    snapshots: usize,
 ) -> Result<GcBatch, PostgresqlError> {
     let sql = "WITH ended AS MATERIALIZED (
                    SELECT r.org, r.position, r.version_created, r.version_ended FROM query_store.queries AS r
@@ -84,16 +85,20 @@ async fn delete_unseen(
                      AND q.version_created = e.version_created AND q.version_ended = e.version_ended
                      AND NOT EXISTS (SELECT FROM query_store.snapshots AS s WHERE s.org = e.org
                                      AND s.version >= e.version_created AND s.version < e.version_ended)
-                   RETURNING 1)
+                   RETURNING q.org, query_store.history_cost(q) AS cost),
+               freed AS (
+                   UPDATE query_store.orgs AS o SET history = o.history - f.bytes
+                   FROM (SELECT r.org, sum(r.cost)::bigint AS bytes FROM removed AS r GROUP BY r.org) AS f
+                   WHERE o.number = f.org)
                SELECT org, version_ended, (SELECT count(*) FROM removed), (SELECT count(*) FROM ended)
                FROM ended ORDER BY org DESC, version_ended DESC LIMIT 1";
     let statement = transaction.prepare_cached(sql).await?;
     let last = transaction.query_opt(&statement, &[&from.0, &from.1, &bound(batch)]).await?;
-    let Some(last) = last else { return Ok(GcBatch { snapshots, removed: 0, next: None }) };
+    let Some(last) = last else { return Ok(GcBatch { snapshots: 0, removed: 0, next: None }) };
     let (removed, examined): (i64, i64) = (last.try_get(2)?, last.try_get(3)?);
     let removed = usize::try_from(removed).map_err(PostgresqlError::unreadable)?;
     let next = GcProgress(last.try_get(0)?, last.try_get(1)?);
-    Ok(GcBatch { snapshots, removed, next: (examined == bound(batch)).then_some(next) })
+    Ok(GcBatch { snapshots: 0, removed, next: (examined == bound(batch)).then_some(next) })
 }
 
 fn bound(batch: usize) -> i64 {

@@ -21,7 +21,9 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::postgresql::{self, Migration, Schema};
 use crate::query_store::query::{Query, QueryDraft};
-use crate::query_store::store::{Bookmark, GcBatch, GcProgress, Page, SnapshotExpiry, StoreError, StoreStats};
+use crate::query_store::store::{
+    Bookmark, GcBatch, GcProgress, HistoryLimit, Page, SnapshotExpiry, StoreError, StoreStats,
+};
 
 mod error;
 mod database;
@@ -38,8 +40,11 @@ use database::Database;
 use replicas::Replicas;
 
 /// The tables. The lock's number is arbitrary, and the same in every release.
-const SCHEMA: Schema =
-    Schema { name: "query_store", lock: 7_163_889_501, migrations: &[Migration(include_str!("schema.sql"))] };
+const SCHEMA: Schema = Schema {
+    name: "query_store",
+    lock: 7_163_889_501,
+    migrations: &[Migration(include_str!("schema.sql")), Migration(include_str!("schema_history.sql"))],
+};
 
 /// Time by which the clocks of several query-stores may differ: far more than those of machines that synchronize them, and
 /// little beside the lifetime of a cursor.
@@ -65,10 +70,12 @@ pub struct PostgresqlStore {
     replicas: Replicas,
     /// Set once the tables have the version of this program.
     migrated: OnceCell<()>,
+    /// Bound of each organization's history.
+    history: HistoryLimit,
 }
 
 impl PostgresqlStore {
-    /// Opens the store; makes no connection.
+    /// Opens the store; makes no connection. Its history has the default limit.
     ///
     /// # Errors
     /// If TLS files cannot be used.
@@ -78,7 +85,14 @@ impl PostgresqlStore {
             primary: Database::open(primary.clone(), *connections, *deadline)?,
             replicas: Replicas::open(replicas, *connections, *deadline)?,
             migrated: OnceCell::new(),
+            history: HistoryLimit::default(),
         })
+    }
+
+    /// Sets the bound of each organization's history: the same at all query-stores of the database.
+    #[must_use]
+    pub fn with_history_limit(self, history: HistoryLimit) -> Self {
+        Self { history, ..self }
     }
 
     /// Creates or migrates the tables, without a deadline: a migration may take long.
@@ -122,11 +136,11 @@ impl PostgresqlStore {
         draft: QueryDraft,
         now: Micros,
     ) -> Result<Option<Query>, StoreError> {
-        self.run(async |client| rows::replace(client, org, id, &draft, now).await).await
+        self.run(async |client| rows::replace(client, org, id, &draft, now, self.history).await).await
     }
 
     pub(super) async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
-        self.run(async |client| rows::delete(client, org, id).await).await
+        self.run(async |client| rows::delete(client, org, id, self.history).await).await
     }
 
     pub(super) async fn page(
@@ -142,7 +156,7 @@ impl PostgresqlStore {
         {
             return Ok(Some(page));
         }
-        self.run(async |client| pages::page(client, org, after, limit, expiry).await).await
+        self.run(async |client| pages::page(client, org, after, limit, expiry, self.history).await).await
     }
 
     pub(super) async fn collect_garbage(

@@ -14,7 +14,34 @@ use super::error::PostgresqlError;
 use super::rows::{QueryRow, columns, read_time, stored_time};
 use crate::clock::Micros;
 use crate::identity::OrgId;
-use crate::query_store::store::{Bookmark, Page, SnapshotExpiry, Version};
+use crate::query_store::store::{Bookmark, HistoryLimit, Page, SnapshotExpiry, Version};
+
+/// Statement that reads the rows of a page, given the version of its snapshot, the condition of its rows `r`, and their maximum
+/// number. Both lateral parts have a limit, so that each is a search of its index in every plan.
+macro_rules! page_sql {
+    ($snapshot:literal, $rows:literal, $limit:literal) => {
+        concat!(
+            "SELECT o.version, s.expires_at, ",
+            columns!(),
+            " FROM query_store.orgs AS o
+              LEFT JOIN LATERAL (
+                  SELECT n.expires_at FROM query_store.snapshots AS n
+                  WHERE n.org = o.number AND n.version = ",
+            $snapshot,
+            "::bigint LIMIT 1
+              ) AS s ON true
+              LEFT JOIN LATERAL (
+                  SELECT r.* FROM query_store.queries AS r
+                  WHERE r.org = o.number AND ",
+            $rows,
+            " ORDER BY r.position DESC LIMIT ",
+            $limit,
+            "::bigint
+              ) AS q ON true
+              WHERE o.org = $1"
+        )
+    };
+}
 
 /// Content of a page, as one state of the database has it.
 pub(super) struct ReadPage {
@@ -44,6 +71,7 @@ pub(super) async fn page(
     after: Option<Bookmark>,
     limit: usize,
     expiry: SnapshotExpiry,
+    history: HistoryLimit,
 ) -> Result<Option<Page>, PostgresqlError> {
     // An organization without any write has an empty first page and no snapshots.
     let Some(read) = read(client, org, after, limit).await? else {
@@ -55,7 +83,7 @@ pub(super) async fn page(
         (Judgement::Unregistered(page), Some(bookmark)) => {
             Ok(extend_snapshot(client, org, bookmark.snapshot, expiry.renew_to).await?.then_some(page))
         }
-        (Judgement::Unregistered(page), None) => register_first(client, org, page, limit, expiry).await,
+        (Judgement::Unregistered(page), None) => register_first(client, org, page, limit, expiry, history).await,
     }
 }
 
@@ -66,8 +94,9 @@ async fn register_first(
     page: Page,
     limit: usize,
     expiry: SnapshotExpiry,
+    history: HistoryLimit,
 ) -> Result<Option<Page>, PostgresqlError> {
-    let snapshot = register_snapshot(client, org, expiry.renew_to).await?;
+    let snapshot = register_snapshot(client, org, expiry.renew_to, history).await?;
     if page.next.is_some_and(|next| next.snapshot == snapshot) {
         return Ok(Some(page));
     }
@@ -86,30 +115,22 @@ pub(super) async fn read(
     after: Option<Bookmark>,
     limit: usize,
 ) -> Result<Option<ReadPage>, PostgresqlError> {
-    // Rows created after the snapshot have a position above it, so the scan of a first page begins below them. Both lateral
-    // parts have a limit, so that each is a search of its index in every plan.
-    let sql = concat!(
-        "SELECT o.version, s.expires_at, ",
-        columns!(),
-        " FROM query_store.orgs AS o
-          LEFT JOIN LATERAL (
-              SELECT n.expires_at FROM query_store.snapshots AS n
-              WHERE n.org = o.number AND n.version = coalesce($2::bigint, o.version) LIMIT 1
-          ) AS s ON true
-          LEFT JOIN LATERAL (
-              SELECT r.* FROM query_store.queries AS r
-              WHERE r.org = o.number AND r.position < coalesce($3::bigint, o.version + 1)
-                AND r.version_created <= coalesce($2::bigint, o.version)
-                AND r.version_ended > coalesce($2::bigint, o.version)
-              ORDER BY r.position DESC LIMIT $4::bigint
-          ) AS q ON true
-          WHERE o.org = $1"
-    );
-    let statement = client.prepare_cached(sql).await?;
-    let (snapshot, before) = (after.map(|bookmark| bookmark.snapshot.0), after.map(|bookmark| bookmark.after.0));
     // One row more than asked for tells whether another page follows.
     let limit = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-    let found = client.query(&statement, &[&org.to_string(), &snapshot, &before, &limit]).await?;
+    let org = org.to_string();
+    let found = match after {
+        None => {
+            // The index of the current rows has no others, so the page costs the same however many have ended.
+            let sql = page_sql!("o.version", "r.version_ended = 9223372036854775807", "$2");
+            client.query(&client.prepare_cached(sql).await?, &[&org, &limit]).await?
+        }
+        Some(bookmark) => {
+            let sql =
+                page_sql!("$2", "r.position < $3::bigint AND r.version_created <= $2 AND r.version_ended > $2", "$4");
+            let statement = client.prepare_cached(sql).await?;
+            client.query(&statement, &[&org, &bookmark.snapshot.0, &bookmark.after.0, &limit]).await?
+        }
+    };
     let Some(first) = found.first() else { return Ok(None) };
     let registered_until = first.try_get::<_, Option<i64>>(1)?.map(read_time).transpose()?;
     let mut read = ReadPage { version: Version(first.try_get(0)?), registered_until, rows: Vec::new() };
@@ -138,9 +159,15 @@ async fn extend_snapshot(
 }
 
 /// Registers the newest version of an organization as a snapshot, and returns it.
-async fn register_snapshot(client: &Client, org: OrgId, until: Micros) -> Result<Version, PostgresqlError> {
-    let statement = client.prepare_cached("SELECT query_store.register_snapshot($1, $2)").await?;
-    let row = client.query_one(&statement, &[&org.to_string(), &stored_time(until)]).await?;
+async fn register_snapshot(
+    client: &Client,
+    org: OrgId,
+    until: Micros,
+    history: HistoryLimit,
+) -> Result<Version, PostgresqlError> {
+    let statement = client.prepare_cached("SELECT query_store.register_snapshot($1, $2, $3)").await?;
+    let (until, bytes) = (stored_time(until), history.bytes_for_snapshots());
+    let row = client.query_one(&statement, &[&org.to_string(), &until, &bytes]).await?;
     Ok(Version(row.try_get(0)?))
 }
 

@@ -8,7 +8,7 @@ use super::error::PostgresqlError;
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::query_store::query::{Query, QueryDraft};
-use crate::query_store::store::Version;
+use crate::query_store::store::{HistoryLimit, Version};
 
 /// `version_ended` of a current row version, as the schema has it.
 pub(super) const CURRENT: i64 = i64::MAX;
@@ -101,18 +101,25 @@ pub(super) async fn replace(
     id: Uuid,
     draft: &QueryDraft,
     now: Micros,
+    history: HistoryLimit,
 ) -> Result<Option<Query>, PostgresqlError> {
-    let sql = concat!("SELECT ", columns!(), " FROM query_store.replace_query($1, $2::text::uuid, $3, $4, $5) AS q");
+    let sql =
+        concat!("SELECT ", columns!(), " FROM query_store.replace_query($1, $2::text::uuid, $3, $4, $5, $6) AS q");
     let statement = client.prepare_cached(sql).await?;
-    let (org, id) = (org.to_string(), id.to_string());
-    let row = client.query_opt(&statement, &[&org, &id, &draft.name(), &draft.sql(), &stored_time(now)]).await?;
+    let (org, id, now, history) = (org.to_string(), id.to_string(), stored_time(now), history.bytes());
+    let row = client.query_opt(&statement, &[&org, &id, &draft.name(), &draft.sql(), &now, &history]).await?;
     row.map(|row| Ok(QueryRow::read(&row, 0)?.query)).transpose()
 }
 
 /// Ends the current version of a query.
-pub(super) async fn delete(client: &Client, org: OrgId, id: Uuid) -> Result<bool, PostgresqlError> {
-    let statement = client.prepare_cached("SELECT query_store.delete_query($1, $2::text::uuid)").await?;
-    let row = client.query_one(&statement, &[&org.to_string(), &id.to_string()]).await?;
+pub(super) async fn delete(
+    client: &Client,
+    org: OrgId,
+    id: Uuid,
+    history: HistoryLimit,
+) -> Result<bool, PostgresqlError> {
+    let statement = client.prepare_cached("SELECT query_store.delete_query($1, $2::text::uuid, $3)").await?;
+    let row = client.query_one(&statement, &[&org.to_string(), &id.to_string(), &history.bytes()]).await?;
     Ok(row.try_get(0)?)
 }
 

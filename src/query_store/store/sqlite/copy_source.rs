@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::SCHEMA_VERSION;
+use super::{FIRST_SCHEMA_VERSION, SCHEMA_VERSION};
 use crate::query_store::store::records::{
     OrgRecord, ROW_VERSION_COLUMNS, RowVersionRecord, SnapshotRecord, StoreTotals,
 };
@@ -42,7 +42,7 @@ impl CopySource {
         connection.busy_timeout(super::BUSY)?;
         connection.execute_batch("BEGIN IMMEDIATE")?;
         match connection.query_row("PRAGMA user_version", [], |row| row.get(0))? {
-            SCHEMA_VERSION => Ok(Self { connection }),
+            FIRST_SCHEMA_VERSION..=SCHEMA_VERSION => Ok(Self { connection }),
             found => Err(CopySourceError::SchemaVersion { found }),
         }
     }

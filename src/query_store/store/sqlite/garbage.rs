@@ -4,8 +4,9 @@
 //! it, and a page is served only from a registered snapshot. Both read the table `snapshots` within their transactions, so
 //! no page misses a row, in whichever order they run.
 
-use rusqlite::{Connection, Result, named_params};
+use rusqlite::{Connection, OptionalExtension as _, Result, named_params};
 
+use super::history_cost;
 use super::rows::stored_time;
 use crate::clock::Micros;
 use crate::query_store::store::{GcBatch, GcProgress, StoreStats};
@@ -62,11 +63,20 @@ fn ended_after(db: &Connection, from: GcProgress, batch: usize) -> Result<Vec<En
     db.prepare_cached(sql)?.query_map(parameters, read)?.collect()
 }
 
+/// Deletes a row version unless a snapshot sees it, and takes it out of its organization's history. Returns the number of
+/// rows deleted.
 fn delete_unseen(db: &Connection, row: EndedRow) -> Result<usize> {
-    let sql = "DELETE FROM queries WHERE rowid = ? AND NOT EXISTS
-               (SELECT 1 FROM snapshots WHERE snapshots.org = queries.org
-                AND snapshots.version >= queries.version_created AND snapshots.version < queries.version_ended)";
-    db.prepare_cached(sql)?.execute([row.rowid])
+    let sql = concat!(
+        "DELETE FROM queries WHERE rowid = ? AND NOT EXISTS
+         (SELECT 1 FROM snapshots WHERE snapshots.org = queries.org
+          AND snapshots.version >= queries.version_created AND snapshots.version < queries.version_ended)
+         RETURNING org, ",
+        history_cost!()
+    );
+    let deleted: Option<(i64, i64)> =
+        db.prepare_cached(sql)?.query_row([row.rowid], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((org, cost)) = deleted else { return Ok(0) };
+    db.prepare_cached("UPDATE orgs SET history = history - ? WHERE number = ?")?.execute((cost, org))
 }
 
 fn bound(batch: usize) -> i64 {

@@ -19,7 +19,10 @@ use uuid::Uuid;
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::query_store::query::{Query, QueryDraft};
-use crate::query_store::store::{Bookmark, GcBatch, GcProgress, Page, SnapshotExpiry, StoreError, StoreStats};
+use crate::query_store::store::history::HistoryFull;
+use crate::query_store::store::{
+    Bookmark, GcBatch, GcProgress, HistoryLimit, Page, SnapshotExpiry, StoreError, StoreStats,
+};
 
 mod database_thread;
 mod rows;
@@ -35,8 +38,10 @@ use database_thread::DatabaseThread;
 const BUSY: Duration = Duration::from_secs(5);
 /// Number of prepared statements that are cached: more than there are.
 const STATEMENTS: usize = 32;
-/// Version of the schema below, in `user_version`. A file of another version is not changed.
-const SCHEMA_VERSION: i64 = 1;
+/// Version of the schema below, in `user_version`. A file of a later version is not changed.
+const SCHEMA_VERSION: i64 = 2;
+/// Version of [`SCHEMA`] alone, without [`HISTORY_SCHEMA`]. It has the same rows.
+const FIRST_SCHEMA_VERSION: i64 = 1;
 
 /// Tables and their invariants:
 /// - a version ends at most one row version (`queries_by_end` is unique), and so does it create at most one;
@@ -72,10 +77,31 @@ const SCHEMA: &str = "
     CREATE INDEX snapshots_by_expiry ON snapshots (expires_at);
 ";
 
+/// SQL of the bytes that a row version counts in its organization's history ([`super::history`]).
+macro_rules! history_cost {
+    () => {
+        "octet_length(name) + octet_length(sql) + 512"
+    };
+}
+use history_cost;
+
+/// Version 2 of the schema, over version 1. Invariants:
+/// - `orgs.history` is the sum of `history_cost!` over the ended row versions of the organization;
+/// - `queries_current` has the current row versions only, so that a first page passes no ended one.
+const HISTORY_SCHEMA: &str = concat!(
+    "ALTER TABLE orgs ADD COLUMN history INTEGER NOT NULL DEFAULT 0;
+     CREATE UNIQUE INDEX queries_current ON queries (org, position) WHERE version_ended IS NULL;
+     UPDATE orgs SET history = (SELECT coalesce(sum(",
+    history_cost!(),
+    "), 0) FROM queries WHERE queries.org = orgs.number AND version_ended IS NOT NULL);"
+);
+
 /// A store in one SQLite file. Dropping it completes the accepted operations, then closes the file.
 #[derive(Debug)]
 pub struct SqliteStore {
     thread: DatabaseThread,
+    /// Bound of each organization's history.
+    history: HistoryLimit,
 }
 
 /// The file could not be opened as a store.
@@ -102,7 +128,7 @@ pub enum OpenError {
 }
 
 impl SqliteStore {
-    /// Opens the file; creates it (mode 0600), with its directory, when there is none.
+    /// Opens the file; creates it (mode 0600), with its directory, when there is none. Its history has the default limit.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -114,7 +140,14 @@ impl SqliteStore {
         OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(OpenError::File)?;
         let mut connection = Connection::open(path)?;
         prepare(&mut connection)?;
-        DatabaseThread::start(connection).map(|thread| Self { thread }).map_err(OpenError::Thread)
+        let thread = DatabaseThread::start(connection).map_err(OpenError::Thread)?;
+        Ok(Self { thread, history: HistoryLimit::default() })
+    }
+
+    /// Sets the bound of each organization's history.
+    #[must_use]
+    pub fn with_history_limit(self, history: HistoryLimit) -> Self {
+        Self { history, ..self }
     }
 
     pub(super) async fn create(
@@ -150,11 +183,16 @@ impl SqliteStore {
         draft: QueryDraft,
         now: Micros,
     ) -> Result<Option<Query>, StoreError> {
-        self.thread.run(move |connection| rows::replace(connection, org, id, &draft, now)).await
+        let history = self.history;
+        let replaced =
+            self.thread.run(move |connection| rows::replace(connection, org, id, &draft, now, history)).await?;
+        replaced.map_err(|HistoryFull| StoreError::HistoryFull)
     }
 
     pub(super) async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
-        self.thread.run(move |connection| rows::delete(connection, org, id)).await
+        let history = self.history;
+        let deleted = self.thread.run(move |connection| rows::delete(connection, org, id, history)).await?;
+        deleted.map_err(|HistoryFull| StoreError::HistoryFull)
     }
 
     pub(super) async fn page(
@@ -164,7 +202,10 @@ impl SqliteStore {
         limit: usize,
         expiry: SnapshotExpiry,
     ) -> Result<Option<Page>, StoreError> {
-        self.thread.run(move |connection| rows::page(connection, org, after, limit, expiry)).await
+        let history = self.history;
+        let page =
+            self.thread.run(move |connection| rows::page(connection, org, after, limit, expiry, history)).await?;
+        page.map_err(|HistoryFull| StoreError::HistoryFull)
     }
 
     pub(super) async fn collect_garbage(
@@ -191,13 +232,16 @@ fn prepare(connection: &mut Connection) -> Result<(), OpenError> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")?;
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    match transaction.query_row("PRAGMA user_version", [], |row| row.get(0))? {
-        0 => {
-            transaction.execute_batch(SCHEMA)?;
-            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-        }
-        SCHEMA_VERSION => {}
-        found => return Err(OpenError::SchemaVersion { found }),
+    let found = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if !(0..=SCHEMA_VERSION).contains(&found) {
+        return Err(OpenError::SchemaVersion { found });
+    }
+    if found < FIRST_SCHEMA_VERSION {
+        transaction.execute_batch(SCHEMA)?;
+    }
+    if found < SCHEMA_VERSION {
+        transaction.execute_batch(HISTORY_SCHEMA)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     }
     Ok(transaction.commit()?)
 }

@@ -7,7 +7,8 @@ use uuid::Uuid;
 use crate::clock::Micros;
 use crate::identity::{OrgId, UserId};
 use crate::query_store::query::{Query, QueryDraft};
-use crate::query_store::store::{Bookmark, Page, SnapshotExpiry, Version};
+use crate::query_store::store::history::{HistoryFull, ROW_OVERHEAD};
+use crate::query_store::store::{Bookmark, HistoryLimit, Page, SnapshotExpiry, Version};
 
 /// Columns of [`QueryRow::read`], in its order.
 macro_rules! columns {
@@ -16,16 +17,25 @@ macro_rules! columns {
     };
 }
 
+/// Statement of a first page.
+const CURRENT_ROWS: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM queries INDEXED BY queries_current WHERE org = :org AND version_ended IS NULL
+      ORDER BY position DESC LIMIT :limit"
+);
+
 /// A query and its position in the order of lists.
 pub(super) struct QueryRow {
     position: Version,
     pub(super) query: Query,
 }
 
-/// An organization: its number in this file, and the version of its content.
+/// An organization: its number in this file, the version of its content, and the bytes of its history.
 struct Org {
     number: i64,
     version: Version,
+    history: i64,
 }
 
 /// Stores a new query.
@@ -56,25 +66,31 @@ pub(super) fn current(db: &Connection, org: OrgId, id: Uuid) -> Result<Option<Qu
 }
 
 /// Ends the current version of a query and creates the next one, at the same position.
-pub(super) fn replace(db: &Connection, org: OrgId, id: Uuid, draft: &QueryDraft, now: Micros) -> Result<Option<Query>> {
-    let Some(mut row) = current(db, org, id)? else { return Ok(None) };
-    let org = next_version(db, org)?;
+pub(super) fn replace(
+    db: &Connection,
+    org: OrgId,
+    id: Uuid,
+    draft: &QueryDraft,
+    now: Micros,
+    limit: HistoryLimit,
+) -> Result<Result<Option<Query>, HistoryFull>> {
+    let Some(mut row) = current(db, org, id)? else { return Ok(Ok(None)) };
+    let Some(org) = next_version_that_ends(db, org, &row, limit)? else { return Ok(Err(HistoryFull)) };
     end_current(db, &org, id)?;
     row.query.sql = draft.sql().to_owned();
     row.query.name = draft.name().to_owned();
     // A clock that was set back must not make the query look older.
     row.query.updated_at = now.max(row.query.updated_at);
     insert(db, &org, &row)?;
-    Ok(Some(row.query))
+    Ok(Ok(Some(row.query)))
 }
 
 /// Ends the current version of a query.
-pub(super) fn delete(db: &Connection, org: OrgId, id: Uuid) -> Result<bool> {
-    if current(db, org, id)?.is_none() {
-        return Ok(false);
-    }
-    end_current(db, &next_version(db, org)?, id)?;
-    Ok(true)
+pub(super) fn delete(db: &Connection, org: OrgId, id: Uuid, limit: HistoryLimit) -> Result<Result<bool, HistoryFull>> {
+    let Some(row) = current(db, org, id)? else { return Ok(Ok(false)) };
+    let Some(org) = next_version_that_ends(db, org, &row, limit)? else { return Ok(Err(HistoryFull)) };
+    end_current(db, &org, id)?;
+    Ok(Ok(true))
 }
 
 /// Reads a page, and registers its snapshot when another page follows. `None` when the snapshot is not live.
@@ -84,36 +100,46 @@ pub(super) fn page(
     after: Option<Bookmark>,
     limit: usize,
     expiry: SnapshotExpiry,
-) -> Result<Option<Page>> {
+    history: HistoryLimit,
+) -> Result<Result<Option<Page>, HistoryFull>> {
     // An organization without any write has an empty first page and no snapshots.
     let Some(org) = find_org(db, org)? else {
-        return Ok(after.is_none().then_some(Page { items: Vec::new(), next: None }));
+        return Ok(Ok(after.is_none().then_some(Page { items: Vec::new(), next: None })));
     };
     let snapshot = after.map_or(org.version, |bookmark| bookmark.snapshot);
     let registered = snapshot_expiry(db, org.number, snapshot)?;
     if after.is_some() && registered.is_none() {
-        return Ok(None);
+        return Ok(Ok(None));
     }
     // One row more than asked for tells whether another page follows.
-    let mut rows = visible_rows(db, org.number, snapshot, after, limit.saturating_add(1))?;
+    let enough = limit.saturating_add(1);
+    let mut rows = match after {
+        None => current_rows(db, org.number, enough)?,
+        Some(bookmark) => visible_rows(db, org.number, bookmark, enough)?,
+    };
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|last| Bookmark { snapshot, after: last.position });
     // Written only when the registration is too short: most pages of a busy snapshot write nothing.
     if next.is_some() && registered.is_none_or(|until| until < expiry.at_least) {
+        if registered.is_none() && org.history >= history.bytes_for_snapshots() {
+            return Ok(Err(HistoryFull));
+        }
         register_snapshot(db, org.number, snapshot, expiry.renew_to)?;
     }
-    Ok(Some(Page { items: rows.into_iter().map(|row| row.query).collect(), next }))
+    Ok(Ok(Some(Page { items: rows.into_iter().map(|row| row.query).collect(), next })))
+}
+
+/// Reads the newest current rows, from an index that has no others: however many ended ones there are.
+fn current_rows(db: &Connection, org: i64, limit: usize) -> Result<Vec<QueryRow>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    db.prepare_cached(CURRENT_ROWS)?
+        .query_map(named_params! { ":org": org, ":limit": limit }, QueryRow::read)?
+        .collect()
 }
 
 /// Reads the rows that a snapshot sees after a position, newest first.
-fn visible_rows(
-    db: &Connection,
-    org: i64,
-    snapshot: Version,
-    after: Option<Bookmark>,
-    limit: usize,
-) -> Result<Vec<QueryRow>> {
+fn visible_rows(db: &Connection, org: i64, bookmark: Bookmark, limit: usize) -> Result<Vec<QueryRow>> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -121,10 +147,9 @@ fn visible_rows(
             AND (version_ended IS NULL OR version_ended > :snapshot)
           ORDER BY position DESC LIMIT :limit"
     );
-    // Rows created after the snapshot have a position above it, so the scan of a first page begins below them.
-    let before = after.map_or(snapshot.0.saturating_add(1), |bookmark| bookmark.after.0);
+    let (before, snapshot) = (bookmark.after.0, bookmark.snapshot.0);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let parameters = named_params! { ":org": org, ":before": before, ":snapshot": snapshot.0, ":limit": limit };
+    let parameters = named_params! { ":org": org, ":before": before, ":snapshot": snapshot, ":limit": limit };
     db.prepare_cached(sql)?.query_map(parameters, QueryRow::read)?.collect()
 }
 
@@ -141,15 +166,24 @@ fn register_snapshot(db: &Connection, org: i64, snapshot: Version, until: Micros
 }
 
 fn find_org(db: &Connection, org: OrgId) -> Result<Option<Org>> {
-    let sql = "SELECT number, version FROM orgs WHERE org = ?";
+    let sql = "SELECT number, version, history FROM orgs WHERE org = ?";
     db.prepare_cached(sql)?.query_row([org.to_string()], Org::read).optional()
 }
 
 /// Takes the organization's next version, for a write of this transaction.
 fn next_version(db: &Connection, org: OrgId) -> Result<Org> {
     let sql = "INSERT INTO orgs (org, version) VALUES (?, 1)
-               ON CONFLICT (org) DO UPDATE SET version = version + 1 RETURNING number, version";
+               ON CONFLICT (org) DO UPDATE SET version = version + 1 RETURNING number, version, history";
     db.prepare_cached(sql)?.query_row([org.to_string()], Org::read)
+}
+
+/// Takes the next version of the organization of `ended` for a write that ends this row version, and adds its cost to the
+/// history. `None`, without any change, when the history has no room for it.
+fn next_version_that_ends(db: &Connection, org: OrgId, ended: &QueryRow, limit: HistoryLimit) -> Result<Option<Org>> {
+    let sql = "UPDATE orgs SET version = version + 1, history = history + :cost
+               WHERE org = :org AND history + :cost <= :limit RETURNING number, version, history";
+    let parameters = named_params! { ":org": org.to_string(), ":cost": ended.cost(), ":limit": limit.bytes() };
+    db.prepare_cached(sql)?.query_row(parameters, Org::read).optional()
 }
 
 fn insert(db: &Connection, org: &Org, row: &QueryRow) -> Result<()> {
@@ -187,11 +221,17 @@ impl QueryRow {
         };
         Ok(Self { position: Version(row.get(0)?), query })
     }
+
+    /// Bytes that the row counts in the history; the same as `history_cost!` gives for it in SQL.
+    fn cost(&self) -> i64 {
+        let bytes = self.query.name.len() + self.query.sql.len();
+        i64::try_from(bytes).unwrap_or(i64::MAX).saturating_add(ROW_OVERHEAD.cast_signed())
+    }
 }
 
 impl Org {
     fn read(row: &Row<'_>) -> Result<Self> {
-        Ok(Self { number: row.get(0)?, version: Version(row.get(1)?) })
+        Ok(Self { number: row.get(0)?, version: Version(row.get(1)?), history: row.get(2)? })
     }
 }
 
@@ -207,4 +247,38 @@ fn read_time(row: &Row<'_>, column: usize) -> Result<Micros> {
 
 fn unreadable(column: usize, kind: Type, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, kind, Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::query_store::store::sqlite::prepare;
+
+    /// Steps of SQLite's machine for a first page of 100.
+    fn steps_of_first_page(db: &Connection) -> i32 {
+        assert_eq!(current_rows(db, 1, 101).unwrap().len(), 101);
+        db.prepare_cached(CURRENT_ROWS).unwrap().reset_status(StatementStatus::VmStep)
+    }
+
+    #[test]
+    fn first_page_passes_no_ended_row_versions() {
+        let mut db = Connection::open_in_memory().unwrap();
+        prepare(&mut db).unwrap();
+        db.execute_batch(
+            "INSERT INTO orgs (number, org, version) VALUES (1, 'org', 100000);
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+             INSERT INTO queries SELECT 1, randomblob(16), i, NULL, 'name', 'select 1', 1, 1,
+                                        'usr_00000000000000000000000000000001', i FROM n;",
+        )
+        .unwrap();
+        let without = steps_of_first_page(&db);
+        db.execute_batch(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+             INSERT INTO queries SELECT 1, randomblob(16), 1000 + i, 1001 + i, 'old', 'select 1', 1, 1, '', 1000 - i % 200 FROM n;",
+        )
+        .unwrap();
+        assert_eq!(steps_of_first_page(&db), without);
+    }
 }
