@@ -17,6 +17,7 @@ mod misbehaving;
 mod connecting;
 mod retries;
 mod retries_http2;
+mod retry_matrix;
 mod retry_after;
 mod retry_times;
 mod request_bounds;

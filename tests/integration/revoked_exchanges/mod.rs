@@ -7,6 +7,7 @@ mod reasons;
 mod over_http2;
 mod over_redis;
 mod races;
+mod stages;
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -18,6 +18,7 @@ mod impostor;
 mod in_flight;
 mod keys;
 mod many_keys;
+mod repeated;
 mod shipping;
 mod signal;
 mod under_load;
