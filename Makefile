@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs. `make dist` builds the binaries that are deployed, into target/dist.
 
-.PHONY: setup test test-integration test-others strict lint doc deny dist bench peers pingora cost bench-peers fleet cost-check cost-baseline fuzz screenshots check release release-test release-check
+.PHONY: setup test test-integration test-others strict lint doc deny dist bench peers pingora cost bench-peers fleet cost-check cost-baseline size fuzz screenshots check release release-test release-check
 
 setup:
 	@sh deploy/setup.sh
@@ -104,6 +104,10 @@ cost-check: setup
 # Writes that file, after a change that is meant to cost more, or that costs less.
 cost-baseline: setup
 	cargo test --locked $(COUNTED) --bench cost -- --baseline --write
+
+# Lines of code by room: a figure to watch, which fails nothing.
+size:
+	@sh deploy/size.sh
 
 # Simulates 1,000 gateways on 100 Redis shards in virtual time, and checks the promised bounds (docs/scaling.md).
 fleet:
