@@ -95,6 +95,7 @@ mod tests {
             state: EndpointStatus::Up,
             reason: None,
             until: None,
+            paused_until: None,
             ejections: 0,
             last_check: None,
             in_flight: 0,

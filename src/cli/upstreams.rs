@@ -20,12 +20,13 @@ pub(super) struct Args {
     format: Format,
 }
 
-const HEADER: [&str; 12] = [
+const HEADER: [&str; 13] = [
     "UPSTREAM",
     "ENDPOINT",
     "STATE",
     "REASON",
     "UNTIL",
+    "PAUSED UNTIL",
     "EJECTIONS",
     "CHECK",
     "IN FLIGHT",
@@ -74,7 +75,7 @@ fn fetch(config: &Config, upstream: Option<&str>, cursor: Option<&str>) -> Resul
     control::fetch(&config.admin.socket, &target)
 }
 
-fn row(report: &EndpointReport) -> [String; 12] {
+fn row(report: &EndpointReport) -> [String; 13] {
     let check = report.last_check.as_ref();
     let latency = |micros: fn(&LatencyReport) -> u64| {
         or_dash(report.latency.as_ref().map(|latency| milliseconds(micros(latency))))
@@ -85,6 +86,7 @@ fn row(report: &EndpointReport) -> [String; 12] {
         word(report.state),
         or_dash(report.reason.as_ref()),
         or_dash(report.until.map(seconds)),
+        or_dash(report.paused_until.map(seconds)),
         report.ejections.to_string(),
         or_dash(check.map(|check| format!("{} {}", if check.ok { "ok" } else { "failed" }, check.detail))),
         report.in_flight.to_string(),

@@ -15,13 +15,14 @@ use super::retries::{self, RetryMetrics};
 /// `upstream_in_flight{upstream,endpoint}`, `upstream_connections{upstream,endpoint}`,
 /// `upstream_latency_seconds{upstream,endpoint}`, `upstream_waiting{upstream,endpoint}`,
 /// `upstream_wait_refusals_total{upstream,endpoint,reason}`, `upstream_connection_wait_seconds{upstream}`,
-/// `upstream_panic{upstream}`, `upstream_retries_total{upstream}`,
+/// `upstream_endpoint_paused{upstream,endpoint}`, `upstream_panic{upstream}`, `upstream_retries_total{upstream}`,
 /// `upstream_retries_by_reason_total{upstream,reason}`, `upstream_retries_refused_total{upstream}` and
 /// `upstream_requests_refused_total{upstream}`.
 #[derive(Clone, Debug)]
 pub(super) struct UpstreamFamilies {
     requests: IntCounterVec,
     up: IntGaugeVec,
+    paused: IntGaugeVec,
     ejections: IntCounterVec,
     retries_by_reason: IntCounterVec,
     retries_refused: IntCounterVec,
@@ -66,6 +67,9 @@ pub struct EndpointMetrics {
     /// 1 while requests go to the endpoint: the last attempt to connect succeeded, it is not ejected, and its active checks
     /// do not fail; else 0.
     pub up: IntGauge,
+    /// 1 while requests avoid the endpoint because it has asked for a pause, as of the last look of the maintenance;
+    /// else 0.
+    pub paused: IntGauge,
     /// Ejections of all endpoints, and the labels of this one: its upstream and its source.
     ejections: (IntCounterVec, Arc<str>, String),
     /// Active checks that passed.
@@ -96,6 +100,7 @@ const REQUESTS: (&str, &str) = ("upstream_requests_total", "Requests forwarded")
 const CHECKS: (&str, &str) = ("upstream_checks_total", "Active checks, by their result");
 const UP: &str =
     "1 while requests go to the endpoint: it can be connected to, is not ejected, and its checks do not fail";
+const PAUSED: &str = "1 while requests avoid the endpoint, because it has asked for a pause with Retry-After; else 0";
 const EJECTIONS: &str = "Ejections of endpoints, by their reason";
 const RETRIES_REFUSED: &str = "Requests not sent again because the budget of retries was exhausted";
 const REQUESTS_REFUSED: &str = "Requests refused because the upstream had as many in flight as it may have";
@@ -133,6 +138,7 @@ impl UpstreamFamilies {
                 WAIT_BUCKETS,
             ),
             up: gauges(r, "upstream_endpoint_up", UP, &of_endpoint),
+            paused: gauges(r, "upstream_endpoint_paused", PAUSED, &of_endpoint),
             ejections: counters(r, "upstream_ejections_total", EJECTIONS, &["upstream", "endpoint", "reason"]),
             retries_by_reason: retries::register(r),
             retries_refused: counters(r, "upstream_retries_refused_total", RETRIES_REFUSED, &["upstream"]),
@@ -175,6 +181,7 @@ impl UpstreamMetrics {
             bad_response: result("bad_response"),
             timed_out: result("timed_out"),
             up: gauge(&families.up),
+            paused: gauge(&families.paused),
             ejections: (families.ejections.clone(), Arc::clone(upstream), source.to_owned()),
             check_ok: check("ok"),
             check_failed: check("failed"),
@@ -189,7 +196,7 @@ impl UpstreamMetrics {
     /// Removes the gauges of an endpoint that is gone. The counters of its source stay, as counters must not fall.
     pub fn remove_endpoint(&self, label: &str) {
         let Self { families, .. } = self;
-        for gauge in [&families.up, &families.in_flight, &families.connections, &families.waiting] {
+        for gauge in [&families.up, &families.paused, &families.in_flight, &families.connections, &families.waiting] {
             if let Err(error) = gauge.remove_label_values(&[&*self.upstream, label]) {
                 tracing::debug!(%error, label, "the removed endpoint had no metric");
             }

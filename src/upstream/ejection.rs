@@ -1,4 +1,5 @@
 //! Ejection of endpoints: applies the decisions of [`super::outlier`] to their shared state, logs and counts each change.
+//! Pauses that endpoints ask for are begun here as well, for at most half of the endpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,21 @@ impl Endpoints {
         }
         self.update_panic();
         probes
+    }
+
+    /// Notes a response of an endpoint that asks for a pause, which begins with the second one in a row, unless half of
+    /// the endpoints are paused. That of a single endpoint stops only the retries to it.
+    pub(super) fn ask_for_pause(&self, endpoint: &EndpointState, duration: Duration, now: Micros) {
+        if !endpoint.pause.ask() {
+            return;
+        }
+        // While another worker decides, the next response begins it.
+        let Some(_decision) = self.detector.begin_decision() else { return };
+        let is_other = |other: &&Arc<EndpointState>| !std::ptr::eq(&***other, endpoint);
+        let others = self.list.iter().filter(is_other).filter(|other| other.pause.lasts(now)).count();
+        if !self.has_choice() || others < self.list.len() / 2 {
+            endpoint.pause.begin(duration, now);
+        }
     }
 
     /// Keeps the result of an active check, and acts on it when enough speak alike.

@@ -29,9 +29,7 @@ pub(super) fn finish(
                 observed.note_status(response.status());
             }
             record::record_head(&in_flight, failure, deadlines.request_end);
-            if failure.is_some() {
-                record::record_retry_after(&in_flight, &response);
-            }
+            record::record_retry_after(&in_flight, &response);
             let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some());
             Ok(UpstreamResponse::new(response, guard, deadlines.of_body()))
         }

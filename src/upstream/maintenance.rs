@@ -81,6 +81,7 @@ impl EndpointState {
         self.metrics.in_flight.set(i64::try_from(self.in_flight.load(Ordering::Relaxed)).unwrap_or(i64::MAX));
         self.metrics.connections.set(i64::try_from(self.connections.count()).unwrap_or(i64::MAX));
         self.metrics.waiting.set(i64::try_from(self.waiting.load(Ordering::Relaxed)).unwrap_or(i64::MAX));
+        self.metrics.paused.set(i64::from(self.pause.lasts(now)));
         self.recent_latency.keep(|| self.metrics.latency.counts(), now);
     }
 }

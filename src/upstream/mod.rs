@@ -33,6 +33,7 @@ mod retry;
 mod circuit;
 mod discovery;
 mod endpoint;
+mod endpoint_set;
 mod selection;
 mod ejection;
 mod observed_try;

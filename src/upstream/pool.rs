@@ -177,11 +177,11 @@ impl Pool {
         };
         self.0.deposits.count_request(&endpoints.retry_budget, self.0.retries.budget);
         let SendTerms { long_lived, is_idempotent, trace } = terms;
-        let tries = Tries::new(self.is_repeatable(&request, is_idempotent));
+        let mut tries = Tries::new(self.is_repeatable(&request, is_idempotent));
+        let endpoint = endpoints.choose(&self.0.balancer, request.headers(), &mut tries).expect("there is an endpoint");
         let options =
             SendOptions { upload: request.body().upload(), long_lived, waited: Cell::default(), tries, trace };
         let mut request = request.map(OutgoingBody::new);
-        let endpoint = endpoints.choose(&self.0.balancer, request.headers(), &[]).expect("there is an endpoint");
         let deadlines = self.limit_try(Deadlines::new(&self.0.timeouts, long_lived, now.into()), &options);
         let in_flight = self.enter(&mut request, endpoint, permit, &options);
         match self.pop_idle(endpoint, deadlines.sent) {

@@ -39,13 +39,14 @@ pub(super) fn record_head(in_flight: &InFlight, failure: Option<Failure>, reques
     }
 }
 
-/// Notes the time for which a response with 503 asks for no requests.
+/// Notes the time for which a response with 503 asks for no requests, or that a response asks for none.
 pub(super) fn record_retry_after<B>(in_flight: &InFlight, response: &Response<B>) {
+    let is_unavailable = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+    let (endpoints, endpoint) = (in_flight.endpoints(), in_flight.endpoint());
     // Also of a single endpoint: its requests go on, and get no retries.
-    if response.status() == StatusCode::SERVICE_UNAVAILABLE
-        && let Some(pause) = parse_retry_after(response.headers(), Micros::wall())
-    {
-        in_flight.endpoint().pause.begin(pause, clock::steady());
+    match is_unavailable.then(|| parse_retry_after(response.headers(), Micros::wall())).flatten() {
+        Some(pause) => endpoints.ask_for_pause(endpoint, pause, clock::steady()),
+        None => endpoint.pause.interrupt(),
     }
 }
 

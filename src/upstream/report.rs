@@ -27,6 +27,9 @@ pub struct EndpointReport {
     /// End of that state; of an unreachable endpoint, the next probe.
     #[serde(with = "clock::rfc3339::option")]
     pub until: Option<Micros>,
+    /// End of the pause that the endpoint has asked for with `Retry-After`; none when it is not paused.
+    #[serde(default, with = "clock::rfc3339::option")]
+    pub paused_until: Option<Micros>,
     /// Ejections since the start of the gateway.
     pub ejections: u64,
     /// Last active check; none when none are configured.
@@ -82,13 +85,15 @@ impl EndpointState {
             Phase::In => EndpointStatus::Up,
         };
         let lasts = ejection.phase != Phase::In;
-        let rest = Duration::from_micros(ejection.until.since(clock::steady()));
+        let (now, wall) = (clock::steady(), Micros::wall());
+        let rest = Duration::from_micros(ejection.until.since(now));
         EndpointReport {
             upstream: self.upstream.to_string(),
             endpoint: self.label.clone(),
             state,
             reason: lasts.then(|| ejection.reason.label().to_owned()),
-            until: lasts.then(|| Micros::wall().after(rest)),
+            until: lasts.then(|| wall.after(rest)),
+            paused_until: self.pause.rest(now).map(|rest| wall.after(rest)),
             ejections,
             last_check: self.check.last(),
             in_flight: self.in_flight.load(Relaxed),
@@ -105,7 +110,7 @@ mod tests {
 
     #[test]
     fn report_travels_as_the_json_of_the_contract() {
-        let json = r#"{"upstream":"store","endpoint":"a:1","state":"ejected","reason":"server_errors","until":"2026-11-20T21:08:00.000001Z","ejections":2,"last_check":{"time":"2026-11-20T21:07:00.000000Z","ok":false,"detail":"503"},"in_flight":1,"latency":{"p50_us":1000,"p99_us":2000},"connections":3,"waiting":2}"#;
+        let json = r#"{"upstream":"store","endpoint":"a:1","state":"ejected","reason":"server_errors","until":"2026-11-20T21:08:00.000001Z","paused_until":"2026-11-20T21:07:30.000000Z","ejections":2,"last_check":{"time":"2026-11-20T21:07:00.000000Z","ok":false,"detail":"503"},"in_flight":1,"latency":{"p50_us":1000,"p99_us":2000},"connections":3,"waiting":2}"#;
         let report: EndpointReport = serde_json::from_str(json).unwrap();
         assert_eq!(serde_json::to_string(&report).unwrap(), json);
     }

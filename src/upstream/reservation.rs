@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::endpoint::EndpointState;
+use super::endpoint_set::EndpointSet;
 use super::error::{SendError, WaitRefusal};
 use super::http1_connection::Connection;
 use super::http2_connection::Http2Stream;
@@ -54,7 +55,7 @@ impl Pool {
     pub(super) async fn reserve(
         &self,
         addressed: AddressedRequest,
-        tried: &[usize],
+        tried: &EndpointSet,
         options: &SendOptions,
         may_share: bool,
     ) -> Result<(AddressedRequest, Reserved), SendError> {
@@ -62,11 +63,11 @@ impl Pool {
         if let Some(reserved) = self.try_reserve(endpoint, may_share) {
             return Ok((addressed, reserved));
         }
-        let excluded = [tried, &[endpoint]].concat();
-        if let Some((other, reserved)) = self.reserve_elsewhere(&addressed, excluded.clone(), may_share) {
+        let excluded = tried.with(endpoint);
+        if let Some((other, reserved)) = self.reserve_elsewhere(&addressed, &excluded, may_share) {
             return Ok((self.readdress(addressed, other, options), reserved));
         }
-        let others = self.endpoints().in_traffic().filter(|other| !excluded.contains(other));
+        let others = self.endpoints().in_traffic().filter(|other| !excluded.contains(*other));
         let candidates: Vec<usize> = std::iter::once(endpoint).chain(others).collect();
         let (chosen, reserved) =
             self.wait_for_connection(&candidates, options).await.map_err(SendError::NoConnection)?;
@@ -78,19 +79,22 @@ impl Pool {
     fn reserve_elsewhere(
         &self,
         addressed: &AddressedRequest,
-        mut excluded: Vec<usize>,
+        excluded: &EndpointSet,
         may_share: bool,
     ) -> Option<(usize, Reserved)> {
-        loop {
-            let has_room = |index: usize| !excluded.contains(&index) && self.has_room(index);
-            let headers = addressed.request.headers();
-            let other = self.endpoints().choose_in_traffic(self.balancer(), headers, has_room)?;
-            if let Some(reserved) = self.try_reserve(other, may_share) {
-                return Some((other, reserved));
-            }
-            // Another worker has taken the room meanwhile, or (HTTP/2) all streams of the open connections are in use.
-            excluded.push(other);
+        let has_room = |index: usize| !excluded.contains(index) && self.has_room(index);
+        let headers = addressed.request.headers();
+        let other = self.endpoints().choose_in_traffic(self.balancer(), headers, has_room)?;
+        if let Some(reserved) = self.try_reserve(other, may_share) {
+            return Some((other, reserved));
         }
+        // Another worker has taken the room meanwhile, or (HTTP/2) all streams of the open connections are in use. Each
+        // of the others is looked at once, from a random one on: a choice for each would take the square of the time.
+        let others: Vec<usize> = self.endpoints().in_traffic().filter(|index| has_room(*index)).collect();
+        let start = self.balancer().random.below(others.len().max(1));
+        let (before, behind) = others.split_at(start);
+        let mut others = behind.iter().chain(before).filter(|index| **index != other);
+        others.find_map(|index| self.try_reserve(*index, may_share).map(|reserved| (*index, reserved)))
     }
 
     /// Reserves a connection at an endpoint, if there is room.

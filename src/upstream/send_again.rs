@@ -133,7 +133,7 @@ impl Pool {
 
     /// Addresses a request of which nothing was sent to another endpoint.
     fn address_unsent(&self, unsent: AddressedRequest, options: &mut SendOptions) -> Option<AddressedRequest> {
-        options.tries.tried.push(unsent.in_flight.index());
+        options.tries.tried.insert(unsent.in_flight.index());
         options.trace_result(Err(&SendError::Unavailable));
         let endpoint = self.next_endpoint(unsent.request.headers(), &mut options.tries)?;
         Some(self.readdress(unsent, endpoint, options))
@@ -229,7 +229,7 @@ impl Pool {
     fn next_endpoint(&self, headers: &HeaderMap, tries: &mut Tries) -> Option<usize> {
         let endpoints = self.endpoints();
         match tries.failed {
-            0 => endpoints.choose(self.balancer(), headers, &tries.tried),
+            0 => endpoints.choose(self.balancer(), headers, tries),
             _ => endpoints.choose_for_retry(self.balancer(), headers, &tries.tried).or_else(|| tries.fallback.take()),
         }
     }

@@ -27,7 +27,7 @@ impl Random {
 
     /// A number from 0 to `bound`, without it.
     #[allow(clippy::cast_possible_truncation, reason = "the product's high half is below `bound`")]
-    pub(super) fn below(&self, bound: usize) -> usize {
+    pub(in crate::upstream) fn below(&self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 

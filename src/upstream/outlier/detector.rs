@@ -35,7 +35,7 @@ pub(in crate::upstream) struct Change {
 }
 
 /// Permission to change states. One worker has it at a time.
-struct Decision<'a>(&'a AtomicBool);
+pub(in crate::upstream) struct Decision<'a>(&'a AtomicBool);
 
 impl Drop for Decision<'_> {
     fn drop(&mut self) {
@@ -79,7 +79,7 @@ impl Detector {
         if !endpoint.phase().takes_requests() {
             return None;
         }
-        if !may_set_aside(reason, all) {
+        if !Limit::of(all).allows(reason) {
             // The next sweep decides about a panic: it sees all endpoints.
             return None;
         }
@@ -144,7 +144,7 @@ impl Detector {
         let index = find_outlier(&outcomes, &self.settings)?;
         let endpoint = all.clone().nth(index)?;
         let _decision = self.begin_decision()?;
-        let is_allowed = endpoint.phase() == Phase::In && may_set_aside(Reason::SuccessRate, all);
+        let is_allowed = endpoint.phase() == Phase::In && Limit::of(all).allows(Reason::SuccessRate);
         let change = is_allowed.then(|| self.apply(endpoint, Event::Failed(Reason::SuccessRate), (chance, now)))?;
         change.map(|change| (index, change))
     }
@@ -157,14 +157,16 @@ impl Detector {
         let fails = |endpoint: &Ejection| {
             endpoint.streaks().exceeded(&self.settings).filter(|_| endpoint.phase().takes_requests())
         };
-        let stays = |endpoint: &Ejection| fails(endpoint).is_some_and(|reason| !may_set_aside(reason, all.clone()));
+        let limit = Limit::of(all.clone());
+        let stays = |endpoint: &Ejection| fails(endpoint).is_some_and(|reason| !limit.allows(reason));
         // Ejections keep the limit themselves, active checks do not.
         let out = all.clone().filter(|endpoint| endpoint.is_out() && endpoint.phase() != Phase::Unreachable).count();
-        let panic = out > all.clone().count() / 2 || all.clone().any(stays);
+        let panic = out > limit.count / 2 || all.clone().any(stays);
         (self.panic.swap(panic, Relaxed) != panic).then_some(panic)
     }
 
-    fn begin_decision(&self) -> Option<Decision<'_>> {
+    /// Begins a decision; none while another worker decides.
+    pub(in crate::upstream) fn begin_decision(&self) -> Option<Decision<'_>> {
         self.deciding.compare_exchange(false, true, Acquire, Relaxed).ok().map(|_| Decision(&self.deciding))
     }
 
@@ -180,13 +182,31 @@ impl Detector {
     }
 }
 
-/// Returns whether one more endpoint may be set aside.
-fn may_set_aside<'a>(reason: Reason, all: impl Iterator<Item = &'a Ejection> + Clone) -> bool {
-    let (count, out) = (all.clone().count(), all.filter(|endpoint| endpoint.is_out()).count());
-    match reason {
-        // Nothing can be sent to it: only the last one stays.
-        Reason::Unreachable => out + 1 < count,
-        _ => out < count / 2,
+/// Limit of the endpoints that are set aside.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    /// All endpoints.
+    count: usize,
+    /// Those that are out.
+    out: usize,
+}
+
+impl Limit {
+    fn of<'a>(all: impl Iterator<Item = &'a Ejection>) -> Self {
+        let add = |Self { count, out }, endpoint: &Ejection| Self {
+            count: count + 1,
+            out: out + usize::from(endpoint.is_out()),
+        };
+        all.fold(Self { count: 0, out: 0 }, add)
+    }
+
+    /// Returns whether one more endpoint may be set aside.
+    fn allows(self, reason: Reason) -> bool {
+        match reason {
+            // Nothing can be sent to it: only the last one stays.
+            Reason::Unreachable => self.out + 1 < self.count,
+            _ => self.out < self.count / 2,
+        }
     }
 }
 

@@ -15,7 +15,8 @@
 //! - No retry prolongs an exchange: `timeouts.exchange` counts from the first try, and all tries together have
 //!   `timeouts.response` for the head.
 //! - The retries of all workers share one budget ([`RetryBudget`]): of N requests at most `N * budget + 10` are sent again.
-//! - An endpoint that has sent 503 with `Retry-After` gets no retries, and is avoided until then ([`Pause`]).
+//! - An endpoint that has sent 503 with `Retry-After` twice in a row gets no retries, and is avoided until then
+//!   ([`Pause`]).
 
 mod settings;
 mod reason;

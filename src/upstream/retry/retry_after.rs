@@ -1,8 +1,8 @@
 //! Parser of an upstream's `Retry-After` on a 503 (RFC 9110, section 10.2.3), and the pause that it means for the endpoint.
 //! That of the gateway's own refusals is set in `gateway/rate_limit.rs` (exceeded limits) and `gateway/rejection.rs` (others).
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -13,19 +13,48 @@ use crate::clock::{Micros, http_date};
 /// Longest pause: what an endpoint says of a far time may change sooner.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Time until which an endpoint has asked for no requests. It is avoided until then, and gets no retries.
+/// Pause of an endpoint: the time until which it has asked for no requests. It is avoided until then, and gets no
+/// retries.
+///
+/// - Two responses in a row must ask for it: one response, which one client may have caused, pauses nothing for the
+///   others.
+/// - It is a preference. [`crate::upstream::selection`] says when an endpoint has requests in spite of it.
 #[derive(Debug, Default)]
-pub(in crate::upstream) struct Pause(AtomicU64);
+pub(in crate::upstream) struct Pause {
+    /// End, by the steady clock.
+    until: AtomicU64,
+    /// True if the last response asked for a pause.
+    is_asked: AtomicBool,
+}
 
 impl Pause {
+    /// Notes a response that asks for a pause. Returns whether the one before it asked as well.
+    pub(in crate::upstream) fn ask(&self) -> bool {
+        self.is_asked.swap(true, Relaxed)
+    }
+
+    /// Notes a response that does not ask for a pause. One that has begun goes on.
+    pub(in crate::upstream) fn interrupt(&self) {
+        // Read first: a write would take the cache line from the other workers at each request.
+        if self.is_asked.load(Relaxed) {
+            self.is_asked.store(false, Relaxed);
+        }
+    }
+
     /// Begins a pause, or prolongs it.
     pub(in crate::upstream) fn begin(&self, duration: Duration, now: Micros) {
-        self.0.fetch_max(now.after(duration).0, Relaxed);
+        self.until.fetch_max(now.after(duration).0, Relaxed);
     }
 
     /// Returns whether the pause lasts.
     pub(in crate::upstream) fn lasts(&self, now: Micros) -> bool {
-        self.0.load(Relaxed) > now.0
+        self.until.load(Relaxed) > now.0
+    }
+
+    /// Time that is left; none when the endpoint is not paused.
+    pub(in crate::upstream) fn rest(&self, now: Micros) -> Option<Duration> {
+        let rest = self.until.load(Relaxed).saturating_sub(now.0);
+        (rest > 0).then(|| Duration::from_micros(rest))
     }
 }
 
@@ -80,5 +109,15 @@ mod tests {
         pause.begin(Duration::from_secs(2), now);
         assert!(pause.lasts(now.after(Duration::from_millis(4999))));
         assert!(!pause.lasts(now.after(Duration::from_secs(5))));
+        assert_eq!((pause.rest(now), pause.rest(Micros(6_000_000))), (Some(Duration::from_secs(5)), None));
+    }
+
+    #[test]
+    fn pause_is_asked_for_twice_in_a_row() {
+        let pause = Pause::default();
+        assert!(!pause.ask());
+        pause.interrupt();
+        assert!(!pause.ask(), "another response came between them");
+        assert!(pause.ask() && pause.ask());
     }
 }

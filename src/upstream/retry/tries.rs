@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use crate::upstream::endpoint_set::EndpointSet;
+
 /// Tries of one request.
 #[derive(Debug, Default)]
 pub(in crate::upstream) struct Tries {
@@ -13,7 +15,9 @@ pub(in crate::upstream) struct Tries {
     /// Time of `timeouts.response` that these took.
     pub(in crate::upstream) spent: Duration,
     /// Endpoints that were tried.
-    pub(in crate::upstream) tried: Vec<usize>,
+    pub(in crate::upstream) tried: EndpointSet,
+    /// True if one of these was set aside: no other one that is set aside is tried.
+    pub(in crate::upstream) has_tried_set_aside: bool,
     /// Endpoint that may be tried again when there is no other.
     pub(in crate::upstream) fallback: Option<usize>,
     /// True while the current try was given up for a retry that the budget has granted.
@@ -36,7 +40,7 @@ impl Tries {
     pub(in crate::upstream) fn end_try(&mut self, endpoint: usize, took: Duration, allows_same: bool) {
         self.failed += 1;
         self.spent += took;
-        self.tried.push(endpoint);
+        self.tried.insert(endpoint);
         self.fallback = allows_same.then_some(endpoint);
     }
 }
