@@ -1,13 +1,16 @@
-//! Circuit of one upstream: a bound of the requests in flight of all workers. What exceeds it is refused at once, so that
-//! an upstream that has become slow is not buried, and its callers learn of it soon.
+//! Circuit breaker of one upstream: caps the requests in flight of all workers. What exceeds the cap is refused at
+//! once, so that an upstream that has become slow is not buried, and its callers learn of it soon.
 //!
 //! - The bound is exact: a request is counted from before an endpoint is chosen to the last byte of its response or tunnel,
 //!   once, however often it is sent.
-//! - The log has the beginning and the end of refusals. They end when a tenth of the bound is free.
+//! - The log has the beginning and the end of an episode of refusals ([`Episode`]).
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use super::episode::Episode;
+use crate::clock::{self, Micros};
 
 /// Bound of the requests in flight, and their number. Clones share the number.
 #[derive(Clone, Debug)]
@@ -22,9 +25,8 @@ struct CircuitState {
     /// Name of the upstream, in the log.
     upstream: Arc<str>,
     in_flight: AtomicUsize,
-    /// True from a refusal until no more than `calm` requests are in flight.
-    is_full: AtomicBool,
-    calm: AtomicUsize,
+    /// Refusals.
+    refusals: Episode,
 }
 
 /// Permit of one request in flight. Given back when dropped.
@@ -37,9 +39,9 @@ pub(super) struct Full;
 
 impl Circuit {
     pub(super) fn new(limit: Option<usize>, upstream: &Arc<str>) -> Self {
-        let (in_flight, is_full, calm) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicUsize::new(0));
+        let (in_flight, refusals) = (AtomicUsize::new(0), Episode::default());
         let upstream = Arc::clone(upstream);
-        Self { limit, state: Arc::new(CircuitState { upstream, in_flight, is_full, calm }) }
+        Self { limit, state: Arc::new(CircuitState { upstream, in_flight, refusals }) }
     }
 
     /// The same requests in flight with another bound.
@@ -55,17 +57,23 @@ impl Circuit {
         match self.state.in_flight.fetch_update(Relaxed, Relaxed, one_more) {
             Ok(_) => Ok(Some(RequestPermit(Arc::clone(&self.state)))),
             Err(_) => {
-                self.state.note_full(limit);
+                self.state.note_refusal(limit);
                 Err(Full)
             }
+        }
+    }
+
+    /// Logs the end of refusals. To be called now and then.
+    pub(super) fn tick(&self, now: Micros) {
+        if let Some(refused) = self.state.refusals.end_if_quiet(now) {
+            tracing::info!(upstream = %self.state.upstream, refused, "the upstream has room for requests again");
         }
     }
 }
 
 impl CircuitState {
-    fn note_full(&self, limit: usize) {
-        self.calm.store(limit - limit.div_ceil(10), Relaxed);
-        if !self.is_full.load(Relaxed) && !self.is_full.swap(true, Relaxed) {
+    fn note_refusal(&self, limit: usize) {
+        if self.refusals.note(clock::steady()) {
             tracing::warn!(
                 upstream = %self.upstream,
                 limit,
@@ -73,19 +81,11 @@ impl CircuitState {
             );
         }
     }
-
-    fn release(&self) {
-        let left = self.in_flight.fetch_sub(1, Relaxed) - 1;
-        let is_calm = self.is_full.load(Relaxed) && left <= self.calm.load(Relaxed);
-        if is_calm && self.is_full.swap(false, Relaxed) {
-            tracing::info!(upstream = %self.upstream, "the upstream has room for requests again");
-        }
-    }
 }
 
 impl Drop for RequestPermit {
     fn drop(&mut self) {
-        self.0.release();
+        self.0.in_flight.fetch_sub(1, Relaxed);
     }
 }
 
@@ -102,9 +102,7 @@ mod tests {
         let circuit = circuit(3);
         let mut permits: Vec<_> = (0..3).map(|_| circuit.acquire().unwrap()).collect();
         assert_eq!(circuit.acquire().unwrap_err(), Full);
-        assert!(circuit.state.is_full.load(Relaxed));
         permits.pop();
-        assert!(!circuit.state.is_full.load(Relaxed));
         permits.push(circuit.clone().acquire().unwrap());
         assert_eq!(circuit.acquire().unwrap_err(), Full);
         drop(permits);
@@ -112,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn refusals_end_when_a_tenth_is_free() {
-        let circuit = circuit(20);
-        let mut permits: Vec<_> = (0..20).map(|_| circuit.acquire().unwrap()).collect();
-        assert_eq!(circuit.acquire().unwrap_err(), Full);
-        permits.pop();
-        assert!(circuit.state.is_full.load(Relaxed), "one of twenty is no tenth");
-        permits.pop();
-        assert!(!circuit.state.is_full.load(Relaxed), "two are");
+    fn refusals_are_one_episode_however_often_there_is_room_between_them() {
+        let circuit = circuit(1);
+        for _ in 0..100 {
+            let _permit = circuit.acquire().unwrap();
+            assert_eq!(circuit.acquire().unwrap_err(), Full);
+        }
+        let later = clock::steady().after(std::time::Duration::from_secs(1));
+        assert_eq!(circuit.state.refusals.end_if_quiet(later), Some(100));
     }
 
     #[test]

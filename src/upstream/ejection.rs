@@ -30,6 +30,7 @@ impl Endpoints {
         for endpoint in &*self.list {
             let (change, is_probe_due) = self.detector.tick(&endpoint.ejection, now);
             self.announce(endpoint, change);
+            endpoint.end_outage(now);
             if is_probe_due {
                 probes.push(Arc::clone(endpoint));
             }
@@ -38,6 +39,8 @@ impl Endpoints {
             self.announce(&self.list[index], Some(change));
         }
         self.update_panic();
+        self.circuit.tick(now);
+        self.retry_budget.tick(now);
         probes
     }
 

@@ -12,6 +12,7 @@ use http::{HeaderValue, Method};
 
 use super::balance::{BalancePolicy, Load, hash};
 use super::circuit::{Circuit, RequestPermit};
+use super::episode::Episode;
 use super::health::{Check, HealthSettings};
 use super::limits::{ConnectionLimiter, OpenConnections};
 use super::observed_try::ObservedTry;
@@ -66,6 +67,8 @@ pub(super) struct EndpointState {
     pub(super) in_flight: AtomicUsize,
     /// True if the last attempt to connect succeeded.
     pub(super) is_reachable: AtomicBool,
+    /// Attempts to connect that failed, in the log.
+    pub(super) outage: Episode,
     pub(super) ejection: Ejection,
     /// Time for which the endpoint has asked for no requests.
     pub(super) pause: Pause,
@@ -209,6 +212,7 @@ impl EndpointState {
             host: HeaderValue::from_str(&endpoint.authority).expect("the configuration holds valid authorities"),
             in_flight: AtomicUsize::new(0),
             is_reachable: AtomicBool::new(true),
+            outage: Episode::default(),
             ejection: Ejection::default(),
             pause: Pause::default(),
             load: Load::default(),

@@ -30,6 +30,7 @@ mod limits;
 mod recent_latency;
 mod outlier;
 mod retry;
+mod episode;
 mod circuit;
 mod discovery;
 mod endpoint;

@@ -149,17 +149,24 @@ fn is_own_connect_error(error: &io::Error) -> bool {
 }
 
 impl EndpointState {
-    /// Logs that the endpoint can be connected to again.
+    /// Notes that the endpoint can be connected to.
     pub(super) fn note_reachable(&self) {
-        if !self.is_reachable.swap(true, Ordering::Relaxed) {
-            tracing::info!(upstream = %self.upstream, endpoint = %self.label, "the upstream can be reached again");
-        }
+        self.is_reachable.store(true, Ordering::Relaxed);
         self.show_up();
     }
 
-    /// Logs that the endpoint can no longer be connected to.
+    /// Logs that the endpoint can be connected to again, once an outage is over: one that refuses every other
+    /// connection is one line of the log, and not one for each.
+    pub(super) fn end_outage(&self, now: Micros) {
+        if self.is_reachable.load(Ordering::Relaxed) && self.outage.end_if_quiet(now).is_some() {
+            tracing::info!(upstream = %self.upstream, endpoint = %self.label, "the upstream can be reached again");
+        }
+    }
+
+    /// Notes that the endpoint can no longer be connected to, and logs the beginning of an outage.
     pub(super) fn note_unreachable(&self, error: &io::Error) {
-        if self.is_reachable.swap(false, Ordering::Relaxed) {
+        self.is_reachable.store(false, Ordering::Relaxed);
+        if self.outage.note(clock::steady()) {
             tracing::warn!(upstream = %self.upstream, endpoint = %self.label, %error, "the upstream cannot be reached; requests go to other endpoints, if there are any");
         }
         self.show_up();

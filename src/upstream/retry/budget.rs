@@ -2,14 +2,16 @@
 //!
 //! - It is shared by all workers. N requests allow at most `N * budget + 10` retries, whichever workers serve them.
 //! - A worker deposits for [`STEP`] requests at once, so that an ordinary request touches no memory of other workers.
-//! - The log has the beginning and the end of its exhaustion. It ends when there are as many retries again as at the start,
-//!   so that a budget that is used as it fills is one message and not many.
+//! - The log has the beginning and the end of its exhaustion ([`Episode`]): a budget that is used as it fills is one
+//!   message and not many.
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+
+use crate::clock::{self, Micros};
+use crate::upstream::episode::Episode;
 
 /// Retry in the unit of the bucket: one request deposits its `budget` in per cent.
 const RETRY: u64 = 100;
@@ -30,8 +32,8 @@ pub(in crate::upstream) struct RetryBudget {
     upstream: Arc<str>,
     /// Hundredths of a retry.
     available: AtomicU64,
-    /// True from a refused retry until the budget has recovered.
-    is_exhausted: AtomicBool,
+    /// Retries that were refused.
+    refusals: Episode,
 }
 
 /// Requests of one worker that it has not deposited for yet.
@@ -61,25 +63,30 @@ impl Deposits {
 impl RetryBudget {
     /// Budget of an upstream that had no requests yet.
     pub(in crate::upstream) fn new(upstream: &Arc<str>) -> Self {
-        let (available, is_exhausted) = (AtomicU64::new(INITIAL), AtomicBool::new(false));
-        Self { upstream: Arc::clone(upstream), available, is_exhausted }
+        let (available, refusals) = (AtomicU64::new(INITIAL), Episode::default());
+        Self { upstream: Arc::clone(upstream), available, refusals }
     }
 
-    fn deposit(&self, hundredths: u64) {
-        let filled = |available: u64| Some((available + hundredths).min(MOST));
-        let before = self.available.fetch_update(Relaxed, Relaxed, filled).unwrap_or_default();
-        if before + hundredths >= INITIAL && self.is_exhausted.load(Relaxed) && self.is_exhausted.swap(false, Relaxed) {
+    /// Logs the end of an exhaustion. To be called now and then.
+    pub(in crate::upstream) fn tick(&self, now: Micros) {
+        if let Some(refused) = self.refusals.end_if_quiet(now) {
             tracing::info!(
                 upstream = %self.upstream,
+                refused,
                 "the budget of retries has recovered; requests that fail are sent again"
             );
         }
     }
 
+    fn deposit(&self, hundredths: u64) {
+        let filled = |available: u64| Some((available + hundredths).min(MOST));
+        self.available.fetch_update(Relaxed, Relaxed, filled).expect("there is always a next value");
+    }
+
     fn withdraw(&self) -> bool {
         let is_granted =
             self.available.fetch_update(Relaxed, Relaxed, |available| available.checked_sub(RETRY)).is_ok();
-        if !is_granted && !self.is_exhausted.load(Relaxed) && !self.is_exhausted.swap(true, Relaxed) {
+        if !is_granted && self.refusals.note(clock::steady()) {
             tracing::warn!(
                 upstream = %self.upstream,
                 "the budget of retries is exhausted, because too many requests fail; they are answered with their failure"
@@ -153,17 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn exhaustion_begins_with_a_refusal_and_ends_with_the_initial_budget() {
+    fn exhaustion_is_one_episode_while_the_budget_is_used_as_it_fills() {
         let (budget, worker) = (budget(), Deposits::default());
+        let later = || clock::steady().after(std::time::Duration::from_secs(1));
         assert!((0..10).all(|_| worker.withdraw(&budget, 100)));
-        assert!(!budget.is_exhausted.load(Relaxed), "none was refused");
-        assert!(!worker.withdraw(&budget, 100));
-        assert!(budget.is_exhausted.load(Relaxed));
-        worker.count_request(&budget, 100);
-        assert!(worker.withdraw(&budget, 100));
-        assert!(budget.is_exhausted.load(Relaxed), "one retry is not enough");
-        (0..STEP).for_each(|_| worker.count_request(&budget, 100));
-        assert!(!budget.is_exhausted.load(Relaxed));
+        assert_eq!(budget.refusals.end_if_quiet(later()), None, "none was refused");
+        for _ in 0..20 {
+            (0..INITIAL / RETRY).for_each(|_| worker.count_request(&budget, 100));
+            assert!((0..10).all(|_| worker.withdraw(&budget, 100)));
+            assert!(!worker.withdraw(&budget, 100));
+        }
+        assert_eq!(budget.refusals.end_if_quiet(later()), Some(20));
     }
 
     #[test]

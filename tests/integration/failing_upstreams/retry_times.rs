@@ -10,7 +10,7 @@ use super::checks::with_blocks;
 use super::logged::Logged;
 use super::retries::{NO_EJECTION, gateway, retries};
 use super::{labelled, responding};
-use crate::support::{Client, GatedUpstream, Upstream, eventually, head};
+use crate::support::{Client, GatedUpstream, Upstream, eventually, head, traffic_of};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -220,4 +220,23 @@ fn full_upstream_and_its_end_are_logged_once_each() {
     eventually("the end is logged", || told() == [1, 1]);
     assert_eq!(client.get("/", &gateway.key).status, 200);
     assert_eq!(told(), [1, 1]);
+}
+
+/// The upstream is full, and has room again, with every request that ends.
+#[test]
+fn overload_is_one_episode_of_the_log() {
+    let upstream = responding(200, Duration::from_millis(2));
+    let gateway = Logged::start(&[format!("http://{}", upstream.address)], ", limits: { requests: 1 }");
+    let begun = Instant::now();
+    let answers = traffic_of(gateway.setup.address, &gateway.key, 8, 100);
+    let told = || {
+        let texts = ["as many requests in flight as it may have", "has room for requests again"];
+        texts.map(|text| gateway.lines(text).len())
+    };
+    let refused = answers.iter().filter(|answer| answer.status == Some(503)).count();
+    assert!(refused > 100, "{refused} of {}", answers.len());
+    eventually("the end is logged", || told()[1] > 0);
+    // A second without a refusal ends an episode, which a busy machine may bring.
+    let most = 1 + begun.elapsed().as_secs() as usize;
+    assert!(told().iter().all(|lines| *lines <= most), "{:?} lines in {:?}", told(), begun.elapsed());
 }
