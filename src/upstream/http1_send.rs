@@ -13,14 +13,14 @@ use super::error::{SendError, TimeoutKind};
 use super::finish::finish;
 use super::http1_connection::{Connection, connect};
 use super::limits::ConnectionPermit;
-use super::pool::{AddressedRequest, Pool, Unsent};
+use super::pool::{AddressedRequest, Pool};
 use super::record;
 use super::replay_body::{OutgoingBody, ReplayHandle};
 use super::reservation::Reserved;
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
 use super::retry::RetryReason;
-use super::send_again::{FailedTry, SentAgain, Tried, status_of};
+use super::send_again::{FailedTry, SentAgain, Tried, Unsent, status_of};
 use super::send_options::SendOptions;
 use super::settings::Protocol;
 
@@ -142,12 +142,17 @@ impl Pool {
         permit: Option<ConnectionPermit>,
         options: &SendOptions,
     ) -> Tried {
+        let Some(timeout) = self.connect_time(options) else {
+            return Tried::Unsent(Unsent::without_time(addressed));
+        };
         let endpoint = addressed.in_flight.endpoint();
         let Some(permit) = permit.or_else(|| self.link().limiter().try_acquire(&endpoint.connections)) else {
             return Tried::Unsent(Unsent { addressed, timed_out: false, is_full: true });
         };
-        let (timeout, lifetimes) = (self.rest_of_connect(options), self.lifetimes());
-        match connect(&endpoint.address, endpoint.encryption.as_ref(), timeout, lifetimes, permit).await {
+        let (begun, encryption) = (Instant::now(), endpoint.encryption.as_ref());
+        let connected = connect(&endpoint.address, encryption, timeout, self.lifetimes(), permit).await;
+        options.connecting.spend_on_attempt(begun.elapsed());
+        match connected {
             Ok(connection) => {
                 record::record_connected(&addressed.in_flight);
                 self.try_connected_http1(connection, addressed, options).await

@@ -5,9 +5,11 @@
 //! body are buffered until the response begins, which costs reference counts and no copies of bytes.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::attempt::{Deadlines, TryTimeout, wait_for_head};
 use super::endpoint::InFlight;
@@ -15,13 +17,13 @@ use super::error::SendError;
 use super::finish::finish;
 use super::http2_connection::Http2Stream;
 use super::http2_connections::{self, BrokenStream, NoStream};
-use super::pool::{AddressedRequest, Pool, Unsent};
+use super::pool::{AddressedRequest, Pool};
 use super::record;
 use super::replay_body::{OutgoingBody, ReplayHandle, copy_head};
 use super::reservation::Reserved;
 use super::response_body::Carrier;
 use super::retry::RetryReason;
-use super::send_again::{FailedTry, SentAgain, Tried};
+use super::send_again::{FailedTry, SentAgain, Tried, Unsent};
 use super::send_options::SendOptions;
 
 /// Result of an attempt on a stream.
@@ -40,7 +42,15 @@ impl Pool {
         reserved: Reserved,
         options: &SendOptions,
     ) -> Tried {
-        let stream = match self.acquire_stream(&addressed.in_flight, reserved, options).await {
+        let needs_time = !matches!(reserved, Reserved::Stream(_));
+        let timeout = self.connect_time(options);
+        if needs_time && timeout.is_none() {
+            return Tried::Unsent(Unsent::without_time(addressed));
+        }
+        let begun = Instant::now();
+        let acquired = self.acquire_stream(&addressed.in_flight, reserved, timeout.unwrap_or_default()).await;
+        options.connecting.spend_on_attempt(begun.elapsed());
+        let stream = match acquired {
             Ok(stream) => stream,
             Err(NoStream::Full) => return Tried::Unsent(Unsent { addressed, timed_out: false, is_full: true }),
             Err(NoStream::Failed(error)) => {
@@ -78,19 +88,19 @@ impl Pool {
         }
     }
 
-    /// Acquires a stream of a connection.
+    /// Acquires a stream of a connection, which may have to be made within this time.
     async fn acquire_stream(
         &self,
         in_flight: &InFlight,
         reserved: Reserved,
-        options: &SendOptions,
+        timeout: Duration,
     ) -> Result<Http2Stream, NoStream> {
         let permit = match reserved {
             Reserved::Stream(stream) => return Ok(stream),
             Reserved::Permit(permit) => Some(permit),
             Reserved::Pooled | Reserved::Connection(_) => None,
         };
-        let (limiter, timeout) = (self.link().limiter(), self.rest_of_connect(options));
+        let limiter = self.link().limiter();
         let connections = self.http2_connections(in_flight.index());
         let acquired = connections.acquire(in_flight.endpoint(), limiter, permit, timeout, self.lifetimes()).await;
         if acquired.as_ref().is_ok_and(|stream| stream.is_first) {

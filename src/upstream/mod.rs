@@ -5,8 +5,9 @@
 //!   state of each endpoint ([`Endpoints`]).
 //! - A request goes to the better one of two endpoints that are drawn (`balance`); those that fail are set aside
 //!   (`outlier`), and [`maintain`] brings them back.
-//! - When no connection can be made, the request goes to another endpoint: nothing was sent yet. A pooled connection that
-//!   was closed before anything was written to it is replaced in the same way.
+//! - When no connection can be made, the request goes to another endpoint: nothing was sent yet. A pooled connection
+//!   that was closed before anything was written to it is replaced in the same way. All connecting of a request has one
+//!   budget of time (`connect_budget`).
 //! - A request that failed is sent again where that does no harm, to another endpoint first, and within a budget that the
 //!   workers share (`retry`). For that the bytes of its head are kept until the connection's next exchange (`sent_head`), and
 //!   a small body while it is sent (`replay_body`).
@@ -43,6 +44,7 @@ mod maintenance;
 mod report;
 mod pool;
 mod send_options;
+mod connect_budget;
 mod endpoint_connections;
 mod reservation;
 mod upkeep;

@@ -11,7 +11,7 @@
 //! | a failure, or a status, after which a request may be sent again | it is, within a budget: see [`super::retry`] |
 //! | anything else | the error is returned: the upstream may have begun to process the request |
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,6 +24,7 @@ use http_body::Body as _;
 
 use super::attempt::Deadlines;
 use super::circuit::RequestPermit;
+use super::connect_budget::ConnectBudget;
 use super::endpoint::{EndpointState, Endpoints, InFlight};
 use super::endpoint_connections::Connections;
 use super::error::SendError;
@@ -69,15 +70,6 @@ pub(super) struct AddressedRequest {
     /// Counts the request at its endpoint.
     pub(super) in_flight: InFlight,
     pub(super) deadlines: Deadlines,
-}
-
-/// Request that could not be sent to its endpoint: nothing of it was sent, and it may be sent to another one.
-pub(super) struct Unsent {
-    pub(super) addressed: AddressedRequest,
-    /// True if connecting timed out; otherwise it failed at once.
-    pub(super) timed_out: bool,
-    /// True if there was no room for a connection: the endpoint was not tried.
-    pub(super) is_full: bool,
 }
 
 impl Pool {
@@ -179,8 +171,8 @@ impl Pool {
         let SendTerms { long_lived, is_idempotent, trace } = terms;
         let mut tries = Tries::new(self.is_repeatable(&request, is_idempotent));
         let endpoint = endpoints.choose(&self.0.balancer, request.headers(), &mut tries).expect("there is an endpoint");
-        let options =
-            SendOptions { upload: request.body().upload(), long_lived, waited: Cell::default(), tries, trace };
+        let (upload, connecting) = (request.body().upload(), ConnectBudget::default());
+        let options = SendOptions { upload, long_lived, connecting, tries, trace };
         let mut request = request.map(OutgoingBody::new);
         let deadlines = self.limit_try(Deadlines::new(&self.0.timeouts, long_lived, now.into()), &options);
         let in_flight = self.enter(&mut request, endpoint, permit, &options);

@@ -117,11 +117,15 @@ impl Pool {
 
     /// Returns whether an endpoint has pooled connections, or room for one.
     fn has_room(&self, endpoint: usize) -> bool {
-        let has_pooled = match self.protocol() {
+        self.has_pooled(endpoint) || self.link().limiter().has_room(self.connections_of(endpoint))
+    }
+
+    /// Returns whether an endpoint has pooled connections.
+    pub(super) fn has_pooled(&self, endpoint: usize) -> bool {
+        match self.protocol() {
             Protocol::Http1 => self.idle_connections(endpoint).borrow().len() > 0,
             Protocol::Http2 => self.http2_connections(endpoint).has_open(),
-        };
-        has_pooled || self.link().limiter().has_room(self.connections_of(endpoint))
+        }
     }
 
     /// Waits for a connection to one of these endpoints. Returns the endpoint.
@@ -153,7 +157,7 @@ impl Pool {
                 }
                 None => return Err(self.refuse(candidates, WaitRefusal::TimedOut)),
             }
-            // Its drop adds this wait to `options.waited`; the next one measures its own time. The deadline stays.
+            // Its drop counts this wait; the next one measures its own time. The deadline stays.
             drop(wait);
             begun = Instant::now();
         }
@@ -180,14 +184,14 @@ impl Pool {
         }
     }
 
-    /// Time that a request has left for connecting.
-    pub(super) fn rest_of_connect(&self, options: &SendOptions) -> Duration {
-        self.timeouts().connect.saturating_sub(options.waited.get())
+    /// Time for the next attempt of a request to connect; none when its budget is spent.
+    pub(super) fn connect_time(&self, options: &SendOptions) -> Option<Duration> {
+        options.connecting.next_attempt(self.timeouts().connect)
     }
 
     fn wait_deadline(&self, begun: Instant, options: &SendOptions) -> Instant {
         let longest = self.bounds().max_wait.min(self.timeouts().connect / 2);
-        begun + longest.saturating_sub(options.waited.get())
+        begun + longest.saturating_sub(options.connecting.waited())
     }
 
     fn refuse(&self, candidates: &[usize], refusal: WaitRefusal) -> WaitRefusal {
@@ -257,6 +261,6 @@ impl Drop for Wait<'_> {
         let (endpoint, waited) = (self.pool.endpoint(self.candidates[0]), self.begun.elapsed());
         endpoint.waiting.fetch_sub(1, Relaxed);
         endpoint.metrics.connection_wait.observe(waited.as_secs_f64());
-        self.options.waited.set(self.options.waited.get() + waited);
+        self.options.connecting.spend_on_wait(waited);
     }
 }

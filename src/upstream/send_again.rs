@@ -14,7 +14,7 @@ use super::attempt::{Deadlines, TryTimeout};
 use super::endpoint::InFlight;
 use super::error::{SendError, TimeoutKind};
 use super::finish::finish;
-use super::pool::{AddressedRequest, Pool, Unsent};
+use super::pool::{AddressedRequest, Pool};
 use super::replay_body::{OutgoingBody, ReplayHandle};
 use super::response::UpstreamResponse;
 use super::response_body::Carrier;
@@ -33,6 +33,15 @@ pub(super) enum Tried {
     Unsent(Unsent),
     /// The try has failed, and the request may be sent again.
     Failed(Box<FailedTry>),
+}
+
+/// Request that could not be sent to its endpoint: nothing of it was sent, and it may be sent to another one.
+pub(super) struct Unsent {
+    pub(super) addressed: AddressedRequest,
+    /// True if connecting timed out; otherwise it failed at once.
+    pub(super) timed_out: bool,
+    /// True if there was no room for a connection: the endpoint was not tried.
+    pub(super) is_full: bool,
 }
 
 /// Try that has failed.
@@ -58,6 +67,13 @@ enum Retry {
     Granted(Option<AddressedRequest>, Ended),
     /// It is not sent again: the failure.
     Refused(Ended),
+}
+
+impl Unsent {
+    /// Request whose time for connecting is over: the endpoint was not tried.
+    pub(super) fn without_time(addressed: AddressedRequest) -> Self {
+        Self { addressed, timed_out: true, is_full: false }
+    }
 }
 
 impl Pool {
@@ -135,8 +151,19 @@ impl Pool {
     fn address_unsent(&self, unsent: AddressedRequest, options: &mut SendOptions) -> Option<AddressedRequest> {
         options.tries.tried.insert(unsent.in_flight.index());
         options.trace_result(Err(&SendError::Unavailable));
-        let endpoint = self.next_endpoint(unsent.request.headers(), &mut options.tries)?;
+        let endpoint = match self.connect_time(options) {
+            Some(_) => self.next_endpoint(unsent.request.headers(), &mut options.tries)?,
+            None => self.pooled_endpoint(unsent.request.headers(), &options.tries)?,
+        };
         Some(self.readdress(unsent, endpoint, options))
+    }
+
+    /// Chooses an endpoint to which a connection is open, for a request whose time for connecting is over.
+    fn pooled_endpoint(&self, headers: &HeaderMap, tries: &Tries) -> Option<usize> {
+        let is_usable = |index: usize| !tries.tried.contains(index) && self.has_pooled(index);
+        // A request that was sent already has a failure to return.
+        let is_first = tries.failed == 0;
+        is_first.then(|| self.endpoints().choose_in_traffic(self.balancer(), headers, is_usable)).flatten()
     }
 
     /// Addresses a failed request for its next try, if it is to have one.

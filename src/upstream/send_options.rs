@@ -1,11 +1,11 @@
 //! Terms of one exchange, and the state of its tries.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use http::StatusCode;
 
+use super::connect_budget::ConnectBudget;
 use super::error::SendError;
 use super::retry::Tries;
 use crate::request_body::UploadProgress;
@@ -28,8 +28,8 @@ pub(super) struct SendOptions {
     pub(super) upload: UploadProgress,
     /// For an exchange without a time limit as a whole: the time in which something must come.
     pub(super) long_lived: Option<Duration>,
-    /// Time that the request has waited for a connection: it counts as time of connecting.
-    pub(super) waited: Cell<Duration>,
+    /// Time for connections, of all tries together.
+    pub(super) connecting: ConnectBudget,
     pub(super) tries: Tries,
     pub(super) trace: Option<Rc<RequestTrace>>,
 }

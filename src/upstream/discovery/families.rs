@@ -32,6 +32,10 @@ const MAX_TRIED: usize = 4;
 /// Time after which families are tried again, while the addresses are the same.
 const RETRIAL: Duration = Duration::from_secs(30);
 
+/// Addresses of a name that are used at most: each is an endpoint with connections, probes and metrics of its own, and
+/// a name server, or whoever answers for it, must not decide how many there are.
+pub(super) const MAX_ADDRESSES: usize = 256;
+
 /// Result of trying the families of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trial {
@@ -39,6 +43,8 @@ pub(super) struct Trial {
     offered: BTreeSet<SocketAddr>,
     /// Those that are used.
     pub(super) used: BTreeSet<SocketAddr>,
+    /// Number of those that are left out because there are too many.
+    pub(super) omitted: usize,
     time: Instant,
 }
 
@@ -49,7 +55,7 @@ pub(super) async fn try_families(offered: BTreeSet<SocketAddr>, last: Option<Tri
         return last;
     }
     let (v4, v6): (Vec<SocketAddr>, Vec<SocketAddr>) = offered.iter().partition(|address| address.is_ipv4());
-    let used = match v4.is_empty() || v6.is_empty() {
+    let mut used = match v4.is_empty() || v6.is_empty() {
         true => offered.clone(),
         false => match race(&v4, &v6).await {
             (true, false) => v4.into_iter().collect(),
@@ -57,7 +63,12 @@ pub(super) async fn try_families(offered: BTreeSet<SocketAddr>, last: Option<Tri
             (true, true) | (false, false) => offered.clone(),
         },
     };
-    Trial { offered, used, time: Instant::now() }
+    let omitted = used.len().saturating_sub(MAX_ADDRESSES);
+    // The first ones in order, so that all gateways and look-ups use the same.
+    while used.len() > MAX_ADDRESSES {
+        used.pop_last();
+    }
+    Trial { offered, used, omitted, time: Instant::now() }
 }
 
 /// Returns which of two families can be connected to.
@@ -90,7 +101,7 @@ async fn connects(addresses: &[SocketAddr]) -> bool {
 impl Trial {
     /// Addresses that are used as they are.
     pub(super) fn untried(addresses: BTreeSet<SocketAddr>) -> Self {
-        Self { offered: addresses.clone(), used: addresses, time: Instant::now() }
+        Self { offered: addresses.clone(), used: addresses, omitted: 0, time: Instant::now() }
     }
 }
 

@@ -6,6 +6,7 @@
 //!   server that does not answer must not hide the file.
 //! - Without configured servers, a name that DNS does not have is looked up as the system does it (`getaddrinfo`): it may
 //!   have names of other origin.
+//! - Of a name [`MAX_ADDRESSES`] addresses are used, and of a service as many targets looked up.
 //! - A name is looked up again when its shortest TTL has passed, though within [`MIN_INTERVAL`] and [`MAX_INTERVAL`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ use hickory_resolver::proto::rr::rdata::SRV;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::{Hosts, TokioResolver};
 
-use super::families::{Trial, try_families};
+use super::families::{MAX_ADDRESSES, Trial, try_families};
 use super::source::{Source, SourceKind};
 use super::weights::{Target, Weights, weights};
 
@@ -149,8 +150,10 @@ impl Origins {
             RData::SRV(service) => Some(service),
             _ => None,
         });
+        // Each target is looked up, and has an address at least.
         let targets = best_targets(records)
             .into_iter()
+            .take(MAX_ADDRESSES)
             .map(|((target, port), weight)| async move { (weight, self.find_host(&target, port).await) });
         let mut all = Found { targets: Vec::new(), valid_until: found.valid_until() };
         for (weight, found) in join_all(targets).await {
@@ -278,5 +281,14 @@ mod tests {
             expected.into(),
             "the same record counts once, and the same target whole"
         );
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn name_with_too_many_addresses_has_the_first_ones() {
+        let addresses: Vec<SocketAddr> = (0..300_u16).map(|number| ([10, 0, 0, 1], number + 1).into()).collect();
+        let found = Found::of_host(addresses.iter().copied(), Instant::now());
+        let answer = choose_addresses(found, None).await.unwrap();
+        assert_eq!(answer.trial.used, addresses[..MAX_ADDRESSES].iter().copied().collect());
+        assert_eq!((answer.weights.len(), answer.trial.omitted), (MAX_ADDRESSES, 300 - MAX_ADDRESSES));
     }
 }

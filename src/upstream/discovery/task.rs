@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::MissedTickBehavior;
 
+use super::families::MAX_ADDRESSES;
 use super::known::{Change, Known};
 use super::lookup::{Answer, LookupError, look_up};
 use super::settings::{Discovered, Settings, Sources};
@@ -196,12 +197,22 @@ impl Task {
             Ok(answer) => (Some(answer), None),
             Err(error) => (None, Some(error)),
         };
+        let omitted = answer.as_ref().map_or(0, |answer| answer.trial.omitted);
         let counter = if answer.is_some() { &self.metrics.resolved } else { &self.metrics.failed };
         counter.inc();
         let (name, upstream) = (source.name(), &*self.upstream);
         match (self.known.record(source, answer, Instant::now()), error) {
             (Change::Addresses { added, removed }, _) => {
                 tracing::info!(upstream, name, ?added, ?removed, "the addresses of an upstream name have changed");
+                if omitted > 0 {
+                    tracing::warn!(
+                        upstream,
+                        name,
+                        used = MAX_ADDRESSES,
+                        omitted,
+                        "an upstream name has too many addresses; the first ones in order are used"
+                    );
+                }
             }
             (Change::Weights, _) => tracing::info!(upstream, name, "the weights of an upstream service have changed"),
             (Change::Recovered, _) => tracing::info!(upstream, name, "an upstream name can be resolved again"),

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -193,6 +193,54 @@ fn failure_to_connect_is_a_time_out_only_when_no_endpoint_refuses() {
             assert_eq!((response.status, response.code().as_str()), expected, "{endpoints:?}");
             assert!(response.json()["detail"].as_str().unwrap().contains("not executed"));
         }
+    }
+}
+
+/// Attempts to connect that requests have made in vain, to all of these endpoints.
+fn failed_attempts(gateway: &Gateway, endpoints: &[SocketAddr]) -> usize {
+    let of = |endpoint: &SocketAddr| {
+        let labels = format!("endpoint=\"{endpoint}\",result=\"connect_failed\",upstream=\"default\"");
+        gateway.metric(&format!("keygate_upstream_requests_total{{{labels}}}")) as usize
+    };
+    endpoints.iter().map(of).sum()
+}
+
+/// Also when most of them are known to be unreachable.
+#[test]
+fn request_has_the_time_of_two_attempts_to_connect_however_many_endpoints_do_not_answer() {
+    const CONNECT: Duration = Duration::from_millis(300);
+    for protocol in ["http1", "http2"] {
+        let holes: Vec<_> = (0..10).map(|_| BlackHole::start()).collect();
+        let addresses: Vec<_> = holes.iter().map(|hole| hole.address).collect();
+        let blocks = "workers: 1\ntimeouts: { connect: 300ms }\n";
+        let gateway = with_blocks(&addresses, &format!("protocol: {protocol}"), blocks);
+        let (key, mut before) = (gateway.key().text, 0);
+        for number in 0..7 {
+            let begun = Instant::now();
+            let response = Client::connect(gateway.address).get("/", &key);
+            assert_eq!((response.status, response.code().as_str()), (504, "upstream_timeout"), "{protocol}");
+            let (took, tried) = (begun.elapsed(), failed_attempts(&gateway, &addresses));
+            assert!((1..=2).contains(&(tried - before)), "{protocol}: request {number}: {} attempts", tried - before);
+            assert!(!is_strict() || took < 2 * CONNECT + Duration::from_millis(200), "{protocol}: {took:?}");
+            before = tried;
+        }
+    }
+}
+
+#[test]
+fn request_tries_one_of_the_endpoints_that_are_known_to_be_unreachable() {
+    for protocol in ["http1", "http2"] {
+        let refusing: Vec<_> = (0..6).map(|_| free_address()).collect();
+        let gateway = with_blocks(&refusing, &format!("protocol: {protocol}"), "workers: 1\n");
+        let key = gateway.key().text;
+        let attempts = || {
+            let before = failed_attempts(&gateway, &refusing);
+            assert_eq!(Client::connect(gateway.address).get("/", &key).status, 503);
+            failed_attempts(&gateway, &refusing) - before
+        };
+        assert_eq!(attempts(), 6, "{protocol}: none is known to be down, and each refuses at once");
+        // The last one is never set aside.
+        assert_eq!([(); 5].map(|()| attempts()), [2; 5], "{protocol}");
     }
 }
 
