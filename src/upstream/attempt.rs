@@ -64,7 +64,7 @@ pub(super) struct Deadlines {
     /// Time at which the request was given to a connection.
     pub(super) sent: Instant,
     /// End of the request's body, from which the latency of the response counts: a slow upload is not the endpoint's. None
-    /// when the response began before that.
+    /// when the response began before that, or the request was not sent whole.
     pub(super) request_end: Option<Instant>,
     /// Time from the request being sent to the head of the response, in this try.
     pub(super) response: Duration,

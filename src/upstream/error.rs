@@ -1,5 +1,9 @@
 //! Errors of exchanges with the upstream: why there is no response, or no end of one.
 
+use std::error::Error;
+use std::io;
+
+use super::held_writes::is_closed;
 use crate::metrics::UpstreamTimeouts;
 use crate::telemetry::trace::TryError;
 
@@ -84,6 +88,19 @@ pub enum TimeoutKind {
     /// The exchange as a whole.
     #[error("the exchange took too long as a whole")]
     Exchange,
+}
+
+/// Returns whether the library has failed because the peer closed the connection, and not for what it sent.
+pub(super) fn is_closed_by_peer(error: &hyper::Error) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let of_stream = error.downcast_ref::<h2::Error>().and_then(h2::Error::get_io);
+        if let Some(error) = error.downcast_ref::<io::Error>().or(of_stream) {
+            return is_closed(error.kind()) || error.kind() == io::ErrorKind::UnexpectedEof;
+        }
+        cause = error.source();
+    }
+    error.is_incomplete_message()
 }
 
 /// Reason why a response body ended before its end.

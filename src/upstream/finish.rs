@@ -30,7 +30,8 @@ pub(super) fn finish(
             }
             record::record_head(&in_flight, failure, deadlines.request_end);
             record::record_retry_after(&in_flight, &response);
-            let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some());
+            let is_early = deadlines.request_end.is_none();
+            let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some(), is_early);
             Ok(UpstreamResponse::new(response, guard, deadlines.of_body()))
         }
         Err(error) => Err(fail(error, &in_flight, &deadlines)),

@@ -69,7 +69,7 @@ pub(super) async fn connect(
     permit: ConnectionPermit,
 ) -> io::Result<Box<Connection>> {
     let socket = tokio::time::timeout(timeout, connect_socket(endpoint, encryption)).await??;
-    let state = ConnectionState::new(socket, permit);
+    let state = ConnectionState::new(socket.hold_write_errors(), permit);
     let mut builder = http1::Builder::new();
     // Bytes of a body that are read at once, too: of pieces of this size, about five are held for a slow client.
     builder.max_buf_size(MAX_HEAD);

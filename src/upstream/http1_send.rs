@@ -210,12 +210,14 @@ impl Pool {
         broken: RetryReason,
         options: &SendOptions,
     ) -> PooledResult {
-        let PooledRequest { sent, in_flight, deadlines } = pooled;
+        let PooledRequest { sent, in_flight, mut deadlines } = pooled;
         let (answered, again) = match sent.end(received) {
             Attempt::Unsent(request) => {
                 return PooledResult::Unsent(AddressedRequest { request, in_flight, deadlines });
             }
             Attempt::Failed(connection, error) => {
+                // The body had come whole, and could not be sent.
+                deadlines.request_end = deadlines.request_end.filter(|_| !connection.state.has_failed_write());
                 let reason = retry_reason(&connection, &error, broken, options);
                 let again = reason.and_then(|reason| send_again(&connection, reason));
                 (Err(error), again)

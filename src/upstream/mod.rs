@@ -19,6 +19,8 @@
 //!   endpoint is removed, its exchanges end as they would; it gets no new ones, and its idle connections close.
 //! - Connections are bounded over all workers (`limits`). A request that finds no room tries other endpoints, and then
 //!   waits, for a bounded time; idle connections of other workers and endpoints are closed for it (`reservation`).
+//! - A server may answer before it has read a request whole, and close: its response is read before a failed write is
+//!   seen (`held_writes`), and an upload that breaks off is no failure of its endpoint.
 //! - To an endpoint with `https`, nothing is sent before its certificate is verified.
 //! - The bytes of response heads are scanned for what the HTTP library accepts leniently. The caller checks the parsed
 //!   head ([`UpstreamResponse`]) and accepts or rejects it, before the body is read.
@@ -60,6 +62,7 @@ mod http1_connection;
 mod http2_connection;
 mod http2_connections;
 mod socket;
+mod held_writes;
 mod scanned_stream;
 mod sent_head;
 mod head_scan;

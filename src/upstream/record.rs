@@ -1,7 +1,7 @@
 //! Records of what endpoints did: in their metrics, in the estimates that balancing goes by, and for their ejection.
 //!
 //! - An exchange has failed when its head says so, or when its response breaks off; it has succeeded when the response has
-//!   come whole. One that the client ended says nothing.
+//!   come whole. One that the client ended says nothing, nor does an upload that the endpoint broke off.
 //! - Each change of an endpoint's state is logged once.
 
 use std::io;
@@ -11,7 +11,7 @@ use http::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::endpoint::{EndpointState, Endpoints, InFlight};
-use super::error::{SendError, TimeoutKind};
+use super::error::{SendError, TimeoutKind, is_closed_by_peer};
 use super::failure::Failure;
 use super::observed_try::{CONNECT_FAILED, error_type};
 use super::retry::parse_retry_after;
@@ -67,7 +67,7 @@ pub(super) fn record_error(in_flight: &InFlight, error: &SendError, request_end:
             Failure::GatewayError
         }
     };
-    if in_flight.endpoints().has_choice() && !is_own_error(error) {
+    if in_flight.endpoints().has_choice() && !is_own_error(error) && !is_cut_upload(error, request_end) {
         if let Some(end) = request_end {
             in_flight.endpoint().load.observe_failed_latency(micros_since(end), clock::steady());
         }
@@ -85,6 +85,12 @@ fn is_own_error(error: &SendError) -> bool {
         SendError::TimedOut(kind) => matches!(kind, TimeoutKind::Upload | TimeoutKind::Exchange),
         _ => false,
     }
+}
+
+/// Returns whether the endpoint closed the connection before the request was sent whole. It may have refused the
+/// request in a response that was lost: that says nothing about its health.
+fn is_cut_upload(error: &SendError, request_end: Option<Instant>) -> bool {
+    request_end.is_none() && matches!(error, SendError::BadResponse(error) if is_closed_by_peer(error))
 }
 
 fn micros_since(time: Instant) -> u64 {

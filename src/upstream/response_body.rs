@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::attempt::BodyDeadlines;
 use super::endpoint::{EndpointState, InFlight};
-use super::error::{ResponseError, TimeoutKind};
+use super::error::{ResponseError, TimeoutKind, is_closed_by_peer};
 use super::failure::Failure;
 use super::http1_connection::Connection;
 use super::http2_connection::Http2Stream;
@@ -35,6 +35,8 @@ pub(super) struct ConnectionGuard {
     reusable: bool,
     /// True when the outcome of the exchange was recorded: its status said that the endpoint has failed.
     is_recorded: bool,
+    /// True when the response began before the request was sent whole.
+    is_early: bool,
 }
 
 /// Connection or stream that carries an exchange.
@@ -47,9 +49,15 @@ pub(super) enum Carrier {
 
 impl ConnectionGuard {
     /// Guard of a connection that has brought the head of a response of this version.
-    pub(super) fn new(carrier: Carrier, in_flight: InFlight, version: Version, is_recorded: bool) -> Self {
+    pub(super) fn new(
+        carrier: Carrier,
+        in_flight: InFlight,
+        version: Version,
+        is_recorded: bool,
+        is_early: bool,
+    ) -> Self {
         // To a server of HTTP/1.0 the library would speak HTTP/1.0 from now on, in which no body can be chunked.
-        Self { carrier, in_flight, reusable: version != Version::HTTP_10, is_recorded }
+        Self { carrier, in_flight, reusable: version != Version::HTTP_10, is_recorded, is_early }
     }
 
     /// Records that the endpoint has failed, unless its status has said so already, and closes the connection.
@@ -58,6 +66,14 @@ impl ConnectionGuard {
             observed.note_error(BROKEN);
         }
         self.record_failure(failure);
+    }
+
+    /// Closes a connection that broke. A server that refuses an upload early may close before its response has gone
+    /// whole: that is no failure. On HTTP/2 a refusal ends a stream, and no connection.
+    fn break_off(mut self, error: &hyper::Error) {
+        let is_http1 = matches!(self.carrier, Carrier::Http1 { .. });
+        self.is_recorded |= is_http1 && self.is_early && is_closed_by_peer(error);
+        self.fail(Failure::GatewayError);
     }
 
     fn record_failure(&mut self, failure: Failure) {
@@ -195,7 +211,7 @@ impl ResponseBody {
     /// nothing about the endpoint.
     fn record_broken(&mut self, error: &hyper::Error) {
         if let Some(guard) = self.guard.take().filter(|_| !error.is_user()) {
-            guard.fail(Failure::GatewayError);
+            guard.break_off(error);
         }
     }
 

@@ -104,6 +104,11 @@ impl ConnectionState {
         self.received.get()
     }
 
+    /// Returns whether the upstream has closed the connection before the request was sent whole.
+    pub(super) fn has_failed_write(&self) -> bool {
+        self.socket.borrow().has_failed_write()
+    }
+
     /// Fields of the response's head that are acted on; none when some of them may have been missed.
     pub(super) fn fields(&self) -> Option<FieldSet> {
         self.fields.get()
@@ -186,7 +191,7 @@ mod tests {
     async fn connect() -> (Rc<ConnectionState>, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (ConnectionState::new(Socket::Tcp(stream), ConnectionPermit::unbounded()), listener.accept().unwrap().0)
+        (ConnectionState::new(stream.into(), ConnectionPermit::unbounded()), listener.accept().unwrap().0)
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -1,6 +1,8 @@
-//! Slow uploads, which are no latency of the endpoint.
+//! Uploads: slow ones, which are no latency of the endpoint, and those that it refuses early.
 
 use std::convert::Infallible;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,6 +11,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 
 use super::checks::{with, with_blocks};
+use super::labelled;
 use crate::support::hyper_upstream::ok;
 use crate::support::{Client, Gateway, HyperOptions, eventually, head};
 
@@ -87,5 +90,71 @@ fn response_before_the_end_of_an_upload_has_no_latency() {
         );
         assert_eq!(Client::connect(gateway.address).get("/", &key).status, 200);
         assert_eq!(latency(&gateway, "count", upstream.address), 1.0, "{protocol}");
+    }
+}
+
+/// Endpoint that reads so much of a request that `until` is a part of it, sends this, and closes: what it has not read
+/// has the kernel reset the connection.
+fn refusing_early(until: &'static [u8], answer: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut received = Vec::<u8>::new();
+                while !received.windows(until.len()).any(|window| window == until) {
+                    let mut piece = [0; 1024];
+                    match stream.read(&mut piece) {
+                        Ok(read) if read > 0 => received.extend(&piece[..read]),
+                        _ => return,
+                    }
+                }
+                stream.write_all(answer).ok();
+            });
+        }
+    });
+    address
+}
+
+/// RFC 9112, section 9.6: a server that closes without reading the rest may have its response lost with the reset.
+#[test]
+fn early_refusal_of_an_upload_reaches_the_client() {
+    const ANSWER: &[u8] = b"HTTP/1.1 413 x\r\ncontent-length: 9\r\nconnection: close\r\n\r\ntoo large";
+    let endpoints = [(); 2].map(|()| refusing_early(b"\r\n\r\n", ANSWER));
+    let gateway = with(&endpoints, "protocol: http1");
+    let key = gateway.key().text;
+    let mut statuses = Vec::new();
+    for _ in 0..60 {
+        let stream = TcpStream::connect(gateway.address).unwrap();
+        let (mut sender, mut client) = (stream.try_clone().unwrap(), Client::over(stream));
+        let upload = [head("POST", "/", &key, &[], 1 << 20).into_bytes(), vec![b'x'; 1 << 20]].concat();
+        // The gateway closes before the end.
+        let sending = std::thread::spawn(move || sender.write_all(&upload).ok());
+        let response = client.response();
+        statuses.push((response.status, response.body == b"too large"));
+        drop(client);
+        sending.join().unwrap();
+    }
+    assert_eq!(statuses, [(413, true); 60]);
+    assert_eq!(endpoints.map(|endpoint| gateway.metric(&labelled("endpoint_up", endpoint))), [1.0; 2]);
+}
+
+/// A request that was not sent whole says nothing about its endpoint, which may have refused it.
+#[test]
+fn endpoint_that_breaks_uploads_off_is_not_ejected_for_it() {
+    let truncated: &[u8] = b"HTTP/1.1 413 x\r\ncontent-length: 100\r\n\r\nsome";
+    for (protocol, answer) in [("http1", &b""[..]), ("http1", truncated), ("http2", b"")] {
+        let endpoints = [(); 2].map(|()| refusing_early(b"some", answer));
+        let gateway = with(&endpoints, &format!("protocol: {protocol}"));
+        let key = gateway.key().text;
+        for _ in 0..10 {
+            let mut client = Client::connect(gateway.address);
+            client.send(head("POST", "/", &key, &[], 1000)).send(b"some");
+            let expected = if answer.is_empty() { 502 } else { 413 };
+            assert_eq!(client.head().unwrap().0, expected, "{protocol}");
+            client.try_response_to("GET").ok();
+        }
+        let up = endpoints.map(|endpoint| gateway.metric(&labelled("endpoint_up", endpoint)));
+        assert_eq!(up, [1.0; 2], "{protocol}, {} bytes", answer.len());
     }
 }
