@@ -87,10 +87,11 @@ pub(crate) fn remove(directory: &Path, number: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a segment, mode 0600. Empties one that a failed creation has left behind.
+/// Creates a segment, mode 0600. Empties one that a failed creation has left behind. It is open for reading as well, as
+/// one that recovery has found.
 pub(crate) fn create(directory: &Path, number: u64) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600).open(path(directory, number))
+    options.read(true).write(true).create(true).truncate(true).mode(0o600).open(path(directory, number))
 }
 
 /// Lists the segments of a journal, oldest first.

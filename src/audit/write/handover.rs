@@ -62,10 +62,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns whether nothing was appended to the journal since [`Journal::hand_over`].
+    /// Returns whether nothing was appended to the journal since [`Journal::hand_over`]. Otherwise the log says what was found.
     pub fn is_untouched(&self) -> bool {
         let writer = &self.handle.writer;
-        writer.lock_segment().is_untouched(&writer.settings)
+        let checked = writer.lock_segment().check_untouched(&writer.settings);
+        if let Err(reason) = &checked {
+            tracing::error!(%reason, "the audit journal cannot be taken back: it is the other process's now");
+        }
+        checked.is_ok()
     }
 
     /// Leaves the journal to the process that has a copy of the lock's file.
@@ -126,5 +130,80 @@ impl BackgroundThreads {
             checkpoints.join().map_err(panicked)?;
         }
         Ok(indexer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::audit::Reader;
+    use crate::audit::format::segment;
+    use crate::audit::settings::{Durability, Settings};
+    use crate::audit::write::journal::tests::{END, opening, settings};
+    use crate::metrics::Metrics;
+
+    const USES: u64 = 50;
+
+    async fn journal_with_uses(settings: &Settings) -> Journal {
+        let journal = Journal::open(settings.clone(), Metrics::new().audit).unwrap();
+        for _ in 0..USES {
+            journal.begin(&opening()).await.unwrap().close(END);
+        }
+        journal
+    }
+
+    /// A journal in each state in which the file of its open segment was opened in another way.
+    async fn journals(directory: &TempDir) -> Vec<(&'static str, Journal)> {
+        let state = |name: &str, segment_size| Settings {
+            path: directory.path().join(name),
+            segment_size,
+            ..settings(directory, Durability::Written)
+        };
+        let new = journal_with_uses(&state("new", 1 << 20)).await;
+        let rotated = journal_with_uses(&state("rotated", 2000)).await;
+        assert!(rotated.handle.writer.lock_segment().number > 1);
+        let recovered = state("recovered", 1 << 20);
+        journal_with_uses(&recovered).await.close().await;
+        let recovered = Journal::open(recovered, Metrics::new().audit).unwrap();
+        vec![("new", new), ("rotated", rotated), ("recovered", recovered)]
+    }
+
+    #[tokio::test]
+    async fn journal_that_nobody_has_continued_is_taken_back_in_every_state() {
+        let directory = TempDir::new().unwrap();
+        for (name, journal) in journals(&directory).await {
+            let lock = journal.hand_over().unwrap();
+            journal.begin(&opening()).await.unwrap().close(END);
+            assert!(journal.is_untouched(), "{name}");
+            journal.take_back().unwrap();
+            drop(lock);
+            journal.close().await;
+            let report = Reader::open(&directory.path().join(name)).unwrap().verify().unwrap();
+            assert_eq!((report.records, report.problems), (USES + 1, vec![]), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn journal_that_another_process_has_continued_is_touched_in_every_state() {
+        let directory = TempDir::new().unwrap();
+        for (name, journal) in journals(&directory).await {
+            let _lock = journal.hand_over().unwrap();
+            let (number, end) = {
+                let segment = journal.handle.writer.lock_segment();
+                (segment.number, segment.length)
+            };
+            let path = segment::path(&directory.path().join(name), number);
+            let file = File::options().write(true).open(path).unwrap();
+            file.write_all_at(b"{", end).unwrap();
+            assert!(!journal.is_untouched(), "{name}: a byte was appended");
+            file.write_all_at(b"\0", end).unwrap();
+            assert!(journal.is_untouched(), "{name}: it is allocated space again");
+            File::create(segment::path(&directory.path().join(name), number + 1)).unwrap();
+            assert!(!journal.is_untouched(), "{name}: the next segment was begun");
+        }
     }
 }

@@ -12,6 +12,19 @@ use crate::audit::settings::{Durability, Settings};
 use crate::audit::write::allocation::Purpose;
 use crate::audit::write::spool::Spool;
 
+/// Sign that another process may have written to the journal since it was handed over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TouchedJournal {
+    #[error("it was not handed over")]
+    NotHandedOver,
+    #[error("segment {0} was begun")]
+    NextSegment(u64),
+    #[error("segment {segment} has more lines after byte {from}")]
+    Continued { segment: u64, from: u64 },
+    #[error("segment {segment} cannot be read: {source}")]
+    Unreadable { segment: u64, source: io::Error },
+}
+
 impl ActiveSegment {
     pub(super) fn write_at_end(&self, lines: &[u8]) -> io::Result<()> {
         match (&self.spool, &self.file) {
@@ -46,13 +59,21 @@ impl ActiveSegment {
         Ok(())
     }
 
-    /// Returns whether nothing was appended to the file while lines went to the spool.
-    pub(crate) fn is_untouched(&self, settings: &Settings) -> bool {
-        let (Some((_, from)), Some(file)) = (&self.spool, &self.file) else { return false };
-        let mut next = [0];
+    /// Checks that nothing was appended to the file while lines went to the spool.
+    pub(crate) fn check_untouched(&self, settings: &Settings) -> Result<(), TouchedJournal> {
+        let (Some((_, from)), Some(file)) = (&self.spool, &self.file) else {
+            return Err(TouchedJournal::NotHandedOver);
+        };
+        let segment = self.number;
+        let next = segment + 1;
+        let unreadable = |segment| move |source| TouchedJournal::Unreadable { segment, source };
+        if segment::path(&settings.path, next).try_exists().map_err(unreadable(next))? {
+            return Err(TouchedJournal::NextSegment(next));
+        }
+        let mut byte = [0];
+        file.read_at(&mut byte, *from).map_err(unreadable(segment))?;
         // Space that is allocated behind the end reads as nothing, or as zeros.
-        let is_last = !segment::path(&settings.path, self.number + 1).exists();
-        is_last && file.read_at(&mut next, *from).is_ok() && next == [0]
+        if byte == [0] { Ok(()) } else { Err(TouchedJournal::Continued { segment, from: *from }) }
     }
 
     /// The file that lines go to.
