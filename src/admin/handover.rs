@@ -50,11 +50,14 @@ pub struct UpgradeInProgress;
 /// Performs an upgrade to the program at a path.
 type Upgrade = dyn Fn(&Path) -> Result<UpgradeReport, UpgradeInProgress> + Send + Sync;
 
+/// Serves the connection of a new process with this id, which is unknown in another PID namespace.
+type TakeOver = dyn Fn(StdUnixStream, Option<u32>) + Send + Sync;
+
 /// Services behind the socket for connections and requests of hand-overs.
 #[derive(Clone)]
 pub struct HandoverServices {
     /// Serves the connection of a new process. Does not block.
-    pub take_over: Arc<dyn Fn(StdUnixStream) + Send + Sync>,
+    pub take_over: Arc<TakeOver>,
     /// Performs an upgrade. Blocks.
     pub upgrade: Arc<Upgrade>,
 }
@@ -68,7 +71,7 @@ impl fmt::Debug for HandoverServices {
 impl HandoverServices {
     /// Of a process that hands nothing over.
     pub fn none() -> Self {
-        Self { take_over: Arc::new(drop), upgrade: Arc::new(|_| Err(UpgradeInProgress)) }
+        Self { take_over: Arc::new(|_, _| {}), upgrade: Arc::new(|_| Err(UpgradeInProgress)) }
     }
 
     /// Hands the connection of a request over, once it has switched protocols.
@@ -80,10 +83,14 @@ impl HandoverServices {
         let (upgraded, take_over) = (hyper::upgrade::on(&mut request), Arc::clone(&self.take_over));
         tokio::spawn(async move {
             match upgraded.await.map(|upgraded| upgraded.downcast::<TokioIo<UnixStream>>()) {
-                Ok(Ok(parts)) => match parts.io.into_inner().into_std() {
-                    Ok(stream) => take_over(stream),
-                    Err(error) => tracing::warn!(%error, "cannot hand a connection of the admin socket over"),
-                },
+                Ok(Ok(parts)) => {
+                    let stream = parts.io.into_inner();
+                    let process = peer_process(&stream);
+                    match stream.into_std() {
+                        Ok(stream) => take_over(stream, process),
+                        Err(error) => tracing::warn!(%error, "cannot hand a connection of the admin socket over"),
+                    }
+                }
                 Ok(Err(_)) => tracing::warn!("a connection that is no Unix socket cannot be handed over"),
                 Err(error) => tracing::debug!(%error, "a connection of the admin socket ended before it switched"),
             }
@@ -117,4 +124,10 @@ impl HandoverServices {
             }
         }
     }
+}
+
+/// Id of the process that has opened a connection; none when it is in another PID namespace.
+fn peer_process(stream: &UnixStream) -> Option<u32> {
+    let id = stream.peer_cred().ok()?.pid()?;
+    u32::try_from(id).ok().filter(|id| *id != 0)
 }

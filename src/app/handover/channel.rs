@@ -6,8 +6,9 @@ use std::io::{self, IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
@@ -23,23 +24,27 @@ const MAX_MESSAGE: usize = 1 << 20;
 
 /// One end of a channel. Blocks, at most for its time-out.
 #[derive(Debug)]
-pub(super) struct Channel(UnixStream);
+pub(super) struct Channel {
+    stream: UnixStream,
+    timeout: Option<Duration>,
+}
 
 impl Channel {
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
-        Ok(Self(stream))
+        Ok(Self { stream, timeout: None })
     }
 
     /// Another handle on the same end.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Self)
+        Ok(Self { stream: self.stream.try_clone()?, timeout: self.timeout })
     }
 
-    /// Sets the time that reading and writing a part of a message may take; none: any time.
-    pub(super) fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.0.set_read_timeout(timeout)?;
-        self.0.set_write_timeout(timeout)
+    /// Sets the time that receiving a whole message, and sending a part of one, may take; none: any time.
+    pub(super) fn set_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.timeout = timeout;
+        self.stream.set_read_timeout(timeout)?;
+        self.stream.set_write_timeout(timeout)
     }
 
     /// Sends a message without files.
@@ -58,31 +63,37 @@ impl Channel {
         if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let sent = rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
-        (&self.0).write_all(&bytes[sent..])
+        let sent = rustix::net::sendmsg(&self.stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        (&self.stream).write_all(&bytes[sent..])
     }
 
     /// Receives the next message, and its files.
+    ///
+    /// # Errors
+    /// `TimedOut` when the message is not whole in time, however steadily its bytes come.
     pub(super) fn receive<T: DeserializeOwned>(&self) -> io::Result<(T, Vec<OwnedFd>)> {
+        let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         let mut files = Vec::new();
         let mut length = [0; 4];
-        self.read_exact(&mut length, &mut files)?;
+        self.read_exact(&mut length, &mut files, deadline)?;
         let length = u32::from_be_bytes(length) as usize;
         if length > MAX_MESSAGE {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut bytes = vec![0; length];
-        self.read_exact(&mut bytes, &mut files)?;
+        self.read_exact(&mut bytes, &mut files, deadline)?;
         Ok((serde_json::from_slice(&bytes)?, files))
     }
 
-    fn read_exact(&self, mut out: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<()> {
+    fn read_exact(&self, mut out: &mut [u8], files: &mut Vec<OwnedFd>, deadline: Option<Instant>) -> io::Result<()> {
         while !out.is_empty() {
+            self.limit_read(deadline)?;
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::CMSG_CLOEXEC;
-            let read = match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(out)], &mut control, flags) {
-                Err(rustix::io::Errno::INTR) => continue,
+            let read = match rustix::net::recvmsg(&self.stream, &mut [IoSliceMut::new(out)], &mut control, flags) {
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
                 received => received?.bytes,
             };
             for message in control.drain() {
@@ -96,6 +107,16 @@ impl Channel {
             out = &mut out[read..];
         }
         Ok(())
+    }
+
+    /// Limits the next read to the time that is left.
+    fn limit_read(&self, deadline: Option<Instant>) -> io::Result<()> {
+        let Some(deadline) = deadline else { return Ok(()) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))
     }
 }
 
@@ -132,7 +153,7 @@ mod tests {
     fn received_files_are_not_inherited_by_children() {
         let (one, other) = UnixStream::pair().unwrap();
         let (one, other) = (Channel::new(one).unwrap(), Channel::new(other).unwrap());
-        one.send_with_files(&"files", &[one.0.as_fd()]).unwrap();
+        one.send_with_files(&"files", &[one.stream.as_fd()]).unwrap();
         let (_, files) = other.receive::<String>().unwrap();
         let flags = rustix::io::fcntl_getfd(&files[0]).unwrap();
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "{flags:?}");
@@ -142,7 +163,7 @@ mod tests {
     fn message_that_is_too_long_is_refused_before_it_comes() {
         let (mut one, other) = UnixStream::pair().unwrap();
         one.write_all(&u32::MAX.to_be_bytes()).unwrap();
-        let other = Channel::new(other).unwrap();
+        let mut other = Channel::new(other).unwrap();
         other.set_timeout(Some(Duration::from_secs(60))).unwrap();
         assert_eq!(other.receive::<String>().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
@@ -150,8 +171,26 @@ mod tests {
     #[test]
     fn silent_peer_times_out() {
         let (one, _other) = UnixStream::pair().unwrap();
-        let one = Channel::new(one).unwrap();
+        let mut one = Channel::new(one).unwrap();
         one.set_timeout(Some(Duration::from_millis(10))).unwrap();
-        assert_eq!(one.receive::<String>().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(one.receive::<String>().unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn peer_that_sends_a_byte_now_and_then_times_out() {
+        let (one, mut other) = UnixStream::pair().unwrap();
+        let mut one = Channel::new(one).unwrap();
+        one.set_timeout(Some(Duration::from_millis(200))).unwrap();
+        std::thread::scope(|scope| {
+            // Ends when the other end is closed.
+            scope.spawn(move || {
+                other.write_all(&1000_u32.to_be_bytes()).unwrap();
+                while other.write_all(b" ").is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            assert_eq!(one.receive::<String>().unwrap_err().kind(), io::ErrorKind::TimedOut);
+            drop(one);
+        });
     }
 }

@@ -34,7 +34,7 @@ impl HandoverControl {
     pub(in crate::app) fn services(&self) -> HandoverServices {
         let (server, upgrades) = (Arc::clone(&self.server), Arc::clone(&self.upgrades));
         HandoverServices {
-            take_over: Arc::new(move |stream| server.serve(stream)),
+            take_over: Arc::new(move |stream, process| server.serve(stream, process)),
             upgrade: Arc::new(move |binary| upgrades.run(binary)),
         }
     }

@@ -63,7 +63,7 @@ type PendingReplies = Arc<Mutex<Option<FxHashMap<u64, PendingReply>>>>;
 
 /// The old process's side: forwards what comes through `requests`, until the new one has ended.
 pub(super) fn forward_requests(
-    channel: Channel,
+    mut channel: Channel,
     state: Arc<State>,
     requests: mpsc::UnboundedReceiver<SuccessorRequest>,
 ) -> io::Result<()> {
@@ -153,7 +153,7 @@ fn receive_replies(channel: &Channel, state: &State, release: &mpsc::UnboundedSe
 }
 
 /// The new process's side: answers until the old one has ended, and reports revocations to it.
-pub(super) fn serve_old_process(channel: Channel, state: &Arc<State>, is_alive: Arc<AtomicBool>) -> io::Result<()> {
+pub(super) fn serve_old_process(mut channel: Channel, state: &Arc<State>, is_alive: Arc<AtomicBool>) -> io::Result<()> {
     channel.set_timeout(None)?;
     let receiving = channel.try_clone()?;
     let sending = Arc::new(Mutex::new(channel));

@@ -16,7 +16,7 @@
 //! | event | before `Commit` | before `Serving` | later |
 //! |---|---|---|---|
 //! | the new process ends or is killed | the old one goes on as before | it goes on, if nothing was recorded; else it drains | as the death of any gateway |
-//! | the new process is silent for [`channel::STEP_TIMEOUT`] | the old one goes on, and the new one may not | it is killed, then as above | |
+//! | the new process is silent for [`channel::STEP_TIMEOUT`] | the old one goes on, and the new one may not | it is killed, then as above; one that cannot be killed has five seconds more, then the old one drains | |
 //! | the old process is killed | the new one ends; it has written nothing | the new one closes its open uses as aborted, and frees its slots | the same |
 //! | another version, another configuration, a second hand-over | `Refused`: the old one goes on | | |
 //!
@@ -27,6 +27,8 @@
 mod channel;
 mod message;
 mod progress;
+mod peer;
+mod steps;
 mod old_process;
 mod new_process;
 mod link;

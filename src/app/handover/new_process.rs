@@ -137,7 +137,7 @@ fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
 fn talk(stream: UnixStream, config: &Config, replaces: bool) -> anyhow::Result<(Channel, InheritedListeners)> {
     stream.set_read_timeout(Some(STEP_TIMEOUT))?;
     upgrade_connection(&stream)?;
-    let channel = Channel::new(stream)?;
+    let mut channel = Channel::new(stream)?;
     channel.set_timeout(Some(STEP_TIMEOUT))?;
     let (program, pid) = (env!("CARGO_PKG_VERSION").to_owned(), std::process::id());
     channel.send(&Hello { version: VERSION, program, pid, replaces, identity: Identity::new(config) })?;

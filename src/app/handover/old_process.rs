@@ -14,7 +14,9 @@ use tokio::time::timeout;
 use super::channel::{Channel, MAX_FILES, STEP_TIMEOUT};
 use super::link;
 use super::message::{FromNew, FromOld, Hello, Identity, VERSION};
+use super::peer::PeerProcess;
 use super::progress::Progress;
+use super::steps::{Service, expect, wait_for_service};
 use crate::app::listeners::KeptListeners;
 use crate::app::shutdown::Phase;
 use crate::app::systemd::ServiceNotifier;
@@ -82,11 +84,12 @@ impl HandoverServer {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves a connection of a process that wants to take over, on a thread of its own.
-    pub(in crate::app) fn serve(self: &Arc<Self>, stream: UnixStream) {
+    /// Serves a connection of a process that wants to take over, on a thread of its own. `process` is its id, when it is in
+    /// this PID namespace.
+    pub(in crate::app) fn serve(self: &Arc<Self>, stream: UnixStream, process: Option<u32>) {
         let server = Arc::clone(self);
         let run = move || {
-            if let Err(error) = server.hand_over(stream) {
+            if let Err(error) = server.hand_over(stream, PeerProcess::new(process)) {
                 tracing::error!(error = format!("{error:#}"), "no process took over; this gateway goes on as before");
             }
         };
@@ -95,25 +98,25 @@ impl HandoverServer {
         }
     }
 
-    fn hand_over(&self, stream: UnixStream) -> anyhow::Result<()> {
-        let channel = Channel::new(stream)?;
+    fn hand_over(&self, stream: UnixStream, peer: PeerProcess) -> anyhow::Result<()> {
+        let mut channel = Channel::new(stream)?;
         channel.set_timeout(Some(STEP_TIMEOUT))?;
         let (hello, _) = channel.receive::<Hello>().context("the new process sent no greeting")?;
         if let Some(reason) = self.refusal(&hello) {
-            return self.refuse(&channel, &hello, reason);
+            return self.refuse(&channel, peer, reason);
         }
         let _turn = match self.turn.try_lock() {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                return self.refuse(&channel, &hello, "another process takes over from it right now".to_owned());
+                return self.refuse(&channel, peer, "another process takes over from it right now".to_owned());
             }
         };
         // The hand-over before may have ended only now.
         if let Some(reason) = self.refusal(&hello) {
-            return self.refuse(&channel, &hello, reason);
+            return self.refuse(&channel, peer, reason);
         }
-        let ended = self.hand_over_to(channel, &hello);
+        let ended = self.hand_over_to(channel, &hello, peer);
         // Only here: a connection without a turn does not end an upgrade that waits.
         if let Err(error) = &ended {
             self.progress.end(Err(format!("{error:#}")));
@@ -121,8 +124,8 @@ impl HandoverServer {
         ended
     }
 
-    fn hand_over_to(&self, channel: Channel, hello: &Hello) -> anyhow::Result<()> {
-        self.progress.step(format!("process {} (version {}) takes over", hello.pid, hello.program));
+    fn hand_over_to(&self, mut channel: Channel, hello: &Hello, peer: PeerProcess) -> anyhow::Result<()> {
+        self.progress.step(format!("{peer} (version {}) takes over", hello.program));
         self.offer_listeners(&channel)?;
         expect(&channel, &FromNew::Ready).context("the new process did not get ready")?;
         self.progress.step("the new process is ready; this one stops deciding".to_owned());
@@ -133,23 +136,30 @@ impl HandoverServer {
             return Err(error);
         }
         self.progress.step("the new process has the state and the journal".to_owned());
-        match wait_for_service(&channel, hello.pid) {
-            Ok(()) => self.finish(channel, hello.pid),
-            // It has ended, and has recorded nothing, so that it has decided nothing either.
-            Err(error) if self.parts.journal.is_untouched() => {
+        match wait_for_service(&mut channel, peer) {
+            Service::Begun => self.finish(channel, peer),
+            // It has recorded nothing, so that it has decided nothing either.
+            Service::Ended(error) if self.parts.journal.is_untouched() => {
                 self.take_back();
-                Err(error)
+                return Err(error).context("the new process took over, and ended before it served");
             }
-            Err(error) => {
-                drop(self.leave());
-                self.progress.end(Err(format!("{error:#}")));
-                tracing::error!(
-                    error = format!("{error:#}"),
-                    "the process that took over has ended; this gateway drains: restart it"
-                );
-                Ok(())
+            Service::Ended(error) => {
+                self.give_up(&error, "the process that took over has ended; this gateway drains: restart it");
             }
+            Service::Unknown(error) => self.give_up(
+                &error,
+                "the process that took over hangs, and cannot be ended from here; this gateway drains: end that process, \
+                 and restart the gateway",
+            ),
         }
+        Ok(())
+    }
+
+    /// Leaves its place, although no process is known to have it: what the other one has recorded must not be lost.
+    fn give_up(&self, error: &io::Error, advice: &'static str) {
+        drop(self.leave());
+        self.progress.end(Err(format!("{advice} ({error})")));
+        tracing::error!(%error, "{advice}");
     }
 
     /// Reason why this process may not take over; none when it may.
@@ -179,8 +189,8 @@ impl HandoverServer {
     }
 
     /// Refuses a process. This is no failure of the gateway.
-    fn refuse(&self, channel: &Channel, hello: &Hello, reason: String) -> anyhow::Result<()> {
-        self.progress.step(format!("process {} may not take over from this gateway: {reason}", hello.pid));
+    fn refuse(&self, channel: &Channel, peer: PeerProcess, reason: String) -> anyhow::Result<()> {
+        self.progress.step(format!("{peer} may not take over from this gateway: {reason}"));
         Ok(channel.send(&FromOld::Refused { reason })?)
     }
 
@@ -235,7 +245,7 @@ impl HandoverServer {
     }
 
     /// Leaves its place to the new process, and asks it for decisions from then on.
-    fn finish(&self, channel: Channel, pid: u32) -> anyhow::Result<()> {
+    fn finish(&self, channel: Channel, peer: PeerProcess) {
         let requests = self.leave();
         let linked = channel
             .send(&FromOld::Relinquished)
@@ -243,12 +253,14 @@ impl HandoverServer {
         if let Err(error) = linked {
             tracing::error!(%error, "cannot ask the process that took over; requests that still arrive here fail");
         }
-        tracing::info!(pid, "another process took over");
-        // Behind the link: this waits while systemd reads nothing, and requests must not.
-        self.parts.notifier.notify_main_process(pid);
+        tracing::info!(%peer, "another process took over");
+        // Behind the link: this waits while systemd reads nothing, and requests must not. Of another PID namespace, systemd
+        // does not know the process either.
+        if let Some(pid) = peer.id() {
+            self.parts.notifier.notify_main_process(pid);
+        }
         self.progress.step("the new process serves; this one drains".to_owned());
         self.progress.end(Ok(()));
-        Ok(())
     }
 
     /// Leaves the locks and the listening sockets to the new process, and begins to drain. Returns what is asked of it.
@@ -262,26 +274,5 @@ impl HandoverServer {
         self.parts.listeners.close();
         self.handed_over.send_replace(true);
         requests
-    }
-}
-
-/// Waits until the new process serves. When it hangs, it is killed: two processes must not have the same state.
-fn wait_for_service(channel: &Channel, pid: u32) -> anyhow::Result<()> {
-    let Err(error) = expect(channel, &FromNew::Serving) else { return Ok(()) };
-    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
-        // An error says that it has ended.
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
-    }
-    // Its end closes the channel.
-    while expect(channel, &FromNew::Serving).is_err_and(|error| error.kind() != io::ErrorKind::UnexpectedEof) {}
-    Err(error).context("the new process took over, and ended before it served")
-}
-
-fn expect(channel: &Channel, expected: &FromNew) -> io::Result<()> {
-    let (message, _) = channel.receive::<FromNew>()?;
-    if message == *expected {
-        Ok(())
-    } else {
-        Err(io::Error::other(format!("{message:?} came in place of {expected:?}")))
     }
 }

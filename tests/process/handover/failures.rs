@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ fn start(backend: &Backend) -> (Lineage, String) {
 }
 
 /// Runs something while a client sends requests, none of which fails; returns their number.
-fn under_load(lineage: &Lineage, key: &str, run: impl FnOnce()) -> usize {
+pub(super) fn under_load(lineage: &Lineage, key: &str, run: impl FnOnce()) -> usize {
     let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let client = scope.spawn(|| {
@@ -128,29 +129,52 @@ fn silence_of_the_new_process_is_given_up_and_waiting_requests_are_answered() {
         let mut silent = Impostor::offered(&lineage);
         silent.send(&"Ready".into());
         silent.receive_to("Locks");
-        assert_eq!(silent.0.read(&mut [0]).unwrap(), 0, "the old process closes the connection");
+        assert_eq!(silent.stream.read(&mut [0]).unwrap(), 0, "the old process closes the connection");
     });
     check(lineage, &key, answered);
 }
 
 #[test]
-fn new_process_that_hangs_before_it_serves_is_killed_and_the_old_one_goes_on() {
+fn new_process_that_hangs_before_it_serves_is_killed_and_not_the_one_that_it_names() {
     let backend = Backend::start();
     let (lineage, key) = start(&backend);
-    let mut hanging = Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut named = Command::new("sleep").arg("1000").spawn().unwrap();
     let answered = under_load(&lineage, &key, || {
         let mut impostor = Impostor::silent(&lineage);
-        impostor.greet(&lineage, 1, hanging.id());
+        impostor.greet(&lineage, 1, named.id());
         impostor.receive_to("Offered");
         impostor.commit();
-        let end = exit_status(&mut hanging);
+        let end = exit_status(&mut impostor.process);
         assert_eq!(end.signal(), Some(9));
-        // The kernel closes the connection of a process that was killed.
-        drop(impostor);
         // Requests wait until then.
         assert_eq!(lineage.setup.client().get("/", &key).status, 200);
     });
+    assert!(is_running(named.id()), "what a process says of itself is not believed");
+    named.kill().unwrap();
+    named.wait().unwrap();
     check(lineage, &key, answered + 1);
+}
+
+/// The gateway is in a PID namespace of its own, so that it does not see the new process, which is in the test's.
+#[test]
+fn new_process_that_hangs_and_cannot_be_killed_stalls_the_old_one_for_a_bounded_time() {
+    let unshared = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
+    let backend = Backend::start();
+    let setup = Setup::new(backend.upstream.address, BLOCKS);
+    let key = setup.key();
+    // By util-linux, where user namespaces are allowed.
+    let first = setup.start_by(Command::new("unshare").args(unshared).arg(KEYGATE));
+    let mut lineage = Lineage { setup, first, later: Mutex::default() };
+    assert_eq!(lineage.setup.client().get("/", &key).status, 200);
+    let mut impostor = Impostor::offered(&lineage);
+    impostor.commit();
+    let mut waiting = lineage.setup.client();
+    waiting.send(head("GET", "/", &key, &[], 0));
+    assert_eq!(waiting.response().status, 503, "it is answered while the new process still hangs");
+    assert_eq!(lineage.first.wait(), 0, "the old process has drained");
+    let log = std::fs::read_to_string(lineage.setup.path().join("stderr")).unwrap();
+    assert!(log.contains("a process of another PID namespace") && log.contains("cannot be ended from here"), "{log}");
+    assert_eq!(impostor.process.try_wait().unwrap().and_then(|status| status.signal()), None, "it was not killed");
 }
 
 #[test]
@@ -174,7 +198,7 @@ fn death_of_a_new_process_that_has_recorded_a_use_ends_the_old_one() {
 }
 
 /// Writes behind the lines of a segment, after which space may be allocated.
-fn append(segment: &Path, bytes: &[u8]) {
+pub(super) fn append(segment: &Path, bytes: &[u8]) {
     let content = std::fs::read(segment).unwrap();
     let end = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     std::fs::File::options().write(true).open(segment).unwrap().write_all_at(bytes, end as u64).unwrap();

@@ -1,14 +1,46 @@
 //! A process that speaks the protocol of a hand-over as far as the test wants.
 
 use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::Lineage;
 use crate::support::until;
 
-/// A process that speaks the protocol of a hand-over as far as the test wants.
-pub(super) struct Impostor(pub(super) UnixStream);
+/// Path of the admin socket, for a process that is [`relay`].
+const SOCKET: &str = "KEYGATE_TEST_RELAY";
+
+/// A process that speaks the protocol of a hand-over as far as the test wants. It has a process of its own, which the gateway
+/// may kill: to the gateway, the peer is whoever has connected.
+pub(super) struct Impostor {
+    pub(super) stream: UnixStream,
+    pub(super) process: Child,
+}
+
+/// The process of an impostor: connects to the admin socket, and passes bytes on in both directions, between it and the socket
+/// that is its standard input. Files that come with them are closed.
+#[test]
+#[ignore = "the other tests start it as a process"]
+fn relay() {
+    let Some(path) = std::env::var_os(SOCKET) else { return };
+    let near = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    let far = UnixStream::connect(path).unwrap();
+    let (mut from_near, mut to_far) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut from_near, &mut to_far));
+    // An error says that an end was reset: both close with this process.
+    std::io::copy(&mut &far, &mut &near).ok();
+    std::process::exit(0);
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        // It may have ended already.
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
 
 impl Impostor {
     pub(super) fn connect(lineage: &Lineage, version: u32) -> Self {
@@ -19,9 +51,12 @@ impl Impostor {
 
     /// A connection on which nothing was said.
     pub(super) fn silent(lineage: &Lineage) -> Self {
-        let setup = &lineage.setup;
-        let mut stream = UnixStream::connect(setup.path().join("admin.sock")).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let (mut stream, relayed) = UnixStream::pair().unwrap();
+        let mut relay = Command::new(std::env::current_exe().unwrap());
+        relay.args(["--exact", "handover::impostor::relay", "--ignored"]).stdin(OwnedFd::from(relayed));
+        relay.env(SOCKET, lineage.setup.path().join("admin.sock")).stdout(Stdio::null());
+        let process = relay.spawn().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
         stream
             .write_all(
                 b"POST /v1/handover HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: keygate-handover\r\n\r\n",
@@ -34,10 +69,11 @@ impl Impostor {
             head.extend(byte);
         }
         assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
-        Self(stream)
+        drop(relay);
+        Self { stream, process }
     }
 
-    /// Sends the first message, as the process with this id.
+    /// Sends the first message, which says that its process has this id.
     pub(super) fn greet(&mut self, lineage: &Lineage, version: u32, pid: u32) {
         let setup = &lineage.setup;
         let identity = serde_json::json!({
@@ -61,7 +97,7 @@ impl Impostor {
         let text = message.to_string();
         let length = u32::try_from(text.len()).unwrap().to_be_bytes();
         // An error says that the other end has given up, which the next message shows.
-        self.0.write_all(&[&length, text.as_bytes()].concat()).ok();
+        self.stream.write_all(&[&length, text.as_bytes()].concat()).ok();
     }
 
     pub(super) fn receive(&mut self) -> serde_json::Value {
@@ -70,9 +106,9 @@ impl Impostor {
 
     pub(super) fn try_receive(&mut self) -> std::io::Result<serde_json::Value> {
         let mut length = [0; 4];
-        self.0.read_exact(&mut length)?;
+        self.stream.read_exact(&mut length)?;
         let mut text = vec![0; u32::from_be_bytes(length) as usize];
-        self.0.read_exact(&mut text)?;
+        self.stream.read_exact(&mut text)?;
         Ok(serde_json::from_slice(&text).unwrap())
     }
 

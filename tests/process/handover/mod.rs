@@ -16,6 +16,8 @@ mod dashboard;
 mod failures;
 mod impostor;
 mod in_flight;
+mod interceptor;
+mod journal_states;
 mod keys;
 mod many_keys;
 mod repeated;
