@@ -78,6 +78,7 @@ pub mod outbound;
 pub mod failed_auth;
 pub mod abort_on_drop;
 pub mod disk;
+pub mod accept_errors;
 
 // Domain: the nouns of the field, without I/O.
 pub mod refusal;

@@ -11,7 +11,7 @@ mod edge;
 mod discovery;
 mod audit;
 mod shipping;
-mod access_log;
+mod lines;
 mod termination;
 mod traces;
 mod latency;
@@ -34,13 +34,13 @@ use registration::{
     time_gauge,
 };
 
-pub use access_log::AccessLogMetrics;
 pub use audit::AuditMetrics;
 pub use conventions::{ActiveRequest, ClientDurations, RequestEnd, ServerConventions};
 pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
 pub use discovery::{DiscoveryFamilies, DiscoveryMetrics};
 pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
 pub use latency::{Latency, LatencyCounts, quantile};
+pub use lines::{LineMetrics, LogMetrics};
 pub use retries::RetryMetrics;
 pub use shipping::{ShippingMetrics, SinkLag, SinkMetrics};
 pub use termination::TerminationMetrics;
@@ -80,7 +80,7 @@ pub struct Metrics {
     /// Shipping of the audit to sinks.
     pub shipping: ShippingMetrics,
     /// Lines of the access log.
-    pub access_log: AccessLogMetrics,
+    pub access_log: LineMetrics,
     /// Requests that failed with a panic of the gateway.
     pub panics: IntCounter,
     /// Attempts with invalid credentials that were refused because the client's address had made too many.
@@ -160,7 +160,7 @@ impl Metrics {
             state: StateMetrics::new(r),
             audit: AuditMetrics::new(r),
             shipping: ShippingMetrics::new(r),
-            access_log: AccessLogMetrics::new(r),
+            access_log: LineMetrics::of_access_log(r),
             panics: counter(r, "panics_total", "Requests that failed with a panic of the gateway"),
             attempts_refused: counter(r, "attempts_refused_total", ATTEMPTS_REFUSED),
             dashboard_limited: counter(r, "dashboard_rate_limited_total", DASHBOARD_LIMITED),

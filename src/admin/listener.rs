@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use super::Readiness;
 use super::response::{self, AdminResponse};
 use super::serving;
+use crate::accept_errors::AcceptErrorLog;
 use crate::metrics::Metrics;
 
 /// Prometheus's text exposition format.
@@ -21,6 +22,7 @@ pub async fn serve_http(
     listener: TcpListener,
     metrics: Metrics,
     readiness: Arc<Readiness>,
+    errors: AcceptErrorLog,
     shutdown: impl Future<Output = ()>,
 ) {
     let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
@@ -28,7 +30,7 @@ pub async fn serve_http(
         let response = handle(&request, &metrics, &readiness);
         async move { response }
     };
-    serving::serve(accept, handle, shutdown).await;
+    serving::serve(accept, handle, &errors, shutdown).await;
 }
 
 fn handle(request: &Request<Incoming>, metrics: &Metrics, readiness: &Readiness) -> AdminResponse {

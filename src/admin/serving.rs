@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::response::AdminResponse;
+use crate::accept_errors::AcceptErrorLog;
 
 /// Connections at a time; more are closed right after they were accepted. Operators and scrapers need a handful.
 const MAX_CONNECTIONS: usize = 256;
@@ -31,6 +32,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 pub(super) async fn serve<S, F>(
     mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<S>>,
     handle: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    errors: &AcceptErrorLog,
     shutdown: impl Future<Output = ()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -52,7 +54,7 @@ pub(super) async fn serve<S, F>(
             }
             Ok(_) => tracing::debug!(limit = MAX_CONNECTIONS, "too many admin connections; closed the new one"),
             Err(error) => {
-                tracing::warn!(%error, "cannot accept an admin connection; retrying");
+                errors.log(&error);
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
             }
         }

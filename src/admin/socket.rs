@@ -33,6 +33,7 @@ use super::serving;
 use super::shipping::ShippingReports;
 use super::upstreams::UpstreamReports;
 use crate::abort_on_drop::AbortOnDrop;
+use crate::accept_errors::AcceptErrorLog;
 use crate::clock;
 use crate::management::{Management, ManagementError};
 
@@ -127,6 +128,8 @@ pub struct SocketServices {
     pub shipping: ShippingReports,
     /// Hand-overs to a new process.
     pub handover: HandoverServices,
+    /// Log of failed accepts.
+    pub accept_errors: AcceptErrorLog,
 }
 
 /// Serves the socket until the shutdown future completes.
@@ -137,12 +140,13 @@ pub async fn serve_socket(listener: UnixListener, services: SocketServices, shut
         tracing::warn!(%error, "cannot listen on the admin socket again; `keygate doctor` may look at another process");
     }
     let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
+    let errors = services.accept_errors.clone();
     let handle = move |request| handle(request, services.clone());
-    serving::serve(accept, handle, shutdown).await;
+    serving::serve(accept, handle, &errors, shutdown).await;
 }
 
 async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminResponse {
-    let SocketServices { management, config, upstreams, shipping, handover } = services;
+    let SocketServices { management, config, upstreams, shipping, handover, .. } = services;
     match (request.method(), request.uri().path()) {
         (&Method::POST, OPERATIONS_PATH) => match read_operation(request.into_body()).await {
             Ok(operation) => perform(operation, management).await,

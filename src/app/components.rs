@@ -22,6 +22,7 @@ use super::shutdown::{Phase, ShutdownEvent};
 use super::systemd::ServiceNotifier;
 use super::worker::Worker;
 use super::worker_pool::WorkerPool;
+use crate::accept_errors::AcceptErrorLog;
 use crate::admin::{ConfigStatus, Readiness};
 use crate::clock::Micros;
 use crate::config::Config;
@@ -90,6 +91,7 @@ impl Components {
         http: tokio::net::TcpListener,
         snapshot: &Arc<ArcSwap<ConfigSnapshot>>,
         handover: &HandoverControl,
+        accept_errors: AcceptErrorLog,
     ) -> ControlPlane {
         ControlPlane {
             socket,
@@ -102,6 +104,7 @@ impl Components {
             snapshot: Arc::clone(snapshot),
             handover: handover.services(),
             release: handover.release.clone(),
+            accept_errors,
         }
     }
 

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
+use crate::accept_errors::AcceptErrorLog;
 use crate::admin::{self, ConfigStatus, HandoverServices, Readiness, ShippingReports, SocketServices, UpstreamReports};
 use crate::management::Management;
 use crate::metrics::Metrics;
@@ -36,6 +37,8 @@ pub(super) struct ControlPlane {
     pub(super) handover: HandoverServices,
     /// When the listening sockets are released, another process serves them.
     pub(super) release: ListenerRelease,
+    /// Log of failed accepts.
+    pub(super) accept_errors: AcceptErrorLog,
 }
 
 impl ControlPlane {
@@ -67,6 +70,7 @@ impl ControlPlane {
             }),
             shipping: ShippingReports::new(move || shippers.reports()),
             handover: self.handover,
+            accept_errors: self.accept_errors.clone(),
         };
         let closed = || async {
             tokio::select! {
@@ -75,7 +79,7 @@ impl ControlPlane {
             }
         };
         let operations = admin::serve_socket(self.socket, services, closed());
-        let observation = admin::serve_http(self.http, self.metrics, self.readiness, closed());
+        let observation = admin::serve_http(self.http, self.metrics, self.readiness, self.accept_errors, closed());
         tokio::select! {
             // Never completes.
             () = upstream::maintain(move || Arc::clone(&snapshot.load().upstreams)) => {}

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::accept_errors::AcceptErrorLog;
 use crate::admin;
 use crate::config::{AdminSettings, Config};
 use crate::counted::Counted;
@@ -71,6 +72,8 @@ pub(super) struct BoundListeners {
     pub(super) socket: tokio::net::UnixListener,
     pub(super) kept: KeptListeners,
     pub(super) release: ListenerRelease,
+    /// Log of failed accepts, of all listeners.
+    pub(super) accept_errors: AcceptErrorLog,
 }
 
 impl ControlRuntime {
@@ -166,7 +169,7 @@ impl BoundListeners {
         let (loads, release, kept) =
             (WorkerLoads::new(config.workers), ListenerRelease::new(), KeptListeners::default());
         let mut workers: Vec<Vec<WorkerListener>> = (0..config.workers).map(|_| Vec::new()).collect();
-        let mut addresses = Vec::new();
+        let (mut addresses, accept_errors) = (Vec::new(), AcceptErrorLog::default());
         for (index, listener) in config.listen.iter().enumerate() {
             let place = ListenerPlace::Listen(index);
             let (sockets, is_shared) = match inherited.take(place) {
@@ -180,12 +183,12 @@ impl BoundListeners {
             addresses.push(sockets[0].local_addr()?);
             kept.keep(place, is_shared, &sockets, |socket: &TcpListener| Ok(socket.try_clone()?.into()))?;
             let release = if is_shared { release.of_shared() } else { release.clone() };
-            let listeners = WorkerListener::share(sockets, &loads, &release);
+            let listeners = WorkerListener::share(sockets, &loads, &release, &accept_errors);
             workers.iter_mut().zip(listeners).for_each(|(worker, listener)| worker.push(listener));
         }
         let admin = bind_admin_address(config, &mut inherited, &kept)?;
         let socket = bind_admin_socket(&config.admin, &mut inherited, &kept)?;
-        Ok(Self { workers, addresses, admin, socket, kept, release })
+        Ok(Self { workers, addresses, admin, socket, kept, release, accept_errors })
     }
 }
 

@@ -116,8 +116,7 @@ impl App {
         let (takeover, inherited) = inherit(&config, process.succession)?;
         let listeners = BoundListeners::new(&config, &runtime, inherited)?;
         let admin_address = listeners.admin.local_addr()?;
-        let metrics = Metrics::new();
-        let metrics = if config.otel_metrics { metrics.with_conventions() } else { metrics };
+        let metrics = metrics(&config, &process);
         let (reload, requests) = mpsc::channel();
         let reload = Arc::new(reload);
         let discovery = start_discovery(&metrics, &reload)?;
@@ -136,7 +135,8 @@ impl App {
         let (workers, mut threads) = components.start_workers(listeners.workers, &snapshot, &phases, &ended)?;
         let parts = components.handover_parts(listeners.kept, listeners.release, &workers, &phases, process.notifier);
         let handover = HandoverControl::new(&snapshot.config, parts, takeover.as_ref());
-        let control = components.control_plane(listeners.socket, listeners.admin, &active, &handover);
+        let (socket, admin, errors) = (listeners.socket, listeners.admin, listeners.accept_errors);
+        let control = components.control_plane(socket, admin, &active, &handover, errors);
         let control = control.start(runtime.0, phases.clone())?;
         let watchdog = watchdog::start(process.notifier, workers.clone(), phases)?;
         discovery.follow(snapshot.config.upstreams.iter().map(|upstream| (&upstream.settings, &upstream.discovery)));
@@ -206,6 +206,12 @@ fn inherit(config: &Config, succession: Succession) -> anyhow::Result<(Option<Ta
         Some((takeover, listeners)) => Ok((Some(takeover), listeners)),
         None => Ok((None, activated)),
     }
+}
+
+fn metrics(config: &Config, process: &ProcessHandles) -> Metrics {
+    let metrics = Metrics::new();
+    metrics.show_log(process.logs.metrics());
+    if config.otel_metrics { metrics.with_conventions() } else { metrics }
 }
 
 /// Starts discovery. What it finds goes to the thread that reloads the configuration, as long as that runs.

@@ -64,7 +64,14 @@ pub(super) struct Args {
 /// # Errors
 /// The listener or store that could not be bound or opened, and the cause. A new temporary directory is removed.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
-    telemetry::init(telemetry::Settings { level: tracing::level_filters::LevelFilter::WARN, ..Default::default() });
+    let level = tracing::level_filters::LevelFilter::WARN;
+    let logs = telemetry::init_queued(telemetry::Settings { level, ..Default::default() });
+    let served = serve(args);
+    logs.flush();
+    served
+}
+
+fn serve(args: Args) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let temporary = args.dir.is_none();
     let dir = Directory::take(args.dir)?;

@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::{App, ProcessHandles, ServiceNotifier, ShutdownHandle, Succession};
 use crate::config::Config;
-use crate::telemetry;
+use crate::telemetry::{self, LogHandle};
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,14 @@ pub(super) struct Args {
 /// # Errors
 /// The listener, store, certificate or thread that could not be bound, opened or started, and the cause.
 pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
-    let logs = telemetry::init(config.telemetry);
+    let logs = telemetry::init_queued(config.telemetry);
+    let served = serve(args, config, logs.clone());
+    // Before the error is printed, of which the log tells the rest.
+    logs.flush();
+    served
+}
+
+fn serve(args: &Args, config: Config, logs: LogHandle) -> anyhow::Result<()> {
     let gateway = config.gateway.clone();
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     // Before the start, so that a signal during the start does not kill the process in the middle of a write.

@@ -161,6 +161,7 @@ fn accept_pauses_without_file_descriptors_and_resumes() {
     let gateway = start(&setup, DESCRIPTORS);
     let mut early = setup.client();
     assert_eq!(early.get("/", &key).status, 200);
+    let begun = Instant::now();
     let silent: Vec<_> = (0..DESCRIPTORS).map(|_| TcpStream::connect(setup.address).unwrap()).collect();
     let descriptors = format!("/proc/{}/fd", gateway.id());
     eventually("the gateway has no file descriptor left", || {
@@ -171,6 +172,9 @@ fn accept_pauses_without_file_descriptors_and_resumes() {
     let used = processor_time(&gateway).saturating_sub(before);
     assert!(used < Duration::from_millis(400), "{used:?} of a second: it spins");
     assert_eq!(early.get("/", &key).status, 200, "open connections are served");
+    let log = std::fs::read_to_string(setup.path().join("stderr")).unwrap();
+    let lines = log.matches("cannot accept connections").count();
+    assert!((1..=begun.elapsed().as_secs() + 1).contains(&(lines as u64)), "{lines} lines: one a second\n{log}");
     drop(silent);
     assert_eq!(setup.client().get("/", &key).status, 200, "new connections are accepted again");
     gateway.stop();

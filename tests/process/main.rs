@@ -19,6 +19,7 @@ mod systemd;
 mod warnings;
 mod full_disk;
 mod hostile;
+mod log;
 mod idle_connections;
 mod refusals;
 mod four_gateways;

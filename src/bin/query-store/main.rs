@@ -96,8 +96,11 @@ fn main() -> ExitCode {
         Command::Docs(docs) => docs.run(Arguments::command()).context("cannot write the documentation"),
         Command::Service(command) => match Settings::load(&arguments.config) {
             Ok(settings) => {
-                telemetry::init(settings.telemetry);
-                run(command, &settings)
+                let logs = telemetry::init_queued(settings.telemetry);
+                let done = run(command, &settings);
+                // Before the error is printed, of which the log tells the rest.
+                logs.flush();
+                done
             }
             Err(problems) => {
                 eprintln!("{problems}");

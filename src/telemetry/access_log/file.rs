@@ -6,15 +6,14 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::batch::Batch;
-use crate::metrics::AccessLogMetrics;
+use crate::metrics::LineMetrics;
+use crate::telemetry::lines::{Batch, end_of_last_line, write_some};
 
 /// Mode of a new file.
 const MODE: u32 = 0o640;
@@ -25,14 +24,6 @@ pub(super) struct LogFile {
     path: PathBuf,
     /// None when it could not be created for want of space.
     file: Option<File>,
-}
-
-/// The standard output of the process.
-#[derive(Debug)]
-pub(super) struct Stdout {
-    file: File,
-    /// Bytes of the next line that are written already: what goes to a pipe cannot be cut back.
-    begun: usize,
 }
 
 impl LogFile {
@@ -53,7 +44,7 @@ impl LogFile {
         Ok(())
     }
 
-    pub(super) fn write(&mut self, batch: &mut Batch, metrics: &AccessLogMetrics) -> io::Result<()> {
+    pub(super) fn write(&mut self, batch: &mut Batch, metrics: &LineMetrics) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(open(&self.path)?),
@@ -64,21 +55,6 @@ impl LogFile {
         if written > whole {
             cut(file, before + written as u64, before + whole as u64)?;
         }
-        metrics.written.inc_by(batch.advance(whole));
-        result
-    }
-}
-
-impl Stdout {
-    pub(super) fn open() -> io::Result<Self> {
-        Ok(Self { file: File::from(io::stdout().as_fd().try_clone_to_owned()?), begun: 0 })
-    }
-
-    pub(super) fn write(&mut self, batch: &mut Batch, metrics: &AccessLogMetrics) -> io::Result<()> {
-        let (written, result) = write_some(&mut self.file, &batch.rest()[self.begun..]);
-        let end = self.begun + written;
-        let whole = end_of_last_line(&batch.rest()[..end]);
-        self.begun = end - whole;
         metrics.written.inc_by(batch.advance(whole));
         result
     }
@@ -114,24 +90,6 @@ fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Writes as much as it can. Returns the bytes that were written, also of a failed write.
-fn write_some(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
-    let mut written = 0;
-    while written < bytes.len() {
-        match file.write(&bytes[written..]) {
-            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
-            Ok(more) => written += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (written, Err(error)),
-        }
-    }
-    (written, Ok(()))
-}
-
-fn end_of_last_line(lines: &[u8]) -> usize {
-    memchr::memrchr(b'\n', lines).map_or(0, |end| end + 1)
-}
-
 /// Cuts the beginning of a line off the end of a file, unless another process has appended to it meanwhile.
 fn cut(file: &File, from: u64, to: u64) -> io::Result<()> {
     if file.metadata()?.len() == from { file.set_len(to) } else { Ok(()) }
@@ -141,7 +99,6 @@ fn cut(file: &File, from: u64, to: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
-    use crate::telemetry::access_log::batch::Batch;
 
     #[test]
     fn new_file_has_its_mode_and_links_and_other_files_are_refused() {

@@ -1,6 +1,6 @@
 //! Access log: one line of JSON for each request, with the names of the Elastic Common Schema.
 //!
-//! - A request hands its line ([`Line`]) to a bounded `queue`, and never waits; a `writer` thread brings the lines to
+//! - A request hands its line ([`Line`]) to a bounded queue, and never waits; a writer thread ([`super::lines`]) brings the lines to
 //!   a file, the standard output or a syslog server (`sink`). A line that finds no room is dropped and counted.
 //! - A file is opened again when that is asked for, as after its rotation: no line is lost or torn.
 //! - Dropping the last clone has the writer write what is there; [`AccessLog::close`] waits for it.
@@ -9,9 +9,6 @@ mod settings;
 mod json;
 mod query;
 mod line;
-mod batch;
-mod queue;
-mod writer;
 mod sink;
 mod file;
 mod syslog;
@@ -20,16 +17,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::metrics::AccessLogMetrics;
+use super::lines::{Queue, Writer, count_lines};
+use crate::metrics::LineMetrics;
 
-use batch::count_lines;
-use queue::Queue;
 use sink::Sink;
-use writer::Writer;
 
 pub use line::{Caller, Line, RequestText};
 pub use settings::{FACILITIES, LoggedRequests, Settings, SinkSettings, SyslogServer, SyslogSettings};
 
+/// Bytes of lines that wait: a second of 20,000 requests, and far more than one write takes.
+const MAX_WAITING: usize = 16 << 20;
+/// Time for which the writer collects lines, so that one write serves many.
+const COLLECT: Duration = Duration::from_millis(20);
 /// Time for the writer to write what is left when the gateway stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -46,7 +45,7 @@ struct Handle {
     queue: Arc<Queue>,
     /// Queues of destinations before this one, whose last requests may still end.
     earlier: Vec<Arc<Queue>>,
-    metrics: AccessLogMetrics,
+    metrics: LineMetrics,
 }
 
 impl AccessLog {
@@ -54,14 +53,14 @@ impl AccessLog {
     ///
     /// # Errors
     /// The file cannot be opened, or the thread cannot be started.
-    pub fn open(settings: &Settings, metrics: &AccessLogMetrics) -> io::Result<Self> {
+    pub fn open(settings: &Settings, metrics: &LineMetrics) -> io::Result<Self> {
         Self::open_after(Vec::new(), settings, metrics)
     }
 
-    fn open_after(earlier: Vec<Arc<Queue>>, settings: &Settings, metrics: &AccessLogMetrics) -> io::Result<Self> {
+    fn open_after(earlier: Vec<Arc<Queue>>, settings: &Settings, metrics: &LineMetrics) -> io::Result<Self> {
         let sink = Sink::open(&settings.sink, &settings.gateway)?;
-        let queue = Arc::new(Queue::default());
-        let writer = Writer { queue: Arc::clone(&queue), sink, metrics: metrics.clone(), is_failing: false };
+        let queue = Arc::new(Queue::new(MAX_WAITING, COLLECT));
+        let writer = Writer::new("access log", &queue, sink, metrics);
         std::thread::Builder::new().name("access-log".into()).spawn(move || writer.run())?;
         let handle = Handle { queue, earlier, metrics: metrics.clone() };
         Ok(Self { settings: Arc::new(settings.clone()), handle: Arc::new(handle) })
@@ -74,7 +73,7 @@ impl AccessLog {
     pub fn follow(
         existing: Option<&Self>,
         settings: Option<&Settings>,
-        metrics: &AccessLogMetrics,
+        metrics: &LineMetrics,
     ) -> io::Result<Option<Self>> {
         let Some(settings) = settings else { return Ok(None) };
         match existing {

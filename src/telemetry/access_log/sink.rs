@@ -3,17 +3,17 @@
 use std::fmt;
 use std::io;
 
-use super::batch::Batch;
-use super::file::{LogFile, Stdout};
+use super::file::LogFile;
 use super::settings::SinkSettings;
 use super::syslog::Syslog;
-use crate::metrics::AccessLogMetrics;
+use crate::metrics::LineMetrics;
+use crate::telemetry::lines::{Batch, Destination, StandardStream};
 
 /// A destination.
 #[derive(Debug)]
 pub(super) enum Sink {
     File(LogFile),
-    Stdout(Stdout),
+    Stdout(StandardStream),
     Syslog(Box<Syslog>),
 }
 
@@ -26,16 +26,14 @@ impl Sink {
     pub(super) fn open(settings: &SinkSettings, gateway: &str) -> io::Result<Self> {
         Ok(match settings {
             SinkSettings::File(path) => Self::File(LogFile::open(path)?),
-            SinkSettings::Stdout => Self::Stdout(Stdout::open()?),
+            SinkSettings::Stdout => Self::Stdout(StandardStream::stdout()?),
             SinkSettings::Syslog(settings) => Self::Syslog(Box::new(Syslog::new(settings, gateway))),
         })
     }
+}
 
-    /// Writes what is left of a batch, and notes how far it came: whole lines.
-    ///
-    /// # Errors
-    /// Those of the destination.
-    pub(super) fn write(&mut self, batch: &mut Batch, metrics: &AccessLogMetrics) -> io::Result<()> {
+impl Destination for Sink {
+    fn write(&mut self, batch: &mut Batch, metrics: &LineMetrics) -> io::Result<()> {
         match self {
             Self::File(file) => file.write(batch, metrics),
             Self::Stdout(stdout) => stdout.write(batch, metrics),
@@ -44,13 +42,10 @@ impl Sink {
     }
 
     /// Opens the file again by its path, after it was renamed. A syslog server is connected to again.
-    ///
-    /// # Errors
-    /// The file cannot be opened or created; the one of before stays in use.
-    pub(super) fn reopen(&mut self) -> io::Result<()> {
+    fn reopen(&mut self) -> io::Result<()> {
         match self {
             Self::File(file) => file.reopen(),
-            Self::Stdout(_) => Ok(()),
+            Self::Stdout(stdout) => stdout.reopen(),
             Self::Syslog(syslog) => {
                 syslog.disconnect();
                 Ok(())
@@ -63,7 +58,7 @@ impl fmt::Display for Sink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(file) => file.fmt(f),
-            Self::Stdout(_) => f.write_str("standard output"),
+            Self::Stdout(stdout) => stdout.fmt(f),
             Self::Syslog(syslog) => syslog.fmt(f),
         }
     }

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::batch::Batch;
 use super::settings::{SyslogServer, SyslogSettings};
 use crate::clock::Micros;
-use crate::metrics::AccessLogMetrics;
+use crate::metrics::LineMetrics;
+use crate::telemetry::lines::Batch;
 use crate::telemetry::syslog_message::MessageWriter;
 
 /// Time for a server to accept a connection, and to take what is sent.
@@ -52,7 +52,7 @@ impl Syslog {
         self.connection = None;
     }
 
-    pub(super) fn write(&mut self, batch: &mut Batch, metrics: &AccessLogMetrics) -> io::Result<()> {
+    pub(super) fn write(&mut self, batch: &mut Batch, metrics: &LineMetrics) -> io::Result<()> {
         // A server that went away while nothing was sent is found before its connection swallows messages.
         if self.connection.as_ref().is_some_and(Connection::is_closed) {
             self.connection = None;
@@ -72,12 +72,7 @@ impl Syslog {
     }
 
     /// Sends the next line as a datagram.
-    fn send_datagram(
-        &mut self,
-        connection: &Connection,
-        batch: &mut Batch,
-        metrics: &AccessLogMetrics,
-    ) -> io::Result<()> {
+    fn send_datagram(&mut self, connection: &Connection, batch: &mut Batch, metrics: &LineMetrics) -> io::Result<()> {
         let length = memchr::memchr(b'\n', batch.rest()).expect("lines end in a line feed");
         let mut message = Vec::new();
         self.messages.write(&mut message, Micros::wall(), &batch.rest()[..length]);
@@ -97,12 +92,7 @@ impl Syslog {
 
     /// Sends the next lines on a stream. Those that went whole are written; a new connection begins with the line in which
     /// this one failed.
-    fn send_chunk(
-        &mut self,
-        connection: &mut Connection,
-        batch: &mut Batch,
-        metrics: &AccessLogMetrics,
-    ) -> io::Result<()> {
+    fn send_chunk(&mut self, connection: &mut Connection, batch: &mut Batch, metrics: &LineMetrics) -> io::Result<()> {
         let now = Micros::wall();
         let (mut frames, mut scratch) = (Vec::new(), Vec::new());
         // For each line its end among the frames, and in the batch.

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::Receiver;
 
 use super::backlog;
 use super::balancer::{Balancer, HandedConnection, PlacedConnection, WorkerListener};
+use crate::accept_errors::AcceptErrorLog;
 use crate::transport::connection_limiter::ConnectionPermit;
 
 /// Pause after a failed accept: short enough not to be noticed, long enough not to spin.
@@ -22,13 +23,14 @@ pub(super) struct Acceptor {
     listener: TcpListener,
     balancer: Balancer,
     inbox: Receiver<HandedConnection>,
+    errors: AcceptErrorLog,
 }
 
 impl Acceptor {
     /// Registers the listener with the runtime.
     pub(super) fn new(listener: WorkerListener) -> io::Result<Self> {
-        let WorkerListener { socket, balancer, inbox, .. } = listener;
-        Ok(Self { listener: TcpListener::from_std(socket)?, balancer, inbox })
+        let WorkerListener { socket, balancer, inbox, errors, .. } = listener;
+        Ok(Self { listener: TcpListener::from_std(socket)?, balancer, inbox, errors })
     }
 
     /// Accepts connections until `end` completes, and returns its result. `permit` acquires the permit of a connection;
@@ -48,7 +50,7 @@ impl Acceptor {
                 Some(handed) = self.inbox.recv() => registered(handed.arrive()).into_iter().for_each(&start),
                 accepted = self.listener.accept() => match accepted {
                     Ok(accepted) => self.place(accepted, &permit).into_iter().for_each(&start),
-                    Err(error) => back_off(&error).await,
+                    Err(error) => back_off(&error, &self.errors).await,
                 },
             }
         }
@@ -76,7 +78,7 @@ impl Acceptor {
         permit: impl Fn(SocketAddr) -> Option<ConnectionPermit>,
         start: impl Fn(PlacedConnection),
     ) {
-        let Self { listener, balancer, inbox } = self;
+        let Self { listener, balancer, inbox, .. } = self;
         backlog::accept_backlog(listener, |(stream, address)| {
             if let Some(permit) = permit(address) {
                 start(balancer.keep(stream, address, permit));
@@ -108,10 +110,10 @@ fn registered<T>(result: io::Result<T>) -> Option<T> {
 
 /// Backs off after accept errors. ECONNABORTED and ECONNRESET concern one client, which went away before it was
 /// accepted; others (out of file descriptors, EMFILE) may persist.
-async fn back_off(error: &io::Error) {
+async fn back_off(error: &io::Error, errors: &AcceptErrorLog) {
     if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         return;
     }
-    tracing::warn!(%error, "cannot accept connections; trying again in {ACCEPT_BACKOFF:?}");
+    errors.log(error);
     tokio::time::sleep(ACCEPT_BACKOFF).await;
 }

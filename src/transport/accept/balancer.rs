@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 
 use super::release::ListenerRelease;
+use crate::accept_errors::AcceptErrorLog;
 use crate::transport::connection_limiter::ConnectionPermit;
 
 /// Connections that wait in the inbox of one listener. A worker takes them between two polls: one with a full inbox hangs, and
@@ -38,6 +39,7 @@ pub struct WorkerListener {
     /// Connections that other workers have accepted.
     pub(super) inbox: Receiver<HandedConnection>,
     pub(super) release: ListenerRelease,
+    pub(super) errors: AcceptErrorLog,
 }
 
 /// Places accepted connections.
@@ -112,19 +114,28 @@ impl Drop for LoadGuard {
 
 impl WorkerListener {
     /// The listeners on one address, one for each of the workers.
-    pub fn share(sockets: Vec<TcpListener>, loads: &WorkerLoads, release: &ListenerRelease) -> Vec<Self> {
+    pub fn share(
+        sockets: Vec<TcpListener>,
+        loads: &WorkerLoads,
+        release: &ListenerRelease,
+        errors: &AcceptErrorLog,
+    ) -> Vec<Self> {
         let (inboxes, receivers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| mpsc::channel(INBOX_CAPACITY)).unzip();
         let inboxes: Arc<[_]> = inboxes.into();
         let balancers = (0..).map(|worker| Balancer { worker, loads: loads.clone(), inboxes: Arc::clone(&inboxes) });
         let shared = sockets.into_iter().zip(receivers).zip(balancers);
-        shared.map(|((socket, inbox), balancer)| Self { socket, balancer, inbox, release: release.clone() }).collect()
+        let listener = |((socket, inbox), balancer)| {
+            let (release, errors) = (release.clone(), errors.clone());
+            Self { socket, balancer, inbox, release, errors }
+        };
+        shared.map(listener).collect()
     }
 
     /// A listener that is alone on its address.
     pub fn alone(socket: TcpListener) -> Self {
         let (sender, inbox) = mpsc::channel(1);
         let balancer = Balancer { worker: 0, loads: WorkerLoads::new(1), inboxes: Arc::new([sender]) };
-        Self { socket, balancer, inbox, release: ListenerRelease::new() }
+        Self { socket, balancer, inbox, release: ListenerRelease::new(), errors: AcceptErrorLog::default() }
     }
 }
 

@@ -12,6 +12,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
 
+use keygate::accept_errors::AcceptErrorLog;
 use keygate::audit::{Outcome, Use, UseEnd};
 use keygate::config::Config;
 use keygate::identity::AuthMethod;
@@ -205,8 +206,9 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
         let status = Arc::new(admin::ConfigStatus::new(status));
         let upstreams = admin::UpstreamReports::new(Vec::new);
         let shipping = admin::ShippingReports::new(Vec::new);
-        let handover = admin::HandoverServices::none();
-        let services = admin::SocketServices { management, config: status, upstreams, shipping, handover };
+        let (handover, accept_errors) = (admin::HandoverServices::none(), AcceptErrorLog::default());
+        let services =
+            admin::SocketServices { management, config: status, upstreams, shipping, handover, accept_errors };
         admin::serve_socket(listener, services, async { drop(stopped.await) }).await;
         journal.close().await;
         state.close().await;

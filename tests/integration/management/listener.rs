@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use keygate::accept_errors::AcceptErrorLog;
 use keygate::admin::{self, Readiness};
 use keygate::metrics::Metrics;
 use tokio::net::{TcpListener, TcpStream};
@@ -16,7 +17,13 @@ async fn listener_serves_metrics_liveness_and_readiness() {
     let works = Arc::new(AtomicBool::new(false));
     let check = Arc::clone(&works);
     let readiness = Arc::new(Readiness::new().with("state", move || check.load(Ordering::Relaxed)));
-    let serving = admin::serve_http(listener, Metrics::new(), Arc::clone(&readiness), std::future::pending());
+    let serving = admin::serve_http(
+        listener,
+        Metrics::new(),
+        Arc::clone(&readiness),
+        AcceptErrorLog::default(),
+        std::future::pending(),
+    );
     let serving = tokio::spawn(serving);
     let ask = async |request: &str| exchange(TcpStream::connect(address).await.unwrap(), request, "").await;
 

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use keygate::accept_errors::AcceptErrorLog;
 use keygate::admin::{self, BindError, Reply};
 use keygate::clock;
 use keygate::problem::Problem;
@@ -32,8 +33,9 @@ async fn socket_performs_operations() {
     let status = Arc::new(admin::ConfigStatus::new(report.clone()));
     let upstreams = admin::UpstreamReports::new(Vec::new);
     let shipping = admin::ShippingReports::new(Vec::new);
-    let handover = admin::HandoverServices::none();
-    let services = admin::SocketServices { management, config: Arc::clone(&status), upstreams, shipping, handover };
+    let (handover, accept_errors) = (admin::HandoverServices::none(), AcceptErrorLog::default());
+    let services =
+        admin::SocketServices { management, config: Arc::clone(&status), upstreams, shipping, handover, accept_errors };
     let serving = tokio::spawn(admin::serve_socket(listener, services, async { drop(stopped.await) }));
     let ask =
         async |request: &str, body: &str| exchange(UnixStream::connect(&path).await.unwrap(), request, body).await;

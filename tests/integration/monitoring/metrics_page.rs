@@ -35,7 +35,7 @@ fn registered() -> BTreeSet<String> {
         let literals = text.split('"').skip(1).step_by(2).filter(|literal| is_name(literal));
         // Names stand behind the registry in the calls that register, and first in the others.
         let is_registered = |name: &str| {
-            ["(r, ", "= (", "self.show(", "self.show_number(", "self.show_family(", "Desc::new("]
+            ["(r, ", "= (", "self.show(", "self.show_number(", "self.show_family(", "Desc::new(", "Opts::new("]
                 .iter()
                 .any(|before| text.contains(&format!("{before}\"{name}\"")))
         };

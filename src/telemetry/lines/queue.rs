@@ -1,4 +1,4 @@
-//! Bounded queue between the threads of requests and the writer.
+//! Bounded queue between the threads that have lines and the writer.
 //!
 //! - Adding a line takes a short lock and copies it; it never waits for the writer. Beyond the bound a line is dropped.
 //! - The writer takes all lines at once, so that one write serves many of them.
@@ -6,19 +6,21 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of lines that wait: a second of 20,000 requests, and far more than one write takes.
-const MAX_WAITING: usize = 16 << 20;
-/// Time for which the writer collects lines after the first one, so that it is not woken for each.
-const COLLECT: Duration = Duration::from_millis(20);
 /// Capacity that is kept when the queue was emptied; what a surge took beyond is given back.
 const KEPT_CAPACITY: usize = 1 << 20;
 
 /// The queue.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
+#[derive(Debug)]
+pub(in crate::telemetry) struct Queue {
+    /// Bytes of lines that wait at most.
+    capacity: usize,
+    /// Time for which the writer collects lines after the first one, so that it is not woken for each.
+    collect: Duration,
     state: Mutex<State>,
     /// Wakes the writer.
     changed: Condvar,
+    /// Wakes who waits for lines to be written.
+    written: Condvar,
     /// Wakes who waits for the end of the writer.
     ended: Condvar,
 }
@@ -29,6 +31,10 @@ struct State {
     lines: Vec<u8>,
     /// True when the file is to be opened again.
     reopen: bool,
+    /// The writer has lines that are not written.
+    is_writing: bool,
+    /// The destination has refused them, and is tried again later.
+    is_failing: bool,
     is_closed: bool,
     has_ended: bool,
 }
@@ -43,10 +49,15 @@ pub(super) struct Taken {
 }
 
 impl Queue {
+    pub(in crate::telemetry) fn new(capacity: usize, collect: Duration) -> Self {
+        let (changed, written, ended) = (Condvar::new(), Condvar::new(), Condvar::new());
+        Self { capacity, collect, state: Mutex::default(), changed, written, ended }
+    }
+
     /// Adds a line. Returns false when it was dropped.
-    pub(super) fn push(&self, line: &[u8]) -> bool {
+    pub(in crate::telemetry) fn push(&self, line: &[u8]) -> bool {
         let mut state = self.lock();
-        if state.is_closed || state.lines.len() + line.len() > MAX_WAITING {
+        if state.is_closed || state.lines.len() + line.len() > self.capacity {
             return false;
         }
         let was_empty = state.lines.is_empty();
@@ -59,39 +70,52 @@ impl Queue {
     }
 
     /// Has the writer open its file again.
-    pub(super) fn reopen(&self) {
+    pub(in crate::telemetry) fn reopen(&self) {
         self.lock().reopen = true;
         self.changed.notify_one();
     }
 
     /// Takes no more lines, and has the writer end when it has written those that are there.
-    pub(super) fn close(&self) {
+    pub(in crate::telemetry) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
     }
 
+    /// Waits until all lines are written, or cannot be, at most for this time.
+    pub(in crate::telemetry) fn flush(&self, timeout: Duration) {
+        let is_busy =
+            |state: &mut State| !state.has_ended && !state.is_failing && (state.is_writing || !state.lines.is_empty());
+        drop(self.written.wait_timeout_while(self.lock(), timeout, is_busy));
+    }
+
     /// Waits until the writer has ended. Returns the lines that are left when it has not within the time: they are discarded.
-    pub(super) fn wait_for_end(&self, timeout: Duration) -> Option<Vec<u8>> {
+    pub(in crate::telemetry) fn wait_for_end(&self, timeout: Duration) -> Option<Vec<u8>> {
         let waited = self.ended.wait_timeout_while(self.lock(), timeout, |state| !state.has_ended);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         (!state.has_ended).then(|| std::mem::take(&mut state.lines))
     }
 
     /// Returns whether the writer has ended.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::telemetry) fn has_ended(&self) -> bool {
         self.lock().has_ended
     }
 
     /// Waits for something to do, and exchanges the lines for an empty buffer.
     pub(super) fn take(&self, lines: &mut Vec<u8>) -> Taken {
+        {
+            let mut state = self.lock();
+            (state.is_writing, state.is_failing) = (false, false);
+        }
+        self.written.notify_all();
         let idle = |state: &mut State| state.lines.is_empty() && !state.reopen && !state.is_closed;
         let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         let collecting = |state: &mut State| state.lines.len() < KEPT_CAPACITY && !state.reopen && !state.is_closed;
-        let collected = self.changed.wait_timeout_while(state, COLLECT, collecting);
+        let collected = self.changed.wait_timeout_while(state, self.collect, collecting);
         let (mut state, _) = collected.unwrap_or_else(PoisonError::into_inner);
         lines.clear();
         lines.shrink_to(KEPT_CAPACITY);
         std::mem::swap(lines, &mut state.lines);
+        state.is_writing = !lines.is_empty();
         Taken { reopen: std::mem::take(&mut state.reopen), is_closed: state.is_closed }
     }
 
@@ -99,6 +123,8 @@ impl Queue {
     pub(super) fn wait_to_retry(&self, pause: Duration) -> Taken {
         let deadline = Instant::now() + pause;
         let mut state = self.lock();
+        state.is_failing = true;
+        self.written.notify_all();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || state.reopen || state.is_closed {
@@ -114,6 +140,7 @@ impl Queue {
         state.has_ended = true;
         state.is_closed = true;
         drop(state);
+        self.written.notify_all();
         self.ended.notify_all();
     }
 
@@ -127,25 +154,31 @@ impl Queue {
 mod tests {
     use super::*;
 
+    const CAPACITY: usize = 16 << 20;
+
+    fn queue() -> Queue {
+        Queue::new(CAPACITY, Duration::from_millis(20))
+    }
+
     #[test]
     fn queue_is_bounded_and_whole_lines_come_out_in_order() {
-        let queue = Queue::default();
+        let queue = queue();
         assert!(queue.push(b"a\n") && queue.push(b"b\n"));
-        let long = vec![b'x'; MAX_WAITING - 4];
+        let long = vec![b'x'; CAPACITY - 4];
         assert!(queue.push(&long));
         assert!(!queue.push(b"c"), "the queue is full");
         let mut lines = Vec::new();
         assert_eq!(queue.take(&mut lines), Taken::default());
-        assert!(lines.starts_with(b"a\nb\nxx") && lines.len() == MAX_WAITING);
+        assert!(lines.starts_with(b"a\nb\nxx") && lines.len() == CAPACITY);
         assert!(queue.push(b"c\n"));
         queue.take(&mut lines);
         assert_eq!(lines, b"c\n");
-        assert!(lines.capacity() <= MAX_WAITING);
+        assert!(lines.capacity() <= CAPACITY);
     }
 
     #[test]
     fn closed_queue_takes_no_lines_and_gives_those_that_it_has() {
-        let queue = Queue::default();
+        let queue = queue();
         queue.push(b"a\n");
         queue.reopen();
         queue.close();
@@ -156,5 +189,29 @@ mod tests {
         assert_eq!((queue.has_ended(), queue.wait_for_end(Duration::ZERO)), (false, Some(Vec::new())));
         queue.end();
         assert_eq!((queue.has_ended(), queue.wait_for_end(Duration::ZERO)), (true, None));
+    }
+
+    #[test]
+    fn flush_waits_for_lines_that_wait_and_for_those_that_are_being_written() {
+        let (queue, long, short) = (queue(), Duration::from_secs(60), Duration::from_millis(10));
+        queue.flush(long);
+        queue.push(b"a\n");
+        let begun = Instant::now();
+        queue.flush(short);
+        assert!(begun.elapsed() >= short, "a line waits");
+        let mut lines = Vec::new();
+        queue.take(&mut lines);
+        let begun = Instant::now();
+        queue.flush(short);
+        assert!(begun.elapsed() >= short, "a line is being written");
+        queue.wait_to_retry(Duration::ZERO);
+        // The destination has failed: it is not waited for.
+        queue.flush(long);
+        std::thread::scope(|scope| {
+            // It is written when the writer comes for more.
+            scope.spawn(|| queue.take(&mut lines));
+            queue.flush(long);
+            queue.close();
+        });
     }
 }

@@ -1,33 +1,60 @@
-//! Writer thread of the access log.
+//! Writer thread.
 //!
 //! - Lines that cannot be written are kept, and tried again every second; meanwhile the queue fills, and what is beyond its
-//!   bound is dropped and counted. Requests never wait.
+//!   bound is dropped and counted.
 //! - The beginning and the end of a failure are logged once each.
 //! - A line is written whole or not at all.
 
+use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::Batch;
 use super::queue::{Queue, Taken};
-use super::sink::Sink;
-use crate::metrics::AccessLogMetrics;
+use crate::metrics::LineMetrics;
 
 /// Time between two attempts to write while writing fails.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The writer.
-pub(super) struct Writer {
-    pub(super) queue: Arc<Queue>,
-    pub(super) sink: Sink,
-    pub(super) metrics: AccessLogMetrics,
-    /// True while writing fails.
-    pub(super) is_failing: bool,
+/// A destination of lines.
+pub(in crate::telemetry) trait Destination: fmt::Display {
+    /// Writes what is left of a batch, and notes how far it came: whole lines.
+    ///
+    /// # Errors
+    /// Those of the destination.
+    fn write(&mut self, batch: &mut Batch, metrics: &LineMetrics) -> io::Result<()>;
+
+    /// Opens it again, as a file that was renamed.
+    ///
+    /// # Errors
+    /// It cannot be opened; the one of before stays in use.
+    fn reopen(&mut self) -> io::Result<()>;
 }
 
-impl Writer {
+/// The writer.
+pub(in crate::telemetry) struct Writer<D> {
+    /// Name of the log that the lines are of.
+    log: &'static str,
+    queue: Arc<Queue>,
+    destination: D,
+    metrics: LineMetrics,
+    /// True while writing fails.
+    is_failing: bool,
+}
+
+impl<D: Destination> Writer<D> {
+    pub(in crate::telemetry) fn new(
+        log: &'static str,
+        queue: &Arc<Queue>,
+        destination: D,
+        metrics: &LineMetrics,
+    ) -> Self {
+        Self { log, queue: Arc::clone(queue), destination, metrics: metrics.clone(), is_failing: false }
+    }
+
     /// Writes until the queue is closed and empty.
-    pub(super) fn run(mut self) {
+    pub(in crate::telemetry) fn run(mut self) {
         let mut batch = Batch::default();
         loop {
             let mut taken = batch.refill(|lines| self.queue.take(lines));
@@ -69,14 +96,14 @@ impl Writer {
         if batch.rest().is_empty() {
             return true;
         }
-        let result = self.sink.write(batch, &self.metrics);
+        let result = self.destination.write(batch, &self.metrics);
         match (&result, self.is_failing) {
             (Err(error), false) => tracing::error!(
-                sink = %self.sink,
+                sink = %self.destination,
                 %error,
-                "cannot write the access log; lines wait, and are dropped when too many do"
+                "cannot write the {}; lines wait, and are dropped when too many do", self.log
             ),
-            (Ok(()), true) => tracing::info!(sink = %self.sink, "the access log can be written again"),
+            (Ok(()), true) => tracing::info!(sink = %self.destination, "the {} can be written again", self.log),
             _ => {}
         }
         self.is_failing = result.is_err();
@@ -84,8 +111,9 @@ impl Writer {
     }
 
     fn reopen(&mut self) {
-        if let Err(error) = self.sink.reopen() {
-            tracing::error!(sink = %self.sink, %error, "cannot open the access log again; the file of before stays in use");
+        if let Err(error) = self.destination.reopen() {
+            let (sink, log) = (&self.destination, self.log);
+            tracing::error!(%sink, %error, "cannot open the {log} again; the file of before stays in use");
         }
     }
 }
