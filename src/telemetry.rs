@@ -2,9 +2,12 @@
 //! [`access_log`]; and traces of requests ([`trace`]).
 //!
 //! - A server logs through a queue ([`init_queued`]): a reader of standard error that stalls stops no thread but the log's.
+//! - Panics of all threads, and signals that end the process, leave a line of the log.
 
 mod lines;
 mod log_queue;
+mod panic_log;
+mod fatal_signals;
 pub(crate) mod syslog_message;
 pub mod access_log;
 pub mod trace;
@@ -20,6 +23,8 @@ use tracing_subscriber::{EnvFilter, reload};
 use crate::metrics::LogMetrics;
 
 use log_queue::LogQueue;
+
+pub use fatal_signals::log_fatal_signals;
 
 /// Environment variable that overrides the configured level: a level, or directives such as `keygate::audit=debug`.
 pub const LEVEL_VARIABLE: &str = "KEYGATE_LOG";
@@ -71,8 +76,12 @@ impl LogHandle {
 
     /// Waits until all lines are written, for five seconds at most. To be called before the process ends.
     pub fn flush(&self) {
+        self.flush_within(FLUSH_TIMEOUT);
+    }
+
+    fn flush_within(&self, timeout: Duration) {
         if let Some(queue) = &self.queue {
-            queue.flush(FLUSH_TIMEOUT);
+            queue.flush(timeout);
         }
     }
 
@@ -130,6 +139,9 @@ fn start(settings: Settings, queue: Option<LogQueue>, metrics: LogMetrics) -> Lo
         }
     };
     let logs = LogHandle { set_filter: Some(set_filter), queue, metrics };
+    if set.is_ok() {
+        panic_log::install(logs.clone());
+    }
     // Only now can the warning be logged.
     if set.is_ok() && ignored {
         tracing::warn!("{LEVEL_VARIABLE} holds no valid filter and is ignored; give a level, or target=level");

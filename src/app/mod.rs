@@ -16,6 +16,7 @@ mod listeners;
 mod activation;
 mod handover;
 mod recover;
+mod run_marker;
 mod certificates;
 mod config_snapshot;
 mod shared_handles;
@@ -57,6 +58,7 @@ use config_snapshot::ConfigSnapshot;
 use handover::{HandoverControl, Takeover};
 use listeners::{BoundListeners, ControlRuntime, InheritedListeners};
 use reload::ReloadRequest;
+use run_marker::RunMarker;
 use shutdown::{DrainWait, Phase};
 
 pub use certificates::Certificates;
@@ -93,6 +95,7 @@ pub struct App {
     /// Requests a reload. Dropping it ends the reload thread.
     reload: Arc<mpsc::Sender<ReloadRequest>>,
     handover: HandoverControl,
+    running: RunMarker,
     /// Dropping it ends the watchdog thread.
     _watchdog: mpsc::Sender<()>,
 }
@@ -125,6 +128,7 @@ impl App {
         let upstreams = open_upstreams(&config, &metrics)?;
         let access_log = open_access_log(&config, &metrics)?;
         let components = Components::open(&config, metrics, &upstreams, &runtime, takeover.as_ref())?;
+        let mut running = RunMarker::begin(&config.audit.path, takeover.is_some());
         let (phase, phases) = watch::channel(Phase::Serving);
         let (ended, events) = mpsc::channel();
         let drain_wait = DrainWait { events, running_workers: config.workers };
@@ -143,13 +147,11 @@ impl App {
         let reloader = components.reloader(Arc::clone(&active), workers, process.clone(), discovery);
         let reloader = reloader.start(requests)?;
         threads.extend([control, reloader]);
-        // The workers have started, and connections queue at the shared sockets: the old process may drain.
-        if let Some(takeover) = takeover {
-            takeover.finish(&components.handles.state)?;
-        }
+        finish(takeover, &components.handles.state, &mut running)?;
         process.notifier.notify_ready("serving");
         Ok(Self {
             handover,
+            running,
             addresses: listeners.addresses,
             admin_address,
             management: components.management,
@@ -206,6 +208,16 @@ fn inherit(config: &Config, succession: Succession) -> anyhow::Result<(Option<Ta
         Some((takeover, listeners)) => Ok((Some(takeover), listeners)),
         None => Ok((None, activated)),
     }
+}
+
+/// Has the process drain that this one takes over from, if there is one. Call when the workers have started, and connections
+/// queue at the shared sockets.
+fn finish(takeover: Option<Takeover>, state: &Arc<State>, running: &mut RunMarker) -> anyhow::Result<()> {
+    if let Some(takeover) = takeover {
+        takeover.finish(state)?;
+        running.set();
+    }
+    Ok(())
 }
 
 fn metrics(config: &Config, process: &ProcessHandles) -> Metrics {

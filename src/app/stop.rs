@@ -88,6 +88,11 @@ impl App {
         close(&self.journal, &self.state);
         self.shippers.finish(config.drain.saturating_sub(draining.elapsed()).max(LEAST_SHIPPING));
         exporters.wait();
+        // Now nothing can be lost any more. Of a process that was replaced, it is the other one's.
+        if *self.handover.server.subscribe().borrow() {
+            self.running.leave();
+        }
+        drop(self.running);
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) struct Args {
 /// - SIGUSR2 starts the program that is now at the path from which this one was started, and lets it take over.
 /// - When another process has taken over, this one drains as after SIGTERM.
 /// - SIGHUP reloads the configuration.
+/// - Other signals that can be caught end it at once, with a line in the log.
 /// - SIGTERM and SIGINT stop it: "not ready" at once, then the lame duck, then the drain within its grace period. A second
 ///   signal skips the lame duck; a third one ends the drain. SIGINT from a terminal skips the lame duck itself, because
 ///   a gateway that is run by hand has no load balancer in front of it.
@@ -37,6 +38,7 @@ pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
 }
 
 fn serve(args: &Args, config: Config, logs: LogHandle) -> anyhow::Result<()> {
+    telemetry::log_fatal_signals(&logs).context("cannot handle signals")?;
     let gateway = config.gateway.clone();
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     // Before the start, so that a signal during the start does not kill the process in the middle of a write.

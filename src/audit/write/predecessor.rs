@@ -184,12 +184,15 @@ fn follow_once(writer: &JournalWriter, predecessor: &mut Predecessor) -> io::Res
     let mut pending = writer.lock_pending();
     let before = pending.events;
     let mut ended = predecessor.merge(&mut pending, &FxHashSet::default());
-    if !predecessor.is_alive {
-        ended.extend(abort_rest(&mut pending, predecessor));
-    }
+    let aborted = if predecessor.is_alive { Vec::new() } else { abort_rest(&mut pending, predecessor) };
+    ended.extend(&aborted);
     writer.metrics.backlog.add(pending.events - before);
     writer.wake_committer(&mut pending);
     drop(pending);
+    if !aborted.is_empty() {
+        let uses = aborted.len();
+        tracing::warn!(uses, "the last process was killed, or crashed: recorded as aborted the uses that it left open");
+    }
     writer.predecessor_uses.end(&ended);
     if predecessor.is_alive {
         return Ok(false);
