@@ -1,12 +1,18 @@
 //! The log on standard error: nobody waits for its reader, and it is complete when the process ends, however it does.
 
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Empty;
+use hyper::client::conn::http2::SendRequest;
 use serde_json::Value;
 
-use crate::support::{KEYGATE, Setup, Upstream, eventually, exit_status, fetch_http2, metric};
+use crate::support::{KEYGATE, Setup, Upstream, eventually, exit_status, metric, over_http2};
 
 /// A gateway whose standard error is a pipe, which is read when the test does.
 struct Piped {
@@ -50,12 +56,21 @@ fn lines(setup: &Setup, result: &str) -> f64 {
     metric(setup.admin, &format!("keygate_log_lines_total{{result=\"{result}\"}}"))
 }
 
+/// The status of a request over HTTP/2, on a connection of its own.
+fn request_without_key(address: SocketAddr) -> u16 {
+    over_http2(address, async |mut sender: SendRequest<Empty<Bytes>>| {
+        let request = Request::get(format!("http://{address}/")).body(Empty::new()).unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(20), sender.send_request(request)).await;
+        answer.expect("the worker goes on").unwrap().status().as_u16()
+    })
+}
+
 /// Sends requests without a key, of which the HTTP/2 library logs each frame, until lines of the log are dropped: more than a
 /// pipe and the queue hold.
 fn drop_lines(setup: &Setup) {
     while lines(setup, "dropped") == 0.0 {
         for _ in 0..50 {
-            assert_eq!(fetch_http2(setup.address, "GET", "/", "").unwrap().status, 401);
+            assert_eq!(request_without_key(setup.address), 401);
         }
     }
 }
