@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs. `make dist` builds the binaries that are deployed, into target/dist.
 
-.PHONY: setup test test-integration test-others strict lint doc deny dist bench peers pingora cost bench-peers fleet cost-check cost-baseline size fuzz screenshots check release release-test release-check
+.PHONY: setup test test-integration test-others strict soak lint doc deny dist bench peers pingora cost bench-peers fleet cost-check cost-baseline size fuzz screenshots check release release-test release-check
 
 setup:
 	@sh deploy/setup.sh
@@ -41,6 +41,15 @@ strict: setup
 	KEYGATE_STRICT=1 cargo test --locked --test integration slow_response_times_out_after_ten_seconds -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test browser key_is_created_used_monitored_and_revoked -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test process hostile -- --test-threads 1
+
+SOAK_MINUTES ?= 30
+
+# Attacks three gateways that share a Redis, while they are reloaded, replaced and killed. On an idle machine.
+soak: setup
+	KEYGATE_SOAK_MINUTES=$(SOAK_MINUTES) cargo test --locked --profile $(SOAK_PROFILE) --test process soak:: -- --ignored --nocapture
+
+# The profile of deployments, for what is found in half an hour; `dev` builds faster.
+SOAK_PROFILE ?= dist
 
 lint:
 	cargo fmt --check

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::support::{Client, Setup, Upstream, head};
 
 /// Requests with a key in the `Authorization` field, and in every other place.
-fn smuggled(key: &str) -> Vec<String> {
+pub fn smuggled(key: &str) -> Vec<String> {
     let encoded: String = key.bytes().map(|byte| format!("%{byte:02X}")).collect();
     let halfway = key.replace('_', "%5f");
     let fields = |fields: &[(&str, &str)]| head("GET", "/", key, fields, 0);

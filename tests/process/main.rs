@@ -9,6 +9,10 @@ mod support;
 #[path = "../integration/tls/authority.rs"]
 mod authority;
 
+#[allow(dead_code, reason = "the integration tests need more of it")]
+#[path = "../integration/edge/frames.rs"]
+mod frames;
+
 mod access_log;
 mod canary;
 mod demo;
@@ -20,6 +24,7 @@ mod warnings;
 mod full_disk;
 mod hostile;
 mod log;
+mod soak;
 mod idle_connections;
 mod refusals;
 mod four_gateways;

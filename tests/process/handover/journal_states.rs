@@ -179,6 +179,11 @@ fn new_process_that_is_killed_after_it_has_served_loses_nothing() {
         let next = old.lineage.setup.start();
         assert_eq!(old.lineage.setup.client().get("/", &old.key).status, 200);
         next.stop();
+        let log = std::fs::read_to_string(old.lineage.setup.path().join("stderr")).unwrap();
+        assert!(
+            log.contains("the last gateway ended without stopping") && log.contains(&format!("process={new}")),
+            "{log}"
+        );
         old.check(2);
     });
 }
