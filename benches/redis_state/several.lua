@@ -12,7 +12,7 @@ local pack, unpack, call = struct.pack, struct.unpack, redis.call
 local now = nil
 local org = call('HMGET', KEYS[1], 'live', ARGV[1])
 if not org[1] then return 'unknown' end
-local its_version, taken, first_end = unpack('<c8dd', org[1])
+local its_version, taken, first_end, alive = parts_of(org[1])
 local held, reported, its_lease, its_generation
 if org[2] then held, reported, its_lease, its_generation = unpack('<dddd', org[2]) end
 local changed = false
@@ -51,9 +51,9 @@ for i = 2, #ARGV do
   if code == ADMITTED then
     if level < per then code = RATE_LIMITED
     elseif taken >= limit then
-      if now >= first_end or (first_end > now + lease and first_end < NEVER) then
+      if must_recount(first_end, alive, now, lease) then
         local held_by_others
-        held_by_others, first_end = others(KEYS[1], ARGV[1], now)
+        held_by_others, first_end = recount(KEYS[1], ARGV[1], now, lease, alive)
         taken = held_by_others + held
         changed = true
       end
@@ -74,6 +74,6 @@ for i = 2, #ARGV do
   results[i - 1] = pack('<ddddd', code, level, taken, uses, held)
 end
 if changed then
-  call('HSET', KEYS[1], 'live', pack('<c8dd', its_version, taken, first_end), ARGV[1], pack('<dddd', held, now, lease_of, generation_of))
+  call('HSET', KEYS[1], 'live', pack('<c8ddd', its_version, taken, first_end, now), ARGV[1], pack('<dddd', held, now, lease_of, generation_of))
 end
 return table.concat(results)

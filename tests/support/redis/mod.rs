@@ -13,8 +13,10 @@ mod cluster;
 mod sentinel;
 mod proxy;
 mod certificates;
+mod clock;
 
 pub use certificates::Certificates;
+pub use clock::Clock;
 pub use cluster::Cluster;
 pub use options::Options;
 pub use proxy::{Hole, Proxy};

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::{Certificates, Redis, free_port};
+use super::{Certificates, Clock, Redis, free_port};
 
 /// Options of a server: any directive of `redis.conf`.
 #[derive(Clone, Default)]
@@ -11,6 +11,7 @@ pub struct Options {
     settings: Vec<(String, String)>,
     pub(super) password: Option<String>,
     pub(super) certificates: Option<Certificates>,
+    pub(super) clock: Option<Clock>,
     sentinel: bool,
 }
 
@@ -45,6 +46,13 @@ impl Options {
     #[must_use]
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.certificates = Some(certificates.clone());
+        self
+    }
+
+    /// Gives it a wall clock of its own.
+    #[must_use]
+    pub fn clock(mut self, clock: &Clock) -> Self {
+        self.clock = Some(clock.clone());
         self
     }
 

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::until;
+use super::{Clock, until};
 
 const LOG: &str = "redis.log";
 
@@ -16,14 +16,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it in a directory.
-    pub fn start(dir: &Path, arguments: &[String]) -> Self {
+    /// Starts it in a directory, with a wall clock of its own if there is one.
+    pub fn start(dir: &Path, arguments: &[String], clock: Option<&Clock>) -> Self {
         let log = dir.join(LOG);
         let output = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = Command::new("redis-server");
         command
             .args(arguments)
             .current_dir(dir)
+            .envs(clock.into_iter().flat_map(Clock::environment))
             .stdin(Stdio::null())
             .stderr(output.try_clone().unwrap())
             .stdout(output);

@@ -46,7 +46,7 @@ impl Redis {
     /// Starts it on a port, unless that is taken.
     pub(super) fn start_at(port: u16, options: &Options) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let process = Process::start(dir.path(), &options.arguments(port, dir.path()));
+        let process = Process::start(dir.path(), &options.arguments(port, dir.path()), options.clock.as_ref());
         let (process, connection, options) = (Mutex::new(process), Mutex::new(None), options.clone());
         let server = Self { port, options, process, connection, dir };
         server.answers().then_some(server)
@@ -178,7 +178,7 @@ impl Redis {
         self.kill();
         let arguments = self.options.arguments(self.port, self.dir.path());
         until("the port is free again", || {
-            *self.process() = Process::start(self.dir.path(), &arguments);
+            *self.process() = Process::start(self.dir.path(), &arguments, self.options.clock.as_ref());
             self.answers().then_some(())
         });
     }

@@ -2,7 +2,8 @@
 --
 -- KEYS[1]  the key's record, a hash; `live` is (version, bucket level, bucket time, per, uses, time of the last use), and
 --          `metered` the quota (requests, per, capacity) that the bucket was measured with
--- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, first end of a lease); and the leases
+-- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, first end of a lease, last sign of life);
+--          and the leases (slot_leases.lua)
 -- KEYS[3]  the record of the key's user, a hash; `version` changes with its permissions and its removal. A read of the
 --          records leaves it out, because it does not know the user yet
 -- KEYS[4]  only with unreported uses: the reported ones, a hash that expires a day after the last report
@@ -18,11 +19,11 @@
 -- taken, and none needs a valid lease.
 --
 -- Result: packed (code, bucket level, slots taken, uses, slots this gateway holds), or, for `stale` and for a read, the
--- three records.
+-- three records without the leases.
 --
 -- Guarantee: everything is checked, then everything is written. A refusal writes only
 --   - what the gateway reports with the request: released slots, and uses that it admitted offline;
---   - slots that were counted anew;
+--   - slots that were counted anew, and, four times in a lease at most, that the server answered;
 --   - the bucket's time when the clock was set back: otherwise an empty bucket would not refill until the old time.
 -- Unreported uses are a total that only grows. So the report can be repeated, also late, and each use counts once.
 
@@ -38,17 +39,28 @@ local key_version, org_version, user_version, code, valid_until, requests, per, 
 -- The quota in force as `metered` has it: requests, per and capacity, as they were packed.
 local quota = ARGV[2]:sub(41, 64)
 
+-- The fields that a gateway decides by, as HGETALL lists them: without the leases, of which each gateway may have one.
+local function org_fields(record)
+  local names = { 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'live' }
+  local values = call('HMGET', record, 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'live')
+  local fields = {}
+  for at, name in ipairs(names) do
+    if values[at] then fields[#fields + 1], fields[#fields + 2] = name, values[at] end
+  end
+  return fields
+end
+
 local key = call('HMGET', KEYS[1], 'live', 'metered')
 local live, metered = key[1], key[2]
 local org = call('HMGET', KEYS[2], 'live', ARGV[1])
 if not live or not org[1] then return pack('<ddddd', UNKNOWN, 0, 0, 0, 0) end
 
 local version, level, at, was, uses, used = unpack('<c8ddddd', live)
-local its_version, taken, first_end = unpack('<c8dd', org[1])
+local its_version, taken, first_end, alive = parts_of(org[1])
 -- The user's record is in the hash slot of the other two, and its name follows from them.
 local user = KEYS[3] or KEYS[2]:sub(1, -4) .. 'user:' .. (call('HGET', KEYS[1], 'user') or '')
 if version ~= key_version or its_version ~= org_version or (call('HGET', user, 'version') or NO_VERSION) ~= user_version then
-  return { call('HGETALL', KEYS[1]), call('HGETALL', KEYS[2]), call('HGETALL', user) }
+  return { call('HGETALL', KEYS[1]), org_fields(KEYS[2]), call('HGETALL', user) }
 end
 
 -- The lease of this gateway. One of another generation is fenced: this command was sent before a resync.
@@ -80,26 +92,22 @@ if unreported > 0 then
   level = math.max(lowest(capacity), level - unreported * per)
   uses, used = uses + unreported, now
 end
-local counted = released > 0
-if counted then
+if released > 0 then
   released = math.min(released, held)
   taken, held = taken - released, held - released
 end
 
-if code == ADMITTED then
-  if level < per then
-    code = RATE_LIMITED
-  elseif taken >= limit then
-    -- Count anew if a lease may have expired, or if `first_end` is too far away, as after the clock was set back.
-    if now >= first_end or (first_end > now + lease and first_end < NEVER) then
-      local held_by_others
-      held_by_others, first_end = others(KEYS[2], ARGV[1], now)
-      taken, counted = held_by_others + held, true
-      if org[2] then first_end = math.min(first_end, reported + its_lease) end
-    end
-    if taken >= limit then code = TOO_MANY end
-  end
+if code == ADMITTED and level < per then code = RATE_LIMITED end
+-- What writes a sign of life looks for the end of the one before. Where no slot is taken, none can be lost.
+local counted = false
+if taken > 0 and (code == ADMITTED or released > 0) and must_recount(first_end, alive, now, lease) then
+  local held_by_others, was_away
+  held_by_others, first_end, was_away = recount(KEYS[2], ARGV[1], now, lease, alive)
+  taken, counted = held_by_others + held, true
+  if was_away then reported = now end
+  if org[2] then first_end = math.min(first_end, reported + its_lease) end
 end
+if code == ADMITTED and taken >= limit then code = TOO_MANY end
 
 if code == ADMITTED then
   level, uses, used = level - per, uses + 1, now
@@ -113,8 +121,8 @@ end
 -- A report of releases renews the lease like an admission; a plain refusal does not write the organization's record.
 if code == ADMITTED or released > 0 then
   local entry = pack('<dddd', held, now, lease, generation)
-  call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, first_end), ARGV[1], entry)
-elseif counted then
-  call('HSET', KEYS[2], 'live', pack('<c8dd', its_version, taken, first_end))
+  call('HSET', KEYS[2], 'live', pack('<c8ddd', its_version, taken, first_end, now), ARGV[1], entry)
+elseif counted or (code == TOO_MANY and now - (alive or 0) > lease / 4) then
+  call('HSET', KEYS[2], 'live', pack('<c8ddd', its_version, taken, first_end, now))
 end
 return pack('<ddddd', code, level, taken, uses, held)

@@ -19,13 +19,14 @@ local absolute, released, lease, generation, deregister, chosen = struct.unpack(
 
 local fields = redis.call('HMGET', KEYS[1], 'live', ARGV[1])
 if not fields[1] then return struct.pack('<dd', UNKNOWN, 0) end
-local version = fields[1]:sub(1, 8)
+local version, taken, first_end, alive = parts_of(fields[1])
 local held, its_generation = 0, -1
 if fields[2] then
   local reported, its_lease
   held, reported, its_lease, its_generation = struct.unpack('<dddd', fields[2])
 end
 
+local before = held
 if absolute >= 0 then
   -- A repeated or overtaken resync must not undo what came after it.
   if its_generation >= generation then return struct.pack('<dd', UNREGISTERED, 0) end
@@ -36,7 +37,11 @@ else
 end
 
 local now = time(chosen)
-local taken, first_end = others(KEYS[1], ARGV[1], now)
+if must_recount(first_end, alive, now, lease) then
+  taken, first_end = recount(KEYS[1], ARGV[1], now, lease, alive)
+else
+  taken = taken - before
+end
 taken = taken + held
 local code = DONE
 if deregister == 1 and held == 0 then
@@ -46,5 +51,5 @@ else
   redis.call('HSET', KEYS[1], ARGV[1], struct.pack('<dddd', held, now, lease, generation))
   first_end = math.min(first_end, now + lease)
 end
-redis.call('HSET', KEYS[1], 'live', struct.pack('<c8dd', version, taken, first_end))
+redis.call('HSET', KEYS[1], 'live', struct.pack('<c8ddd', version, taken, first_end, now))
 return struct.pack('<dd', code, taken)

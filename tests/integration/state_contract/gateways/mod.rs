@@ -24,6 +24,8 @@ mod slots;
 mod leases;
 mod lost_replies;
 mod pauses;
+mod absences;
+mod many_leases;
 
 /// A quota that never refuses.
 const PLENTY: Quota =

@@ -1,0 +1,132 @@
+//! Absences of the server, in which no gateway could report: no gateway that lives loses its slots by them, and those of a
+//! dead one are free a lease later.
+
+use std::time::{Duration, Instant};
+
+use keygate::clock;
+use keygate::refusal::Refusal;
+use keygate::state::Decision;
+use keygate::state::redis;
+
+use super::gateway_thread::{GatewayThread, pass};
+use super::{LIMIT, counted, fill, open, shipped, slot};
+use crate::state_contract::fixture::{decide, fixture_with_key};
+use crate::state_contract::runtime::{block_on, enter};
+use crate::support::redis::{Clock, Redis};
+use crate::support::until;
+
+const LEASE: Duration = Duration::from_secs(3);
+/// Delay that a loaded machine may add.
+const SLACK: Duration = Duration::from_secs(1);
+/// Longer than a lease.
+const ABSENCE: Duration = Duration::from_millis(4500);
+const ALL: usize = LIMIT as usize;
+
+/// Two gateways hold all slots before an absence. Afterwards one of them reports, releases and acquires before the other
+/// can report anything: it gets back what it had, and no more.
+async fn holders_keep_their_slots(server: &Redis, absence: impl AsyncFnOnce()) {
+    let settings = shipped(server, LEASE);
+    let (silent, other) = (GatewayThread::open(&settings).await, open(&settings).await);
+    let (fixture, key) = fixture_with_key(&other).await;
+    let kept = silent.hold(key.digest, 60).await;
+    let mut held = Vec::new();
+    fill(&other, &key.digest, &mut held, 40, Duration::ZERO).await;
+    let thaw = silent.freeze();
+    absence().await;
+    held.truncate(30);
+    fill(&other, &key.digest, &mut held, 40, LEASE).await;
+    assert!(slot(&other, &key.digest).await.is_none(), "{} in flight of {LIMIT}", kept.len() + held.len() + 1);
+    thaw.send(()).unwrap();
+    assert_eq!(counted(server, fixture.tag).0, LIMIT);
+    drop((kept, held));
+    until("Redis has no lease", || (counted(server, fixture.tag) == (0, Vec::new())).then_some(()));
+}
+
+#[test]
+fn server_frozen_for_longer_than_a_lease_takes_no_slots_from_their_holders() {
+    let _entered = enter();
+    let server = Redis::start();
+    block_on(holders_keep_their_slots(&server, async || {
+        server.stop_process();
+        pass(ABSENCE).await;
+        server.resume();
+    }));
+}
+
+#[test]
+fn server_restarted_from_disk_after_more_than_a_lease_takes_no_slots_from_their_holders() {
+    let _entered = enter();
+    let server = Redis::options().appendonly().start();
+    block_on(holders_keep_their_slots(&server, async || {
+        server.kill();
+        pass(ABSENCE).await;
+        server.restart();
+    }));
+}
+
+#[test]
+fn server_without_memory_for_longer_than_a_lease_takes_no_slots_from_their_holders() {
+    let _entered = enter();
+    let server = Redis::start();
+    block_on(holders_keep_their_slots(&server, async || {
+        server.cli::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+        pass(ABSENCE).await;
+        server.cli::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    }));
+}
+
+#[test]
+fn clock_that_steps_forward_takes_no_slots_from_their_holders() {
+    let _entered = enter();
+    for step in [LEASE * 2 / 3, LEASE, Duration::from_secs(3600)] {
+        let clock = Clock::new();
+        let server = Redis::options().clock(&clock).start();
+        block_on(holders_keep_their_slots(&server, async || clock.set_ahead(step)));
+    }
+}
+
+#[test]
+fn slots_of_a_gateway_that_died_in_an_absence_are_free_a_lease_later() {
+    let _entered = enter();
+    let server = Redis::start();
+    block_on(async {
+        let settings = shipped(&server, LEASE);
+        let (dying, other) = (GatewayThread::open(&settings).await, open(&settings).await);
+        let (_, key) = fixture_with_key(&other).await;
+        let lost = dying.hold(key.digest, 60).await;
+        let mut held = Vec::new();
+        fill(&other, &key.digest, &mut held, 40, Duration::ZERO).await;
+        server.stop_process();
+        dying.die();
+        pass(ABSENCE).await;
+        server.resume();
+        let back = Instant::now();
+        fill(&other, &key.digest, &mut held, ALL, LEASE + SLACK).await;
+        assert!(back.elapsed() >= LEASE / 2, "the lease did not begin anew");
+        assert!(slot(&other, &key.digest).await.is_none());
+        drop(lost);
+    });
+}
+
+/// Nobody asked for longer than a lease, and then rarely: each pause looks like an absence.
+#[test]
+fn leases_of_a_dead_fleet_are_extended_once() {
+    let _entered = enter();
+    let server = Redis::start();
+    block_on(async {
+        let mut settings = shipped(&server, LEASE);
+        settings.clock = redis::Clock::Caller;
+        let (dying, survivor) = (GatewayThread::open(&settings).await, open(&settings).await);
+        let (_, key) = fixture_with_key(&survivor).await;
+        let lost = dying.hold(key.digest, ALL).await;
+        dying.die();
+        let mut now = clock::now().after(10 * LEASE);
+        for _ in 0..2 {
+            let decision = decide(&survivor, &key.digest, now).await;
+            assert!(matches!(decision, Decision::Denied { refusal: Refusal::TooManyInFlight, .. }));
+            now = now.after(LEASE * 3 / 4);
+        }
+        assert!(matches!(decide(&survivor, &key.digest, now).await, Decision::Admitted(_)));
+        drop(lost);
+    });
+}
