@@ -208,9 +208,9 @@ impl Redis {
         }
     }
 
-    /// Returns whether Redis can be reached now.
+    /// Returns whether Redis can be reached now, and accepts writes.
     pub fn is_connected(&self) -> bool {
-        self.client.is_up()
+        self.client.is_up() && !self.client_shared.is_out_of_memory()
     }
 
     /// Returns whether decisions can be made: Redis is connected, or some are made offline.

@@ -77,9 +77,14 @@ pub(super) fn is_wrong_server(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(BusyLoading | MasterDown | ReadOnly))
 }
 
-/// Returns whether the server accepts no writes at present: too few replicas, no memory, or no disk to save to.
+/// Returns whether the server accepts no writes at present: too few replicas, or no disk to save to.
 pub(super) fn rejects_writes(error: &RedisError) -> bool {
-    matches!(error.code(), Some("NOREPLICAS" | "MISCONF" | "OOM"))
+    matches!(error.code(), Some("NOREPLICAS" | "MISCONF"))
+}
+
+/// Returns whether the server's memory is full. It still accepts what withdraws something, so the link stays up.
+pub(super) fn is_out_of_memory(error: &RedisError) -> bool {
+    error.code() == Some("OOM")
 }
 
 /// Returns whether the error is part of normal routing (redirection, script not loaded yet).

@@ -7,6 +7,7 @@ use std::time::Instant;
 use redis::cmd;
 use tokio::time::timeout;
 
+use super::command_error::is_out_of_memory;
 use super::connection::Connection;
 use super::dial::{CONNECT_TIMEOUT, ConnectError, Driver, dial};
 use super::sentinel;
@@ -106,7 +107,11 @@ impl Connector {
             probe.arg(&self.settings().probe_key).arg(1).arg("PX").arg(1000);
         }
         let started = Instant::now();
-        connection.query::<()>(&probe).await?;
+        match connection.query::<()>(&probe).await {
+            // Refused in time. What withdraws something is accepted all the same.
+            Err(error) if is_out_of_memory(&error) => self.shared.note_out_of_memory(),
+            written => written?,
+        }
         let deadline = self.settings().deadline;
         if started.elapsed() > deadline { Err(ConnectError::Slow(deadline)) } else { Ok(()) }
     }

@@ -17,7 +17,9 @@ use redis::{RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::command_error::{CommandError, is_routing, is_wrong_server, rejects_writes, suggests_new_topology};
+use super::command_error::{
+    CommandError, is_out_of_memory, is_routing, is_wrong_server, rejects_writes, suggests_new_topology,
+};
 use super::connect::{Connector, Target};
 use super::connection::{Connection, ReplyReceiver, all_replies};
 use super::dial::{ConnectError, Driver};
@@ -173,7 +175,9 @@ impl ServerLink {
         let broken = error.is_io_error() || error.is_connection_dropped() || error.is_unrecoverable_error();
         // On a Cluster the other nodes may still accept writes, and this one is asked again for its own hash slots.
         let read_only = rejects_writes(&error) && !self.connector.shared.is_cluster();
-        if broken || read_only || is_wrong_server(&error) {
+        if is_out_of_memory(&error) {
+            self.connector.shared.note_out_of_memory();
+        } else if broken || read_only || is_wrong_server(&error) {
             self.mark_down(number, &error);
         } else if !is_routing(&error) && !self.refusing.swap(true, Ordering::Relaxed) {
             tracing::warn!(server = %self, %error, "Redis refuses commands");

@@ -15,7 +15,17 @@ impl Script {
     pub(crate) fn new(parts: &[&str]) -> Self {
         // The shebang line makes the server check before the script starts that it can write at all (not out of memory,
         // not a replica). Without it, a write in the middle of the script could be refused after an earlier one.
-        let text = format!("#!lua\n{}", parts.concat());
+        Self::with_shebang("#!lua", parts)
+    }
+
+    /// The same, for a script that runs also when the server's memory is full (`maxmemory`). It must not add more than
+    /// what an operator would rather exceed the limit for.
+    pub(crate) fn allowing_oom(parts: &[&str]) -> Self {
+        Self::with_shebang("#!lua flags=allow-oom", parts)
+    }
+
+    fn with_shebang(shebang: &str, parts: &[&str]) -> Self {
+        let text = format!("{shebang}\n{}", parts.concat());
         let sha1 = HashedScript::new(&text).get_hash().to_owned();
         Self { text, sha1 }
     }

@@ -2,13 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::last_replication::{LastReplication, ReplicationStatus};
 use super::live_links::LiveLinks;
 use super::settings::{ConnectionSettings, Servers};
+use crate::clock::{self, Micros};
 use crate::tls;
+
+/// Time after a write was refused because the server's memory is full in which it counts as full, and the background work
+/// leaves it alone. Its heartbeat asks again sooner, also without requests.
+const OUT_OF_MEMORY_FOR: Duration = Duration::from_secs(1);
 
 /// Settings and observations that the clients of all threads share.
 pub(crate) struct ClientShared {
@@ -25,6 +31,8 @@ pub(crate) struct ClientShared {
     pub(super) last_replication: LastReplication,
     /// True once the warning of replicas that no change waits for was logged.
     warned_of_replicas: AtomicBool,
+    /// Steady time at which a server last refused a write because its memory is full; 0 before the first time.
+    out_of_memory: AtomicU64,
 }
 
 impl ClientShared {
@@ -42,6 +50,7 @@ impl ClientShared {
             live_links: Arc::new(LiveLinks::new()),
             last_replication: LastReplication::new(),
             warned_of_replicas: AtomicBool::new(false),
+            out_of_memory: AtomicU64::new(0),
         })
     }
 
@@ -86,6 +95,25 @@ impl ClientShared {
                  acknowledged, such as new keys and suspensions; set it to 1 or more"
             );
         }
+    }
+
+    /// Notes that a server refused a write because its memory is full. Logged once, until none was refused for a while.
+    pub(super) fn note_out_of_memory(&self) {
+        let now = clock::steady();
+        let last = Micros(self.out_of_memory.swap(now.0, Ordering::Relaxed));
+        if last.0 == 0 || last.after(10 * OUT_OF_MEMORY_FOR) < now {
+            tracing::error!(
+                "the memory of Redis is full (maxmemory): requests are refused, or admitted by `on_unavailable`; only what \
+                 withdraws something is accepted; raise maxmemory or add primaries"
+            );
+        }
+    }
+
+    /// Returns whether a write was refused a moment ago because the server's memory is full. On a Cluster others may have
+    /// room, so there it counts for no other write.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        let last = Micros(self.out_of_memory.load(Ordering::Relaxed));
+        last.0 > 0 && clock::steady() < last.after(OUT_OF_MEMORY_FOR) && !self.is_cluster()
     }
 
     pub(super) fn count_failover(&self) {

@@ -208,7 +208,7 @@ impl Decider {
 
     /// Reports the uses that were admitted offline, if Redis is available again.
     pub(in crate::state::redis) async fn flush_unreported(&self) {
-        if !self.client.is_up() {
+        if !self.client.is_up() || self.client.shared().is_out_of_memory() {
             return;
         }
         let report = async |key: Arc<CachedKey>| {

@@ -149,6 +149,7 @@ impl Directory {
         // The first revocation stands; the write is repeated all the same, for replicas to confirm.
         let at = stored.key.revoked.unwrap_or(at);
         let write = |transaction: &mut Transaction<_>, record| {
+            transaction.allow_oom();
             transaction.set_field(record, "revoked", &at.0.to_string());
             self.add_to_revoked(transaction, &stored.key, at);
         };
@@ -202,6 +203,7 @@ impl Directory {
         let (old, new) = (default.in_force(stored.key.quota), default.in_force(quota));
         let age = clock::now().since(self.shared.defaults.load().quota_since);
         self.change_key(id, &stored, |transaction, record| {
+            transaction.allow_oom();
             match quota {
                 Some(quota) => transaction.set(record, &quota_fields(quota)),
                 None => transaction.unset(record, &["requests", "per", "burst"]),

@@ -99,7 +99,8 @@ impl Directory {
         write: impl FnOnce(&mut Transaction<ChangeError>, Record),
     ) -> Result<u32, CommitError> {
         let tag = self.require_tag(org).await?;
-        let mut transaction = self.transaction();
+        // Suspensions and lower limits are among them, and all of them rewrite a field.
+        let mut transaction = self.withdrawal();
         let record = transaction.record(self.shared.names.org(tag));
         transaction.check(Check::Equal(record, "id", &org.to_string()), ChangeError::NoOrg(org));
         write(&mut transaction, record);

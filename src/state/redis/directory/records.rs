@@ -231,13 +231,25 @@ impl Directory {
         Transaction::new(self.shared.settings.script_time(clock::now()))
     }
 
+    /// An empty transaction that withdraws something: it runs also while the server's memory is full.
+    pub(in crate::state::redis) fn withdrawal<F>(&self) -> Transaction<F> {
+        let mut transaction = self.transaction();
+        transaction.allow_oom();
+        transaction
+    }
+
+    fn script_of<F>(&self, transaction: &Transaction<F>) -> &Script {
+        let scripts = &self.shared.scripts;
+        if transaction.allows_oom { &scripts.withdraw } else { &scripts.commit }
+    }
+
     /// Commits a transaction, and waits for no replica.
     pub(in crate::state::redis) async fn commit_without_replicas<F>(
         &self,
         slot: u16,
         transaction: Transaction<F>,
     ) -> Result<CommitResult<F>, CommandError> {
-        let (commit, json) = (&self.shared.scripts.commit, transaction.json());
+        let (commit, json) = (self.script_of(&transaction), transaction.json());
         let reply = self.client.run(slot, commit, &transaction.keys(), &[json.as_bytes()]).await?;
         transaction.into_result(&reply, 0)
     }
@@ -248,7 +260,7 @@ impl Directory {
         slot: u16,
         transaction: Transaction<F>,
     ) -> Result<CommitResult<F>, CommandError> {
-        let (commit, json) = (&self.shared.scripts.commit, transaction.json());
+        let (commit, json) = (self.script_of(&transaction), transaction.json());
         let (reply, replicas) = self.run_durably(slot, commit, &transaction.keys(), &[json.as_bytes()]).await?;
         transaction.into_result(&reply, replicas)
     }

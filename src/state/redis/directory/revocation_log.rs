@@ -34,7 +34,7 @@ impl Directory {
             Change::RotateKey { key, .. } => self.secrets_entry(*key).await?,
             _ => return Ok(None),
         };
-        let mut transaction = self.transaction::<CommitError>();
+        let mut transaction = self.withdrawal::<CommitError>();
         let log = transaction.record(self.shared.names.revocations());
         let text = format!("{} {}{}", new_version()?, encode(&entry), locator.unwrap_or_default());
         transaction.append_entry(log, CAPACITY, &text);

@@ -70,7 +70,7 @@ impl Directory {
     /// Removes a session from the index; `session` is its record, if it is known.
     pub(super) async fn unindex_session(&self, id: SessionId, session: Option<&Session>) -> Result<(), CommitError> {
         let text = id.to_string();
-        let mut transaction = self.transaction::<CommitError>();
+        let mut transaction = self.withdrawal::<CommitError>();
         let [index, ends] = self.add_index(&mut transaction);
         transaction.unset(index, &[&text]);
         transaction.remove_scored(ends, &text);

@@ -65,7 +65,7 @@ impl Directory {
         let stored = self.read_session(&digest).await?;
         let name = self.shared.names.session(&digest);
         let slot = hash_slot(&name);
-        let mut transaction = self.transaction::<CommitError>();
+        let mut transaction = self.withdrawal::<CommitError>();
         let record = transaction.record(name);
         // A write before the deletion, so that there is something for replicas to confirm even if it is gone already.
         transaction.set_field(record, "id", &session.to_string());

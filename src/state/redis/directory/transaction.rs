@@ -23,6 +23,8 @@ pub(in crate::state::redis) struct Transaction<F> {
     writes: Vec<serde_json::Value>,
     /// The time for the writes, in microseconds; 0 for the server's.
     now: u64,
+    /// True when it runs also while the server's memory is full.
+    pub(super) allows_oom: bool,
 }
 
 /// A record of a transaction: its number, from 1.
@@ -68,7 +70,20 @@ pub(in crate::state::redis) enum CommitResult<F> {
 impl<F> Transaction<F> {
     /// An empty transaction. `now` is the time for its writes, in microseconds; 0 for the server's.
     pub(in crate::state::redis) fn new(now: u64) -> Self {
-        Self { records: Vec::new(), checks: Vec::new(), failures: Vec::new(), writes: Vec::new(), now }
+        Self {
+            records: Vec::new(),
+            checks: Vec::new(),
+            failures: Vec::new(),
+            writes: Vec::new(),
+            now,
+            allows_oom: false,
+        }
+    }
+
+    /// Has it run also while the server's memory is full. For changes that withdraw something, and write no more than a few
+    /// fields.
+    pub(in crate::state::redis) fn allow_oom(&mut self) {
+        self.allows_oom = true;
     }
 
     /// Adds a record.

@@ -62,6 +62,7 @@ impl Directory {
     ) -> Result<u32, CommitError> {
         let permissions = joined(permissions);
         let write = |transaction: &mut Transaction<_>, record| {
+            transaction.allow_oom();
             transaction.set_field(record, "permissions", &permissions);
         };
         self.change_user(org, user, write).await
@@ -83,6 +84,7 @@ impl Directory {
         } else {
             let write = |transaction: &mut Transaction<_>, record| {
                 let emails = transaction.record(self.shared.names.emails(tag));
+                transaction.allow_oom();
                 transaction.set_field(record, "removed", &at.0.to_string());
                 transaction.unset(emails, &[&stored.email]);
             };
@@ -94,7 +96,7 @@ impl Directory {
 
     /// Confirms the removal that an earlier attempt made, by a write for replicas to confirm.
     async fn confirm_removal(&self, tag: OrgTag, user: UserId, at: Micros) -> Result<u32, CommitError> {
-        let mut transaction = self.transaction();
+        let mut transaction = self.withdrawal();
         let record = transaction.record(self.shared.names.user(tag, user));
         transaction.check(Check::Equal(record, "removed", &at.0.to_string()), CommitError::Conflict);
         transaction.set_field(record, "id", &user.to_string());

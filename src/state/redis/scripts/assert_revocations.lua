@@ -1,4 +1,4 @@
--- assert_revocations: writes final refusals again, which a failover may have undone.
+-- assert_revocations: writes final refusals again, which a failover may have undone; also when the server's memory is full.
 --
 -- KEYS       records, all of one hash slot on a Cluster
 -- ARGV[1]    the version that changed records get

@@ -1,4 +1,5 @@
 -- commit: an optimistic transaction. Checks that the records are as they were read, then writes everything, or nothing.
+-- Where it withdraws something, it runs also when the server's memory is full (scripts.rs).
 --
 -- KEYS     the records that it checks and writes, all of one hash slot
 -- ARGV[1]  JSON: {"checks": [[name, key, …], …], "writes": [[name, key, …], …], "now": chosen time or 0}, where a key is

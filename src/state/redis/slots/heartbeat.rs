@@ -82,6 +82,10 @@ pub(in crate::state::redis) async fn visit_leases(slots: Arc<SlotLeases>, client
             clock::follow_wall();
         }
         while visits.try_join_next().is_some() {}
+        // Each report would be refused.
+        if client.shared().is_out_of_memory() {
+            continue;
+        }
         let room = CONCURRENT_VISITS.saturating_sub(visits.len());
         for visit in slots.due_visits(HeartbeatRound { now, near_limit_only, renew_interval }, room) {
             let (slots, client) = (Arc::clone(&slots), client.clone());
