@@ -1,5 +1,5 @@
-//! Checks of open exchanges against the directory, where the revocation log says too little: behind a gap, and when a
-//! session may have expired.
+//! Checks of open exchanges against the directory, where the revocation log says too little: behind a gap, when a session
+//! may have expired, and when a rotation names neither the secret nor one that it can tell to be older.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::Micros;
 use crate::identity::Principal;
-use crate::state::{RevocationEntry, RevokedBy, Validity};
+use crate::state::{EntryEffect, RevocationEntry, Validity};
 use crate::transport::ResetHandle;
 
 /// Slots of a worker's open exchanges.
@@ -90,10 +90,10 @@ impl ExchangeSlots {
 }
 
 impl RegisteredExchange {
-    /// Applies an entry of the revocation log. Returns the reason when the credential is revoked, and its end.
-    pub(super) fn apply(&mut self, entry: &RevocationEntry) -> (Option<RevokedBy>, Micros) {
-        let reason = self.validity.apply(&self.principal, entry);
-        (reason, self.validity.until())
+    /// Applies an entry of the revocation log. Returns its effect, and the end of the credential.
+    pub(super) fn apply(&mut self, entry: &RevocationEntry) -> (EntryEffect, Micros) {
+        let effect = self.validity.apply(&self.principal, entry);
+        (effect, self.validity.until())
     }
 
     /// Takes the handle that resets the exchange; none when it was taken before.

@@ -27,7 +27,7 @@ use super::exchange_slots::{ExchangeSlots, SlotId};
 use crate::clock::{self, Micros};
 use crate::identity::Principal;
 use crate::metrics::TerminationMetrics;
-use crate::state::{RevocationEntry, RevocationLog, RevokedBy, State, Validity};
+use crate::state::{EntryEffect, RevocationEntry, RevocationLog, RevokedBy, State, Validity};
 use crate::transport::ResetHandle;
 
 /// Entries of the log that are applied before other tasks of the worker get a turn.
@@ -160,9 +160,10 @@ impl Registry {
     fn apply_to(&self, id: SlotId, entry: &RevocationEntry) {
         let applied = self.slots.borrow_mut().with(id, |exchange| exchange.apply(entry));
         match applied {
-            Some((Some(reason), _)) => self.terminate(id, reason),
+            Some((EntryEffect::Revoked(reason), _)) => self.terminate(id, reason),
+            Some((EntryEffect::Unclear, _)) => self.request_checks(std::iter::once(id)),
             // A rotation has set the end of the secret.
-            Some((None, until)) if until < self.deadline.get() => self.move_deadline(until),
+            Some((EntryEffect::StillValid, until)) if until < self.deadline.get() => self.move_deadline(until),
             _ => {}
         }
     }

@@ -56,7 +56,7 @@ pub use revocation_log::{RevocationEntry, RevocationLog};
 pub use session_quota::{is_session_quota_digest, session_quota_digest};
 pub use sessions::{Membership, Session};
 pub use settings::Settings;
-pub use validity::{CredentialId, CredentialStatus, RevokedBy, Validity};
+pub use validity::{CredentialId, CredentialStatus, EntryEffect, RevokedBy, Validity};
 
 /// The state of a gateway.
 #[derive(Debug)]

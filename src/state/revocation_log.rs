@@ -22,13 +22,14 @@ const CAPACITY: usize = 10_000;
 pub enum RevocationEntry {
     /// The key was revoked.
     Key(KeyId),
-    /// The key was rotated; these are the secrets that are valid since. All others ended.
+    /// The key was rotated from one secret to another. Those before them have ended; those of later rotations are valid.
     Secrets {
         /// The key.
         key: KeyId,
-        /// SHA-256 of the current secret.
+        /// SHA-256 of the secret since this rotation.
         current: KeyDigest,
-        /// SHA-256 of the secret before, and the time until which it is valid; none without an overlap.
+        /// SHA-256 of the secret that it replaced, and the time until which that is valid: [`RevocationEntry::ENDED`]
+        /// without an overlap. An earlier version of keygate gives none then.
         previous: Option<(KeyDigest, Micros)>,
     },
     /// The user was removed from the organization.
@@ -39,6 +40,11 @@ pub enum RevocationEntry {
     Session(SessionId),
     /// Entries may be missing here: every open exchange has to be checked against the directory.
     Gap,
+}
+
+impl RevocationEntry {
+    /// End of a secret that was replaced without an overlap: it is over by any clock.
+    pub const ENDED: Micros = Micros(0);
 }
 
 /// The log. Shared by the state and the workers.

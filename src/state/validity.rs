@@ -41,6 +41,17 @@ pub enum RevokedBy {
     Session,
 }
 
+/// Effect of an entry of the revocation log on a credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryEffect {
+    /// The credential is valid as before, or until another time.
+    StillValid,
+    /// It is no longer valid.
+    Revoked(RevokedBy),
+    /// The entry does not say: the credential has to be checked against the directory.
+    Unclear,
+}
+
 /// Result of checking a credential against the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialStatus {
@@ -92,27 +103,36 @@ impl Validity {
         if self.credential.session.is_some() { RevokedBy::Session } else { RevokedBy::Secret }
     }
 
-    /// Applies an entry of the revocation log to the credential of this principal. Returns the reason when the credential
-    /// is no longer valid; a rotation with an overlap sets the end instead.
-    pub fn apply(&mut self, principal: &Principal, entry: &RevocationEntry) -> Option<RevokedBy> {
-        match entry {
-            RevocationEntry::Key(key) => (principal.key_id == Some(*key)).then_some(RevokedBy::Key),
-            RevocationEntry::User(user) => (principal.user_id == *user).then_some(RevokedBy::User),
-            RevocationEntry::Org(org) => (principal.org_id == *org).then_some(RevokedBy::Org),
-            RevocationEntry::Session(session) => {
-                (self.credential.session == Some(*session)).then_some(RevokedBy::Session)
-            }
-            RevocationEntry::Secrets { key, .. } if principal.key_id != Some(*key) => None,
-            RevocationEntry::Secrets { current, .. } if *current == self.credential.digest => None,
-            RevocationEntry::Secrets { previous, .. } => match previous {
-                Some((previous, until)) if *previous == self.credential.digest => {
-                    self.until = *until;
-                    None
-                }
-                _ => Some(RevokedBy::Secret),
-            },
+    /// Applies an entry of the revocation log to the credential of this principal. A rotation with an overlap sets the end
+    /// of the secret that it replaced.
+    pub fn apply(&mut self, principal: &Principal, entry: &RevocationEntry) -> EntryEffect {
+        let (reason, is_concerned) = match entry {
+            RevocationEntry::Key(key) => (RevokedBy::Key, principal.key_id == Some(*key)),
+            RevocationEntry::User(user) => (RevokedBy::User, principal.user_id == *user),
+            RevocationEntry::Org(org) => (RevokedBy::Org, principal.org_id == *org),
+            RevocationEntry::Session(session) => (RevokedBy::Session, self.credential.session == Some(*session)),
+            RevocationEntry::Secrets { key, .. } if principal.key_id != Some(*key) => return EntryEffect::StillValid,
+            RevocationEntry::Secrets { current, previous, .. } => return self.apply_rotation(current, *previous),
             // A gap says nothing about a single credential: all are checked.
-            RevocationEntry::Gap => None,
+            RevocationEntry::Gap => return EntryEffect::StillValid,
+        };
+        if is_concerned { EntryEffect::Revoked(reason) } else { EntryEffect::StillValid }
+    }
+
+    /// Applies a rotation of the key from one secret to another.
+    fn apply_rotation(&mut self, current: &KeyDigest, previous: Option<(KeyDigest, Micros)>) -> EntryEffect {
+        let digest = self.credential.digest;
+        match previous {
+            _ if *current == digest => EntryEffect::StillValid,
+            Some((previous, RevocationEntry::ENDED)) if previous == digest => EntryEffect::Revoked(RevokedBy::Secret),
+            Some((previous, until)) if previous == digest => {
+                self.until = until;
+                EntryEffect::StillValid
+            }
+            // An earlier rotation has replaced it, and set its end.
+            _ if self.until != Self::FOREVER => EntryEffect::Revoked(RevokedBy::Secret),
+            // Older than this rotation, or that of a later one, with which the request came before this entry was read.
+            _ => EntryEffect::Unclear,
         }
     }
 }
@@ -130,7 +150,11 @@ mod tests {
     }
 
     fn apply(mut validity: Validity, principal: &Principal, entry: &RevocationEntry) -> Option<RevokedBy> {
-        validity.apply(principal, entry)
+        match validity.apply(principal, entry) {
+            EntryEffect::Revoked(reason) => Some(reason),
+            EntryEffect::StillValid => None,
+            EntryEffect::Unclear => panic!("unclear: {entry:?}"),
+        }
     }
 
     fn key() -> KeyId {
@@ -165,21 +189,37 @@ mod tests {
 
     #[test]
     fn rotation_ends_replaced_secrets_and_bounds_the_previous_one() {
+        const FOREVER: Micros = Validity::FOREVER;
         let (id, [old, previous, current]) = (key(), [&b"1"[..], b"2", b"3"].map(KeyDigest::of));
         let principal = principal(Some(id));
-        let entry = |previous| RevocationEntry::Secrets { key: id, current, previous };
-        let apply = |digest, entry: &RevocationEntry| {
-            let mut validity = Validity::new(digest, Validity::FOREVER);
+        let entry = |until| RevocationEntry::Secrets { key: id, current, previous: Some((previous, until)) };
+        let apply = |digest, until, entry: &RevocationEntry| {
+            let mut validity = Validity::new(digest, until);
             let first = validity.apply(&principal, entry);
             assert_eq!(validity.apply(&principal, entry), first, "the second time changes nothing");
             (first, validity.until)
         };
-        let with_overlap = entry(Some((previous, Micros(9))));
-        assert_eq!(apply(current, &with_overlap), (None, Validity::FOREVER));
-        assert_eq!(apply(previous, &with_overlap), (None, Micros(9)));
-        assert_eq!(apply(old, &with_overlap).0, Some(RevokedBy::Secret));
-        assert_eq!(apply(previous, &entry(None)).0, Some(RevokedBy::Secret));
+        let (revoked, valid) = (EntryEffect::Revoked(RevokedBy::Secret), EntryEffect::StillValid);
+        let with_overlap = entry(Micros(9));
+        assert_eq!(apply(current, FOREVER, &with_overlap), (valid, FOREVER));
+        assert_eq!(apply(previous, FOREVER, &with_overlap), (valid, Micros(9)));
+        assert_eq!(apply(old, Micros(20), &with_overlap).0, revoked, "an earlier rotation set its end");
+        assert_eq!(apply(previous, FOREVER, &entry(RevocationEntry::ENDED)).0, revoked);
         let of_another_key = RevocationEntry::Secrets { key: key(), current, previous: None };
-        assert_eq!(apply(old, &of_another_key), (None, Validity::FOREVER));
+        assert_eq!(apply(old, FOREVER, &of_another_key), (valid, FOREVER));
+    }
+
+    /// Of two rotations in a row, the first entry may be read when requests with the newest secret are open.
+    #[test]
+    fn rotation_does_not_end_the_secret_of_a_later_one() {
+        let (id, [first, second, third]) = (key(), [&b"1"[..], b"2", b"3"].map(KeyDigest::of));
+        let mut newest = Validity::new(third, Validity::FOREVER);
+        for (current, previous) in [(second, first), (third, second)] {
+            let entry =
+                RevocationEntry::Secrets { key: id, current, previous: Some((previous, RevocationEntry::ENDED)) };
+            let effect = newest.apply(&principal(Some(id)), &entry);
+            let expected = if current == third { EntryEffect::StillValid } else { EntryEffect::Unclear };
+            assert_eq!((effect, newest.until), (expected, Validity::FOREVER));
+        }
     }
 }

@@ -7,11 +7,13 @@ use crate::key::KeyDigest;
 use crate::state::{Key, KeyExport, RevocationEntry};
 
 impl KeyRecord {
-    /// The secrets that are valid, as an entry of the revocation log.
+    /// The last rotation, as an entry of the revocation log.
     pub(super) fn secrets_entry(&self) -> RevocationEntry {
         let state = self.state();
-        let (current, previous) =
-            state.secrets.as_ref().map_or((self.digest, None), |secrets| (secrets.current, secrets.previous));
+        let (current, previous) = state.secrets.as_ref().map_or((self.digest, None), |secrets| {
+            let replaced = secrets.replaced.last().map(|replaced| (*replaced, RevocationEntry::ENDED));
+            (secrets.current, secrets.previous.or(replaced))
+        });
         RevocationEntry::Secrets { key: self.id(), current, previous }
     }
 

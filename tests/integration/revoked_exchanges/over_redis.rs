@@ -61,6 +61,23 @@ fn revocation_at_one_gateway_ends_exchanges_at_all() {
     eventually("no slot is held", || one.explain_in_flight(&stranger) == 0);
 }
 
+/// The entries of both rotations are read when a request with the newest secret is open.
+#[test]
+fn second_rotation_in_a_row_resets_no_request_with_the_newest_secret() {
+    let (redis, upstream) = (Redis::start(), Endless::start());
+    let [one] = gateways(&redis, &upstream);
+    let mut open = Vec::new();
+    for overlap in [None, Some(Duration::from_secs(3600))].repeat(4) {
+        let first = one.key();
+        let of_first = open_tunnel(&one, &first.text);
+        let second = one.rotate(&first, overlap);
+        let third = one.rotate(&second, overlap);
+        open.push(open_tunnel(&one, &third.text));
+        assert_eq!(end_of(of_first), End::Reset);
+        open.iter_mut().for_each(assert_open);
+    }
+}
+
 #[test]
 fn session_that_ended_at_one_gateway_ends_its_exchanges_at_all_within_a_second() {
     let (redis, upstream) = (Redis::start(), Endless::start());

@@ -54,11 +54,12 @@ impl Directory {
         })
     }
 
-    /// The secrets of a key that are valid, as they are now: another rotation may have followed.
+    /// The last rotation of a key: another one may have followed that of the change.
     async fn secrets_entry(&self, id: KeyId) -> Result<RevocationEntry, CommitError> {
         let stored = self.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
         let until = stored.key.previous_until.filter(|until| Some(*until) > stored.key.rotated);
-        Ok(RevocationEntry::Secrets { key: id, current: stored.digest, previous: stored.previous.zip(until) })
+        let previous = stored.previous.map(|previous| (previous, until.unwrap_or(RevocationEntry::ENDED)));
+        Ok(RevocationEntry::Secrets { key: id, current: stored.digest, previous })
     }
 }
 
