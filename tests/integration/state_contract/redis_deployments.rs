@@ -119,6 +119,35 @@ fn hash_slot_migration_fails_no_request() {
     load.until_no_slot_is_taken(to);
 }
 
+/// A decision needs the records of a key and of its organization on one node.
+#[test]
+fn request_waits_while_its_records_are_on_both_nodes_of_a_migration() {
+    let _entered = enter();
+    let cluster = Cluster::start(3, 0);
+    let state = open(Settings { deadline: Duration::from_secs(20), ..in_use(of_cluster(&cluster)) }).unwrap();
+    let (fixture, key) = block_on(fixture_with_key(&state));
+    drop(block_on(admit(&state, &key, clock::now())));
+    let slot = cluster.slot_of(fixture.tag.as_str());
+    let from = cluster.primary_of(slot);
+    let to = cluster.primaries().into_iter().find(|node| node.port() != from.port()).unwrap();
+    cluster.begin_move(slot, from, to);
+    let org = format!("keygate:{{{}}}:org", fixture.tag.as_str());
+    from.cli::<()>(&["MIGRATE", "127.0.0.1", &to.port().to_string(), &org, "0", "5000"]);
+    std::thread::scope(|scope| {
+        let decided = scope.spawn(|| drop(block_on(admit(&state, &key, clock::now()))));
+        let refused = || {
+            let stats: String = from.cli(&["INFO", "errorstats"]);
+            let count = stats.lines().find_map(|line| line.strip_prefix("errorstat_TRYAGAIN:count=")?.parse().ok());
+            count.filter(|count: &u64| *count > 10)
+        };
+        until("the request was refused often, or is decided", || refused().or(decided.is_finished().then_some(0)));
+        cluster.move_keys(slot, from, to, usize::MAX);
+        decided.join().expect("it is admitted");
+    });
+    cluster.end_move(slot, from, to);
+    block_on(state.close());
+}
+
 #[test]
 fn organizations_spread_over_a_cluster_and_each_decision_is_in_one_hash_slot() {
     let _entered = enter();

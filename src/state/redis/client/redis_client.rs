@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 use tokio::time::sleep;
@@ -219,26 +219,29 @@ impl RedisClient {
     }
 
     /// Follows the redirections of a request that was sent over `link`. It is sent again only after errors that say that
-    /// it did not run. Returns the link that replied last, with its reply.
+    /// it did not run: while its records are on both nodes of a slot migration, for as long as the deadline. Returns the link
+    /// that replied last, with its reply.
     async fn follow(
         &self,
         mut link: Arc<ServerLink>,
         mut request: CommandRequest<'_>,
         mut result: Delivered,
     ) -> (Arc<ServerLink>, Delivered) {
-        for _ in 0..MAX_REDIRECTS {
-            let Err(error) = &result else { break };
+        let (mut redirects, begun) = (0, Instant::now());
+        while let Err(error) = &result {
             match error.redirect() {
-                Some(Redirect::Moved(address)) => {
-                    request.asking = false;
+                Some(Redirect::TryAgain) if begun.elapsed() < self.0.shared.settings.deadline => {
+                    sleep(TRY_AGAIN_PAUSE).await;
+                }
+                Some(Redirect::Moved(address)) if redirects < MAX_REDIRECTS => {
+                    (request.asking, redirects) = (false, redirects + 1);
                     link = self.0.link_at(&address, &link);
                 }
-                Some(Redirect::Ask(address)) => {
-                    request.asking = true;
+                Some(Redirect::Ask(address)) if redirects < MAX_REDIRECTS => {
+                    (request.asking, redirects) = (true, redirects + 1);
                     link = self.0.link_at(&address, &link);
                 }
-                Some(Redirect::TryAgain) => sleep(TRY_AGAIN_PAUSE).await,
-                None => break,
+                _ => break,
             }
             result = link.send(request).await;
         }
