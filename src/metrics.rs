@@ -131,6 +131,7 @@ const SHIP_LAG_RECORDS: &str = "Lines of the audit journal that a sink has not t
 const SHIP_LAG_SECONDS: &str = "Age of the oldest line of the audit journal that a sink has not taken";
 const REPLICAS: &str = "Replicas in step, of the Redis primary that has the fewest";
 const REPLICA_LAG: &str = "Bytes that the slowest replica of Redis has not confirmed";
+const EVICTS: &str = "1 when the eviction policy of a Redis primary allows it to delete records";
 const WORKER_DELAY: &str = "Time by which a worker's event loop is late, looked at once a second";
 
 impl Metrics {
@@ -226,6 +227,11 @@ impl Metrics {
         let lag = read.clone();
         self.show_number("redis_replicas", REPLICAS, None, move || read().map(|(replicas, _)| replicas as f64));
         self.show_number("redis_replica_lag_bytes", REPLICA_LAG, None, move || lag().map(|(_, bytes)| bytes as f64));
+    }
+
+    /// Shows whether a Redis primary may evict records: `redis_evicts`. Not shown while it is unknown. To be called once.
+    pub fn show_eviction(&self, read: impl Fn() -> Option<bool> + Send + Sync + 'static) {
+        self.show_number("redis_evicts", EVICTS, None, move || read().map(|evicts| f64::from(u8::from(evicts))));
     }
 
     /// Shows the lag of the sinks of the audit: `audit_ship_lag_records{sink}` and `audit_ship_lag_seconds{sink}`. To be

@@ -170,10 +170,11 @@ impl Components {
 /// Shows conditions of the state and the journal in the metrics.
 fn show_conditions(handles: &SharedHandles) {
     let (state, journal) = (Arc::clone(&handles.state), handles.journal.clone());
-    let replicated = Arc::clone(&state);
+    let (replicated, evicting) = (Arc::clone(&state), Arc::clone(&state));
     handles.metrics.show_state(move || state.is_connected());
     let replication = move || replicated.replication().map(|status| (status.replicas, status.lag_bytes));
     handles.metrics.show_replication(replication);
+    handles.metrics.show_eviction(move || evicting.replication().map(|status| status.evicts));
     handles.metrics.show_disk_low(move || journal.is_low_on_space());
     let shippers = Arc::clone(&handles.shippers);
     let lag =

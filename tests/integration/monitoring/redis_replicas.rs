@@ -8,6 +8,7 @@ use crate::support::{Client, Gateway, Upstream, eventually};
 
 const REPLICAS: &str = "keygate_redis_replicas";
 const LAG: &str = "keygate_redis_replica_lag_bytes";
+const EVICTS: &str = "keygate_redis_evicts";
 
 fn gateway(upstream: &Upstream, url: &str) -> Gateway {
     Gateway::with(&[upstream.address], &format!("state: {{ redis: {{ url: {url}, deadline: 2s }} }}\n"))
@@ -48,6 +49,20 @@ fn replicas_come_go_and_fall_behind() {
     eventually("nothing is known without Redis", || {
         metric(&gateway, REPLICAS).is_none() && metric(&gateway, LAG).is_none()
     });
+}
+
+/// Connections that are open when the policy is changed stay open.
+#[test]
+fn eviction_policy_that_is_changed_while_redis_runs_is_told() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let gateway = gateway(&upstream, &format!("'{}'", redis.url()));
+    eventually("nothing is evicted", || metric(&gateway, EVICTS) == Some(0));
+    let prometheus = Prometheus::start(&[gateway.admin], &without_delay());
+    redis.cli::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    eventually("records may be evicted", || metric(&gateway, EVICTS) == Some(1));
+    eventually("the alert fires", || prometheus.firing().contains(&"KeygateRedisEvicts".to_owned()));
+    redis.cli::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    eventually("nothing is evicted any more", || metric(&gateway, EVICTS) == Some(0));
 }
 
 /// The alerts as they are shipped, but for their delays, which are minutes.

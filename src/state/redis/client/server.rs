@@ -15,7 +15,7 @@ use super::connection::all_replies;
 use super::hash_slots::{SlotRange, parse_slots};
 use super::live_links::LiveLink;
 use super::resp::PackedCommand;
-use super::server_info::{Replication, ServerInfo};
+use super::server_info::{Replication, ServerInfo, Unsuitable};
 use super::settings::Address;
 use super::shared::ClientShared;
 
@@ -78,6 +78,17 @@ impl Server {
         Ok(ServerStatus { replication, owned: Some(owned) })
     }
 
+    /// Asks the server for its eviction policy, which may be changed while it runs; the inner result says whether it is
+    /// suitable.
+    ///
+    /// # Errors
+    /// [`CommandError`] when it does not answer, or no link leads there any more.
+    pub(crate) async fn check_eviction(&self) -> Result<Result<(), Unsuitable>, CommandError> {
+        let links = self.shared.live_links().links_to(&self.run_id);
+        let info = cmd("INFO").arg("memory").clone().into();
+        Ok(read_info(self.send(&links, &[info]).await?.into_iter().next())?.check_eviction())
+    }
+
     /// Runs commands in one round trip, and returns the reply of each with the state of replication afterwards. The
     /// history was the same from before the first command until after the last one.
     ///
@@ -129,7 +140,11 @@ fn info() -> PackedCommand {
 }
 
 fn parse_info(reply: Option<Value>) -> Result<Replication, CommandError> {
+    Ok(read_info(reply)?.replication())
+}
+
+fn read_info(reply: Option<Value>) -> Result<ServerInfo, CommandError> {
     let reply = reply.ok_or(CommandError::UnexpectedReply)?.extract_error().map_err(CommandError::Refused)?;
     let text = String::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
-    Ok(ServerInfo::parse(&text).replication())
+    Ok(ServerInfo::parse(&text))
 }

@@ -115,6 +115,14 @@ impl ServerInfo {
         if major < MIN_MAJOR {
             return Err(Unsuitable::TooOld(version.to_owned()));
         }
+        self.check_eviction()
+    }
+
+    /// Checks the eviction policy, which is in the section `memory`.
+    ///
+    /// # Errors
+    /// [`Unsuitable::Evicts`].
+    pub(super) fn check_eviction(&self) -> Result<(), Unsuitable> {
         match self.field("maxmemory_policy") {
             "noeviction" => Ok(()),
             policy => Err(Unsuitable::Evicts(policy.to_owned())),
