@@ -220,22 +220,16 @@ impl Metrics {
         self.show("audit_disk_low", DISK_LOW, None, is_low);
     }
 
-    /// Shows the replicas of Redis, and the bytes by which they are behind: `redis_replicas` and
-    /// `redis_replica_lag_bytes`. They are not shown while they are unknown. To be called once.
-    #[allow(clippy::cast_precision_loss, reason = "numbers for people")]
-    pub fn show_replication(&self, read: impl Fn() -> Option<(u64, u64)> + Clone + Send + Sync + 'static) {
-        let lag = read.clone();
-        self.show_number("redis_replicas", REPLICAS, None, move || read().map(|(replicas, _)| replicas as f64));
-        self.show_number("redis_replica_lag_bytes", REPLICA_LAG, None, move || lag().map(|(_, bytes)| bytes as f64));
+    /// Shows the replicas of Redis, the bytes by which they are behind, and 1 if a primary may evict: `redis_replicas`,
+    /// `redis_replica_lag_bytes`, `redis_evicts`. They are not shown while they are unknown. To be called once.
+    pub fn show_replication(&self, read: impl Fn() -> Option<[f64; 3]> + Clone + Send + Sync + 'static) {
+        let (lag, evicts) = (read.clone(), read.clone());
+        self.show_number("redis_replicas", REPLICAS, None, move || read().map(|[replicas, ..]| replicas));
+        self.show_number("redis_replica_lag_bytes", REPLICA_LAG, None, move || lag().map(|[_, bytes, _]| bytes));
+        self.show_number("redis_evicts", EVICTS, None, move || evicts().map(|[.., evicts]| evicts));
     }
 
-    /// Shows whether a Redis primary may evict records: `redis_evicts`. Not shown while it is unknown. To be called once.
-    pub fn show_eviction(&self, read: impl Fn() -> Option<bool> + Send + Sync + 'static) {
-        self.show_number("redis_evicts", EVICTS, None, move || read().map(|evicts| f64::from(u8::from(evicts))));
-    }
-
-    /// Shows the lag of the sinks of the audit: `audit_ship_lag_records{sink}` and `audit_ship_lag_seconds{sink}`. To be
-    /// called once.
+    /// Shows the lag of the audit's sinks: `audit_ship_lag_records{sink}`, `audit_ship_lag_seconds{sink}`. To be called once.
     #[allow(clippy::cast_precision_loss, reason = "numbers for people")]
     pub fn show_shipping(&self, read: impl Fn() -> Vec<SinkLag> + Clone + Send + Sync + 'static) {
         let seconds = read.clone();

@@ -31,6 +31,7 @@ use crate::gateway::UsageReads;
 use crate::management::Management;
 use crate::metrics::{Metrics, SinkLag};
 use crate::shipping::{Shippers, SinkReport};
+use crate::state::redis::ReplicationStatus;
 use crate::transport::{ConnectionLimiter, ListenerRelease, WorkerListener};
 use crate::upstream::{Discovery, Endpoints};
 
@@ -168,13 +169,15 @@ impl Components {
 }
 
 /// Shows conditions of the state and the journal in the metrics.
+#[allow(clippy::cast_precision_loss, reason = "numbers for people")]
 fn show_conditions(handles: &SharedHandles) {
     let (state, journal) = (Arc::clone(&handles.state), handles.journal.clone());
-    let (replicated, evicting) = (Arc::clone(&state), Arc::clone(&state));
+    let replicated = Arc::clone(&state);
     handles.metrics.show_state(move || state.is_connected());
-    let replication = move || replicated.replication().map(|status| (status.replicas, status.lag_bytes));
-    handles.metrics.show_replication(replication);
-    handles.metrics.show_eviction(move || evicting.replication().map(|status| status.evicts));
+    let numbers = |status: ReplicationStatus| {
+        [status.replicas as f64, status.lag_bytes as f64, f64::from(u8::from(status.evicts))]
+    };
+    handles.metrics.show_replication(move || replicated.replication().map(numbers));
     handles.metrics.show_disk_low(move || journal.is_low_on_space());
     let shippers = Arc::clone(&handles.shippers);
     let lag =

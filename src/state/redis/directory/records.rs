@@ -238,18 +238,13 @@ impl Directory {
         transaction
     }
 
-    fn script_of<F>(&self, transaction: &Transaction<F>) -> &Script {
-        let scripts = &self.shared.scripts;
-        if transaction.allows_oom { &scripts.withdraw } else { &scripts.commit }
-    }
-
     /// Commits a transaction, and waits for no replica.
     pub(in crate::state::redis) async fn commit_without_replicas<F>(
         &self,
         slot: u16,
         transaction: Transaction<F>,
     ) -> Result<CommitResult<F>, CommandError> {
-        let (commit, json) = (self.script_of(&transaction), transaction.json());
+        let (commit, json) = (transaction.script(&self.shared.scripts), transaction.json());
         let reply = self.client.run(slot, commit, &transaction.keys(), &[json.as_bytes()]).await?;
         transaction.into_result(&reply, 0)
     }
@@ -260,7 +255,7 @@ impl Directory {
         slot: u16,
         transaction: Transaction<F>,
     ) -> Result<CommitResult<F>, CommandError> {
-        let (commit, json) = (self.script_of(&transaction), transaction.json());
+        let (commit, json) = (transaction.script(&self.shared.scripts), transaction.json());
         let (reply, replicas) = self.run_durably(slot, commit, &transaction.keys(), &[json.as_bytes()]).await?;
         transaction.into_result(&reply, replicas)
     }

@@ -9,8 +9,9 @@ use super::record_fields::quota_numbers;
 use crate::clock::Micros;
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
-use crate::state::redis::client::CommandError;
+use crate::state::redis::client::{CommandError, Script};
 use crate::state::redis::record_codec::{Version, new_version};
+use crate::state::redis::scripts::Scripts;
 use crate::state::{CreationBucket, KeyExport};
 
 /// Checks and writes. Each check carries the failure `F` that the caller gets when it does not hold.
@@ -24,7 +25,7 @@ pub(in crate::state::redis) struct Transaction<F> {
     /// The time for the writes, in microseconds; 0 for the server's.
     now: u64,
     /// True when it runs also while the server's memory is full.
-    pub(super) allows_oom: bool,
+    allows_oom: bool,
 }
 
 /// A record of a transaction: its number, from 1.
@@ -243,6 +244,11 @@ impl<F> Transaction<F> {
     /// The names of the records, as the keys of the script.
     pub(super) fn keys(&self) -> Vec<&[u8]> {
         self.records.iter().map(|name| name.as_bytes()).collect()
+    }
+
+    /// The script that executes it.
+    pub(super) fn script<'a>(&self, scripts: &'a Scripts) -> &'a Script {
+        if self.allows_oom { &scripts.withdraw } else { &scripts.commit }
     }
 
     /// The argument of the script.

@@ -39,17 +39,6 @@ local key_version, org_version, user_version, code, valid_until, requests, per, 
 -- The quota in force as `metered` has it: requests, per and capacity, as they were packed.
 local quota = ARGV[2]:sub(41, 64)
 
--- The fields that a gateway decides by, as HGETALL lists them: without the leases, of which each gateway may have one.
-local function org_fields(record)
-  local names = { 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'live' }
-  local values = call('HMGET', record, 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'live')
-  local fields = {}
-  for at, name in ipairs(names) do
-    if values[at] then fields[#fields + 1], fields[#fields + 2] = name, values[at] end
-  end
-  return fields
-end
-
 local key = call('HMGET', KEYS[1], 'live', 'metered')
 local live, metered = key[1], key[2]
 local org = call('HMGET', KEYS[2], 'live', ARGV[1])
@@ -60,7 +49,14 @@ local its_version, taken, first_end, alive = parts_of(org[1])
 -- The user's record is in the hash slot of the other two, and its name follows from them.
 local user = KEYS[3] or KEYS[2]:sub(1, -4) .. 'user:' .. (call('HGET', KEYS[1], 'user') or '')
 if version ~= key_version or its_version ~= org_version or (call('HGET', user, 'version') or NO_VERSION) ~= user_version then
-  return { call('HGETALL', KEYS[1]), org_fields(KEYS[2]), call('HGETALL', user) }
+  -- Of the organization's record what a gateway decides by, as HGETALL lists it: every gateway may have a lease in it.
+  local names = { 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'live' }
+  local values = call('HMGET', KEYS[2], 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'live')
+  local fields = {}
+  for at, name in ipairs(names) do
+    if values[at] then fields[#fields + 1], fields[#fields + 2] = name, values[at] end
+  end
+  return { call('HGETALL', KEYS[1]), fields, call('HGETALL', user) }
 end
 
 -- The lease of this gateway. One of another generation is fenced: this command was sent before a resync.

@@ -32,24 +32,22 @@ local function must_recount(first_end, alive, now, lease)
   return now < alive or now - alive > lease / 2
 end
 
--- The newest report of all leases in these fields of a record.
-local function newest_report(fields)
-  local newest = 0
-  for i = 1, #fields, 2 do
-    if fields[i]:sub(1, 2) == 'h:' and #fields[i + 1] == 32 then
-      local _, reported = struct.unpack('<dd', fields[i + 1])
-      newest = math.max(newest, reported)
-    end
-  end
-  return newest
-end
-
 -- Reads all leases, and removes those that have ended, but for the one of `own`. Returns the slots that the other gateways
 -- hold, the time before which none of their leases ends, and whether the server was away. A last report in the future was
 -- before the clock was set back: that lease begins anew, too.
 local function recount(org, own, now, lease, alive)
   local fields = redis.call('HGETALL', org)
-  local was_away = now - (alive or newest_report(fields)) > lease / 2
+  if not alive then
+    -- The newest report.
+    alive = 0
+    for i = 1, #fields, 2 do
+      if fields[i]:sub(1, 2) == 'h:' and #fields[i + 1] == 32 then
+        local _, reported = struct.unpack('<dd', fields[i + 1])
+        alive = math.max(alive, reported)
+      end
+    end
+  end
+  local was_away = now - alive > lease / 2
   local held, first_end = 0, NEVER
   for i = 1, #fields, 2 do
     local name, entry = fields[i], fields[i + 1]
