@@ -43,7 +43,10 @@ impl Share {
     /// The share in the outage that began at `since`: `before`, if it is of this outage, else an empty one.
     pub(super) fn in_outage(before: Option<Self>, since: Micros, portion: Portion) -> Self {
         let same = before.filter(|before| before.since == since && before.portion == portion);
-        same.unwrap_or(Self { since, portion, bucket: Bucket { level: 0, at: since } })
+        // Outages overlap when the hash slot moves to a server that this gateway had lost before. What flowed in until the
+        // last use was the other share's.
+        let at = before.map_or(since, |before| since.max(before.bucket.at));
+        same.unwrap_or(Self { since, portion, bucket: Bucket { level: 0, at } })
     }
 
     /// The share after one token was taken.
@@ -63,4 +66,23 @@ pub(super) fn quota_of(portion: Portion, quota: Quota) -> Option<Quota> {
     // Burst and inflow are those of the whole, also of a strict quota.
     let (requests, burst) = (quota.inflow(), portion.of(quota.burst));
     Some(Quota { requests, per: quota.per.saturating_mul(portion.count()), burst, strict: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn share_of_an_outage_that_overlaps_the_one_before_gives_no_inflow_twice() {
+        let quota = Quota { requests: 1, per: Duration::from_secs(1), burst: 5, strict: false };
+        let (portion, at) = (Portion::new(1, 0), |seconds| Micros(seconds * 1_000_000));
+        let first = Share::in_outage(None, at(10), portion).try_take(quota, at(12)).unwrap();
+        let second = Share::in_outage(Some(first), at(11), portion);
+        assert!(second.try_take(quota, at(12)).is_err(), "the second from 11 to 12 was the first share's");
+        assert!(second.try_take(quota, at(13)).is_ok());
+        let later = Share::in_outage(Some(first), at(20), portion);
+        assert!(later.try_take(quota, at(20)).is_err() && later.try_take(quota, at(21)).is_ok());
+    }
 }
