@@ -16,6 +16,8 @@ const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 
 pub struct Org {
     pub tag: OrgTag,
+    pub hash_slot: u16,
+    /// The shard that has the hash slot now.
     pub shard: usize,
     pub record: Vec<u8>,
     /// Concurrency limit.
@@ -40,6 +42,8 @@ pub struct Directory {
     by_tag: HashMap<OrgTag, usize>,
     by_id: HashMap<KeyId, usize>,
     shards: usize,
+    /// Hash slots that are not where they were at first.
+    moved: HashMap<u16, usize>,
 }
 
 /// Quotas of keys: a busy small one, the default of a minute, a large one of which each gateway of a large fleet has a
@@ -74,7 +78,7 @@ impl Directory {
                 let hash_slot = org_slot(tag);
                 let shard = usize::from(hash_slot) * options.shards / HASH_SLOTS;
                 let record = names.org(tag).into_bytes();
-                Org { tag, shard, record, limit: limits[number % limits.len()] }
+                Org { tag, hash_slot, shard, record, limit: limits[number % limits.len()] }
             })
             .collect();
         let keys: Vec<Key> = (0..options.keys)
@@ -92,7 +96,15 @@ impl Directory {
             .collect();
         let by_tag = orgs.iter().enumerate().map(|(number, org)| (org.tag, number)).collect();
         let by_id = keys.iter().enumerate().map(|(number, key)| (key.id, number)).collect();
-        Self { orgs, keys, popularity: Zipf::new(options.keys), by_tag, by_id, shards: options.shards }
+        Self {
+            orgs,
+            keys,
+            popularity: Zipf::new(options.keys),
+            by_tag,
+            by_id,
+            shards: options.shards,
+            moved: HashMap::new(),
+        }
     }
 
     /// A key, popular ones more often.
@@ -115,6 +127,25 @@ impl Directory {
     }
 
     pub fn shard_of_slot(&self, hash_slot: u16) -> usize {
-        usize::from(hash_slot) * self.shards / HASH_SLOTS
+        let first = usize::from(hash_slot) * self.shards / HASH_SLOTS;
+        self.moved.get(&hash_slot).copied().unwrap_or(first)
+    }
+
+    /// Moves a hash slot. Returns the keys in it, and the names of all its records.
+    pub fn move_slot(&mut self, hash_slot: u16, to: usize) -> (Vec<usize>, Vec<Vec<u8>>) {
+        self.moved.insert(hash_slot, to);
+        let mut records = Vec::new();
+        for org in self.orgs.iter_mut().filter(|org| org.hash_slot == hash_slot) {
+            org.shard = to;
+            records.push(org.record.clone());
+        }
+        let in_slot = |key: &usize| self.orgs[self.keys[*key].org].hash_slot == hash_slot;
+        let keys: Vec<usize> = (0..self.keys.len()).filter(in_slot).collect();
+        for key in keys.iter().map(|key| &self.keys[*key]) {
+            records.extend([key.record.clone(), key.user_record.clone(), key.reported.clone()]);
+        }
+        records.sort_unstable();
+        records.dedup();
+        (keys, records)
     }
 }

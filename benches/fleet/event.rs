@@ -61,6 +61,16 @@ pub enum Event {
     Promote(usize),
     AddReplica(usize),
     EndLag(usize, u64),
+    /// A server process is started again.
+    Restart(usize),
+    /// A server's memory has room again, if no later fault has filled it.
+    EndFull(usize),
+    /// A hash slot has moved from a shard to another.
+    EndMove {
+        hash_slot: u16,
+        from: usize,
+        to: usize,
+    },
 }
 
 /// Events by their times; of one time, in the order in which they were added.
@@ -120,6 +130,8 @@ pub struct Command {
     pub is_dropped: bool,
     /// Slots that Redis had given when it answered.
     pub answer_number: u64,
+    /// Time at which it was sent.
+    pub sent: u64,
     /// None once the gateway has given it up.
     pub pending: Option<Pending>,
 }
@@ -158,6 +170,8 @@ pub enum Answer {
     },
     /// A change was made; with `true`, as many replicas as asked for have it.
     Changed(bool),
+    /// The server refused the command, which did not run: its memory is full, or the hash slot is on its way.
+    Refused,
 }
 
 /// What the gateway does with a reply.

@@ -1,5 +1,5 @@
 //! Faults: failovers, partitions, clocks that step, machines that die, and a database that is away. Each kind comes again
-//! and again after a random pause.
+//! and again after a random pause. Those of a server that lose nothing are in `server_faults`.
 
 use super::event::Event;
 use super::trace::{Entry, NONE};
@@ -16,12 +16,22 @@ pub enum Fault {
     Lag,
     /// A shard does not answer.
     Hang,
+    /// The same, for longer than a lease.
+    Outage,
+    /// The process of a primary ends, and is started again on its disk.
+    Restart,
+    /// The memory of a primary is full.
+    Full,
+    /// A hash slot moves from a shard to another.
+    Reshard,
     /// Some gateways are cut off from one shard.
     Partition,
     /// Some gateways are cut off from all shards.
     Isolation,
     /// The clock of a primary steps.
     ClockStep,
+    /// The same, by up to three leases.
+    LongClockStep,
     /// A gateway dies, and comes back with its disk.
     Crash,
     /// A machine is lost with its disk; another takes its place.
@@ -39,17 +49,23 @@ const KINDS: &[(Fault, u64)] = &[
     (Fault::Failover, 2_000_000),
     (Fault::Lag, 3_000_000),
     (Fault::Hang, 4_000_000),
+    (Fault::Outage, 8_000_000),
+    (Fault::Restart, 8_000_000),
+    (Fault::Full, 8_000_000),
+    (Fault::Reshard, 4_000_000),
     (Fault::Partition, 1_500_000),
     (Fault::Isolation, 5_000_000),
     (Fault::ClockStep, 5_000_000),
+    (Fault::LongClockStep, 8_000_000),
     (Fault::Crash, 1_000_000),
     (Fault::Loss, 4_000_000),
     (Fault::Leave, 4_000_000),
     (Fault::Database, 25_000_000),
     (Fault::Revocation, 700_000),
 ];
-/// Largest step of a server's clock: less than what would end leases that are renewed.
+/// Largest step of a server's clock that is no more than what clocks differ by; and the largest of the long ones.
 const STEP: u64 = 2_000_000;
+const LONG_STEP: u64 = 30_000_000;
 
 impl World {
     pub fn plan_faults(&mut self) {
@@ -81,14 +97,22 @@ impl World {
             Fault::Failover => self.kill(shard),
             Fault::Kill(shard) => self.kill(shard),
             Fault::Lag => self.fall_behind(shard),
-            Fault::Hang => self.hang(shard),
+            Fault::Hang => {
+                let time = self.chance.between(100_000, 6_000_000);
+                self.hang(shard, time);
+            }
+            Fault::Outage => {
+                let time = self.chance.between(8_000_000, 25_000_000);
+                self.counts.outages += 1;
+                self.hang(shard, time);
+            }
+            Fault::Restart => self.stop_primary(shard),
+            Fault::Full => self.fill(shard),
+            Fault::Reshard => self.begin_move(shard),
             Fault::Partition => self.cut_off(&[shard]),
             Fault::Isolation => self.cut_off(&(0..self.shards.len()).collect::<Vec<_>>()),
-            Fault::ClockStep => {
-                let by = i64::try_from(self.chance.below(2 * STEP)).unwrap() - i64::try_from(STEP).unwrap();
-                self.shards[shard].step_clock(by);
-                self.note_fault("clock steps", NONE, shard, by);
-            }
+            Fault::ClockStep => self.step_clock(shard, STEP),
+            Fault::LongClockStep => self.step_clock(shard, LONG_STEP),
             Fault::Crash => self.crash(process, false),
             Fault::Loss => self.crash(process, true),
             Fault::Leave => self.queue.add(self.now, Event::Leave(process)),
@@ -114,7 +138,14 @@ impl World {
         }
     }
 
-    fn orgs_of(&self, shard: usize) -> Vec<usize> {
+    fn step_clock(&mut self, shard: usize, most: u64) {
+        let by = i64::try_from(self.chance.below(2 * most)).unwrap() - i64::try_from(most).unwrap();
+        self.counts.clock_steps += 1;
+        self.shards[shard].step_clock(by);
+        self.note_fault("clock steps", NONE, shard, by);
+    }
+
+    pub fn orgs_of(&self, shard: usize) -> Vec<usize> {
         (0..self.directory.orgs.len()).filter(|org| self.directory.orgs[*org].shard == shard).collect()
     }
 
@@ -159,7 +190,7 @@ impl World {
     }
 
     /// Gateways lose their links to a shard: at once, or when they notice the silence.
-    fn drop_links(&mut self, shard: usize, is_silent: bool) {
+    pub fn drop_links(&mut self, shard: usize, is_silent: bool) {
         for number in 0..self.gateways.len() {
             self.drop_link(number, shard, is_silent);
         }
@@ -193,9 +224,8 @@ impl World {
     }
 
     /// A server stops, and goes on where it was.
-    fn hang(&mut self, shard: usize) {
-        let time = self.chance.between(100_000, 6_000_000);
-        if !self.shards[shard].is_alive {
+    fn hang(&mut self, shard: usize, time: u64) {
+        if !self.shards[shard].is_alive || self.shards[shard].hangs_until > self.now {
             return;
         }
         self.shards[shard].hangs_until = self.now + time;

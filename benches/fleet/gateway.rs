@@ -40,6 +40,8 @@ pub struct Link {
     pub pause: u64,
     /// Time of the last trouble: a late reply, or that it came up again.
     pub troubled: u64,
+    /// Time at which it came up for the first time after a promotion, which lost what the replica had not got.
+    pub restored_from: u64,
 }
 
 /// A key as the gateway has it cached.

@@ -40,6 +40,8 @@ pub struct Running {
     pub database: Database,
     pub micros: u64,
     pub writes: Vec<Write>,
+    /// Fields that scripts have read with HGETALL: what their cost grows with.
+    pub fields_read: u64,
 }
 
 /// Interpreter with all scripts.
@@ -65,6 +67,10 @@ impl Scripts {
             Some(Break::Slots) => replaced(&slot_report, "held = absolute", "held = 0"),
             _ => slot_report,
         };
+        let [decide, slot_report] = [decide, slot_report].map(|text| match broken {
+            Some(Break::Absence) => replaced(&text, "local extends = was_away", "local extends = false"),
+            _ => text,
+        });
         let texts = [decide, slot_report, [BUCKET, HEARTBEAT].concat(), ASSERT_REVOCATIONS.to_owned()];
         let functions = texts.map(|text| lua.load(text).into_function().unwrap());
         Self { lua, functions, running }
@@ -152,6 +158,7 @@ fn call_redis(lua: &Lua, running: &RefCell<Running>, words: &[Value]) -> mlua::R
             for (at, item) in (1..).zip(fields.flat_map(|(field, value)| [field, value])) {
                 table.raw_set(at, lua.create_string(item)?)?;
             }
+            running.fields_read += running.database.fields(&record).map_or(0, |fields| fields.len() as u64);
             Ok(Value::Table(table))
         }
         b"HSET" => {

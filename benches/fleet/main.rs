@@ -23,16 +23,19 @@ mod gateway;
 mod heartbeat;
 mod journal;
 mod leases;
+mod links;
 mod lua;
 mod network;
 mod offline;
 mod options;
 mod processes;
 mod random;
+mod refusals;
 mod replies;
 mod report;
 mod requests;
 mod revocations;
+mod server_faults;
 mod shard;
 mod ship;
 mod trace;
@@ -90,7 +93,9 @@ fn simulate(options: Options) -> Outcome {
 
 /// A small fleet keeps all bounds, runs the same way twice, and each bound that is broken on purpose is found.
 fn test() {
-    let small = |seed, broken| simulate(Options { seed, broken, ..Options::small() });
+    // Slots that are given twice after an absence are seen only where organizations are at their limits.
+    let requests = |broken| if broken == Some(Break::Absence) { 3000 } else { Options::small().requests };
+    let small = |seed, broken| simulate(Options { seed, broken, requests: requests(broken), ..Options::small() });
     for seed in 1..=2 {
         let outcome = small(seed, None);
         print!("{outcome}");
@@ -103,6 +108,6 @@ fn test() {
         let found = (1..=4).find_map(|seed| small(seed, Some(broken)).violation);
         let found = found.unwrap_or_else(|| panic!("{} was not found", broken.name()));
         println!("broken on purpose: {}; found: {}", found.bound, found.text);
-        assert_eq!(found.bound, broken.name());
+        assert_eq!(found.bound, broken.bound());
     }
 }

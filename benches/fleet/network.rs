@@ -7,21 +7,20 @@ use super::database::{Bytes, Write};
 use super::event::{Answer, Call, Command, Event, Pending, Process};
 use super::gateway::DEADLINE;
 use super::shard::Shard;
-use super::trace::{Entry, NONE};
 use super::world::World;
 
 /// Late replies in a row that open the breaker, as in `src/state/redis/client/link.rs`.
 const BREAKER_THRESHOLD: u32 = 5;
 /// As `Settings::connections` divides the lease.
 const LATE_REPLY_TIMEOUT: u64 = 5_000_000;
-/// Pauses before connecting, as in `src/state/redis/client/reconnect.rs`.
-const PAUSES: (u64, u64) = (10_000, 400_000);
+/// Time of the server for a script, beside the fields that it reads in a loop (`docs/scaling.md` has the measurement).
+const SCRIPT_COST: u64 = 6;
 /// Entries of the log that are read at a time, as in `src/state/redis/revocation_reader.rs`.
 const LOG_BATCH: u64 = 500;
 
 impl World {
     /// Time that a message takes: a fraction of a millisecond, and rarely as long as a deadline.
-    fn latency(&mut self) -> u64 {
+    pub fn latency(&mut self) -> u64 {
         let tail = if self.network.one_in(4000) { self.network.below(150_000) } else { 0 };
         100 + self.network.exponential(150.0) + tail
     }
@@ -43,6 +42,7 @@ impl World {
             answer: None,
             is_dropped: false,
             answer_number: 0,
+            sent: self.now,
             pending: Some(pending),
         };
         self.commands.insert(id, command);
@@ -77,8 +77,11 @@ impl World {
             }
             return;
         }
+        if self.is_redirected(id) {
+            return;
+        }
         let Some(mut command) = self.commands.remove(&id) else { return };
-        let (answer, extra) = self.run_call(&command);
+        let (answer, extra) = if self.refuses(&command) { (Answer::Refused, 0) } else { self.run_call(&command) };
         command.answer = Some(answer);
         let org = command.pending.as_ref().and_then(|pending| self.org_of_pending(pending));
         command.answer_number = org.map_or(0, |org| self.checks.slots.answer_number(org));
@@ -88,7 +91,7 @@ impl World {
     }
 
     /// The organization whose slots a reply tells.
-    fn org_of_pending(&self, pending: &Pending) -> Option<usize> {
+    pub fn org_of_pending(&self, pending: &Pending) -> Option<usize> {
         match pending {
             Pending::Decide(pending) => Some(self.directory.keys[pending.key].org),
             Pending::Status { key, .. } => Some(self.directory.keys[*key].org),
@@ -106,8 +109,12 @@ impl World {
                 let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
                 let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
                 let reply = shard.run(&self.scripts, *script, &keys, &arguments, now);
+                let (done, busy) = shard.occupy(SCRIPT_COST, now);
+                self.checks.capacity.note(busy as f64 / 1e6, now, || {
+                    format!("shard {}: {:.1} % of a second", command.shard, busy as f64 / 1e4)
+                });
                 self.note_script(command, &reply);
-                (Answer::Script(reply), 0)
+                (Answer::Script(reply), done)
             }
             Call::ReadLog { from } => {
                 let log = |field: &str| shard.field(&self.log_record, field.as_bytes()).cloned();
@@ -198,84 +205,6 @@ impl World {
         }
         if self.is_live(process) {
             self.lose(process, shard, pending);
-        }
-    }
-
-    /// A gateway notices that its link is down: replies on it are lost.
-    pub fn link_down(&mut self, process: Process, shard: usize, connection: u32) {
-        let now = self.now;
-        let Some(gateway) = self.live(process) else { return };
-        let link = &mut gateway.links[shard];
-        if !link.is_up || link.connection != connection {
-            return;
-        }
-        (link.is_up, link.down_since, link.pause) = (false, Some(now), PAUSES.0);
-        self.trace.add(Entry {
-            time: now,
-            what: "link down",
-            gateway: process.gateway,
-            key: NONE,
-            org: NONE,
-            shard,
-            number: 0,
-        });
-        let is_of_link = |id: &&u64| {
-            let command = self.commands.get(id);
-            command.is_some_and(|command| command.shard == shard && command.connection == connection)
-        };
-        let lost: Vec<u64> = self.gateways[process.gateway].sent.iter().filter(is_of_link).copied().collect();
-        let pause = self.jittered(PAUSES.0);
-        self.queue.add(now + pause, Event::Connect(process, shard));
-        for id in lost {
-            self.give_up(id);
-        }
-    }
-
-    fn jittered(&mut self, pause: u64) -> u64 {
-        pause / 2 + self.network.below(pause)
-    }
-
-    /// A gateway tries to connect to the primary of a shard.
-    pub fn connect(&mut self, process: Process, shard: usize) {
-        let (now, server) = (self.now, &self.shards[shard]);
-        let (history, is_reachable) = (server.history, server.is_alive && server.hangs_until <= now);
-        let Some(gateway) = self.live(process) else { return };
-        let is_cut = gateway.cut_until[shard] > now;
-        let link = &mut gateway.links[shard];
-        if link.is_up {
-            return;
-        }
-        if !is_reachable || is_cut {
-            link.pause = (link.pause * 2).clamp(PAUSES.0, PAUSES.1);
-            let pause = link.pause;
-            let pause = self.jittered(pause);
-            return self.queue.add(now + pause, Event::Connect(process, shard));
-        }
-        (link.is_up, link.late, link.down_since, link.troubled) = (true, 0, None, now);
-        link.connection += 1;
-        let before = std::mem::replace(&mut link.history, history);
-        let is_failover = before != 0 && before != history;
-        if is_failover {
-            self.gateways[process.gateway].count_failover();
-            self.note_failover(process);
-        }
-        self.queue.add(now + 1000, Event::Assert(process, shard));
-        self.trace.add(Entry {
-            time: now,
-            what: "link up",
-            gateway: process.gateway,
-            key: NONE,
-            org: NONE,
-            shard,
-            number: 0,
-        });
-        self.check_noticed(process, shard);
-    }
-
-    /// A gateway has seen another history: every open exchange is checked, and again while the others write revocations.
-    fn note_failover(&mut self, process: Process) {
-        for pause in [0, 3_000_000, 15_000_000] {
-            self.queue.add(self.now + pause, Event::CheckOpen(process));
         }
     }
 }

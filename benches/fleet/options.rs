@@ -7,6 +7,8 @@ pub enum Break {
     Bucket,
     /// A resync registers no slots.
     Slots,
+    /// Leases do not begin anew when the server was away.
+    Absence,
     /// No gateway keeps revocations, so none refuses by them, nor writes them to a new primary.
     Revocation,
     /// The position of a shipper moves before the records are at the sink.
@@ -14,15 +16,21 @@ pub enum Break {
 }
 
 impl Break {
-    pub const ALL: [Self; 4] = [Self::Bucket, Self::Slots, Self::Revocation, Self::Audit];
+    pub const ALL: [Self; 5] = [Self::Bucket, Self::Slots, Self::Absence, Self::Revocation, Self::Audit];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Bucket => "bucket",
             Self::Slots => "slots",
+            Self::Absence => "absence",
             Self::Revocation => "revocation",
             Self::Audit => "audit",
         }
+    }
+
+    /// The bound that breaks.
+    pub fn bound(self) -> &'static str {
+        if self == Self::Absence { "slots" } else { self.name() }
     }
 }
 
@@ -92,8 +100,9 @@ impl Options {
                 "--runs" => self.runs = number()?,
                 "--break" => {
                     let found = Break::ALL.into_iter().find(|broken| broken.name() == value);
-                    self.broken =
-                        Some(found.ok_or_else(|| format!("--break {value}: bucket, slots, revocation or audit"))?);
+                    self.broken = Some(
+                        found.ok_or_else(|| format!("--break {value}: bucket, slots, absence, revocation or audit"))?,
+                    );
                 }
                 _ => return Err(format!("{argument} is not an option")),
             }

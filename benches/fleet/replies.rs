@@ -1,6 +1,6 @@
 //! Replies of Redis that reach a gateway, and replies that are lost, by what was asked.
 
-use keygate::state::redis::internals::UnreportedUses;
+use keygate::state::redis::internals::{PendingReport, UnreportedUses};
 
 use super::event::{Answer, Event, Pending, PendingDecide, Process};
 use super::lua::Reply;
@@ -12,6 +12,7 @@ impl World {
     /// A reply has arrived in time, or late.
     pub fn complete(&mut self, process: Process, shard: usize, pending: Pending, answer: Answer) {
         match (pending, answer) {
+            (pending, Answer::Refused) => self.note_refused(process, shard, pending),
             (Pending::Read { request }, Answer::Script(Reply::Records(records))) => {
                 let Some(found) = self.requests.get(&request) else { return };
                 self.cache_records(process, found.key, &records);
@@ -63,6 +64,19 @@ impl World {
         if gateway.keys[&key].usage.unreported().is_some() && !gateway.unreported.contains(&key) {
             gateway.unreported.push(key);
         }
+    }
+
+    /// The server refused a command: what it would have reported is still to be reported.
+    fn note_refused(&mut self, process: Process, shard: usize, mut pending: Pending) {
+        match &mut pending {
+            Pending::Decide(pending) => pending.report.take().into_iter().for_each(PendingReport::not_sent),
+            Pending::Report { .. } => {
+                let Pending::Report { report, .. } = pending else { unreachable!("matched above") };
+                return report.not_sent();
+            }
+            _ => {}
+        }
+        self.lose(process, shard, pending);
     }
 
     /// A reply is lost, or is taken for lost.

@@ -34,6 +34,13 @@ pub struct Revoking {
     pub acknowledged: Option<u64>,
 }
 
+impl Revoking {
+    /// Returns whether the key's record has it.
+    pub fn is_written(&self) -> bool {
+        self.is_written
+    }
+}
+
 impl World {
     /// Begins the revocation of some key.
     pub fn begin_revocation(&mut self) {

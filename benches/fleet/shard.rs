@@ -11,6 +11,8 @@ pub const START: u64 = 1_800_000_000_000_000;
 
 /// Entries of gateways up to which the script of the heartbeat runs beside its twin.
 const CHECKED_ENTRIES: usize = 50;
+/// Time of the server for each field that a script reads in a loop, in nanoseconds (`docs/scaling.md` has the measurement).
+const FIELD_COST_NS: u64 = 400;
 
 /// A shard.
 pub struct Shard {
@@ -27,8 +29,16 @@ pub struct Shard {
     pub is_alive: bool,
     /// No command is run before this time.
     pub hangs_until: u64,
-    /// Changes with every promotion: the replication history, as `INFO` shows it.
+    /// Its memory is full until then: what does not withdraw something is refused.
+    pub full_until: u64,
+    /// Changes with every promotion and restart: the server process and its replication history, as `INFO` shows them.
     pub history: u32,
+    /// The history that began with the last promotion: it may lack what the one before it had.
+    pub lossy_history: u32,
+    /// Time until which the server is busy with the commands that have arrived.
+    busy_until: u64,
+    /// Number of the second, and time for which the server is busy with commands that arrived in it.
+    busy: (u64, u64),
     /// Server clocks of the two machines minus the true time.
     clocks: [i64; 2],
     primary: usize,
@@ -46,7 +56,11 @@ impl Shard {
             has_replica: true,
             is_alive: true,
             hangs_until: 0,
+            full_until: 0,
             history: 1,
+            lossy_history: 1,
+            busy_until: 0,
+            busy: (0, 0),
             clocks,
             primary: 0,
             stepped: 0,
@@ -92,6 +106,18 @@ impl Shard {
         reply
     }
 
+    /// Occupies the server with a command that arrives now, and has read so many fields. Returns the time until it is done,
+    /// and for how long the server is busy with what arrived in this second.
+    pub fn occupy(&mut self, base: u64, now: u64) -> (u64, u64) {
+        let fields = std::mem::take(&mut self.running.fields_read);
+        let cost = base + fields * FIELD_COST_NS / 1000;
+        self.busy_until = self.busy_until.max(now) + cost;
+        let second = now / 1_000_000;
+        let before = if self.busy.0 == second { self.busy.1 } else { 0 };
+        self.busy = (second, before + cost);
+        (self.busy_until - now, self.busy.1)
+    }
+
     /// Time at which the replica has what is written now. Writes do not overtake each other.
     pub fn replicated_at(&self, now: u64) -> u64 {
         self.stream.back().map_or(0, |(due, _)| *due).max(now + self.lag)
@@ -103,8 +129,10 @@ impl Shard {
         let (lifetime, seen) = (number(arguments[1]), number(arguments[2]));
         let Running { database, micros, .. } = &self.running;
         let (reply, writes) = heartbeat(database, *micros, keys[0], arguments[0], lifetime, seen);
-        let is_large = database.fields(keys[0]).is_some_and(|entries| entries.len() > CHECKED_ENTRIES);
+        let entries = database.fields(keys[0]).map_or(0, |entries| entries.len());
+        let is_large = entries > CHECKED_ENTRIES;
         if is_large {
+            self.running.fields_read += entries as u64;
             writes.into_iter().for_each(|write| {
                 self.running.write(write);
             });
@@ -154,8 +182,42 @@ impl Shard {
         self.primary = 1 - self.primary;
         self.stepped += u64::try_from(self.clocks[self.primary] - before).unwrap_or(0);
         self.history += 1;
+        self.lossy_history = self.history;
         self.has_replica = false;
         self.is_alive = true;
+    }
+
+    /// Starts the primary again where it was, with everything that it had: it writes all changes to its disk.
+    pub fn restart(&mut self) {
+        self.history += 1;
+        self.is_alive = true;
+        self.add_replica();
+    }
+
+    /// Takes these records out, on both servers.
+    pub fn take_records(&mut self, records: &[&[u8]]) -> Vec<(Bytes, Vec<(Bytes, Bytes)>)> {
+        let of_record = |write: &Write| match write {
+            Write::Set { record, .. } | Write::Remove { record, .. } | Write::Delete { record } => Bytes::clone(record),
+        };
+        self.stream.retain(|(_, write)| !records.contains(&&*of_record(write)));
+        let mut taken = Vec::new();
+        for record in records {
+            let fields = self.running.database.fields(record).into_iter().flatten();
+            taken.push((Bytes::from(*record), fields.map(|(name, value)| (name.clone(), value.clone())).collect()));
+            for database in [&mut self.running.database, &mut self.replica] {
+                database.apply(Write::Delete { record: Bytes::from(*record) });
+            }
+        }
+        taken
+    }
+
+    /// Takes records over, on both servers.
+    pub fn put_records(&mut self, records: Vec<(Bytes, Vec<(Bytes, Bytes)>)>) {
+        for (record, fields) in records {
+            for (field, value) in fields {
+                self.seed(&record, &field, &value);
+            }
+        }
     }
 
     /// The machine that failed is back, and has copied everything.

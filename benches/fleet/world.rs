@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use keygate::state::redis::internals::{RecordNames, gateways_slot, revocations_slot};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::checks::{Checks, Violation};
 use super::directory::Directory;
@@ -52,6 +52,8 @@ pub struct World {
     pub log_shard: usize,
     pub gateways_record: Vec<u8>,
     pub log_record: Vec<u8>,
+    /// Hash slots that are on their way from a shard to another.
+    pub moving: FxHashSet<u16>,
     pub counts: Counts,
 }
 
@@ -64,6 +66,12 @@ pub struct Counts {
     pub provisional: u64,
     pub unavailable: u64,
     pub failovers: u64,
+    pub outages: u64,
+    pub restarts: u64,
+    pub clock_steps: u64,
+    pub full: u64,
+    pub moves: u64,
+    pub refused: u64,
     pub lost_uses: u64,
     pub unrepaid_uses: u64,
     pub crashes: u64,
@@ -110,6 +118,7 @@ impl World {
             log_shard: directory.shard_of_slot(revocations_slot()),
             gateways_record: names.gateways().into_bytes(),
             log_record: names.revocations().into_bytes(),
+            moving: FxHashSet::default(),
             counts: Counts::default(),
             directory,
             options,
@@ -197,6 +206,9 @@ impl World {
             Event::Promote(shard) => self.promote(shard),
             Event::AddReplica(shard) => self.shards[shard].add_replica(),
             Event::EndLag(shard, lag) => self.shards[shard].lag = lag,
+            Event::Restart(shard) => self.restart_primary(shard),
+            Event::EndFull(shard) => self.end_full(shard),
+            Event::EndMove { hash_slot, from, to } => self.end_move(hash_slot, from, to),
         }
     }
 

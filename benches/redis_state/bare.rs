@@ -36,7 +36,7 @@ impl Bare {
     /// A call of the script for one decision.
     pub(crate) fn new(server: &Redis, directory: &Directory) -> Self {
         let (org, [key, user], question) = question(server, directory.keys(1)[0]);
-        Self::load(server, SCRIPT, vec![key, org, user], &[question])
+        Self::load(server, SCRIPT, vec![key, org, user], &[escaped(&question)])
     }
 
     /// A call of the experiment for so many decisions.
@@ -48,7 +48,7 @@ impl Bare {
                 keys.push(org);
             }
             keys.extend(records);
-            questions.push(question);
+            questions.push(escaped(&question));
         }
         Self::load(server, SEVERAL, keys, &questions)
     }
@@ -88,8 +88,8 @@ impl Bare {
     }
 }
 
-/// The organization's record, those of a key and of its user, and the request about it, escaped for Lua.
-fn question(server: &Redis, id: KeyId) -> (String, [String; 2], String) {
+/// The organization's record, those of a key and of its user, and the request about it.
+pub(crate) fn question(server: &Redis, id: KeyId) -> (String, [String; 2], Vec<u8>) {
     let tag = id.tag();
     let tag = tag.as_str();
     let (key, org) = (format!("keygate:{{{tag}}}:key:{}", id.as_str()), format!("keygate:{{{tag}}}:org"));
@@ -105,5 +105,10 @@ fn question(server: &Redis, id: KeyId) -> (String, [String; 2], String) {
     let (forever, lease) = (9e15, 1e7);
     let numbers = [0.0, forever, requests, per, capacity, f64::from(CONCURRENT), 0.0, 1.0, lease, 1.0, 1.0, 0.0, 0.0];
     numbers.iter().for_each(|number: &f64| question.extend_from_slice(&number.to_le_bytes()));
-    (org, [key, user], question.iter().map(|byte| format!("\\{byte:03}")).collect())
+    (org, [key, user], question)
+}
+
+/// Bytes as a text of Lua.
+fn escaped(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("\\{byte:03}")).collect()
 }

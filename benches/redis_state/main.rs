@@ -18,6 +18,7 @@ mod support;
 mod bare;
 mod deciding;
 mod gateway;
+mod many_leases;
 
 use deciding::Directory;
 use support::redis::Redis;
@@ -28,6 +29,9 @@ struct Size {
     decisions: usize,
     requests: usize,
     keys: usize,
+    /// Numbers of gateways that hold slots, and calls of each script.
+    gateways: Vec<usize>,
+    calls: usize,
 }
 
 /// Decisions in flight of one gateway where many are.
@@ -35,11 +39,19 @@ const MANY: usize = 64;
 
 fn main() {
     let size = match std::env::args().any(|argument| argument == "--bench") {
-        true => Size { rounds: 5, decisions: 200_000, requests: 20_000, keys: 1000 },
-        false => Size { rounds: 1, decisions: 500, requests: 100, keys: 10 },
+        true => Size {
+            rounds: 5,
+            decisions: 200_000,
+            requests: 20_000,
+            keys: 1000,
+            gateways: vec![10, 100, 1000, 3000],
+            calls: 10_000,
+        },
+        false => Size { rounds: 1, decisions: 500, requests: 100, keys: 10, gateways: vec![10], calls: 20 },
     };
     let server = Redis::start();
     let directory = Directory::new(&server, size.keys);
+    many_leases::measure(&server, &directory, &size.gateways, size.calls);
     throughput(&server, &directory, &size);
     over_http(&server, &directory, &size);
 }

@@ -66,6 +66,13 @@ impl BucketCheck {
         windows.excess = (windows.excess - uses as f64).max(0.0);
     }
 
+    /// A key has moved from a server to another, whose clocks have stepped forward by so much; that of the second is ahead by
+    /// `ahead`.
+    pub fn move_key(&mut self, key: usize, stepped: [u64; 2], ahead: u64) {
+        let at = &mut self.windows[key].at;
+        *at = (*at + stepped[1]).saturating_sub(stepped[0] + ahead);
+    }
+
     pub fn begin_waiting(&mut self, key: usize, request: u64) {
         self.windows[key].waiting.insert(request);
     }
@@ -108,7 +115,7 @@ impl World {
         let time = now + self.shards[shard].stepped;
         let rate = f64::from(quota.inflow()) / quota.per_micros() as f64 * (1.0 + DRIFT);
         let windows = &mut self.checks.bucket.windows[key];
-        windows.excess = (windows.excess - (time - windows.at) as f64 * rate).max(0.0) + 1.0;
+        windows.excess = (windows.excess - time.saturating_sub(windows.at) as f64 * rate).max(0.0) + 1.0;
         windows.at = time;
         let (excess, burst) = (windows.excess, f64::from(quota.burst));
         let allowed = if excess > burst { self.excess_allowed(key) } else { 0.0 };

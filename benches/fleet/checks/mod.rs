@@ -41,6 +41,8 @@ pub struct Checks {
     pub slots: slots::SlotsCheck,
     pub revocation: revocation::RevocationCheck,
     pub audit: audit::AuditCheck,
+    /// The busiest second of a primary. It is shown, and breaks nothing: no machine is promised.
+    pub capacity: Worst,
     pub violation: Option<Violation>,
 }
 
@@ -51,6 +53,7 @@ impl Checks {
             slots: slots::SlotsCheck::new(directory.orgs.len()),
             revocation: revocation::RevocationCheck::default(),
             audit: audit::AuditCheck::default(),
+            capacity: Worst::default(),
             violation: None,
         }
     }
@@ -72,6 +75,7 @@ impl Checks {
             ("revocation", "open exchanges of a connected gateway: 1 s", &self.revocation.open),
             ("audit", "a lost machine takes along what is younger than the lag", &self.audit.lag),
             ("audit", "pause of a shipper: 15 s", &self.audit.pause),
+            ("capacity", "scripts in the busiest second of a primary (computed)", &self.capacity),
         ]
     }
 }

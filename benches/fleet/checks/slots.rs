@@ -9,7 +9,13 @@
 //!   by at most that one, and by what other gateways acquired after a gateway's last answer. Slots of a gateway that is cut
 //!   off alone are given to others when its lease ends."
 //!
-//! So an admission by Redis may exceed the limit by slots of gateways that are cut off, or were until a second ago.
+//! So an admission by Redis may exceed the limit by what the primary cannot know:
+//!
+//! - all that a gateway holds that is cut off alone, or was until a second ago;
+//! - all that a gateway holds that has not connected to a primary since its promotion, or did so less than a second ago;
+//! - of any other gateway, what it acquired without Redis and has not reported yet.
+//!
+//! A server that hangs, restarts on its disk, is full or has a clock that steps excuses nothing.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -90,21 +96,27 @@ impl World {
         }
     }
 
-    /// Slots that the primary does not count, of gateways that are cut off from it, or were until a moment ago.
+    /// Slots that are held and that the primary cannot know.
     fn unknown_slots(&self, org: usize) -> usize {
         let directory_org = &self.directory.orgs[org];
         let shard = &self.shards[directory_org.shard];
         let mut unknown = 0;
         for gateway in self.gateways.iter().filter(|gateway| gateway.is_up) {
-            let held = gateway.held(org);
-            let link = &gateway.links[directory_org.shard];
-            let trouble = gateway.cut_until[directory_org.shard].max(shard.hangs_until).max(link.troubled);
-            if held == 0 || link.is_up && trouble + RESTORED_WITHIN < self.now {
-                continue;
-            }
             let entry = shard.field(&directory_org.record, &gateway.id);
             let counted = entry.map_or(0, |entry| number_at(entry, 0) as u32);
-            unknown += held.saturating_sub(counted) as usize;
+            let missing = gateway.held(org).saturating_sub(counted) as usize;
+            if missing == 0 {
+                continue;
+            }
+            let link = &gateway.links[directory_org.shard];
+            let is_cut_off = gateway.cut_until[directory_org.shard] + RESTORED_WITHIN >= self.now;
+            let is_lost = link.history < shard.lossy_history || link.restored_from + RESTORED_WITHIN >= self.now;
+            let is_provisional = |id: &&u64| {
+                let request = &self.requests[*id];
+                request.provisional && self.directory.keys[request.key].org == org
+            };
+            let provisional = gateway.open.iter().filter(is_provisional).count();
+            unknown += if is_cut_off || is_lost { missing } else { missing.min(provisional) };
         }
         unknown
     }

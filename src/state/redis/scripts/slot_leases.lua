@@ -6,7 +6,8 @@
 --   - slots taken: the sum over all leases. A script changes it by what its own gateway changes, so a report costs the same
 --     with one gateway and with a thousand.
 --   - first end: no lease ends before it.
---   - last sign of life: the last time, four times in a lease at least, at which the server answered about the slots.
+--   - last sign of life: a time at which the server answered about the slots. Refusals note it a quarter of a lease after
+--     the last one, all else at once.
 --
 -- All leases are read only when one may have ended, when the clock was set back, and when the server may have been away.
 -- It was away when there was no sign of life for half a lease: it hung, was partitioned from all gateways or had no memory
