@@ -59,7 +59,9 @@ fn script(server: &Redis, text: &str, keys: &[&str], argument: &[u8]) -> Cmd {
     let digest: String = server.cli(&["SCRIPT", "LOAD", text]);
     let mut call = cmd("EVALSHA");
     call.arg(digest).arg(keys.len());
-    keys.iter().for_each(|key| drop(call.arg(key)));
+    for key in keys {
+        call.arg(key);
+    }
     call.arg(GATEWAY).arg(argument);
     call
 }
