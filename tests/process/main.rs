@@ -28,6 +28,7 @@ mod soak;
 mod idle_connections;
 mod refusals;
 mod four_gateways;
+mod retention;
 mod shipping;
 mod sudden_death;
 mod compression_death;

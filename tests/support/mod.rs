@@ -24,6 +24,7 @@ pub mod process;
 pub mod small_disk;
 pub mod redis;
 pub mod postgresql;
+pub mod stepped_clock;
 
 pub use client::{Client, Response, head};
 pub use collector::{Collector, ReceivedSpan};
@@ -39,6 +40,7 @@ pub use postgresql::Postgresql;
 pub use process::{KEYGATE, Running, Setup};
 pub use random::Random;
 pub use small_disk::SmallDisk;
+pub use stepped_clock::SteppedClock;
 pub use strict::{is_strict, lenient};
 pub use traffic::{Answer, part_of, traffic, traffic_of};
 pub use upstream::Upstream;

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use super::active_segment::ActiveSegment;
+use super::age_limit::AgeLimit;
 use super::writer::JournalWriter;
 use super::{compression, free_space, retention};
 use crate::audit::format::segment::{self, Point};
@@ -23,15 +24,16 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs until the sender of `stop` is dropped.
 pub(crate) fn run(writer: &JournalWriter, mut indexer: Indexer, stop: &Receiver<()>) -> Indexer {
+    let mut ages = AgeLimit::default();
     loop {
-        run_once(writer, &mut indexer, stop);
+        run_once(writer, (&mut indexer, &mut ages), stop);
         if stop.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
             return indexer;
         }
     }
 }
 
-fn run_once(writer: &JournalWriter, indexer: &mut Indexer, stop: &Receiver<()>) {
+fn run_once(writer: &JournalWriter, (indexer, ages): (&mut Indexer, &mut AgeLimit), stop: &Receiver<()>) {
     // After a failed sync the files are left as they are for the next start.
     if writer.sync_failed.load(Ordering::Relaxed) {
         return;
@@ -47,7 +49,7 @@ fn run_once(writer: &JournalWriter, indexer: &mut Indexer, stop: &Receiver<()>) 
     index_closed_segments(writer, indexer, end, &proceed)
         .unwrap_or_else(|error| tracing::debug!(%error, "cannot list the audit segments to index them"));
     let space = free_space::check(writer);
-    if let Err(error) = retention::remove_expired(writer, end, space, indexer) {
+    if let Err(error) = retention::remove_expired(writer, end, space, (indexer, ages)) {
         report_retention_failure(&error);
     }
 }

@@ -12,12 +12,13 @@
 //! - [`timed_sync`]: the thread that syncs each second when uses are only `written`.
 //! - [`refusals`]: refusals of known keys, which are coalesced.
 //! - [`maintenance`]: the thread that rotates by age, compresses ([`compression`]), seals and indexes closed segments, watches
-//!   the [`free_space`] and, by [`retention`], removes segments, those that sinks have not taken later ([`needed_segments`]).
+//!   the [`free_space`] and, by [`retention`], removes segments: the old ones by several clocks ([`age_limit`]), those that
+//!   sinks have not taken later ([`needed_segments`]).
 //! - [`checkpoints`]: the thread that hashes lines and signs checkpoints of the [`journal_tree`] by the [`signer`]'s key,
 //!   which [`witness`]es cosign.
 //! - [`handover`]: handing the journal over to another process; [`spool`]: the lines that come afterwards;
 //!   [`predecessor`]: takes these into the journal; [`use_guards`]: guards that are held until its uses end.
-//! - [`open`] and [`recovery`]: opening: lock, state that the last gateway left, threads.
+//! - [`open`], [`recovery`] and [`newest_record`]: opening: lock, state that the last gateway left, threads.
 
 pub(crate) mod journal;
 mod append;
@@ -26,6 +27,7 @@ pub(crate) mod tap;
 mod handle;
 mod open;
 mod recovery;
+mod newest_record;
 mod handover;
 pub(crate) mod spool;
 mod use_guards;
@@ -40,6 +42,7 @@ mod committer;
 mod timed_sync;
 mod compression;
 mod maintenance;
+mod age_limit;
 mod retention;
 mod journal_tree;
 mod witness;

@@ -20,7 +20,7 @@ use super::refusals::flusher;
 use super::signer::CheckpointSigner;
 use super::use_guards::UseGuards;
 use super::writer::JournalWriter;
-use super::{checkpoints, committer, free_space, maintenance, retention, timed_sync};
+use super::{checkpoints, committer, free_space, maintenance, newest_record, retention, timed_sync};
 use crate::audit::error::OpenError;
 use crate::audit::format::event::OutcomeEvent;
 use crate::audit::format::record::Outcome;
@@ -107,6 +107,7 @@ pub(crate) fn resume_journal(
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
     let mut pending = first_lines(found, segment.number, needs_segment.then_some(settings.gateway.as_str()));
+    pending.newest = newest_record::read_time(&segment)?;
     append_spooled(&mut pending, &mut predecessors, &settings.path)?;
     let (refusals, left) = RefusalCoalescer::open(&settings.path, settings.refusals);
     let writer = JournalWriter {

@@ -24,7 +24,7 @@ pub(crate) use batch::{Batch, SpareBuffers};
 use super::completion::BatchCompletion;
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::frame::{self, Line};
-use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::line::EventKind;
 use crate::audit::format::segment_event::SegmentHeader;
 use crate::audit::index::live_index::PlacedEvent;
 use crate::audit::index::{IndexedEvent, IndexedUse};
@@ -77,6 +77,8 @@ pub(crate) struct PendingLines {
     pub(crate) first_segment: u64,
     /// Time of the last event, or of the last look of the maintenance: by it, segments grow old.
     pub(crate) time: Micros,
+    /// Time of the record that was appended last: against it, retention judges ages.
+    pub(crate) newest: Micros,
     completion: Arc<BatchCompletion>,
     /// Lines of changes by management, numbered 0: they get their numbers when they are taken, so that they can be written
     /// while the lines before them have no room.
@@ -109,6 +111,7 @@ impl PendingLines {
             ended: Vec::new(),
             first_segment: 1,
             time: Micros(0),
+            newest: Micros(0),
             completion: Arc::default(),
             changes: Vec::new(),
             change_count: 0,
@@ -149,6 +152,7 @@ impl PendingLines {
     /// Appends the beginning of a use, which is open from now on; `None` when the journal takes no lines.
     pub(crate) fn append_use(&mut self, line: &impl Line, open: OpenUse) -> Option<Arc<BatchCompletion>> {
         let segment = self.segment;
+        self.newest = open.time;
         self.advance(open.time);
         self.index(IndexedEvent::Use(IndexedUse::from_open(&open)));
         let completion = self.append_line(line)?;
@@ -165,6 +169,7 @@ impl PendingLines {
 
     /// Appends a use that ended where it began; `None` when the journal takes no lines.
     pub(crate) fn append_record(&mut self, line: &impl Line, indexed: IndexedUse) -> Option<Arc<BatchCompletion>> {
+        self.newest = indexed.time;
         self.advance(indexed.time);
         self.index(IndexedEvent::Use(indexed));
         self.append_line(line)
@@ -282,17 +287,5 @@ impl PendingLines {
             open: None,
         };
         frame::with_serialized(&header, |body| self.push(&body));
-    }
-
-    /// Appends again, under new numbers, those of the lines that `keep` selects.
-    fn append_again(&mut self, lines: &[u8], keep: impl Fn(EventKind, Option<u128>) -> bool) {
-        for (_, line) in line::split_lines(lines) {
-            let kept = line::event_kind(line).is_some_and(|kind| keep(kind, line::event_id(line)));
-            if let Some(body) = frame::extract_body(line).filter(|_| kept) {
-                // Rare, so that the event is read from its line.
-                IndexedEvent::from_line(line).into_iter().for_each(|event| self.index(event));
-                self.push(&body);
-            }
-        }
     }
 }

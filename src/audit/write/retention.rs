@@ -1,21 +1,22 @@
 //! Retention: removes closed segments that are too old or, together, too large.
 //!
-//! - Sizes are those of the files, of compressed segments that of the compressed file.
+//! - Sizes are those of the files, of compressed segments that of the compressed file. Ages are judged by several clocks, twice
+//!   ([`super::age_limit`]).
 //! - Segments are removed from the oldest on, never one after one that stays: what is left has no gap.
 //! - A segment stays until it is sealed, and hashed for checkpoints. An open use keeps none: its beginning is written again,
 //!   to the active segment.
 //! - Segments that a sink has not taken stay, up to a size of their own ([`super::needed_segments`]).
 //! - Each removal is recorded before the file is removed, with its reason and the digest of the segment; both are on disk by
-//!   then. `audit verify` reports segments that are missing without such a record.
+//!   then. `audit verify` reports segments that are missing without such a record. Each is logged.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
 
 use rustc_hash::FxHashSet;
 
+use super::age_limit::{AgeLimit, Look};
 use super::allocation::Purpose;
 use super::free_space;
 use super::needed_segments::NeededSegments;
@@ -28,7 +29,7 @@ use crate::audit::format::segment_event::{Expired, ExpiryReason};
 use crate::audit::format::source::SegmentSource;
 use crate::audit::format::{decode, frame, pieces, seal};
 use crate::audit::index::indexer::Indexer;
-use crate::clock;
+use crate::clock::{self, Micros};
 use crate::disk::VolumeSpace;
 
 /// Bytes of the beginning of a use, about.
@@ -45,23 +46,40 @@ pub(crate) fn remove_expired(
     writer: &JournalWriter,
     end: Point,
     space: Option<VolumeSpace>,
-    indexer: &mut Indexer,
+    (indexer, ages): (&mut Indexer, &mut AgeLimit),
 ) -> io::Result<()> {
     let current = end.segment;
     let segments = segment::list_files(&writer.settings.path)?;
     let required = oldest_unsealed(writer).min(current).min(writer.first_unhashed.load(Ordering::Relaxed));
-    let limits = RetentionLimits::new(writer, &segments, space);
+    let look = look(writer);
+    let first_young = writer.settings.retention_age.map_or(0, |age| ages.first_kept(&segments, age, look));
+    let limits = RetentionLimits::new(writer, &segments, space, first_young);
     let first = writer.lock_pending().first_segment;
     let needed = NeededSegments::new(writer, &segments);
     let mut bytes = 0;
     for (segment, reason) in needed.keep(select_expired(&segments, required, limits)) {
         if segment.number >= first && bytes < BYTES_PER_ROUND {
             record_removal(writer, segment.number, reason)?;
+            if reason == ExpiryReason::Age {
+                ages.note_removal();
+            }
+            log_removal(writer, &segment, reason, look);
             needed.report_removal(writer, segment.number);
             bytes += segment.size;
         }
     }
     remove_recorded(writer, &segments, required.min(end.segment), (end, indexer))
+}
+
+/// Reads the clocks.
+fn look(writer: &JournalWriter) -> Look {
+    let newest = writer.lock_pending().newest;
+    Look { clock: clock::now(), wall: Micros::wall(), newest, steady: clock::steady() }
+}
+
+fn log_removal(writer: &JournalWriter, segment: &SegmentFile, reason: ExpiryReason, look: Look) {
+    tracing::info!(segment = segment.number, ?reason, bytes = segment.size, age_seconds = look.age(segment).as_secs(),
+        path = %writer.settings.path.display(), "removing an audit segment (audit.retention)");
 }
 
 /// The oldest segment without a seal.
@@ -168,16 +186,16 @@ fn write_records(writer: &JournalWriter) -> io::Result<()> {
 /// Age and size beyond which segments are removed.
 #[derive(Clone, Copy)]
 struct RetentionLimits {
-    age: Option<Duration>,
+    /// The first segment that is not removed because of its age.
+    first_young: u64,
     /// Bytes of all segments together.
     size: Option<u64>,
     /// The reason to record for a removal by size.
     size_reason: ExpiryReason,
-    now: SystemTime,
 }
 
 impl RetentionLimits {
-    fn new(writer: &JournalWriter, segments: &[SegmentFile], space: Option<VolumeSpace>) -> Self {
+    fn new(writer: &JournalWriter, segments: &[SegmentFile], space: Option<VolumeSpace>, first_young: u64) -> Self {
         let settings = &writer.settings;
         let journal = segments.iter().map(|segment| segment.size).sum();
         let by_volume = space.filter(|_| settings.retention_by_volume);
@@ -189,8 +207,7 @@ impl RetentionLimits {
         let was_paused = writer.metrics.retention_paused.get() != 0;
         let is_paused = size.is_some_and(|size| is_taken_up(size, open, was_paused));
         note_pause(writer, is_paused, open);
-        let (age, size) = (settings.retention_age, size.filter(|_| !is_paused));
-        Self { age, size, size_reason, now: SystemTime::now() }
+        Self { first_young, size: size.filter(|_| !is_paused), size_reason }
     }
 }
 
@@ -225,8 +242,7 @@ fn select_expired(
     let mut total: u64 = segments.iter().map(|segment| segment.size).sum();
     let mut expired = Vec::new();
     for segment in segments.iter().take_while(|segment| segment.number < required) {
-        let age = limits.now.duration_since(segment.modified).unwrap_or_default();
-        let too_old = limits.age.is_some_and(|limit| age > limit);
+        let too_old = segment.number < limits.first_young;
         let too_large = limits.size.is_some_and(|limit| total > limit);
         // The first segment that stays keeps all later ones.
         if !too_old && !too_large {
@@ -240,6 +256,8 @@ fn select_expired(
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
@@ -253,22 +271,19 @@ mod tests {
 
     #[test]
     fn oldest_segments_are_removed_first_and_required_ones_stay() {
-        let now = SystemTime::now();
-        let hours = |hours: u64| Duration::from_secs(hours * 3600);
-        let of = |number, age| SegmentFile { number, is_compressed: false, size: 10, modified: now - hours(age) };
-        let segments = [of(1, 9), of(2, 8), of(3, 2), of(4, 1)];
-        let limits = |age, size| RetentionLimits { age, size, size_reason: ExpiryReason::Size, now };
-        let select_expired = |segments: &[SegmentFile], required, limits| -> Vec<u64> {
-            select_expired(segments, required, limits).into_iter().map(|(segment, _)| segment.number).collect()
+        let of = |number| SegmentFile { number, is_compressed: false, size: 10, modified: SystemTime::UNIX_EPOCH };
+        let segments = [of(1), of(2), of(3), of(4)];
+        let limits = |first_young, size| RetentionLimits { first_young, size, size_reason: ExpiryReason::Size };
+        let select_expired = |required, limits| -> Vec<u64> {
+            select_expired(&segments, required, limits).into_iter().map(|(segment, _)| segment.number).collect()
         };
-        assert_eq!(select_expired(&segments, 4, limits(Some(hours(5)), None)), [1, 2]);
-        assert_eq!(select_expired(&segments, 2, limits(Some(hours(5)), None)), [1]);
-        assert_eq!(select_expired(&segments, 4, limits(None, Some(15))), [1, 2, 3]);
-        assert_eq!(select_expired(&segments, 4, limits(None, Some(25))), [1, 2], "what is removed makes room");
-        assert_eq!(select_expired(&segments, 4, limits(None, Some(40))), [0; 0]);
-        let younger_first = [of(1, 1), of(2, 8), of(3, 2)];
-        assert_eq!(select_expired(&younger_first, 3, limits(Some(hours(5)), None)), [0; 0], "no gap");
-        assert_eq!(select_expired(&segments, 1, limits(Some(hours(0)), Some(0))), [0; 0]);
-        assert_eq!(select_expired(&segments, 4, limits(None, None)), [0; 0]);
+        assert_eq!(select_expired(4, limits(3, None)), [1, 2]);
+        assert_eq!(select_expired(2, limits(3, None)), [1]);
+        assert_eq!(select_expired(4, limits(0, Some(15))), [1, 2, 3]);
+        assert_eq!(select_expired(4, limits(0, Some(25))), [1, 2], "what is removed makes room");
+        assert_eq!(select_expired(4, limits(2, Some(25))), [1, 2], "of age and size");
+        assert_eq!(select_expired(4, limits(0, Some(40))), [0; 0]);
+        assert_eq!(select_expired(1, limits(9, Some(0))), [0; 0]);
+        assert_eq!(select_expired(4, limits(0, None)), [0; 0]);
     }
 }

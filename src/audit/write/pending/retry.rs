@@ -8,6 +8,7 @@ use rustc_hash::FxHashSet;
 use super::{Batch, PendingLines, SpareBuffers};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::{frame, open_uses};
+use crate::audit::index::IndexedEvent;
 use crate::audit::write::completion::BatchCompletion;
 
 /// Result of taking the changes by management while there is no room for other lines.
@@ -45,6 +46,18 @@ impl PendingLines {
             EventKind::Use | EventKind::Record => false,
         });
         WithoutRoom { completion, attempts, changes }
+    }
+
+    /// Appends again, under new numbers, those of the lines that `keep` selects.
+    pub(super) fn append_again(&mut self, lines: &[u8], keep: impl Fn(EventKind, Option<u128>) -> bool) {
+        for (_, line) in line::split_lines(lines) {
+            let kept = line::event_kind(line).is_some_and(|kind| keep(kind, line::event_id(line)));
+            if let Some(body) = frame::extract_body(line).filter(|_| kept) {
+                // Rare, so that the event is read from its line.
+                IndexedEvent::from_line(line).into_iter().for_each(|event| self.index(event));
+                self.push(&body);
+            }
+        }
     }
 
     /// Takes back a batch that could not be written. Those who wait for a use or record in it learn so from its
