@@ -8,6 +8,7 @@ use super::show::Format;
 use super::{CliError, control};
 use crate::admin::SHIPPING_PATH;
 use crate::config::Config;
+use crate::counted::Counted;
 use crate::page::Page;
 use crate::shipping::{SinkReport, SinkState};
 
@@ -40,6 +41,14 @@ impl Args {
             output::table(&HEADER, &rows, "the gateway ships its audit nowhere (audit.ship)")?;
             for (sink, error) in page.items.iter().filter_map(|report| Some((&report.sink, report.error.as_ref()?))) {
                 output::line(format_args!("{sink}: {error}"))?;
+            }
+            for (sink, rejected) in page.items.iter().map(|report| (&report.sink, report.rejected)) {
+                if rejected > 0 {
+                    let records = Counted(rejected, "record");
+                    output::line(format_args!(
+                        "{sink}: {records} not taken; see ship/{sink}.rejected.jsonl and the log"
+                    ))?;
+                }
             }
         }
         match page.items.iter().filter(|report| report.state == SinkState::Failing).count() {

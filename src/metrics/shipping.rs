@@ -6,12 +6,19 @@ use super::registration::counters;
 
 const SKIPPED: &str = "Segments of the audit journal that were removed or damaged before a sink had taken them";
 
-/// `audit_ship_records_total{sink}`, `audit_ship_failures_total{sink}` and `audit_ship_skipped_segments_total{sink}`.
+const SKIPPED_LINES: &str = "Damaged lines of the audit journal that a sink did not get";
+const REJECTED: &str =
+    "Audit records that a sink has refused (refused), or that were older than its retention (too_old)";
+
+/// `audit_ship_records_total{sink}`, `audit_ship_failures_total{sink}`, `audit_ship_skipped_segments_total{sink}`,
+/// `audit_ship_skipped_lines_total{sink}` and `audit_ship_rejected_records_total{sink,reason}`.
 #[derive(Clone, Debug)]
 pub struct ShippingMetrics {
     records: IntCounterVec,
     failures: IntCounterVec,
     skipped: IntCounterVec,
+    skipped_lines: IntCounterVec,
+    rejected: IntCounterVec,
 }
 
 /// Metrics of one sink.
@@ -23,6 +30,12 @@ pub struct SinkMetrics {
     pub failures: IntCounter,
     /// Segments that were removed or damaged before the sink had taken them.
     pub skipped: IntCounter,
+    /// Lines that were damaged.
+    pub skipped_lines: IntCounter,
+    /// Records that the sink has refused.
+    pub refused: IntCounter,
+    /// Records that were older than the retention of the sink.
+    pub too_old: IntCounter,
 }
 
 /// Lag of a sink, as it is read.
@@ -44,12 +57,22 @@ impl ShippingMetrics {
             records: counters(r, "audit_ship_records_total", records, &["sink"]),
             failures: counters(r, "audit_ship_failures_total", failures, &["sink"]),
             skipped: counters(r, "audit_ship_skipped_segments_total", SKIPPED, &["sink"]),
+            skipped_lines: counters(r, "audit_ship_skipped_lines_total", SKIPPED_LINES, &["sink"]),
+            rejected: counters(r, "audit_ship_rejected_records_total", REJECTED, &["sink", "reason"]),
         }
     }
 
     /// The metrics of a sink. Its name must come from the configuration.
     pub fn sink(&self, name: &str) -> SinkMetrics {
         let of = |family: &IntCounterVec| family.with_label_values(&[name]);
-        SinkMetrics { records: of(&self.records), failures: of(&self.failures), skipped: of(&self.skipped) }
+        let rejected = |reason: &str| self.rejected.with_label_values(&[name, reason]);
+        SinkMetrics {
+            records: of(&self.records),
+            failures: of(&self.failures),
+            skipped: of(&self.skipped),
+            skipped_lines: of(&self.skipped_lines),
+            refused: rejected("refused"),
+            too_old: rejected("too_old"),
+        }
     }
 }

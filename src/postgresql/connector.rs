@@ -19,6 +19,8 @@ const PROTOCOLS: &[&[u8]] = &[b"postgresql"];
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// Oldest version whose statements are used.
 const OLDEST: u32 = 15;
+/// Encoding of the databases: in another one, a text that a client sends may have no form.
+const ENCODING: &str = "UTF8";
 
 /// Makes connections to one database. Its TLS files can be replaced while it is used.
 pub struct Connector {
@@ -54,14 +56,14 @@ impl Connector {
     /// current runtime, which ends when the client is dropped.
     ///
     /// # Errors
-    /// [`Error::Connect`], [`Error::Timeout`], [`Error::TooOld`].
+    /// [`Error::Connect`], [`Error::Timeout`], [`Error::TooOld`], [`Error::Encoding`].
     pub async fn connect(&self, name: &str) -> Result<Client, Error> {
         let config = self.config(name);
         let timed_out = |_| Error::Timeout { server: self.server(), within: CONNECT_WITHIN };
         let connected = tokio::time::timeout(CONNECT_WITHIN, self.establish(&config)).await.map_err(timed_out)?;
         // The task ends when the client is dropped.
         let (client, _task) = connected.map_err(|source| Error::Connect { server: self.server(), source })?;
-        self.check_version(&client).await?;
+        self.check_server(&client).await?;
         Ok(client)
     }
 
@@ -99,10 +101,14 @@ impl Connector {
         Ok((client, task))
     }
 
-    /// Checks the version of the server.
-    pub(super) async fn check_version(&self, client: &Client) -> Result<(), Error> {
-        let row = client.query_one("SELECT current_setting('server_version')", &[]).await?;
-        let version: String = row.get(0);
+    /// Checks the version of the server, and the encoding of the database.
+    pub(super) async fn check_server(&self, client: &Client) -> Result<(), Error> {
+        let settings = "SELECT current_setting('server_version'), current_setting('server_encoding')";
+        let row = client.query_one(settings, &[]).await?;
+        let (version, encoding): (String, String) = (row.get(0), row.get(1));
+        if encoding != ENCODING {
+            return Err(Error::Encoding { server: self.server(), encoding });
+        }
         let major = version.split(|c: char| !c.is_ascii_digit()).next().and_then(|major| major.parse::<u32>().ok());
         match major {
             Some(major) if major >= OLDEST => Ok(()),

@@ -1,5 +1,7 @@
 //! Errors of PostgreSQL.
 
+use tokio_postgres::error::SqlState;
+
 /// A connection could not be made, or a statement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -31,6 +33,17 @@ pub enum Error {
         /// Its version.
         version: String,
     },
+    /// The database cannot store every text.
+    #[error(
+        "the database of PostgreSQL at {server} has the encoding {encoding}, which cannot store every text; make one with UTF8: \
+        CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+    )]
+    Encoding {
+        /// Hosts and database.
+        server: String,
+        /// Its encoding.
+        encoding: String,
+    },
     /// A statement failed, and its transaction had no effect.
     #[error("PostgreSQL rejected a statement")]
     Statement(#[from] tokio_postgres::Error),
@@ -50,9 +63,21 @@ impl Error {
     /// True when a new attempt cannot succeed before an operator has changed something: files, versions, the login.
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Tls(_) | Self::TooOld { .. } | Self::NewerSchema { .. } => true,
+            Self::Tls(_) | Self::TooOld { .. } | Self::Encoding { .. } | Self::NewerSchema { .. } => true,
             Self::Connect { source, .. } => is_rejected_login(source),
             Self::Timeout { .. } | Self::Statement(_) => false,
+        }
+    }
+
+    /// True when a statement failed because of what is in its rows: values that cannot be stored (class 22 of SQLSTATE), a
+    /// constraint (23), a limit (54), or a trigger that raises an exception. A missing partition is none of these.
+    pub fn is_of_content(&self) -> bool {
+        let Self::Statement(error) = self else { return false };
+        let Some(error) = error.as_db_error() else { return false };
+        match error.code().code().get(..2) {
+            Some("23") => error.constraint().is_some() || error.column().is_some(),
+            Some("22" | "54") => true,
+            _ => *error.code() == SqlState::RAISE_EXCEPTION,
         }
     }
 }

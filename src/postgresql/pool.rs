@@ -57,7 +57,7 @@ fn set_up_session(connector: Arc<Connector>, session: String) -> Hook {
     Hook::async_fn(move |client, _| {
         let (connector, session) = (Arc::clone(&connector), Arc::clone(&session));
         Box::pin(async move {
-            connector.check_version(client).await.map_err(|error| match error {
+            connector.check_server(client).await.map_err(|error| match error {
                 Error::Statement(error) => HookError::Backend(error),
                 other => HookError::message(other.to_string()),
             })?;

@@ -1,26 +1,24 @@
 //! Progress of a batch that is sent message by message: a message that was taken is not sent again when a later one fails.
 //!
-//! - A message has up to [`LIMIT`] records, or checkpoints; never both.
+//! - A message has up to [`LIMIT`] records, or checkpoints; never both. One that is refused is sent in parts ([`Isolation`]).
 //! - A batch that is delivered again, after the journal has grown, is cut at the same places first: repeated messages are
 //!   identical. Only a restart forgets what was taken.
 
 use super::batch::Batch;
+use super::isolation::{Dealt, Isolation};
+use super::message::Message;
+use super::rejected_file::RejectedFile;
+use super::sink_error::SinkError;
 use crate::audit::{JournalCheckpoint, Record};
 
 /// Records of a message at most: some hundreds of kilobytes.
 const LIMIT: usize = 1000;
 
-/// Message of a batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Message<'a> {
-    Records(&'a [Record]),
-    Checkpoints(&'a [JournalCheckpoint]),
-}
-
 /// Progress of the batch that is being sent.
 #[derive(Debug, Default)]
 pub(super) struct MessageProgress {
     current: Option<Cut>,
+    isolation: Isolation,
 }
 
 /// The batch that is being sent, or failed.
@@ -31,38 +29,73 @@ struct Cut {
     /// Its records and checkpoints when it was first sent.
     records: usize,
     checkpoints: usize,
-    /// Messages of it that were taken.
-    taken: usize,
+    /// The first records and checkpoints of it that were taken, or set aside.
+    dealt_records: usize,
+    dealt_checkpoints: usize,
 }
 
 impl MessageProgress {
-    /// The messages of a batch that were not taken yet.
-    pub(super) fn begin<'a>(&mut self, batch: &'a Batch) -> Vec<Message<'a>> {
+    /// Sends what was not taken yet of a batch.
+    pub(super) async fn deliver(
+        &mut self,
+        batch: &Batch,
+        rejected: &mut RejectedFile,
+        mut send: impl AsyncFnMut(Message<'_>) -> Result<(), SinkError>,
+    ) -> Result<(), SinkError> {
+        for message in self.begin(batch) {
+            let Self { current, isolation } = self;
+            let note = |dealt: Dealt<'_>| current.iter_mut().for_each(|cut| cut.note_dealt(dealt.part));
+            isolation.send(message, &batch.records, rejected, &mut send, note).await?;
+        }
+        self.current = None;
+        Ok(())
+    }
+
+    /// The messages of a batch that were not dealt with yet.
+    fn begin<'a>(&mut self, batch: &'a Batch) -> Vec<Message<'a>> {
         let (line, records, checkpoints) = (batch.from.line, batch.records.len(), batch.checkpoints.len());
         let is_grown = |cut: &Cut| cut.line == line && cut.records <= records && cut.checkpoints <= checkpoints;
-        let new = Cut { line, records, checkpoints, taken: 0 };
+        let new = Cut { line, records, checkpoints, dealt_records: 0, dealt_checkpoints: 0 };
         let cut = *self.current.insert(self.current.filter(is_grown).unwrap_or(new));
         let (old_records, new_records) = batch.records.split_at(cut.records);
         let (old_checkpoints, new_checkpoints) = batch.checkpoints.split_at(cut.checkpoints);
-        let old = messages(old_records, old_checkpoints);
-        old.chain(messages(new_records, new_checkpoints)).skip(cut.taken).collect()
-    }
-
-    /// The receiver has taken the next message.
-    pub(super) fn note_taken(&mut self) {
-        if let Some(cut) = &mut self.current {
-            cut.taken += 1;
-        }
-    }
-
-    /// All messages of the batch were taken.
-    pub(super) fn finish(&mut self) {
-        self.current = None;
+        let (dealt_records, dealt_checkpoints) = (cut.dealt_records, cut.dealt_checkpoints);
+        let old = messages((old_records, dealt_records), (old_checkpoints, dealt_checkpoints));
+        let rest = |dealt: usize, old: usize| dealt.saturating_sub(old);
+        let new = messages(
+            (new_records, rest(dealt_records, cut.records)),
+            (new_checkpoints, rest(dealt_checkpoints, cut.checkpoints)),
+        );
+        old.chain(new).collect()
     }
 }
 
-fn messages<'a>(records: &'a [Record], checkpoints: &'a [JournalCheckpoint]) -> impl Iterator<Item = Message<'a>> {
-    records.chunks(LIMIT).map(Message::Records).chain(checkpoints.chunks(LIMIT).map(Message::Checkpoints))
+impl Cut {
+    /// Notes that the next part was taken, or set aside.
+    fn note_dealt(&mut self, part: Message<'_>) {
+        match part {
+            Message::Records(records) => self.dealt_records += records.len(),
+            Message::Checkpoints(checkpoints) => self.dealt_checkpoints += checkpoints.len(),
+        }
+    }
+}
+
+/// Messages of some records and checkpoints, of which the first ones were dealt with.
+fn messages<'a>(
+    (records, dealt_records): (&'a [Record], usize),
+    (checkpoints, dealt_checkpoints): (&'a [JournalCheckpoint], usize),
+) -> impl Iterator<Item = Message<'a>> {
+    let records = chunks(records, dealt_records).map(Message::Records);
+    records.chain(chunks(checkpoints, dealt_checkpoints).map(Message::Checkpoints))
+}
+
+/// Chunks of a slice whose first items were dealt with, cut where they would be without that.
+fn chunks<T>(items: &[T], dealt: usize) -> impl Iterator<Item = &[T]> {
+    let rest = items
+        .chunks(LIMIT)
+        .enumerate()
+        .map(move |(number, chunk)| &chunk[dealt.saturating_sub(number * LIMIT).min(chunk.len())..]);
+    rest.filter(|chunk| !chunk.is_empty())
 }
 
 #[cfg(test)]
@@ -112,6 +145,12 @@ mod tests {
         shown.collect()
     }
 
+    fn note_dealt(progress: &mut MessageProgress, records: usize, checkpoints: usize) {
+        let cut = progress.current.as_mut().unwrap();
+        cut.dealt_records += records;
+        cut.dealt_checkpoints += checkpoints;
+    }
+
     #[test]
     fn failed_batch_goes_on_where_it_was_and_is_cut_at_the_same_places() {
         let mut progress = MessageProgress::default();
@@ -119,10 +158,12 @@ mod tests {
         // The journal has grown meanwhile.
         let whole = [('r', 1000), ('r', 100), ('c', 1), ('r', 100), ('c', 2)];
         assert_eq!(begin(&mut progress, &batch(7, 1200, 3)), whole);
-        progress.note_taken();
-        progress.note_taken();
+        note_dealt(&mut progress, 1100, 0);
         assert_eq!(begin(&mut progress, &batch(7, 1200, 3)), whole[2..]);
-        progress.finish();
+        // A part of the next message, after some records of it were refused.
+        note_dealt(&mut progress, 10, 1);
+        assert_eq!(begin(&mut progress, &batch(7, 1200, 3)), [('r', 90), ('c', 2)]);
+        progress.current = None;
         assert_eq!(begin(&mut progress, &batch(7, 1200, 3)), [('r', 1000), ('r', 200), ('c', 3)]);
     }
 
@@ -130,9 +171,9 @@ mod tests {
     fn another_batch_begins_anew() {
         let mut progress = MessageProgress::default();
         assert_eq!(begin(&mut progress, &batch(7, 2, 0)), [('r', 2)]);
-        progress.note_taken();
+        note_dealt(&mut progress, 2, 0);
         assert_eq!(begin(&mut progress, &batch(9, 2, 1)), [('r', 2), ('c', 1)]);
-        progress.note_taken();
+        note_dealt(&mut progress, 2, 0);
         assert_eq!(begin(&mut progress, &batch(9, 1, 1)), [('r', 1), ('c', 1)], "of a journal that has lost its end");
         assert_eq!(begin(&mut progress, &batch(10, 0, 0)), []);
     }

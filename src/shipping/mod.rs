@@ -12,10 +12,11 @@
 //!   batch in memory. When its sink is away, the journal keeps what it has not taken.
 //! - **One record for each use**: when its outcome is known. PostgreSQL also gets uses that stay open, as `in_progress`, and
 //!   their outcome later; the outcome `aborted` of a gateway that died comes from its next start, as in the journal.
-//! - `shipper`: the loop of one sink; `shippers`: all of them, through start, reload, hand-over and stop.
+//! - `shipper`: the loop of one sink; `running_shipper`: its end; `shippers`: all of them, through start, reload, hand-over and stop.
 //! - `sink`: the sinks, and their failures (`sink_error`); `postgresql`: the tables; `files`: compressed objects;
 //!   `webhook`: signed messages over HTTP; `otlp`: log records of OpenTelemetry; `syslog`: messages over TLS.
-//! - `message_progress`: messages of a batch that fails in the midst of it.
+//! - `message_progress`: messages of a batch that fails in the midst of it; `isolation`: the record that a sink refuses, alone;
+//!   `rejected_file`: what was refused.
 //! - `needs`: the segments for which retention waits; `backoff`: pauses after failures.
 //! - `position_file`: positions that sinks do not keep themselves; `journal_id`: the name of a journal;
 //!   `ship_files`: their files.
@@ -31,6 +32,9 @@ mod sink_error;
 mod sink;
 mod postgresql;
 mod ndjson;
+mod message;
+mod rejected_file;
+mod isolation;
 mod message_progress;
 mod files;
 mod webhook;
@@ -38,6 +42,7 @@ mod otlp;
 mod syslog;
 mod status;
 mod shipper;
+mod running_shipper;
 mod shippers;
 
 /// Parts without I/O, for `benches/fleet`, which simulates many shippers with them. They are no interface.

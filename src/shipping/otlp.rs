@@ -4,7 +4,7 @@
 //!   fields that collectors filter by. `log.record.uid` is its id, by which repeated deliveries are recognized.
 //! - A checkpoint is a log record with the name of event `keygate.audit.checkpoint`: its body is the signed note.
 //! - A collector that takes a request and rejects some of it is not asked again (OTLP specification, "Partial success"); the
-//!   log says so, and how many.
+//!   log says so, and how many. A request with a record that it refuses is sent in parts ([`super::isolation`]).
 
 use std::sync::Arc;
 
@@ -20,7 +20,9 @@ use prost::Message as _;
 use tokio::time::timeout;
 
 use super::batch::Batch;
-use super::message_progress::{Message, MessageProgress};
+use super::message::Message;
+use super::message_progress::MessageProgress;
+use super::rejected_file::RejectedFile;
 use super::settings::OtlpSettings;
 use super::sink_error::SinkError;
 use crate::audit::{JournalCheckpoint, Outcome, Record};
@@ -34,14 +36,20 @@ const CHECKPOINT_EVENT: &str = "keygate.audit.checkpoint";
 const SERVICE: &str = "keygate";
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 
-/// A collector. It keeps one connection.
+/// A collector.
 #[derive(Debug)]
 pub(super) struct LogCollector {
+    sender: Sender,
+    progress: MessageProgress,
+}
+
+/// Sender of requests. It keeps one connection.
+#[derive(Debug)]
+struct Sender {
     settings: OtlpSettings,
     server: Server,
     headers: HeaderMap,
     connection: Option<HttpConnection>,
-    progress: MessageProgress,
 }
 
 impl LogCollector {
@@ -59,32 +67,43 @@ impl LogCollector {
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        Ok(Self { settings, server, headers, connection: None, progress: MessageProgress::default() })
+        let sender = Sender { settings, server, headers, connection: None };
+        Ok(Self { sender, progress: MessageProgress::default() })
     }
 
     pub(super) fn target(&self) -> String {
-        self.settings.url.authority().to_owned()
+        self.sender.target()
     }
 
     pub(super) fn disconnect(&mut self) {
-        self.connection = None;
+        self.sender.connection = None;
     }
 
     /// Sends the records of a batch, and then its checkpoints, request by request.
-    pub(super) async fn deliver(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        for message in self.progress.begin(batch) {
+    pub(super) async fn deliver(&mut self, batch: &Batch, rejected: &mut RejectedFile) -> Result<(), SinkError> {
+        let Self { sender, progress } = self;
+        let mut rejected_in_part = 0;
+        let send = async |message: Message<'_>| {
             let logs = match message {
                 Message::Records(records) => records.iter().map(log_record).collect(),
                 Message::Checkpoints(checkpoints) => checkpoints.iter().map(checkpoint_record).collect(),
             };
-            self.send(&batch.gateway, logs).await?;
-            self.progress.note_taken();
-        }
-        self.progress.finish();
-        Ok(())
+            rejected_in_part += sender.send(&batch.gateway, logs).await?;
+            Ok(())
+        };
+        let delivered = progress.deliver(batch, rejected, send).await;
+        rejected.count_refused(rejected_in_part);
+        delivered
+    }
+}
+
+impl Sender {
+    fn target(&self) -> String {
+        self.settings.url.authority().to_owned()
     }
 
-    async fn send(&mut self, gateway: &str, logs: Vec<LogRecord>) -> Result<(), SinkError> {
+    /// Sends a request, and returns how many of its records the collector has rejected, which took the others.
+    async fn send(&mut self, gateway: &str, logs: Vec<LogRecord>) -> Result<u64, SinkError> {
         let body = request(gateway, logs).encode_to_vec();
         let limit = self.settings.timeout;
         let exchanged = timeout(limit, self.exchange(body.into())).await;
@@ -92,8 +111,7 @@ impl LogCollector {
         if !status.is_success() {
             return Err(SinkError::Status(status));
         }
-        self.note_rejected(&answer);
-        Ok(())
+        Ok(self.note_rejected(&answer))
     }
 
     /// Sends a request over the connection that is kept, or a new one.
@@ -110,17 +128,18 @@ impl LogCollector {
         Ok((head.status, answer))
     }
 
-    /// Logs what the collector has rejected of a request that it took. A body that is not that of OTLP rejects nothing.
-    fn note_rejected(&self, answer: &[u8]) {
+    /// Logs and returns what the collector has rejected of a request that it took. A body that is not that of OTLP rejects
+    /// nothing.
+    fn note_rejected(&self, answer: &[u8]) -> u64 {
         let partial = ExportLogsServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
-        if let Some(partial) = partial.filter(|partial| partial.rejected_log_records > 0) {
-            tracing::error!(
-                target = self.target(),
-                records = partial.rejected_log_records,
-                reason = partial.error_message,
-                "the collector has rejected records of the audit; they are missing there"
-            );
-        }
+        let Some(partial) = partial.filter(|partial| partial.rejected_log_records > 0) else { return 0 };
+        tracing::error!(
+            target = self.target(),
+            records = partial.rejected_log_records,
+            reason = partial.error_message,
+            "the collector has rejected records of the audit; they are missing there"
+        );
+        partial.rejected_log_records.unsigned_abs()
     }
 }
 

@@ -17,6 +17,7 @@ use super::backoff::Backoff;
 use super::batch::{Batch, OPEN_AFTER};
 use super::needs::Needs;
 use super::position_file::PositionFile;
+use super::rejected_file::RejectedFile;
 use super::sink::Sink;
 use super::sink_error::SinkError;
 use super::status::{SinkState, Status};
@@ -56,6 +57,7 @@ pub(super) struct Shipper {
     pub(super) tap: JournalTap,
     pub(super) journal: Uuid,
     pub(super) file: PositionFile,
+    pub(super) rejected: RejectedFile,
     pub(super) status: Arc<Status>,
     pub(super) metrics: SinkMetrics,
     pub(super) command: watch::Receiver<ShipperCommand>,
@@ -158,12 +160,12 @@ impl Shipper {
             to: read.position,
             complete_until: complete_until.or(known).unwrap_or(Micros(0)),
         };
-        let delivered = timeout(DELIVER_WITHIN, self.sink.deliver(&batch)).await;
+        let delivered = timeout(DELIVER_WITHIN, self.sink.deliver(&batch, &mut self.rejected)).await;
         delivered.map_err(|_| SinkError::TimedOut(DELIVER_WITHIN))??;
         if !keeps_position && batch.to != batch.from {
             self.file.write(&batch.to).map_err(SinkError::Position)?;
         }
-        self.note_delivery(&batch, read.reached_end, read.skipped_segments);
+        self.note_delivery(&batch, read.reached_end, (read.skipped_segments, read.skipped_lines));
         Ok(batch.to)
     }
 
@@ -174,10 +176,11 @@ impl Shipper {
         }
     }
 
-    fn note_delivery(&self, batch: &Batch, reached_end: bool, skipped: u64) {
-        let count = batch.records.len() as u64;
+    fn note_delivery(&mut self, batch: &Batch, reached_end: bool, (skipped, skipped_lines): (u64, u64)) {
+        let count = (batch.records.len() as u64).saturating_sub(self.rejected.end_batch());
         self.metrics.records.inc_by(count);
         self.metrics.skipped.inc_by(skipped);
+        self.metrics.skipped_lines.inc_by(skipped_lines);
         let was_failing = {
             let mut progress = self.status.lock();
             progress.state = if reached_end { SinkState::CaughtUp } else { SinkState::Shipping };
@@ -186,6 +189,8 @@ impl Shipper {
             progress.last_delivery = Some(clock::now());
             progress.complete_until = Some(batch.complete_until);
             progress.skipped_segments += skipped;
+            progress.skipped_lines += skipped_lines;
+            progress.deliveries += 1;
             progress.error.take().is_some()
         };
         if was_failing {
@@ -197,6 +202,13 @@ impl Shipper {
                 target = self.sink.target(),
                 "segments of the audit journal were removed or damaged before they were shipped; their records are missing \
                 at the sink"
+            );
+        }
+        if skipped_lines > 0 {
+            tracing::error!(
+                lines = skipped_lines,
+                target = self.sink.target(),
+                "damaged lines of the audit journal cannot be shipped; see `keygate audit verify`"
             );
         }
         self.needs.set(&self.name, batch.to.segment);

@@ -1,6 +1,6 @@
 //! The shippers of all sinks: through start, reload, hand-over and stop.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,8 @@ use uuid::Uuid;
 use super::journal_id;
 use super::needs::Needs;
 use super::position_file::PositionFile;
+use super::rejected_file::RejectedFile;
+use super::running_shipper::{RunningShipper, stop};
 use super::settings::{Settings, SinkSettings};
 use super::shipper::{Shipper, ShipperCommand};
 use super::sink::{OpenError, Sink};
@@ -17,9 +19,6 @@ use super::status::{SinkReport, Status};
 use crate::audit::JournalTap;
 use crate::clock::{self, Micros};
 use crate::metrics::ShippingMetrics;
-
-/// Time in which a thread ends after its command: it reads one block of the journal at most.
-const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// Reason why a sink cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -66,16 +65,6 @@ struct Inner {
     running: Vec<RunningShipper>,
     /// While another process has the journal, nothing is shipped.
     is_suspended: bool,
-}
-
-/// A shipper that runs.
-#[derive(Debug)]
-struct RunningShipper {
-    settings: SinkSettings,
-    status: Arc<Status>,
-    command: watch::Sender<ShipperCommand>,
-    /// Disconnected when the thread has ended.
-    ended: Receiver<()>,
 }
 
 impl Shippers {
@@ -156,16 +145,15 @@ impl Shippers {
         }
     }
 
-    /// Delivers what is left, for this time at most, and ends all shippers. The journal is closed already.
+    /// Delivers what is left, for this time at most, and ends all shippers. The journal is closed already. A sink that fails is
+    /// not waited for, and one that takes nothing for 5 seconds no longer.
     pub fn finish(&self, within: Duration) {
-        let deadline = Instant::now() + within;
+        let began = Instant::now();
         let _turn = self.take_turn();
         let running = self.take_running();
-        for shipper in &running {
-            shipper.command.send_replace(ShipperCommand::Finish);
-        }
-        for shipper in &running {
-            shipper.wait(deadline.saturating_duration_since(Instant::now()));
+        let deliveries: Vec<u64> = running.iter().map(RunningShipper::begin_to_finish).collect();
+        for (shipper, deliveries) in running.iter().zip(deliveries) {
+            shipper.wait_while_it_delivers(began, began + within, deliveries);
             let report = shipper.status.report(&self.tap, self.started, clock::now());
             if report.lag_records > 0 {
                 tracing::warn!(
@@ -201,6 +189,8 @@ impl Shippers {
         let file = self.file(&settings);
         let (name, kind) = (&settings.name, settings.destination.kind());
         let status = Arc::new(Status::new(name, kind, sink.target(), file.read()));
+        let metrics = self.metrics.sink(name);
+        let rejected = RejectedFile::new(self.tap.directory(), name, Arc::clone(&status), metrics.clone());
         let (command, commands) = watch::channel(ShipperCommand::Follow);
         let shipper = Shipper {
             sink,
@@ -209,7 +199,8 @@ impl Shippers {
             file,
             name: name.clone(),
             status: Arc::clone(&status),
-            metrics: self.metrics.sink(name),
+            rejected,
+            metrics,
             command: commands,
             needs: Arc::clone(&self.needs),
         };
@@ -247,26 +238,7 @@ impl Shippers {
     }
 }
 
-impl RunningShipper {
-    /// Waits until the thread has ended; returns false when it has not in this time.
-    fn wait(&self, within: Duration) -> bool {
-        self.ended.recv_timeout(within) == Err(RecvTimeoutError::Disconnected)
-    }
-}
-
 fn open(settings: &SinkSettings) -> Result<Sink, StartError> {
     let failed = |source| StartError::Sink { sink: settings.name.clone(), source: Box::new(source) };
     Sink::open(&settings.destination).map_err(failed)
-}
-
-/// Ends shippers now. What they were delivering is delivered again by the next one.
-fn stop(shippers: Vec<RunningShipper>) {
-    for shipper in &shippers {
-        shipper.command.send_replace(ShipperCommand::Stop);
-    }
-    for shipper in shippers {
-        if !shipper.wait(STOP_WITHIN) {
-            tracing::error!(sink = shipper.settings.name, "a shipper of the audit has not ended in time");
-        }
-    }
 }

@@ -11,6 +11,7 @@ use super::batch::Batch;
 use super::files::ObjectDirectory;
 use super::otlp::LogCollector;
 use super::postgresql::RecordTable;
+use super::rejected_file::RejectedFile;
 use super::settings::Destination;
 use super::sink_error::SinkError;
 use super::syslog::Syslog;
@@ -89,13 +90,13 @@ impl Sink {
         }
     }
 
-    /// Delivers a batch, as a whole or not at all.
-    pub(super) async fn deliver(&mut self, batch: &Batch) -> Result<(), SinkError> {
+    /// Delivers a batch, as a whole or not at all, but for the records that the sink refuses: these are in `rejected` then.
+    pub(super) async fn deliver(&mut self, batch: &Batch, rejected: &mut RejectedFile) -> Result<(), SinkError> {
         match self {
-            Self::Postgresql(table) => table.deliver(batch).await,
+            Self::Postgresql(table) => table.deliver(batch, rejected).await,
             Self::Files(files) => files.deliver(batch).map_err(SinkError::Files),
-            Self::Webhook(webhook) => webhook.deliver(batch).await,
-            Self::Otlp(collector) => collector.deliver(batch).await,
+            Self::Webhook(webhook) => webhook.deliver(batch, rejected).await,
+            Self::Otlp(collector) => collector.deliver(batch, rejected).await,
             Self::Syslog(syslog) => syslog.deliver(batch).await,
         }
     }

@@ -33,11 +33,28 @@ pub(super) enum SinkError {
     Journal(#[source] io::Error),
     #[error("the position of the sink cannot be written")]
     Position(#[source] io::Error),
+    #[error("the file of the records that the sink refuses cannot be written")]
+    Rejected(#[source] io::Error),
+    #[error("the sink refuses every record that it is sent")]
+    AllRefused(#[source] Box<SinkError>),
     #[error("the sink took nothing within {} s", .0.as_secs())]
     TimedOut(Duration),
 }
 
 impl SinkError {
+    /// True when the sink refuses the content of a message: the same would be refused again, and another may be taken.
+    ///
+    /// Of HTTP these are the statuses of class 4xx, but those that are about the connection, the time or the client.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Status(status) => {
+                status.is_client_error() && !matches!(status.as_u16(), 401 | 407 | 408 | 421 | 425 | 429)
+            }
+            Self::Postgresql(error) => error.is_of_content(),
+            _ => false,
+        }
+    }
+
     /// The whole chain of causes, in one line.
     pub(super) fn in_full(&self) -> String {
         let (mut text, mut source) = (self.to_string(), self.source());

@@ -50,6 +50,12 @@ pub struct SinkReport {
     pub complete_until: Option<Micros>,
     /// Segments that were removed or damaged before it had taken them, since the start.
     pub skipped_segments: u64,
+    /// Lines of the journal that were damaged when their turn came, since the start.
+    #[serde(default)]
+    pub skipped_lines: u64,
+    /// Records that the sink has refused, or that were too old for it, since the start.
+    #[serde(default)]
+    pub rejected: u64,
     /// The last failure, while it fails.
     pub error: Option<String>,
 }
@@ -72,6 +78,10 @@ pub(super) struct Progress {
     pub(super) last_delivery: Option<Micros>,
     pub(super) complete_until: Option<Micros>,
     pub(super) skipped_segments: u64,
+    pub(super) skipped_lines: u64,
+    pub(super) rejected: u64,
+    /// Batches that were delivered, or parts of one.
+    pub(super) deliveries: u64,
     pub(super) error: Option<String>,
 }
 
@@ -84,6 +94,9 @@ impl Status {
             last_delivery: None,
             complete_until: None,
             skipped_segments: 0,
+            skipped_lines: 0,
+            rejected: 0,
+            deliveries: 0,
             error: None,
         };
         Self { name: name.to_owned(), kind, target, progress: Mutex::new(progress) }
@@ -114,6 +127,8 @@ impl Status {
             last_delivery: progress.last_delivery,
             complete_until: progress.complete_until,
             skipped_segments: progress.skipped_segments,
+            skipped_lines: progress.skipped_lines,
+            rejected: progress.rejected,
             error: progress.error.clone(),
         }
     }

@@ -5,6 +5,7 @@
 //! - The id is made of the content: a message that is sent again has the same id and body, and its signature is of the time
 //!   at which it is sent. A failed batch is cut at the same records when it is delivered again, although the journal has
 //!   grown. Only after a restart the last message of a batch may be cut elsewhere; the ids of its records are the same.
+//! - A message with a record that the receiver refuses is sent in parts ([`super::isolation`]).
 //! - No redirect is followed: the receiver is the configured one.
 
 use std::fmt;
@@ -20,8 +21,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
 use super::batch::Batch;
-use super::message_progress::{Message, MessageProgress};
+use super::message::Message;
+use super::message_progress::MessageProgress;
 use super::ndjson;
+use super::rejected_file::RejectedFile;
 use super::settings::WebhookSettings;
 use super::sink_error::SinkError;
 use crate::clock::Micros;
@@ -33,13 +36,18 @@ const SECRET_PREFIX: &str = "whsec_";
 /// Bytes of a secret (Standard Webhooks, "Signature scheme").
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// Receiver of webhooks. It keeps one connection.
+/// Receiver of webhooks.
 pub(super) struct Webhook {
+    sender: Sender,
+    progress: MessageProgress,
+}
+
+/// Sender of messages. It keeps one connection.
+struct Sender {
     settings: WebhookSettings,
     server: Server,
     key: hmac::Key,
     connection: Option<HttpConnection>,
-    progress: MessageProgress,
 }
 
 /// Text that is not a secret of Standard Webhooks.
@@ -70,32 +78,34 @@ impl Webhook {
         let key = key(settings.secret.expose()).expect("the configuration has checked the secret");
         let tls = settings.url.is_encrypted().then(|| ClientTls::open(&settings.tls, &[]).map(Arc::new)).transpose()?;
         let server = Server { host: settings.url.host().to_owned(), port: settings.url.port(), tls };
-        Ok(Self { settings, server, key, connection: None, progress: MessageProgress::default() })
+        let sender = Sender { settings, server, key, connection: None };
+        Ok(Self { sender, progress: MessageProgress::default() })
     }
 
     /// The place, without the path, which may hold a token.
     pub(super) fn target(&self) -> String {
-        self.settings.url.authority().to_owned()
+        self.sender.settings.url.authority().to_owned()
     }
 
     pub(super) fn disconnect(&mut self) {
-        self.connection = None;
+        self.sender.connection = None;
     }
 
     /// Sends the records of a batch, and then its checkpoints, message by message.
-    pub(super) async fn deliver(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        for message in self.progress.begin(batch) {
+    pub(super) async fn deliver(&mut self, batch: &Batch, rejected: &mut RejectedFile) -> Result<(), SinkError> {
+        let Self { sender, progress } = self;
+        let send = async |message: Message<'_>| {
             let body = match message {
                 Message::Records(records) => ndjson::lines(records),
                 Message::Checkpoints(checkpoints) => ndjson::checkpoint_lines(checkpoints),
             };
-            self.send(&body).await?;
-            self.progress.note_taken();
-        }
-        self.progress.finish();
-        Ok(())
+            sender.send(&body).await
+        };
+        progress.deliver(batch, rejected, send).await
     }
+}
 
+impl Sender {
     async fn send(&mut self, body: &[u8]) -> Result<(), SinkError> {
         let request = self.request(body, Micros::wall())?;
         let limit = self.settings.timeout;

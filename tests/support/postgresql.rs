@@ -18,7 +18,7 @@ use keygate::disk::volume_space;
 use tempfile::TempDir;
 
 use super::redis::Certificates;
-use super::{free_port, until};
+use super::{SteppedClock, free_port, until};
 
 /// Name of the only user, who may do anything.
 const USER: &str = "keygate";
@@ -36,6 +36,7 @@ pub struct Postgresql {
     certificates: Option<Certificates>,
     child: Option<Child>,
     dir: TempDir,
+    clock: Option<Arc<SteppedClock>>,
 }
 
 impl Postgresql {
@@ -43,23 +44,28 @@ impl Postgresql {
     /// its processes, not that of the machine: it does not wait for the disk, and its files are in memory where there is
     /// space for them.
     pub fn start() -> Self {
-        Self::with(None, directory())
+        Self::with(None, directory(), None)
+    }
+
+    /// As [`start`](Self::start), with a wall clock that can be stepped.
+    pub fn with_clock(clock: &Arc<SteppedClock>) -> Self {
+        Self::with(None, directory(), Some(Arc::clone(clock)))
     }
 
     /// As [`start`](Self::start), with its files on the disk: for tests that write as much as a variable says.
     pub fn start_on_disk() -> Self {
-        Self::with(None, tempfile::tempdir().unwrap())
+        Self::with(None, tempfile::tempdir().unwrap(), None)
     }
 
     /// Starts a server that accepts encrypted connections with these certificates, and no others over TCP.
     pub fn with_tls(certificates: &Certificates) -> Self {
-        Self::with(Some(certificates.clone()), directory())
+        Self::with(Some(certificates.clone()), directory(), None)
     }
 
-    fn with(certificates: Option<Certificates>, dir: TempDir) -> Self {
+    fn with(certificates: Option<Certificates>, dir: TempDir, clock: Option<Arc<SteppedClock>>) -> Self {
         let owner = owner();
         copy_template(dir.path(), owner);
-        let mut server = Self { port: free_port(), certificates, child: None, dir };
+        let mut server = Self { port: free_port(), certificates, child: None, dir, clock };
         server.configure(owner, "");
         server.restart();
         server
@@ -86,7 +92,7 @@ impl Postgresql {
     pub fn replica(&self) -> Self {
         let (dir, owner) = (directory(), owner());
         give(dir.path(), owner);
-        let mut replica = Self { port: free_port(), certificates: None, child: None, dir };
+        let mut replica = Self { port: free_port(), certificates: None, child: None, dir, clock: None };
         let (socket, port) = (self.dir.path().display(), self.port);
         let mut backup = as_owner(&programs().join("pg_basebackup"));
         backup.args(["--checkpoint=fast", "--no-sync", "--wal-method=stream"]).arg(format!("--host={socket}"));
@@ -168,6 +174,9 @@ impl Postgresql {
         let log = File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
         let mut command = as_owner(&programs().join("postgres"));
         command.arg("-D").arg(self.data()).stdin(Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log);
+        if let Some(clock) = &self.clock {
+            clock.apply(&mut command);
+        }
         self.child = Some(command.spawn().unwrap());
         until("PostgreSQL answers", || {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,7 @@ pub struct RecordStream {
     open_after: Option<Duration>,
     piece: Piece,
     skipped: u64,
+    skipped_lines: u64,
 }
 
 /// Records of a part of the journal.
@@ -56,6 +58,8 @@ pub struct StreamBatch {
     pub reached_end: bool,
     /// Segments that were gone or damaged, and so are missing.
     pub skipped_segments: u64,
+    /// Damaged lines of the others, which are missing, too.
+    pub skipped_lines: u64,
 }
 
 /// Content of the part that is being read.
@@ -93,6 +97,7 @@ impl RecordStream {
             piece: Piece::default(),
             // Segments between the position and the first that is there were removed before they were read.
             skipped: if from.segment > 0 { at.segment.saturating_sub(from.segment) } else { 0 },
+            skipped_lines: 0,
         })
     }
 
@@ -120,8 +125,9 @@ impl RecordStream {
             self.add_open(present, &mut part.records);
         }
         let Part { records, checkpoints, last_time } = part;
-        let skipped_segments = std::mem::take(&mut self.skipped);
-        Ok(StreamBatch { records, checkpoints, position: self.at, last_time, reached_end, skipped_segments })
+        let (skipped_segments, skipped_lines) = (mem::take(&mut self.skipped), mem::take(&mut self.skipped_lines));
+        let position = self.at;
+        Ok(StreamBatch { records, checkpoints, position, last_time, reached_end, skipped_segments, skipped_lines })
     }
 
     /// Reads one block; returns false at the end of the journal.
@@ -132,7 +138,7 @@ impl RecordStream {
         let limit = if self.at.segment == end.segment { end.offset } else { u64::MAX };
         let to = limit.min(self.at.offset + BLOCK);
         let block = Block { segment: self.at.segment, start: self.at.offset, end: to };
-        let mut piece = std::mem::take(&mut self.piece);
+        let mut piece = mem::take(&mut self.piece);
         let read = match source::read_block(&self.directory, block, &mut piece) {
             // What cannot be read now will not be readable later: the rest of the segment is left out, and counted.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -158,7 +164,9 @@ impl RecordStream {
         let whole = line::whole_length(piece);
         let mut last_line = None;
         for (at, line) in line::split_lines(&piece[..whole]) {
-            self.handle_line(line, part);
+            if !self.handle_line(line, part) {
+                self.skipped_lines += 1;
+            }
             last_line = Some((at, line));
         }
         if let Some((at, line)) = last_line {
@@ -185,38 +193,43 @@ impl RecordStream {
         Ok(true)
     }
 
-    fn handle_line(&mut self, line: &[u8], part: &mut Part) {
+    /// Handles a line; returns false when it is damaged, and what it says is missing.
+    fn handle_line(&mut self, line: &[u8], part: &mut Part) -> bool {
         match line::event_kind(line) {
             Some(EventKind::Use) => {
-                let Some(begun) = decode::verified_use(line) else { return };
+                let Some(begun) = decode::verified_use(line) else { return false };
                 part.last_time = Some(begun.time);
                 self.begin(begun.into_owned());
             }
             // The beginning itself was read before, unless its segment had been removed by then.
             Some(EventKind::Carried) => {
-                let Some(begun) = decode::verified_use(line) else { return };
+                let Some(begun) = decode::verified_use(line) else { return false };
                 if !self.open.contains_key(&begun.id.as_u128()) {
                     self.begin(begun.into_owned());
                 }
             }
             Some(EventKind::Record) => {
-                let Some(record) = decode::verified_use(line) else { return };
+                let Some(record) = decode::verified_use(line) else { return false };
                 part.last_time = Some(record.time);
                 part.records.push(record.into_owned().into_record(None, &self.gateway));
             }
             Some(EventKind::Outcome) => {
-                let Some(begun) = line::event_id(line).and_then(|id| self.open.remove(&id)) else { return };
                 let ended = decode::verified_outcome(line);
-                part.records.push(begun.event.into_record(ended.as_ref(), &begun.gateway));
-            }
-            Some(EventKind::Header) => {
-                if let Ok(header) = serde_json::from_slice::<SegmentHeader<'_>>(line) {
-                    self.gateway = header.gateway.as_ref().into();
+                if let Some(begun) = line::event_id(line).and_then(|id| self.open.remove(&id)) {
+                    part.records.push(begun.event.into_record(ended.as_ref(), &begun.gateway));
                 }
+                return ended.is_some();
             }
-            Some(EventKind::Seal) => part.checkpoints.extend(journal_checkpoint::read_line(line, &self.gateway)),
-            Some(EventKind::Expired) | None => {}
+            Some(EventKind::Header) => match serde_json::from_slice::<SegmentHeader<'_>>(line) {
+                Ok(header) => self.gateway = header.gateway.as_ref().into(),
+                Err(_) => return false,
+            },
+            Some(EventKind::Seal | EventKind::Expired) | None => {
+                part.checkpoints.extend(journal_checkpoint::read_line(line, &self.gateway));
+                return frame::verify_line(line).is_some();
+            }
         }
+        true
     }
 
     fn begin(&mut self, event: UseEvent<'static>) {

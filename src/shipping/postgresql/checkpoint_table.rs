@@ -3,8 +3,6 @@
 //! - A checkpoint is inserted in the transaction of its batch, and one that is there already changes nothing.
 //! - Retention keeps the last one of each day, for good: by it, every line before is compared.
 
-use std::time::Duration;
-
 use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
 
@@ -43,16 +41,16 @@ pub(super) async fn insert(
     Ok(())
 }
 
-/// Removes those that are older than the retention, by the database's clock, but the last of each day and tree.
-pub(super) async fn expire(client: &Client, retention: Duration) -> Result<u64, Error> {
+/// Removes those that were received before a day, but the last of each day and tree.
+pub(super) async fn expire(client: &Client, first_day: u64) -> Result<u64, Error> {
     let removed = client
         .execute(
             "DELETE FROM keygate.checkpoints AS old
-             WHERE received_at < now() - $1 * interval '1 second' AND EXISTS (
+             WHERE received_at < to_timestamp($1::bigint * 86400) AND EXISTS (
                  SELECT FROM keygate.checkpoints AS later
                  WHERE later.origin = old.origin AND later.size > old.size
                      AND (later.received_at AT TIME ZONE 'UTC')::date = (old.received_at AT TIME ZONE 'UTC')::date)",
-            &[&retention.as_secs_f64()],
+            &[&i64::try_from(first_day).unwrap_or(0)],
         )
         .await?;
     Ok(removed)

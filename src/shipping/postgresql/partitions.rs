@@ -1,6 +1,8 @@
 //! Partitions of the records: one for each day (UTC), made ahead, and dropped when they are too old.
 //!
-//! - Days are those of the database's clock: a gateway whose clock is wrong drops nothing.
+//! - No single clock drops a day. The present day is the smaller of the database's and that of the newest record, in the table
+//!   or in hand; and no day is dropped within the retention of a record in hand.
+//! - A record of a day that was dropped is refused as too old, and counted.
 //! - Changes are made under the advisory lock of the schema, one gateway at a time.
 //! - A partition is attached and not created in place, so that those who read and write others do not wait for it.
 
@@ -33,9 +35,17 @@ pub(super) fn day_of(time: Micros) -> u64 {
 pub(super) struct Partitions {
     retention: Option<Duration>,
     known: BTreeSet<u64>,
-    /// The first day that retention keeps.
+    /// The first day of which records are accepted that have no partition.
     first: u64,
     last_look: Option<Instant>,
+}
+
+/// Days as the database and its newest record tell them.
+#[derive(Clone, Copy, Debug)]
+struct Days {
+    today: u64,
+    /// None when there is no record.
+    newest: Option<u64>,
 }
 
 impl Partitions {
@@ -43,17 +53,29 @@ impl Partitions {
         Self { retention, known: BTreeSet::new(), first: 0, last_look: None }
     }
 
-    /// Makes the partitions of the next days and drops those that are too old, when it is time to; returns whether it
-    /// was.
-    pub(super) async fn maintain(&mut self, client: &mut Client) -> Result<bool, Error> {
+    /// Makes the partitions of the next days and drops those that are too old, when it is time to. Returns the first day that
+    /// stays, when there is a retention and it was time. `in_hand` are the records that are delivered next.
+    pub(super) async fn maintain(&mut self, client: &mut Client, in_hand: &[Record]) -> Result<Option<u64>, Error> {
         if self.last_look.is_some_and(|at| at.elapsed() < INTERVAL) {
-            return Ok(false);
+            return Ok(None);
         }
-        let today = today(client).await?;
+        let days = days(client).await?;
         self.known = list(&*client).await?;
-        self.first = self.retention.map_or(0, |retention| first_kept(today, retention));
-        self.create(client, (today.saturating_sub(1)..=today + AHEAD).collect()).await?;
-        let expired: Vec<u64> = self.known.range(..self.first).copied().collect();
+        self.create(client, (days.today.saturating_sub(1)..=days.today + AHEAD).collect()).await?;
+        let Some(retention) = self.retention else {
+            self.last_look = Some(Instant::now());
+            return Ok(None);
+        };
+        self.first = days.first_accepted(in_hand, retention);
+        let first = days.first_kept(in_hand, retention);
+        self.drop_before(client, first).await;
+        self.last_look = Some(Instant::now());
+        Ok(Some(first))
+    }
+
+    /// Drops the partitions of the days before this one.
+    async fn drop_before(&mut self, client: &mut Client, first: u64) {
+        let expired: Vec<u64> = self.known.range(..first).copied().collect();
         for day in expired {
             match drop_partition(client, day).await {
                 Ok(()) => {
@@ -68,8 +90,6 @@ impl Partitions {
                 ),
             }
         }
-        self.last_look = Some(Instant::now());
-        Ok(true)
     }
 
     /// Makes the partitions of records that have none: those of a journal that was written earlier.
@@ -86,9 +106,10 @@ impl Partitions {
         if missing.is_empty() { Ok(()) } else { self.create(client, missing).await }
     }
 
-    /// Returns whether retention keeps a record. The day of another may have been dropped already.
+    /// Returns whether a record is accepted: retention keeps its day, or has not dropped it yet.
     pub(super) fn keeps(&self, record: &Record) -> bool {
-        day_of(record.time) >= self.first
+        let day = day_of(record.time);
+        day >= self.first || self.known.contains(&day)
     }
 
     async fn create(&mut self, client: &mut Client, days: BTreeSet<u64>) -> Result<(), Error> {
@@ -127,10 +148,32 @@ async fn drop_partition(client: &mut Client, day: u64) -> Result<(), Error> {
     Ok(transaction.commit().await?)
 }
 
-async fn today(client: &Client) -> Result<u64, Error> {
-    let row = client.query_one("SELECT floor(extract(epoch FROM now()) / 86400)::bigint", &[]).await?;
-    let day: i64 = row.get(0);
-    Ok(u64::try_from(day).unwrap_or(0))
+impl Days {
+    /// The present day: a clock that is ahead, of the database or of a gateway, does not make it later.
+    fn present(self, in_hand: &[Record]) -> u64 {
+        let newest = in_hand.iter().map(|record| day_of(record.time)).chain(self.newest).max();
+        newest.map_or(0, |newest| newest.min(self.today))
+    }
+
+    /// The first day of which records are accepted.
+    fn first_accepted(self, in_hand: &[Record], retention: Duration) -> u64 {
+        first_kept(self.present(in_hand), retention)
+    }
+
+    /// The first day that is not dropped.
+    fn first_kept(self, in_hand: &[Record], retention: Duration) -> u64 {
+        let oldest = in_hand.iter().map(|record| day_of(record.time)).min();
+        first_kept(oldest.unwrap_or(u64::MAX).min(self.present(in_hand)), retention)
+    }
+}
+
+async fn days(client: &Client) -> Result<Days, Error> {
+    // The newest record is found in the index of the last partition that has any.
+    let statement = "SELECT floor(extract(epoch FROM now()) / 86400)::bigint,
+        (SELECT floor(extract(epoch FROM time) / 86400)::bigint FROM keygate.records ORDER BY time DESC LIMIT 1)";
+    let row = client.query_one(statement, &[]).await?;
+    let day = |day: i64| u64::try_from(day).unwrap_or(0);
+    Ok(Days { today: day(row.get(0)), newest: row.get::<_, Option<i64>>(1).map(day) })
 }
 
 /// The days that have a partition.
@@ -189,6 +232,33 @@ mod tests {
         for name in ["records_2026112", "records_20261322", "other_20261122", "records_2026112x"] {
             assert_eq!(day_of_name(name), None, "{name}");
         }
+    }
+
+    fn record(day: u64) -> Record {
+        let text = format!(
+            r#"{{"id":"01923456-0000-7000-8000-000000000000","time":"{}T12:00:00.000000Z","key_id":null,"user_id":null,
+            "org_id":null,"auth_method":"api-key","ip":null,"user_agent":null,"action":"a","method":"GET","path":"/",
+            "outcome":"completed","status":200,"duration_us":1,"request_bytes":0,"response_bytes":1,"gateway":"g"}}"#,
+            date_of(day)
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn present_day_is_the_smaller_of_the_databases_and_the_newest_records() {
+        let retention = Duration::from_secs(30 * 86_400);
+        let first = |today, newest, in_hand: &[u64]| {
+            let in_hand: Vec<Record> = in_hand.iter().copied().map(record).collect();
+            let days = Days { today, newest };
+            (days.first_accepted(&in_hand, retention), days.first_kept(&in_hand, retention))
+        };
+        assert_eq!(first(1000, Some(1000), &[1000]), (970, 970));
+        assert_eq!(first(1060, Some(1000), &[1000]), (970, 970), "the database's clock is ahead");
+        assert_eq!(first(1000, Some(1060), &[1000]), (970, 970), "a gateway's clock was ahead");
+        assert_eq!(first(1060, None, &[1000]), (970, 970));
+        assert_eq!(first(1060, None, &[]), (0, 0), "nothing is known");
+        assert_eq!(first(1000, Some(1000), &[950, 1000]), (970, 920), "of a journal that was behind");
+        assert_eq!(first(1060, Some(1060), &[1000]), (1030, 970), "no day within the retention of a record in hand");
     }
 
     #[test]

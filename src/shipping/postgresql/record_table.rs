@@ -4,40 +4,38 @@
 //! position is another one, another process has delivered meanwhile, and the batch is taken back. Its checkpoints are
 //! inserted in the same transaction.
 //!
-//! Rows are copied straight into the table when all of them should be new, which costs the server least. When one of them is
-//! there already, nothing of that has an effect: they are copied to a staging table, and inserted from there where they
-//! are new.
+//! A batch with a row that the database refuses is taken back. Its rows are then added in parts, each in a transaction of its
+//! own, until those that are refused are alone and set aside ([`Isolation`]); the batch is delivered again without them.
 
-use std::pin::pin;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::SinkExt as _;
-use tokio_postgres::error::SqlState;
+use rustc_hash::FxHashSet;
 use tokio_postgres::{Client, Statement, Transaction};
 use uuid::Uuid;
 
 use super::checkpoint_table;
-use super::copy_format::{self, COLUMNS};
 use super::partitions::Partitions;
+use super::rows::{STAGING, add_rows, insert_statement};
 use super::schema::SCHEMA;
 use crate::audit::{Record, StreamPosition};
 use crate::postgresql::{self, Connector, Error, migrate};
-use crate::shipping::batch::{Batch, OPEN_AFTER};
+use crate::shipping::batch::Batch;
+use crate::shipping::isolation::{Dealt, Isolation};
+use crate::shipping::message::Message;
+use crate::shipping::rejected_file::RejectedFile;
 use crate::shipping::settings::PostgresqlSettings;
 use crate::shipping::sink_error::SinkError;
 
 /// Name of the connection in the server's views.
 const APPLICATION: &str = "keygate-audit";
-/// Staging table of a connection, and room to sort a batch in memory.
-const STAGING: &str = "SET work_mem = '32MB';
-    CREATE TEMPORARY TABLE incoming (LIKE keygate.records) ON COMMIT DELETE ROWS";
-
 /// The table of the records, as a sink.
 pub(in crate::shipping) struct RecordTable {
     connector: Connector,
     retention: Option<Duration>,
     connection: Option<Connection>,
+    isolation: Isolation,
+    /// Records of the present batch that were set aside.
+    refused: FxHashSet<Uuid>,
 }
 
 struct Connection {
@@ -53,7 +51,13 @@ impl RecordTable {
     /// [`Error::Tls`].
     pub(in crate::shipping) fn open(settings: PostgresqlSettings) -> Result<Self, Error> {
         let PostgresqlSettings { database, retention } = settings;
-        Ok(Self { connector: Connector::open(database)?, retention, connection: None })
+        Ok(Self {
+            connector: Connector::open(database)?,
+            retention,
+            connection: None,
+            isolation: Isolation::default(),
+            refused: FxHashSet::default(),
+        })
     }
 
     pub(in crate::shipping) fn server(&self) -> String {
@@ -79,8 +83,7 @@ impl RecordTable {
         if migrated > 0 {
             tracing::info!(server = self.connector.server(), migrations = migrated, "migrated the audit schema");
         }
-        let mut partitions = Partitions::new(self.retention);
-        maintain(&mut client, &mut partitions, self.retention).await?;
+        let partitions = Partitions::new(self.retention);
         client.batch_execute(STAGING).await.map_err(Error::from)?;
         let insert = client.prepare(&insert_statement()).await.map_err(Error::from)?;
         let position = read_position(&client, journal, gateway).await?;
@@ -92,14 +95,38 @@ impl RecordTable {
         self.connection = None;
     }
 
-    pub(in crate::shipping) async fn deliver(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        let connection = self.connection.as_mut().ok_or_else(|| not_connected(&self.connector))?;
-        let Connection { client, partitions, insert } = connection;
-        maintain(client, partitions, self.retention).await?;
-        partitions.provide(client, &batch.records).await?;
+    pub(in crate::shipping) async fn deliver(
+        &mut self,
+        batch: &Batch,
+        rejected: &mut RejectedFile,
+    ) -> Result<(), SinkError> {
+        let Self { connector, connection, isolation, refused, .. } = self;
+        let connection = connection.as_mut().ok_or_else(|| not_connected(connector))?;
+        maintain(&mut connection.client, &mut connection.partitions, &batch.records).await?;
+        connection.partitions.provide(&mut connection.client, &batch.records).await?;
+        let delivered = connection.deliver(batch, refused).await;
+        if delivered.as_ref().is_err_and(SinkError::is_refusal) {
+            connection.isolate(batch, isolation, refused, rejected).await?;
+            connection.deliver(batch, refused).await?;
+        } else {
+            delivered?;
+        }
+        let is_taken = |record: &&Record| connection.partitions.keeps(record) && !refused.contains(&record.id);
+        isolation.note_taken(batch.records.iter().rfind(is_taken));
+        note_too_old(connector, batch, &connection.partitions, rejected);
+        refused.clear();
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Delivers a batch in one transaction, without the records that were set aside, and those that are too old.
+    async fn deliver(&mut self, batch: &Batch, refused: &FxHashSet<Uuid>) -> Result<(), SinkError> {
+        let Self { client, partitions, insert } = self;
         let mut transaction = client.transaction().await.map_err(Error::from)?;
         move_position(&transaction, batch).await?;
-        let kept: Vec<&Record> = batch.records.iter().filter(|record| partitions.keeps(record)).collect();
+        let is_kept = |record: &&Record| partitions.keeps(record) && !refused.contains(&record.id);
+        let kept: Vec<&Record> = batch.records.iter().filter(is_kept).collect();
         if !kept.is_empty() {
             add_rows(&mut transaction, insert, &kept).await?;
         }
@@ -107,6 +134,48 @@ impl RecordTable {
             checkpoint_table::insert(&transaction, batch.journal, &batch.checkpoints).await?;
         }
         Ok(transaction.commit().await.map_err(Error::from)?)
+    }
+
+    /// Adds the rows of a batch in parts, and sets aside what is refused alone. It goes on where a failure has ended it: what was
+    /// set aside is in `refused`, and a row that is there already changes nothing.
+    async fn isolate(
+        &mut self,
+        batch: &Batch,
+        isolation: &mut Isolation,
+        refused: &mut FxHashSet<Uuid>,
+        rejected: &mut RejectedFile,
+    ) -> Result<(), SinkError> {
+        let Self { client, partitions, insert } = self;
+        isolation.keep_known_if(|known| partitions.keeps(known));
+        let is_kept = |record: &&Record| partitions.keeps(record) && !refused.contains(&record.id);
+        let kept: Vec<Record> = batch.records.iter().filter(is_kept).cloned().collect();
+        let add = async |part: Message<'_>| {
+            let rows: Vec<&Record> = part.records().iter().collect();
+            let mut transaction = client.transaction().await.map_err(Error::from)?;
+            add_rows(&mut transaction, insert, &rows).await?;
+            Ok(transaction.commit().await.map_err(Error::from)?)
+        };
+        let note = |dealt: Dealt<'_>| {
+            if dealt.is_rejected {
+                refused.extend(dealt.part.records().iter().map(|record| record.id));
+            }
+        };
+        isolation.send(Message::Records(&kept), &kept, rejected, add, note).await
+    }
+}
+
+/// Counts and logs the records of a batch that retention has refused.
+fn note_too_old(connector: &Connector, batch: &Batch, partitions: &Partitions, rejected: &mut RejectedFile) {
+    let too_old = batch.records.iter().filter(|record| !partitions.keeps(record));
+    let (count, oldest) = (too_old.clone().count(), too_old.map(|record| record.time).min());
+    if let Some(oldest) = oldest {
+        rejected.count_too_old(count as u64);
+        tracing::warn!(
+            records = count,
+            %oldest,
+            server = connector.server(),
+            "records of the audit are older than the retention of the sink, and not in the database"
+        );
     }
 }
 
@@ -121,12 +190,9 @@ fn not_connected(connector: &Connector) -> postgresql::Error {
 }
 
 /// Makes and drops partitions, and removes old checkpoints, when it is time to.
-async fn maintain(client: &mut Client, partitions: &mut Partitions, retention: Option<Duration>) -> Result<(), Error> {
-    if !partitions.maintain(client).await? {
-        return Ok(());
-    }
-    let Some(retention) = retention else { return Ok(()) };
-    match checkpoint_table::expire(client, retention).await {
+async fn maintain(client: &mut Client, partitions: &mut Partitions, in_hand: &[Record]) -> Result<(), Error> {
+    let Some(first_kept) = partitions.maintain(client, in_hand).await? else { return Ok(()) };
+    match checkpoint_table::expire(client, first_kept).await {
         Ok(removed) => tracing::debug!(removed, "removed old audit checkpoints (retention)"),
         // Of a user who may only add to the table, it stays as it is.
         Err(error) => tracing::warn!(
@@ -135,18 +201,6 @@ async fn maintain(client: &mut Client, partitions: &mut Partitions, retention: O
         ),
     }
     Ok(())
-}
-
-/// The insertion of what is new: a row that is there already changes only from `in_progress` to its outcome.
-fn insert_statement() -> String {
-    format!(
-        "INSERT INTO keygate.records AS known ({COLUMNS})
-         SELECT DISTINCT ON (id, time) {COLUMNS} FROM pg_temp.incoming ORDER BY id, time, outcome = 'in_progress'
-         ON CONFLICT (id, time) DO UPDATE SET
-             outcome = excluded.outcome, status = excluded.status, duration_us = excluded.duration_us,
-             request_bytes = excluded.request_bytes, response_bytes = excluded.response_bytes
-         WHERE known.outcome = 'in_progress' AND excluded.outcome <> 'in_progress'"
-    )
 }
 
 async fn read_position(client: &Client, journal: Uuid, gateway: &str) -> Result<StreamPosition, Error> {
@@ -204,43 +258,4 @@ async fn move_position(transaction: &Transaction<'_>, batch: &Batch) -> Result<(
         .await
         .map_err(Error::from)?;
     if moved == 1 { Ok(()) } else { Err(SinkError::Overtaken) }
-}
-
-/// Adds the rows of some records: those that are there already change nothing, or from `in_progress` to their outcomes.
-async fn add_rows(transaction: &mut Transaction<'_>, insert: &Statement, records: &[&Record]) -> Result<(), Error> {
-    // Delivered before, as in progress. Half of the time, because a use ends before its end is read.
-    let may_be_known =
-        |record: &&Record| record.duration_us.is_some_and(|us| u128::from(us) >= OPEN_AFTER.as_micros() / 2);
-    let (known, new): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| may_be_known(record));
-    // Rows of an attempt that fails stay in the table's files until they are vacuumed: none is made that is likely to fail.
-    let is_copied = new.is_empty() || copy_if_new(transaction, copy_format::encode(new.into_iter())).await?;
-    let rest = if is_copied { &known } else { records };
-    if rest.is_empty() {
-        return Ok(());
-    }
-    copy(transaction, "pg_temp.incoming", copy_format::encode(rest.iter().copied())).await?;
-    transaction.execute(insert, &[]).await?;
-    Ok(())
-}
-
-/// Copies rows straight into the table. Returns false, without an effect, when one of them is there already.
-async fn copy_if_new(transaction: &mut Transaction<'_>, rows: Bytes) -> Result<bool, Error> {
-    let attempt = transaction.savepoint("straight").await?;
-    match copy(&attempt, "keygate.records", rows).await {
-        Ok(()) => attempt.commit().await?,
-        Err(Error::Statement(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
-            attempt.rollback().await?;
-            return Ok(false);
-        }
-        Err(error) => return Err(error),
-    }
-    Ok(true)
-}
-
-async fn copy(transaction: &Transaction<'_>, table: &str, rows: Bytes) -> Result<(), Error> {
-    let statement = format!("COPY {table} ({COLUMNS}) FROM STDIN (FORMAT binary)");
-    let mut sink = pin!(transaction.copy_in::<_, Bytes>(&statement).await?);
-    sink.send(rows).await?;
-    sink.finish().await?;
-    Ok(())
 }

@@ -7,4 +7,7 @@ mod sinks;
 mod usage;
 mod stream;
 mod retention;
+mod partitions;
+mod refused;
+mod stop;
 mod throughput;

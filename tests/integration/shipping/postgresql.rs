@@ -215,32 +215,6 @@ fn connection_is_encrypted_and_verified() {
 }
 
 #[test]
-fn days_have_partitions_and_old_ones_are_dropped() {
-    let (dir, server) = (tempfile::tempdir().unwrap(), Postgresql::start());
-    let settings = settings(dir.path());
-    let day = Duration::from_secs(86_400);
-    let caller = Caller::random();
-    let journal = open_journal(&settings);
-    for days in [0, 3, 40] {
-        let opening = caller.opening_at(clock::now().before(day * days));
-        block_on(journal.begin(&opening)).unwrap().close(END);
-    }
-    block_on(journal.close());
-    ship_all(&settings, &sink(&server));
-    assert_eq!(count(&server), 3);
-    let partitions = || {
-        let names = "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'keygate.records'::regclass";
-        server.sql(names).len()
-    };
-    // Yesterday to a week ahead, and two days of the journal.
-    assert_eq!(partitions(), 11);
-    // Another gateway ships the same with a retention: the old day goes, and what is older is not delivered again.
-    server.sql("DELETE FROM keygate.journals");
-    ship_all(&settings, &sink_with(&server.url(), None, Some(day * 30)));
-    assert_eq!((count(&server), partitions()), (2, 10));
-}
-
-#[test]
 fn finish_ships_what_is_left_and_gives_up_at_its_deadline() {
     let (dir, mut server) = (tempfile::tempdir().unwrap(), Postgresql::start());
     let settings = Settings { durability: Durability::Written, ..settings(dir.path()) };
