@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::active_segment::ActiveSegment;
+use super::active_segment::{ActiveSegment, RecoveredSegment};
 use super::pending::PendingLines;
 use super::predecessor::{self, Predecessor};
 use super::recovery::{self, RecoveredJournal};
@@ -106,8 +106,7 @@ pub(crate) fn resume_journal(
     let live_index = LiveIndex::new(indexer.recover(segment.end(), segment_index::owners(found.open.values()))?);
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
-    let mut pending = first_lines(found, segment.number, needs_segment.then_some(settings.gateway.as_str()));
-    pending.newest = newest_record::read_time(&segment)?;
+    let mut pending = first_lines(found, &segment, needs_segment.then_some(settings.gateway.as_str()))?;
     append_spooled(&mut pending, &mut predecessors, &settings.path)?;
     let (refusals, left) = RefusalCoalescer::open(&settings.path, settings.refusals);
     let writer = JournalWriter {
@@ -159,10 +158,15 @@ fn append_spooled(pending: &mut PendingLines, predecessors: &mut [Predecessor], 
     Ok(())
 }
 
-/// The first lines of this gateway: the header of a segment that begins for it, after segment `number`.
-fn first_lines(found: RecoveredJournal, number: u64, new_segment_of: Option<&str>) -> PendingLines {
+/// The first lines of this gateway: the header of a segment that begins for it, after the last one.
+fn first_lines(
+    found: RecoveredJournal,
+    last: &RecoveredSegment,
+    new_segment_of: Option<&str>,
+) -> io::Result<PendingLines> {
     let RecoveredJournal { next, open, ended, unsealed, first, first_present, .. } = found;
-    let mut pending = PendingLines::new(number, next, open, unsealed);
+    let mut pending = PendingLines::new(last.number, next, open, unsealed);
+    pending.newest = newest_record::read_time(last)?;
     pending.ended = ended;
     pending.first_segment = first.unwrap_or(first_present);
     // Before all other lines: whenever there is room for them, none gets into the segment of another gateway.
@@ -173,7 +177,7 @@ fn first_lines(found: RecoveredJournal, number: u64, new_segment_of: Option<&str
     if first.is_none() {
         retention::append_baseline(&mut pending, first_present);
     }
-    pending
+    Ok(pending)
 }
 
 /// Writes the first lines. A full disk is no error: the journal starts all the same, refuses or drops uses as configured, and
