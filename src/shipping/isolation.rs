@@ -31,7 +31,7 @@ pub(super) struct Isolation {
 
 /// A part of a message, and what became of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dealt<'a> {
+pub(super) struct SentPart<'a> {
     pub(super) part: Message<'a>,
     pub(super) is_rejected: bool,
 }
@@ -50,7 +50,7 @@ impl Isolation {
     }
 
     /// Sends a message of a batch, in parts when it is refused; sets aside what is refused alone. `note` gets each part when it
-    /// was dealt with, in their order.
+    /// was taken or set aside, in their order.
     ///
     /// # Errors
     /// A failure of the sink, and [`SinkError::AllRefused`] when it takes nothing else either.
@@ -60,7 +60,7 @@ impl Isolation {
         batch: &[Record],
         rejected: &mut RejectedFile,
         mut deliver: impl AsyncFnMut(Message<'_>) -> Result<(), SinkError>,
-        mut note: impl FnMut(Dealt<'a>),
+        mut note: impl FnMut(SentPart<'a>),
     ) -> Result<(), SinkError> {
         let mut parts = vec![message];
         while let Some(part) = parts.pop() {
@@ -82,7 +82,7 @@ impl Isolation {
                 Some(refusal) => rejected.add(part, refusal)?,
                 None => self.note_taken(part.records().last()),
             }
-            note(Dealt { part, is_rejected: refusal.is_some() });
+            note(SentPart { part, is_rejected: refusal.is_some() });
         }
         Ok(())
     }

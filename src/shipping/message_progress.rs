@@ -5,7 +5,7 @@
 //!   identical. Only a restart forgets what was taken.
 
 use super::batch::Batch;
-use super::isolation::{Dealt, Isolation};
+use super::isolation::{Isolation, SentPart};
 use super::message::Message;
 use super::rejected_file::RejectedFile;
 use super::sink_error::SinkError;
@@ -30,8 +30,8 @@ struct Cut {
     records: usize,
     checkpoints: usize,
     /// The first records and checkpoints of it that were taken, or set aside.
-    dealt_records: usize,
-    dealt_checkpoints: usize,
+    done_records: usize,
+    done_checkpoints: usize,
 }
 
 impl MessageProgress {
@@ -44,27 +44,27 @@ impl MessageProgress {
     ) -> Result<(), SinkError> {
         for message in self.begin(batch) {
             let Self { current, isolation } = self;
-            let note = |dealt: Dealt<'_>| current.iter_mut().for_each(|cut| cut.note_dealt(dealt.part));
+            let note = |sent: SentPart<'_>| current.iter_mut().for_each(|cut| cut.note_done(sent.part));
             isolation.send(message, &batch.records, rejected, &mut send, note).await?;
         }
         self.current = None;
         Ok(())
     }
 
-    /// The messages of a batch that were not dealt with yet.
+    /// The messages of a batch that are not done yet.
     fn begin<'a>(&mut self, batch: &'a Batch) -> Vec<Message<'a>> {
         let (line, records, checkpoints) = (batch.from.line, batch.records.len(), batch.checkpoints.len());
         let is_grown = |cut: &Cut| cut.line == line && cut.records <= records && cut.checkpoints <= checkpoints;
-        let new = Cut { line, records, checkpoints, dealt_records: 0, dealt_checkpoints: 0 };
+        let new = Cut { line, records, checkpoints, done_records: 0, done_checkpoints: 0 };
         let cut = *self.current.insert(self.current.filter(is_grown).unwrap_or(new));
         let (old_records, new_records) = batch.records.split_at(cut.records);
         let (old_checkpoints, new_checkpoints) = batch.checkpoints.split_at(cut.checkpoints);
-        let (dealt_records, dealt_checkpoints) = (cut.dealt_records, cut.dealt_checkpoints);
-        let old = messages((old_records, dealt_records), (old_checkpoints, dealt_checkpoints));
-        let rest = |dealt: usize, old: usize| dealt.saturating_sub(old);
+        let (done_records, done_checkpoints) = (cut.done_records, cut.done_checkpoints);
+        let old = messages((old_records, done_records), (old_checkpoints, done_checkpoints));
+        let rest = |done: usize, old: usize| done.saturating_sub(old);
         let new = messages(
-            (new_records, rest(dealt_records, cut.records)),
-            (new_checkpoints, rest(dealt_checkpoints, cut.checkpoints)),
+            (new_records, rest(done_records, cut.records)),
+            (new_checkpoints, rest(done_checkpoints, cut.checkpoints)),
         );
         old.chain(new).collect()
     }
@@ -72,29 +72,29 @@ impl MessageProgress {
 
 impl Cut {
     /// Notes that the next part was taken, or set aside.
-    fn note_dealt(&mut self, part: Message<'_>) {
+    fn note_done(&mut self, part: Message<'_>) {
         match part {
-            Message::Records(records) => self.dealt_records += records.len(),
-            Message::Checkpoints(checkpoints) => self.dealt_checkpoints += checkpoints.len(),
+            Message::Records(records) => self.done_records += records.len(),
+            Message::Checkpoints(checkpoints) => self.done_checkpoints += checkpoints.len(),
         }
     }
 }
 
-/// Messages of some records and checkpoints, of which the first ones were dealt with.
+/// Messages of some records and checkpoints, of which the first ones are done.
 fn messages<'a>(
-    (records, dealt_records): (&'a [Record], usize),
-    (checkpoints, dealt_checkpoints): (&'a [JournalCheckpoint], usize),
+    (records, done_records): (&'a [Record], usize),
+    (checkpoints, done_checkpoints): (&'a [JournalCheckpoint], usize),
 ) -> impl Iterator<Item = Message<'a>> {
-    let records = chunks(records, dealt_records).map(Message::Records);
-    records.chain(chunks(checkpoints, dealt_checkpoints).map(Message::Checkpoints))
+    let records = chunks(records, done_records).map(Message::Records);
+    records.chain(chunks(checkpoints, done_checkpoints).map(Message::Checkpoints))
 }
 
-/// Chunks of a slice whose first items were dealt with, cut where they would be without that.
-fn chunks<T>(items: &[T], dealt: usize) -> impl Iterator<Item = &[T]> {
+/// Chunks of a slice whose first items are done, cut where they would be without that.
+fn chunks<T>(items: &[T], done: usize) -> impl Iterator<Item = &[T]> {
     let rest = items
         .chunks(LIMIT)
         .enumerate()
-        .map(move |(number, chunk)| &chunk[dealt.saturating_sub(number * LIMIT).min(chunk.len())..]);
+        .map(move |(number, chunk)| &chunk[done.saturating_sub(number * LIMIT).min(chunk.len())..]);
     rest.filter(|chunk| !chunk.is_empty())
 }
 
@@ -145,10 +145,10 @@ mod tests {
         shown.collect()
     }
 
-    fn note_dealt(progress: &mut MessageProgress, records: usize, checkpoints: usize) {
+    fn note_done(progress: &mut MessageProgress, records: usize, checkpoints: usize) {
         let cut = progress.current.as_mut().unwrap();
-        cut.dealt_records += records;
-        cut.dealt_checkpoints += checkpoints;
+        cut.done_records += records;
+        cut.done_checkpoints += checkpoints;
     }
 
     #[test]
@@ -158,10 +158,10 @@ mod tests {
         // The journal has grown meanwhile.
         let whole = [('r', 1000), ('r', 100), ('c', 1), ('r', 100), ('c', 2)];
         assert_eq!(begin(&mut progress, &batch(7, 1200, 3)), whole);
-        note_dealt(&mut progress, 1100, 0);
+        note_done(&mut progress, 1100, 0);
         assert_eq!(begin(&mut progress, &batch(7, 1200, 3)), whole[2..]);
         // A part of the next message, after some records of it were refused.
-        note_dealt(&mut progress, 10, 1);
+        note_done(&mut progress, 10, 1);
         assert_eq!(begin(&mut progress, &batch(7, 1200, 3)), [('r', 90), ('c', 2)]);
         progress.current = None;
         assert_eq!(begin(&mut progress, &batch(7, 1200, 3)), [('r', 1000), ('r', 200), ('c', 3)]);
@@ -171,9 +171,9 @@ mod tests {
     fn another_batch_begins_anew() {
         let mut progress = MessageProgress::default();
         assert_eq!(begin(&mut progress, &batch(7, 2, 0)), [('r', 2)]);
-        note_dealt(&mut progress, 2, 0);
+        note_done(&mut progress, 2, 0);
         assert_eq!(begin(&mut progress, &batch(9, 2, 1)), [('r', 2), ('c', 1)]);
-        note_dealt(&mut progress, 2, 0);
+        note_done(&mut progress, 2, 0);
         assert_eq!(begin(&mut progress, &batch(9, 1, 1)), [('r', 1), ('c', 1)], "of a journal that has lost its end");
         assert_eq!(begin(&mut progress, &batch(10, 0, 0)), []);
     }

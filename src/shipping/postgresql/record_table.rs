@@ -20,7 +20,7 @@ use super::schema::SCHEMA;
 use crate::audit::{Record, StreamPosition};
 use crate::postgresql::{self, Connector, Error, migrate};
 use crate::shipping::batch::Batch;
-use crate::shipping::isolation::{Dealt, Isolation};
+use crate::shipping::isolation::{Isolation, SentPart};
 use crate::shipping::message::Message;
 use crate::shipping::rejected_file::RejectedFile;
 use crate::shipping::settings::PostgresqlSettings;
@@ -155,9 +155,9 @@ impl Connection {
             add_rows(&mut transaction, insert, &rows).await?;
             Ok(transaction.commit().await.map_err(Error::from)?)
         };
-        let note = |dealt: Dealt<'_>| {
-            if dealt.is_rejected {
-                refused.extend(dealt.part.records().iter().map(|record| record.id));
+        let note = |sent: SentPart<'_>| {
+            if sent.is_rejected {
+                refused.extend(sent.part.records().iter().map(|record| record.id));
             }
         };
         isolation.send(Message::Records(&kept), &kept, rejected, add, note).await
