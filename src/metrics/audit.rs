@@ -10,8 +10,10 @@ const UNSHIPPED_REMOVED: &str = "Segments of the audit journal that retention re
 
 const RETENTION_PAUSED: &str = "1 while retention by size pauses for open uses that take up half of the size, else 0";
 
+const DAMAGED_FILES: &str = "Files beside the audit journal with damaged lines that starts have set aside";
+
 /// `audit_records_total{result}`, `audit_refusals_coalesced_total`, `audit_backlog`, `audit_disk_free_bytes`,
-/// `audit_retention_paused`, `audit_unshipped_removed_total`, `audit_checkpoint_lines`, `audit_checkpoints_total{result}` and
+/// `audit_retention_paused`, `audit_damaged_files`, `audit_unshipped_removed_total`, `audit_checkpoint_lines`, `audit_checkpoints_total{result}` and
 /// `audit_cosignatures_total{result}`.
 #[derive(Clone, Debug)]
 pub struct AuditMetrics {
@@ -31,6 +33,8 @@ pub struct AuditMetrics {
     pub disk_free: IntGauge,
     /// 1 while retention by size pauses, because open uses take up half of the size.
     pub retention_paused: IntGauge,
+    /// Files of damaged lines that starts have set aside.
+    pub damaged_files: IntGauge,
     /// Lines that the latest checkpoint covers.
     pub checkpoint_lines: IntGauge,
     /// Checkpoints that were signed.
@@ -62,6 +66,7 @@ impl AuditMetrics {
             disk_free: gauge(r, "audit_disk_free_bytes", "Bytes free on the volume of the audit journal"),
             unshipped_removed: counter(r, "audit_unshipped_removed_total", UNSHIPPED_REMOVED),
             retention_paused: gauge(r, "audit_retention_paused", RETENTION_PAUSED),
+            damaged_files: gauge(r, "audit_damaged_files", DAMAGED_FILES),
             checkpoint_lines: gauge(
                 r,
                 "audit_checkpoint_lines",

@@ -26,6 +26,8 @@ pub(crate) enum EventKind {
     Carried,
     /// The removal of a segment.
     Expired,
+    /// Lines at the end of the journal that a start has found damaged, and has set aside.
+    Damaged,
 }
 
 /// Reads the kind of the event in a line from its first letter; `None` when the line is no event.
@@ -44,6 +46,7 @@ pub(crate) fn event_kind(line: &[u8]) -> Option<EventKind> {
         [b'h', ..] => Some(EventKind::Header),
         [b'c', ..] => Some(EventKind::Carried),
         [b'e', ..] => Some(EventKind::Expired),
+        [b'd', ..] => Some(EventKind::Damaged),
         _ => None,
     }
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::event::OpenUse;
 use super::line::EventKind;
 use crate::clock::Micros;
+use crate::counted::Counted;
 
 /// The first line of a segment: with the headers before it, all that recovery needs of the earlier segments.
 ///
@@ -108,6 +109,38 @@ pub(crate) enum ExpiryReason {
     Baseline,
     /// It was missing when its turn came: something other than retention has removed it.
     Missing,
+}
+
+/// Damage at the end of a segment that a start has found: it is no torn write, so it was on the disk and has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Damaged<'a> {
+    pub(crate) e: EventKind,
+    /// Time of the start.
+    pub(crate) time: Micros,
+    pub(crate) segment: u64,
+    /// Offset in the segment from which it was damaged.
+    pub(crate) offset: u64,
+    /// Bytes that were set aside.
+    pub(crate) bytes: u64,
+    /// Line feeds in them.
+    pub(crate) lines: u64,
+    /// Bytes that the last gateway wrote behind `offset` before it ended, when they are more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) written: Option<u64>,
+    /// Name of the file in which they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<Cow<'a, str>>,
+}
+
+impl std::fmt::Display for Damaged<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { segment, offset, bytes, lines, written, file, .. } = self;
+        write!(f, "the end of segment {segment} was damaged from byte {offset} on")?;
+        if let Some(file) = file {
+            write!(f, ": {} in {} set aside in {file}", Counted(*bytes, "byte"), Counted(*lines, "line"))?;
+        }
+        written.map_or(Ok(()), |written| write!(f, "; it had {} there before", Counted(written, "byte")))
+    }
 }
 
 impl Expired<'_> {

@@ -65,6 +65,17 @@ pub(crate) fn write(directory: &Path, index: &SegmentIndex) -> io::Result<()> {
     segment::sync_directory(directory)
 }
 
+/// The length of the segment that its index covers; `None` when there is no whole one.
+pub(crate) fn indexed_length(directory: &Path, segment: u64) -> Option<u64> {
+    IndexFile::open_any(directory, segment).map(|opened| opened.length)
+}
+
+/// Removes the index of a segment.
+pub(crate) fn remove(directory: &Path, segment: u64) {
+    let removed = fs::remove_file(path(directory, segment));
+    removed.unwrap_or_else(|error| tracing::debug!(%error, segment, "no index of a segment to remove"));
+}
+
 fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(content)?;

@@ -90,7 +90,7 @@ impl IndexedEvent {
                 frame::verify_line(line)?;
                 line::event_id(line).map(Self::Outcome)
             }
-            EventKind::Header | EventKind::Seal | EventKind::Expired => None,
+            EventKind::Header | EventKind::Seal | EventKind::Expired | EventKind::Damaged => None,
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) mod members;
 pub(crate) mod segment_index;
 pub(crate) mod live_index;
 mod usage_codec;
-mod index_file;
+pub(crate) mod index_file;
 pub(crate) mod database;
 mod usage_rows;
 mod block_rows;

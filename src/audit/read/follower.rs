@@ -171,7 +171,7 @@ impl Follower {
                     self.gateway = header.gateway.into_owned();
                 }
             }
-            Some(EventKind::Seal | EventKind::Expired) | None => {}
+            Some(EventKind::Seal | EventKind::Expired | EventKind::Damaged) | None => {}
         }
     }
 }

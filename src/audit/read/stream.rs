@@ -224,7 +224,7 @@ impl RecordStream {
                 Ok(header) => self.gateway = header.gateway.as_ref().into(),
                 Err(_) => return false,
             },
-            Some(EventKind::Seal | EventKind::Expired) | None => {
+            Some(EventKind::Seal | EventKind::Expired | EventKind::Damaged) | None => {
                 part.checkpoints.extend(journal_checkpoint::read_line(line, &self.gateway));
                 return frame::verify_line(line).is_some();
             }

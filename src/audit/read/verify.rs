@@ -23,7 +23,7 @@ use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses::OpenUses;
 use crate::audit::format::segment::{self, Segment};
-use crate::audit::format::segment_event::{Expired, ExpiryReason, Seal, SegmentHeader};
+use crate::audit::format::segment_event::{Damaged, Expired, ExpiryReason, Seal, SegmentHeader};
 use crate::audit::format::source::{self, Piece, SegmentSource};
 use crate::audit::format::{decode, frame, seal};
 use crate::audit::index::database;
@@ -164,6 +164,7 @@ impl Verifier {
             EventKind::Use => self.check_use(&decode::use_event(line)?),
             EventKind::Carried => self.check_carried(&decode::use_event(line)?),
             EventKind::Expired => self.check_expired(&serde_json::from_slice(line).ok()?),
+            EventKind::Damaged => self.report(&serde_json::from_slice::<Damaged<'_>>(line).ok()?.to_string()),
             EventKind::Outcome => self.check_outcome(&decode::outcome_event(line)?),
             EventKind::Record => self.check_record(&decode::use_event(line)?),
             EventKind::Seal if lines::is_checkpoint(line) => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::active_segment::ActiveSegment;
 use super::age_limit::AgeLimit;
 use super::writer::JournalWriter;
-use super::{compression, free_space, retention};
+use super::{compression, damaged_tail, free_space, retention};
 use crate::audit::format::segment::{self, Point};
 use crate::audit::format::segment_event::Seal;
 use crate::audit::format::{frame, seal};
@@ -44,6 +44,10 @@ fn run_once(writer: &JournalWriter, (indexer, ages): (&mut Indexer, &mut AgeLimi
             .unwrap_or_else(|error| tracing::debug!(%error, "the audit journal still cannot be written"));
         Point { segment: segment.number, offset: segment.length }
     };
+    // Only a start makes one; the operator may move it away.
+    if writer.metrics.damaged_files.get() > 0 {
+        damaged_tail::count_files(writer);
+    }
     let proceed = || stop.try_recv() == Err(TryRecvError::Empty);
     seal_closed_segments(writer, end.segment, &proceed);
     index_closed_segments(writer, indexer, end, &proceed)

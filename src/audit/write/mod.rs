@@ -18,7 +18,8 @@
 //!   which [`witness`]es cosign.
 //! - [`handover`]: handing the journal over to another process; [`spool`]: the lines that come afterwards;
 //!   [`predecessor`]: takes these into the journal; [`use_guards`]: guards that are held until its uses end.
-//! - [`open`], [`recovery`] and [`newest_record`]: opening: lock, state that the last gateway left, threads.
+//! - [`open`], [`recovery`] and [`newest_record`]: opening: lock, state that the last gateway left, threads; [`damaged_tail`]
+//!   and [`torn_tail`]: what is behind its last good line.
 
 pub(crate) mod journal;
 mod append;
@@ -26,6 +27,8 @@ pub(crate) mod position;
 pub(crate) mod tap;
 mod handle;
 mod open;
+mod torn_tail;
+mod damaged_tail;
 mod recovery;
 mod newest_record;
 mod handover;

@@ -20,14 +20,15 @@ use super::refusals::flusher;
 use super::signer::CheckpointSigner;
 use super::use_guards::UseGuards;
 use super::writer::JournalWriter;
-use super::{checkpoints, committer, free_space, maintenance, newest_record, retention, timed_sync};
+use super::{checkpoints, committer, damaged_tail, free_space, maintenance, newest_record, retention, timed_sync};
 use crate::audit::error::OpenError;
 use crate::audit::format::event::OutcomeEvent;
+use crate::audit::format::frame;
 use crate::audit::format::record::Outcome;
 use crate::audit::format::segment::{LOCK, Point};
 use crate::audit::index::indexer::Indexer;
 use crate::audit::index::live_index::LiveIndex;
-use crate::audit::index::segment_index;
+use crate::audit::index::{index_file, segment_index};
 use crate::audit::settings::{Durability, Settings};
 use crate::clock;
 use crate::disk;
@@ -106,6 +107,7 @@ pub(crate) fn resume_journal(
     let live_index = LiveIndex::new(indexer.recover(segment.end(), segment_index::owners(found.open.values()))?);
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
+    let damaged: Vec<u64> = found.damaged.iter().map(|damaged| damaged.segment).collect();
     let mut pending = first_lines(found, &segment, needs_segment.then_some(settings.gateway.as_str()))?;
     append_spooled(&mut pending, &mut predecessors, &settings.path)?;
     let (refusals, left) = RefusalCoalescer::open(&settings.path, settings.refusals);
@@ -129,11 +131,22 @@ pub(crate) fn resume_journal(
         checkpoints,
     };
     write_first_lines(&writer, needs_segment)?;
+    note_damage(&writer, &damaged);
     flusher::recover(&writer, left)?;
     writer.metrics.backlog.set(writer.lock_pending().events);
     free_space::check(&writer);
     let running = remove_ended(predecessors, writer.lock_pending().is_empty());
     Ok((writer, indexer, running))
+}
+
+/// Counts the files of damaged lines. The damage of these segments is told by lines of the journal: the indexes that the last
+/// gateway left are no longer needed to tell it.
+fn note_damage(writer: &JournalWriter, damaged: &[u64]) {
+    let is_written = writer.lock_pending().is_empty();
+    for number in damaged.iter().filter(|_| is_written) {
+        index_file::remove(&writer.settings.path, *number);
+    }
+    damaged_tail::count_files(writer);
 }
 
 /// Removes the spools of predecessors that have ended, and returns the others.
@@ -164,7 +177,7 @@ fn first_lines(
     last: &RecoveredSegment,
     new_segment_of: Option<&str>,
 ) -> io::Result<PendingLines> {
-    let RecoveredJournal { next, open, ended, unsealed, first, first_present, .. } = found;
+    let RecoveredJournal { next, open, ended, unsealed, first, first_present, damaged, .. } = found;
     let mut pending = PendingLines::new(last.number, next, open, unsealed);
     pending.newest = newest_record::read_time(last)?;
     pending.ended = ended;
@@ -176,6 +189,9 @@ fn first_lines(
     // A version that did not record removals has written the journal: what is there now counts as its beginning.
     if first.is_none() {
         retention::append_baseline(&mut pending, first_present);
+    }
+    for damaged in &damaged {
+        frame::with_serialized(damaged, |body| pending.append_line(&body));
     }
     Ok(pending)
 }

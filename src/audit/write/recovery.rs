@@ -2,8 +2,8 @@
 //!
 //! - The last segment is read, and of those before it the headers that list uses which may still be open.
 //! - Segments are read in pieces: memory depends on the uses that are open, not on the size of a segment.
-//! - A torn tail (everything after the last good line) is cut off; damage before it is left as it is, for `audit verify`
-//!   to report.
+//! - What is behind the last good line is cut off when a crash can have left it, and set aside otherwise
+//!   ([`damaged_tail`]). Damage before it is left as it is, for `audit verify` to report.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,11 +14,11 @@ use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 use super::active_segment::RecoveredSegment;
-use super::compression;
+use super::{compression, damaged_tail};
 use crate::audit::format::event::OpenUse;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::open_uses::{self, OpenUses};
-use crate::audit::format::segment_event::{Expired, Seal, SegmentHeader};
+use crate::audit::format::segment_event::{Damaged, Expired, Seal, SegmentHeader};
 use crate::audit::format::{decode, frame, pieces, segment};
 
 /// The state in which a journal was left.
@@ -38,48 +38,41 @@ pub(crate) struct RecoveredJournal {
     pub(crate) first: Option<u64>,
     /// The first segment that is there; 0 in a new journal.
     pub(crate) first_present: u64,
+    /// Damage at its end, whose lines were set aside.
+    pub(crate) damaged: Vec<Damaged<'static>>,
+    /// Damaged lines before the last good one, in the last segment.
+    damaged_lines: u64,
 }
 
-/// Finds the end of the journal in a directory, and cuts off a torn tail.
+/// Finds the end of the journal in a directory, and removes what is behind it.
 pub(crate) fn recover(directory: &Path) -> io::Result<RecoveredJournal> {
     compression::remove_leftovers(directory)?;
     let segments = segment::list_files(directory)?;
+    let mut damaged = Vec::new();
     for last in segments.iter().rev() {
         // It is compressed only when later segments are lost, as after a power failure.
         compression::expand_segment(directory, last.number)?;
-        let path = segment::path(directory, last.number);
-        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        let file = OpenOptions::new().read(true).write(true).open(segment::path(directory, last.number))?;
         // A crash while a segment was created may leave one without a good line: the one before it is the last.
-        let (mut found, length, has_line) = scan_segment(directory, last.number, &file)?;
+        let mut found = scan_segment(directory, last.number, &file)?;
+        damaged.extend(damaged_tail::clear(directory, last.number, &file, found.segment.length)?);
         if found.segment.length == 0 {
-            set_aside(&path, length, has_line)?;
             continue;
         }
-        let torn = length - found.segment.length;
-        if torn > 0 {
-            tracing::warn!(path = %path.display(), bytes = torn, "cut a torn tail off the audit journal");
-            file.set_len(found.segment.length)?;
+        if found.damaged_lines > 0 {
+            tracing::error!(lines = found.damaged_lines, segment = last.number, path = %directory.display(),
+                "lines of the audit journal are damaged, and stay where they are; check the disk, and run `keygate audit verify`");
         }
         found.segment.file = Some(file);
         found.first_present = segments[0].number;
+        found.damaged = damaged;
         return Ok(found);
     }
-    Ok(RecoveredJournal { next: 1, first: Some(1), ..RecoveredJournal::default() })
+    Ok(RecoveredJournal { next: 1, first: Some(1), damaged, ..RecoveredJournal::default() })
 }
 
-/// Sets a segment without a good line aside. A torn header is removed; anything else is kept under another name, as it
-/// may hold damaged records.
-fn set_aside(path: &Path, length: u64, has_line: bool) -> io::Result<()> {
-    tracing::warn!(path = %path.display(), bytes = length, "set aside an audit segment without a good line");
-    if has_line {
-        return std::fs::rename(path, path.with_extension("jsonl.damaged"));
-    }
-    std::fs::remove_file(path)
-}
-
-/// Reads the state from the last segment; its length is 0 when the segment has no good line. Returns also the length of
-/// the file, and whether it has a whole line.
-fn scan_segment(directory: &Path, number: u64, file: &File) -> io::Result<(RecoveredJournal, u64, bool)> {
+/// Reads the state from the last segment; its length is 0 when the segment has no good line.
+fn scan_segment(directory: &Path, number: u64, file: &File) -> io::Result<RecoveredJournal> {
     let segment = RecoveredSegment { number, ..RecoveredSegment::default() };
     let mut found = RecoveredJournal { segment, ..RecoveredJournal::default() };
     if let Some(header) = open_uses::read_header(directory, number)? {
@@ -88,12 +81,17 @@ fn scan_segment(directory: &Path, number: u64, file: &File) -> io::Result<(Recov
     }
     // Most uses have ended by the end of the segment: of the others, the lines are read again and parsed.
     let mut begun: FxHashMap<u128, (u64, usize)> = FxHashMap::default();
-    let (length, has_line) = pieces::for_each_line(
+    let mut damaged_lines = 0;
+    pieces::for_each_line(
         |out, at| file.read_at(out, at),
         |at, line| {
             // Damaged lines are skipped; a good line after them proves that they are no torn tail.
-            let Some(n) = frame::verify_line(line) else { return };
+            let Some(n) = frame::verify_line(line) else {
+                damaged_lines += 1;
+                return;
+            };
             found.next = n + 1;
+            found.damaged_lines = damaged_lines;
             found.segment.length = at + line.len() as u64 + 1;
             found.segment.has_events |= at > 0;
             match (line::event_kind(line), line::event_id(line)) {
@@ -116,7 +114,7 @@ fn scan_segment(directory: &Path, number: u64, file: &File) -> io::Result<(Recov
             found.open.insert(id, OpenUse { listed_by, ..OpenUse::from_event(&begun, number) });
         }
     }
-    Ok((found, length, has_line))
+    Ok(found)
 }
 
 impl RecoveredJournal {

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keygate::audit::{Filter, Journal, Outcome, Settings};
+use keygate::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, assert_intact, block_on, export_records, keep_plain, open_journal, open_reader, segment_files,
-    segment_number, settings, write_uses,
+    Caller, END, assert_intact, block_on, export_records, index_files, keep_plain, open_journal, open_reader,
+    segment_files, segment_number, settings, write_uses,
 };
+use super::tree;
 use crate::support::eventually;
+use crate::support::random::Random;
 
 /// Small segments that stay uncompressed.
 fn small_segments(directory: &Path, size: u64) -> Settings {
@@ -46,6 +49,100 @@ fn damage_in_the_last_segment_stays_and_the_journal_goes_on_behind_it() {
     );
 }
 
+/// A journal of 200 uses in one segment: its text, and where the last 150 begin.
+fn written_journal(settings: &Settings) -> (Vec<u8>, usize) {
+    write_uses(settings, 200);
+    let text = fs::read(&segment_files(settings)[0]).unwrap();
+    let begins = |at: &usize| text[*at..].starts_with(b"\nu\t");
+    let at = (0..text.len()).filter(begins).nth(50).unwrap() + 1;
+    (text, at)
+}
+
+#[test]
+fn damaged_end_is_set_aside_and_reported() {
+    let directory = TempDir::new().unwrap();
+    let settings = settings(directory.path());
+    let (mut text, from) = written_journal(&settings);
+    let path = &segment_files(&settings)[0];
+    // A bit of each line of the last 150 uses, as a crash leaves none.
+    let ends: Vec<usize> = (from..text.len()).filter(|at| text[*at] == b'\n').collect();
+    ends.iter().for_each(|end| text[*end - 20] ^= 1);
+    fs::write(path, &text).unwrap();
+    // A killed gateway leaves no index.
+    index_files(&settings).iter().for_each(|path| fs::remove_file(path).unwrap());
+    let aside = settings.path.join("0000000001.jsonl.damaged");
+    let metrics = Metrics::new();
+    let journal = Journal::open(settings.clone(), metrics.audit.clone()).unwrap();
+    assert_eq!(metrics.audit.damaged_files.get(), 1);
+    assert!(fs::read(&aside).unwrap() == text[from..], "what was cut off is kept as it was");
+    let report = open_reader(&settings).verify().unwrap();
+    assert_eq!((report.records, report.problem_count), (50, 1), "{:?}", report.problems);
+    assert!(report.problems[0].what.ends_with("300 lines set aside in 0000000001.jsonl.damaged"), "{report:?}");
+    fs::rename(&aside, directory.path().join("for-later")).unwrap();
+    eventually("the file was moved away", || metrics.audit.damaged_files.get() == 0);
+    block_on(journal.close());
+    // The journal still says so, whatever became of the file, and later starts add nothing.
+    write_uses(&settings, 1);
+    assert_eq!(open_reader(&settings).verify().unwrap().problem_count, 1);
+    assert!(!aside.exists());
+}
+
+/// Damage that leaves the next start nothing but the lines before it.
+#[test]
+fn damage_of_the_end_is_never_lost_silently() {
+    let directory = TempDir::new().unwrap();
+    let original = settings(directory.path());
+    let (text, from) = written_journal(&original);
+    let last = text[..text.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    for seed in 0..120 {
+        let mut random = Random::new(seed);
+        let copy = TempDir::new().unwrap();
+        let settings = settings(copy.path());
+        tree::copy(&original.path, &settings.path);
+        let path = segment_files(&settings)[0].clone();
+        // Of the last line in a third of the cases; and after a kill in the half of them, which leaves no index.
+        let from = if seed % 3 == 0 { last } else { from };
+        let at = from + random.index(text.len() - from);
+        let mut damaged = text.clone();
+        damaged[at] ^= 1 << random.below(8);
+        fs::write(&path, &damaged).unwrap();
+        if seed % 2 == 0 {
+            index_files(&settings).iter().for_each(|path| fs::remove_file(path).unwrap());
+        }
+        block_on(open_journal(&settings).close());
+        let aside = fs::read(settings.path.join("0000000001.jsonl.damaged")).unwrap_or_default();
+        let kept = fs::read(&path).unwrap();
+        assert!(
+            kept.starts_with(&damaged)
+                || kept.starts_with(&damaged[..damaged.len() - aside.len()]) && damaged.ends_with(&aside),
+            "every byte is somewhere: seed {seed}"
+        );
+        let found = open_reader(&settings).verify().unwrap().problem_count;
+        assert_ne!(found, 0, "seed {seed}");
+        block_on(open_journal(&settings).close());
+        assert_eq!(
+            open_reader(&settings).verify().unwrap().problem_count,
+            found,
+            "seed {seed}: the next start adds none"
+        );
+    }
+}
+
+#[test]
+fn lines_that_a_closed_journal_had_are_missed() {
+    let directory = TempDir::new().unwrap();
+    let settings = settings(directory.path());
+    let (text, from) = written_journal(&settings);
+    fs::write(&segment_files(&settings)[0], &text[..from]).unwrap();
+    for _ in 0..2 {
+        write_uses(&settings, 1);
+        let problems = open_reader(&settings).verify().unwrap().problems;
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let before = format!("it had {} bytes there before", text.len() - from);
+        assert!(problems[0].what.ends_with(&before), "{problems:?}");
+    }
+}
+
 #[test]
 fn segment_of_nothing_but_damaged_lines_is_kept_under_another_name() {
     let directory = TempDir::new().unwrap();
@@ -58,7 +155,9 @@ fn segment_of_nothing_but_damaged_lines_is_kept_under_another_name() {
         assert_eq!(aside.exists(), is_kept, "{torn:?}");
     }
     assert_eq!(fs::read_to_string(aside).unwrap(), "{\"e\":\"header\",\"segment\":2}\n");
-    assert_eq!(assert_intact(&settings).records, 5);
+    let report = open_reader(&settings).verify().unwrap();
+    assert_eq!((report.records, report.problem_count), (5, 1), "{:?}", report.problems);
+    assert!(report.problems[0].what.contains("the end of segment 2 was damaged from byte 0 on"), "{report:?}");
     assert_eq!(segment_files(&settings).len(), 1);
 }
 

@@ -113,7 +113,7 @@ impl<'a> MeteringScan<'a> {
             }
             Some(EventKind::Carried) => decode::verified_use(line).map(|begun| self.add_carried(&begun)).is_some(),
             Some(EventKind::Outcome) => self.read_outcome(line).is_some(),
-            Some(EventKind::Header | EventKind::Seal | EventKind::Expired) => true,
+            Some(EventKind::Header | EventKind::Seal | EventKind::Expired | EventKind::Damaged) => true,
             None => false,
         };
         self.damaged_lines += u64::from(!is_good);

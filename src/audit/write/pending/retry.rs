@@ -41,7 +41,7 @@ impl PendingLines {
         let keep_header = self.header;
         self.append_again(&waiting, |kind, id| match kind {
             EventKind::Header => keep_header,
-            EventKind::Seal | EventKind::Carried | EventKind::Expired => true,
+            EventKind::Seal | EventKind::Carried | EventKind::Expired | EventKind::Damaged => true,
             EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
             EventKind::Use | EventKind::Record => false,
         });
@@ -80,7 +80,7 @@ impl PendingLines {
         let keep_header = batch.header;
         self.append_again(lines, |kind, id| match kind {
             EventKind::Header => keep_header,
-            EventKind::Seal | EventKind::Carried | EventKind::Expired => true,
+            EventKind::Seal | EventKind::Carried | EventKind::Expired | EventKind::Damaged => true,
             EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
             EventKind::Use | EventKind::Record => false,
         });
@@ -88,7 +88,7 @@ impl PendingLines {
         self.append_again(&newer, |kind, id| match kind {
             EventKind::Header => false,
             EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
-            EventKind::Seal | EventKind::Carried | EventKind::Expired | EventKind::Use | EventKind::Record => true,
+            _ => true,
         });
     }
 
