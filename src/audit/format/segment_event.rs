@@ -130,12 +130,19 @@ pub(crate) struct Damaged<'a> {
     /// Name of the file in which they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<Cow<'a, str>>,
+    /// They are lines that a process wrote after it had handed the journal over in this segment.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) handed_over: bool,
 }
 
 impl std::fmt::Display for Damaged<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { segment, offset, bytes, lines, written, file, .. } = self;
-        write!(f, "the end of segment {segment} was damaged from byte {offset} on")?;
+        let Self { segment, offset, bytes, lines, written, file, handed_over, .. } = self;
+        if *handed_over {
+            write!(f, "lines of the process before were damaged when it had handed over in segment {segment}")?;
+        } else {
+            write!(f, "the end of segment {segment} was damaged from byte {offset} on")?;
+        }
         if let Some(file) = file {
             write!(f, ": {} in {} set aside in {file}", Counted(*bytes, "byte"), Counted(*lines, "line"))?;
         }

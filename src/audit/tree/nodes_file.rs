@@ -11,7 +11,7 @@
 //! ```
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -142,6 +142,23 @@ impl NodesWriter {
     }
 }
 
+/// Keeps a copy of the file when the row behind its first `good` bytes is damaged: the rows behind it may be the only hashes that are
+/// left of removed segments. A torn row has no line feed.
+pub(crate) fn keep_damaged(directory: &Path, good: u64) -> io::Result<()> {
+    let (path, mut row) = (path(directory), Vec::new());
+    let mut input = BufReader::new(File::open(&path)?);
+    input.seek(SeekFrom::Start(good))?;
+    input.read_until(b'\n', &mut row)?;
+    let copy = path.with_extension("tree.damaged");
+    if row.ends_with(b"\n") && !copy.exists() {
+        fs::copy(&path, &copy)?;
+        tracing::error!(copy = %copy.display(),
+            "the hashes of segments of the audit journal are damaged; a copy of the file is kept, and they are made again where the \
+             segments are there");
+    }
+    Ok(())
+}
+
 /// Bytes of the file; 0 when there is none.
 pub(crate) fn length(directory: &Path) -> io::Result<u64> {
     match fs::metadata(path(directory)) {
@@ -194,6 +211,24 @@ mod tests {
         assert_eq!(found, rows[..2]);
         NodesWriter::resume(directory.path(), good).unwrap().append(&rows[2]).unwrap();
         assert_eq!(fs::read(path(directory.path())).unwrap(), whole);
+    }
+
+    #[test]
+    fn damaged_rows_are_kept_and_torn_ones_are_not() {
+        for (at, is_kept) in [(-1_isize, false), (-40, true)] {
+            let directory = TempDir::new().unwrap();
+            let mut writer = NodesWriter::create(directory.path(), "log").unwrap();
+            [nodes(3, 0, 5), nodes(4, 5, 3)].iter().for_each(|row| writer.append(row).unwrap());
+            let mut bytes = fs::read(path(directory.path())).unwrap();
+            let at = bytes.len().checked_add_signed(at).unwrap();
+            bytes[at] ^= 0x80;
+            fs::write(path(directory.path()), &bytes).unwrap();
+            let (rows, good) = read(directory.path());
+            assert_eq!(rows.len(), 1);
+            keep_damaged(directory.path(), good).unwrap();
+            let copy = path(directory.path()).with_extension("tree.damaged");
+            assert_eq!(fs::read(copy).is_ok_and(|kept| kept == bytes), is_kept);
+        }
     }
 
     #[test]

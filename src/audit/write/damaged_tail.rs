@@ -45,6 +45,7 @@ pub(crate) fn clear(directory: &Path, number: u64, file: &File, end: u64) -> io:
         lines: tail.lines,
         written: written.filter(|written| *written > bytes),
         file: None,
+        handed_over: false,
     };
     if bytes > 0 {
         let name = free_name(directory, number);
@@ -119,6 +120,25 @@ fn copy_tail(file: &File, end: u64, target: &Path) -> io::Result<()> {
             }
         }
     }
+}
+
+/// Keeps the spool of a predecessor that has damaged lines, and tells it in the journal.
+pub(crate) fn set_spool_aside(writer: &JournalWriter, number: u64, spool: &Path, lines: u64) -> io::Result<()> {
+    let directory = &writer.settings.path;
+    let name = free_name(directory, number);
+    let bytes = fs::metadata(spool)?.len();
+    fs::rename(spool, directory.join(&name))?;
+    segment::sync_directory(directory)?;
+    let (e, time, file) = (EventKind::Damaged, clock::now(), Some(name.into()));
+    let damaged = Damaged { e, time, segment: number, offset: 0, bytes, lines, written: None, file, handed_over: true };
+    tracing::error!(%damaged, path = %directory.display(), "check the disk, and compare with what was shipped");
+    let mut pending = writer.lock_pending();
+    let is_appended = frame::with_serialized(&damaged, |body| pending.append_line(&body)).is_some();
+    writer.metrics.backlog.add(i64::from(is_appended));
+    writer.wake_committer(&mut pending);
+    drop(pending);
+    count_files(writer);
+    Ok(())
 }
 
 /// Counts the files of damaged lines beside the segments of a journal, for its metric.

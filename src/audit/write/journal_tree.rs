@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::audit::format::segment::{self, Point, Segment};
 use crate::audit::tree::checkpoint::Checkpoint;
-use crate::audit::tree::nodes_file::{NodesReader, NodesWriter, SegmentNodes};
+use crate::audit::tree::nodes_file::{self, NodesReader, NodesWriter, SegmentNodes};
 use crate::audit::tree::range::LeafRange;
 use crate::audit::tree::{hash, lines, nodes, published};
 use crate::counted::counted;
@@ -64,15 +64,8 @@ impl JournalTree {
     /// Continues the tree of a journal whose open segment is `current`, or begins one.
     pub(crate) fn open(directory: &Path, origin: &str, current: u64) -> Result<Self, TreeError> {
         let mut found = NodesReader::open(directory)?.filter(|reader| reader.origin == origin);
-        let (mut whole, mut segment, mut good) = (LeafRange::new(0), 0, 0);
-        if let Some(reader) = &mut found {
-            good = reader.good;
-            // The last segment is open again when later ones were lost.
-            while let Some(row) = reader.next()?.filter(|row| row.segment < current) {
-                whole.extend(&row.leaves);
-                (segment, good) = (row.segment.saturating_add(1), reader.good);
-            }
-        }
+        let hashed = found.as_mut().map(|reader| read_hashed(directory, reader, current)).transpose()?;
+        let (whole, segment, good) = hashed.unwrap_or_else(|| (LeafRange::new(0), 0, 0));
         let file = match found {
             Some(_) => NodesWriter::resume(directory, good)?,
             None => NodesWriter::create(directory, origin)?,
@@ -219,4 +212,24 @@ fn check_hashed(directory: &Path, published: &Checkpoint) -> Result<(), TreeErro
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The hashes of the segments before the open one, the segment after them, and the bytes of their rows.
+fn read_hashed(directory: &Path, reader: &mut NodesReader, current: u64) -> Result<(LeafRange, u64, u64), TreeError> {
+    let (mut whole, mut segment, mut good) = (LeafRange::new(0), 0, reader.good);
+    loop {
+        match reader.next()? {
+            // The last segment is open again when later ones were lost.
+            Some(row) if row.segment >= current => break,
+            Some(row) => {
+                whole.extend(&row.leaves);
+                (segment, good) = (row.segment.saturating_add(1), reader.good);
+            }
+            None => {
+                nodes_file::keep_damaged(directory, good)?;
+                break;
+            }
+        }
+    }
+    Ok((whole, segment, good))
 }

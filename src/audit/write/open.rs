@@ -26,6 +26,7 @@ use crate::audit::format::event::OutcomeEvent;
 use crate::audit::format::frame;
 use crate::audit::format::record::Outcome;
 use crate::audit::format::segment::{LOCK, Point};
+use crate::audit::format::segment_event::Damaged;
 use crate::audit::index::indexer::Indexer;
 use crate::audit::index::live_index::LiveIndex;
 use crate::audit::index::{index_file, segment_index};
@@ -102,13 +103,12 @@ pub(crate) fn resume_journal(
     checkpoints: Option<CheckpointSigner>,
 ) -> io::Result<(JournalWriter, Indexer, Vec<Predecessor>)> {
     let (mut found, mut predecessors) = (recovery::recover(&settings.path)?, Predecessor::find_all(&settings.path)?);
-    let segment = mem::take(&mut found.segment);
+    let (segment, damaged) = (mem::take(&mut found.segment), mem::take(&mut found.damaged));
     let indexer = Indexer::new(&settings.path, segment.end(), settings.segment_size);
     let live_index = LiveIndex::new(indexer.recover(segment.end(), segment_index::owners(found.open.values()))?);
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
-    let damaged: Vec<u64> = found.damaged.iter().map(|damaged| damaged.segment).collect();
-    let mut pending = first_lines(found, &segment, needs_segment.then_some(settings.gateway.as_str()))?;
+    let mut pending = first_lines(found, &damaged, &segment, needs_segment.then_some(&settings.gateway))?;
     append_spooled(&mut pending, &mut predecessors, &settings.path)?;
     let (refusals, left) = RefusalCoalescer::open(&settings.path, settings.refusals);
     let writer = JournalWriter {
@@ -130,30 +130,30 @@ pub(crate) fn resume_journal(
         first_unhashed: AtomicU64::new(u64::MAX),
         checkpoints,
     };
-    write_first_lines(&writer, needs_segment)?;
-    note_damage(&writer, &damaged);
+    write_first_lines(&writer, needs_segment, &damaged)?;
     flusher::recover(&writer, left)?;
     writer.metrics.backlog.set(writer.lock_pending().events);
     free_space::check(&writer);
-    let running = remove_ended(predecessors, writer.lock_pending().is_empty());
+    let running = remove_ended(predecessors, &writer);
     Ok((writer, indexer, running))
 }
 
 /// Counts the files of damaged lines. The damage of these segments is told by lines of the journal: the indexes that the last
 /// gateway left are no longer needed to tell it.
-fn note_damage(writer: &JournalWriter, damaged: &[u64]) {
+fn note_damage(writer: &JournalWriter, damaged: &[Damaged<'_>]) {
     let is_written = writer.lock_pending().is_empty();
-    for number in damaged.iter().filter(|_| is_written) {
-        index_file::remove(&writer.settings.path, *number);
+    for damaged in damaged.iter().filter(|_| is_written) {
+        index_file::remove(&writer.settings.path, damaged.segment);
     }
     damaged_tail::count_files(writer);
 }
 
 /// Removes the spools of predecessors that have ended, and returns the others.
-fn remove_ended(predecessors: Vec<Predecessor>, is_written: bool) -> Vec<Predecessor> {
+fn remove_ended(predecessors: Vec<Predecessor>, writer: &JournalWriter) -> Vec<Predecessor> {
+    let is_written = writer.lock_pending().is_empty();
     let (running, ended): (Vec<_>, Vec<_>) = predecessors.into_iter().partition(|predecessor| predecessor.is_alive);
     // Lines that could not be written are read again at the next start.
-    ended.iter().filter(|_| is_written).for_each(Predecessor::remove);
+    ended.iter().filter(|_| is_written).for_each(|predecessor| predecessor.remove(writer));
     running
 }
 
@@ -174,10 +174,11 @@ fn append_spooled(pending: &mut PendingLines, predecessors: &mut [Predecessor], 
 /// The first lines of this gateway: the header of a segment that begins for it, after the last one.
 fn first_lines(
     found: RecoveredJournal,
+    damaged: &[Damaged<'_>],
     last: &RecoveredSegment,
-    new_segment_of: Option<&str>,
+    new_segment_of: Option<&String>,
 ) -> io::Result<PendingLines> {
-    let RecoveredJournal { next, open, ended, unsealed, first, first_present, damaged, .. } = found;
+    let RecoveredJournal { next, open, ended, unsealed, first, first_present, .. } = found;
     let mut pending = PendingLines::new(last.number, next, open, unsealed);
     pending.newest = newest_record::read_time(last)?;
     pending.ended = ended;
@@ -190,7 +191,7 @@ fn first_lines(
     if first.is_none() {
         retention::append_baseline(&mut pending, first_present);
     }
-    for damaged in &damaged {
+    for damaged in damaged {
         frame::with_serialized(damaged, |body| pending.append_line(&body));
     }
     Ok(pending)
@@ -198,7 +199,7 @@ fn first_lines(
 
 /// Writes the first lines. A full disk is no error: the journal starts all the same, refuses or drops uses as configured, and
 /// writes what is pending when there is room.
-fn write_first_lines(writer: &JournalWriter, needs_segment: bool) -> io::Result<()> {
+fn write_first_lines(writer: &JournalWriter, needs_segment: bool, damaged: &[Damaged<'_>]) -> io::Result<()> {
     let mut segment = writer.lock_segment();
     let mut written = writer.flush(&mut segment);
     let is_full = written.as_ref().is_err_and(disk::is_out_of_space);
@@ -212,6 +213,7 @@ fn write_first_lines(writer: &JournalWriter, needs_segment: bool) -> io::Result<
     if segment.is_out_of_space() {
         writer.set_write_failure(&io::ErrorKind::StorageFull.into());
     }
+    note_damage(writer, damaged);
     Ok(())
 }
 

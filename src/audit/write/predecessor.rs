@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
+use super::damaged_tail;
 use super::pending::PendingLines;
 use super::spool::{self, SpoolHeader};
 use super::writer::JournalWriter;
@@ -39,6 +40,8 @@ pub(crate) struct Predecessor {
     lines: Vec<u8>,
     /// Uses that are open, or were.
     owned: FxHashSet<u128>,
+    /// Whole lines with a wrong checksum: the end of a process that was killed is the beginning of one.
+    damaged: u64,
     /// The process has not ended.
     pub(crate) is_alive: bool,
 }
@@ -52,8 +55,16 @@ impl Predecessor {
     fn open(segment: u64, path: PathBuf) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(&path)?;
         let is_alive = is_locked(&file)?;
-        let mut found =
-            Self { path, file, segment, offset: 0, lines: Vec::new(), owned: FxHashSet::default(), is_alive };
+        let mut found = Self {
+            path,
+            file,
+            segment,
+            offset: 0,
+            lines: Vec::new(),
+            owned: FxHashSet::default(),
+            damaged: 0,
+            is_alive,
+        };
         found.read()?;
         // Without a whole first line, the process ended while it began to hand over, and wrote nothing else.
         if let Some(end) = found.lines.iter().position(|byte| *byte == b'\n') {
@@ -106,8 +117,11 @@ impl Predecessor {
 
     /// Appends one line; returns the use that it ends.
     fn merge_line(&mut self, line: &[u8], pending: &mut PendingLines, merged: &FxHashSet<u128>) -> Option<u128> {
-        // A damaged line is the torn end of a process that was killed.
-        frame::verify_line(line)?;
+        if frame::verify_line(line).is_none() {
+            // Sectors that the loss of power has taken are zeros.
+            self.damaged += u64::from(!line.contains(&0));
+            return None;
+        }
         let (kind, id) = (line::event_kind(line)?, line::event_id(line)?);
         if kind == EventKind::Outcome {
             let outcome = decode::outcome_event(line)?;
@@ -131,9 +145,16 @@ impl Predecessor {
         self.is_alive && self.owned.contains(&id)
     }
 
-    /// Removes the spool of a process that has ended, when all of it is in the journal.
-    pub(crate) fn remove(&self) {
-        spool::remove(&self.path);
+    /// Removes the spool of a process that has ended, when all of it is in the journal. One with damaged lines is kept under another
+    /// name.
+    pub(crate) fn remove(&self, writer: &JournalWriter) {
+        if self.damaged == 0 {
+            return spool::remove(&self.path);
+        }
+        let kept = damaged_tail::set_spool_aside(writer, self.segment, &self.path, self.damaged);
+        kept.unwrap_or_else(|error| {
+            tracing::error!(%error, path = %self.path.display(), "cannot set the damaged spool of the last process aside");
+        });
     }
 }
 
@@ -198,7 +219,7 @@ fn follow_once(writer: &JournalWriter, predecessor: &mut Predecessor) -> io::Res
         return Ok(false);
     }
     writer.flush(&mut writer.lock_segment())?;
-    predecessor.remove();
+    predecessor.remove(writer);
     tracing::info!("the last process has ended, and all its audit records are in the journal");
     Ok(true)
 }

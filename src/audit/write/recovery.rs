@@ -107,17 +107,23 @@ fn scan_segment(directory: &Path, number: u64, file: &File) -> io::Result<Recove
             }
         },
     )?;
-    for (id, (at, length)) in begun {
-        let line = pieces::read_line(file, at, length)?;
-        if let Some(begun) = decode::use_event(&line) {
-            let listed_by = found.open.get(&id).map_or(0, |listed| listed.listed_by);
-            found.open.insert(id, OpenUse { listed_by, ..OpenUse::from_event(&begun, number) });
-        }
-    }
+    found.add_begun(file, begun)?;
     Ok(found)
 }
 
 impl RecoveredJournal {
+    /// Adds the uses whose lines are at these offsets, and have these lengths.
+    fn add_begun(&mut self, file: &File, begun: FxHashMap<u128, (u64, usize)>) -> io::Result<()> {
+        for (id, (at, length)) in begun {
+            let line = pieces::read_line(file, at, length)?;
+            if let Some(begun) = decode::use_event(&line) {
+                let listed_by = self.open.get(&id).map_or(0, |listed| listed.listed_by);
+                self.open.insert(id, OpenUse { listed_by, ..OpenUse::from_event(&begun, self.segment.number) });
+            }
+        }
+        Ok(())
+    }
+
     fn apply_header(&mut self, header: SegmentHeader<'_>) {
         self.segment.created = header.created;
         self.gateway = header.gateway.into_owned();

@@ -128,6 +128,26 @@ fn damage_of_the_end_is_never_lost_silently() {
     }
 }
 
+/// The lines of a process that handed the journal over, and ended.
+#[test]
+fn damaged_line_of_a_predecessor_is_kept_and_reported() {
+    for (last, is_damaged) in [("o\tAAAAAAAAAAAAAAAAAAAAAA\taborted\t9\t00000000\n", true), ("o\tAAAA", false)] {
+        let directory = TempDir::new().unwrap();
+        let settings = settings(directory.path());
+        write_uses(&settings, 2);
+        let text = format!("{{\"open\":[]}}\n{last}");
+        fs::write(settings.path.join("predecessor-0000000001-a"), &text).unwrap();
+        let metrics = Metrics::new();
+        block_on(Journal::open(settings.clone(), metrics.audit.clone()).unwrap().close());
+        let kept = fs::read_to_string(settings.path.join("0000000001.jsonl.damaged")).ok();
+        assert_eq!(kept, is_damaged.then_some(text));
+        assert_eq!(metrics.audit.damaged_files.get(), i64::from(is_damaged));
+        let problems = open_reader(&settings).verify().unwrap().problems;
+        assert_eq!(problems.len(), usize::from(is_damaged), "{problems:?}");
+        assert!(!settings.path.join("predecessor-0000000001-a").exists());
+    }
+}
+
 #[test]
 fn lines_that_a_closed_journal_had_are_missed() {
     let directory = TempDir::new().unwrap();
