@@ -19,13 +19,13 @@ use crate::counted::Counted;
 /// Arguments of `keygate audit verify`.
 #[derive(Debug, clap::Args)]
 pub(super) struct VerifyArgs {
-    /// Also compare the journal with an old checkpoint: its file, an object of shipped lines with it, or - for standard input
+    /// Also compare the journal with old checkpoints, all that are in a file: notes, or shipped lines; - for standard input
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// Public key of the checkpoint: NAME+ID+BASE64, or its file. Default: that of `audit.checkpoints.key_file`
     #[arg(long, value_name = "KEY", requires = "checkpoint")]
     public_key: Option<String>,
-    /// Public key of a witness that must have cosigned the checkpoint; may be repeated
+    /// Public key of a witness that must have cosigned each checkpoint; may be repeated
     #[arg(long, value_name = "KEY", requires = "checkpoint")]
     witness_key: Vec<String>,
 }
@@ -85,10 +85,10 @@ impl VerifyArgs {
             }
             return conclude(report.problem_count);
         };
-        let note = checkpoint_file::read(file)?;
         let key = self.public_key(config)?;
-        check_witnesses(&note, &self.witness_key)?;
-        let (report, tree) = reader.verify_checkpoint(&note, &key)?;
+        let witnesses = self.witness_key.iter().map(|text| parse_key(text)).collect::<Result<Vec<_>, _>>()?;
+        let copies = checkpoint_file::read_copies(file, &key, &witnesses)?;
+        let (report, tree) = reader.verify_copies(&copies, &key)?;
         if format.json {
             output::json(&CheckpointReport { report: &report, checkpoint: &tree })?;
         } else {
@@ -148,23 +148,23 @@ fn conclude(problems: u64) -> Result<(), CliError> {
     }
 }
 
-/// Checks that each of these witnesses has cosigned a checkpoint.
-fn check_witnesses(note: &str, keys: &[String]) -> Result<(), CliError> {
-    for text in keys {
-        let key = parse_key(text)?;
-        if !journal::is_signed_by(note, &key) {
-            return Err(anyhow!("the checkpoint is not cosigned by {}", key.name()).into());
-        }
-    }
-    Ok(())
-}
-
 fn show_tree(tree: &TreeReport) -> io::Result<()> {
-    let TreeReport { origin, covered, lines, proven, removed_lines, removed_segments, problems } = tree;
+    let TreeReport { origin, checkpoints, other_trees, covered, not_comparable, lines, proven, .. } = tree;
+    let TreeReport { removed_lines, removed_segments, problems, .. } = tree;
     output::line(format_args!(
-        "checkpoint of {origin}: {}; the journal has {lines}, of which {proven} are proven",
+        "{} of {origin}: {}; the journal has {lines}, of which {proven} are proven",
+        Counted(*checkpoints, "checkpoint"),
         Counted(*covered, "line")
     ))?;
+    if *other_trees > 0 {
+        output::line(format_args!("{} of other trees: left out", Counted(*other_trees, "checkpoint")))?;
+    }
+    if *not_comparable > 0 {
+        output::line(format_args!(
+            "{} in removed segments cannot be compared; later ones cover the same lines",
+            Counted(*not_comparable, "checkpoint")
+        ))?;
+    }
     if *removed_segments > 0 {
         output::line(format_args!(
             "{} of {} no longer there: the hashes prove that these lines were there, and not what they said; copies of removed \
@@ -179,7 +179,7 @@ fn show_tree(tree: &TreeReport) -> io::Result<()> {
 impl ProveArgs {
     pub(super) fn run(self, reader: &Reader, format: Format) -> Result<(), CliError> {
         let note = match &self.checkpoint {
-            Some(file) => checkpoint_file::read(file)?,
+            Some(file) => checkpoint_file::read_last(file)?,
             None => {
                 let latest = reader.latest_checkpoint()?;
                 latest.context("the journal has no checkpoint; see `audit.checkpoints` in the configuration")?.note

@@ -102,6 +102,12 @@ fn version(database: &Connection) -> rusqlite::Result<i64> {
     database.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
+/// Deletes the rows of blocks, by which versions before found records: nothing checks them, so nothing is read from them, and the
+/// segments get an index in a file.
+pub(crate) fn delete_block_rows(database: &Connection) -> rusqlite::Result<()> {
+    database.execute_batch("DELETE FROM member; DELETE FROM block")
+}
+
 /// Loads the point up to which the index covers the journal; `None` before the first block.
 pub(crate) fn load_covered(database: &Connection) -> rusqlite::Result<Option<Point>> {
     let point = |row: &rusqlite::Row<'_>| {

@@ -15,9 +15,9 @@ use super::live_index::{LiveIndex, Stretch};
 use super::members;
 use super::segment_index::SegmentIndex;
 use super::usage_counts::{self, UsageCounts};
-use super::{block_rows, database, usage_rows};
+use super::{database, usage_rows};
 use crate::audit::format::lines_at::LinesAt;
-use crate::audit::format::segment::{Point, Segment};
+use crate::audit::format::segment::{self, Point, Segment};
 use crate::clock::Micros;
 
 /// Index files whose usage is not added up yet, beyond which it is: readers of usage read these files, and adding up costs
@@ -26,6 +26,10 @@ const MAX_FILES: usize = 64;
 /// Hours before the current one whose counts are kept: the 23 that readers show, and one for a reader whose hour has
 /// just ended.
 const HOURS_KEPT: u64 = 24;
+
+/// Rounds of the maintenance thread, one a second, between two checks of an index: each file is read again within hours, and
+/// an idle gateway does next to nothing for it.
+const ROUNDS_BETWEEN_CHECKS: u32 = 10;
 
 /// Writer of the index.
 #[derive(Debug)]
@@ -37,10 +41,10 @@ pub(crate) struct Indexer {
     database: Option<Connection>,
     /// The point up to which usage is added up.
     covered: Point,
-    /// The offsets up to which a version before has indexed segments.
-    earlier: FxHashMap<u64, u64>,
     /// All closed segments up to this one have an index.
     checked_to: u64,
+    /// The segment whose index is checked again next, and the rounds without a check.
+    next_check: (u64, u32),
 }
 
 impl Indexer {
@@ -51,8 +55,8 @@ impl Indexer {
             part: members::part_length(segment_size),
             database: None,
             covered: Point::START,
-            earlier: FxHashMap::default(),
             checked_to: 0,
+            next_check: (0, 0),
         };
         indexer.reopen(end).unwrap_or_else(|error| indexer.discard_after_error(&error));
         indexer
@@ -62,11 +66,15 @@ impl Indexer {
     /// the last gateway left when it was closed, or made from the segment.
     pub(crate) fn recover(&self, end: Point, open_uses: FxHashMap<u128, KeyOwner>) -> io::Result<SegmentIndex> {
         let counted_from = self.counted_from(end.segment);
+        let fits = |file: &IndexFile| file.stretch().from == counted_from && file.part() == self.part;
         let file = IndexFile::open(&self.directory, end.segment, end.offset);
-        let file = file.filter(|file| file.stretch().from == counted_from && file.part() == self.part);
-        if let Some(mut left) = file.and_then(|file| file.load().ok()) {
-            left.counts.open_uses = open_uses;
-            return Ok(left);
+        match file.and_then(|file| file.filter(fits).map(|file| file.load()).transpose()) {
+            Ok(Some(mut left)) => {
+                left.counts.open_uses = open_uses;
+                return Ok(left);
+            }
+            Err(error) => self.log_damage(&error, end.segment),
+            Ok(None) => {}
         }
         let segment = Segment { number: end.segment, length: end.offset };
         let built = SegmentIndex::build(&self.directory, &segment, (self.part, counted_from), || true)?;
@@ -89,18 +97,16 @@ impl Indexer {
     fn reopen(&mut self, end: Point) -> rusqlite::Result<()> {
         let path = self.directory.join(database::FILE);
         let found = database::open(&path).and_then(|connection| {
-            Ok((database::load_covered(&connection)?, block_rows::load_ends(&connection)?, connection))
+            database::delete_block_rows(&connection)?;
+            Ok((database::load_covered(&connection)?, connection))
         });
-        let (covered, earlier, connection) = match found {
+        let (covered, connection) = match found {
             // An index that covers more than there is belongs to another journal, or to one that was put back.
-            Ok((covered, earlier, connection)) if covered.is_none_or(|covered| covered <= end) => {
-                (covered, earlier, connection)
-            }
+            Ok((covered, connection)) if covered.is_none_or(|covered| covered <= end) => (covered, connection),
             Err(error) if database::is_out_of_space(&error) => return Err(error),
-            _ => (None, FxHashMap::default(), database::create(&path)?),
+            _ => (None, database::create(&path)?),
         };
         self.covered = covered.unwrap_or(Point::START);
-        self.earlier = earlier;
         self.database = Some(connection);
         Ok(())
     }
@@ -152,15 +158,43 @@ impl Indexer {
             return index_file::write(&self.directory, &index).map(|()| true);
         }
         let is_counted = segment.number < self.covered.segment || counted_from == segment.length;
-        if is_counted && self.earlier.get(&segment.number) == Some(&segment.length) {
-            return Ok(true);
-        }
         let file = IndexFile::open(&self.directory, segment.number, segment.length);
-        if file.is_some_and(|file| is_counted || file.stretch().from == counted_from) {
-            return Ok(true);
+        match file.and_then(|file| file.map(|file| file.check().map(|()| file)).transpose()) {
+            Ok(Some(file)) if is_counted || file.stretch().from == counted_from => return Ok(true),
+            Err(error) => self.log_damage(&error, segment.number),
+            Ok(_) => {}
         }
         let built = SegmentIndex::build(&self.directory, segment, (self.part, counted_from), proceed)?;
         built.map_or(Ok(false), |index| index_file::write(&self.directory, &index).map(|()| true))
+    }
+
+    fn log_damage(&self, error: &io::Error, segment: u64) {
+        tracing::error!(%error, segment, path = %self.directory.display(),
+            "the index of an audit segment is damaged, and is made again from the segment; check the disk");
+    }
+
+    /// Checks the index of one closed segment again, now and then. One that was damaged or removed meanwhile is made again by the
+    /// next round.
+    pub(crate) fn recheck(&mut self) {
+        let (segment, rounds) = self.next_check;
+        if rounds < ROUNDS_BETWEEN_CHECKS {
+            self.next_check.1 += 1;
+            return;
+        }
+        let next = self.first_indexed(segment);
+        self.next_check = (next.map_or(0, |next| next + 1), 0);
+        let Some(next) = next else { return };
+        let checked = IndexFile::open_any(&self.directory, next);
+        let is_good = checked.and_then(|file| file.map(|file| file.check()).transpose());
+        if !matches!(is_good, Ok(Some(()))) {
+            self.checked_to = next - 1;
+        }
+    }
+
+    /// The first closed segment with an index from this one on.
+    fn first_indexed(&self, from: u64) -> Option<u64> {
+        let files = segment::list_files(&self.directory).ok()?;
+        files.iter().map(|file| file.number).find(|number| (from.max(1)..=self.checked_to).contains(number))
     }
 
     /// Adds up the usage of the closed segments, when many have gathered, or when the segments up to `required` are to be
@@ -187,7 +221,8 @@ impl Indexer {
         let open = |segment: &Segment| {
             let from = self.counted_from(segment.number);
             let expected = Stretch { segment: segment.number, from, to: segment.length };
-            IndexFile::open(&self.directory, segment.number, segment.length).filter(|file| file.stretch() == expected)
+            let file = IndexFile::open(&self.directory, segment.number, segment.length).ok().flatten();
+            file.filter(|file| file.stretch() == expected)
         };
         later.map_while(open).collect()
     }
@@ -198,6 +233,8 @@ impl Indexer {
             Ok(counts) => counts,
             Err(error) => {
                 tracing::warn!(%error, path = %self.directory.display(), "cannot read the usage of closed audit segments");
+                // Damaged ones are made again before the next attempt.
+                self.checked_to = files.first().map_or(0, |first| first.stretch().segment - 1).min(self.checked_to);
                 return Ok(());
             }
         };
@@ -213,15 +250,8 @@ impl Indexer {
     }
 
     /// Removes the index of a segment that was removed. The usage of keys that was counted from it stays.
-    pub(crate) fn remove_segment(&mut self, number: u64) {
-        let removed = std::fs::remove_file(index_file::path(&self.directory, number));
-        removed.unwrap_or_else(|error| tracing::debug!(%error, segment = number, "no index of a removed segment"));
-        if self.earlier.remove(&number).is_some()
-            && let Some(database) = &self.database
-            && let Err(error) = block_rows::delete_segment(database, number)
-        {
-            self.discard_after_error(&error);
-        }
+    pub(crate) fn remove_segment(&self, number: u64) {
+        index_file::remove(&self.directory, number);
     }
 }
 
@@ -234,4 +264,52 @@ fn add_usage(directory: &Path, files: &[IndexFile]) -> io::Result<UsageCounts> {
     let mut lines = LinesAt::new(directory.to_owned());
     counts.store_lines(|point| Ok::<_, io::Error>(lines.read(point)?.map(<[u8]>::to_vec)))?;
     Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::index::segment_index;
+
+    /// Closed segments of nothing but a line that is no event, each with its index.
+    fn indexed(directory: &Path, count: u64) -> Indexer {
+        let end = Point { segment: count + 1, offset: 0 };
+        (1..=count + 1).for_each(|number| std::fs::write(segment::path(directory, number), "x\n").unwrap());
+        let mut indexer = Indexer::new(directory, end, 1 << 20);
+        let live = LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, segment_index::owners([].iter())));
+        indexer.index_closed(&live, &segment::list(directory).unwrap(), end, || true);
+        assert!(!indexer.has_unindexed(end));
+        indexer
+    }
+
+    #[test]
+    fn index_that_is_damaged_or_removed_later_is_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (count, mut indexer) = (5, indexed(directory.path(), 5));
+        let end = Point { segment: count + 1, offset: 0 };
+        let live = LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, FxHashMap::default()));
+        let path = index_file::path(directory.path(), 3);
+        let whole = std::fs::read(&path).unwrap();
+        let mut damaged = whole.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        for bytes in [Some(damaged), None] {
+            match bytes {
+                Some(bytes) => std::fs::write(&path, bytes).unwrap(),
+                None => std::fs::remove_file(&path).unwrap(),
+            }
+            // Each file has its turn within so many rounds.
+            let rounds = u64::from(ROUNDS_BETWEEN_CHECKS + 1) * (count + 1);
+            assert!((0..rounds).any(|_| {
+                indexer.recheck();
+                indexer.has_unindexed(end)
+            }));
+            indexer.index_closed(&live, &segment::list(directory.path()).unwrap(), end, || true);
+            assert!(std::fs::read(&path).unwrap() == whole && !indexer.has_unindexed(end));
+        }
+        let rounds = u64::from(ROUNDS_BETWEEN_CHECKS + 1) * (count + 1);
+        assert!((0..rounds).all(|_| {
+            indexer.recheck();
+            !indexer.has_unindexed(end)
+        }));
+    }
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::path::Path;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use super::index_file::IndexFile;
 use super::live_index::{LiveIndex, Stretch};
 use super::usage_counts::UsageCounts;
-use super::{block_rows, database, usage_rows};
+use super::{database, usage_rows};
 use crate::audit::filter::Filter;
 use crate::audit::format::segment::{self, Block, Point, Segment};
 use crate::identity::OrgId;
@@ -26,19 +26,14 @@ pub(crate) fn candidate_blocks(
     filter: &Filter,
 ) -> Vec<Block> {
     // Asked before the files: a segment leaves the memory only when its file is there.
-    let mut live = live.map(|live| live.candidates(filter)).unwrap_or_default();
-    let earlier = earlier_candidates(directory, filter).unwrap_or_else(|error| {
-        tracing::debug!(%error, "no rows of blocks can be read from the index of the audit journal");
-        FxHashMap::default()
-    });
+    let mut in_memory = live.map(|live| live.candidates(filter)).unwrap_or_default();
     let mut blocks = Vec::new();
     for segment in segments {
-        let indexed = live
+        let indexed = in_memory
             .remove(&segment.number)
             // Lines may have been written since the segments were listed.
             .map(|(blocks, end)| (blocks, end.min(segment.length)))
-            .or_else(|| file_candidates(directory, segment, filter))
-            .or_else(|| earlier.get(&segment.number).cloned())
+            .or_else(|| file_candidates(directory, segment, filter, live.is_some()))
             // An index that reaches further belongs to another journal.
             .filter(|(_, end)| *end <= segment.length);
         let (candidates, end) = indexed.unwrap_or_default();
@@ -48,25 +43,21 @@ pub(crate) fn candidate_blocks(
     blocks
 }
 
-fn file_candidates(directory: &Path, segment: &Segment, filter: &Filter) -> Option<Candidates> {
-    let found = IndexFile::open(directory, segment.number, segment.length)?.candidates(filter);
-    let blocks = found.inspect_err(|error| {
-        tracing::debug!(%error, segment = segment.number, "the index of an audit segment cannot be read; scanning it");
+/// The candidates by the file of a segment's index; `None` when there is none that can be used. The process that writes the
+/// journal finds a damaged one by itself, and replaces it.
+fn file_candidates(directory: &Path, segment: &Segment, filter: &Filter, is_writer: bool) -> Option<Candidates> {
+    let opened = IndexFile::open(directory, segment.number, segment.length);
+    let found = opened.and_then(|file| file.map(|file| file.candidates(filter)).transpose());
+    let blocks = found.unwrap_or_else(|error| {
+        let number = segment.number;
+        if is_writer {
+            tracing::debug!(%error, segment = number, "the index of an audit segment cannot be read; reading the segment");
+        } else {
+            tracing::warn!(%error, segment = number, "the index of an audit segment cannot be read; reading the segment");
+        }
+        None
     });
-    Some((blocks.ok()?, segment.length))
-}
-
-/// The candidates in segments that a version before has indexed.
-fn earlier_candidates(directory: &Path, filter: &Filter) -> rusqlite::Result<FxHashMap<u64, Candidates>> {
-    let Some(mut connection) = database::open_for_reading(directory)? else { return Ok(FxHashMap::default()) };
-    // One transaction, so that candidates and ends belong together.
-    let transaction = connection.transaction()?;
-    let mut candidates = block_rows::load_candidates(&transaction, filter)?;
-    let ends = block_rows::load_ends(&transaction)?;
-    Ok(ends
-        .into_iter()
-        .map(|(segment, end)| (segment, (candidates.remove(&segment).unwrap_or_default(), end)))
-        .collect())
+    Some((blocks?, segment.length))
 }
 
 /// Loads the stored usage of some keys of an organization, with the counts from `first_hour` on, and the point up to which
@@ -95,8 +86,15 @@ pub(crate) fn segment_usage(
     org: OrgId,
     keys: &FxHashSet<KeyId>,
 ) -> io::Result<Option<UsageCounts>> {
-    let file = IndexFile::open(directory, segment.number, segment.length);
+    let file = match IndexFile::open(directory, segment.number, segment.length) {
+        // Its lines are counted instead.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
+        file => file?,
+    };
     let expected = Stretch { segment: segment.number, from, to: segment.length };
     let Some(file) = file.filter(|file| file.stretch() == expected) else { return Ok(None) };
-    file.usage(|(owner, key)| *owner == org && keys.contains(key)).map(Some)
+    match file.usage(|(owner, key)| *owner == org && keys.contains(key)) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+        usage => usage.map(Some),
+    }
 }

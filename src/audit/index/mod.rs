@@ -8,7 +8,8 @@
 //!   again to be indexed. A killed process lost it, and the next start makes it again from the segment.
 //! - When a segment is closed, its index goes to a file beside it ([`index_file`]). The usage in these files is added up in
 //!   a database ([`usage_rows`]) in steps of many segments, and before segments are removed.
-//! - An index is compared with its segment by `audit verify --checkpoint` ([`check`]).
+//! - An index is compared with its segment by `audit verify` ([`check`]). A damaged one is made again at the next start, or by a
+//!   gateway that runs when its turn to be checked comes.
 //! - Readers scan what has no index. Readers in other processes scan the open segment.
 
 mod indexed_use;
@@ -20,7 +21,6 @@ mod usage_codec;
 pub(crate) mod index_file;
 pub(crate) mod database;
 mod usage_rows;
-mod block_rows;
 pub(crate) mod check;
 pub(crate) mod indexer;
 pub(crate) mod lookup;

@@ -7,7 +7,8 @@
 //!   open there ([`begun_uses`]), and with the checkpoints in it ([`journal_checkpoint`]).
 //! - [`activity`]: requests and refusals of keys by the hour, and their last uses.
 //! - [`verify`]: checks the integrity of a journal; [`verify_report`]: what it found; [`beginning`]: what was removed.
-//! - [`verify_tree`]: checks a journal against an old checkpoint; [`prove`]: proves that a record is in it.
+//! - [`verify_derived`]: checks what was derived from it, too: indexes, and its own checkpoints.
+//! - [`verify_tree`]: checks a journal against checkpoints, of which there are [`copies`]; [`prove`]: proves that a record is in it.
 //! - [`metering`]: usage by organization, key or route, day by day or month by month.
 //! - [`lock`]: whether a gateway writes the journal.
 //! - [`replay`]: numbered uses, for the state at start.
@@ -25,7 +26,9 @@ pub(crate) mod metering;
 pub(crate) mod lock;
 pub(crate) mod beginning;
 pub(crate) mod verify_report;
+pub(crate) mod copies;
 pub(crate) mod verify_tree;
 pub(crate) mod verify;
+pub(crate) mod verify_derived;
 pub(crate) mod prove;
 pub(crate) mod replay;

@@ -15,24 +15,23 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::activity::{self, KeyActivity};
+use super::copies::{CheckpointCopies, InvalidCheckpoint};
 use super::cursor::JournalCursor;
 use super::follower::Follower;
 use super::join::RecordScanner;
-use super::lock;
 use super::metering;
 use super::metering::query::UsageQuery;
 use super::metering::report::UsageReport;
 use super::prove::{self, ProveError, RecordProof};
 use super::stop::StopSignal;
-use super::verify;
+use super::verify_derived;
 use super::verify_report::VerifyReport;
-use super::verify_tree::{self, TreeReport};
+use super::verify_tree::TreeReport;
 use crate::audit::filter::Filter;
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Block, Point};
 use crate::audit::index::live_index::LiveIndex;
 use crate::audit::index::lookup;
-use crate::audit::tree::checkpoint::SignedCheckpoint;
 use crate::audit::tree::key::PublicKey;
 use crate::audit::tree::published::LatestCheckpoint;
 use crate::clock::Micros;
@@ -157,26 +156,34 @@ impl Reader {
         Ok(follower)
     }
 
-    /// Checks the integrity of the whole journal.
+    /// Checks the integrity of the whole journal and of its indexes, and compares it with its own checkpoints.
     ///
     /// # Errors
     /// If the segments cannot be read. Defects of their content are in the report.
     pub fn verify(&self) -> io::Result<VerifyReport> {
-        Ok(verify::verify(&self.directory)?.0)
+        verify_derived::verify(&self.directory)
     }
 
-    /// As [`Reader::verify`], and checks the journal against an old checkpoint, a signed note of the key.
+    /// As [`Reader::verify`], and checks the journal against copies of its checkpoints, which the key has signed.
+    ///
+    /// # Errors
+    /// As [`Reader::verify`].
+    pub fn verify_copies(&self, copies: &CheckpointCopies, key: &PublicKey) -> io::Result<(VerifyReport, TreeReport)> {
+        verify_derived::verify_copies(&self.directory, copies, key)
+    }
+
+    /// As [`Reader::verify_copies`], with one copy.
     ///
     /// # Errors
     /// As [`Reader::verify`]; [`io::ErrorKind::InvalidInput`] when the note is no checkpoint that the key has signed.
     pub fn verify_checkpoint(&self, note: &str, key: &PublicKey) -> io::Result<(VerifyReport, TreeReport)> {
-        let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
-        let signed = SignedCheckpoint::parse(note).ok_or_else(|| invalid("this is no checkpoint"))?;
-        signed.note.verified(key).ok_or_else(|| invalid("the checkpoint is not signed by this key"))?;
-        let in_use = lock::is_locked(&self.directory);
-        let (report, own) = verify::verify(&self.directory)?;
-        let tree = verify_tree::verify_tree(&self.directory, &signed.checkpoint, key, &own, in_use)?;
-        Ok((report, tree))
+        let mut copies = CheckpointCopies::default();
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        copies.add(note, key).map_err(invalid)?;
+        if copies.count() == 0 {
+            return Err(invalid(InvalidCheckpoint::NotSigned));
+        }
+        self.verify_copies(&copies, key)
     }
 
     /// The latest checkpoint of the journal; `None` when it has none.

@@ -1,11 +1,14 @@
-//! Check of a journal against an old checkpoint of its tree: finds every removal, change, insertion and reordering of the
-//! lines that the checkpoint covers, also by those who can write everything on the machine.
+//! Check of a journal against checkpoints of its tree: finds every removal, change, insertion and reordering of the lines that
+//! a checkpoint covers. With a copy that was kept elsewhere, also by those who can write everything on the machine.
 //!
 //! - The lines of all segments are hashed again. Of segments that retention has removed, the kept hashes are used: they
 //!   cannot be wrong if the root is right. Their lines are proven to have been there, in that number; what they said is gone.
-//! - A checkpoint that ends inside of a removed segment cannot be compared. That is a problem, and not passed over.
+//! - A checkpoint that ends inside of a removed segment cannot be compared. That is a problem when it is the last one of the copies,
+//!   and counted otherwise.
 //! - The last checkpoint in each segment is compared, too: they tell where the first difference is, and reach beyond the old
 //!   one as far as the signing key was safe.
+//! - All copies are compared: a journal that was put back to an earlier state, and has grown again, has the last of them and lacks
+//!   those that were made in between.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,10 +16,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::copies::CheckpointCopies;
 use super::verify_report::Defect;
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::format::segment_event::CheckpointSeal;
-use crate::audit::index::check;
 use crate::audit::tree::checkpoint::{Checkpoint, SignedCheckpoint};
 use crate::audit::tree::hash::{self, Hash};
 use crate::audit::tree::key::PublicKey;
@@ -31,13 +34,19 @@ const ATTEMPTS: u32 = 5;
 /// The last checkpoint in each segment, with its line.
 pub(crate) type OwnCheckpoints = BTreeMap<u64, (u64, CheckpointSeal<'static>)>;
 
-/// Result of a check against a checkpoint.
+/// Result of a check against checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TreeReport {
     /// Name of the tree.
     pub origin: String,
-    /// Lines that the checkpoint covers.
+    /// Checkpoints that were given.
+    pub checkpoints: u64,
+    /// Checkpoints of other trees that were given, and left out.
+    pub other_trees: u64,
+    /// Lines that the last checkpoint covers.
     pub covered: u64,
+    /// Checkpoints among them that end inside of a segment that was removed. A later one covers the same lines.
+    pub not_comparable: u64,
     /// Lines of the journal, with those of removed segments.
     pub lines: u64,
     /// Segments that were removed, whose hashes are kept, and their lines. It is proven that they were there, not what they
@@ -45,17 +54,27 @@ pub struct TreeReport {
     pub removed_segments: u64,
     /// Lines in them.
     pub removed_lines: u64,
-    /// Lines up to which the journal is as its checkpoints say: at least `covered` when there are no problems.
+    /// Lines up to which the journal is as all checkpoints say: at least `covered` when there are no problems.
     pub proven: u64,
     /// Defects that were found.
     pub problems: Vec<Defect>,
+}
+
+/// The checkpoints that a journal is compared with.
+#[derive(Clone, Copy)]
+pub(crate) struct Expected<'a> {
+    pub(crate) copies: &'a CheckpointCopies,
+    /// Those of the journal itself.
+    pub(crate) own: &'a OwnCheckpoints,
+    /// Their key; without one, their signatures are not verified.
+    pub(crate) key: Option<&'a PublicKey>,
 }
 
 /// A size at which the root is compared.
 struct Target {
     size: u64,
     root: Hash,
-    /// Segment and line of a checkpoint of the journal; `None` for the old one.
+    /// Segment and line of a checkpoint of the journal; `None` for a copy.
     place: Option<(u64, u64)>,
 }
 
@@ -69,20 +88,16 @@ struct TreeCheck {
     /// By size, the next one last.
     targets: Vec<Target>,
     has_difference: bool,
+    /// Copies that differ, or cover more than there is.
+    differing: u64,
 }
 
-/// Checks the journal in a directory against a checkpoint whose signature was verified.
-pub(crate) fn verify_tree(
-    directory: &Path,
-    old: &Checkpoint,
-    key: &PublicKey,
-    own: &OwnCheckpoints,
-    in_use: bool,
-) -> io::Result<TreeReport> {
+/// Checks the journal in a directory against checkpoints whose signatures were verified.
+pub(crate) fn verify_tree(directory: &Path, expected: Expected<'_>, in_use: bool) -> io::Result<TreeReport> {
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let checked = check(directory, old, key, own, in_use);
+        let checked = check(directory, expected, in_use);
         let is_gone = checked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if !(in_use && is_gone && attempts < ATTEMPTS) {
             return checked;
@@ -90,17 +105,11 @@ pub(crate) fn verify_tree(
     }
 }
 
-fn check(
-    directory: &Path,
-    old: &Checkpoint,
-    key: &PublicKey,
-    own: &OwnCheckpoints,
-    in_use: bool,
-) -> io::Result<TreeReport> {
+fn check(directory: &Path, expected: Expected<'_>, in_use: bool) -> io::Result<TreeReport> {
     let segments = segment::list(directory)?;
-    let mut check = TreeCheck::new(old, own, key);
+    let mut check = TreeCheck::new(expected);
     let mut rows = NodesReader::open(directory)?;
-    if let Some(rows) = rows.as_ref().filter(|rows| rows.origin != old.origin) {
+    if let Some(rows) = rows.as_ref().filter(|rows| rows.origin != expected.copies.origin()) {
         check.report_at((0, 0), format!("the kept hashes are of another tree, `{}`", rows.origin));
     }
     let first = segments.first().map_or(u64::MAX, |first| first.number);
@@ -124,32 +133,41 @@ fn check(
     if !in_use && nodes_file::length(directory)? != rows.map_or(0, |rows| rows.good) {
         check.report_at((0, 0), "the file of the kept hashes is damaged".to_owned());
     }
-    check.check_indexes(directory, &segments, in_use)?;
     Ok(check.finish())
 }
 
 impl TreeCheck {
-    fn new(old: &Checkpoint, own: &OwnCheckpoints, key: &PublicKey) -> Self {
-        let report = TreeReport { origin: old.origin.clone(), covered: old.size, ..TreeReport::default() };
+    fn new(Expected { copies, own, key }: Expected<'_>) -> Self {
+        let report = TreeReport {
+            origin: copies.origin().to_owned(),
+            checkpoints: copies.count(),
+            other_trees: copies.other_trees(),
+            covered: copies.largest(),
+            ..TreeReport::default()
+        };
         let none = LeafRange::new(0);
-        let targets = vec![Target { size: old.size, root: old.root, place: None }];
-        let mut check = Self { report, whole: none.clone(), segment: none, targets, has_difference: false };
+        let targets = copies.iter().map(|(size, root)| Target { size, root, place: None }).collect();
+        let mut check =
+            Self { report, whole: none.clone(), segment: none, targets, has_difference: false, differing: 0 };
+        for size in copies.contradictions() {
+            check.report_at((0, 0), format!("the key has signed two pasts: two checkpoints of {size} lines differ"));
+        }
         for (segment, (line, seal)) in own {
-            check.add_own((*segment, *line), seal, &old.origin, key);
+            check.add_own((*segment, *line), seal, copies.origin(), key);
         }
         check.targets.sort_by_key(|target| std::cmp::Reverse(target.size));
         check
     }
 
     /// Adds a checkpoint of the journal, unless it is one of another tree.
-    fn add_own(&mut self, place: (u64, u64), seal: &CheckpointSeal<'_>, origin: &str, key: &PublicKey) {
+    fn add_own(&mut self, place: (u64, u64), seal: &CheckpointSeal<'_>, origin: &str, key: Option<&PublicKey>) {
         let Some(signed) = SignedCheckpoint::parse(&seal.checkpoint) else {
             return self.report_at(place, "the line of a checkpoint has none".to_owned());
         };
         if signed.checkpoint.origin != origin {
             return;
         }
-        if signed.note.verified(key).is_none() {
+        if key.is_some_and(|key| signed.note.verified(key).is_none()) {
             return self.report_at(place, "the checkpoint is not signed by the key".to_owned());
         }
         let Checkpoint { size, root, .. } = signed.checkpoint;
@@ -168,13 +186,15 @@ impl TreeCheck {
             let inside = self
                 .targets
                 .extract_if(.., |target| target.size < row.leaves.end() && target.size > row.leaves.begin());
-            let has_old = inside.filter(|target| target.place.is_none()).count() > 0;
+            let copies: Vec<u64> = inside.filter(|target| target.place.is_none()).map(|target| target.size).collect();
+            self.report.not_comparable += copies.len() as u64;
+            let has_last = copies.contains(&self.report.covered);
             self.whole.extend(&row.leaves);
             self.segment = LeafRange::new(self.whole.end());
             self.report.removed_segments += 1;
             self.report.removed_lines = self.whole.end();
             last = Some(row.segment);
-            if has_old {
+            if has_last {
                 let what = "the checkpoint ends inside of this segment, which was removed: the journal cannot be compared with it; \
                             use a later checkpoint, or a copy of the segment";
                 self.report_at((row.segment, 0), what.to_owned());
@@ -220,47 +240,54 @@ impl TreeCheck {
             let Some(target) = self.targets.pop() else { return };
             let mut whole = self.whole.clone();
             whole.extend(&self.segment);
-            if whole.root() == target.root {
-                self.report.proven = self.report.proven.max(target.size);
-            } else {
+            if whole.root() != target.root {
                 self.report_difference(&target);
+            } else if self.differing == 0 {
+                // Behind a copy that differs, the journal may be right by its own checkpoints: by those of another past.
+                self.report.proven = self.report.proven.max(target.size);
             }
         }
     }
 
-    /// Reports the first difference, and that of the old checkpoint.
+    /// Reports the first difference, and that of the first copy.
     fn report_difference(&mut self, target: &Target) {
         let from = self.report.proven + 1;
         let size = target.size;
         match target.place {
-            None => self.report_at((0, 0), format!("lines {from} to {size} are not those of the checkpoint: lines were changed, removed, inserted or reordered")),
+            None => {
+                self.differing += 1;
+                if self.differing == 1 {
+                    self.report_at((0, 0), format!("lines {from} to {size} are not those of the checkpoint: lines were changed, removed, inserted or reordered"));
+                }
+            }
             Some(place) if !self.has_difference => {
-                self.report_at(place, format!("lines {from} to {size} are not those of this checkpoint of the journal"));
+                self.report_at(
+                    place,
+                    format!("lines {from} to {size} are not those of this checkpoint of the journal"),
+                );
             }
             Some(_) => {}
         }
         self.has_difference = true;
     }
 
-    fn check_indexes(&mut self, directory: &Path, segments: &[Segment], in_use: bool) -> io::Result<()> {
-        let closed = segments.split_last().map_or(&[][..], |(_, closed)| closed);
-        for number in check::find_wrong(directory, closed, in_use)? {
-            let what = "the index of the segment is not that of its lines: readers may miss records; remove the file, and the \
-                        gateway makes it again";
-            self.report_at((number, 0), what.to_owned());
-        }
-        Ok(())
-    }
-
     fn finish(mut self) -> TreeReport {
         self.report.lines = self.whole.end();
         let lines = Counted(self.report.lines, "line");
-        for target in std::mem::take(&mut self.targets) {
-            let what = match target.place {
-                None => format!("the journal has {lines}, and the checkpoint covers {}", target.size),
-                Some(_) => format!("the journal has {lines}, and this checkpoint of it covers {}", target.size),
-            };
+        // The largest first: of the copies that cover more than there is, it alone is reported.
+        let (copies, own): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.targets).into_iter().partition(|target| target.place.is_none());
+        if let Some(largest) = copies.first() {
+            self.report_at((0, 0), format!("the journal has {lines}, and the checkpoint covers {}", largest.size));
+        }
+        for target in own {
+            let what = format!("the journal has {lines}, and this checkpoint of it covers {}", target.size);
             self.report_at(target.place.unwrap_or_default(), what);
+        }
+        self.differing += copies.len() as u64;
+        if self.differing > 1 {
+            let all = Counted(self.report.checkpoints, "checkpoint");
+            self.report_at((0, 0), format!("{} of {all} are not those of this journal", self.differing));
         }
         self.report
     }

@@ -65,6 +65,7 @@ fn index_closed_segments(
     proceed: &impl Fn() -> bool,
 ) -> io::Result<()> {
     if !indexer.has_unindexed(end) {
+        indexer.recheck();
         return Ok(());
     }
     let segments = segment::list(&writer.settings.path)?;

@@ -1,5 +1,7 @@
 //! Index: the same results with, without and with a damaged index.
 
+use std::fs;
+
 use keygate::audit::{Filter, Outcome, Record, Settings};
 use keygate::clock::Micros;
 use proptest::prelude::*;
@@ -9,6 +11,8 @@ use super::support::{
     Caller, END, all_records, assert_intact, block_on, damage_index, export_records, index_files, open_journal,
     open_reader, remove_index, settings, wait_until_indexed,
 };
+use crate::support::eventually;
+use crate::support::random::Random;
 
 /// An indexed journal of uses by a few callers at known times, over several segments and many blocks.
 struct IndexedJournal {
@@ -105,4 +109,56 @@ fn index_does_not_change_results() {
     remove_index(&indexed.settings);
     check_many(5);
     drop(indexed.directory);
+}
+
+/// Changes a bit of a file; returns the file and what was in it.
+fn flip_bit(random: &mut Random, settings: &Settings) -> (std::path::PathBuf, Vec<u8>) {
+    let files = index_files(settings);
+    let path = files[random.index(files.len())].clone();
+    let whole = fs::read(&path).unwrap();
+    let mut changed = whole.clone();
+    let at = random.index(changed.len());
+    changed[at] ^= 1 << random.below(8);
+    fs::write(&path, changed).unwrap();
+    (path, whole)
+}
+
+#[test]
+fn changed_bit_of_an_index_hides_no_record_and_is_reported() {
+    let indexed = write_indexed_journal();
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        let (path, whole) = flip_bit(&mut random, &indexed.settings);
+        // The time of the change lies within one part, or outside of all.
+        let from = 1_000_000 + random.below(16_000_000);
+        let of_caller = Filter { key: Some(indexed.caller[random.index(6)].key), ..Filter::default() };
+        let of_time = Filter { since: Some(Micros(from)), until: Some(Micros(from + 500_000)), ..Filter::default() };
+        for filter in [of_caller, of_time] {
+            assert!(export_records(&indexed.settings, filter) == indexed.expected(&filter), "seed {seed}: {path:?}");
+        }
+        if seed % 10 == 0 {
+            let problems = open_reader(&indexed.settings).verify().unwrap().problems;
+            assert!(problems.len() == 1 && problems[0].what.contains("index of the segment"), "{seed}: {problems:?}");
+        }
+        fs::write(path, whole).unwrap();
+    }
+    assert_intact(&indexed.settings);
+}
+
+#[test]
+fn changed_bit_of_an_index_is_mended_by_the_next_start() {
+    let indexed = write_indexed_journal();
+    for seed in 0..20 {
+        let (path, whole) = flip_bit(&mut Random::new(seed), &indexed.settings);
+        let journal = open_journal(&indexed.settings);
+        // That of the open segment is left when the journal is closed.
+        let is_open = Some(&path) == index_files(&indexed.settings).last();
+        let is_whole = || fs::read(&path).is_ok_and(|bytes| bytes.len() == whole.len());
+        eventually("it is made again", || {
+            is_open || is_whole() && open_reader(&indexed.settings).verify().unwrap().problems.is_empty()
+        });
+        block_on(journal.close());
+        assert!(is_whole());
+        assert_intact(&indexed.settings);
+    }
 }

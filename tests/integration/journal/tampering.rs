@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use keygate::audit::{PublicKey, Settings};
+use keygate::audit::{CheckpointCopies, PublicKey, Settings};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::checkpoints::{assert_proven, latest, signed};
+use super::checkpoints::{assert_proven, latest, lines, signed};
 use super::support::{
     block_on, index_files, keep_plain, open_journal, open_reader, segment_files, segment_number, wait_until_compressed,
     wait_until_indexed, write_uses,
@@ -182,16 +182,29 @@ fn change_line(random: &mut Random, settings: &Settings, covered: usize) -> &'st
 
 /// Removes a use with its outcome, and makes all numbers, checksums and seals right again, as the owner of the machine can.
 fn rewrite_journal(random: &mut Random, settings: &Settings, covered: usize) -> &'static str {
-    let lines = read_lines(&covered_file(random, settings, covered));
+    let path = covered_file(random, settings, covered);
+    remove_use_of(random, settings, &path);
+    "a use removed, and everything written again"
+}
+
+fn remove_use_of(random: &mut Random, settings: &Settings, path: &Path) {
+    let lines = read_lines(path);
     // One that no header lists: it has ended in the segment in which it began.
     let has_ended =
         |id: &&str| lines.iter().any(|line| line.strip_prefix("o\t").is_some_and(|line| line.starts_with(id)));
     let ids: Vec<&str> =
         lines.iter().filter_map(|line| Some(&line.strip_prefix("u\t")?[..22])).filter(has_ended).collect();
     let id = ids[random.index(ids.len())];
+    write_again(settings, |line| !line[2..].starts_with(id));
+    index_files(settings).iter().for_each(|path| fs::remove_file(path).unwrap());
+    forget_hashes(settings);
+}
+
+/// Writes the lines that are kept again, with right numbers, checksums and seals.
+fn write_again(settings: &Settings, keeps: impl Fn(&str) -> bool) {
     let mut next = 1;
     for path in segment_files(settings) {
-        let kept = read_lines(&path).into_iter().filter(|line| !line[2..].starts_with(id));
+        let kept = read_lines(&path).into_iter().filter(|line| keeps(line));
         let numbered: Vec<String> = kept
             .map(|line| {
                 next += 1;
@@ -201,9 +214,6 @@ fn rewrite_journal(random: &mut Random, settings: &Settings, covered: usize) -> 
         write_lines(&path, &numbered);
     }
     seal_again(settings);
-    index_files(settings).iter().for_each(|path| fs::remove_file(path).unwrap());
-    forget_hashes(settings);
-    "a use removed, and everything written again"
 }
 
 fn replace_hashes(random: &mut Random, settings: &Settings, covered: usize) -> &'static str {
@@ -283,11 +293,71 @@ fn is_same(original: &Settings, copy: &Settings) -> bool {
 
 /// What the check without a checkpoint cannot find: the reason for checkpoints.
 #[test]
-fn rewritten_journal_is_right_but_for_its_old_checkpoint() {
+fn rewritten_journal_is_right_but_for_its_checkpoints() {
     let journal = Journal::new(true);
     let mut random = Random::new(7);
     rewrite_journal(&mut random, &journal.settings, journal.covered);
+    let problems = open_reader(&journal.settings).verify().unwrap().problems;
+    assert!(problems.iter().any(|problem| problem.what.contains("this checkpoint of the journal")), "{problems:?}");
+    write_again(&journal.settings, |line| !line.starts_with(r#"{"e":"seal","segment":0,"#));
+    fs::remove_file(journal.settings.path.join("checkpoint")).unwrap();
     let report = open_reader(&journal.settings).verify().unwrap();
     assert_eq!(report.problems, [], "everything else was made right");
-    assert!(journal.is_edit_found(&journal.settings));
+    assert!(journal.is_edit_found(&journal.settings), "but for the copy");
+}
+
+/// The open segment has no seal.
+#[test]
+fn record_that_is_removed_from_the_open_segment_is_missed_by_the_checkpoints_of_the_journal() {
+    let directory = TempDir::new().unwrap();
+    let (settings, _) = signed(directory.path());
+    let settings = Settings { segment_size: 1 << 20, ..settings };
+    write_uses(&settings, 20);
+    assert_eq!(open_reader(&settings).verify().unwrap().problems, []);
+    remove_use_of(&mut Random::new(3), &settings, &segment_files(&settings)[0]);
+    let problems = open_reader(&settings).verify().unwrap().problems;
+    assert!(problems.iter().any(|problem| problem.what.contains("this checkpoint of it covers")), "{problems:?}");
+    // With its lines, too; the file of the last one covers more than there is.
+    write_again(&settings, |line| !line.starts_with(r#"{"e":"seal","segment":0,"#));
+    let problems = open_reader(&settings).verify().unwrap().problems;
+    assert!(problems.iter().any(|problem| problem.what.contains("the checkpoint covers")), "{problems:?}");
+}
+
+/// All notes of the checkpoints in a journal, whose segments are plain.
+fn notes(settings: &Settings) -> Vec<String> {
+    let seals = lines(settings).into_iter().filter(|line| line.starts_with(r#"{"e":"seal","segment":0,"#));
+    let note = |line: String| {
+        serde_json::from_str::<serde_json::Value>(&line).unwrap()["checkpoint"].as_str().map(str::to_owned)
+    };
+    seals.filter_map(note).collect()
+}
+
+#[test]
+fn journal_that_was_put_back_and_has_grown_again_lacks_checkpoints_of_before() {
+    let directory = TempDir::new().unwrap();
+    let (settings, key) = signed(directory.path());
+    keep_plain(&settings);
+    let backup = directory.path().join("backup");
+    write_uses(&settings, 20);
+    tree::copy(&settings.path, &backup);
+    write_uses(&settings, 20);
+    let shipped = notes(&settings);
+    tree::copy(&backup, &settings.path);
+    keep_plain(&settings);
+    write_uses(&settings, 60);
+    let all = [shipped.clone(), notes(&settings)].concat();
+    let check = |notes: &[String]| {
+        let mut copies = CheckpointCopies::default();
+        notes.iter().for_each(|note| copies.add(note, &key).unwrap());
+        open_reader(&settings).verify_copies(&copies, &key).unwrap()
+    };
+    let (report, tree) = check(&all[all.len() - 1..]);
+    assert_eq!((report.problems.len(), tree.problems.len()), (0, 0), "the newest one is that of the journal as it is");
+    let (_, tree) = check(&all);
+    let what: Vec<&str> = tree.problems.iter().map(|problem| problem.what.as_str()).collect();
+    assert!(what.iter().any(|what| what.contains("are not those of the checkpoint")), "{what:?}");
+    assert!(tree.checkpoints == all.len() as u64 && tree.proven < tree.covered, "{tree:?}");
+    // The copies alone tell it, too, where both pasts had checkpoints of one size.
+    let other = check(&shipped).1.problems;
+    assert!(!other.is_empty());
 }

@@ -53,13 +53,13 @@ fn torn_or_damaged_index_is_made_again() {
     indexed_journal(&settings);
     let path = index_files(&settings)[1].clone();
     let whole = fs::read(&path).unwrap();
-    // A header is 72 bytes: the fourth of its numbers is the length of a part.
+    // A header is 80 bytes: the fourth of its numbers is the length of a part.
     let (torn, mut damaged) = (whole[..whole.len() - 1].to_vec(), whole.clone());
     damaged[24] ^= 1;
     for bytes in [torn, damaged] {
         fs::write(&path, bytes).unwrap();
         let journal = open_journal(&settings);
-        let is_whole = |now: Vec<u8>| now.len() == whole.len() && now[..72] == whole[..72];
+        let is_whole = |now: Vec<u8>| now.len() == whole.len() && now[..80] == whole[..80];
         eventually("it is made again", || fs::read(&path).is_ok_and(is_whole));
         block_on(journal.close());
     }
