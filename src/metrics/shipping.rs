@@ -9,9 +9,11 @@ const SKIPPED: &str = "Segments of the audit journal that were removed or damage
 const SKIPPED_LINES: &str = "Damaged lines of the audit journal that a sink did not get";
 const REJECTED: &str =
     "Audit records that a sink has refused (refused), or that were older than its retention (too_old)";
+const OLDER_JOURNAL: &str = "Connections at which the audit journal lacked the last lines that a sink had taken";
 
 /// `audit_ship_records_total{sink}`, `audit_ship_failures_total{sink}`, `audit_ship_skipped_segments_total{sink}`,
-/// `audit_ship_skipped_lines_total{sink}` and `audit_ship_rejected_records_total{sink,reason}`.
+/// `audit_ship_skipped_lines_total{sink}`, `audit_ship_rejected_records_total{sink,reason}` and
+/// `audit_ship_older_journal_total{sink}`.
 #[derive(Clone, Debug)]
 pub struct ShippingMetrics {
     records: IntCounterVec,
@@ -19,6 +21,7 @@ pub struct ShippingMetrics {
     skipped: IntCounterVec,
     skipped_lines: IntCounterVec,
     rejected: IntCounterVec,
+    older_journal: IntCounterVec,
 }
 
 /// Metrics of one sink.
@@ -36,6 +39,8 @@ pub struct SinkMetrics {
     pub refused: IntCounter,
     /// Records that were older than the retention of the sink.
     pub too_old: IntCounter,
+    /// Connections at which the journal lacked the last lines that the sink had taken.
+    pub older_journal: IntCounter,
 }
 
 /// Lag of a sink, as it is read.
@@ -59,6 +64,7 @@ impl ShippingMetrics {
             skipped: counters(r, "audit_ship_skipped_segments_total", SKIPPED, &["sink"]),
             skipped_lines: counters(r, "audit_ship_skipped_lines_total", SKIPPED_LINES, &["sink"]),
             rejected: counters(r, "audit_ship_rejected_records_total", REJECTED, &["sink", "reason"]),
+            older_journal: counters(r, "audit_ship_older_journal_total", OLDER_JOURNAL, &["sink"]),
         }
     }
 
@@ -73,6 +79,7 @@ impl ShippingMetrics {
             skipped_lines: of(&self.skipped_lines),
             refused: rejected("refused"),
             too_old: rejected("too_old"),
+            older_journal: of(&self.older_journal),
         }
     }
 }

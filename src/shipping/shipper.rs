@@ -112,6 +112,16 @@ impl Shipper {
         let open_after = self.sink.takes_open_uses().then_some(OPEN_AFTER);
         let stream = RecordStream::open(self.tap.directory(), from, self.tap.end(), open_after);
         let mut stream = stream.map_err(SinkError::Journal)?;
+        // Lines are numbered on: a journal with fewer of them than the sink has taken is an older one, whatever its segments.
+        if stream.has_lost_lines() || from.line >= self.tap.next_line() {
+            self.note_older_journal(&from);
+            // The copy of the position was put back with the journal: what was written since is behind it, and the rest comes again.
+            let copy = self.file.read();
+            if keeps_position && copy.is_before(&from) {
+                let opened = RecordStream::open(self.tap.directory(), copy, self.tap.end(), open_after);
+                stream = opened.map_err(SinkError::Journal)?;
+            }
+        }
         let mut last_delivery = Instant::now();
         // A copy of the position, for the time before the sink is reached after a restart.
         let mut last_copy = None;
@@ -212,6 +222,19 @@ impl Shipper {
             );
         }
         self.needs.set(&self.name, batch.to.segment);
+    }
+
+    /// Logs that the sink has taken lines that the journal no longer has.
+    fn note_older_journal(&self, taken: &StreamPosition) {
+        self.metrics.older_journal.inc();
+        tracing::error!(
+            target = self.sink.target(),
+            taken = taken.line,
+            next = self.tap.next_line(),
+            segment = taken.segment,
+            "the audit journal no longer has the last lines that this sink has taken: it was put back to an earlier state, has lost \
+             its end, or is damaged; compare it with all checkpoints of the sink by `keygate audit verify --checkpoint`"
+        );
     }
 
     fn note_caught_up(&self, now: Micros) {

@@ -30,6 +30,11 @@ impl StreamPosition {
         Point { segment: self.segment, offset: self.offset }
     }
 
+    /// Returns whether it is before another one, in the order in which the journal is written.
+    pub fn is_before(&self, other: &Self) -> bool {
+        self.point() < other.point()
+    }
+
     /// The beginning of a segment, after the same lines.
     pub(crate) fn at_segment(self, segment: u64) -> Self {
         Self { segment, offset: 0, last_line: 0, checksum: 0, ..self }

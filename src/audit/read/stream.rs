@@ -41,6 +41,7 @@ pub struct RecordStream {
     piece: Piece,
     skipped: u64,
     skipped_lines: u64,
+    has_lost_lines: bool,
 }
 
 /// Records of a part of the journal.
@@ -82,7 +83,7 @@ impl RecordStream {
         end: JournalEnd,
         open_after: Option<Duration>,
     ) -> io::Result<Self> {
-        let at = find(directory, from, end.point)?;
+        let (at, has_lost_lines) = find(directory, from, end.point)?;
         let header = crate::audit::format::open_uses::read_header(directory, at.segment)?;
         let open = begun_uses::open_at(directory, at.point())?;
         let mut young: Vec<(Micros, u128)> = open.iter().map(|(id, begun)| (begun.event.time, *id)).collect();
@@ -98,7 +99,14 @@ impl RecordStream {
             // Segments between the position and the first that is there were removed before they were read.
             skipped: if from.segment > 0 { at.segment.saturating_sub(from.segment) } else { 0 },
             skipped_lines: 0,
+            has_lost_lines,
         })
+    }
+
+    /// Returns whether the journal no longer had the last lines before the position from which it was opened: it was put back to an
+    /// earlier state, has lost its end, or is damaged there.
+    pub fn has_lost_lines(&self) -> bool {
+        self.has_lost_lines
     }
 
     /// The position up to which records were returned.
@@ -261,20 +269,20 @@ pub struct JournalEnd {
     pub(crate) point: Point,
 }
 
-/// The position from which to read on, in the journal as it is now.
-fn find(directory: &Path, from: StreamPosition, end: Point) -> io::Result<StreamPosition> {
+/// The position from which to read on, in the journal as it is now, and whether it no longer has the lines before it.
+fn find(directory: &Path, from: StreamPosition, end: Point) -> io::Result<(StreamPosition, bool)> {
     if from.segment > end.segment {
-        return Ok(from.at_segment(end.segment));
+        return Ok((from.at_segment(end.segment), true));
     }
     let files = segment::list_files(directory)?;
     let first = files.iter().map(|file| file.number).find(|number| *number >= from.segment);
-    match first {
-        Some(first) if first > from.segment => Ok(from.at_segment(first)),
-        Some(_) if from.offset == 0 || has_last_line(directory, &from)? => Ok(from),
+    Ok(match first {
+        Some(first) if first > from.segment => (from.at_segment(first), false),
+        Some(_) if from.offset == 0 || has_last_line(directory, &from)? => (from, false),
         // The journal has lost its end there: what is in the segment now comes from its beginning.
-        Some(_) => Ok(from.at_segment(from.segment)),
-        None => Ok(from.at_segment(end.segment)),
-    }
+        Some(_) => (from.at_segment(from.segment), true),
+        None => (from.at_segment(end.segment), true),
+    })
 }
 
 /// Returns whether the last line before a position is the one that was read.

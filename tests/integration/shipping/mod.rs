@@ -1,6 +1,7 @@
 //! Shipping of the audit: what sinks get of a journal, across failures and restarts.
 
 mod checkpoints;
+mod older_journal;
 mod postgresql;
 mod schema;
 mod sinks;
