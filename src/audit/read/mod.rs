@@ -1,7 +1,7 @@
 //! Reading the journal, while a gateway writes it and while none does.
 //!
 //! - [`reader`]: the handle [`reader::Reader`]: listing and export.
-//! - [`join`]: joins each use with its outcome.
+//! - [`join`]: joins each use with its outcome; [`near_id`]: searches for the one with an id.
 //! - [`stop`]: stops reads whose callers are gone.
 //! - [`follower`]: follows a growing journal; [`stream`]: does so from a position on, across restarts, with the uses that are
 //!   open there ([`begun_uses`]), and with the checkpoints in it ([`journal_checkpoint`]).
@@ -16,6 +16,7 @@
 pub(crate) mod reader;
 pub(crate) mod cursor;
 mod join;
+mod near_id;
 pub(crate) mod stop;
 pub(crate) mod follower;
 mod begun_uses;

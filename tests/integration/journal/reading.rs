@@ -56,6 +56,42 @@ fn pages_reach_back_to_the_oldest_record() {
 }
 
 #[test]
+fn record_is_found_by_the_time_in_its_id() {
+    let directory = TempDir::new().unwrap();
+    let settings = Settings { segment_size: 4 << 20, ..settings(directory.path()) };
+    let (journal, caller) = (open_journal(&settings), Caller::random());
+    let begin = Micros(1_795_279_543_000_000);
+    let id_at = |millis: u64| uuid::Builder::from_unix_timestamp_millis(millis, &[7; 10]).into_uuid();
+    // 40,000 uses in 4,000 seconds; the clock of the ids is a day behind that of the records in a part of them.
+    let time = |n: u64| Micros(begin.0 + n * 100_000);
+    let is_behind = |n: u64| (30_000..30_100).contains(&n);
+    let id = |n: u64| id_at(time(n).0 / 1000 - if is_behind(n) { 86_400_000 } else { 0 });
+    block_on(async {
+        for n in 0..40_000 {
+            let opening = Use { id: id(n), ..caller.opening_at(time(n)) };
+            journal.begin(&opening).await.unwrap().close(END);
+        }
+        journal.close().await;
+    });
+    let reader = open_reader(&settings);
+    for n in [0, 1, 777, 9_999, 20_000, 30_050, 39_998, 39_999] {
+        let filter = Filter { id: Some(id(n)), ..Filter::default() };
+        let found = reader.list(&filter, 10, None).unwrap();
+        assert!(found.records.len() == 1 && found.records[0].outcome == Outcome::Completed, "{n}: {found:?}");
+        assert_eq!(found.next, None);
+        let mut exported = 0;
+        reader.export(&filter, &mut |record| Ok(exported += u32::from(Some(record.id) == filter.id))).unwrap();
+        assert_eq!(exported, 1);
+        // One block is always read: only the record whose id does not tell its place costs more.
+        let within = reader.list_within(&filter, 10, None, 1).unwrap();
+        assert_eq!(within.records.is_empty(), is_behind(n), "{n}");
+    }
+    for id in [id_at(time(500).0 / 1000 + 1), uuid::Uuid::new_v4(), uuid::Uuid::nil()] {
+        assert!(reader.list(&Filter { id: Some(id), ..Filter::default() }, 10, None).unwrap().records.is_empty());
+    }
+}
+
+#[test]
 fn follower_returns_each_record_once_when_it_completes() {
     let directory = TempDir::new().unwrap();
     let settings = Settings { segment_size: 5_000, ..settings(directory.path()) };
