@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::handover::{Locks, Takeover};
-use crate::audit::{Journal, UsedBy};
+use crate::audit::{Journal, ReplayStart, UsedBy};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::state::embedded::{JournalProgress, JournaledUse, UsedKey};
@@ -83,8 +83,8 @@ fn hold_slots(state: &Embedded, journal: &Journal) {
 
 /// Replays the journaled uses that the state may not have written back, so that no bucket comes back fuller than it was.
 pub(super) fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
-    let since = state.written_back_at().before(REPLAY_MARGIN);
-    let recorded = journal.uses_since(since).context("cannot read the audit journal")?;
+    let start = ReplayStart { line: state.written_back_line(), time: state.written_back_at().before(REPLAY_MARGIN) };
+    let recorded = journal.uses_since(start).context("cannot read the audit journal")?;
     let used = |by| match by {
         UsedBy::Key(key) => UsedKey::Key(key),
         UsedBy::Session(user) => UsedKey::SessionQuotaKey(user),

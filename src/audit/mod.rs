@@ -53,7 +53,7 @@ pub use read::metering::report::UsageReport;
 pub use read::metering::tally::{UsageRow, UsageSubject};
 pub use read::prove::{LineProof, ProveError, RecordProof};
 pub use read::reader::{Reader, RecordPage};
-pub use read::replay::{ReplayEntry, UsedBy};
+pub use read::replay::{ReplayEntry, ReplayStart, UsedBy};
 pub use read::stop::{StopOnDrop, StopSignal};
 pub use read::stream::{JournalEnd, RecordStream, StreamBatch};
 pub use read::verify_report::{Defect, VerifyReport};

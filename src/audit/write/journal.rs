@@ -24,7 +24,7 @@ use crate::audit::format::record::{Outcome, Use, UseEnd};
 use crate::audit::format::segment;
 use crate::audit::index::IndexedUse;
 use crate::audit::read::reader::Reader;
-use crate::audit::read::replay::{self, ReplayEntry};
+use crate::audit::read::replay::{self, ReplayEntry, ReplayStart};
 use crate::audit::settings::{OnUnavailable, Settings};
 use crate::clock::{self, Micros};
 use crate::metrics::AuditMetrics;
@@ -89,17 +89,18 @@ impl Journal {
         Ok(Self { handle: Arc::new(Handle { writer, unknown_keys, running: Mutex::new(Some(threads)) }) })
     }
 
-    /// Reads the numbered uses at or after a time, for the replay at start. Uses may be missing when the clock was set
-    /// back while no gateway ran.
+    /// Reads the numbered uses from a start on, for the replay at start. Given by its time alone, uses may be missing when the
+    /// clock was set back while no gateway ran.
     ///
     /// # Errors
     /// [`OpenError::Io`] when the segments cannot be read.
-    pub fn uses_since(&self, since: Micros) -> Result<Vec<ReplayEntry>, OpenError> {
+    pub fn uses_since(&self, start: impl Into<ReplayStart>) -> Result<Vec<ReplayEntry>, OpenError> {
         let writer = &self.handle.writer;
         let path = &writer.settings.path;
         // Lines that cannot be written stay pending; those who wait for them learn it from their completion.
         let _ = writer.flush(&mut writer.lock_segment());
-        replay::numbered_uses_since(path, since).map_err(|source| OpenError::Io { path: path.clone(), source })
+        let next = writer.lock_pending().next;
+        replay::numbered_uses(path, start.into(), next).map_err(|source| OpenError::Io { path: path.clone(), source })
     }
 
     /// The directory of its segments.

@@ -30,7 +30,8 @@ impl Journal {
             let metrics = &handle.writer.metrics;
             let lost = metrics.refused.get() + metrics.dropped.get();
             let pending = handle.writer.lock_pending();
-            let works = !fails && pending.status == JournalStatus::Running;
+            // A closed journal has every use up to its end.
+            let works = !fails && pending.status != JournalStatus::SyncFailed;
             works.then_some(JournalPosition { segment: pending.segment, line: pending.next, lost })
         }
     }

@@ -18,6 +18,8 @@ pub(super) struct Checkpoint {
     pub(super) is_sorted: bool,
     /// Time at which the keys were taken. Every use that marked its key dirty before is in `pending` or written.
     pub(super) taken_at: Micros,
+    /// The number of the journal's next line then, when the journal has every use.
+    pub(super) taken_line: Option<u64>,
     /// The last write-back failed, and was logged.
     pub(super) failing: bool,
 }

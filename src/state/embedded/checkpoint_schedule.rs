@@ -18,7 +18,7 @@ const LINES: u64 = 500_000;
 pub struct JournalProgress {
     /// Number of the segment that is written.
     pub segment: u64,
-    /// Number of lines up to now, over all segments.
+    /// Number of the next line, over all segments.
     pub lines: u64,
     /// Number of decided uses that the journal does not have.
     pub lost: u64,
@@ -38,6 +38,11 @@ impl CheckpointSchedule {
     /// The first checkpoint is due at once: it has the uses that were replayed.
     pub(super) fn new(probe: ProgressProbe) -> Self {
         Self { probe, last: None }
+    }
+
+    /// The number of the journal's next line; `None` while the journal does not have every use.
+    pub(super) fn journal_line(&self) -> Option<u64> {
+        (self.probe)().map(|progress| progress.lines)
     }
 
     /// Returns true when a checkpoint is due, and takes it for begun.

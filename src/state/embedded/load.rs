@@ -40,6 +40,13 @@ pub(super) fn read_written_back_at(connection: &Connection) -> rusqlite::Result<
     rows.next()?.map_or(Ok(Micros(0)), |row| row.get(0).map(micros))
 }
 
+/// The number of the journal's line up to which the file has counted every use; `None` when it is not known.
+pub(super) fn read_written_back_line(connection: &Connection) -> rusqlite::Result<Option<u64>> {
+    let mut statement = connection.prepare("SELECT value FROM meta WHERE name = 'written_back_line'")?;
+    let mut rows = statement.query([])?;
+    rows.next()?.map(|row| row.get::<_, i64>(0).map(i64::cast_unsigned)).transpose()
+}
+
 /// The secret that the cursors of lists are sealed with; made and stored when the file has none yet.
 pub(super) fn read_cursor_secret(connection: &Connection) -> rusqlite::Result<CursorSecret> {
     let fresh = CursorSecret::generate().map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;

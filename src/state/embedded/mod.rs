@@ -115,6 +115,7 @@ pub struct JournaledUse {
 pub struct Embedded {
     directory: Arc<Directory>,
     written_back_at: Micros,
+    written_back_line: Option<u64>,
     cursor_secret: CursorSecret,
     handover: HandoverSwitch,
     /// Declared before `lock`, so dropped before it: its thread has ended when the lock is released.
@@ -144,12 +145,14 @@ impl Embedded {
         let sqlite = |source| OpenError::Sqlite { path: path.clone(), source };
         let connection = state_file::open(path)?;
         let written_back_at = load::read_written_back_at(&connection).map_err(sqlite)?;
+        let written_back_line = load::read_written_back_line(&connection).map_err(sqlite)?;
         let cursor_secret = load::read_cursor_secret(&connection).map_err(sqlite)?;
         let directory = Arc::new(load::load(path, &connection, settings.defaults()).map_err(sqlite)?);
         let reserve = FileReserve::new(path, &connection);
         let writer = Writer::start(connection, reserve, Arc::clone(&directory))
             .map_err(|source| OpenError::Io { path: path.clone(), source })?;
-        Ok(Self { directory, written_back_at, cursor_secret, handover: HandoverSwitch::new(), writer, lock })
+        let handover = HandoverSwitch::new();
+        Ok(Self { directory, written_back_at, written_back_line, cursor_secret, handover, writer, lock })
     }
 
     /// The time up to which the file, when it was opened, had counted every use; it may have counted later ones too. The
@@ -157,6 +160,12 @@ impl Embedded {
     /// harm.
     pub fn written_back_at(&self) -> Micros {
         self.written_back_at
+    }
+
+    /// The number of the journal's line, over all segments, before which the file had counted every use when it was opened; `None`
+    /// when that is not known, as with a file of an earlier version. Unlike the time, it is right whatever the clock did.
+    pub fn written_back_line(&self) -> Option<u64> {
+        self.written_back_line
     }
 
     /// Replays journaled uses that were not written back before a crash, in any order. Call before the first decision.

@@ -51,15 +51,32 @@ fn entry_start(row: u32) -> usize {
     (row % KEYS_PER_BLOCK) as usize * ENTRY_LENGTH
 }
 
-/// Writes the usage of keys, sorted by their rows, in one transaction. With `at`, the file then has counted every use up
-/// to that time.
-pub(super) fn write(connection: &mut Connection, used: &[(u32, Usage)], at: Option<Micros>) -> rusqlite::Result<()> {
+/// The uses that the file has counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CountedUpTo {
+    /// All up to this time.
+    pub(super) time: Micros,
+    /// All in lines of the journal before this one; `None` when that is not known.
+    pub(super) line: Option<u64>,
+}
+
+/// Writes the usage of keys, sorted by their rows, in one transaction. With `counted`, the file then has counted every use up
+/// to there.
+pub(super) fn write(
+    connection: &mut Connection,
+    used: &[(u32, Usage)],
+    counted: Option<CountedUpTo>,
+) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     for keys in used.chunk_by(|(row, _), (next, _)| block_number(*row) == block_number(*next)) {
         write_block(&transaction, keys)?;
     }
-    if let Some(at) = at {
-        transaction.execute("INSERT OR REPLACE INTO meta VALUES ('written_back_at', ?1)", [integer(at.0)])?;
+    if let Some(CountedUpTo { time, line }) = counted {
+        transaction.execute("INSERT OR REPLACE INTO meta VALUES ('written_back_at', ?1)", [integer(time.0)])?;
+        // Without the line, that of before stays: more uses are read again, and none is counted twice.
+        if let Some(line) = line {
+            transaction.execute("INSERT OR REPLACE INTO meta VALUES ('written_back_line', ?1)", [integer(line)])?;
+        }
     }
     transaction.commit()
 }

@@ -6,6 +6,7 @@ use crate::clock;
 
 use super::checkpoint::{Checkpoint, Round};
 use super::file_reserve::Demand;
+use super::usage_blocks::CountedUpTo;
 use super::writer::{SESSION_INTERVAL, WriterThread};
 use super::{checkpoint, retired, session_rows, usage_blocks};
 
@@ -28,6 +29,8 @@ impl WriterThread {
         if self.checkpoint.pending.is_empty() {
             let emptied = std::mem::take(&mut self.checkpoint.pending);
             self.checkpoint.taken_at = clock::now();
+            // Before the keys are taken: a use is counted, and its key dirty, before it is in the journal.
+            self.checkpoint.taken_line = self.schedule.journal_line();
             self.checkpoint.pending = self.directory.dirty.take(emptied);
             self.checkpoint.is_sorted = false;
         }
@@ -45,12 +48,12 @@ impl WriterThread {
     fn write_round(&mut self) -> rusqlite::Result<usize> {
         self.reserve.check(&self.connection, Demand::Usage)?;
         self.sort_pending()?;
-        let Checkpoint { pending, taken_at, .. } = &mut self.checkpoint;
+        let Checkpoint { pending, taken_at, taken_line, .. } = &mut self.checkpoint;
         let rest = checkpoint::round_start(pending);
         let used: Vec<_> = pending[rest..].iter().rev().map(|record| (record.row(), record.take_usage())).collect();
         // Only after the last round of a list has the file every use up to the time at which the list was taken. A use
         // reads the clock before it marks its key dirty, hence the margin.
-        let counted_up_to = (rest == 0).then(|| taken_at.before(MARGIN));
+        let counted_up_to = (rest == 0).then(|| CountedUpTo { time: taken_at.before(MARGIN), line: *taken_line });
         usage_blocks::write(&mut self.connection, &used, counted_up_to)?;
         pending.truncate(rest);
         Ok(rest)

@@ -1,7 +1,9 @@
 //! Commands with and without a running gateway, and their exit codes.
 
 use std::process::Command;
+use std::time::Duration;
 
+use keygate::clock;
 use keygate::identity::{OrgId, UserId};
 use keygate::key;
 
@@ -52,6 +54,31 @@ fn uses_before_a_crash_are_replayed_offline_too() {
     assert_eq!(installation.json(&format!("key show {id}"))["key"]["uses"], 1);
     let explained = installation.json(&format!("explain {id}"));
     assert_eq!(explained["explanation"]["standing"]["remaining"], 999, "the bucket is no fuller than it was");
+}
+
+/// The clock is set back by an hour before a start, and the gateway is killed afterwards: the times of its uses are before that of
+/// the last write-back.
+#[test]
+fn uses_by_a_clock_that_was_set_back_are_replayed() {
+    let installation = Installation::new();
+    let text = std::fs::read_to_string(&installation.config).unwrap();
+    let limits = "limits: { key: { requests: 1, per: 1h, burst: 100 } }\n";
+    std::fs::write(&installation.config, text + limits).unwrap();
+    let printed = installation.with_key();
+    let presented = printed.trim();
+    let id = key::parse(presented.as_bytes()).unwrap();
+    installation.with_use_of(presented);
+    let state = installation.directory.path().join("state.db");
+    let before = std::fs::read(&state).unwrap();
+    let set_back = clock::now().before(Duration::from_secs(3600));
+    (0..10).for_each(|_| installation.with_use_at(presented, set_back));
+    std::fs::write(&state, before).unwrap();
+    assert_eq!(installation.json(&format!("key show {id}"))["key"]["uses"], 11);
+    let remaining = installation.json(&format!("explain {id}"))["explanation"]["standing"]["remaining"].clone();
+    // One has flowed in since by the clock of today.
+    assert!(remaining.as_u64().unwrap() <= 90, "{remaining} tokens are left of 100");
+    // The next write-back has all of them, by the line.
+    assert_eq!(installation.json(&format!("key show {id}"))["key"]["uses"], 11);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::thread;
 
 use keygate::accept_errors::AcceptErrorLog;
 use keygate::audit::{Outcome, Use, UseEnd};
+use keygate::clock::Micros;
 use keygate::config::Config;
 use keygate::identity::AuthMethod;
 use keygate::key::{KeyDigest, KeyId};
@@ -110,12 +111,16 @@ audit: { low_water: 0%, path: audit }
 
     /// Decides and records one use of a key, as a gateway would.
     fn with_use_of(&self, presented: &str) {
+        self.with_use_at(presented, clock::now());
+    }
+
+    /// As [`Installation::with_use_of`], by a clock that shows this time.
+    fn with_use_at(&self, presented: &str, now: Micros) {
         let config = Config::load(&self.config).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (state, journal) = app::open_and_recover(&config, &Metrics::new()).await.unwrap();
             let digest = KeyDigest::of(presented.as_bytes());
-            let now = clock::now();
             let Decision::Admitted(admitted) = state
                 .decide(DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, now })
                 .await
