@@ -98,18 +98,29 @@ fn path(value: &Value<'_>) -> Result<String, Reported> {
 }
 
 fn providers(value: &Value<'_>) -> Result<Vec<ProviderSettings>, Reported> {
-    let mut seen = Vec::new();
-    value.list(|item| {
-        let provider = item.section(provider)?;
+    let (mut seen, mut unlimited) = (Vec::new(), Vec::new());
+    let providers = value.list(|item| {
+        let (provider, says_reach) = item.section(provider)?;
         if seen.contains(&provider.oidc.name) {
             return item.reject(format_args!("there is a provider `{}` already; rename one", provider.oidc.name));
         }
         seen.push(provider.oidc.name.clone());
+        unlimited.extend((!says_reach).then(|| format!("`{}`", provider.oidc.name)));
         Ok(provider)
-    })
+    })?;
+    // Each of several providers could otherwise sign in as anybody's administrator: it chooses the addresses itself.
+    if providers.len() > 1 && !unlimited.is_empty() {
+        return value.reject(format_args!(
+            "has several providers, and {} lacks `people.only`: give each one the organizations that it may speak for, \
+             such as `only: [Acme]`, or `only: all` where it may speak for every one",
+            unlimited.join(" and ")
+        ));
+    }
+    Ok(providers)
 }
 
-fn provider(section: &mut Section<'_>) -> Result<ProviderSettings, Reported> {
+/// Reads a provider. Returns with it whether it says which organizations it may speak for.
+fn provider(section: &mut Section<'_>) -> Result<(ProviderSettings, bool), Reported> {
     let name = section.required("name", name);
     let label = section.optional("label", label);
     let issuer = section.required("issuer", issuer);
@@ -118,7 +129,7 @@ fn provider(section: &mut Section<'_>) -> Result<ProviderSettings, Reported> {
     let scopes = section.value_or("scopes", default_scopes(), scopes);
     let tls = section.optional("tls", |value| value.section(|section| Ok(ClientSettings::read(section))));
     let claim_mapping = section.section("people", claim_mapping);
-    let (name, claim_mapping) = (name?, claim_mapping?);
+    let (name, (claim_mapping, says_reach)) = (name?, claim_mapping?);
     let oidc = oidc::Settings {
         label: label?.unwrap_or_else(|| name.clone()),
         name,
@@ -129,7 +140,7 @@ fn provider(section: &mut Section<'_>) -> Result<ProviderSettings, Reported> {
         claims: claim_mapping.claims(),
         tls: tls?.unwrap_or_default(),
     };
-    Ok(ProviderSettings { oidc, claim_mapping })
+    Ok((ProviderSettings { oidc, claim_mapping }, says_reach))
 }
 
 /// Reads a provider's name, which becomes a part of paths and of records.
@@ -173,14 +184,27 @@ fn scopes(value: &Value<'_>) -> Result<Vec<String>, Reported> {
     Ok(scopes)
 }
 
-fn claim_mapping(section: &mut Section<'_>) -> Result<ClaimMapping, Reported> {
+fn claim_mapping(section: &mut Section<'_>) -> Result<(ClaimMapping, bool), Reported> {
     let email = section.value_or("email", "email".to_owned(), |value| value.text());
     let accept_unverified = section.value_or("unverified_email", false, |value| value.boolean());
     let orgs = section.optional("organization", |value| value.section(|section| claim(section, |value| value.text())));
-    let only = section.optional("only", |value| value.list(|item| item.text()));
+    let (says_reach, only) = (section.contains("only"), section.optional("only", reach));
     let granted = |value: &Value<'_>| value.list(permission);
     let permissions = section.optional("permissions", |value| value.section(|section| claim(section, granted)));
-    Ok(ClaimMapping { email, accept_unverified, orgs: orgs?, only: only?, permissions: permissions? })
+    let (orgs, only, permissions) = (orgs?, only?.flatten(), permissions?);
+    Ok((ClaimMapping { email, accept_unverified, orgs, only, permissions }, says_reach))
+}
+
+/// Reads the organizations that a provider may speak for; `None` for all.
+fn reach(value: &Value<'_>) -> Result<Option<Vec<String>>, Reported> {
+    if value.is_list() {
+        return value.list(|item| item.text()).map(Some);
+    }
+    let text = value.text()?;
+    if text == "all" {
+        return Ok(None);
+    }
+    value.reject(format_args!("`{text}` is not a list of organizations; give one, such as [{text}], or `all`"))
 }
 
 fn claim<T>(

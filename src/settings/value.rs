@@ -26,6 +26,11 @@ impl<'a> Value<'a> {
         self.scalar("a text").map(str::to_owned)
     }
 
+    /// Returns whether it is a list, where one is a choice beside a single value.
+    pub fn is_list(&self) -> bool {
+        matches!(self.node.kind, Kind::Sequence(_))
+    }
+
     /// `true` or `false`.
     pub fn boolean(&self) -> Result<bool, Reported> {
         self.choice(&[("true", true), ("false", false)])

@@ -47,6 +47,35 @@ fn claim_mapping_is_read() {
 }
 
 #[test]
+fn several_providers_say_which_organizations_they_may_speak_for() {
+    let providers = |people: [&str; 2]| {
+        let provider = |(name, people): (&str, &str)| {
+            format!("    - {{ name: {name}, issuer: 'https://{name}', client_id: b, people: {{ {people} }} }}\n")
+        };
+        let blocks: String = ["one", "two"].into_iter().zip(people).map(provider).collect();
+        parse(&with_session(&format!("  providers:\n{blocks}")))
+    };
+    let read = |people| {
+        let session = providers(people).unwrap().session.unwrap();
+        session.providers.into_iter().map(|provider| provider.claim_mapping.only).collect::<Vec<_>>()
+    };
+    assert_eq!(read(["only: [Acme]", "only: all"]), [Some(vec!["Acme".to_owned()]), None]);
+    assert_eq!(read(["only: [all]", "only: all"]), [Some(vec!["all".to_owned()]), None]);
+    for (people, lacking) in
+        [(["", ""], "`one` and `two`"), (["only: all", "email: mail"], "`two`"), (["", "only: [a]"], "`one`")]
+    {
+        let problem = providers(people).unwrap_err().to_string();
+        assert!(problem.contains("session.providers: has several providers"), "{problem}");
+        assert!(problem.contains(&format!("and {lacking} lacks `people.only`")), "{problem}");
+        assert!(problem.contains("`only: all`"), "{problem}");
+    }
+    let one = "  providers: [{ name: a, issuer: https://a, client_id: b }]\n";
+    assert!(parse(&with_session(one)).is_ok(), "the only provider may sign users in to every organization");
+    let word = providers(["only: Acme", "only: all"]).unwrap_err().to_string();
+    assert!(word.contains("`Acme` is not a list of organizations; give one, such as [Acme], or `all`"), "{word}");
+}
+
+#[test]
 fn session_block_is_checked() {
     let problem = |session: &str| parse(&with_session(session)).unwrap_err().to_string();
     for (session, what) in [

@@ -211,7 +211,8 @@ fn return_to_stays_on_the_origin() {
 #[test]
 fn provider_cannot_respond_for_another() {
     let (good, evil, upstream) = (Hostile::start(), Hostile::start(), Upstream::start());
-    let gateway = fixture::gateway(&upstream, &[hostile("good", &good, ""), hostile("evil", &evil, "")]);
+    let gateway =
+        fixture::gateway(&upstream, &[hostile("good", &good, "only: all"), hostile("evil", &evil, "only: all")]);
     member(&gateway, "acme", PERSON, &[]);
     for (begun, other) in [("good", "evil"), ("evil", "good")] {
         let mut visitor = GatewayBrowser::new(&gateway);

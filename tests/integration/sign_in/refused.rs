@@ -16,7 +16,8 @@ type Bad = (&'static str, Box<dyn Fn(&mut Behaviour)>, u16, &'static str);
 
 /// Starts a gateway with these providers, by name, and one user whom they sign in.
 fn start(upstream: &Upstream, providers: &[(&str, &Hostile)]) -> GatewayProcess {
-    let providers: Vec<String> = providers.iter().map(|(name, provider)| hostile(name, provider, "")).collect();
+    let providers: Vec<String> =
+        providers.iter().map(|(name, provider)| hostile(name, provider, "only: all")).collect();
     let gateway = GatewayProcess::start(upstream, &fixture::session(&providers, ""));
     gateway.keygate(&["org", "create", "acme"]);
     gateway.keygate(&["user", "create", "--org", "acme", PERSON]);

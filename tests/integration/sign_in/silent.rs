@@ -96,7 +96,7 @@ fn sign_in_without_a_click_is_tried_only_by_a_page_that_is_opened() {
         assert!(is_sign_in_page(&page), "{fields:?}: {}", text(&page));
     }
     let (upstream, providers) = (Upstream::start(), [Hostile::start(), Hostile::start()]);
-    let blocks = [hostile("one", &providers[0], ""), hostile("two", &providers[1], "")];
+    let blocks = [hostile("one", &providers[0], "only: all"), hostile("two", &providers[1], "only: all")];
     let gateway = fixture::gateway(&upstream, &blocks);
     let page = open(&mut GatewayBrowser::new(&gateway), "/settings/sign-in");
     assert!(refresh(&page).is_none() && text(&page).contains("The two one"), "with two providers, the user chooses");
