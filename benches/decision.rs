@@ -95,7 +95,16 @@ fn new_org(id: OrgId, number: usize) -> Org {
 
 fn new_user(org: OrgId, id: UserId) -> User {
     let permissions = vec!["queries:read".parse().unwrap(), "queries:write".parse().unwrap()];
-    User { id, org, email: id.to_string(), permissions, created: Micros(1), removed: None }
+    User {
+        id,
+        org,
+        email: id.to_string(),
+        permissions,
+        created: Micros(1),
+        removed: None,
+        vouched_by: None,
+        withdrawn: None,
+    }
 }
 
 fn new_key(org: OrgId, user: UserId, number: usize) -> Key {

@@ -10,6 +10,10 @@ use uuid::Uuid;
 
 use crate::key::KeyId;
 
+mod person;
+
+pub use person::{InvalidPerson, PersonId, Voucher};
+
 /// The user a request acts as.
 pub const X_USER_ID: HeaderName = HeaderName::from_static("x-user-id");
 /// The organization the user belongs to.

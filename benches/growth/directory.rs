@@ -80,7 +80,16 @@ fn make(state: &Arc<Embedded>, changes: Vec<Change>) {
 
 fn new_user(org: OrgId, id: UserId) -> User {
     let permissions = vec!["queries:read".parse().unwrap(), "queries:write".parse().unwrap()];
-    User { id, org, email: id.to_string(), permissions, created: clock::now(), removed: None }
+    User {
+        id,
+        org,
+        email: id.to_string(),
+        permissions,
+        created: clock::now(),
+        removed: None,
+        vouched_by: None,
+        withdrawn: None,
+    }
 }
 
 fn new_key(id: KeyId, org: OrgId, user: UserId, number: usize) -> Key {

@@ -92,7 +92,16 @@ impl Records {
         let org = Org { id: OrgId::generate(), tag, name: "bench".into(), created, suspended: false, concurrent: None };
         let permissions = ["queries:read", "queries:write"].map(|name| name.parse().unwrap()).to_vec();
         let email = "bench@example.com".into();
-        let user = User { id: UserId::generate(), org: org.id, email, permissions, created, removed: None };
+        let user = User {
+            id: UserId::generate(),
+            org: org.id,
+            email,
+            permissions,
+            created,
+            removed: None,
+            vouched_by: None,
+            withdrawn: None,
+        };
         let plain: Vec<PlainKey> =
             (0..keys).map(|_| PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap()).collect();
         let texts = plain.iter().rev().take(USED).map(|plain| plain.expose().expose().to_owned()).collect();

@@ -131,7 +131,16 @@ async fn create(state: &State, keys: usize) -> Vec<Held> {
         Org { id: OrgId::generate(), tag, name: "bench".into(), created: now, suspended: false, concurrent: None };
     let permissions = vec!["queries:read".parse().unwrap()];
     let email = "bench@example.com".into();
-    let user = User { id: UserId::generate(), org: org.id, email, permissions, created: now, removed: None };
+    let user = User {
+        id: UserId::generate(),
+        org: org.id,
+        email,
+        permissions,
+        created: now,
+        removed: None,
+        vouched_by: None,
+        withdrawn: None,
+    };
     let (org_id, user_id) = (org.id, user.id);
     state.change(Change::CreateOrg(org)).await.unwrap();
     state.change(Change::CreateUser(user)).await.unwrap();

@@ -97,7 +97,11 @@ fn org_row(org: &Org) -> [String; 5] {
 }
 
 fn user_row(user: &User) -> [String; 5] {
-    let status = if user.removed.is_some() { "removed" } else { "active" };
+    let status = match (user.removed, user.withdrawn) {
+        (Some(_), _) => "removed",
+        (None, Some(_)) => "withdrawn",
+        (None, None) => "active",
+    };
     [user.email.clone(), user.id.to_string(), status.into(), joined(&user.permissions), seconds(user.created)]
 }
 

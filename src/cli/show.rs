@@ -106,6 +106,8 @@ fn user_fields(user: &User) -> Vec<(&'static str, String)> {
         ("permissions", joined(&user.permissions)),
         ("created", seconds(user.created)),
         ("removed", time(user.removed)),
+        ("vouched for by", or_dash(user.provider.as_ref())),
+        ("withdrawn", time(user.withdrawn)),
     ]
 }
 

@@ -6,7 +6,8 @@
 //! - A web session is the only credential; an API key is refused. The user and their permissions are read from the
 //!   state for each request.
 //! - A request that changes something must come from a page of this origin (CSRF; `Sec-Fetch-Site`, else `Origin`).
-//! - A person may send so many requests, each costing a bounded amount of work; what only reads ends with its client.
+//! - A person may send so many requests, each costing a bounded amount of work; what only reads ends with its client. What
+//!   revokes is counted apart, by session, and ending all other sessions is always served.
 //! - Operations are implemented once, in `management`; pages and API call the same functions.
 //! - Every failure is a page, or in the API a problem (RFC 9457), with an explanation and the request's id.
 
@@ -20,7 +21,7 @@ use hyper::body::Incoming;
 use uuid::Uuid;
 
 use crate::abort_on_drop::AbortOnDrop;
-use crate::clock::{self, Micros};
+use crate::clock;
 use crate::failed_auth::FailedAuthLimiter;
 use crate::forward::TrustedProxies;
 use crate::identity::{Peer, X_REQUEST_ID};
@@ -34,6 +35,7 @@ mod settings;
 mod claim_mapping;
 mod curl_examples;
 mod person_limiter;
+mod request_count;
 // Requests and responses.
 mod routes;
 mod request;
@@ -275,14 +277,6 @@ impl Dashboard {
     async fn user(&self, request: &DashboardRequest) -> Result<Option<SignedInUser>, DashboardError> {
         let Some(digest) = request.session.map_err(|_| DashboardError::AmbiguousSession)? else { return Ok(None) };
         Ok(self.management.authenticate_session(&digest, request.client.clone(), request.now).await?)
-    }
-
-    /// Counts a request against the person's bucket; what revokes has a bucket of its own.
-    fn count_request(&self, user: &SignedInUser, is_revocation: bool, now: Micros) -> Result<(), DashboardError> {
-        self.person_limiter.count_request(user.person(), is_revocation, now).map_err(|seconds| {
-            self.metrics.dashboard_limited.inc();
-            DashboardError::TooManyRequests(seconds)
-        })
     }
 
     async fn require_user(&self, request: &DashboardRequest) -> Result<SignedInUser, DashboardError> {

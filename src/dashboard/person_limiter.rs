@@ -1,14 +1,16 @@
 //! Person limiter: bounds the requests of each signed-in person to the dashboard and its API.
 //!
-//! - A person has one bucket on a gateway, shared by all of their sessions and organizations, and a second one for what
-//!   revokes: a stolen session that uses up the first one does not keep the person from ending that session.
-//! - Requests reach the limiter with a live session only, so there are as many buckets as persons at most. Full buckets
-//!   are forgotten.
+//! - A person has one bucket on a gateway, shared by all of their sessions and organizations.
+//! - What revokes has a bucket for each session: whoever has stolen one session cannot keep the person from ending it from
+//!   another. Only a revocation that has changed something counts there, so that requests which fail use nothing up.
+//! - Requests reach the limiter with a live session only, so there are as many buckets as persons and sessions, three times,
+//!   at most. Full buckets are forgotten.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::Micros;
+use crate::identity::{PersonId, SessionId};
 use crate::quota::Quota;
 
 /// Buckets beyond which full ones are looked for.
@@ -17,6 +19,17 @@ const MIN_SWEEP: usize = 1024;
 /// Limiter of requests by person, shared by all workers. A rate limit by GCRA (generic cell rate algorithm).
 #[derive(Clone, Debug)]
 pub(super) struct PersonLimiter(Arc<Limiter>);
+
+/// A bucket: whose requests, and which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Bucket {
+    /// The requests of a person.
+    Requests(PersonId),
+    /// What has revoked a key or ended a session, from this session.
+    Revocations(SessionId),
+    /// The pages that ask before a revocation, in this session.
+    Confirmations(SessionId),
+}
 
 #[derive(Debug)]
 struct Limiter {
@@ -29,14 +42,14 @@ struct Limiter {
 
 #[derive(Debug)]
 struct Buckets {
-    /// For each person and purpose the time at which the last request no longer counts: GCRA's theoretical arrival time.
-    arrivals: HashMap<(String, bool), u64>,
+    /// For each bucket the time at which the last request no longer counts: GCRA's theoretical arrival time.
+    arrivals: HashMap<Bucket, u64>,
     /// Number of buckets at which full ones are removed.
     sweep_at: usize,
 }
 
 impl PersonLimiter {
-    /// Makes a limiter that allows each person the requests of this quota.
+    /// Makes a limiter that allows each bucket the requests of this quota.
     pub(super) fn new(quota: Quota) -> Self {
         let per = u64::try_from(quota.per.as_micros()).unwrap_or(u64::MAX);
         let interval = (per / u64::from(quota.requests).max(1)).max(1);
@@ -45,17 +58,16 @@ impl PersonLimiter {
         Self(Arc::new(Limiter { interval, burst, buckets: Mutex::new(buckets) }))
     }
 
-    /// Counts a request of a person.
+    /// Counts a request.
     ///
     /// # Errors
     /// There were too many requests already; this one is not counted. The whole seconds until the next one is allowed, at
     /// least 1.
-    pub(super) fn count_request(&self, person: &str, is_revocation: bool, now: Micros) -> Result<(), u64> {
+    pub(super) fn count_request(&self, bucket: Bucket, now: Micros) -> Result<(), u64> {
         let limiter = &*self.0;
-        // A panic under the lock cannot leave a bucket half changed.
-        let mut buckets = limiter.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = limiter.buckets();
         buckets.sweep(now);
-        let arrival = buckets.arrivals.entry((person.to_owned(), is_revocation)).or_default();
+        let arrival = buckets.arrivals.entry(bucket).or_default();
         // Time that the bucket was full earns nothing beyond the burst.
         let next = (*arrival).max(now.0).saturating_add(limiter.interval);
         if next - now.0 > limiter.burst {
@@ -64,6 +76,20 @@ impl PersonLimiter {
         }
         *arrival = next;
         Ok(())
+    }
+
+    /// Takes back a request that was counted.
+    pub(super) fn uncount_request(&self, bucket: Bucket) {
+        if let Some(arrival) = self.0.buckets().arrivals.get_mut(&bucket) {
+            *arrival = arrival.saturating_sub(self.0.interval);
+        }
+    }
+}
+
+impl Limiter {
+    /// A panic under the lock cannot leave a bucket half changed.
+    fn buckets(&self) -> MutexGuard<'_, Buckets> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,18 +115,38 @@ mod tests {
         PersonLimiter::new(Quota { requests: 6, per: Duration::from_secs(60), burst: 3, strict: false })
     }
 
+    fn person(name: &str) -> Bucket {
+        Bucket::Requests(PersonId::from_subject("https://a.example", name))
+    }
+
     #[test]
-    fn requests_are_limited_by_person_and_purpose() {
+    fn requests_are_limited_by_person_and_revocations_by_session() {
         let limiter = limiter();
-        let count = |person, is_revocation, at| limiter.count_request(person, is_revocation, Micros(at));
-        assert!((0..3).all(|_| count("ada", false, NOW.0).is_ok()));
-        assert_eq!(count("ada", false, NOW.0), Err(10));
-        assert!(count("bob", false, NOW.0).is_ok(), "another person is not limited");
-        assert!((0..3).all(|_| count("ada", true, NOW.0).is_ok()), "what revokes has a bucket of its own");
-        assert_eq!(count("ada", true, NOW.0), Err(10));
+        let count = |bucket, at| limiter.count_request(bucket, Micros(at));
+        let [ada, bob] = [person("ada"), person("bob")];
+        assert!((0..3).all(|_| count(ada, NOW.0).is_ok()));
+        assert_eq!(count(ada, NOW.0), Err(10));
+        assert!(count(bob, NOW.0).is_ok(), "another person is not limited");
+        let [stolen, own] = [SessionId::generate(), SessionId::generate()];
+        assert!((0..3).all(|_| count(Bucket::Revocations(stolen), NOW.0).is_ok()), "what revokes has its own bucket");
+        assert_eq!(count(Bucket::Revocations(stolen), NOW.0), Err(10));
+        assert!(count(Bucket::Revocations(own), NOW.0).is_ok(), "another session of the person is not limited");
+        assert!(count(Bucket::Confirmations(stolen), NOW.0).is_ok());
         let later = NOW.0 + 10_000_000;
-        assert!(count("ada", false, later).is_ok());
-        assert_eq!(count("ada", false, later + 1), Err(10));
+        assert!(count(ada, later).is_ok());
+        assert_eq!(count(ada, later + 1), Err(10));
+    }
+
+    #[test]
+    fn request_that_is_taken_back_uses_nothing_up() {
+        let (limiter, bucket) = (limiter(), Bucket::Revocations(SessionId::generate()));
+        limiter.uncount_request(bucket);
+        for _ in 0..100 {
+            limiter.count_request(bucket, NOW).unwrap();
+            limiter.uncount_request(bucket);
+        }
+        assert!((0..3).all(|_| limiter.count_request(bucket, NOW).is_ok()));
+        assert_eq!(limiter.count_request(bucket, NOW), Err(10));
     }
 
     #[test]
@@ -108,7 +154,7 @@ mod tests {
         let limiter = limiter();
         for second in 0..10 * MIN_SWEEP as u64 {
             let at = Micros(NOW.0 + second * 1_000_000);
-            limiter.count_request(&second.to_string(), false, at).unwrap();
+            limiter.count_request(person(&second.to_string()), at).unwrap();
         }
         let count = limiter.0.buckets.lock().unwrap().arrivals.len();
         assert!(count <= MIN_SWEEP, "{count}");

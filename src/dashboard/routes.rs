@@ -41,6 +41,7 @@ pub(super) enum ApiEndpoint {
     Explain,
     Activity,
     ListSessions,
+    EndOtherSessions,
     EndSession,
 }
 
@@ -75,20 +76,43 @@ pub(super) enum PageEndpoint {
     ShowRotateKey,
     RotateKey,
     ListSessions,
+    EndOtherSessions,
     EndSession,
 }
 
+/// How the requests to an endpoint are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counting {
+    /// With the other requests of the person.
+    Request,
+    /// It revokes a key or ends a session.
+    Revocation,
+    /// A page on the way to a revocation.
+    Confirmation,
+    /// Not at all. It ends the sessions that could send it again, and is of use to a person whose session was stolen.
+    Never,
+}
+
 impl ApiEndpoint {
-    /// Returns `true` if it revokes a key or ends a session.
-    pub(super) fn is_revocation(self) -> bool {
-        matches!(self, Self::RevokeKey | Self::EndSession | Self::SignOut)
+    /// How its requests are counted.
+    pub(super) fn counting(self) -> Counting {
+        match self {
+            Self::RevokeKey | Self::EndSession => Counting::Revocation,
+            Self::SignOut | Self::EndOtherSessions => Counting::Never,
+            _ => Counting::Request,
+        }
     }
 }
 
 impl PageEndpoint {
-    /// Returns `true` if it revokes a key or ends a session, or is a page on the way there.
-    pub(super) fn is_revocation(self) -> bool {
-        matches!(self, Self::RevokeKey | Self::ShowRevokeKey | Self::EndSession)
+    /// How its requests are counted.
+    pub(super) fn counting(self) -> Counting {
+        match self {
+            Self::RevokeKey | Self::EndSession => Counting::Revocation,
+            Self::ShowRevokeKey => Counting::Confirmation,
+            Self::EndOtherSessions => Counting::Never,
+            _ => Counting::Request,
+        }
     }
 }
 
@@ -154,6 +178,7 @@ const ROUTES: &[Route] = &[
     page("GET",  "keys/{key}/rotate",     Page(PageEndpoint::ShowRotateKey)),
     page("POST", "keys/{key}/rotate",     Page(PageEndpoint::RotateKey)),
     page("GET",  "sessions",              Page(PageEndpoint::ListSessions)),
+    page("POST", "sessions/end-others",   Page(PageEndpoint::EndOtherSessions)),
     page("POST", "sessions/{session}/end", Page(PageEndpoint::EndSession)),
 
     page("GET",  "api/openapi.json",      ApiDocument),
@@ -171,6 +196,7 @@ const ROUTES: &[Route] = &[
     api("GET",    "api/v1/keys/{key}/explanation", ApiEndpoint::Explain,      &[]),
     api("GET",    "api/v1/keys/{key}/activity",    ApiEndpoint::Activity,     &[]),
     api("GET",    "api/v1/sessions",               ApiEndpoint::ListSessions, PAGE),
+    api("DELETE", "api/v1/sessions",               ApiEndpoint::EndOtherSessions, &[]),
     api("DELETE", "api/v1/sessions/{session}",     ApiEndpoint::EndSession,   &[]),
 ];
 

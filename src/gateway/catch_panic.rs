@@ -44,7 +44,17 @@ mod tests {
         let (id, tag, created) = (OrgId::generate(), OrgTag::generate().unwrap(), clock::now());
         let org = Org { id, tag, name: "acme".into(), created, suspended: false, concurrent: None };
         let email = "ada@example.com".into();
-        let user = User { id: UserId::generate(), org: id, email, permissions: Vec::new(), created, removed: None };
+        let (removed, vouched_by, withdrawn) = (None, None, None);
+        let user = User {
+            id: UserId::generate(),
+            org: id,
+            email,
+            permissions: Vec::new(),
+            created,
+            removed,
+            vouched_by,
+            withdrawn,
+        };
         let plain = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
         let key = Key {
             id: plain.id(),

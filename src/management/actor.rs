@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use super::{Management, ManagementError};
 use crate::clock::Micros;
-use crate::identity::{OrgId, UserId};
+use crate::identity::{OrgId, PersonId, UserId};
 use crate::session::TokenDigest;
 use crate::state::{Org, Session, User};
 
@@ -66,9 +66,9 @@ impl Actor {
         }
     }
 
-    /// The person, who is the same in all their organizations and sessions; empty for the operator and for visitors.
-    pub(super) fn person(&self) -> &str {
-        self.signed_in().map_or("", SignedInUser::person)
+    /// The person, who is the same in all their organizations and sessions; none for the operator and for visitors.
+    pub(super) fn person(&self) -> Option<PersonId> {
+        self.signed_in().map(SignedInUser::person)
     }
 
     /// The organization that a signed-in user has chosen.
@@ -96,9 +96,9 @@ impl Actor {
 }
 
 impl SignedInUser {
-    /// The person, who is the same in all their organizations and sessions: the email address of the sign-in.
-    pub fn person(&self) -> &str {
-        &self.session.email
+    /// The person, who is the same in all their organizations and sessions.
+    pub fn person(&self) -> PersonId {
+        self.session.person()
     }
 
     /// Returns whether the user administers the chosen organization.
@@ -119,7 +119,7 @@ impl SignedInUser {
 
 impl Management {
     /// Looks up the user of a web session. Returns none when the session has ended, or when the user was removed from the
-    /// chosen organization: a removal ends the use of all sessions at once.
+    /// chosen organization or withdrawn there: both end the use of all sessions at once.
     ///
     /// # Errors
     /// [`ManagementError::StateUnavailable`].
@@ -131,7 +131,7 @@ impl Management {
     ) -> Result<Option<SignedInUser>, ManagementError> {
         let Some(session) = self.state.session(digest, now).await? else { return Ok(None) };
         let Some(id) = session.user() else { return Ok(None) };
-        let member = self.state.member(session.chosen, id).await?.filter(|(_, user)| user.removed.is_none());
+        let member = self.state.member(session.chosen, id).await?.filter(|(_, user)| user.is_active());
         Ok(member.map(|(org, user)| SignedInUser { session, user, org, client }))
     }
 }

@@ -80,6 +80,12 @@ fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String 
         KeyStatus::Revoked => "requests are refused (401): the key is revoked".into(),
         KeyStatus::UserRemoved => "requests are refused (401): the key's user was removed".into(),
         KeyStatus::OrgSuspended => "requests are refused (403): the organization is suspended".into(),
+        KeyStatus::Active if user.withdrawn.is_some() => {
+            let provider = user.provider.as_deref().unwrap_or("of the sign-in");
+            format!(
+                "requests are refused (403): the provider {provider} no longer vouches for the user in this organization"
+            )
+        }
         KeyStatus::Active if standing.remaining == 0 => {
             let seconds = standing.token_in_us.div_ceil(1_000_000);
             format!("requests are refused (429): the key's bucket is empty; the next token comes in {seconds} s")

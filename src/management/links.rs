@@ -10,6 +10,7 @@ use super::authorization::Access;
 use super::sessions::{NewSession, target};
 use super::{Actor, ClientInfo, Management, ManagementError, SessionSettings};
 use crate::clock::{self, Micros};
+use crate::identity::PersonId;
 use crate::secret::Secret;
 use crate::session::{Token, TokenDigest};
 use crate::state::{self, Change, Membership, Session, TicketSource};
@@ -86,8 +87,8 @@ impl Management {
         self.link_settings()?;
         let LinkTicket { membership, .. } = self.take_link(link, now).await?;
         let (_, user) = self.find_link_member(membership).await?;
-        let (memberships, email) = (vec![membership], user.email);
-        let new_session = NewSession { memberships, email, provider: None, id_token: None, previous };
+        let (memberships, email, person) = (vec![membership], user.email, PersonId::from_user(user.id));
+        let new_session = NewSession { memberships, person, email, provider: None, id_token: None, previous };
         self.start_session(new_session, client, now).await
     }
 
@@ -116,10 +117,10 @@ impl Management {
         serde_json::from_slice(&content).map_err(|_| ManagementError::InvalidLink)
     }
 
-    /// Looks up the user that a link signs in, who may have been removed since it was created.
+    /// Looks up the user that a link signs in, who may have been removed or withdrawn since it was created.
     async fn find_link_member(&self, membership: Membership) -> Result<(state::Org, state::User), ManagementError> {
         let member = self.state.member(membership.org, membership.user).await?;
-        member.filter(|(_, user)| user.removed.is_none()).ok_or(ManagementError::InvalidLink)
+        member.filter(|(_, user)| user.is_active()).ok_or(ManagementError::InvalidLink)
     }
 }
 

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use crate::identity::PersonId;
+
 /// Reads at a time.
 pub(super) const CONCURRENT_READS: usize = 4;
 /// Reads of one person that wait at most: a few windows, each with one read at a time.
@@ -36,7 +38,7 @@ pub(super) struct ReadQueue(Arc<Mutex<Turns>>);
 /// Permit for one read. Dropping it gives the turn to the next.
 pub(super) struct ReadPermit {
     queue: ReadQueue,
-    person: String,
+    person: Option<PersonId>,
 }
 
 /// The persons who read, and those who wait.
@@ -50,25 +52,25 @@ struct Turns {
 }
 
 struct Person {
-    name: String,
+    id: Option<PersonId>,
     is_reading: bool,
     waiting: VecDeque<oneshot::Sender<ReadPermit>>,
 }
 
 /// A permit on its way to the read that waits for it.
-type Grant = (oneshot::Sender<ReadPermit>, String);
+type Grant = (oneshot::Sender<ReadPermit>, Option<PersonId>);
 
 impl ReadQueue {
-    /// Waits for a turn of this person. Dropping the future leaves the queue.
+    /// Waits for a turn of this person; the operator is one, too (`None`). Dropping the future leaves the queue.
     ///
     /// # Errors
     /// [`QueueFull`], at once.
-    pub(super) async fn acquire(&self, person: &str) -> Result<ReadPermit, QueueFull> {
+    pub(super) async fn acquire(&self, person: Option<PersonId>) -> Result<ReadPermit, QueueFull> {
         let mut waiting = self.join(person)?;
         Ok((&mut waiting.receiver).await.expect("a turn is dropped when its receiver is closed, and not before"))
     }
 
-    fn join(&self, person: &str) -> Result<Waiting<'_>, QueueFull> {
+    fn join(&self, person: Option<PersonId>) -> Result<Waiting<'_>, QueueFull> {
         let (sender, receiver) = oneshot::channel();
         let mut turns = self.turns();
         turns.join(person, sender)?;
@@ -109,15 +111,15 @@ impl Drop for Waiting<'_> {
 impl Drop for ReadPermit {
     fn drop(&mut self) {
         let mut turns = self.queue.turns();
-        turns.end(&self.person);
+        turns.end(self.person);
         self.queue.send_grants(turns);
     }
 }
 
 impl Turns {
-    fn join(&mut self, name: &str, sender: oneshot::Sender<ReadPermit>) -> Result<(), QueueFull> {
+    fn join(&mut self, id: Option<PersonId>, sender: oneshot::Sender<ReadPermit>) -> Result<(), QueueFull> {
         let total: usize = self.persons.iter().map(|person| person.waiting.len()).sum();
-        let place = self.persons.iter().position(|person| person.name == name);
+        let place = self.persons.iter().position(|person| person.id == id);
         let own = place.map_or(0, |place| self.persons[place].waiting.len());
         if own >= MAX_WAITING_PER_PERSON {
             return Err(QueueFull::Person);
@@ -126,7 +128,7 @@ impl Turns {
             return Err(QueueFull::Total);
         }
         let place = place.unwrap_or_else(|| {
-            self.persons.push_back(Person { name: name.to_owned(), is_reading: false, waiting: VecDeque::new() });
+            self.persons.push_back(Person { id, is_reading: false, waiting: VecDeque::new() });
             self.persons.len() - 1
         });
         self.persons[place].waiting.push_back(sender);
@@ -140,9 +142,9 @@ impl Turns {
     }
 
     /// Ends the read of a person.
-    fn end(&mut self, name: &str) {
+    fn end(&mut self, id: Option<PersonId>) {
         self.reading -= 1;
-        if let Some(person) = self.persons.iter_mut().find(|person| person.name == name) {
+        if let Some(person) = self.persons.iter_mut().find(|person| person.id == id) {
             person.is_reading = false;
         }
         self.leave();
@@ -154,7 +156,7 @@ impl Turns {
         while self.reading < CONCURRENT_READS {
             let next = self.persons.iter().position(|person| !person.is_reading && !person.waiting.is_empty());
             let Some(mut person) = next.and_then(|place| self.persons.remove(place)) else { break };
-            grants.extend(person.waiting.pop_front().map(|sender| (sender, person.name.clone())));
+            grants.extend(person.waiting.pop_front().map(|sender| (sender, person.id)));
             person.is_reading = true;
             self.reading += 1;
             self.persons.push_back(person);
@@ -180,9 +182,9 @@ mod tests {
     /// Begins to wait, and returns the future that waits.
     fn begin<'a>(
         queue: &'a ReadQueue,
-        person: &'a str,
+        person: &str,
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<ReadPermit, QueueFull>> + 'a>> {
-        Box::pin(queue.acquire(person))
+        Box::pin(queue.acquire(Some(PersonId::from_subject("https://a.example", person))))
     }
 
     #[test]

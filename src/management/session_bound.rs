@@ -3,6 +3,7 @@
 use super::actor::AuditActor;
 use super::sessions::target;
 use super::{Management, ManagementError};
+use crate::identity::PersonId;
 use crate::session::TokenDigest;
 use crate::state::{self, Change, Membership};
 
@@ -22,7 +23,7 @@ impl Management {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            self.end_surplus_sessions(&session.email, by).await?;
+            self.end_surplus_sessions(&session.person(), by).await?;
             let change = Change::CreateSession { session: Box::new(session.clone()), digest };
             match self.apply_change_at("session.start", &path, target(chosen.org, chosen.user), change, by).await {
                 // Other sign-ins of the same person took the place.
@@ -33,9 +34,9 @@ impl Management {
     }
 
     /// Ends the oldest sessions of a person until there is room for one more.
-    async fn end_surplus_sessions(&self, email: &str, by: AuditActor<'_>) -> Result<(), ManagementError> {
+    async fn end_surplus_sessions(&self, person: &PersonId, by: AuditActor<'_>) -> Result<(), ManagementError> {
         let limit = usize::try_from(self.state.bounds().sessions_per_person).unwrap_or(usize::MAX);
-        let sessions = self.state.sessions_of_person(email).await?;
+        let sessions = self.state.sessions_of_person(person).await?;
         for session in sessions.iter().take((sessions.len() + 1).saturating_sub(limit)) {
             if session.is_live(by.now) {
                 self.apply_end(session, by).await?;

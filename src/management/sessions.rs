@@ -1,4 +1,4 @@
-//! Web sessions: start, choose an organization, list, end.
+//! Web sessions: start, choose an organization, list; `session_end` ends them.
 //!
 //! - Each sign-in creates a new session with a new token, and ends the one that the browser presented: a token that an
 //!   attacker planted in the browser before is worth nothing afterwards (session fixation).
@@ -14,7 +14,7 @@ use super::audited_change::Target;
 use super::authorization::Access;
 use super::{Actor, ClientInfo, Management, ManagementError, SignedInUser};
 use crate::clock::{self, Micros};
-use crate::identity::{OrgId, SessionId, UserId};
+use crate::identity::{OrgId, PersonId, SessionId, UserId};
 use crate::page::{Page, PageQuery};
 use crate::session::{Token, TokenDigest};
 use crate::state::{self, Change, Membership, SessionList};
@@ -62,6 +62,7 @@ pub struct Session {
 pub(super) struct NewSession {
     /// The user's memberships; the first one is chosen. At least one.
     pub(super) memberships: Vec<Membership>,
+    pub(super) person: PersonId,
     pub(super) email: String,
     /// The identity provider; none for a sign-in link.
     pub(super) provider: Option<String>,
@@ -91,7 +92,7 @@ impl Management {
         let mut orgs = Vec::new();
         for Membership { org, user } in &user.session.memberships {
             // The session lists memberships as they were at sign-in; the user may have been removed from one since.
-            let member = self.state.member(*org, *user).await?.filter(|(_, user)| user.removed.is_none());
+            let member = self.state.member(*org, *user).await?.filter(|(_, user)| user.is_active());
             orgs.extend(member.map(|(org, _)| (org.id, org.name)));
         }
         Ok(orgs)
@@ -147,29 +148,13 @@ impl Management {
         let membership = *membership.ok_or(ManagementError::NotAllowed)?;
         // The session lists memberships as they were at sign-in; the user may have been removed since.
         let member = self.state.member(membership.org, membership.user).await?;
-        if member.is_none_or(|(_, user)| user.removed.is_some()) {
+        if member.is_none_or(|(_, user)| !user.is_active()) {
             return Err(ManagementError::NotAllowed);
         }
         let actor = Actor::User(Box::new(user.clone()));
         let change = Change::ChooseOrg { session: user.session.id, org: id };
         self.apply_change("session.choose_org", target(id, membership.user), change, AuditActor { actor: &actor, now })
             .await
-    }
-
-    /// Ends a signed-in user's own session.
-    ///
-    /// # Errors
-    /// As for all operations.
-    pub async fn sign_out(&self, user: &SignedInUser, now: Micros) -> Result<(), ManagementError> {
-        let actor = Actor::User(Box::new(user.clone()));
-        self.apply_end(&user.session, AuditActor { actor: &actor, now }).await
-    }
-
-    pub(super) async fn apply_end(&self, session: &state::Session, by: AuditActor<'_>) -> Result<(), ManagementError> {
-        let user = session.user().ok_or_else(|| ManagementError::NoSession(session.id.to_string()))?;
-        let org = by.actor.org().unwrap_or(session.chosen);
-        let (path, change) = (format!("session.end/{}", session.id), Change::EndSession { session: session.id });
-        self.apply_change_at("session.end", &path, target(org, user), change, by).await
     }
 
     /// Lists web sessions, a page at a time: all of them (for the operator), or those of members of one organization. Users
@@ -196,41 +181,6 @@ impl Management {
         let found = self.state.page_of_sessions(list, after, page.limit.get(), now).await?;
         sealer.seal(found.map(|session| show(session, actor)))
     }
-
-    /// Ends a web session, at every gateway at once, and returns it.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoSession`].
-    pub async fn end_session(&self, actor: &Actor, id: SessionId, now: Micros) -> Result<Session, ManagementError> {
-        let by = self.authorize(actor, Access::Session(id), now).await?;
-        let session = self.state.session_by_id(id, now).await?;
-        let session = session.ok_or_else(|| ManagementError::NoSession(id.to_string()))?;
-        self.apply_end(&session, by).await?;
-        Ok(show(session, actor))
-    }
-
-    /// Ends all web sessions of a user, and returns them. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
-    pub async fn end_sessions(
-        &self,
-        actor: &Actor,
-        org: &str,
-        user: &str,
-        now: Micros,
-    ) -> Result<Vec<Session>, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
-        let user = self.find_user(self.find_org(org).await?.id, user).await?;
-        let mut ended = Vec::new();
-        for session in self.state.sessions_of_org(user.org, now).await? {
-            if session.memberships.iter().any(|membership| membership.user == user.id) {
-                self.apply_end(&session, by).await?;
-                ended.push(session.into());
-            }
-        }
-        Ok(ended)
-    }
 }
 
 impl From<state::Session> for Session {
@@ -243,7 +193,7 @@ impl From<state::Session> for Session {
 
 /// A session as an actor may see it. Of sessions of others, a signed-in user sees only the organization that they share:
 /// which other organizations a member belongs to is not this organization's business.
-fn show(mut session: state::Session, actor: &Actor) -> Session {
+pub(super) fn show(mut session: state::Session, actor: &Actor) -> Session {
     if let Some(user) = actor.signed_in()
         && session.id != user.session.id
     {
@@ -260,9 +210,10 @@ fn session_record(
     settings: &SessionSettings,
     now: Micros,
 ) -> state::Session {
-    let NewSession { memberships, email, provider, id_token, previous: _ } = new_session;
+    let NewSession { memberships, person, email, provider, id_token, previous: _ } = new_session;
     state::Session {
         id: SessionId::generate(),
+        person: Some(person),
         email,
         memberships,
         chosen,

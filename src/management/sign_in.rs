@@ -5,7 +5,7 @@ use super::actor::AuditActor;
 use super::sessions::NewSession;
 use super::{Actor, ClientInfo, Management, ManagementError, operands};
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission, UserId};
+use crate::identity::{OrgId, Permission, UserId, Voucher};
 use crate::secret::Secret;
 use crate::session::{Token, TokenDigest};
 use crate::state::{self, Change, Membership, Session, TicketSource};
@@ -16,8 +16,8 @@ const MAX_ID_TOKEN: usize = 8 << 10;
 /// Identity that a provider vouches for, as the configuration maps its claims.
 #[derive(Clone, Debug)]
 pub struct ProviderSignIn {
-    /// The provider's name.
-    pub provider: String,
+    /// The provider, and the person there.
+    pub vouched_by: Voucher,
     /// The user's email address: verified, or trusted by the configuration.
     pub email: String,
     /// The user's organizations and permissions.
@@ -40,6 +40,18 @@ pub struct Entitlements {
     pub permissions: Option<Vec<Permission>>,
 }
 
+impl Entitlements {
+    /// Returns whether the provider may vouch for memberships of an organization.
+    pub(super) fn reach(&self, org: &state::Org) -> bool {
+        self.only.as_deref().is_none_or(|only| names(only, org))
+    }
+
+    /// Returns whether the claims say which organizations the user belongs to, and this is none of them.
+    pub(super) fn leave_out(&self, org: &state::Org) -> bool {
+        self.orgs.as_deref().is_some_and(|orgs| !names(orgs, org))
+    }
+}
+
 impl Management {
     /// Signs in the user that a provider vouches for: starts a session and returns the token for the browser.
     ///
@@ -51,13 +63,14 @@ impl Management {
         client: ClientInfo,
         now: Micros,
     ) -> Result<(Token, Session), ManagementError> {
-        let ProviderSignIn { provider, email, entitlements, id_token, previous } = sign_in;
+        let ProviderSignIn { vouched_by, email, entitlements, id_token, previous } = sign_in;
         let email = operands::validate_email(&email)?;
         let visitor = Actor::Visitor(client.clone());
         let by = AuditActor { actor: &visitor, now };
-        let memberships = self.sync_memberships(&email, &entitlements, by).await?;
+        let memberships = self.sync_memberships(&email, &entitlements, &vouched_by, by).await?;
         let id_token = id_token.map(|token| token.expose().to_owned()).filter(|token| token.len() <= MAX_ID_TOKEN);
-        let new_session = NewSession { memberships, email, provider: Some(provider), id_token, previous };
+        let Voucher { provider, person } = vouched_by;
+        let new_session = NewSession { memberships, person, email, provider: Some(provider), id_token, previous };
         self.start_session(new_session, client, now).await
     }
 
@@ -67,25 +80,26 @@ impl Management {
         &self,
         email: &str,
         entitlements: &Entitlements,
+        vouched_by: &Voucher,
         by: AuditActor<'_>,
     ) -> Result<Vec<Membership>, ManagementError> {
         let users = self.state.users_by_email(email).await?;
         let mut memberships = Vec::new();
         for org in self.candidate_orgs(entitlements.orgs.as_deref(), &users).await? {
             // A provider of one customer must not sign its users in to the organization of another customer.
-            if entitlements.only.as_deref().is_some_and(|only| !names(only, &org)) {
+            if !entitlements.reach(&org) {
                 continue;
             }
             let mut of_org = users.iter().filter(|user| user.org == org.id);
             let user = match of_org.clone().find(|user| user.removed.is_none()) {
-                Some(user) => self.sync_permissions(user.clone(), entitlements, by).await?,
+                Some(user) => self.sync_user(user.clone(), entitlements, vouched_by, by).await?,
                 // The claims name no organizations, so the directory decides, and it does not have the user.
                 None if entitlements.orgs.is_none() => continue,
                 // An administrator removed them here, and that outranks the provider: they do not come back by signing in.
                 None if of_org.any(|user| user.removed.is_some()) => continue,
                 None => {
                     let permissions = entitlements.permissions.clone().unwrap_or_default();
-                    self.add_user(org.id, email, permissions, by).await?.id
+                    self.add_user(org.id, email, permissions, Some(vouched_by.clone()), by).await?.id
                 }
             };
             memberships.push(Membership { org: org.id, user });
@@ -111,7 +125,7 @@ impl Management {
                 }
             }
             None => {
-                for user in users.iter().filter(|user| user.removed.is_none()) {
+                for user in users.iter().filter(|user| user.is_active()) {
                     orgs.extend(self.state.org(user.org).await?);
                 }
             }
@@ -121,19 +135,23 @@ impl Management {
         Ok(orgs)
     }
 
-    /// Sets a user's permissions to those that the provider claims, if it claims any and they differ.
-    async fn sync_permissions(
+    /// Sets a user's permissions to those that the provider claims, if it claims any. Where its claims name the organization,
+    /// the provider vouches for the user from now on: a user of the operator's becomes the provider's, and a withdrawal is
+    /// taken back.
+    async fn sync_user(
         &self,
         user: state::User,
         entitlements: &Entitlements,
+        vouched_by: &Voucher,
         by: AuditActor<'_>,
     ) -> Result<UserId, ManagementError> {
         let id = user.id;
-        if let Some(claimed) = &entitlements.permissions {
-            let permissions = operands::normalize_permissions(claimed.clone());
-            if permissions != user.permissions {
-                self.set_permissions(user, permissions, by).await?;
-            }
+        let claimed = entitlements.permissions.clone().map(operands::normalize_permissions);
+        let permissions = claimed.unwrap_or_else(|| user.permissions.clone());
+        let vouched_by = entitlements.orgs.is_some().then(|| vouched_by.clone());
+        let is_vouched = vouched_by.is_none() || vouched_by == user.vouched_by;
+        if permissions != user.permissions || user.withdrawn.is_some() || !is_vouched {
+            self.set_permissions(user, permissions, vouched_by, by).await?;
         }
         Ok(id)
     }

@@ -7,7 +7,7 @@ use super::audited_change::Target;
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError, operands};
 use crate::clock::{self, Micros};
-use crate::identity::{OrgId, Permission, UserId};
+use crate::identity::{OrgId, Permission, UserId, Voucher};
 use crate::page::{Page, PageQuery};
 use crate::state::{self, Change};
 
@@ -23,6 +23,11 @@ pub struct User {
     pub created: Micros,
     #[serde(with = "clock::rfc3339::option")]
     pub removed: Option<Micros>,
+    /// Name of the provider that vouches for the membership; none of a user whom only the operator has entered.
+    #[serde(default)]
+    pub provider: Option<String>,
+    #[serde(default, with = "clock::rfc3339::option")]
+    pub withdrawn: Option<Micros>,
 }
 
 impl Management {
@@ -42,7 +47,7 @@ impl Management {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let email = operands::validate_email(email)?;
         let org = self.find_org(org).await?.id;
-        self.add_user(org, &email, permissions, by).await.map(User::from)
+        self.add_user(org, &email, permissions, None, by).await.map(User::from)
     }
 
     /// Adds a user to an organization. Signing in calls it too, for users that an identity provider vouches for.
@@ -51,11 +56,13 @@ impl Management {
         org: OrgId,
         email: &str,
         permissions: Vec<Permission>,
+        vouched_by: Option<Voucher>,
         by: AuditActor<'_>,
     ) -> Result<state::User, ManagementError> {
         let (id, email, permissions) =
             (UserId::generate(), email.to_owned(), operands::normalize_permissions(permissions));
-        let user = state::User { id, org, email, permissions, created: by.now, removed: None };
+        let (created, removed, withdrawn) = (by.now, None, None);
+        let user = state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn };
         self.apply_change("user.create", target(&user), Change::CreateUser(user.clone()), by).await?;
         Ok(user)
     }
@@ -79,7 +86,7 @@ impl Management {
         sealer.seal(self.state.page_of_users(org, from, page.limit.get()).await?.map(User::from))
     }
 
-    /// Replaces all permissions of a user. For the operator.
+    /// Replaces all permissions of a user, and takes back a withdrawal. For the operator.
     ///
     /// # Errors
     /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
@@ -93,19 +100,26 @@ impl Management {
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
-        self.set_permissions(user, operands::normalize_permissions(permissions), by).await.map(User::from)
+        self.set_permissions(user, operands::normalize_permissions(permissions), None, by).await.map(User::from)
     }
 
-    /// Replaces all permissions of a user by sorted ones.
+    /// Replaces all permissions of a user by sorted ones, takes back a withdrawal, and notes who vouches for the user.
     pub(super) async fn set_permissions(
         &self,
         user: state::User,
         permissions: Vec<Permission>,
+        vouched_by: Option<Voucher>,
         by: AuditActor<'_>,
     ) -> Result<state::User, ManagementError> {
-        let change = Change::PermitUser { org: user.org, user: user.id, permissions: permissions.clone() };
+        if user.withdrawn.is_some() {
+            // Those that a withdrawal did not get to, because the process died: they must not come back with the user.
+            self.end_memberships(&user, by).await?;
+        }
+        let (org, id) = (user.org, user.id);
+        let change =
+            Change::PermitUser { org, user: id, permissions: permissions.clone(), vouched_by: vouched_by.clone() };
         self.apply_change("user.permit", target(&user), change, by).await?;
-        Ok(state::User { permissions, ..user })
+        Ok(state::User { permissions, withdrawn: None, vouched_by: vouched_by.or(user.vouched_by), ..user })
     }
 
     /// Removes a user for good: their keys are refused and their web sessions end. For the operator.
@@ -129,11 +143,12 @@ impl Management {
 
 impl From<state::User> for User {
     fn from(user: state::User) -> Self {
-        let state::User { id, org, email, permissions, created, removed } = user;
-        Self { id, email, org, permissions, created, removed }
+        let state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn } = user;
+        let provider = vouched_by.map(|voucher| voucher.provider);
+        Self { id, email, org, permissions, created, removed, provider, withdrawn }
     }
 }
 
-fn target(user: &state::User) -> Target {
+pub(super) fn target(user: &state::User) -> Target {
     Target { org: user.org, user: Some(user.id), key: None }
 }

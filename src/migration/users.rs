@@ -21,6 +21,8 @@ pub(super) struct MissingUserParts {
     pub(super) bucket: bool,
     /// The user is removed in the export alone.
     removal: bool,
+    /// The user is withdrawn in the export alone.
+    withdrawal: bool,
     /// Other fields in which the user differs, and which stay as they are.
     kept: Vec<&'static str>,
 }
@@ -51,7 +53,7 @@ pub(super) async fn copy_users(
 fn count(report: &mut Report, export: &UserExport, first: Existing<MissingUserParts>) {
     let Existing::Incomplete(missing) = first else { return report.users.add_one(true) };
     report.users.add_one(!missing.record);
-    report.withdrawn += u64::from(missing.removal);
+    report.withdrawn += u64::from(missing.removal || missing.withdrawal);
     report.keep(Record::User(export.user.id), missing.kept);
 }
 
@@ -75,10 +77,12 @@ async fn look_up_user(
     if !kept.is_empty() && (merge == Merge::Keep || user.org != stored.org) {
         return Ok(Existing::Conflict(Mismatch::Differs(kept)));
     }
-    kept.retain(|field| *field != "removed");
+    kept.retain(|field| !["removed", "withdrawn"].contains(field));
     let removal = user.removed.is_some() && stored.removed.is_none();
-    let missing = MissingUserParts { record: false, bucket: is_fuller(store, tag, export).await?, removal, kept };
-    let same = !missing.bucket && !missing.removal && missing.kept.is_empty();
+    let withdrawal = user.withdrawn.is_some() && stored.withdrawn.is_none() && stored.removed.is_none() && !removal;
+    let bucket = is_fuller(store, tag, export).await?;
+    let missing = MissingUserParts { record: false, bucket, removal, withdrawal, kept };
+    let same = !missing.bucket && !missing.removal && !missing.withdrawal && missing.kept.is_empty();
     Ok(if same { Existing::Same } else { Existing::Incomplete(missing) })
 }
 
@@ -125,6 +129,10 @@ async fn write_users(
         let at = user.removed.unwrap_or_default();
         target.store.withdraw(Change::RemoveUser { org: user.org, user: user.id, at }).await?;
     }
+    for (UserExport { user, .. }, _) in incomplete().filter(|(_, missing)| missing.withdrawal) {
+        let at = user.withdrawn.unwrap_or_default();
+        target.store.withdraw(Change::WithdrawUser { org: user.org, user: user.id, at }).await?;
+    }
     Ok(())
 }
 
@@ -135,6 +143,8 @@ fn differences(user: &User, stored: &User) -> Vec<&'static str> {
         ("permissions", user.permissions == stored.permissions),
         ("created", user.created == stored.created),
         ("removed", user.removed == stored.removed),
+        ("vouched_by", user.vouched_by == stored.vouched_by),
+        ("withdrawn", user.withdrawn == stored.withdrawn),
     ];
     same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
 }

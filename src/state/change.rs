@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission, SessionId, UserId};
+use crate::identity::{OrgId, Permission, SessionId, UserId, Voucher};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::Quota;
 use crate::session::TokenDigest;
@@ -34,7 +34,7 @@ pub enum Change {
     },
     /// Creates a user.
     CreateUser(User),
-    /// Replaces the permissions of a user; holds for the user's keys from the next request on.
+    /// Replaces the permissions of a user, and takes back a withdrawal; holds for the user's keys from the next request on.
     PermitUser {
         /// The user's organization.
         org: OrgId,
@@ -42,6 +42,18 @@ pub enum Change {
         user: UserId,
         /// All permissions; sorted, each once.
         permissions: Vec<Permission>,
+        /// The provider that vouches for the membership from now on; `None` leaves the record's.
+        vouched_by: Option<Voucher>,
+    },
+    /// Withdraws a user for whose membership the provider no longer vouches: requests with the user's keys and sessions are
+    /// refused from the next one on, until [`Change::PermitUser`]. Of several withdrawals the first time stands.
+    WithdrawUser {
+        /// The user's organization.
+        org: OrgId,
+        /// The user.
+        user: UserId,
+        /// Time of the withdrawal.
+        at: Micros,
     },
     /// Removes a user; the user's keys are refused from the next request on, for good.
     RemoveUser {
@@ -110,6 +122,14 @@ pub enum Change {
         /// The session.
         session: SessionId,
     },
+    /// Ends the membership of a session in one organization, for every request that begins afterwards; the session goes on in
+    /// the person's others, and ends with the last one. Ending a membership that does not exist is no error.
+    EndMembership {
+        /// The session.
+        session: SessionId,
+        /// The organization.
+        org: OrgId,
+    },
     /// Stores a ticket, to be handed out once by [`super::State::take_ticket`].
     PutTicket {
         /// SHA-256 of the token that the ticket is found by.
@@ -140,9 +160,11 @@ impl Change {
             Self::RevokeKey { .. }
             | Self::RemoveUser { .. }
             | Self::PermitUser { .. }
+            | Self::WithdrawUser { .. }
             | Self::SuspendOrg { .. }
             | Self::LimitOrg { .. }
             | Self::LimitKey { .. }
+            | Self::EndMembership { .. }
             | Self::EndSession { .. } => true,
             Self::ByPerson { change, .. } => change.withdraws(),
             Self::CreateOrg(_)
@@ -192,6 +214,7 @@ impl fmt::Debug for Change {
             Self::LimitOrg { .. } => "LimitOrg",
             Self::CreateUser(_) => "CreateUser",
             Self::PermitUser { .. } => "PermitUser",
+            Self::WithdrawUser { .. } => "WithdrawUser",
             Self::RemoveUser { .. } => "RemoveUser",
             Self::CreateKey { .. } => "CreateKey",
             Self::RevokeKey { .. } => "RevokeKey",
@@ -200,6 +223,7 @@ impl fmt::Debug for Change {
             Self::ByPerson { .. } => "ByPerson",
             Self::CreateSession { .. } => "CreateSession",
             Self::ChooseOrg { .. } => "ChooseOrg",
+            Self::EndMembership { .. } => "EndMembership",
             Self::EndSession { .. } => "EndSession",
             Self::PutTicket { .. } => "PutTicket",
         })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{CredentialStatus, Org, RevocationLog, State, Unavailable, User, Validity};
 use crate::clock::Micros;
-use crate::identity::{OrgId, Principal, UserId};
+use crate::identity::{OrgId, PersonId, Principal, UserId};
 
 impl State {
     /// One organization.
@@ -38,6 +38,18 @@ impl State {
         match self {
             Self::Embedded(state) => Ok(state.users_by_email(email)),
             Self::Redis(state) => state.users_by_email(email).await,
+        }
+    }
+
+    /// The users for whose memberships a provider has vouched as this person, in all organizations; removed and withdrawn ones
+    /// too.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn users_by_person(&self, person: &PersonId) -> Result<Vec<User>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.users_by_person(person)),
+            Self::Redis(state) => state.users_by_person(person).await,
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission, UserId};
+use crate::identity::{OrgId, Permission, UserId, Voucher};
 use crate::key::{KeyId, OrgTag};
 use crate::quota::Quota;
 
@@ -39,6 +39,23 @@ pub struct User {
     pub created: Micros,
     /// Time of removal. The record of a removed user stays, because keys and audit records name it.
     pub removed: Option<Micros>,
+    /// The provider that vouches for the membership; none of a user whom only the operator has entered.
+    pub vouched_by: Option<Voucher>,
+    /// Time since which this provider no longer vouches for the membership. Until it does again, requests as the user are
+    /// refused; `permissions` are those of before.
+    pub withdrawn: Option<Micros>,
+}
+
+impl User {
+    /// Returns true when the user may act in the organization: neither removed nor withdrawn.
+    pub fn is_active(&self) -> bool {
+        self.removed.is_none() && self.withdrawn.is_none()
+    }
+
+    /// The permissions that requests as the user have: none while the user is withdrawn.
+    pub(in crate::state) fn permissions_in_force(&self) -> &[Permission] {
+        if self.withdrawn.is_some() { &[] } else { &self.permissions }
+    }
 }
 
 /// A key without its digests.

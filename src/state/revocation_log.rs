@@ -38,6 +38,13 @@ pub enum RevocationEntry {
     Org(OrgId),
     /// The session was ended.
     Session(SessionId),
+    /// The session's membership in the organization was ended.
+    Membership {
+        /// The session.
+        session: SessionId,
+        /// The organization.
+        org: OrgId,
+    },
     /// Entries may be missing here: every open exchange has to be checked against the directory.
     Gap,
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ChangeError, State, Unavailable};
 use crate::clock::Micros;
-use crate::identity::{OrgId, SessionId, UserId};
+use crate::identity::{OrgId, PersonId, SessionId, UserId};
 use crate::session::TokenDigest;
 
 /// A web session.
@@ -25,7 +25,10 @@ use crate::session::TokenDigest;
 pub struct Session {
     /// Its public id.
     pub id: SessionId,
-    /// Email address of the person.
+    /// The person; none in a record of an earlier version, until it is read.
+    #[serde(default)]
+    pub person: Option<PersonId>,
+    /// Email address of the person, for display.
     pub email: String,
     /// The person's user in each organization; at least one.
     pub memberships: Vec<Membership>,
@@ -59,6 +62,27 @@ pub struct Membership {
 }
 
 impl Session {
+    /// The person. Of a session of an earlier version, the first user stands for it.
+    pub fn person(&self) -> PersonId {
+        let first = || self.memberships.first().map(|membership| PersonId::from_user(membership.user));
+        self.person.or_else(first).unwrap_or_else(|| PersonId::from_subject("", &self.id.to_string()))
+    }
+
+    /// The same session with its person, as it is decoded: which user is the first may change later.
+    pub(in crate::state) fn with_person(self) -> Self {
+        Self { person: Some(self.person()), ..self }
+    }
+
+    /// Ends the membership in an organization. The session then acts in the first of the others, if it acted there.
+    pub(in crate::state) fn end_membership(&mut self, org: OrgId) {
+        self.memberships.retain(|membership| membership.org != org);
+        if self.user().is_none()
+            && let Some(first) = self.memberships.first()
+        {
+            self.chosen = first.org;
+        }
+    }
+
     /// The person's user in the chosen organization.
     pub fn user(&self) -> Option<UserId> {
         self.memberships.iter().find(|membership| membership.org == self.chosen).map(|membership| membership.user)
@@ -138,15 +162,15 @@ impl State {
         }
     }
 
-    /// The sessions of the person with this email address that count against the bound of sessions: also those that went
+    /// The sessions of a person that count against the bound of sessions: also those that went
     /// unused for too long and are not yet removed. Oldest first.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
-    pub async fn sessions_of_person(&self, email: &str) -> Result<Vec<Session>, Unavailable> {
+    pub async fn sessions_of_person(&self, person: &PersonId) -> Result<Vec<Session>, Unavailable> {
         match self {
-            Self::Embedded(state) => Ok(state.sessions_of_person(email)),
-            Self::Redis(state) => state.sessions_of_person(email).await,
+            Self::Embedded(state) => Ok(state.sessions_of_person(person)),
+            Self::Redis(state) => state.sessions_of_person(person).await,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Validity of the credential that a request was admitted with, for as long as its exchange is open.
 
-use super::RevocationEntry;
+use super::{RevocationEntry, Session, session_quota_digest};
 use crate::clock::Micros;
 use crate::identity::{Principal, SessionId};
 use crate::key::KeyDigest;
@@ -93,6 +93,11 @@ impl Validity {
         self.credential.session.is_some()
     }
 
+    /// Returns whether the session that was presented still has the membership that the request acted by.
+    pub(in crate::state) fn is_of_member(&self, session: &Session) -> bool {
+        session.memberships.iter().any(|membership| session_quota_digest(membership.user) == self.credential.digest)
+    }
+
     /// Identity of the credential.
     pub fn credential(&self) -> CredentialId {
         self.credential
@@ -111,6 +116,9 @@ impl Validity {
             RevocationEntry::User(user) => (RevokedBy::User, principal.user_id == *user),
             RevocationEntry::Org(org) => (RevokedBy::Org, principal.org_id == *org),
             RevocationEntry::Session(session) => (RevokedBy::Session, self.credential.session == Some(*session)),
+            RevocationEntry::Membership { session, org } => {
+                (RevokedBy::Session, self.credential.session == Some(*session) && principal.org_id == *org)
+            }
             RevocationEntry::Secrets { key, .. } if principal.key_id != Some(*key) => return EntryEffect::StillValid,
             RevocationEntry::Secrets { current, previous, .. } => return self.apply_rotation(current, *previous),
             // A gap says nothing about a single credential: all are checked.
@@ -179,6 +187,9 @@ mod tests {
             (RevocationEntry::Org(by_session.org_id), None, Some(RevokedBy::Org)),
             (RevocationEntry::Session(session), None, Some(RevokedBy::Session)),
             (RevocationEntry::Session(SessionId::generate()), None, None),
+            (RevocationEntry::Membership { session, org: by_session.org_id }, None, Some(RevokedBy::Session)),
+            (RevocationEntry::Membership { session, org: OrgId::generate() }, None, None),
+            (RevocationEntry::Membership { session: SessionId::generate(), org: by_session.org_id }, None, None),
             (RevocationEntry::Gap, None, None),
         ];
         for (entry, key_end, session_end) in cases {

@@ -22,5 +22,6 @@ mod other_sites;
 mod without_script;
 mod keyboard;
 mod provider;
+mod two_providers;
 mod all_pages;
 mod pictures;

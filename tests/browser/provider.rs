@@ -55,7 +55,7 @@ fn user_signs_in_and_out_at_the_provider() {
 }
 
 /// Waits for the page with this heading, to which others lead by themselves.
-fn until_heading(browser: &Browser, heading: &str) {
+pub fn until_heading(browser: &Browser, heading: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while browser.script("return document.querySelector('h1')?.textContent ?? ''") != heading {
         assert!(Instant::now() < deadline, "{heading:?} does not follow at {}", browser.address());

@@ -234,7 +234,8 @@ impl Revocation {
             },
             RevocationEntry::User(user) => Self::User(user),
             RevocationEntry::Org(org) => Self::Org(org),
-            RevocationEntry::Session(session) => Self::Session(session),
+            // The old process may be of a version that ends sessions as a whole only.
+            RevocationEntry::Session(session) | RevocationEntry::Membership { session, .. } => Self::Session(session),
             RevocationEntry::Gap => Self::Gap,
         }
     }

@@ -57,6 +57,11 @@ impl ApiError {
         }
     }
 
+    /// The status of the response.
+    pub(in crate::dashboard) fn status(&self) -> StatusCode {
+        self.status_and_code().0
+    }
+
     /// The problem's `detail`: what happened and what to do, as sentences, without internal causes.
     fn detail(&self) -> String {
         match self {

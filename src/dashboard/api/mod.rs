@@ -45,9 +45,14 @@ pub(super) async fn respond(
     let result = async {
         let user = authenticate(dashboard, request).await?;
         dashboard.check_origin(request)?;
-        dashboard.count_request(&user, endpoint.is_revocation(), request.now)?;
-        input::check_query(request, query.unwrap_or_default())?;
-        ApiCall::new(dashboard, request, &user).perform(endpoint, id).await
+        let counted = dashboard.count_request(&user, endpoint.counting(), request.now)?;
+        let performed = match input::check_query(request, query.unwrap_or_default()) {
+            Ok(()) => ApiCall::new(dashboard, request, &user).perform(endpoint, id).await,
+            Err(error) => Err(error),
+        };
+        let status = performed.as_ref().map_or_else(ApiError::status, DashboardResponse::status);
+        dashboard.uncount_failed_revocation(counted, status);
+        performed
     };
     result.await.unwrap_or_else(|error| error.response(request.id))
 }
@@ -104,6 +109,7 @@ impl<'a> ApiCall<'a> {
             ApiEndpoint::ListSessions => {
                 json!(management.list_sessions(actor, Some(org), false, &self.page()?, now).await?)
             }
+            ApiEndpoint::EndOtherSessions => json!({ "ended": management.end_other_sessions(self.user, now).await? }),
             ApiEndpoint::EndSession => {
                 json!({ "session": management.end_session(actor, input::session(id)?, now).await? })
             }

@@ -76,12 +76,25 @@ pub(super) async fn page(
 ) -> HandlerResult {
     dashboard.check_origin(request)?;
     let user = dashboard.require_user(request).await?;
-    dashboard.count_request(&user, endpoint.is_revocation(), request.now)?;
+    let counted = dashboard.count_request(&user, endpoint.counting(), request.now)?;
+    let result = perform(dashboard, request, &user, endpoint, value).await;
+    let status = result.as_ref().map_or_else(|error| error.text().status, |response| response.status());
+    dashboard.uncount_failed_revocation(counted, status);
+    result
+}
+
+async fn perform(
+    dashboard: &Dashboard,
+    request: &DashboardRequest,
+    user: &SignedInUser,
+    endpoint: PageEndpoint,
+    value: &str,
+) -> HandlerResult {
     let context = PageContext {
         management: &dashboard.management,
         request,
         actor: Actor::User(Box::new(user.clone())),
-        user: &user,
+        user,
         base: &dashboard.settings.path,
         curl_examples: &dashboard.curl_examples,
     };
@@ -96,6 +109,7 @@ pub(super) async fn page(
         PageEndpoint::ShowRotateKey => context.show_rotate_key(value, None).await,
         PageEndpoint::RotateKey => context.rotate_key(value).await,
         PageEndpoint::ListSessions => context.list_sessions().await,
+        PageEndpoint::EndOtherSessions => context.end_other_sessions().await,
         PageEndpoint::EndSession => context.end_session(value).await,
     }
 }
@@ -145,6 +159,7 @@ impl PageContext<'_> {
         let text = match self.request.parameter("done")? {
             "revoked" => "The key is revoked. Requests with it are refused from now on.",
             "ended" => "The session is ended.",
+            "ended-others" => "All your other sessions are ended.",
             _ => return None,
         };
         Some(text.to_owned())

@@ -23,6 +23,7 @@ use crate::dashboard::error::{DashboardError, SignInError};
 use crate::dashboard::pages::{Layout, LeavingPage};
 use crate::dashboard::request::DashboardRequest;
 use crate::dashboard::response::{self, DashboardResponse};
+use crate::identity::{PersonId, Voucher};
 use crate::management::ProviderSignIn;
 use crate::oidc::{self, AuthorizationResponse};
 use crate::session::{self, SIGN_IN_COOKIE_NAME, Token, TokenDigest};
@@ -146,11 +147,17 @@ impl Dashboard {
         let response = AuthorizationResponse::parse(&request.query_text).map_err(of_provider)?;
         let verified = provider.finish_sign_in(&pending.oidc, &self.redirect_uri(name), &response, request.now).await;
         let verified = verified.map_err(of_provider)?;
-        let email = mapping.email(&verified.claims).map_err(SignInError::Claims).map_err(DashboardError::SignIn)?;
+        let person = PersonId::from_subject(&provider.settings().issuer, &verified.subject);
+        let (vouched_by, email) = (Voucher { provider: name.clone(), person }, mapping.email(&verified.claims));
+        let entitlements = mapping.entitlements(&verified.claims);
+        // Before anything can refuse the sign-in: what the provider no longer vouches for ends all the same.
+        let (address, client) = (email.as_deref().ok(), &request.client);
+        self.management.withdraw_unclaimed(&vouched_by, address, &entitlements, client, request.now).await?;
+        let email = email.map_err(SignInError::Claims).map_err(DashboardError::SignIn)?;
         let sign_in = ProviderSignIn {
-            provider: name.clone(),
+            vouched_by,
             email,
-            entitlements: mapping.entitlements(&verified.claims),
+            entitlements,
             id_token: Some(verified.id_token),
             previous: request.session.unwrap_or_default(),
         };

@@ -43,6 +43,12 @@ impl PageContext<'_> {
         }
     }
 
+    /// Ends all sessions of the user but this one.
+    pub(super) async fn end_other_sessions(&self) -> HandlerResult {
+        self.management.end_other_sessions(self.user, self.request.now).await?;
+        Ok(response::see_other(&format!("{}/sessions?done=ended-others", self.base)))
+    }
+
     pub(super) async fn end_session(&self, id: &str) -> HandlerResult {
         let session: SessionId = id.parse().map_err(|_| DashboardError::NotFound)?;
         self.management.end_session(&self.actor, session, self.request.now).await?;

@@ -10,6 +10,7 @@ use crate::dashboard::pages::{Layout, LeavingPage, LinkPage, ProviderChoice, Sig
 use crate::dashboard::request::DashboardRequest;
 use crate::dashboard::response;
 use crate::dashboard::return_path::return_path;
+use crate::dashboard::routes::Counting;
 use crate::dashboard::settings::ProviderSettings;
 use crate::management::{LinkPreview, SignedInUser};
 use crate::secret::Secret;
@@ -103,7 +104,7 @@ impl Dashboard {
     /// Switches the session to another organization of the user.
     pub(super) async fn choose_org(&self, request: &DashboardRequest) -> HandlerResult {
         let user = self.require_user(request).await?;
-        self.count_request(&user, false, request.now)?;
+        self.count_request(&user, Counting::Request, request.now)?;
         self.management.choose_org(&user, request.form().field("org"), request.now).await?;
         Ok(response::see_other(&self.resolve_return_to("")))
     }

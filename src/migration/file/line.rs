@@ -8,7 +8,7 @@ use super::fields::{BucketLine, CreationLine, QuotaLine, hex, hex_all, parse_all
 use super::invalid_record::InvalidRecord;
 use super::{Counts, Summary};
 use crate::clock::{self, Micros};
-use crate::identity::{OrgId, Permission, UserId};
+use crate::identity::{OrgId, Permission, UserId, Voucher};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::quota::{EXACT, Quota};
 use crate::state::bucket::Bucket;
@@ -52,6 +52,11 @@ pub(super) struct UserLine {
     created: Micros,
     #[serde(with = "clock::rfc3339::option")]
     removed: Option<Micros>,
+    /// This and the next one are left out when there are none, as in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vouched_by: Option<Voucher>,
+    #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    withdrawn: Option<Micros>,
     /// The bucket of the keys that the user creates.
     creation: Option<CreationLine>,
 }
@@ -157,26 +162,27 @@ impl From<OrgLine> for Org {
 
 impl From<&UserExport> for UserLine {
     fn from(export: &UserExport) -> Self {
-        let User { id, org, email, permissions, created, removed } = export.user.clone();
+        let User { id, org, email, permissions, created, removed, vouched_by, withdrawn } = export.user.clone();
         let creation = export.creation.map(|CreationBucket { bucket: Bucket { level, at }, per_us }| CreationLine {
             level,
             at,
             per_us,
         });
-        Self { id, org, email, permissions, created, removed, creation }
+        Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, creation }
     }
 }
 
 impl UserLine {
     fn into_export(self) -> Result<UserExport, InvalidRecord> {
-        let Self { id, org, email, permissions, created, removed, creation } = self;
+        let Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, creation } = self;
         let is_exact = |line: &CreationLine| line.level.unsigned_abs() < EXACT && (1..EXACT).contains(&line.per_us);
         if creation.as_ref().is_some_and(|line| !is_exact(line)) {
             return Err(InvalidRecord::Level);
         }
         let creation =
             creation.map(|CreationLine { level, at, per_us }| CreationBucket { bucket: Bucket { level, at }, per_us });
-        Ok(UserExport { user: User { id, org, email, permissions, created, removed }, creation })
+        let user = User { id, org, email, permissions, created, removed, vouched_by, withdrawn };
+        Ok(UserExport { user, creation })
     }
 }
 

@@ -5,7 +5,7 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission, UserId};
+use crate::identity::{OrgId, Permission, UserId, Voucher};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::Quota;
 use crate::state::{Bounds, Change, ChangeError, Key, Org, User};
@@ -24,9 +24,12 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
             change_org(sql, *org, "UPDATE orgs SET concurrent = ?2 WHERE id = ?1", *concurrent)
         }
         Change::CreateUser(user) => create_user(sql, user),
-        Change::PermitUser { org, user, permissions } => {
-            let permissions = permissions_column(permissions);
-            change_user(sql, *org, *user, "UPDATE users SET permissions = ?2 WHERE id = ?1", permissions)
+        Change::PermitUser { org, user, permissions, vouched_by } => {
+            permit_user(sql, (*org, *user), permissions, vouched_by.as_ref())
+        }
+        Change::WithdrawUser { org, user, at } => {
+            let update = "UPDATE users SET withdrawn = coalesce(withdrawn, ?2) WHERE id = ?1";
+            change_user(sql, *org, *user, update, integer(at.0))
         }
         Change::RemoveUser { org, user, at } => {
             change_user(sql, *org, *user, "UPDATE users SET removed = ?2 WHERE id = ?1", integer(at.0))
@@ -44,6 +47,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         }
         Change::ChooseOrg { session, org } => session_rows::choose_org(sql, *session, *org),
         Change::EndSession { session } => session_rows::end(sql, *session),
+        Change::EndMembership { session, org } => session_rows::end_membership(sql, *session, *org),
         Change::PutTicket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),
     }
 }
@@ -67,14 +71,38 @@ fn change_org(sql: &Connection, org: OrgId, update: &str, value: impl rusqlite::
 
 pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeError> {
     require_org(sql, user.org)?;
-    let removed = user.removed.map(|at| integer(at.0));
+    let [removed, withdrawn] = [user.removed, user.withdrawn].map(|at| at.map(|at| integer(at.0)));
+    let (provider, person) = voucher_columns(user.vouched_by.as_ref());
     let (id, org, permissions) = (user.id.to_string(), user.org.to_string(), permissions_column(&user.permissions));
     execute(
         sql,
-        "INSERT INTO users (id, org, email, permissions, created, removed) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![id, org, user.email, permissions, integer(user.created.0), removed],
+        "INSERT INTO users (id, org, email, permissions, created, removed, provider, person, withdrawn)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![id, org, user.email, permissions, integer(user.created.0), removed, provider, person, withdrawn],
     )
     .map(drop)
+}
+
+fn permit_user(
+    sql: &Connection,
+    (org, user): (OrgId, UserId),
+    permissions: &[Permission],
+    vouched_by: Option<&Voucher>,
+) -> Result<(), ChangeError> {
+    require_user(sql, org, user)?;
+    let (provider, person) = voucher_columns(vouched_by);
+    execute(
+        sql,
+        "UPDATE users SET permissions = ?2, withdrawn = NULL, provider = coalesce(?3, provider),
+                          person = coalesce(?4, person) WHERE id = ?1",
+        params![user.to_string(), permissions_column(permissions), provider, person],
+    )
+    .map(drop)
+}
+
+/// The provider that vouches for a user, and the person there.
+fn voucher_columns(vouched_by: Option<&Voucher>) -> (Option<&str>, Option<String>) {
+    vouched_by.map(|voucher| (&*voucher.provider, voucher.person.to_string())).unzip()
 }
 
 fn change_user(

@@ -7,14 +7,16 @@ mod bounds;
 mod bulk;
 mod export;
 mod pages;
+mod users;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use dashmap::{DashMap, DashSet};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::clock;
-use crate::identity::{OrgId, UserId};
+use crate::identity::{OrgId, PersonId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::state::bucket::Bucket;
 use crate::state::{Bounds, Change, Defaults, Key, Org, RevocationLog, User};
@@ -58,6 +60,8 @@ struct Tree {
     user: FxHashMap<UserId, UserEntry>,
     /// The users with each email address, in all organizations, removed ones too; in the order of their creation.
     email: FxHashMap<String, Vec<UserId>>,
+    /// The users for whom a provider has vouched as a person, also those for whom another one has since.
+    person: FxHashMap<PersonId, BTreeSet<UserId>>,
     key: FxHashSet<ById>,
 }
 
@@ -85,6 +89,7 @@ impl Directory {
             org: FxHashMap::default(),
             user: FxHashMap::default(),
             email: FxHashMap::default(),
+            person: FxHashMap::default(),
             key: FxHashSet::with_capacity_and_hasher(keys, FxBuildHasher),
         };
         Self {
@@ -172,7 +177,10 @@ impl Directory {
             Change::SuspendOrg { org, suspended } => self.with_org(org, |record| record.set_suspended(suspended)),
             Change::LimitOrg { org, concurrent } => self.with_org(org, |record| record.set_own_limit(concurrent)),
             Change::CreateUser(user) => self.add_user(user),
-            Change::PermitUser { user, permissions, .. } => self.with_user(user, |user| user.permissions = permissions),
+            Change::PermitUser { user, permissions, vouched_by, .. } => self.permit_user(user, permissions, vouched_by),
+            Change::WithdrawUser { user, at, .. } => {
+                self.with_user(user, |user| user.withdrawn = user.withdrawn.or(Some(at)));
+            }
             Change::RemoveUser { user, at, .. } => self.with_user(user, |user| user.removed = Some(at)),
             Change::CreateKey { key, digest } => {
                 self.add_key(StoredKey { key, row: 0, secrets: Secrets::new(digest), bucket: None });
@@ -202,16 +210,6 @@ impl Directory {
         tree.org.insert(org.id, OrgEntry { org, record, users, keys });
     }
 
-    pub(super) fn add_user(&self, user: User) {
-        let mut tree = self.write();
-        let Some(entry) = tree.org.get_mut(&user.org) else { return };
-        entry.users.push(user.id);
-        let (org, removed) = (Arc::clone(&entry.record), user.removed.is_some());
-        let entitlements = Arc::new(UserEntitlements::new(user.id, org, &user.permissions, removed));
-        tree.email.entry(user.email.clone()).or_default().push(user.id);
-        tree.user.insert(user.id, UserEntry { user, entitlements, keys: OwnedKeys::default() });
-    }
-
     pub(super) fn add_key(&self, stored: StoredKey) {
         let mut guard = self.write();
         let tree = &mut *guard;
@@ -235,21 +233,6 @@ impl Directory {
     fn with_org(&self, org: OrgId, change: impl FnOnce(&OrgRecord)) {
         if let Some(entry) = self.read().org.get(&org) {
             change(&entry.record);
-        }
-    }
-
-    /// Changes a user, and applies the change to the user's keys.
-    fn with_user(&self, user: UserId, change: impl FnOnce(&mut User)) {
-        let mut guard = self.write();
-        let tree = &mut *guard;
-        let Some(entry) = tree.user.get_mut(&user) else { return };
-        let Some(org) = tree.org.get(&entry.user.org) else { return };
-        change(&mut entry.user);
-        let removed = entry.user.removed.is_some();
-        let org = Arc::clone(&org.record);
-        entry.entitlements = Arc::new(UserEntitlements::new(user, org, &entry.user.permissions, removed));
-        for key in entry.keys.iter() {
-            key.apply_user(&entry.entitlements);
         }
     }
 

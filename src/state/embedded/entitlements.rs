@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::clock::Micros;
 use crate::identity::{AuthMethod, Permission, Principal, PrincipalHeaders, UserId};
 use crate::key::{KeyDigest, KeyId};
-use crate::state::Validity;
+use crate::state::{User, Validity};
 
 use super::org_record::OrgRecord;
 
@@ -30,6 +30,7 @@ pub(super) struct UserEntitlements {
     /// Header values that all keys of the user share.
     headers: PrincipalHeaders,
     pub(super) removed: bool,
+    pub(super) withdrawn: bool,
 }
 
 impl Secrets {
@@ -65,9 +66,11 @@ impl Secrets {
 }
 
 impl UserEntitlements {
-    pub(super) fn new(user: UserId, org: Arc<OrgRecord>, permissions: &[Permission], removed: bool) -> Self {
-        let headers = PrincipalHeaders::new(user, org.id, None, permissions);
-        Self { user, org, permissions: permissions.into(), headers, removed }
+    pub(super) fn new(user: &User, org: Arc<OrgRecord>) -> Self {
+        let permissions = user.permissions_in_force();
+        let headers = PrincipalHeaders::new(user.id, org.id, None, permissions);
+        let (removed, withdrawn) = (user.removed.is_some(), user.withdrawn.is_some());
+        Self { user: user.id, org, permissions: permissions.into(), headers, removed, withdrawn }
     }
 
     /// The principal of requests with this key of the user; without a key, of requests of the user's sessions.

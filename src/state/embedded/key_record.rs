@@ -126,6 +126,9 @@ impl KeyRecord {
         if state.entitlements.org.is_suspended() {
             return Err(Refusal::OrgSuspended);
         }
+        if state.entitlements.withdrawn {
+            return Err(Refusal::Forbidden);
+        }
         if let Some(refusal) = request.access.refusal(&state.entitlements.permissions) {
             return Err(refusal);
         }

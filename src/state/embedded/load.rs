@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, Row};
 
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission};
+use crate::identity::{OrgId, Permission, Voucher};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::state::cursor_secret::CursorSecret;
 use crate::state::{Defaults, Org, User};
@@ -21,7 +21,8 @@ pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> 
     let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
     let directory = Directory::with_capacity(usize::try_from(keys).unwrap_or(0), defaults);
     for_each_row(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
-    let users = "SELECT id, org, email, permissions, created, removed FROM users ORDER BY rowid";
+    let users = "SELECT id, org, email, permissions, created, removed, withdrawn, provider, person FROM users
+                 ORDER BY rowid";
     for_each_row(connection, users, |row| user(row).map(|user| directory.add_user(user)))?;
     load_keys::load(path, connection, &directory)?;
     for_each_row(connection, "SELECT digest, key FROM replaced", |row| {
@@ -114,6 +115,11 @@ fn org(row: &Row<'_>) -> rusqlite::Result<Org> {
     })
 }
 
+fn voucher(columns: &mut Columns<'_>) -> rusqlite::Result<Option<Voucher>> {
+    let provider: Option<String> = columns.value()?;
+    provider.map(|provider| Ok(Voucher { provider, person: columns.text()? })).transpose()
+}
+
 fn user(row: &Row<'_>) -> rusqlite::Result<User> {
     let mut columns = Columns::new(row);
     let (id, org, email) = (columns.text()?, columns.text()?, columns.value()?);
@@ -126,5 +132,7 @@ fn user(row: &Row<'_>) -> rusqlite::Result<User> {
         permissions: permissions.collect::<Result<_, _>>().map_err(|error| invalid(row, "permissions", error))?,
         created: columns.time()?.unwrap_or_default(),
         removed: columns.time()?,
+        withdrawn: columns.time()?,
+        vouched_by: voucher(&mut columns)?,
     })
 }

@@ -17,6 +17,7 @@ impl Directory {
             Change::RemoveUser { user, .. } => Some(RevocationEntry::User(user)),
             Change::SuspendOrg { org, suspended: true } => Some(RevocationEntry::Org(org)),
             Change::EndSession { session } => Some(RevocationEntry::Session(session)),
+            Change::EndMembership { session, org } => Some(RevocationEntry::Membership { session, org }),
             _ => None,
         };
         let rotated = if let Change::RotateKey { key, .. } = change.as_made() { Some(*key) } else { None };
@@ -45,8 +46,8 @@ impl Embedded {
         });
         match (validity.credential.session, status) {
             (Some(session), CredentialStatus::Valid(_)) => match self.session_by_id(session, now) {
-                Some(session) => CredentialStatus::Valid(session.valid_until()),
-                None => CredentialStatus::Revoked(RevokedBy::Session),
+                Some(session) if validity.is_of_member(&session) => CredentialStatus::Valid(session.valid_until()),
+                _ => CredentialStatus::Revoked(RevokedBy::Session),
             },
             (_, status) => status,
         }

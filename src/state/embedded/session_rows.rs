@@ -15,17 +15,18 @@ pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest, 
     if exists(sql, "SELECT 1 FROM sessions WHERE digest = ?1", [digest.as_bytes()])? {
         return Err(ChangeError::Taken("digest"));
     }
-    let count = "SELECT count(*) FROM sessions WHERE email = ?1";
+    let (count, person) = ("SELECT count(*) FROM sessions WHERE person = ?1", session.person().to_string());
     let mut count = sql.prepare_cached(count).map_err(classify_error)?;
-    let count: i64 = count.query_row([&session.email], |row| row.get(0)).map_err(classify_error)?;
+    let count: i64 = count.query_row([&person], |row| row.get(0)).map_err(classify_error)?;
     if count >= i64::from(limit) {
         return Err(ChangeError::TooManySessions(limit));
     }
-    let record = serde_json::to_string(session).expect("a session is text, numbers and lists of them");
+    let record = record(session);
     let (seen, expires) = (integer(session.seen.0), integer(session.expires.0));
     execute(
         sql,
-        "INSERT INTO sessions (id, digest, record, chosen, seen, expires, email) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO sessions (id, digest, record, chosen, seen, expires, email, person)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         params![
             session.id.to_string(),
             digest.as_bytes(),
@@ -33,7 +34,8 @@ pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest, 
             session.chosen.to_string(),
             seen,
             expires,
-            session.email
+            session.email,
+            person
         ],
     )
     .map(drop)
@@ -41,9 +43,7 @@ pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest, 
 
 /// Chooses the organization in which a session acts; the person must belong to it.
 pub(super) fn choose_org(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
-    let mut query = sql.prepare_cached("SELECT * FROM sessions WHERE id = ?1").map_err(classify_error)?;
-    let found = query.query_row([id.to_string()], session).optional().map_err(classify_error)?;
-    let session = found.ok_or(ChangeError::NoSession(id))?;
+    let session = find(sql, id)?.ok_or(ChangeError::NoSession(id))?;
     if !session.memberships.iter().any(|membership| membership.org == org) {
         return Err(ChangeError::NoOrg(org));
     }
@@ -53,6 +53,26 @@ pub(super) fn choose_org(sql: &Connection, id: SessionId, org: OrgId) -> Result<
 
 pub(super) fn end(sql: &Connection, id: SessionId) -> Result<(), ChangeError> {
     execute(sql, "DELETE FROM sessions WHERE id = ?1", [id.to_string()]).map(drop)
+}
+
+/// Ends a session's membership in an organization, and the session with the last one.
+pub(super) fn end_membership(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
+    let Some(mut session) = find(sql, id)? else { return Ok(()) };
+    session.end_membership(org);
+    if session.memberships.is_empty() {
+        return end(sql, id);
+    }
+    let update = "UPDATE sessions SET record = ?2, chosen = ?3 WHERE id = ?1";
+    execute(sql, update, [id.to_string(), record(&session), session.chosen.to_string()]).map(drop)
+}
+
+fn find(sql: &Connection, id: SessionId) -> Result<Option<Session>, ChangeError> {
+    let mut query = sql.prepare_cached("SELECT * FROM sessions WHERE id = ?1").map_err(classify_error)?;
+    query.query_row([id.to_string()], session).optional().map_err(classify_error)
+}
+
+fn record(session: &Session) -> String {
+    serde_json::to_string(session).expect("a session is text, numbers and lists of them")
 }
 
 /// Reads all sessions into memory.
@@ -87,5 +107,5 @@ fn session(row: &Row<'_>) -> rusqlite::Result<Session> {
     let record: String = row.get("record")?;
     let session: Session = serde_json::from_str(&record).map_err(|error| invalid(row, "record", error))?;
     let seen = time(row, "seen")?.unwrap_or_default();
-    Ok(Session { chosen: text(row, "chosen")?, seen, ..session })
+    Ok(Session { chosen: text(row, "chosen")?, seen, ..session }.with_person())
 }

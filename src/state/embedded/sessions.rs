@@ -12,7 +12,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::Embedded;
 use crate::clock::Micros;
-use crate::identity::{OrgId, SessionId};
+use crate::identity::{OrgId, PersonId, SessionId};
 use crate::session::TokenDigest;
 use crate::state::{Change, Session};
 
@@ -24,8 +24,8 @@ pub(super) struct Sessions {
     /// Digests are uniform, so the fastest hash is good enough.
     by_digest: DashMap<TokenDigest, SessionEntry, FxBuildHasher>,
     digest_by_id: DashMap<SessionId, TokenDigest>,
-    /// The sessions of each person, by email address; and of the members of each organization.
-    by_person: DashMap<String, BTreeSet<SessionPosition>>,
+    /// The sessions of each person, and of the members of each organization.
+    by_person: DashMap<PersonId, BTreeSet<SessionPosition>>,
     by_org: DashMap<OrgId, BTreeSet<SessionPosition>>,
 }
 
@@ -70,9 +70,9 @@ impl Embedded {
     }
 
     /// The sessions of a person. See [`crate::state::State::sessions_of_person`].
-    pub fn sessions_of_person(&self, email: &str) -> Vec<Session> {
+    pub fn sessions_of_person(&self, person: &PersonId) -> Vec<Session> {
         let sessions = &self.directory.sessions;
-        let positions = sessions.by_person.get(email).map(|positions| positions.clone()).unwrap_or_default();
+        let positions = sessions.by_person.get(person).map(|positions| positions.clone()).unwrap_or_default();
         sessions.find_all(&positions)
     }
 }
@@ -109,13 +109,8 @@ impl Sessions {
         match change {
             Change::CreateSession { session, digest } => self.add(*session, digest),
             Change::ChooseOrg { session, org } => self.choose_org(session, org),
-            Change::EndSession { session } => {
-                if let Some((_, digest)) = self.digest_by_id.remove(&session)
-                    && let Some((_, entry)) = self.by_digest.remove(&digest)
-                {
-                    self.remove_from_lists(&entry.session);
-                }
-            }
+            Change::EndSession { session } => self.end(session),
+            Change::EndMembership { session, org } => self.end_membership(session, org),
             _ => {}
         }
     }
@@ -123,7 +118,7 @@ impl Sessions {
     /// Adds a session that the file has.
     pub(super) fn add(&self, session: Session, digest: TokenDigest) {
         let position = (session.created, session.id);
-        self.by_person.entry(session.email.clone()).or_default().insert(position);
+        self.by_person.entry(session.person()).or_default().insert(position);
         for membership in &session.memberships {
             self.by_org.entry(membership.org).or_default().insert(position);
         }
@@ -139,10 +134,37 @@ impl Sessions {
             positions.remove(&position);
             positions.is_empty()
         };
-        self.by_person.remove_if_mut(&session.email, |_, positions| remove(positions));
+        self.by_person.remove_if_mut(&session.person(), |_, positions| remove(positions));
         for membership in &session.memberships {
             self.by_org.remove_if_mut(&membership.org, |_, positions| remove(positions));
         }
+    }
+
+    fn end(&self, session: SessionId) {
+        if let Some((_, digest)) = self.digest_by_id.remove(&session)
+            && let Some((_, entry)) = self.by_digest.remove(&digest)
+        {
+            self.remove_from_lists(&entry.session);
+        }
+    }
+
+    fn end_membership(&self, session: SessionId, org: OrgId) {
+        let Some(digest) = self.digest_by_id.get(&session).map(|digest| *digest) else { return };
+        let Some(mut entry) = self.by_digest.get_mut(&digest) else { return };
+        let mut left = entry.session.clone();
+        left.end_membership(org);
+        if left.memberships.is_empty() {
+            // The lists are those of its memberships, so it leaves with the last of them.
+            drop(entry);
+            return self.end(session);
+        }
+        let position = (left.created, left.id);
+        entry.session = left;
+        drop(entry);
+        self.by_org.remove_if_mut(&org, |_, positions| {
+            positions.remove(&position);
+            positions.is_empty()
+        });
     }
 
     fn choose_org(&self, session: SessionId, org: OrgId) {

@@ -18,7 +18,7 @@ use super::open_error::OpenError;
 
 /// The migrations of the schema, each from one version to the next; the first begins with an empty file. The version of
 /// a file, in `PRAGMA user_version`, is the number of migrations that it has taken. A released one is never changed.
-const MIGRATIONS: [&str; 6] = [DIRECTORY, SESSIONS, TICKET_SOURCES, SECRETS, BOUNDS, USAGE];
+const MIGRATIONS: [&str; 7] = [DIRECTORY, SESSIONS, TICKET_SOURCES, SECRETS, BOUNDS, USAGE, PERSONS];
 /// The version that all migrations lead to.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -47,7 +47,7 @@ CREATE TABLE replaced (digest BLOB PRIMARY KEY, key TEXT NOT NULL) STRICT, WITHO
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
-/// `seat` marks session quota keys. A session's `record` is JSON as of its creation; `chosen` and `seen`, which change
+/// `seat` marks session quota keys. A session's `record` is JSON as of its creation or its last membership's end; `chosen` and `seen`, which change
 /// later, count in place of those in it.
 const SESSIONS: &str = "
 ALTER TABLE keys ADD COLUMN seat INTEGER NOT NULL DEFAULT 0;
@@ -90,6 +90,18 @@ CREATE INDEX sessions_email ON sessions (email);
 /// A block has the usage of keys with consecutive rows, in place of the columns of their rows (`usage_blocks`).
 const USAGE: &str = "
 CREATE TABLE usage (block INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT;
+";
+
+/// A user's `provider` vouches for the membership, as of `person` there; `withdrawn` is the time since which it does not. The
+/// person of a session bounds the sessions of one person, in place of the email address; a session of an earlier version
+/// has none here.
+const PERSONS: &str = "
+ALTER TABLE users ADD COLUMN provider TEXT;
+ALTER TABLE users ADD COLUMN person TEXT;
+ALTER TABLE users ADD COLUMN withdrawn INTEGER;
+DROP INDEX sessions_email;
+ALTER TABLE sessions ADD COLUMN person TEXT NOT NULL DEFAULT '';
+CREATE INDEX sessions_person ON sessions (person);
 ";
 
 /// The exclusive right to a state file, released on drop.

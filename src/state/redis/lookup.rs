@@ -3,7 +3,7 @@
 use super::Redis;
 use super::unavailable::read;
 use crate::clock::Micros;
-use crate::identity::{OrgId, SessionId, UserId};
+use crate::identity::{OrgId, PersonId, SessionId, UserId};
 use crate::key::{KeyDigest, KeyId};
 use crate::page::Page;
 use crate::quota::RateLimitStatus;
@@ -132,6 +132,14 @@ impl Redis {
         read(self.directory.list_users_by_email(email)).await
     }
 
+    /// The users for whom a provider has vouched as a person. See [`crate::state::State::users_by_person`].
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn users_by_person(&self, person: &PersonId) -> Result<Vec<User>, Unavailable> {
+        read(self.directory.list_users_by_person(person)).await
+    }
+
     /// The organization with a name. See [`crate::state::State::org_by_name`].
     ///
     /// # Errors
@@ -152,8 +160,8 @@ impl Redis {
     ///
     /// # Errors
     /// [`Unavailable`].
-    pub async fn sessions_of_person(&self, email: &str) -> Result<Vec<Session>, Unavailable> {
-        read(self.directory.list_sessions_of_person(email)).await
+    pub async fn sessions_of_person(&self, person: &PersonId) -> Result<Vec<Session>, Unavailable> {
+        read(self.directory.list_sessions_of_person(person)).await
     }
 
     /// The live session with this digest. See [`crate::state::State::session`].

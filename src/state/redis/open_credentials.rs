@@ -30,8 +30,8 @@ impl Redis {
             return Ok(status);
         };
         Ok(match read(self.directory.find_session(session, now)).await? {
-            Some(session) => CredentialStatus::Valid(session.valid_until()),
-            None => CredentialStatus::Revoked(RevokedBy::Session),
+            Some(session) if validity.is_of_member(&session) => CredentialStatus::Valid(session.valid_until()),
+            _ => CredentialStatus::Revoked(RevokedBy::Session),
         })
     }
 }

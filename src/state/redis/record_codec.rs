@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{FromRedisValue as _, Value};
 
 use crate::clock::Micros;
-use crate::identity::Permission;
+use crate::identity::{OrgId, Permission, Voucher};
 use crate::key::KeyDigest;
 use crate::quota::Quota;
 use crate::state::bucket::Bucket;
@@ -22,6 +22,15 @@ pub(crate) type Version = [u8; 8];
 /// The version of a user's record that has none, because an earlier version of keygate wrote it. Its next change gives it
 /// one.
 pub(crate) const NO_VERSION: Version = [0; 8];
+
+/// Beginning of the name of the field of a session's record that says that a membership was ended; the organization's id
+/// follows. A field of its own, and not less in `record`: so an end can be written again without knowing the rest.
+const ENDED_MEMBERSHIP: &str = "ended:";
+
+/// Name of the field that says that the membership of a session in an organization was ended.
+pub(crate) fn ended_membership(org: OrgId) -> String {
+    format!("{ENDED_MEMBERSHIP}{org}")
+}
 
 /// Fields of a hash.
 pub(crate) struct Fields(HashMap<String, Vec<u8>>);
@@ -132,9 +141,16 @@ impl Fields {
             permissions: self.permissions()?,
             created: Micros(self.required("created")?),
             removed: self.time("removed")?,
+            vouched_by: self.voucher()?,
+            withdrawn: self.time("withdrawn")?,
         };
         let version = self.0.get("version").and_then(|version| version.first_chunk().copied());
         Ok(StoredUser { user, version: version.unwrap_or(NO_VERSION) })
+    }
+
+    fn voucher(&self) -> Result<Option<Voucher>, CommandError> {
+        let Some(provider) = self.optional("provider")? else { return Ok(None) };
+        Ok(Some(Voucher { provider, person: self.required("person")? }))
     }
 
     pub(crate) fn key(&self) -> Result<StoredKey, CommandError> {
@@ -165,7 +181,12 @@ impl Fields {
     pub(crate) fn session(&self) -> Result<Session, CommandError> {
         let record = self.0.get("record").ok_or(CommandError::UnexpectedReply)?;
         let session: Session = serde_json::from_slice(record).map_err(|_| CommandError::UnexpectedReply)?;
-        Ok(Session { chosen: self.required("chosen")?, seen: Micros(self.required("seen")?), ..session })
+        let chosen = self.required("chosen")?;
+        let mut session = Session { chosen, seen: Micros(self.required("seen")?), ..session }.with_person();
+        for ended in self.0.keys().filter_map(|name| name.strip_prefix(ENDED_MEMBERSHIP)) {
+            session.end_membership(ended.parse().map_err(|_| CommandError::UnexpectedReply)?);
+        }
+        Ok(session)
     }
 
     /// The quota that a key's bucket is measured in, as the scripts compute with it: strict quotas by their inflow.

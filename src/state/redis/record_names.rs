@@ -22,7 +22,7 @@
 //! | web session | `P:session:HEX` | hash that expires |
 //! | digests of sessions by session id | `P:{sessions}:digests` | hash |
 //! | ends of sessions | `P:{sessions}:ends` | sorted set of ids |
-//! | sessions of a person, of an organization, by their ends | `P:{sessions}:person:EMAIL`, `P:{sessions}:org:ID` | sorted sets of ids that expire |
+//! | sessions of a person, of an organization, by their ends | `P:{sessions}:person:HEX`, `P:{sessions}:org:ID` | sorted sets of ids that expire |
 //! | ticket | `P:ticket:HEX` | hash that expires |
 //! | revocation log: entries by number, and the last number | `P:{revocations}` | hash |
 //!
@@ -33,7 +33,7 @@
 use data_encoding::HEXLOWER;
 
 use super::client::hash_slot;
-use crate::identity::{OrgId, UserId};
+use crate::identity::{OrgId, PersonId, UserId};
 use crate::key::{KeyDigest, KeyId, OrgTag};
 use crate::session::TokenDigest;
 
@@ -136,8 +136,8 @@ impl RecordNames {
         format!("{}:{{sessions}}:ends", self.prefix)
     }
 
-    pub(super) fn sessions_of_person(&self, email: &str) -> String {
-        format!("{}:{{sessions}}:person:{email}", self.prefix)
+    pub(super) fn sessions_of_person(&self, person: &PersonId) -> String {
+        format!("{}:{{sessions}}:person:{person}", self.prefix)
     }
 
     pub(super) fn sessions_of_org(&self, org: OrgId) -> String {
@@ -151,6 +151,10 @@ impl RecordNames {
     /// By a hash of the address: it may have any characters, and braces would choose the hash slot.
     pub(super) fn users_by_email(&self, email: &str) -> String {
         format!("{}:email:{}", self.prefix, hex(TokenDigest::of(email.as_bytes()).as_bytes()))
+    }
+
+    pub(super) fn users_by_person(&self, person: &PersonId) -> String {
+        format!("{}:person:{person}", self.prefix)
     }
 
     pub(super) fn emails_indexed(&self) -> String {

@@ -18,7 +18,10 @@ async fn make_stricter(state: &State) {
         let named = |name: &str| keys.iter().find(|key: &&Key| key.name == name).unwrap().id;
         state.change(Change::RevokeKey { key: named("never used"), at }).await.unwrap();
         let ada = users.iter().find(|user| user.email.starts_with("ada")).unwrap().id;
-        if org.name == "globex" {
+        if org.name == "acme" {
+            let bob = users.iter().find(|user| user.email.starts_with("bob") && user.is_active()).unwrap().id;
+            state.change(Change::WithdrawUser { org: org.id, user: bob, at }).await.unwrap();
+        } else {
             state.change(Change::RemoveUser { org: org.id, user: ada, at }).await.unwrap();
             state.change(Change::SuspendOrg { org: org.id, suspended: true }).await.unwrap();
         }
@@ -82,8 +85,8 @@ fn new_file_makes_an_old_state_as_strict() {
         for target in &targets {
             let report = import_file(&new, target).await;
             assert!(report.caught_up > 5 && report.is_complete(), "{report:?}");
-            // Two keys, one user, one organization.
-            assert_eq!((report.withdrawn, report.kept.len()), (4, 0), "{report:?}");
+            // Two keys, a removed and a withdrawn user, one organization.
+            assert_eq!((report.withdrawn, report.kept.len()), (5, 0), "{report:?}");
             assert_same_records(&new, &export(target).await);
         }
         let State::Embedded(_) = &targets[0] else { unreachable!() };
@@ -106,7 +109,7 @@ fn fields_without_a_stricter_side_stay_and_are_reported() {
         for state in [other.open(), on_redis(&[redis.url()]).await] {
             import_file(&old, &state).await;
             let permissions: Vec<Permission> = vec!["queries:write".parse().unwrap()];
-            state.change(Change::PermitUser { org: org.id, user, permissions }).await.unwrap();
+            state.change(Change::PermitUser { org: org.id, user, permissions, vouched_by: None }).await.unwrap();
             let at = clock::now();
             let new = keygate::key::KeyDigest::of(b"rotated");
             let rotate = Change::RotateKey { key, digest: new, at, previous_until: at.after(OVERLAP) };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keygate::clock::{self, Micros};
-use keygate::identity::{OrgId, UserId};
+use keygate::identity::{OrgId, PersonId, UserId, Voucher};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::Quota;
 use keygate::state::{Change, DecideRequest, Decision, Key, Org, RouteAccess, State, User, session_quota_digest};
@@ -26,7 +26,17 @@ pub(super) fn new_org(name: &str) -> Org {
 
 pub(super) fn new_user(org: OrgId, email: &str) -> User {
     let permissions = ["a", "b"].map(|text| text.parse().unwrap()).to_vec();
-    User { id: UserId::generate(), org, email: email.into(), permissions, created: clock::now(), removed: None }
+    let (removed, vouched_by, withdrawn) = (None, None, None);
+    User {
+        id: UserId::generate(),
+        org,
+        email: email.into(),
+        permissions,
+        created: clock::now(),
+        removed,
+        vouched_by,
+        withdrawn,
+    }
 }
 
 pub(super) fn new_key(org: &Org, user: UserId, name: &str) -> (Key, KeyDigest) {
@@ -112,6 +122,7 @@ impl<'a> RecordMaker<'a> {
         let user = self.user(&suspended, "milton@example.com").await;
         self.key(&suspended, user, "stapler").await;
         self.change(Change::SuspendOrg { org: suspended.id, suspended: true }).await;
+        self.change(Change::WithdrawUser { org: suspended.id, user, at: self.now }).await;
         self.org("empty").await;
     }
 
@@ -125,7 +136,9 @@ impl<'a> RecordMaker<'a> {
         self.change(Change::RemoveUser { org: org.id, user: gone, at: self.now }).await;
         let again = self.user(&org, "bob@example.com").await;
         let permissions = vec!["queries:read".parse().unwrap()];
-        self.change(Change::PermitUser { org: org.id, user: again, permissions }).await;
+        let person = PersonId::from_subject("https://login.example", "bob");
+        let vouched_by = Some(Voucher { provider: "corp".into(), person });
+        self.change(Change::PermitUser { org: org.id, user: again, permissions, vouched_by }).await;
         self.keys_of(&org, user).await;
         self.key(&org, again, "of another bob").await;
     }

@@ -9,6 +9,8 @@ pub mod gateway_browser;
 
 mod certified;
 mod entitlements;
+mod withdrawals;
+mod persons;
 mod refused;
 mod attacks;
 mod links;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use keygate::clock;
-use keygate::identity::{OrgId, UserId};
+use keygate::identity::{OrgId, PersonId, UserId, Voucher};
 use keygate::key::PlainKey;
 use keygate::quota::Quota;
 use keygate::refusal::Refusal;
@@ -123,18 +123,20 @@ pub(super) async fn key_revoked_long_ago_is_refused_and_not_listed(state: &State
     assert!(matches!(again, Err(ChangeError::Taken("digest"))), "{again:?}");
 }
 
-/// A session of one person with a membership in this organization.
-fn session_of(email: &str, org: OrgId) -> (Session, keygate::session::TokenDigest) {
+/// A session of the person with this `sub` at one issuer, with a membership in this organization.
+fn session_of(subject: &str, org: OrgId) -> (Session, keygate::session::TokenDigest) {
     let (session, digest) = new_session();
     let memberships = vec![Membership { org, user: UserId::generate() }];
-    (Session { email: email.into(), memberships, chosen: org, ..session }, digest)
+    let person = Some(PersonId::from_subject("https://login.example", subject));
+    let email = "person@example.com".into();
+    (Session { person, email, memberships, chosen: org, ..session }, digest)
 }
 
 pub(super) async fn sessions_of_a_person_are_bounded_at_once(state: &State) {
     state.set_bounds(Bounds { sessions_per_person: 3, ..Bounds::DEFAULT });
     let org = OrgId::generate();
-    let email = format!("{org}@example.com");
-    let sessions: Vec<_> = (0..12).map(|_| session_of(&email, org)).collect();
+    let ada = format!("ada of {org}");
+    let sessions: Vec<_> = (0..12).map(|_| session_of(&ada, org)).collect();
     let attempts = join_all(sessions.iter().map(|(session, digest)| create(state, session, *digest))).await;
     assert_eq!(attempts.iter().flatten().count(), 3);
     assert!(
@@ -143,14 +145,21 @@ pub(super) async fn sessions_of_a_person_are_bounded_at_once(state: &State) {
             .flat_map(|attempt| attempt.as_ref().err())
             .all(|e| matches!(e, ChangeError::TooManySessions(3)))
     );
-    let open = state.sessions_of_person(&email).await.unwrap();
+    let open = state.sessions_of_person(&sessions[0].0.person()).await.unwrap();
     assert_eq!(open.len(), 3);
     assert!(open.is_sorted_by_key(|session| session.created));
     end(state, open[0].id).await;
-    let (next, digest) = session_of(&email, org);
+    let (next, digest) = session_of(&ada, org);
     create(state, &next, digest).await.unwrap();
-    let (other, digest) = session_of("someone.else@example.com", org);
+    // Others with the same address, by another `sub`, another issuer and a link, have bounds of their own.
+    let (other, digest) = session_of(&format!("someone else of {org}"), org);
     create(state, &other, digest).await.unwrap();
+    for person in [PersonId::from_subject("https://b.example", &ada), PersonId::from_user(UserId::generate())] {
+        let (other, digest) = session_of(&ada, org);
+        create(state, &Session { person: Some(person), ..other }, digest).await.unwrap();
+        assert_eq!(state.sessions_of_person(&person).await.unwrap().len(), 1);
+    }
+    assert_eq!(state.sessions_of_person(&next.person()).await.unwrap().len(), 3);
 }
 
 pub(super) async fn sessions_are_listed_by_organization(state: &State) {
@@ -170,6 +179,44 @@ pub(super) async fn sessions_are_listed_by_organization(state: &State) {
     assert_eq!(listed(ours, one.created).await, [one.id, both.id]);
     assert_eq!(listed(theirs, one.created).await, [both.id]);
     assert_eq!(listed(ours, one.expires.after(HOUR)).await, []);
+}
+
+/// A user for whom a provider vouches as the person with this `sub`.
+fn vouched(subject: &str) -> Voucher {
+    Voucher { provider: "corp".into(), person: PersonId::from_subject("https://login.example", subject) }
+}
+
+pub(super) async fn users_are_found_by_person_in_all_organizations(state: &State) {
+    let (here, there) = (new_fixture(state).await, new_fixture(state).await);
+    let (ada, eve) = (vouched(&format!("ada of {}", here.org)), vouched(&format!("eve of {}", here.org)));
+    let found = async |voucher: &Voucher| {
+        let users = state.users_by_person(&voucher.person).await.unwrap();
+        assert!(users.iter().all(|user| user.vouched_by.as_ref() == Some(voucher)));
+        let mut ids: Vec<_> = users.into_iter().map(|user| user.id).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(found(&ada).await, []);
+    let mut one = new_user(here.org, "ada@example.com");
+    one.vouched_by = Some(ada.clone());
+    state.change(Change::CreateUser(one.clone())).await.unwrap();
+    assert_eq!(state.users_by_person(&ada.person).await.unwrap(), [one.clone()]);
+    // A user of the operator's becomes the provider's, and another person's after another claim.
+    let permit = async |vouched_by: Option<&Voucher>| {
+        let (org, user, vouched_by) = (there.org, there.user, vouched_by.cloned());
+        state.change(Change::PermitUser { org, user, permissions: Vec::new(), vouched_by }).await.unwrap();
+    };
+    let mut both = [one.id, there.user];
+    both.sort();
+    permit(Some(&ada)).await;
+    assert_eq!(found(&ada).await, both);
+    permit(None).await;
+    assert_eq!(found(&ada).await, both, "the operator's change of permissions leaves who vouches");
+    permit(Some(&eve)).await;
+    assert_eq!((found(&ada).await, found(&eve).await), (vec![one.id], vec![there.user]));
+    let at = clock::now();
+    state.change(Change::RemoveUser { org: here.org, user: one.id, at }).await.unwrap();
+    assert_eq!(found(&ada).await, [one.id]);
 }
 
 pub(super) async fn users_are_found_by_email_in_all_organizations(state: &State) {

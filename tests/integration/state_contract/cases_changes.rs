@@ -9,8 +9,8 @@ use keygate::refusal::Refusal;
 use keygate::state::{Change, ChangeError, Decision, Defaults, State};
 
 use super::fixture::{
-    Fixture, admit, admitted, decide, fixture_with_key, new_key, new_user, permission, rate_limit_status, record,
-    refuse, refused, require, rotate,
+    Fixture, admit, admitted, decide, fixture_with_key, new_fixture, new_key, new_user, permission, rate_limit_status,
+    record, refuse, refused, require, rotate,
 };
 use super::{CONCURRENT, QUOTA, TOKEN};
 use crate::support::Random;
@@ -65,13 +65,51 @@ pub(super) async fn permissions_follow_the_user(state: &State) {
     let now = clock::now();
     let both = vec![permission("queries:read"), permission("queries:write")];
     assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
-    state.change(Change::PermitUser { org, user, permissions: both.clone() }).await.unwrap();
+    state.change(Change::PermitUser { org, user, permissions: both.clone(), vouched_by: None }).await.unwrap();
     let principal = admitted(require(state, &key.digest, "queries:write", now).await).principal;
     assert_eq!(principal.headers.permissions, "queries:read,queries:write");
     assert_eq!(state.users(org).await.unwrap()[0].permissions, both);
-    state.change(Change::PermitUser { org, user, permissions: Vec::new() }).await.unwrap();
+    state.change(Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None }).await.unwrap();
     assert_eq!(refused(&require(state, &key.digest, "queries:read", now).await), Refusal::Forbidden);
     assert_eq!(admit(state, &key, now).await.principal.headers.permissions, "");
+}
+
+pub(super) async fn withdrawn_user_is_denied_until_permitted_again(state: &State) {
+    let (fixture, now) = (new_fixture(state).await, clock::now());
+    let (org, user) = (fixture.org, fixture.user);
+    let key = fixture.key(state).await;
+    let quota_key = fixture.session_quota_key(state, user).await;
+    let other = fixture.user(state, "other@example.com").await;
+    let key_of_other = fixture.key_of(state, other).await;
+    let record = async || state.member(org, user).await.unwrap().unwrap().1;
+    let permissions = record().await.permissions;
+    admit(state, &key, now).await;
+    admit(state, &quota_key, now).await;
+    let later = now.after(TOKEN);
+    for at in [now, later] {
+        state.change(Change::WithdrawUser { org, user, at }).await.unwrap();
+        let withdrawn = record().await;
+        assert_eq!((withdrawn.withdrawn, &withdrawn.permissions), (Some(now), &permissions), "the first one stands");
+        assert!(!withdrawn.is_active());
+    }
+    // On every route, also on one that asks for no permission; a refusal takes nothing.
+    for held in [&key, &quota_key] {
+        for _ in 0..10 {
+            assert_eq!(refuse(state, held, later).await, Refusal::Forbidden);
+        }
+    }
+    admit(state, &key_of_other, later).await;
+    let permit = Change::PermitUser { org, user, permissions: permissions.clone(), vouched_by: None };
+    state.change(permit).await.unwrap();
+    assert_eq!((record().await.withdrawn, record().await.permissions), (None, permissions));
+    admit(state, &key, later).await;
+    admit(state, &quota_key, later).await;
+    let nobody = keygate::identity::UserId::generate();
+    let missing = state.change(Change::WithdrawUser { org, user: nobody, at: now }).await;
+    assert!(matches!(missing, Err(ChangeError::NoUser(id)) if id == nobody), "{missing:?}");
+    state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
+    let removed = state.change(Change::WithdrawUser { org, user, at: now }).await;
+    assert!(matches!(removed, Err(ChangeError::NoUser(id)) if id == user), "{removed:?}");
 }
 
 pub(super) async fn keys_of_a_removed_user_are_denied(state: &State) {
@@ -87,7 +125,7 @@ pub(super) async fn keys_of_a_removed_user_are_denied(state: &State) {
     let (orphan, digest) = new_key(tag, org, user);
     for change in [
         Change::RemoveUser { org, user, at },
-        Change::PermitUser { org, user, permissions: Vec::new() },
+        Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None },
         Change::CreateKey { key: orphan, digest },
     ] {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoUser(id)) if id == user));

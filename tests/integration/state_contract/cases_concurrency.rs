@@ -135,7 +135,7 @@ async fn doomed(state: &State, fixture: &Fixture, number: usize) -> Doomed {
     let (change, expected) = match number % 4 {
         0 => (Change::RevokeKey { key: key.id, at }, Refusal::Revoked),
         1 => (Change::RemoveUser { org, user, at }, Refusal::UserRemoved),
-        2 => (Change::PermitUser { org, user, permissions: Vec::new() }, Refusal::Forbidden),
+        2 => (Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None }, Refusal::Forbidden),
         _ => {
             let digest = PlainKey::generate(key.id).unwrap().digest();
             (Change::RotateKey { key: key.id, digest, at, previous_until: at }, Refusal::Expired)

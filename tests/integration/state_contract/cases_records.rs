@@ -56,7 +56,7 @@ pub(super) async fn changes_to_missing_records_are_refused(state: &State) {
         Change::SuspendOrg { org: nowhere, suspended: true },
         Change::LimitOrg { org: nowhere, concurrent: None },
         Change::CreateUser(new_user(nowhere, "x")),
-        Change::PermitUser { org: nowhere, user, permissions: Vec::new() },
+        Change::PermitUser { org: nowhere, user, permissions: Vec::new(), vouched_by: None },
         Change::CreateKey { key: Key { org: nowhere, ..key.clone() }, digest },
     ] {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoOrg(id)) if id == nowhere));
@@ -64,7 +64,7 @@ pub(super) async fn changes_to_missing_records_are_refused(state: &State) {
     for (user, change) in [
         (unknown, Change::RemoveUser { org, user: unknown, at }),
         (user, Change::RemoveUser { org: elsewhere.org, user, at }),
-        (user, Change::PermitUser { org: elsewhere.org, user, permissions: Vec::new() }),
+        (user, Change::PermitUser { org: elsewhere.org, user, permissions: Vec::new(), vouched_by: None }),
         (user, Change::CreateKey { key: Key { org: elsewhere.org, ..key.clone() }, digest }),
     ] {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoUser(id)) if id == user));

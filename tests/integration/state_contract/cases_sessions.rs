@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keygate::clock::{self, Micros};
-use keygate::identity::{OrgId, SessionId, UserId};
+use keygate::identity::{OrgId, PersonId, SessionId, UserId};
 use keygate::session::{Token, TokenDigest};
 use keygate::state::{Change, ChangeError, Membership, Session, State};
 
@@ -18,6 +18,7 @@ pub(super) fn new_session() -> (Session, TokenDigest) {
     let session = Session {
         id,
         // Cases that share a state do not share a person, whose sessions are bounded.
+        person: Some(PersonId::from_subject("https://login.example", &id.to_string())),
         email: format!("{id}@example.com"),
         memberships: memberships.to_vec(),
         chosen: memberships[0].org,
@@ -129,6 +130,37 @@ pub(super) async fn session_acts_in_one_of_the_organizations_of_its_person(state
     let created = create(state, &stranger, token).await;
     assert!(matches!(created, Err(ChangeError::NoOrg(org)) if org == elsewhere));
     assert_eq!(find(state, &token, now).await, None);
+}
+
+pub(super) async fn membership_of_a_session_ends_in_one_organization(state: &State) {
+    let (session, digest) = created(state).await;
+    let (now, [first, second]) = (session.created, [session.memberships[0], session.memberships[1]]);
+    let end_in = async |org| state.change(Change::EndMembership { session: session.id, org }).await.unwrap();
+    let of_org = async |org| state.sessions_of_org(org, now).await.unwrap().len();
+    end_in(OrgId::generate()).await;
+    assert_eq!(find(state, &digest, now).await, Some(session.clone()));
+    // The organization that the session acts in: it goes on in the other one.
+    for _ in 0..2 {
+        end_in(first.org).await;
+        let left = find(state, &digest, now).await.unwrap();
+        assert_eq!((left.user(), &left.memberships), (Some(second.user), &vec![second]));
+        assert_eq!(state.session_by_id(session.id, now).await.unwrap().map(|left| left.chosen), Some(second.org));
+    }
+    assert_eq!((of_org(first.org).await, of_org(second.org).await), (0, 1));
+    assert_eq!(state.sessions_of_person(&session.person()).await.unwrap().len(), 1);
+    let back = state.change(Change::ChooseOrg { session: session.id, org: first.org }).await;
+    assert!(matches!(back, Err(ChangeError::NoOrg(org)) if org == first.org), "{back:?}");
+    // The last one ends it.
+    end_in(second.org).await;
+    assert_eq!(find(state, &digest, now).await, None);
+    assert_eq!(listed(state, &[session.id], now).await, []);
+    assert_eq!((of_org(second.org).await, state.sessions_of_person(&session.person()).await.unwrap()), (0, vec![]));
+    end_in(second.org).await;
+    // Of one in which it does not act at the moment.
+    let (session, digest) = created(state).await;
+    state.change(Change::EndMembership { session: session.id, org: session.memberships[1].org }).await.unwrap();
+    let left = find(state, &digest, now).await.unwrap();
+    assert_eq!((left.chosen, left.memberships), (session.chosen, vec![session.memberships[0]]));
 }
 
 pub(super) async fn session_digest_and_id_are_unique(state: &State) {

@@ -37,7 +37,17 @@ pub(super) fn new_org() -> Org {
 
 pub(super) fn new_user(org: OrgId, email: &str) -> User {
     let permissions = vec![permission("queries:read")];
-    User { id: UserId::generate(), org, email: email.into(), permissions, created: clock::now(), removed: None }
+    let (removed, vouched_by, withdrawn) = (None, None, None);
+    User {
+        id: UserId::generate(),
+        org,
+        email: email.into(),
+        permissions,
+        created: clock::now(),
+        removed,
+        vouched_by,
+        withdrawn,
+    }
 }
 
 pub(super) fn new_key(tag: OrgTag, org: OrgId, user: UserId) -> (Key, KeyDigest) {

@@ -73,6 +73,7 @@ macro_rules! contract {
                 rotation_replaces_the_secret_and_nothing_else,
                 rotation_overlap_keeps_the_previous_secret_valid,
                 permissions_follow_the_user,
+                withdrawn_user_is_denied_until_permitted_again,
                 keys_of_a_removed_user_are_denied,
                 suspension_holds_until_resumed,
                 organization_limits_hold_at_once,
@@ -118,6 +119,7 @@ macro_rules! contract {
                 session_in_use_outlasts_a_short_idle_time,
                 ended_session_is_not_found,
                 session_acts_in_one_of_the_organizations_of_its_person,
+                membership_of_a_session_ends_in_one_organization,
                 session_digest_and_id_are_unique,
                 sessions_are_listed_oldest_first,
             ],
@@ -134,6 +136,7 @@ macro_rules! contract {
                 sessions_of_a_person_are_bounded_at_once,
                 sessions_are_listed_by_organization,
                 users_are_found_by_email_in_all_organizations,
+                users_are_found_by_person_in_all_organizations,
             ],
         }
     };

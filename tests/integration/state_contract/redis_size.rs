@@ -71,7 +71,7 @@ fn user_with_many_keys_is_changed_and_removed_by_few_commands() {
         server.cli::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "1000"]);
         server.cli::<()>(&["SLOWLOG", "RESET"]);
         let (org, user) = (fixture.org, fixture.user);
-        let permit = Change::PermitUser { org, user, permissions: vec![permission("other")] };
+        let permit = Change::PermitUser { org, user, permissions: vec![permission("other")], vouched_by: None };
         let permitted = cost(&state, &server, permit).await;
         assert_eq!(refused(&require(&state, &keys[0].digest, "queries:read", now).await), Refusal::Forbidden);
         let removed = cost(&state, &server, Change::RemoveUser { org, user, at: now }).await;
@@ -172,7 +172,7 @@ fn records_of_the_last_version_are_upgraded() {
         assert!(found.iter().any(|user| user.id == fixture.user));
         let of_org = state.sessions_of_org(session.chosen, now).await.unwrap();
         assert_eq!(of_org.iter().map(|session| session.id).collect::<Vec<_>>(), [session.id]);
-        assert_eq!(state.sessions_of_person(&session.email).await.unwrap().len(), 1);
+        assert_eq!(state.sessions_of_person(&session.person()).await.unwrap().len(), 1);
         assert!(state.session(&digest, now).await.unwrap().is_some());
         let (org, user) = (fixture.org, fixture.user);
         state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();

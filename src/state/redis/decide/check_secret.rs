@@ -28,6 +28,8 @@ impl Decider {
         // Into the cache, where the revocations that this gateway keeps are applied: the server may lack them.
         let cached = self.shared.cache.insert(digest, self.shared.cached_key(digest, &records));
         let refusal = cached.refusal(&DecideRequest { digest, id, access: RouteAccess::Everyone, now });
+        // A withdrawal is a change of permissions, which ends nothing that is open.
+        let refusal = refusal.filter(|refusal| *refusal != Refusal::Forbidden);
         let until = cached.valid_until();
         let expired = (until <= now).then_some(Refusal::Expired);
         Ok(refusal.or(expired).map_or(CredentialStatus::Valid(until), |refusal| {

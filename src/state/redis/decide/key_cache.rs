@@ -52,6 +52,8 @@ pub(super) struct CachedKey {
     /// Generation of the revocations that the two were last compared with.
     revocations_seen: AtomicU64,
     suspended: bool,
+    /// The provider no longer vouches for the user.
+    withdrawn: bool,
     /// The default limits that `quota` and `concurrent` were computed with.
     defaults: ActiveDefaults,
     /// The effective quota.
@@ -121,13 +123,12 @@ impl CachedKey {
         usage: Arc<CachedUsage>,
     ) -> Self {
         let (user_id, org_id) = (key.key.user, key.key.org);
-        let is_session = key.key.session_quota_key;
-        let key_id = (!is_session).then_some(key.key.id);
-        let method = if is_session { AuthMethod::Session } else { AuthMethod::ApiKey };
+        let key_id = (!key.key.session_quota_key).then_some(key.key.id);
+        let method = if key_id.is_none() { AuthMethod::Session } else { AuthMethod::ApiKey };
         let quota = defaults.limits.quota.in_force(key.key.quota);
-        let permissions = user.as_ref().map_or(&[][..], |user| &user.user.permissions);
+        let withdrawn = user.as_ref().is_some_and(|user| user.user.withdrawn.is_some());
+        let permissions = user.as_ref().map_or(&[][..], |user| user.user.permissions_in_force());
         let headers = PrincipalHeaders::new(user_id, org_id, key_id, permissions);
-        let principal = Principal { key_id, user_id, org_id, method, headers };
         Self {
             digest: *digest,
             record: names.key(key.key.id).into_bytes().into(),
@@ -135,7 +136,7 @@ impl CachedKey {
             org_version: org.version,
             user_record: names.user(org.org.tag, user_id).into_bytes().into(),
             user_version: user.as_ref().map_or(NO_VERSION, |user| user.version),
-            principal: Arc::new(principal),
+            principal: Arc::new(Principal { key_id, user_id, org_id, method, headers }),
             permissions: permissions.into(),
             secret: PresentedSecret::new(digest, key),
             revoked: AtomicBool::new(key.key.revoked.is_some()),
@@ -143,6 +144,7 @@ impl CachedKey {
             user_removed: AtomicBool::new(user.as_ref().is_none_or(|user| user.user.removed.is_some())),
             revocations_seen: AtomicU64::new(0),
             suspended: org.org.suspended,
+            withdrawn,
             defaults,
             quota,
             concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
@@ -198,6 +200,8 @@ impl CachedKey {
             Some(Refusal::UserRemoved)
         } else if self.suspended {
             Some(Refusal::OrgSuspended)
+        } else if self.withdrawn {
+            Some(Refusal::Forbidden)
         } else {
             request.access.refusal(&self.permissions)
         }

@@ -67,7 +67,10 @@ impl Directory {
             Change::SuspendOrg { org, suspended } => self.suspend_org(*org, *suspended).await,
             Change::LimitOrg { org, concurrent } => self.limit_org(*org, *concurrent).await,
             Change::CreateUser(user) => self.create_user(user).await,
-            Change::PermitUser { org, user, permissions } => self.permit_user(*org, *user, permissions).await,
+            Change::PermitUser { org, user, permissions, vouched_by } => {
+                self.permit_user(*org, *user, permissions, vouched_by.as_ref()).await
+            }
+            Change::WithdrawUser { org, user, at } => self.withdraw_user(*org, *user, *at).await,
             Change::RemoveUser { org, user, at } => self.remove_user(*org, *user, *at, is_retry).await,
             Change::CreateKey { .. } | Change::RotateKey { .. } => self.make_key(change, None).await,
             Change::ByPerson { person, change } => self.make_key(change, Some(*person)).await,
@@ -76,6 +79,7 @@ impl Directory {
             Change::CreateSession { session, digest } => self.create_session(session, digest, is_retry).await,
             Change::ChooseOrg { session, org } => self.choose_org(*session, *org).await,
             Change::EndSession { session } => self.end_session(*session).await,
+            Change::EndMembership { session, org } => self.end_membership(*session, *org).await,
             Change::PutTicket { digest, content, expires, source: _ } => {
                 self.put_ticket(digest, content, *expires).await
             }

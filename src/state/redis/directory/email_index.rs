@@ -1,15 +1,16 @@
-//! Index of users by their email addresses, over all organizations: a sign-in finds a person's users by it.
+//! Indexes of users over all organizations, by which a sign-in finds a person's users: by email address, and by the person for
+//! whom a provider has vouched.
 //!
-//! - Each address has a set of (organization, user), in a hash slot by the address. An entry is added before the user is
-//!   created and stays when the user is removed: it only proposes, and every look-up reads the users themselves.
-//! - Users that an earlier version created are added once, by the first gateway that needs the index.
+//! - Each address and each person has a set of (organization, user), in a hash slot of its own. An entry is added before the
+//!   user is written and stays when the user is removed: it only proposes, and every look-up reads the users themselves.
+//! - Users that an earlier version created are added to the sets of their addresses once, by the first gateway that needs the index.
 
 use std::sync::atomic::Ordering;
 
 use redis::{FromRedisValue as _, Value, cmd};
 
 use super::records::{Directory, read_each};
-use crate::identity::{OrgId, UserId};
+use crate::identity::{OrgId, PersonId, UserId, Voucher};
 use crate::state::redis::client::{CommandError, hash_slot};
 use crate::state::redis::record_names::orgs_slot;
 use crate::state::{Org, User};
@@ -18,17 +19,32 @@ impl Directory {
     /// The users with an email address, in all organizations, removed ones too.
     pub(in crate::state::redis) async fn list_users_by_email(&self, email: &str) -> Result<Vec<User>, CommandError> {
         self.update_email_index().await?;
-        let name = self.shared.names.users_by_email(email);
+        let mut users = self.read_user_set(&self.shared.names.users_by_email(email)).await?;
+        users.retain(|user| user.email == email);
+        Ok(users)
+    }
+
+    /// The users for whom a provider has vouched as a person, in all organizations.
+    pub(in crate::state::redis) async fn list_users_by_person(
+        &self,
+        person: &PersonId,
+    ) -> Result<Vec<User>, CommandError> {
+        let mut users = self.read_user_set(&self.shared.names.users_by_person(person)).await?;
+        users.retain(|user| user.vouched_by.as_ref().is_some_and(|voucher| voucher.person == *person));
+        Ok(users)
+    }
+
+    /// The users of a set, in the order of their creation.
+    async fn read_user_set(&self, name: &str) -> Result<Vec<User>, CommandError> {
         let mut query = cmd("SMEMBERS");
-        query.arg(&name);
-        let members = self.client.send(hash_slot(&name), &query).await?;
+        query.arg(name);
+        let members = self.client.send(hash_slot(name), &query).await?;
         let members = Vec::<String>::from_redis_value(members).map_err(|_| CommandError::UnexpectedReply)?;
         let reads = members.into_iter().map(async |member| match parse_member(&member) {
             Some((org, user)) => Ok(self.read_member(org, user).await?.map(|(_, user)| user)),
             None => Err(CommandError::UnexpectedReply),
         });
         let mut users: Vec<User> = read_each(reads).await?;
-        users.retain(|user| user.email == email);
         users.sort_by_key(|user| (user.created, user.id));
         Ok(users)
     }
@@ -42,12 +58,27 @@ impl Directory {
         }
     }
 
-    /// Adds a user to the index.
-    pub(in crate::state::redis) async fn index_email(&self, user: &User) -> Result<(), CommandError> {
-        let name = self.shared.names.users_by_email(&user.email);
+    /// Adds a user to the indexes.
+    pub(in crate::state::redis) async fn index_user(&self, user: &User) -> Result<(), CommandError> {
+        if let Some(voucher) = &user.vouched_by {
+            self.index_person(user.org, user.id, voucher).await?;
+        }
+        self.index_email(user).await
+    }
+
+    async fn index_email(&self, user: &User) -> Result<(), CommandError> {
+        self.add_to_user_set(&self.shared.names.users_by_email(&user.email), user.org, user.id).await
+    }
+
+    /// Adds a user to the set of the person for whom a provider vouches.
+    pub(super) async fn index_person(&self, org: OrgId, user: UserId, voucher: &Voucher) -> Result<(), CommandError> {
+        self.add_to_user_set(&self.shared.names.users_by_person(&voucher.person), org, user).await
+    }
+
+    async fn add_to_user_set(&self, name: &str, org: OrgId, user: UserId) -> Result<(), CommandError> {
         let mut query = cmd("SADD");
-        query.arg(&name).arg(format!("{} {}", user.org, user.id));
-        self.client.send(hash_slot(&name), &query).await.map(drop)
+        query.arg(name).arg(format!("{org} {user}"));
+        self.client.send(hash_slot(name), &query).await.map(drop)
     }
 
     /// Adds the users that an earlier version created. This is done once for a deployment, and may be done by several

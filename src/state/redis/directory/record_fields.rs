@@ -1,6 +1,6 @@
 //! Fields of the records, as they are written. `record_codec` decodes them.
 
-use crate::identity::Permission;
+use crate::identity::{Permission, Voucher};
 use crate::key::KeyDigest;
 use crate::quota::Quota;
 use crate::state::bucket;
@@ -30,7 +30,14 @@ pub(in crate::state::redis) fn user_fields(user: &User) -> Vec<(&'static str, St
         ("created", user.created.0.to_string()),
     ];
     fields.extend(user.removed.map(|at| ("removed", at.0.to_string())));
+    fields.extend(user.withdrawn.map(|at| ("withdrawn", at.0.to_string())));
+    fields.extend(user.vouched_by.iter().flat_map(voucher_fields));
     fields
+}
+
+/// Fields of the provider that vouches for a user.
+pub(super) fn voucher_fields(voucher: &Voucher) -> [(&'static str, String); 2] {
+    [("provider", voucher.provider.clone()), ("person", voucher.person.to_string())]
 }
 
 /// Fields of a key's record, but for its live part.

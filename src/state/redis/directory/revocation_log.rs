@@ -31,6 +31,7 @@ impl Directory {
             Change::RemoveUser { user, .. } => RevocationEntry::User(*user),
             Change::SuspendOrg { org, suspended: true } => RevocationEntry::Org(*org),
             Change::EndSession { session } => RevocationEntry::Session(*session),
+            Change::EndMembership { session, org } => RevocationEntry::Membership { session: *session, org: *org },
             Change::RotateKey { key, .. } => self.secrets_entry(*key).await?,
             _ => return Ok(None),
         };
@@ -46,7 +47,7 @@ impl Directory {
     pub(super) async fn revocation_locator(&self, change: &Change) -> Result<Option<String>, CommitError> {
         Ok(match change {
             Change::RemoveUser { org, .. } => self.find_tag(*org).await?.map(|tag| format!(" {}", tag.as_str())),
-            Change::EndSession { session } => {
+            Change::EndSession { session } | Change::EndMembership { session, .. } => {
                 let digest = self.find_session_digest(*session).await?;
                 digest.map(|digest| format!(" {}", hex(digest.as_bytes())))
             }
@@ -70,6 +71,7 @@ fn encode(entry: &RevocationEntry) -> String {
         RevocationEntry::User(user) => format!("user {user}"),
         RevocationEntry::Org(org) => format!("org {org}"),
         RevocationEntry::Session(session) => format!("session {session}"),
+        RevocationEntry::Membership { session, org } => format!("membership {session} {org}"),
         RevocationEntry::Secrets { key, current, previous } => {
             let previous = previous.map(|(digest, until)| format!(" {} {}", hex(digest.as_bytes()), until.0));
             format!("secrets {} {}{}", key.as_str(), hex(current.as_bytes()), previous.unwrap_or_default())
@@ -92,6 +94,9 @@ fn decode_words(words: &[&str]) -> Option<RevocationEntry> {
         ["user", user, ..] => RevocationEntry::User(user.parse().ok()?),
         ["org", org] => RevocationEntry::Org(org.parse().ok()?),
         ["session", session, ..] => RevocationEntry::Session(session.parse().ok()?),
+        ["membership", session, org, ..] => {
+            RevocationEntry::Membership { session: session.parse().ok()?, org: org.parse().ok()? }
+        }
         ["secrets", key, current, previous @ ..] => {
             let digest = |hex: &str| KeyDigest::from_hex(hex).ok();
             let previous = match previous {
@@ -115,6 +120,7 @@ pub(in crate::state::redis) fn decode_final(text: &[u8], now: Micros) -> Option<
             Revocation::User { tag: tag.parse().ok()?, user: user.parse().ok()?, email: None, at: now }
         }
         ["session", _, digest] => Revocation::Session(token_digest(digest)?),
+        ["membership", _, org, digest] => Revocation::Membership(token_digest(digest)?, org.parse().ok()?),
         _ => return None,
     })
 }
@@ -134,6 +140,7 @@ mod tests {
             RevocationEntry::User(UserId::generate()),
             RevocationEntry::Org(OrgId::generate()),
             RevocationEntry::Session(SessionId::generate()),
+            RevocationEntry::Membership { session: SessionId::generate(), org: OrgId::generate() },
             RevocationEntry::Secrets { key, current, previous: None },
             RevocationEntry::Secrets { key, current, previous: Some((previous, Micros(7))) },
         ] {
@@ -150,6 +157,8 @@ mod tests {
         let session = format!("aaaaaaaa session {} {digest}", SessionId::generate());
         assert!(matches!(decode_final(session.as_bytes(), Micros(7)), Some(Revocation::Session(_))));
         assert_eq!(decode(session.as_bytes()), decode(&session.as_bytes()[..session.len() - 65]));
+        let membership = format!("aaaaaaaa membership {} {} {digest}", SessionId::generate(), OrgId::generate());
+        assert!(matches!(decode_final(membership.as_bytes(), Micros(7)), Some(Revocation::Membership(..))));
         let org = format!("aaaaaaaa org {}", OrgId::generate());
         assert!(decode_final(org.as_bytes(), Micros(7)).is_none(), "a suspension can be lifted");
     }

@@ -13,7 +13,7 @@ use super::commit_error::CommitError;
 use super::records::{Directory, parse_ids, read_each};
 use super::transaction::{Check, Record, Transaction};
 use crate::clock::{self, Micros};
-use crate::identity::{OrgId, SessionId};
+use crate::identity::{OrgId, PersonId, SessionId};
 use crate::session::TokenDigest;
 use crate::state::redis::client::CommandError;
 use crate::state::redis::record_names::{hex, sessions_slot, token_digest};
@@ -34,7 +34,7 @@ impl Directory {
         let limit = self.bounds().sessions_per_person;
         let mut transaction = self.transaction();
         let [index, ends] = self.add_index(&mut transaction);
-        let of_person = transaction.record(names.sessions_of_person(&session.email));
+        let of_person = transaction.record(names.sessions_of_person(&session.person()));
         transaction.check(Check::Free(index, &id, &hex), ChangeError::Taken("id"));
         transaction.check(Check::FewerScored(of_person, limit, &id), ChangeError::TooManySessions(limit));
         transaction.sweep(ends, index, MAX_SWEPT);
@@ -60,7 +60,7 @@ impl Directory {
     fn session_sets<F>(&self, transaction: &mut Transaction<F>, session: &Session) -> Vec<Record> {
         let names = &self.shared.names;
         let of_orgs = session.memberships.iter().map(|membership| names.sessions_of_org(membership.org));
-        [names.sessions_of_person(&session.email)]
+        [names.sessions_of_person(&session.person())]
             .into_iter()
             .chain(of_orgs)
             .map(|name| transaction.record(name))
@@ -82,6 +82,14 @@ impl Directory {
         Ok(self.commit(sessions_slot(), transaction).await.map(drop)?)
     }
 
+    /// Removes a session from the set of an organization.
+    pub(super) async fn unindex_membership(&self, id: SessionId, org: OrgId) -> Result<(), CommitError> {
+        let mut transaction = self.transaction::<CommitError>();
+        let of_org = transaction.record(self.shared.names.sessions_of_org(org));
+        transaction.remove_scored(of_org, &id.to_string());
+        Ok(self.commit(sessions_slot(), transaction).await.map(drop)?)
+    }
+
     /// Adds the two records of the index by id to a transaction: digests by id, and ends.
     fn add_index<F>(&self, transaction: &mut Transaction<F>) -> [Record; 2] {
         let names = &self.shared.names;
@@ -96,17 +104,19 @@ impl Directory {
     ) -> Result<Vec<Session>, CommandError> {
         self.update_session_index().await?;
         let mut sessions = self.read_session_set(&self.shared.names.sessions_of_org(org), now).await?;
-        sessions.retain(|session| session.is_live(now));
+        // One whose membership was ended is in the set until its entry is removed.
+        let is_member = |session: &Session| session.memberships.iter().any(|membership| membership.org == org);
+        sessions.retain(|session| session.is_live(now) && is_member(session));
         Ok(sessions)
     }
 
     /// The sessions of a person, oldest first, also unused ones. Entries of sessions that are gone are removed.
     pub(in crate::state::redis) async fn list_sessions_of_person(
         &self,
-        email: &str,
+        person: &PersonId,
     ) -> Result<Vec<Session>, CommandError> {
         self.update_session_index().await?;
-        self.read_session_set(&self.shared.names.sessions_of_person(email), clock::now()).await
+        self.read_session_set(&self.shared.names.sessions_of_person(person), clock::now()).await
     }
 
     /// The sessions of a set that have not reached their end, in pieces; the oldest first.

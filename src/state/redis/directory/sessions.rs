@@ -12,6 +12,7 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, SessionId};
 use crate::session::TokenDigest;
 use crate::state::redis::client::hash_slot;
+use crate::state::redis::record_codec::ended_membership;
 use crate::state::redis::revocations::Revocation;
 use crate::state::{ChangeError, Session};
 
@@ -55,8 +56,33 @@ impl Directory {
         let mut transaction = self.transaction();
         let record = transaction.record(name);
         transaction.check(Check::Equal(record, "id", &session.to_string()), ChangeError::NoSession(session));
+        transaction.check(Check::NoField(record, &ended_membership(org)), ChangeError::NoOrg(org));
         transaction.set_field(record, "chosen", &org.to_string());
         self.commit(slot, transaction).await?.into_replicas()
+    }
+
+    /// Ends the membership of a session in an organization, and the session with the last one.
+    pub(super) async fn end_membership(&self, session: SessionId, org: OrgId) -> Result<u32, CommitError> {
+        let wanted = self.shared.settings.durability.replicas;
+        let Some(digest) = self.find_session_digest(session).await? else { return Ok(wanted) };
+        let Some(mut stored) = self.read_session(&digest).await? else { return Ok(wanted) };
+        stored.end_membership(org);
+        if stored.memberships.is_empty() {
+            return self.end_session(session).await;
+        }
+        let name = self.shared.names.session(&digest);
+        let slot = hash_slot(&name);
+        let mut transaction = self.transaction();
+        let record = transaction.record(name);
+        // Not written to a session that has ended meanwhile: that would make a record without an end.
+        transaction.check(Check::Equal(record, "id", &session.to_string()), ());
+        transaction.set_field(record, &ended_membership(org), "1");
+        let CommitResult::Written(replicas) = self.commit(slot, transaction).await? else { return Ok(wanted) };
+        self.shared.revocations.add(Revocation::Membership(digest, org));
+        if replicas >= wanted {
+            self.unindex_membership(session, org).await?;
+        }
+        Ok(replicas)
     }
 
     pub(super) async fn end_session(&self, session: SessionId) -> Result<u32, CommitError> {

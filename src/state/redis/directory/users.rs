@@ -4,11 +4,11 @@
 //!   decision about one of the user's keys checks: so a change takes the same time for one key as for 20,000.
 
 use super::commit_error::CommitError;
-use super::record_fields::{joined, user_fields};
+use super::record_fields::{joined, user_fields, voucher_fields};
 use super::records::Directory;
 use super::transaction::{Check, CommitResult, Record, Transaction};
 use crate::clock::Micros;
-use crate::identity::{OrgId, Permission, UserId};
+use crate::identity::{OrgId, Permission, UserId, Voucher};
 use crate::key::OrgTag;
 use crate::state::redis::record_codec::new_version;
 use crate::state::redis::record_names::org_slot;
@@ -26,7 +26,7 @@ impl Directory {
     pub(super) async fn create_user(&self, user: &User) -> Result<u32, CommitError> {
         let tag = self.require_tag(user.org).await?;
         // Before the record, so that there is no user whom a sign-in does not find.
-        self.index_email(user).await?;
+        self.index_user(user).await?;
         let (names, slot, id) = (&self.shared.names, org_slot(tag), user.id.to_string());
         let records = [names.org(tag), names.emails(tag), names.user(tag, user.id), names.users(tag)];
         let mut transaction = self.transaction();
@@ -59,11 +59,27 @@ impl Directory {
         org: OrgId,
         user: UserId,
         permissions: &[Permission],
+        vouched_by: Option<&Voucher>,
     ) -> Result<u32, CommitError> {
+        if let Some(voucher) = vouched_by {
+            self.index_person(org, user, voucher).await?;
+        }
         let permissions = joined(permissions);
         let write = |transaction: &mut Transaction<_>, record| {
             transaction.allow_oom();
             transaction.set_field(record, "permissions", &permissions);
+            transaction.unset(record, &["withdrawn"]);
+            vouched_by.into_iter().for_each(|voucher| transaction.set(record, &voucher_fields(voucher)));
+        };
+        self.change_user(org, user, write).await
+    }
+
+    pub(super) async fn withdraw_user(&self, org: OrgId, user: UserId, at: Micros) -> Result<u32, CommitError> {
+        let tag = self.require_tag(org).await?;
+        // The first withdrawal stands; the write is repeated all the same, for replicas to confirm.
+        let at = self.read_user(tag, user).await?.and_then(|stored| stored.withdrawn).unwrap_or(at);
+        let write = |transaction: &mut Transaction<_>, record| {
+            transaction.set_field(record, "withdrawn", &at.0.to_string());
         };
         self.change_user(org, user, write).await
     }

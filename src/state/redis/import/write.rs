@@ -58,7 +58,7 @@ impl Importer<'_> {
         for UserWrite { user, create, creation } in writes {
             let (id, record) = (user.id.to_string(), transaction.record(names.user(tag, user.id)));
             if create {
-                self.0.index_email(user).await?;
+                self.0.index_user(user).await?;
                 transaction.check(Check::Absent(record), CommitError::Conflict);
                 if user.removed.is_none() {
                     transaction.check(Check::NoField(emails, &user.email), CommitError::Conflict);

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::entry::Entry;
 use super::revocation::{Revocation, Subject};
-use crate::identity::UserId;
+use crate::identity::{OrgId, UserId};
 use crate::key::KeyId;
 use crate::session::TokenDigest;
 use crate::state::redis::client::Replication;
@@ -36,7 +36,7 @@ pub struct Kept {
 pub struct KeptRevocations {
     names: RecordNames,
     entries: DashMap<Subject, Entry>,
-    /// Sessions among the entries.
+    /// Sessions and their memberships among the entries.
     sessions: AtomicUsize,
     /// Incremented after every new entry.
     generation: AtomicU64,
@@ -87,7 +87,7 @@ impl KeptRevocations {
             MapEntry::Occupied(_) => return,
             MapEntry::Vacant(vacant) => drop(vacant.insert(Entry::new(revocation, slot, Instant::now()))),
         }
-        if matches!(subject, Subject::Session(_)) {
+        if subject.is_of_session() {
             self.sessions.fetch_add(1, Ordering::Release);
         }
         self.generation.fetch_add(1, Ordering::Release);
@@ -113,6 +113,11 @@ impl KeptRevocations {
 
     pub(in crate::state::redis) fn has_session(&self, digest: &TokenDigest) -> bool {
         self.sessions.load(Ordering::Acquire) > 0 && self.entries.contains_key(&Subject::Session(*digest.as_bytes()))
+    }
+
+    pub(in crate::state::redis) fn has_membership(&self, digest: &TokenDigest, org: OrgId) -> bool {
+        let subject = Subject::Membership(*digest.as_bytes(), org);
+        self.sessions.load(Ordering::Acquire) > 0 && self.entries.contains_key(&subject)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -174,7 +179,7 @@ impl KeptRevocations {
     fn forget(&self, which: impl Fn(&Entry) -> bool) {
         self.entries.retain(|subject, entry| {
             let forgotten = which(entry);
-            if forgotten && matches!(subject, Subject::Session(_)) {
+            if forgotten && subject.is_of_session() {
                 self.sessions.fetch_sub(1, Ordering::Release);
             }
             !forgotten

@@ -1,10 +1,11 @@
 //! A final refusal, and how it is written to Redis.
 
 use crate::clock::Micros;
-use crate::identity::UserId;
+use crate::identity::{OrgId, UserId};
 use crate::key::{KeyId, OrgTag};
 use crate::session::TokenDigest;
 use crate::state::redis::client::hash_slot;
+use crate::state::redis::record_codec::ended_membership;
 use crate::state::redis::record_names::{RecordNames, org_slot};
 
 /// A final refusal. Repeating it undoes nothing that was changed since.
@@ -30,6 +31,8 @@ pub enum Revocation {
     },
     /// End of a session.
     Session(TokenDigest),
+    /// End of a session's membership in an organization.
+    Membership(TokenDigest, OrgId),
 }
 
 /// The subject of a revocation: two revocations of the same subject are the same.
@@ -38,6 +41,14 @@ pub(super) enum Subject {
     Key(KeyId),
     User(UserId),
     Session([u8; 32]),
+    Membership([u8; 32], OrgId),
+}
+
+impl Subject {
+    /// Returns true when look-ups of sessions have to obey it.
+    pub(super) fn is_of_session(self) -> bool {
+        matches!(self, Self::Session(_) | Self::Membership(..))
+    }
 }
 
 /// A write of `assert_revocations.lua`: a record, and what to write to it.
@@ -49,6 +60,7 @@ impl Revocation {
             Self::Key { key, .. } => Subject::Key(*key),
             Self::User { user, .. } => Subject::User(*user),
             Self::Session(digest) => Subject::Session(*digest.as_bytes()),
+            Self::Membership(digest, org) => Subject::Membership(*digest.as_bytes(), *org),
         }
     }
 
@@ -57,7 +69,7 @@ impl Revocation {
         match self {
             Self::Key { key, .. } => org_slot(key.tag()),
             Self::User { tag, .. } => org_slot(*tag),
-            Self::Session(digest) => hash_slot(&names.session(digest)),
+            Self::Session(digest) | Self::Membership(digest, _) => hash_slot(&names.session(digest)),
         }
     }
 
@@ -72,6 +84,9 @@ impl Revocation {
                 std::iter::once(removed).chain(free).collect()
             }
             Self::Session(digest) => vec![(names.session(digest), "delete".to_owned())],
+            Self::Membership(digest, org) => {
+                vec![(names.session(digest), format!("set {} 1", ended_membership(*org)))]
+            }
         }
     }
 }

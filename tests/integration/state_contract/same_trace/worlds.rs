@@ -167,7 +167,7 @@ impl<'a> Worlds<'a> {
             (Alteration::CreateKey(quota), Some(user), _) => return self.create_key(user, *quota).await,
             (Alteration::LimitKey(quota), ..) => return self.limit_key(which % self.keys.len(), *quota).await,
             (Alteration::PermitUser(may), Some(user), _) => {
-                Change::PermitUser { org, user, permissions: if *may { read } else { Vec::new() } }
+                Change::PermitUser { org, user, permissions: if *may { read } else { Vec::new() }, vouched_by: None }
             }
             (Alteration::RemoveUser, Some(user), _) => Change::RemoveUser { org, user, at: clock::now() },
             (Alteration::Revoke, _, Some((key, at))) => Change::RevokeKey { key, at },
