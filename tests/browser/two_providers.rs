@@ -73,7 +73,7 @@ fn what_a_provider_no_longer_claims_ends_and_the_other_providers_person_goes_on(
     // A later claim takes it back.
     claim(&north, &["Acme", "Second"]);
     new.press("Continue with The north one");
-    until_heading(&new, "API Keys");
+    until_heading(&new, "Sessions");
     assert_eq!(statuses(), [503, 503, 503]);
     gateway.end(&other);
 }
