@@ -25,6 +25,9 @@ pub const COOKIE_NAME: &str = "__Host-keygate";
 pub const SIGN_IN_COOKIE_NAME: &str = "__Host-keygate-sign-in";
 /// Name of the cookie of a browser that must not be signed in without a click: its user has signed out, or it has tried.
 pub const NO_SILENT_COOKIE_NAME: &str = "__Host-keygate-no-silent";
+/// Beginning of the name of the cookie that carries a new key to the page that shows it; the key id follows, so that two keys
+/// that are created at once do not meet.
+pub const NEW_KEY_COOKIE_PREFIX: &str = "__Host-keygate-new-";
 
 /// Relation of the sending page's origin to ours, as the browser reports it (Fetch Metadata, section 2.3).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -102,6 +105,12 @@ pub fn read_cookie(headers: &HeaderMap, name: &str) -> Result<Option<TokenDigest
     }
     // A value of another length is no token: it is hashed as an empty one, whose digest no session has.
     Ok(Some(TokenDigest::of(if first.len() == LENGTH { first } else { b"" })))
+}
+
+/// The value of the first cookie of this name.
+pub fn cookie_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+    let fields = headers.get_all(COOKIE).into_iter();
+    fields.flat_map(|field| cookie_pairs(field.as_bytes())).find_map(|pair| value_of(pair, name.as_bytes()))
 }
 
 /// The pairs of a `Cookie` field, without surrounding blanks (RFC 6265, section 4.2.1).

@@ -3,7 +3,7 @@
 use super::operation::Operation;
 use super::reply::Reply;
 use crate::clock::Micros;
-use crate::management::{Actor, KeyQuery, Management, ManagementError};
+use crate::management::{Actor, KeyQuery, Management, ManagementError, Rotation};
 use crate::page::{Page, PageQuery};
 
 /// The actor of the admin socket and of the command line: a process that may open the socket, or the files of the state.
@@ -35,7 +35,9 @@ pub async fn perform(to: &Management, operation: Operation, now: Micros) -> Resu
         Operation::ShowKey { key } => to.show_key(ACTOR, key, now).await?.into(),
         Operation::FindKeys { sha256 } => Reply::FoundKeys { found: to.find_keys_by_digest(ACTOR, &sha256, now).await? },
         Operation::RevokeKey { key } => to.revoke_key(ACTOR, key, now).await?.into(),
-        Operation::RotateKey { key, overlap } => to.rotate_key(ACTOR, key, overlap, now).await?.into(),
+        Operation::RotateKey { key, overlap } => {
+            to.rotate_key(ACTOR, key, Rotation::new(overlap), now).await?.into()
+        }
         Operation::LimitKey { key, limits } => to.limit_key(ACTOR, key, limits, now).await?.into(),
         Operation::ImportKey { org, user, sha256, name } =>
             to.import_key(ACTOR, &org, &user, &sha256, &name, now).await?.into(),

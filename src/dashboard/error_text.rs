@@ -177,6 +177,11 @@ fn management_text(error: &ManagementError) -> ErrorText {
             ),
             "Ask an administrator of your organization.",
         ),
+        ManagementError::Rotated { .. } => (
+            "The key was rotated meanwhile",
+            sentence(error),
+            "Look at the key, and ask who rotated it for the new secret. Rotate it again only if that one is lost.",
+        ),
         ManagementError::KeyCreationLimited(_) => {
             (kind_title(error.kind()), sentence(error), "Nothing was changed. Keys that you have go on working.")
         }

@@ -123,6 +123,21 @@ pub(super) fn without_sign_in_cookie(response: DashboardResponse) -> DashboardRe
     with_cookie(response, SIGN_IN_COOKIE_NAME, "", Some(0))
 }
 
+/// Sets a cookie that carries a sealed key to the page that shows it, for this many seconds.
+pub(super) fn with_sealed_key(
+    response: DashboardResponse,
+    name: &str,
+    sealed: &str,
+    seconds: u64,
+) -> DashboardResponse {
+    with_cookie(response, name, sealed, Some(seconds))
+}
+
+/// Deletes the cookie of a sealed key.
+pub(super) fn without_sealed_key(response: DashboardResponse, name: &str) -> DashboardResponse {
+    with_cookie(response, name, "", Some(0))
+}
+
 /// Sets a cookie for this many seconds; with `None`, until the browser is closed.
 fn with_cookie(mut response: DashboardResponse, name: &str, value: &str, seconds: Option<u64>) -> DashboardResponse {
     let mut cookie = Cookie::build((name, value)).path("/").secure(true).http_only(true).same_site(SameSite::Lax);

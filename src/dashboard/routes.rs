@@ -71,6 +71,8 @@ pub(super) enum PageEndpoint {
     ShowCreateKey,
     CreateKey,
     ShowKey,
+    /// Shows a new key, once.
+    ShowNewKey,
     ShowRevokeKey,
     RevokeKey,
     ShowRotateKey,
@@ -173,6 +175,7 @@ const ROUTES: &[Route] = &[
     page("GET",  "keys/new",              Page(PageEndpoint::ShowCreateKey)),
     page("POST", "keys/new",              Page(PageEndpoint::CreateKey)),
     page("GET",  "keys/{key}",            Page(PageEndpoint::ShowKey)),
+    page("GET",  "keys/{key}/new",        Page(PageEndpoint::ShowNewKey)),
     page("GET",  "keys/{key}/revoke",     Page(PageEndpoint::ShowRevokeKey)),
     page("POST", "keys/{key}/revoke",     Page(PageEndpoint::RevokeKey)),
     page("GET",  "keys/{key}/rotate",     Page(PageEndpoint::ShowRotateKey)),

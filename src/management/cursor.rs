@@ -1,41 +1,26 @@
 //! Cursors of lists: the position at which the next page begins, sealed so that clients can neither read nor change it.
 //!
-//! ```text
-//! base64url, no padding, of:   format 1 │ nonce 24 │ ciphertext of the position │ tag 16
-//! ```
-//!
-//! - A token is sealed with XChaCha20-Poly1305 under a random nonce. Its associated data are the list, the organization
-//!   and the filters, so that it opens only for the query that it was made for.
-//! - The key is derived from a secret in the state: all gateways that share a state accept each other's cursors, also
-//!   after a restart. A cursor does not expire: its position is valid whatever was added or removed since.
+//! - It is a [`sealed text`](super::sealed_text) whose subject are the list, the organization and the filters, so that it
+//!   opens only for the query that it was made for.
+//! - A cursor does not expire: its position is valid whatever was added or removed since.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chacha20poly1305::aead::{Aead as _, Payload};
-use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
-use zeroize::Zeroizing;
 
+use super::sealed_text::TextSealer;
 use super::{Management, ManagementError};
 use crate::page::{InvalidCursor, Page};
 use crate::state::CursorSecret;
 
-/// Version of the layout above; a change of the layout or of the positions gets the next number.
-const FORMAT: u8 = 1;
-const NONCE: usize = 24;
+/// Purpose of the sealed texts; a change of the positions gets the next number.
+const PURPOSE: &str = "keygate list cursors 1";
 /// Characters of a token at most: no position is longer than 100 bytes.
 const MAX_TEXT: usize = 200;
 
 /// Seals and opens the cursors of one query.
-pub(super) struct CursorSealer {
-    cipher: XChaCha20Poly1305,
-    /// The query in its only form.
-    query: Vec<u8>,
-}
+pub(super) struct CursorSealer(TextSealer);
 
 impl Management {
     /// The sealer for a query: the name of the list, and all that decides which entries it has in which order.
@@ -46,48 +31,28 @@ impl Management {
 
 impl CursorSealer {
     fn new(secret: &CursorSecret, query: &impl Serialize) -> Self {
-        let hash = Sha256::new().chain_update(b"keygate list cursors 1\0").chain_update(secret.as_bytes()).finalize();
-        let key: Zeroizing<[u8; 32]> = Zeroizing::new(hash.into());
-        let query = serde_json::to_vec(query).expect("a query is texts, numbers and tuples of them");
-        Self { cipher: XChaCha20Poly1305::new((&*key).into()), query }
+        Self(TextSealer::new(secret, PURPOSE, query))
     }
 
     /// The page with a cursor in place of the position of the next page.
     pub(super) fn seal<T, P: Display>(&self, page: Page<T, P>) -> Result<Page<T>, ManagementError> {
-        let next = page.next.map(|position| self.seal_text(&position.to_string())).transpose()?;
+        let next = page.next.map(|position| self.0.seal(&position.to_string())).transpose()?;
         Ok(Page { items: page.items, next })
     }
 
     /// The position in a cursor; none without a cursor.
     pub(super) fn open<P: FromStr>(&self, cursor: Option<&str>) -> Result<Option<P>, InvalidCursor> {
-        let open = |token| self.open_text(token).and_then(|text| text.parse().ok()).ok_or(InvalidCursor);
+        let open =
+            |token| self.0.open(token, MAX_TEXT).and_then(|text| text.expose().parse().ok()).ok_or(InvalidCursor);
         cursor.map(open).transpose()
-    }
-
-    fn seal_text(&self, position: &str) -> Result<String, getrandom::Error> {
-        let mut nonce = [0; NONCE];
-        getrandom::fill(&mut nonce)?;
-        let payload = Payload { msg: position.as_bytes(), aad: &self.query };
-        let sealed = self.cipher.encrypt(&XNonce::from(nonce), payload).expect("a position is not too long");
-        Ok(URL_SAFE_NO_PAD.encode([&[FORMAT][..], &nonce, &sealed].concat()))
-    }
-
-    /// `None` when any part of the token is not as it was sealed for this query.
-    fn open_text(&self, token: &str) -> Option<String> {
-        // Bounds what a client can make the service decode.
-        if token.len() > MAX_TEXT {
-            return None;
-        }
-        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
-        let (FORMAT, rest) = bytes.split_first().map(|(format, rest)| (*format, rest))? else { return None };
-        let (nonce, sealed) = rest.split_first_chunk::<NONCE>()?;
-        let payload = Payload { msg: sealed, aad: &self.query };
-        String::from_utf8(self.cipher.decrypt(&XNonce::from(*nonce), payload).ok()?).ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
     use super::*;
     use crate::clock::Micros;
     use crate::state::KeyPosition;

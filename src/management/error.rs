@@ -4,6 +4,7 @@ use std::error::Error;
 
 use super::read_queue::QueueFull;
 use crate::audit;
+use crate::clock::Micros;
 use crate::counted::counted;
 use crate::key::{InvalidDigest, KeyId};
 use crate::migration::MigrationError;
@@ -75,6 +76,16 @@ pub enum ManagementError {
     /// The key is revoked.
     #[error("key {0} is revoked, for good; create another")]
     Revoked(KeyId),
+    /// The key was rotated since the actor looked at it.
+    #[error("key {key} was rotated meanwhile{}; nothing was changed", rotation_text(.by.as_deref(), *.at))]
+    Rotated {
+        /// The key.
+        key: KeyId,
+        /// Who rotated it, as far as the audit that this gateway reads has it.
+        by: Option<String>,
+        /// Time of its last rotation.
+        at: Option<Micros>,
+    },
     /// Another record has this name, email, tag, id or digest; the text says which.
     #[error("this {0} is in use already; choose another")]
     Taken(&'static str),
@@ -192,6 +203,7 @@ impl ManagementError {
             Self::InvalidLink => (NotAllowed, "invalid_link"),
             Self::NoMembership(_) => (NotAllowed, "no_membership"),
             Self::Revoked(_) => (Conflict, "key_revoked"),
+            Self::Rotated { .. } => (Conflict, "rotated_meanwhile"),
             Self::Taken(_) | Self::AlreadyImported(_) => (Conflict, "taken"),
             Self::TooManyKeys(_) => (Conflict, "too_many_keys"),
             Self::KeyCreationLimited(_) => (RateLimited, "key_creation_limited"),
@@ -227,6 +239,13 @@ impl ErrorKind {
     }
 }
 
+/// ` by ada@example.com at 2026-11-20T21:08:00.000000Z`, or what of it is known.
+fn rotation_text(by: Option<&str>, at: Option<Micros>) -> String {
+    let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+    let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+    format!("{by}{at}")
+}
+
 impl From<QueueFull> for ManagementError {
     fn from(full: QueueFull) -> Self {
         match full {
@@ -244,6 +263,7 @@ impl From<ChangeError> for ManagementError {
             ChangeError::NoKey(key) => Self::NoKey(key),
             ChangeError::NoSession(session) => Self::NoSession(session.to_string()),
             ChangeError::Revoked(key) => Self::Revoked(key),
+            ChangeError::Rotated { key, rotated } => Self::Rotated { key, by: None, at: rotated },
             ChangeError::Taken(what) => Self::Taken(what),
             ChangeError::TooManyKeys(limit) => Self::TooManyKeys(limit),
             ChangeError::TooManySessions(limit) => Self::TooManySessions(limit),

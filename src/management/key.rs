@@ -208,6 +208,11 @@ impl ApiKey {
     pub fn expose(&self) -> &str {
         self.0.expose()
     }
+
+    /// The key out of a text that was sealed.
+    pub(super) fn from_sealed(text: &str) -> Self {
+        Self(Secret::new(text.to_owned()))
+    }
 }
 
 impl From<&PlainKey> for ApiKey {

@@ -1,6 +1,4 @@
-//! Keys: create, import, list, show, revoke, rotate, limit.
-
-use std::time::Duration;
+//! Keys: create, import, show, revoke, limit.
 
 use super::audited_change::Target;
 use super::authorization::Access;
@@ -14,8 +12,6 @@ use crate::state::{self, Change, Membership};
 const MAX_ID_ATTEMPTS: usize = 5;
 /// Name of every session quota key.
 const SESSION_QUOTA_KEY_NAME: &str = "web sessions";
-/// The longest time that two secrets of a key may be valid.
-const MAX_OVERLAP: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Key record with its user and organization, as they were when they were read.
 #[derive(Debug)]
@@ -114,34 +110,6 @@ impl Management {
         Ok(self.show_owned(&owned, now))
     }
 
-    /// Gives a key a new secret; the old one stays valid for the overlap, at most 366 days, by default not at all.
-    ///
-    /// # Errors
-    /// [`ManagementError::OverlapTooLong`], [`ManagementError::NoKey`], [`ManagementError::Revoked`]; for signed-in users
-    /// [`ManagementError::KeyCreationLimited`].
-    pub async fn rotate_key(
-        &self,
-        actor: &Actor,
-        id: KeyId,
-        overlap: Option<Duration>,
-        now: Micros,
-    ) -> Result<NewKey, ManagementError> {
-        let by = self.authorize(actor, Access::Key(id), now).await?;
-        let overlap = overlap.unwrap_or_default();
-        if overlap > MAX_OVERLAP {
-            return Err(ManagementError::OverlapTooLong);
-        }
-        // All that the result shows is read before the change: no failure after it may lose the new secret.
-        let mut owned = self.find_key(id).await?;
-        let plain = PlainKey::generate(id)?;
-        let previous_until = now.after(overlap);
-        let change = Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until };
-        self.apply_change("key.rotate", target(&owned.key), bound(actor, change), by).await?;
-        owned.key.rotated = Some(now);
-        owned.key.previous_until = Some(previous_until);
-        Ok(self.new_key(&plain, &owned, now))
-    }
-
     /// Sets a key's own limits; none: the configured ones. For the operator.
     ///
     /// # Errors
@@ -205,7 +173,7 @@ impl Management {
         Ok(OwnedKey { key, user, org })
     }
 
-    fn new_key(&self, plain: &PlainKey, owned: &OwnedKey, now: Micros) -> NewKey {
+    pub(super) fn new_key(&self, plain: &PlainKey, owned: &OwnedKey, now: Micros) -> NewKey {
         NewKey { api_key: ApiKey::from(plain), key: self.show_owned(owned, now) }
     }
 
@@ -227,7 +195,7 @@ impl OwnedKey {
 }
 
 /// The change as this actor may make it: of a signed-in user within the bounds of people, which the state checks.
-fn bound(actor: &Actor, change: Change) -> Change {
+pub(super) fn bound(actor: &Actor, change: Change) -> Change {
     match actor.signed_in() {
         Some(person) => Change::ByPerson { person: person.user.id, change: Box::new(change) },
         None => change,
@@ -257,6 +225,6 @@ fn new_record(id: KeyId, owner: Membership, name: String, now: Micros) -> state:
     }
 }
 
-fn target(key: &state::Key) -> Target {
+pub(super) fn target(key: &state::Key) -> Target {
     Target { org: key.org, user: Some(key.user), key: Some(key.id) }
 }

@@ -159,7 +159,7 @@ impl Management {
 
     /// Reads the audit on a blocking thread, when it is the turn of the actor. Dropping the future leaves the queue, or
     /// stops the read. The permit goes with the read: as long as it costs, it counts.
-    async fn read_audit<T: Send + 'static>(
+    pub(super) async fn read_audit<T: Send + 'static>(
         &self,
         actor: &Actor,
         read: impl FnOnce(&AuditView) -> io::Result<T> + Send + 'static,

@@ -88,6 +88,8 @@ pub enum Change {
         at: Micros,
         /// Time until which the replaced secret stays valid; `at` for no overlap.
         previous_until: Micros,
+        /// The rotation that has to be the key's last one.
+        last: LastRotation,
     },
     /// Sets a key's own quota. The tokens in the bucket stay, capped by the new burst.
     LimitKey {
@@ -143,6 +145,19 @@ pub enum Change {
     },
 }
 
+/// The last rotation of a key, as far as a rotation depends on it: who rotates a key that was rotated since they looked at it
+/// would replace a secret that was just handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LastRotation {
+    /// Any, or none.
+    #[default]
+    Any,
+    /// None: the key has its first secret.
+    Never,
+    /// The one at this time.
+    At(Micros),
+}
+
 /// The cause of a ticket. Where tickets are bounded, those of one source never remove those of another of fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TicketSource {
@@ -150,6 +165,26 @@ pub enum TicketSource {
     Operator,
     /// A visitor who began to sign in, and is not authenticated; with their address, if it is known.
     Visitor(Option<IpAddr>),
+}
+
+impl LastRotation {
+    /// Checks the time of a key's last rotation.
+    ///
+    /// # Errors
+    /// [`ChangeError::Rotated`] when it is another one.
+    pub(super) fn check(self, key: KeyId, rotated: Option<Micros>) -> Result<(), ChangeError> {
+        if self == Self::Any || self == Self::from(rotated) {
+            Ok(())
+        } else {
+            Err(ChangeError::Rotated { key, rotated })
+        }
+    }
+}
+
+impl From<Option<Micros>> for LastRotation {
+    fn from(rotated: Option<Micros>) -> Self {
+        rotated.map_or(Self::Never, Self::At)
+    }
 }
 
 impl Change {

@@ -1,5 +1,6 @@
 //! Errors of the state.
 
+use crate::clock::Micros;
 use crate::counted::counted;
 use crate::identity::{OrgId, SessionId, UserId};
 use crate::key::KeyId;
@@ -51,6 +52,14 @@ pub enum ChangeError {
     /// The key is revoked.
     #[error("key {0} is revoked")]
     Revoked(KeyId),
+    /// The key's last rotation is not the one that the change depends on.
+    #[error("key {key} was rotated meanwhile")]
+    Rotated {
+        /// The key.
+        key: KeyId,
+        /// Time of its last rotation.
+        rotated: Option<Micros>,
+    },
     /// Another record has this name, email, tag, id or digest already; the text says which of them.
     #[error("{0} is already in use")]
     Taken(&'static str),

@@ -40,7 +40,7 @@ pub mod embedded;
 pub mod redis;
 
 pub use bounds::Bounds;
-pub use change::{Change, TicketSource};
+pub use change::{Change, LastRotation, TicketSource};
 pub use cursor_secret::CursorSecret;
 pub use decision::{Admitted, DecideRequest, Decision, RouteAccess};
 pub use defaults::Defaults;

@@ -35,12 +35,15 @@ fn pages_with_a_session_pass_all_checks() {
     checks.open("no such key", &gateway.page("/keys/aaaaaaaaa"), 404);
     gateway.sign_in(&browser, MEMBER);
     checks.open("a member's sessions", &gateway.page("/sessions"), 200);
-    checks.end(18);
+    checks.end(19);
     gateway.end(&browser);
 }
 
 fn rotated_and_revoked(gateway: &Gateway, browser: &Browser, checks: &mut PageChecks<'_>, id: &str) {
     checks.open("rotation", &gateway.page(&format!("/keys/{id}/rotate")), 200);
+    browser.choose("#overlap", "0s");
+    browser.press("Rotate");
+    checks.check("rotation with an error", 422);
     browser.choose("#overlap", "1h");
     browser.press("Rotate");
     gateway.new_key(browser);

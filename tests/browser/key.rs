@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::browser::Browser;
-use crate::gateway::{Gateway, paste};
+use crate::gateway::{ADMIN, Gateway, MEMBER, paste};
 use crate::support::lenient;
 
 #[test]
@@ -78,10 +78,102 @@ fn rotated_key_keeps_its_old_secret_for_the_overlap_only() {
     assert!(first != second, "the secret is another one");
     assert_eq!([&first, &second].map(|key| gateway.list_with(key).status), [200, 200]);
 
-    let third = rotate(&gateway, &browser, &id, "0s");
+    browser.go(&gateway.page(&format!("/keys/{id}/rotate")));
+    browser.choose("#overlap", "0s");
+    browser.fill("#name", "Billing");
+    browser.press("Rotate");
+    let (third, _) = gateway.new_key(&browser);
     assert!(browser.text("main").contains("The old secret no longer works"));
     assert_eq!([&first, &second, &third].map(|key| gateway.list_with(key).status), [401, 401, 200]);
     gateway.end(&browser);
+}
+
+/// The attack: a reload of the page that shows a new secret. Without a redirect the browser sends the form again, which ends the
+/// secret that programs use in spite of the overlap.
+#[test]
+fn reload_after_a_creation_or_a_rotation_repeats_nothing() {
+    let (gateway, browser) = (Gateway::demo(), Browser::start());
+    gateway.sign_in(&browser, ADMIN);
+    let (first, id) = gateway.make_key(&browser, "Billing");
+    assert_eq!(browser.address(), gateway.page(&format!("/keys/{id}/new")));
+    key_is_shown_no_more(&gateway, &browser, &id, &first);
+    browser.go(&gateway.page("/keys"));
+    let names = browser.texts("tbody th a");
+    assert_eq!(names.iter().filter(|name| *name == "Billing").count(), 1, "{names:?}");
+
+    assert_eq!(gateway.list_with(&first).status, 200);
+    browser.go(&gateway.page(&format!("/keys/{id}/rotate")));
+    assert_eq!(browser.script("return document.getElementById('overlap').value"), json!("24h"), "the key is in use");
+    browser.press("Rotate");
+    let (second, _) = gateway.new_key(&browser);
+    assert!(browser.text("main").contains("The old secret works until"));
+    let rotated = gateway.keygate(&["key", "show", &id, "--json"]);
+    key_is_shown_no_more(&gateway, &browser, &id, &second);
+    assert_eq!([&first, &second].map(|key| gateway.list_with(key).status), [200, 200], "nothing was rotated again");
+    let rotations = |shown: &str| serde_json::from_str::<serde_json::Value>(shown).unwrap()["key"]["rotated"].clone();
+    assert_eq!(rotations(&rotated), rotations(&gateway.keygate(&["key", "show", &id, "--json"])));
+    gateway.end(&browser);
+}
+
+#[test]
+fn rotation_by_a_form_from_before_another_rotation_changes_nothing() {
+    let (gateway, member, admin) = (Gateway::demo(), Browser::start(), Browser::start());
+    gateway.sign_in(&member, MEMBER);
+    let (first, id) = gateway.make_key(&member, "Billing");
+    member.go(&gateway.page(&format!("/keys/{id}/rotate")));
+    gateway.sign_in(&admin, ADMIN);
+    let second = rotate(&gateway, &admin, &id, "7d");
+    member.choose("#overlap", "0s");
+    member.press("Rotate");
+    assert_eq!((member.status(), member.heading()), (409, "The key was rotated meanwhile".into()));
+    let page = member.text("main");
+    assert!(page.contains(&format!("was rotated meanwhile by {ADMIN} at 20")), "{page}");
+    assert_eq!([&first, &second].map(|key| gateway.list_with(key).status), [200, 200], "both secrets go on");
+    gateway.end(&member);
+}
+
+#[test]
+fn rotation_that_ends_requests_of_a_key_in_use_is_confirmed_by_its_name() {
+    let (gateway, browser) = (Gateway::demo(), Browser::start());
+    gateway.sign_in(&browser, ADMIN);
+    let (first, id) = gateway.make_key(&browser, "Billing");
+    let form = gateway.page(&format!("/keys/{id}/rotate"));
+    browser.go(&form);
+    assert_eq!(browser.script("return document.getElementById('overlap').value"), json!("0s"), "it was never used");
+    assert_eq!(gateway.list_with(&first).status, 200);
+    // The form was shown before the key came into use.
+    browser.press("Rotate");
+    assert_eq!((browser.status(), browser.heading()), (422, "Rotate Billing".into()));
+    assert!(browser.text("#name-error").contains("The key is in use. Type its name to confirm."));
+    assert_eq!(gateway.list_with(&first).status, 200, "nothing was rotated");
+    browser.choose("#overlap", "1h");
+    browser.press("Rotate");
+    let (second, _) = gateway.new_key(&browser);
+
+    // With the first secret still valid, also a rotation with an overlap ends requests.
+    browser.go(&form);
+    assert!(browser.text("form.card").contains("it stops at once, whatever you choose below"));
+    browser.choose("#overlap", "7d");
+    browser.fill("#name", "Bills");
+    browser.press("Rotate");
+    assert_eq!(browser.status(), 422);
+    assert!(browser.text("#name-error").contains("This is not the key's name"));
+    assert_eq!([&first, &second].map(|key| gateway.list_with(key).status), [200, 200]);
+    browser.fill("#name", "Billing");
+    browser.press("Rotate");
+    let (third, _) = gateway.new_key(&browser);
+    assert_eq!([&first, &second, &third].map(|key| gateway.list_with(key).status), [401, 200, 200]);
+    gateway.end(&browser);
+}
+
+/// Reloads the page that shows a key: the browser is led to the page of the key, which does not show it.
+fn key_is_shown_no_more(gateway: &Gateway, browser: &Browser, id: &str, key: &str) {
+    browser.reload();
+    assert_eq!(browser.address(), gateway.page(&format!("/keys/{id}?done=shown")));
+    assert!(browser.text(".notice").contains("shown on one page, once"));
+    assert!(!browser.source().contains(key));
+    browser.go(&gateway.page(&format!("/keys/{id}/new")));
+    assert!(!browser.source().contains(key), "no page shows it again");
 }
 
 fn rotate(gateway: &Gateway, browser: &Browser, id: &str, overlap: &str) -> String {

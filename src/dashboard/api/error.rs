@@ -160,6 +160,7 @@ mod tests {
             Error::NoKey(id),
             Error::NoSession(String::new()),
             Error::Revoked(id),
+            Error::Rotated { key: id, by: None, at: None },
             Error::Taken("id"),
             Error::TooManyKeys(100),
             Error::KeyCreationLimited(180),

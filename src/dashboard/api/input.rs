@@ -4,11 +4,12 @@
 
 use http::header::CONTENT_TYPE;
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 use super::error::ApiError;
 use crate::audit::Outcome;
+use crate::clock::{Micros, rfc3339};
 use crate::dashboard::request::DashboardRequest;
 use crate::identity::SessionId;
 use crate::key::KeyId;
@@ -38,6 +39,16 @@ pub(super) struct CreateKeyBody {
 pub(super) struct RotateKeyBody {
     /// Time in which the old secret stays valid; absent: none.
     pub(super) overlap_seconds: Option<WholeSeconds>,
+    /// The member `rotated` of the key as the client knows it, `null` for a key that was never rotated. When it is another one
+    /// now, nothing is changed. Absent: any.
+    #[serde(default, deserialize_with = "given_time")]
+    pub(super) expected_rotated: Option<Option<Micros>>,
+}
+
+/// Tells a time that is `null` from one that is absent.
+#[allow(clippy::option_option, reason = "absent, null and a time mean three things")]
+fn given_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Micros>>, D::Error> {
+    rfc3339::option::deserialize(deserializer).map(Some)
 }
 
 /// An integer number of seconds, as JSON Schema defines integers: `60.0` is one, too.

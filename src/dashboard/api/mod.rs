@@ -18,7 +18,9 @@ use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
 use super::routes::{API, ApiEndpoint};
 use crate::audit::ViewStatus;
-use crate::management::{Activity, Actor, KeyQuery, Management, NewKey, Session, SignedInUser, UsePage, User};
+use crate::management::{
+    Activity, Actor, KeyQuery, Management, NewKey, Rotation, Session, SignedInUser, UsePage, User,
+};
 use crate::page::PageQuery;
 
 mod error;
@@ -161,10 +163,12 @@ impl<'a> ApiCall<'a> {
     }
 
     async fn rotate_key(&self, id: &str) -> Result<Value, ApiError> {
-        let input::RotateKeyBody { overlap_seconds } = input::optional_body(self.request)?;
+        let input::RotateKeyBody { overlap_seconds, expected_rotated } = input::optional_body(self.request)?;
         let overlap = overlap_seconds.map(|seconds| Duration::from_secs(seconds.0));
+        let rotation = Rotation::new(overlap);
+        let rotation = expected_rotated.map_or(rotation, |rotated| rotation.after(rotated));
         let key = input::key(id)?;
-        Ok(new_key(&self.management.rotate_key(&self.actor, key, overlap, self.request.now).await?))
+        Ok(new_key(&self.management.rotate_key(&self.actor, key, rotation, self.request.now).await?))
     }
 
     async fn uses(&self, id: &str) -> Result<Value, ApiError> {

@@ -1,11 +1,10 @@
-//! The form that creates a key, and the page that shows a new secret once.
+//! The form that creates a key.
 
-use super::{HandlerResult, PageContext, render, render_form};
+use super::{HandlerResult, PageContext, render_form};
 use crate::dashboard::error::DashboardError;
-use crate::dashboard::pages::{CreatePage, Issuance, NavEntry, NewKeyPage, OwnerChoice, OwnerInput};
-use crate::management::{GoodPractice, ManagementError, NewKey, User};
+use crate::dashboard::pages::{CreatePage, NavEntry, OwnerChoice, OwnerInput};
+use crate::management::{ManagementError, User};
 use crate::page::{PageLimit, PageQuery};
-use crate::secret::Secret;
 
 /// Users in the list of owners at most. In larger organizations the owner's address is typed.
 const MAX_CHOICES: usize = 200;
@@ -70,8 +69,9 @@ impl PageContext<'_> {
         let (name, owner) = (form.field("name"), form.field("owner"));
         // A member's form has no field for the owner.
         let owner = if owner.is_empty() { &own_id } else { owner };
+        let sealer = self.management.key_sealer(self.user).await?;
         match self.management.create_key(&self.actor, &self.org(), owner, name, self.request.now).await {
-            Ok(created) => self.show_new_key(&created, Issuance::Created).await,
+            Ok(created) => self.lead_to_new_key(&sealer, &created),
             Err(ManagementError::InvalidName) => {
                 let error = "Enter a name of 1 to 100 characters, without control characters.".to_owned();
                 self.create_form(name, owner, Some(error), None).await
@@ -82,25 +82,5 @@ impl PageContext<'_> {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// The only page that shows a key in the clear.
-    pub(super) async fn show_new_key(&self, created: &NewKey, issuance: Issuance) -> HandlerResult {
-        let NewKey { api_key, key } = created;
-        let owner = self.management.explain_key(&self.actor, key.id, self.request.now).await?.user;
-        // The example is a request that the owner is permitted to make.
-        let url = self.curl_examples.url_for(&owner.permissions);
-        let curl_command = format!("curl -i -H 'Authorization: Bearer {}' '{url}'", api_key.expose());
-        render(&NewKeyPage {
-            layout: self.layout(NavEntry::Keys).await?,
-            issuance,
-            id: key.id.to_string(),
-            name: key.name.clone(),
-            owner: key.email.clone(),
-            api_key: Secret::new(api_key.expose().to_owned()),
-            curl_command: Secret::new(curl_command),
-            exports: Secret::new(GoodPractice::exports(api_key.expose(), &self.curl_examples.origin)),
-            practice: GoodPractice::LINES,
-        })
     }
 }

@@ -130,7 +130,7 @@ impl PageContext<'_> {
     }
 
     /// The end of the overlap in which the secret before the last rotation is still valid; `None` when it is over.
-    fn overlap_end(&self, key: &Key) -> Option<Timestamp> {
+    pub(super) fn overlap_end(&self, key: &Key) -> Option<Timestamp> {
         key.previous_until.filter(|until| *until > self.request.now).map(|until| self.timestamp(until))
     }
 

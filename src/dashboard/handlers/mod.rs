@@ -25,7 +25,9 @@ mod silent;
 mod keys;
 mod key;
 mod create_key;
-mod change_key;
+mod new_key;
+mod revoke_key;
+mod rotate_key;
 mod sessions;
 
 /// The result of a handler.
@@ -106,7 +108,8 @@ async fn perform(
         PageEndpoint::ShowKey => context.show_key(value).await,
         PageEndpoint::ShowRevokeKey => context.show_revoke_key(value, None).await,
         PageEndpoint::RevokeKey => context.revoke_key(value).await,
-        PageEndpoint::ShowRotateKey => context.show_rotate_key(value, None).await,
+        PageEndpoint::ShowNewKey => context.show_new_key(value).await,
+        PageEndpoint::ShowRotateKey => context.show_rotate_key(value).await,
         PageEndpoint::RotateKey => context.rotate_key(value).await,
         PageEndpoint::ListSessions => context.list_sessions().await,
         PageEndpoint::EndOtherSessions => context.end_other_sessions().await,
@@ -158,6 +161,7 @@ impl PageContext<'_> {
     fn notice(&self) -> Option<String> {
         let text = match self.request.parameter("done")? {
             "revoked" => "The key is revoked. Requests with it are refused from now on.",
+            "shown" => "A new key is shown on one page, once. If it was not saved, rotate the key.",
             "ended" => "The session is ended.",
             "ended-others" => "All your other sessions are ended.",
             _ => return None,

@@ -49,7 +49,7 @@ pub use self::outcome::OutcomeText;
 pub use self::paging::{Paging, link};
 pub use self::recorded::{FleetFreshness, GatewayRow, MissingOthers, RecordSource};
 pub use self::revoke::RevokePage;
-pub use self::rotate::{Overlap, RotatePage};
+pub use self::rotate::{Overlap, RotateErrors, RotatePage};
 pub use self::sessions::{SessionRow, SessionsPage};
 pub use self::sign_in::{LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage};
 pub use self::timestamp::Timestamp;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use askama::Template;
 
 use super::layout::Layout;
+use super::timestamp::Timestamp;
 
-/// The form. Field: `overlap`.
+/// The form. Fields: `rotated`, `overlap`, and `name`, which must be the key's name, when it is asked for.
 #[derive(Clone, Debug, Template)]
 #[template(path = "rotate.html")]
 pub struct RotatePage {
@@ -18,10 +19,27 @@ pub struct RotatePage {
     pub name: String,
     /// The owner's email address.
     pub owner: String,
+    /// The last rotation that the reader of the form knows of, as the form sends it back.
+    pub rotated: String,
     /// The selected overlap.
     pub overlap: Overlap,
-    /// Error in what was submitted.
-    pub error: Option<String>,
+    /// True if the key was used in the last 24 hours, so a program probably needs it.
+    pub is_in_use: bool,
+    /// End of the time in which a secret from an earlier rotation is still valid.
+    pub earlier_until: Option<Timestamp>,
+    /// True if the name is asked for.
+    pub asks_name: bool,
+    /// Errors in what was submitted.
+    pub errors: RotateErrors,
+}
+
+/// Errors in what was submitted, by field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RotateErrors {
+    /// In the overlap.
+    pub overlap: Option<&'static str>,
+    /// In the name that was typed.
+    pub name: Option<&'static str>,
 }
 
 /// Time in which the old and the new secret are both valid.
@@ -38,6 +56,11 @@ pub enum Overlap {
 }
 
 impl RotatePage {
+    /// Returns `true` if anything is wrong in what was submitted.
+    pub fn has_error(&self) -> bool {
+        self.errors != RotateErrors::default()
+    }
+
     /// The choices.
     pub fn overlaps(&self) -> [Overlap; 4] {
         Overlap::ALL

@@ -10,7 +10,7 @@ use crate::key::{KeyDigest, KeyId};
 use crate::quota::Quota;
 use crate::state::{Bounds, Change, ChangeError, Key, Org, User};
 
-use super::sql::{classify_error, execute, exists, integer};
+use super::sql::{classify_error, execute, exists, integer, micros};
 use super::{key_creation, session_rows, tickets};
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
@@ -36,7 +36,11 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         }
         Change::CreateKey { key, digest } => create_key(sql, key, digest),
         Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
-        Change::RotateKey { key, digest, at, previous_until } => rotate_key(sql, *key, digest, *at, *previous_until),
+        Change::RotateKey { key, digest, at, previous_until, last } => {
+            require_live_key(sql, *key)?;
+            last.check(*key, last_rotation(sql, *key)?)?;
+            rotate_key(sql, *key, digest, *at, *previous_until)
+        }
         Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
         Change::ByPerson { person, change } => {
             write(sql, change, bounds)?;
@@ -168,7 +172,6 @@ fn rotate_key(
     at: Micros,
     previous_until: Micros,
 ) -> Result<(), ChangeError> {
-    require_live_key(sql, key)?;
     // A session quota key has no secret that could be replaced.
     if exists(sql, "SELECT 1 FROM keys WHERE id = ?1 AND seat", [key.as_str()])? {
         return Err(ChangeError::NoKey(key));
@@ -182,6 +185,13 @@ fn rotate_key(
         params![key.as_str(), digest.as_bytes(), integer(at.0), integer(previous_until.0)],
     )
     .map(drop)
+}
+
+/// Time of the last rotation of a key.
+fn last_rotation(sql: &Connection, key: KeyId) -> Result<Option<Micros>, ChangeError> {
+    let mut query = sql.prepare_cached("SELECT rotated FROM keys WHERE id = ?1").map_err(classify_error)?;
+    let rotated: Option<i64> = query.query_row([key.as_str()], |row| row.get(0)).map_err(classify_error)?;
+    Ok(rotated.map(micros))
 }
 
 fn limit_key(sql: &Connection, key: KeyId, quota: Option<Quota>) -> Result<(), ChangeError> {

@@ -186,7 +186,7 @@ impl Directory {
                 self.add_key(StoredKey { key, row: 0, secrets: Secrets::new(digest), bucket: None });
             }
             Change::RevokeKey { key, at } => self.with_key(key, |record| record.revoke(at)),
-            Change::RotateKey { key, digest, at, previous_until } => self.with_key(key, |record| {
+            Change::RotateKey { key, digest, at, previous_until, last: _ } => self.with_key(key, |record| {
                 // Indexed first: from the moment that the new secret is valid, it is found.
                 self.by_other_digest.insert(digest, Arc::clone(record));
                 record.rotate(digest, at, previous_until);

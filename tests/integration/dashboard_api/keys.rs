@@ -4,7 +4,7 @@ use keygate::audit::Outcome;
 use keygate::identity::AuthMethod;
 use serde_json::json;
 
-use super::fixture::{AGENT, API, Setup};
+use super::fixture::{AGENT, API, SessionUser, Setup};
 use crate::support::Client;
 
 #[test]
@@ -39,6 +39,36 @@ fn key_is_shown_once_and_works_until_it_is_revoked() {
     assert_eq!(client.get("/", &third).status, 401, "the next request is refused");
     let again = bob.send("POST", &format!("/keys/{id}/rotate"), None);
     assert_eq!((again.status, again.code().as_str()), (409, "key_revoked"));
+}
+
+#[test]
+fn rotation_that_expects_another_last_one_changes_nothing() {
+    let setup = Setup::new();
+    let (bob, ada) = (setup.member(), setup.admin());
+    let (first, id) = bob.key("laptop");
+    let rotate = |user: &SessionUser<'_>, expected: serde_json::Value| {
+        let body = json!({ "overlap_seconds": 604_800, "expected_rotated": expected });
+        user.post(&format!("/keys/{id}/rotate"), body)
+    };
+    let early = rotate(&bob, json!("2026-11-20T21:08:00.000000Z"));
+    assert_eq!((early.status, early.code().as_str()), (409, "rotated_meanwhile"));
+    let rotated = rotate(&ada, json!(null));
+    assert_eq!(rotated.status, 200);
+    let at = rotated.json()["key"]["rotated"].clone();
+    // A program repeats the request whose response was lost.
+    let again = rotate(&bob, json!(null));
+    assert_eq!((again.status, again.code().as_str()), (409, "rotated_meanwhile"));
+    let detail = again.json()["detail"].as_str().unwrap().to_owned();
+    let said = format!("meanwhile by ada@example.com at {}; nothing was changed.", at.as_str().unwrap());
+    assert!(detail.ends_with(&said), "{detail}");
+    let mut client = Client::connect(setup.address());
+    assert_eq!(client.get("/", &first).status, 200, "the old secret is valid for the overlap");
+    assert_eq!(rotate(&bob, at).status, 200);
+    assert_eq!(client.get("/", &first).status, 401);
+    for malformed in [json!("yesterday"), json!(1)] {
+        let refused = rotate(&bob, malformed);
+        assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_body"));
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use keygate::admin::{self, Operation};
 use keygate::clock;
 use keygate::key::{self, KeyId};
-use keygate::management::{Actor, ClientInfo, ErrorKind, KeyStatus, LimitUpdate};
+use keygate::management::{Actor, ClientInfo, ErrorKind, KeyStatus, LimitUpdate, Rotation};
 use keygate::page::PageQuery;
 use keygate::refusal::Refusal;
 
@@ -65,7 +65,7 @@ async fn keys_are_created_rotated_and_revoked() {
     assert_eq!(fixture.refusal(first, clock::now()).await, None);
 
     let overlap = Some(Duration::from_secs(3600));
-    let rotated = management.rotate_key(OPERATOR, key.id, overlap, clock::now()).await.unwrap();
+    let rotated = management.rotate_key(OPERATOR, key.id, Rotation::new(overlap), clock::now()).await.unwrap();
     let second = rotated.api_key.expose();
     let later = clock::now().after(Duration::from_secs(3601));
     assert_eq!((rotated.key.id, rotated.key.uses), (key.id, 1));
@@ -73,14 +73,14 @@ async fn keys_are_created_rotated_and_revoked() {
     assert_eq!(fixture.refusal(first, later).await, Some(Refusal::Expired));
     assert_eq!(fixture.refusal(second, later).await, None);
 
-    let third = management.rotate_key(OPERATOR, key.id, None, clock::now()).await.unwrap().api_key;
+    let third = management.rotate_key(OPERATOR, key.id, Rotation::new(None), clock::now()).await.unwrap().api_key;
     assert!(fixture.refusal(second, clock::now()).await.is_some(), "no overlap by default");
     let revoked = management.revoke_key(OPERATOR, key.id, clock::now()).await.unwrap();
     assert_eq!(revoked.status, KeyStatus::Revoked);
     assert_eq!(fixture.refusal(third.expose(), clock::now()).await, Some(Refusal::Revoked));
     let again = management.revoke_key(OPERATOR, key.id, clock::now()).await.unwrap();
     assert_eq!(again.revoked, revoked.revoked, "revoking twice is no error, and the first time stays");
-    let error = management.rotate_key(OPERATOR, key.id, None, clock::now()).await.unwrap_err();
+    let error = management.rotate_key(OPERATOR, key.id, Rotation::new(None), clock::now()).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), ("key_revoked", ErrorKind::Conflict));
 }
 

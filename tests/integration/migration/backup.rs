@@ -7,7 +7,9 @@ use keygate::migration::file::{Reader, Writer, parse_record, verify};
 use keygate::migration::{Report, import};
 use keygate::quota::Quota;
 use keygate::state::redis::{Clock, Settings};
-use keygate::state::{Bounds, Change, Embedded, Exporter, Redis as RedisState, State, StateRecord, embedded};
+use keygate::state::{
+    Bounds, Change, Embedded, Exporter, LastRotation, Redis as RedisState, State, StateRecord, embedded,
+};
 
 use super::installation::{Installation, runtime};
 use super::records::RecordMaker;
@@ -190,7 +192,8 @@ fn key_with_many_former_digests_takes_several_lines() {
         let (key, _) = maker.key(&org, user, "rotated").await;
         for number in 0..2100_u32 {
             let digest = keygate::key::KeyDigest::of(&number.to_le_bytes());
-            let rotate = Change::RotateKey { key, digest, at: maker.now, previous_until: maker.now };
+            let rotate =
+                Change::RotateKey { key, digest, at: maker.now, previous_until: maker.now, last: LastRotation::Any };
             source.change(rotate).await.unwrap();
         }
         let file = export(&source).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keygate::quota::Quota;
-use keygate::state::{Change, State};
+use keygate::state::{Change, LastRotation, State};
 use proptest::prelude::*;
 
 use super::backup::{Directory, assert_round_trip, export, on_redis};
@@ -76,7 +76,13 @@ async fn take_steps(state: &State, steps: &[Step]) {
                 let Some(index) = pick(index, keys.len()) else { continue };
                 let digest = keygate::key::KeyDigest::of(format!("{number} {}", keys[index]).as_bytes());
                 let previous_until = if overlap { maker.now.after(OVERLAP) } else { maker.now };
-                let rotate = Change::RotateKey { key: keys[index], digest, at: maker.now, previous_until };
+                let rotate = Change::RotateKey {
+                    key: keys[index],
+                    digest,
+                    at: maker.now,
+                    previous_until,
+                    last: LastRotation::Any,
+                };
                 drop(state.change(rotate).await);
             }
             Step::Revoke(index) => {

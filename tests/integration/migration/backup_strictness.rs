@@ -2,7 +2,7 @@
 
 use keygate::clock;
 use keygate::identity::Permission;
-use keygate::state::{Change, Key, State};
+use keygate::state::{Change, Key, LastRotation, State};
 
 use super::backup::{Directory, assert_same_file, assert_same_records, content, export, import_file, on_redis};
 use super::installation::runtime;
@@ -112,7 +112,8 @@ fn fields_without_a_stricter_side_stay_and_are_reported() {
             state.change(Change::PermitUser { org: org.id, user, permissions, vouched_by: None }).await.unwrap();
             let at = clock::now();
             let new = keygate::key::KeyDigest::of(b"rotated");
-            let rotate = Change::RotateKey { key, digest: new, at, previous_until: at.after(OVERLAP) };
+            let rotate =
+                Change::RotateKey { key, digest: new, at, previous_until: at.after(OVERLAP), last: LastRotation::Any };
             state.change(rotate).await.unwrap();
             state.change(Change::LimitOrg { org: org.id, concurrent: Some(3) }).await.unwrap();
             let before = export(&state).await;

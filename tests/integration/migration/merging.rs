@@ -7,7 +7,9 @@ use keygate::key::{KeyDigest, KeyId};
 use keygate::migration::file::{Writer, verify};
 use keygate::migration::{MigrationError, Report, import};
 use keygate::refusal::Refusal;
-use keygate::state::{Bounds, Change, DecideRequest, Decision, KeyExport, RouteAccess, State, StateRecord};
+use keygate::state::{
+    Bounds, Change, DecideRequest, Decision, KeyExport, LastRotation, RouteAccess, State, StateRecord,
+};
 
 use super::backup::{Directory, assert_same_file, export, import_file, on_redis};
 use super::installation::{Installation, runtime};
@@ -205,7 +207,7 @@ fn uses_of_keys_that_were_rotated_or_retired_meanwhile_are_merged() {
             old.key.last_used = old.key.last_used.map(|at| at.after(Duration::from_secs(5)));
 
             let (at, new) = (maker.now, KeyDigest::of(b"rotated"));
-            maker.change(Change::RotateKey { key, digest: new, at, previous_until: at }).await;
+            maker.change(Change::RotateKey { key, digest: new, at, previous_until: at, last: LastRotation::Any }).await;
             assert_eq!(import_key(&state, &old).await.caught_up, 1);
             let merged = exported_key(&state).await;
             assert_eq!((merged.key.uses, merged.key.last_used), (10, old.key.last_used));

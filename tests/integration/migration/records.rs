@@ -6,7 +6,9 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, PersonId, UserId, Voucher};
 use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::Quota;
-use keygate::state::{Change, DecideRequest, Decision, Key, Org, RouteAccess, State, User, session_quota_digest};
+use keygate::state::{
+    Change, DecideRequest, Decision, Key, LastRotation, Org, RouteAccess, State, User, session_quota_digest,
+};
 
 /// Overlap of rotated secrets.
 pub(super) const OVERLAP: Duration = Duration::from_secs(3600);
@@ -102,7 +104,7 @@ impl<'a> RecordMaker<'a> {
     async fn rotate(&mut self, key: KeyId, overlap: Duration) {
         let digest = PlainKey::generate(key).unwrap().digest();
         let previous_until = self.now.after(overlap);
-        self.change(Change::RotateKey { key, digest, at: self.now, previous_until }).await;
+        self.change(Change::RotateKey { key, digest, at: self.now, previous_until, last: LastRotation::Any }).await;
         self.digests.push(digest);
     }
 

@@ -18,6 +18,7 @@ mod silent;
 mod full_disk;
 mod limits;
 mod listeners;
+mod new_keys;
 mod api_requests;
 mod cookies;
 mod several_gateways;

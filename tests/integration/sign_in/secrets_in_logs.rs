@@ -71,7 +71,11 @@ fn work(gateway: &GatewayProcess, ada: &mut GatewayBrowser, key: &str, secrets: 
     for path in ["/settings/keys", "/settings/sessions", "/settings/api/v1/session", "/api/x"] {
         assert_eq!(ada.fetch("GET", path).status, 200, "{path}");
     }
-    let created = text(&ada.submit("/settings/keys/new", &[("name", "made on a page")]));
+    let redirect = ada.submit("/settings/keys/new", &[("name", "made on a page")]);
+    let page = redirect.header("location").unwrap().to_owned();
+    let id = page.split('/').nth(3).unwrap();
+    secrets.push(("the sealed key", ada.cookie(&format!("__Host-keygate-new-{id}")).unwrap()));
+    let created = text(&ada.open(&page));
     let made = created.find("sk_live_").map(|start| created[start..].chars().take(key.len()).collect::<String>());
     secrets.push(("the key of the page", made.expect("the page shows the key")));
     assert_eq!(Client::connect(gateway.address).get("/api/x", key).status, 200);

@@ -8,7 +8,7 @@ use keygate::identity::{OrgId, PersonId, UserId, Voucher};
 use keygate::key::PlainKey;
 use keygate::quota::Quota;
 use keygate::refusal::Refusal;
-use keygate::state::{Bounds, Change, ChangeError, Decision, Membership, Session, State};
+use keygate::state::{Bounds, Change, ChangeError, Decision, LastRotation, Membership, Session, State};
 
 use super::cases_sessions::{create, end, new_session};
 use super::fixture::{Fixture, HeldKey, decide, fixture_with_key, new_fixture, new_key, new_user, refuse, revoke};
@@ -58,12 +58,12 @@ pub(super) async fn creations_and_rotations_of_a_person_share_a_bucket(state: &S
     let key = fixture.key(state).await;
     let rotation = || {
         let (digest, at) = (PlainKey::generate(key.id).unwrap().digest(), clock::now());
-        Change::RotateKey { key: key.id, digest, at, previous_until: at.after(HOUR) }
+        Change::RotateKey { key: key.id, digest, at, previous_until: at.after(HOUR), last: LastRotation::Any }
     };
     by_person(state, fixture.user, rotation()).await.unwrap();
     let (refused, digest) = match rotation() {
-        Change::RotateKey { key, digest, at, previous_until } => {
-            (Change::RotateKey { key, digest, at, previous_until }, digest)
+        Change::RotateKey { key, digest, at, previous_until, last } => {
+            (Change::RotateKey { key, digest, at, previous_until, last }, digest)
         }
         _ => unreachable!(),
     };
@@ -92,7 +92,13 @@ pub(super) async fn key_revoked_long_ago_is_refused_and_not_listed(state: &State
     let (fixture, old) = fixture_with_key(state).await;
     let rotated = PlainKey::generate(old.id).unwrap().digest();
     let (now, long_ago) = (clock::now(), clock::now().before(3 * HOUR));
-    let rotation = Change::RotateKey { key: old.id, digest: rotated, at: long_ago, previous_until: long_ago };
+    let rotation = Change::RotateKey {
+        key: old.id,
+        digest: rotated,
+        at: long_ago,
+        previous_until: long_ago,
+        last: LastRotation::Any,
+    };
     state.change(rotation).await.unwrap();
     let recent = fixture.key(state).await;
     revoke(state, &recent).await;

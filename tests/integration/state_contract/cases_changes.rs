@@ -6,7 +6,7 @@ use keygate::clock::{self, Micros};
 use keygate::key::KeyDigest;
 use keygate::quota::Quota;
 use keygate::refusal::Refusal;
-use keygate::state::{Change, ChangeError, Decision, Defaults, State};
+use keygate::state::{Change, ChangeError, Decision, Defaults, LastRotation, State};
 
 use super::fixture::{
     Fixture, admit, admitted, decide, fixture_with_key, new_fixture, new_key, new_user, permission, rate_limit_status,
@@ -25,7 +25,7 @@ pub(super) async fn revocation_holds_at_once_and_for_good(state: &State) {
     assert_eq!(record(state, &key).await.revoked, Some(at));
     admit(state, &other, at).await;
     let digest = KeyDigest::of(b"new");
-    let rotation = Change::RotateKey { key: key.id, digest, at, previous_until: at };
+    let rotation = Change::RotateKey { key: key.id, digest, at, previous_until: at, last: LastRotation::Any };
     assert!(matches!(state.change(rotation).await, Err(ChangeError::Revoked(id)) if id == key.id));
     assert_eq!(refused(&decide(state, &digest, at).await), Refusal::Unknown);
 }
@@ -42,6 +42,32 @@ pub(super) async fn rotation_replaces_the_secret_and_nothing_else(state: &State)
     let admitted = admit(state, &new, now).await;
     assert_eq!((admitted.principal.key_id, admitted.number, admitted.rate_limit.remaining), (Some(key.id), 2, 3));
     assert_eq!(record(state, &key).await.rotated, Some(now));
+}
+
+pub(super) async fn rotation_that_depends_on_another_changes_nothing(state: &State) {
+    let (_, first) = fixture_with_key(state).await;
+    let now = clock::now();
+    let until = now.after(10 * TOKEN);
+    let rotation = |digest: &KeyDigest, at, last| {
+        let change = Change::RotateKey { key: first.id, digest: *digest, at, previous_until: until, last };
+        state.change(change)
+    };
+    let digests = [&b"second"[..], b"third"].map(|name| KeyDigest::of(&[name, first.id.as_str().as_bytes()].concat()));
+    let [second, third] = &digests;
+    let early = rotation(second, now, LastRotation::At(now)).await;
+    assert!(matches!(early, Err(ChangeError::Rotated { rotated: None, .. })), "{early:?}");
+    rotation(second, now, LastRotation::Never).await.unwrap();
+    for stale in [LastRotation::Never, LastRotation::At(Micros(now.0 - 1))] {
+        let refused = rotation(third, now.after(TOKEN), stale).await;
+        let is_told =
+            matches!(refused, Err(ChangeError::Rotated { key, rotated }) if (key, rotated) == (first.id, Some(now)));
+        assert!(is_told, "{stale:?}: {refused:?}");
+    }
+    admit(state, &first, now).await;
+    assert_eq!(refused(&decide(state, third, now).await), Refusal::Unknown);
+    assert_eq!(record(state, &first).await.rotated, Some(now));
+    rotation(third, now.after(TOKEN), LastRotation::At(now)).await.unwrap();
+    assert_eq!(refuse(state, &first, now).await, Refusal::Expired);
 }
 
 pub(super) async fn rotation_overlap_keeps_the_previous_secret_valid(state: &State) {

@@ -9,7 +9,7 @@ use keygate::identity::Permission;
 use keygate::key::PlainKey;
 use keygate::quota::Quota;
 use keygate::refusal::Refusal;
-use keygate::state::{Change, DecideRequest, Decision, RouteAccess, State};
+use keygate::state::{Change, DecideRequest, Decision, LastRotation, RouteAccess, State};
 
 use super::fixture::{Fixture, HeldKey, decide, drain, fixture_with_key, new_fixture, permission, refuse, refused};
 use super::runtime::block_on;
@@ -138,7 +138,10 @@ async fn doomed(state: &State, fixture: &Fixture, number: usize) -> Doomed {
         2 => (Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None }, Refusal::Forbidden),
         _ => {
             let digest = PlainKey::generate(key.id).unwrap().digest();
-            (Change::RotateKey { key: key.id, digest, at, previous_until: at }, Refusal::Expired)
+            (
+                Change::RotateKey { key: key.id, digest, at, previous_until: at, last: LastRotation::Any },
+                Refusal::Expired,
+            )
         }
     };
     Doomed { key, change, expected, returned: AtomicBool::new(false) }

@@ -4,7 +4,7 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, UserId};
 use keygate::key::KeyId;
 use keygate::refusal::Refusal;
-use keygate::state::{Change, ChangeError, Key, Org, State, User};
+use keygate::state::{Change, ChangeError, Key, LastRotation, Org, State, User};
 
 use super::fixture::{
     Fixture, admit, decide, fixture_with_key, new_fixture, new_key, new_org, new_user, refused, rotate,
@@ -26,10 +26,25 @@ pub(super) async fn unique_fields_are_taken_once(state: &State) {
         ("id", Change::CreateKey { key: Key { id: held.id, ..key.clone() }, digest }),
         ("digest", Change::CreateKey { key: key.clone(), digest: replaced.digest }),
         ("digest", Change::CreateKey { key: key.clone(), digest: old }),
-        ("digest", Change::RotateKey { key: held.id, digest: old, at: Micros(1), previous_until: Micros(1) }),
         (
             "digest",
-            Change::RotateKey { key: held.id, digest: replaced.digest, at: Micros(1), previous_until: Micros(1) },
+            Change::RotateKey {
+                key: held.id,
+                digest: old,
+                at: Micros(1),
+                previous_until: Micros(1),
+                last: LastRotation::Any,
+            },
+        ),
+        (
+            "digest",
+            Change::RotateKey {
+                key: held.id,
+                digest: replaced.digest,
+                at: Micros(1),
+                previous_until: Micros(1),
+                last: LastRotation::Any,
+            },
         ),
     ];
     for (what, change) in cases {
@@ -71,7 +86,7 @@ pub(super) async fn changes_to_missing_records_are_refused(state: &State) {
     }
     for change in [
         Change::RevokeKey { key: nothing, at },
-        Change::RotateKey { key: nothing, digest, at, previous_until: at },
+        Change::RotateKey { key: nothing, digest, at, previous_until: at, last: LastRotation::Any },
         Change::LimitKey { key: nothing, quota: None },
     ] {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoKey(id)) if id == nothing));

@@ -4,7 +4,7 @@ use keygate::clock;
 use keygate::identity::AuthMethod;
 use keygate::key::{KeyDigest, PlainKey};
 use keygate::refusal::Refusal;
-use keygate::state::{Change, ChangeError, Key, State, session_quota_digest};
+use keygate::state::{Change, ChangeError, Key, LastRotation, State, session_quota_digest};
 
 use super::TOKEN;
 use super::fixture::{
@@ -86,7 +86,13 @@ pub(super) async fn session_quota_key_is_unique_for_each_user(state: &State) {
     let digest = session_quota_digest(user);
     let (key, other) = new_key(tag, org, user);
     let mine = Key { session_quota_key: true, ..key.clone() };
-    let rotate = |key, digest| Change::RotateKey { key, digest, at: clock::now(), previous_until: clock::now() };
+    let rotate = |key, digest| Change::RotateKey {
+        key,
+        digest,
+        at: clock::now(),
+        previous_until: clock::now(),
+        last: LastRotation::Any,
+    };
     let taken = async |change: Change| {
         let result = state.change(change.clone()).await;
         assert!(matches!(result, Err(ChangeError::Taken("digest"))), "{change:?}: {result:?}");

@@ -9,7 +9,7 @@ use keygate::key::{KeyId, PlainKey};
 use keygate::quota::{Quota, RateLimitStatus};
 use keygate::refusal::Refusal;
 use keygate::state::embedded::{JournalProgress, JournaledUse, Settings, UsedKey};
-use keygate::state::{Bounds, Change, ChangeError, Decision, Embedded, Key, KeyList, Org, State, User};
+use keygate::state::{Bounds, Change, ChangeError, Decision, Embedded, Key, KeyList, LastRotation, Org, State, User};
 
 use super::fixture::{HeldKey, admit, decide, fixture_with_key, new_org, permission, refuse, refused, revoke, rotate};
 use super::runtime::block_on;
@@ -200,7 +200,13 @@ fn digests_of_keys_that_were_revoked_long_ago_are_known_after_a_restart() {
         let state = open(dir.path());
         let (fixture, old) = fixture_with_key(&state).await;
         let rotated = PlainKey::generate(old.id).unwrap().digest();
-        let rotation = Change::RotateKey { key: old.id, digest: rotated, at: long_ago, previous_until: long_ago };
+        let rotation = Change::RotateKey {
+            key: old.id,
+            digest: rotated,
+            at: long_ago,
+            previous_until: long_ago,
+            last: LastRotation::Any,
+        };
         state.change(rotation).await.unwrap();
         state.change(Change::RevokeKey { key: old.id, at: long_ago }).await.unwrap();
         state.set_bounds(Bounds { keep_revoked: HOUR, ..Bounds::DEFAULT });

@@ -8,7 +8,8 @@ use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use keygate::quota::RateLimitStatus;
 use keygate::refusal::Refusal;
 use keygate::state::{
-    Admitted, Change, ChangeError, DecideRequest, Decision, Key, Org, RouteAccess, State, User, session_quota_digest,
+    Admitted, Change, ChangeError, DecideRequest, Decision, Key, LastRotation, Org, RouteAccess, State, User,
+    session_quota_digest,
 };
 
 /// An organization with one user, which may `queries:read`.
@@ -183,7 +184,7 @@ pub(super) async fn revoke(state: &State, key: &HeldKey) {
 
 pub(super) async fn rotate(state: &State, key: &HeldKey, at: Micros, previous_until: Micros) -> HeldKey {
     let digest = PlainKey::generate(key.id).unwrap().digest();
-    state.change(Change::RotateKey { key: key.id, digest, at, previous_until }).await.unwrap();
+    state.change(Change::RotateKey { key: key.id, digest, at, previous_until, last: LastRotation::Any }).await.unwrap();
     HeldKey { id: key.id, digest }
 }
 

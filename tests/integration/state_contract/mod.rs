@@ -71,6 +71,7 @@ macro_rules! contract {
             cases_changes: [
                 revocation_holds_at_once_and_for_good,
                 rotation_replaces_the_secret_and_nothing_else,
+                rotation_that_depends_on_another_changes_nothing,
                 rotation_overlap_keeps_the_previous_secret_valid,
                 permissions_follow_the_user,
                 withdrawn_user_is_denied_until_permitted_again,

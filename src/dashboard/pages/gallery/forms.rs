@@ -9,6 +9,7 @@ pub(in super::super) const NEW_KEY: &str =
     concat!("sk_live_", "aC3007919", "_", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
 
 pub(super) fn pages() -> Vec<NamedPage> {
+    let confirm = RotateErrors { overlap: None, name: Some("The key is in use. Type its name to confirm.") };
     render([
         ("create", &create(owners())),
         ("create-member", &create(OwnerInput::Fixed)),
@@ -22,8 +23,10 @@ pub(super) fn pages() -> Vec<NamedPage> {
             &RevokePage { is_in_use: false, last_use: last_use(40 * DAY, None), ..revoke("Laptop", None) },
         ),
         ("revoke-wrong", &revoke(HOSTILE, Some("That is not the key’s name."))),
-        ("rotate", &rotate(None)),
-        ("rotate-wrong", &rotate(Some("Choose one of these."))),
+        ("rotate", &rotate(RotateErrors::default())),
+        ("rotate-wrong", &rotate(RotateErrors { overlap: Some("Choose one of these."), name: None })),
+        ("rotate-confirm", &RotatePage { asks_name: true, ..rotate(confirm) }),
+        ("rotate-again", &RotatePage { asks_name: true, earlier_until: Some(coming(DAY)), ..rotate(confirm) }),
     ])
 }
 
@@ -67,8 +70,17 @@ fn revoke(name: &str, error: Option<&str>) -> RevokePage {
     RevokePage { layout: layout(NavEntry::Keys, true), id, name: name.into(), owner, last_use, is_in_use: true, error }
 }
 
-fn rotate(error: Option<&str>) -> RotatePage {
-    let (id, owner, name) = ("aC3007919".into(), "ada.lovelace@acme.example".into(), "Nightly report".into());
-    let error = error.map(Into::into);
-    RotatePage { layout: layout(NavEntry::Keys, true), id, name, owner, overlap: Overlap::Day, error }
+fn rotate(errors: RotateErrors) -> RotatePage {
+    RotatePage {
+        layout: layout(NavEntry::Keys, true),
+        id: "aC3007919".into(),
+        name: "Nightly report".into(),
+        owner: "ada.lovelace@acme.example".into(),
+        rotated: "never".into(),
+        overlap: Overlap::Day,
+        is_in_use: true,
+        earlier_until: None,
+        asks_name: false,
+        errors,
+    }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::commit_error::CommitError;
+use super::keys::Rotation;
 use super::records::Directory;
 use crate::identity::UserId;
 use crate::state::{Change, ChangeError, StorageError, Unavailable};
@@ -90,8 +91,9 @@ impl Directory {
     async fn make_key(&self, change: &Change, person: Option<UserId>) -> Result<u32, CommitError> {
         match change {
             Change::CreateKey { key, digest } => self.create_key(key, digest, person).await,
-            Change::RotateKey { key, digest, at, previous_until } => {
-                self.rotate_key(*key, digest, *at, *previous_until, person).await
+            Change::RotateKey { key, digest, at, previous_until, last } => {
+                let rotation = Rotation { digest, at: *at, previous_until: *previous_until, last: *last };
+                self.rotate_key(*key, rotation, person).await
             }
             // People are bound in no other change.
             other => Box::pin(self.change_once(other, false)).await,

@@ -16,7 +16,7 @@ use crate::state::redis::packed::{unpack_signed, unsigned};
 use crate::state::redis::record_codec::StoredKey;
 use crate::state::redis::record_names::{hex, org_slot};
 use crate::state::redis::revocations::Revocation;
-use crate::state::{ChangeError, CreationBucket, Key, User};
+use crate::state::{ChangeError, CreationBucket, Key, LastRotation, User};
 
 /// Check of a new key.
 enum NewKeyCheck {
@@ -25,6 +25,17 @@ enum NewKeyCheck {
     FewKeys(u32),
     /// With the microseconds until a key may be created again.
     Token(u64),
+}
+
+/// The new secret of a key.
+#[derive(Clone, Copy)]
+pub(super) struct Rotation<'a> {
+    /// SHA-256 of the secret.
+    pub(super) digest: &'a KeyDigest,
+    pub(super) at: Micros,
+    /// Time until which the replaced secret stays valid; `at` for no overlap.
+    pub(super) previous_until: Micros,
+    pub(super) last: LastRotation,
 }
 
 /// The token that a person needs to create or rotate a key.
@@ -161,11 +172,10 @@ impl Directory {
     pub(super) async fn rotate_key(
         &self,
         id: KeyId,
-        digest: &KeyDigest,
-        at: Micros,
-        previous_until: Micros,
+        rotation: Rotation<'_>,
         person: Option<UserId>,
     ) -> Result<u32, CommitError> {
+        let Rotation { digest, at, previous_until, last } = rotation;
         let stored = self.require_active_key(id).await?;
         if stored.key.session_quota_key {
             return Err(ChangeError::NoKey(id).into());
@@ -174,6 +184,8 @@ impl Directory {
         if stored.digest == *digest && stored.key.rotated == Some(at) {
             return self.change_key(id, &stored, |_, _| ()).await;
         }
+        // The write requires the version that was read here, so that another rotation begins this anew.
+        last.check(id, stored.key.rotated)?;
         let token = self.creation_token(id.tag(), person).await?;
         self.claim_digest(digest, id, at).await?;
         let fields = [

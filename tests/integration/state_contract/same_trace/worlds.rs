@@ -8,7 +8,7 @@ use keygate::key::{KeyDigest, KeyId, PlainKey};
 use keygate::quota::{Quota, RateLimitStatus};
 use keygate::refusal::Refusal;
 use keygate::state::bucket::REORDERED_US;
-use keygate::state::{Admitted, Change, DecideRequest, Decision, Org, RouteAccess, State};
+use keygate::state::{Admitted, Change, DecideRequest, Decision, LastRotation, Org, RouteAccess, State};
 use proptest::prop_assert_eq;
 use proptest::test_runner::TestCaseError;
 
@@ -174,13 +174,13 @@ impl<'a> Worlds<'a> {
             (Alteration::Rotate(overlap), _, Some((key, at))) => {
                 let digest = PlainKey::generate(key).unwrap().digest();
                 let previous_until = Micros(at.0.strict_add_signed(*overlap));
-                Change::RotateKey { key, digest, at, previous_until }
+                Change::RotateKey { key, digest, at, previous_until, last: LastRotation::Any }
             }
             (Alteration::RotateToTaken, _, Some((key, _))) => {
                 // On Redis, the same digest at the time that it was claimed at is the same change again.
                 let at = clock::now();
                 let digest = self.keys[(which + 1) % self.keys.len()].digests[0];
-                Change::RotateKey { key, digest, at, previous_until: at }
+                Change::RotateKey { key, digest, at, previous_until: at, last: LastRotation::Any }
             }
             other => unreachable!("{other:?}: the trace begins with users and a key"),
         };

@@ -1,11 +1,11 @@
-//! The forms that rotate and revoke a key.
+//! The form that revokes a key.
 
 use std::time::Duration;
 
 use super::{HandlerResult, PageContext, render_form};
 use crate::clock::Micros;
 use crate::dashboard::error::DashboardError;
-use crate::dashboard::pages::{Issuance, NavEntry, Overlap, RevokePage, RotatePage};
+use crate::dashboard::pages::{NavEntry, RevokePage};
 use crate::dashboard::response;
 use crate::management::{Key, ManagementError};
 
@@ -13,31 +13,6 @@ use crate::management::{Key, ManagementError};
 const IN_USE: Duration = Duration::from_secs(24 * 3600);
 
 impl PageContext<'_> {
-    pub(super) async fn show_rotate_key(&self, id: &str, error: Option<String>) -> HandlerResult {
-        let key = self.unrevoked_key(id).await?;
-        let has_error = error.is_some();
-        let page = RotatePage {
-            layout: self.layout(NavEntry::Keys).await?,
-            id: key.id.to_string(),
-            name: key.name,
-            owner: key.email,
-            overlap: Overlap::None,
-            error,
-        };
-        render_form(&page, has_error)
-    }
-
-    pub(super) async fn rotate_key(&self, id: &str) -> HandlerResult {
-        let Some(overlap) = Overlap::from_value(self.request.form().field("overlap")) else {
-            return self.show_rotate_key(id, Some("Choose one of these.".to_owned())).await;
-        };
-        let duration = Some(overlap.duration());
-        let rotated = self.management.rotate_key(&self.actor, Self::key_id(id)?, duration, self.request.now).await?;
-        let until = rotated.key.previous_until.filter(|_| overlap != Overlap::None);
-        let issuance = Issuance::Rotated(until.map(|until| self.timestamp(until)));
-        self.show_new_key(&rotated, issuance).await
-    }
-
     pub(super) async fn show_revoke_key(&self, id: &str, error: Option<String>) -> HandlerResult {
         let key = self.unrevoked_key(id).await?;
         let report = self.key_activity(vec![key.id]).await?;
@@ -58,13 +33,9 @@ impl PageContext<'_> {
     pub(super) async fn revoke_key(&self, id: &str) -> HandlerResult {
         let key = self.unrevoked_key(id).await?;
         let form = self.request.form();
-        let typed = form.field("name");
-        if is_in_use(&key, self.request.now) && typed != key.name {
-            let error = match typed {
-                // Also when the key came into use after its form was shown.
-                "" => "The key is in use. Type its name to confirm.",
-                _ => "This is not the key's name. Type it exactly as it is shown.",
-            };
+        if is_in_use(&key, self.request.now)
+            && let Some(error) = name_error(&key, form.field("name"))
+        {
             return self.show_revoke_key(id, Some(error.to_owned())).await;
         }
         self.management.revoke_key(&self.actor, key.id, self.request.now).await?;
@@ -75,13 +46,23 @@ impl PageContext<'_> {
     ///
     /// # Errors
     /// [`ManagementError::Revoked`] when it is revoked, among those of showing a key.
-    async fn unrevoked_key(&self, id: &str) -> Result<Key, DashboardError> {
+    pub(super) async fn unrevoked_key(&self, id: &str) -> Result<Key, DashboardError> {
         let key = self.management.show_key(&self.actor, Self::key_id(id)?, self.request.now).await?;
         if key.revoked.is_some() { Err(ManagementError::Revoked(key.id).into()) } else { Ok(key) }
     }
 }
 
 /// Returns `true` if a key was used in the last 24 hours.
-fn is_in_use(key: &Key, now: Micros) -> bool {
+pub(super) fn is_in_use(key: &Key, now: Micros) -> bool {
     key.last_used.is_some_and(|used| used.after(IN_USE) >= now)
+}
+
+/// The error of a name that was typed to confirm what ends requests with a key in use.
+pub(super) fn name_error(key: &Key, typed: &str) -> Option<&'static str> {
+    match typed {
+        typed if typed == key.name => None,
+        // Also when the key came into use after its form was shown.
+        "" => Some("The key is in use. Type its name to confirm."),
+        _ => Some("This is not the key's name. Type it exactly as it is shown."),
+    }
 }
