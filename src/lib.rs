@@ -91,6 +91,7 @@ pub mod counted;
 pub mod identity;
 pub mod key;
 pub mod session;
+pub mod names;
 pub mod quota;
 pub mod page;
 pub mod clock;

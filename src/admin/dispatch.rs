@@ -3,7 +3,7 @@
 use super::operation::Operation;
 use super::reply::Reply;
 use crate::clock::Micros;
-use crate::management::{Actor, KeyQuery, Management, ManagementError, Rotation};
+use crate::management::{Actor, KeyImport, KeyQuery, Management, ManagementError, Rotation};
 use crate::page::{Page, PageQuery};
 
 /// The actor of the admin socket and of the command line: a process that may open the socket, or the files of the state.
@@ -39,8 +39,10 @@ pub async fn perform(to: &Management, operation: Operation, now: Micros) -> Resu
             to.rotate_key(ACTOR, key, Rotation::new(overlap), now).await?.into()
         }
         Operation::LimitKey { key, limits } => to.limit_key(ACTOR, key, limits, now).await?.into(),
-        Operation::ImportKey { org, user, sha256, name } =>
-            to.import_key(ACTOR, &org, &user, &sha256, &name, now).await?.into(),
+        Operation::ImportKey { org, user, sha256, name, limits } => {
+            let import = KeyImport { org: &org, user: &user, sha256: &sha256, name: &name, limits };
+            to.import_key(ACTOR, import, now).await?.into()
+        }
         Operation::Explain { key } => to.explain_key(ACTOR, key, now).await?.into(),
         Operation::ListUses { key, uses, cursor, limit } =>
             to.list_uses(ACTOR, key, uses, &PageQuery { cursor, limit }, now).await?.into(),

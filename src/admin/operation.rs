@@ -89,7 +89,14 @@ pub enum Operation {
     LimitKey { key: KeyId, limits: Option<LimitUpdate> },
     /// [`import_key`](crate::management::Management::import_key)
     #[serde(rename = "key.import")]
-    ImportKey { org: String, user: String, sha256: String, name: String },
+    ImportKey {
+        org: String,
+        user: String,
+        sha256: String,
+        name: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limits: Option<LimitUpdate>,
+    },
     /// [`explain_key`](crate::management::Management::explain_key)
     #[serde(rename = "explain")]
     Explain { key: KeyId },

@@ -122,7 +122,7 @@ fn tail(view: &AuditView, filter: Filter, limit: usize, format: Format) -> Resul
 /// Buffered: a journal may have millions of records.
 fn export(view: &AuditView, filter: &Filter) -> Result<(), CliError> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let status = view.export(filter, &mut |record| writeln!(out, "{}", serde_json::to_string(&record)?))?;
+    let status = view.export(filter, &mut |record| writeln!(out, "{}", output::json_text(&record)?))?;
     out.flush()?;
     note_status(status.as_ref());
     Ok(())

@@ -189,7 +189,7 @@ impl ProveArgs {
         if format.json {
             return Ok(output::json(&proof)?);
         }
-        Ok(output::line(proof.to_string().trim_end())?)
+        Ok(output::lines(proof.to_string().trim_end())?)
     }
 }
 

@@ -82,7 +82,7 @@ fn serve(args: Args) -> anyhow::Result<()> {
         }
     })?;
     let link = link(&app.management, keys.org)?;
-    super::output::line(page::page(&app, &dir.path, args.listen, &keys, link.as_deref()))?;
+    super::output::lines(page::page(&app, &dir.path, args.listen, &keys, link.as_deref()))?;
     // SIGHUP stops the demo as well: its terminal was closed. No load balancer is in front of it, so no lame duck.
     signals.wait();
     super::output::note("stopping; the directory is kept");

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use super::output::EscapedLines;
 use crate::key;
 
 /// Exit code of a command that failed.
@@ -51,7 +52,7 @@ impl CliError {
         }
         // Configuration errors begin with `file:line:column`, so that editors can jump there.
         let prefix = if self.exit == ExitStatus::Configuration { "" } else { "keygate: " };
-        let message = format!("{prefix}{:#}\n", self.error);
+        let message = format!("{prefix}{}\n", EscapedLines(format_args!("{:#}", self.error)));
         // When standard error is closed as well, the exit code alone reports the failure.
         let _ = io::stderr().write_all(&key::redact(message.as_bytes()));
         ExitCode::from(self.exit as u8)

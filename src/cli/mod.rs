@@ -142,7 +142,7 @@ impl Cli {
             match redact(message.as_bytes()) {
                 Cow::Borrowed(_) => error.exit(),
                 Cow::Owned(safe) => {
-                    output::note(String::from_utf8_lossy(&safe).trim_end());
+                    output::note_lines(String::from_utf8_lossy(&safe).trim_end());
                     std::process::exit(error.exit_code())
                 }
             }

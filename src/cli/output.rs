@@ -1,23 +1,64 @@
 //! Output of commands: lines, tables and JSON. Results go to standard output, notes to standard error.
+//!
+//! - Terminal injection: names and records are of users, and reach a terminal and logs. Characters that control it, or that do
+//!   not show, are escaped in all output: as `\\u{1b}` in text, as `\\u001b` in JSON. So no text can hide or forge a line.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write as _};
 
 use serde::Serialize;
 
+use crate::names;
+
+/// A text with all characters escaped that do not show: in it, each is as in a string of Rust.
+pub(super) struct Escaped<T>(pub(super) T);
+
+/// A text of several lines: as [`Escaped`], but for the ends of its lines.
+pub(super) struct EscapedLines<T>(pub(super) T);
+
 /// Writes one line of the result.
 pub(super) fn line(text: impl Display) -> io::Result<()> {
-    writeln!(io::stdout(), "{text}")
+    writeln!(io::stdout(), "{}", Escaped(text))
+}
+
+/// Writes the lines of a text that the program has made.
+pub(super) fn lines(text: impl Display) -> io::Result<()> {
+    writeln!(io::stdout(), "{}", EscapedLines(text))
 }
 
 /// Writes a note for people to standard error. Does nothing when standard error is closed.
 pub(super) fn note(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", Escaped(text));
+}
+
+/// Writes the lines of a note. Does nothing when standard error is closed.
+pub(super) fn note_lines(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{}", EscapedLines(text));
 }
 
 /// Writes a value as one line of JSON.
 pub(super) fn json(value: &impl Serialize) -> io::Result<()> {
-    line(serde_json::to_string(value)?)
+    writeln!(io::stdout(), "{}", json_text(value)?)
+}
+
+/// A value as JSON on one line, with characters escaped that do not show.
+pub(super) fn json_text(value: &impl Serialize) -> serde_json::Result<String> {
+    let text = serde_json::to_string(value)?;
+    if !text.chars().any(names::is_refused) {
+        return Ok(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if !names::is_refused(c) {
+            escaped.push(c);
+            continue;
+        }
+        // They are in strings only: JSON itself has none of them.
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            escaped.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    Ok(escaped)
 }
 
 /// Writes a table with aligned columns; for no rows, the note `empty` instead.
@@ -45,15 +86,18 @@ impl Table {
 
     /// Writes more rows; before the first ones, the header. A column is as wide as its widest cell so far.
     pub(super) fn rows(&mut self, rows: &[impl AsRef<[String]>]) -> io::Result<()> {
-        for row in rows {
-            for (width, cell) in self.widths.iter_mut().zip(row.as_ref()) {
+        // Escaped before they are measured.
+        let escaped = |row: &[String]| row.iter().map(|cell| Escaped(cell).to_string()).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| escaped(row.as_ref())).collect();
+        for row in &rows {
+            for (width, cell) in self.widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
             }
         }
         if !rows.is_empty() && std::mem::take(&mut self.is_empty) {
             line(aligned(&self.header, &self.widths))?;
         }
-        rows.iter().try_for_each(|row| line(aligned(row.as_ref(), &self.widths)))
+        rows.iter().try_for_each(|row| line(aligned(row, &self.widths)))
     }
 
     /// Writes the note `empty` when there was no row.
@@ -76,7 +120,7 @@ impl JsonList {
         let mut out = io::stdout().lock();
         for item in items {
             out.write_all(if std::mem::replace(&mut self.is_begun, true) { b"," } else { b"{\"items\":[" })?;
-            serde_json::to_writer(&mut out, item)?;
+            out.write_all(json_text(item)?.as_bytes())?;
         }
         Ok(())
     }
@@ -115,6 +159,37 @@ pub(super) fn word(value: impl Serialize) -> String {
     }
 }
 
+impl<T: Display> Display for Escaped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escape { out: f, keeps_lines: false }, "{}", self.0)
+    }
+}
+
+impl<T: Display> Display for EscapedLines<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escape { out: f, keeps_lines: true }, "{}", self.0)
+    }
+}
+
+/// Escapes what is written through it.
+struct Escape<'a, 'b> {
+    out: &'a mut fmt::Formatter<'b>,
+    keeps_lines: bool,
+}
+
+impl fmt::Write for Escape<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let is_escaped = |c: char| names::is_refused(c) && !(self.keeps_lines && c == '\n');
+        for part in text.split_inclusive(is_escaped) {
+            match part.chars().next_back().filter(|c| is_escaped(*c)) {
+                Some(c) => write!(self.out, "{}{}", &part[..part.len() - c.len_utf8()], c.escape_default())?,
+                None => self.out.write_str(part)?,
+            }
+        }
+        Ok(())
+    }
+}
+
 fn aligned(cells: &[String], widths: &[usize]) -> String {
     let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
     padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
@@ -127,6 +202,17 @@ mod tests {
     #[test]
     fn time_is_cut_to_the_second() {
         assert_eq!(seconds("2026-11-20T21:08:00.123456Z"), "2026-11-20T21:08:00Z");
+    }
+
+    #[test]
+    fn characters_that_do_not_show_are_escaped() {
+        let hostile = "a\u{1b}[2J\r\n\u{9b}b\u{202e}c\u{2028}d\u{e0041}é\\";
+        let escaped = "a\\u{1b}[2J\\r\\n\\u{9b}b\\u{202e}c\\u{2028}d\\u{e0041}é\\";
+        assert_eq!(Escaped(hostile).to_string(), escaped);
+        assert_eq!(EscapedLines("a\n\rb").to_string(), "a\n\\rb");
+        let json = json_text(&hostile).unwrap();
+        assert!(!json.chars().any(names::is_refused), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), hostile);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::clock::Micros;
 use crate::counted::counted;
 use crate::key::{InvalidDigest, KeyId};
 use crate::migration::MigrationError;
+use crate::names::{InvalidEmail, InvalidName};
 use crate::page::{InvalidCursor, InvalidPageLimit};
 use crate::quota::QuotaError;
 use crate::state::{self, ChangeError, StorageError};
@@ -16,15 +17,12 @@ use crate::state::{self, ChangeError, StorageError};
 /// [`ManagementError::NotAcknowledged`] says so.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagementError {
-    /// The name is empty, too long, or has control characters or blanks around it.
-    #[error("a name is 1 to 100 characters, without control characters and without blanks around it; choose another")]
-    InvalidName,
-    /// The name could be taken for an id.
-    #[error("a name must not look like an organization's id; choose another")]
-    NameLikeId,
+    /// The name is empty, too long, has characters that do not show, or could be taken for an id.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
     /// The text is not an email address.
-    #[error("`{0}` is not an email address such as ada@example.com; correct it")]
-    InvalidEmail(String),
+    #[error(transparent)]
+    InvalidEmail(#[from] InvalidEmail),
     /// The limit of requests in flight is out of range.
     #[error("concurrent must be 1 to 1000000; to refuse all requests of an organization, suspend it")]
     InvalidConcurrent,
@@ -188,7 +186,7 @@ impl ManagementError {
     fn kind_and_code(&self) -> (ErrorKind, &'static str) {
         use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, RateLimited, TooMany, Unavailable};
         match self {
-            Self::InvalidName | Self::NameLikeId => (Invalid, "invalid_name"),
+            Self::InvalidName(_) => (Invalid, "invalid_name"),
             Self::InvalidEmail(_) => (Invalid, "invalid_email"),
             Self::InvalidConcurrent | Self::InvalidQuota(_) => (Invalid, "invalid_limits"),
             Self::OverlapTooLong => (Invalid, "invalid_overlap"),

@@ -8,7 +8,7 @@ use super::duration_text;
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, UserId};
 use crate::key::{KeyId, PlainKey};
-use crate::quota::Quota;
+use crate::quota::{Quota, QuotaError};
 use crate::secret::Secret;
 use crate::state;
 
@@ -191,6 +191,14 @@ impl KeyLimits {
 }
 
 impl LimitUpdate {
+    /// The quota of a key that is created with these limits, where this one is configured.
+    ///
+    /// # Errors
+    /// [`QuotaError`].
+    pub fn quota_from(self, configured: Quota) -> Result<Quota, QuotaError> {
+        self.apply_to(configured).validate()
+    }
+
     /// Applies these limits to the effective quota.
     pub(super) fn apply_to(self, quota: Quota) -> Quota {
         Quota {

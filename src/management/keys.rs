@@ -2,9 +2,10 @@
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{Actor, ApiKey, Key, LimitUpdate, Management, ManagementError, NewKey, operands};
+use super::{Actor, ApiKey, Key, LimitUpdate, Management, ManagementError, NewKey};
 use crate::clock::Micros;
 use crate::key::{KeyDigest, KeyId, PlainKey};
+use crate::names;
 use crate::quota::Quota;
 use crate::state::{self, Change, Membership};
 
@@ -19,6 +20,21 @@ pub(super) struct OwnedKey {
     pub(super) key: state::Key,
     pub(super) user: Option<state::User>,
     pub(super) org: Option<state::Org>,
+}
+
+/// Key of an older system.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyImport<'a> {
+    /// Id or name of the organization.
+    pub org: &'a str,
+    /// Id or email address of the user.
+    pub user: &'a str,
+    /// SHA-256 of the whole key, in hexadecimal.
+    pub sha256: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its own limits; none: the configured ones.
+    pub limits: Option<LimitUpdate>,
 }
 
 impl Management {
@@ -53,34 +69,25 @@ impl Management {
         }
     }
 
-    /// Imports a key of an older system by its SHA-256 in hexadecimal. For the operator.
+    /// Imports a key of an older system, with its own limits if it is given any. For the operator.
     ///
     /// # Errors
-    /// [`ManagementError::InvalidDigest`], [`ManagementError::SessionQuotaDigest`], [`ManagementError::AlreadyImported`];
-    /// others as for [`Management::create_key`].
-    pub async fn import_key(
-        &self,
-        actor: &Actor,
-        org: &str,
-        user: &str,
-        sha256: &str,
-        name: &str,
-        now: Micros,
-    ) -> Result<Key, ManagementError> {
+    /// [`ManagementError::InvalidDigest`], [`ManagementError::SessionQuotaDigest`], [`ManagementError::InvalidQuota`],
+    /// [`ManagementError::AlreadyImported`]; others as for [`Management::create_key`].
+    pub async fn import_key(&self, actor: &Actor, import: KeyImport<'_>, now: Micros) -> Result<Key, ManagementError> {
+        let KeyImport { org, user, sha256, name, limits } = import;
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let digest = KeyDigest::from_hex(sha256)?;
-        // A session quota key is found by this digest; no imported key may stand in for it.
-        if state::is_session_quota_digest(&digest) {
-            return Err(ManagementError::SessionQuotaDigest);
-        }
+        let digest = check_digest(sha256)?;
+        let quota = limits.map(|limits| limits.quota_from(self.state.quota())).transpose()?;
         let (org, user, name) = self.find_owner(org, user, name).await?;
+        let path = if quota.is_some() { "key.import/limits" } else { "key.import" };
         let mut attempts = 0;
         loop {
             attempts += 1;
             let new = new_record(KeyId::generate(org.tag)?, member(&user), name.clone(), now);
-            let key = state::Key { imported: true, ..new };
+            let key = state::Key { imported: true, quota, ..new };
             let change = Change::CreateKey { key: key.clone(), digest };
-            match self.apply_change("key.import", target(&key), change, by).await {
+            match self.apply_change_at("key.import", path, target(&key), change, by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
                 Err(ManagementError::Taken("digest")) => return Err(self.already_imported(&digest).await),
                 added => return added.map(|()| self.show_owned(&OwnedKey::new(key, user, org), now)),
@@ -136,7 +143,7 @@ impl Management {
         user: &str,
         name: &str,
     ) -> Result<(state::Org, state::User, String), ManagementError> {
-        let name = operands::validate_name(name)?;
+        let name = names::validate_name(name)?;
         let org = self.find_org(org).await?;
         let user = self.find_user(org.id, user).await?;
         Ok((org, user, name))
@@ -192,6 +199,16 @@ impl OwnedKey {
     fn new(key: state::Key, user: state::User, org: state::Org) -> Self {
         Self { key, user: Some(user), org: Some(org) }
     }
+}
+
+/// Checks the SHA-256 of a key to import. A session quota key is found by a digest of its own; no imported key may stand in for
+/// it.
+///
+/// # Errors
+/// [`ManagementError::InvalidDigest`], [`ManagementError::SessionQuotaDigest`].
+pub fn check_digest(sha256: &str) -> Result<KeyDigest, ManagementError> {
+    let digest = KeyDigest::from_hex(sha256)?;
+    if state::is_session_quota_digest(&digest) { Err(ManagementError::SessionQuotaDigest) } else { Ok(digest) }
 }
 
 /// The change as this actor may make it: of a signed-in user within the bounds of people, which the state checks.

@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{Actor, Management, ManagementError, SignedInUser, operands};
+use super::{Actor, Management, ManagementError, SignedInUser};
 use crate::clock::{self, Micros};
 use crate::identity::OrgId;
 use crate::key::OrgTag;
+use crate::names;
 use crate::page::{Page, PageQuery};
 use crate::state::{self, Change};
 
@@ -36,11 +37,11 @@ impl Management {
     /// Creates an organization with this name. For the operator.
     ///
     /// # Errors
-    /// [`ManagementError::InvalidName`] and [`ManagementError::NameLikeId`]; [`ManagementError::Taken`] when an organization
-    /// has this name.
+    /// [`ManagementError::InvalidName`]; [`ManagementError::Taken`] when an organization has this name, or one that looks the
+    /// same.
     pub async fn create_org(&self, actor: &Actor, name: &str, now: Micros) -> Result<Org, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let name = operands::validate_org_name(name)?;
+        let name = names::validate_org_name(name)?;
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -132,9 +133,7 @@ impl Management {
         now: Micros,
     ) -> Result<Org, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        if concurrent.is_some_and(|concurrent| !CONCURRENT.contains(&concurrent)) {
-            return Err(ManagementError::InvalidConcurrent);
-        }
+        check_concurrent(concurrent)?;
         let org = self.find_org(org).await?;
         self.apply_change("org.limits", target(org.id), Change::LimitOrg { org: org.id, concurrent }, by).await?;
         Ok(self.show(state::Org { concurrent, ..org }))
@@ -151,6 +150,17 @@ impl Org {
         let state::Org { id, tag, name, created, suspended, concurrent } = org;
         let concurrent_in_force = concurrent.unwrap_or(configured);
         Self { id, name, tag, suspended, concurrent, concurrent_in_force, created }
+    }
+}
+
+/// Checks an organization's own limit of requests in flight.
+///
+/// # Errors
+/// [`ManagementError::InvalidConcurrent`].
+pub fn check_concurrent(concurrent: Option<u32>) -> Result<(), ManagementError> {
+    match concurrent {
+        Some(concurrent) if !CONCURRENT.contains(&concurrent) => Err(ManagementError::InvalidConcurrent),
+        _ => Ok(()),
     }
 }
 

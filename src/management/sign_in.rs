@@ -6,6 +6,7 @@ use super::sessions::NewSession;
 use super::{Actor, ClientInfo, Management, ManagementError, operands};
 use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, UserId, Voucher};
+use crate::names;
 use crate::secret::Secret;
 use crate::session::{Token, TokenDigest};
 use crate::state::{self, Change, Membership, Session, TicketSource};
@@ -43,12 +44,12 @@ pub struct Entitlements {
 impl Entitlements {
     /// Returns whether the provider may vouch for memberships of an organization.
     pub(super) fn reach(&self, org: &state::Org) -> bool {
-        self.only.as_deref().is_none_or(|only| names(only, org))
+        self.only.as_deref().is_none_or(|only| name_org(only, org))
     }
 
     /// Returns whether the claims say which organizations the user belongs to, and this is none of them.
     pub(super) fn leave_out(&self, org: &state::Org) -> bool {
-        self.orgs.as_deref().is_some_and(|orgs| !names(orgs, org))
+        self.orgs.as_deref().is_some_and(|orgs| !name_org(orgs, org))
     }
 }
 
@@ -64,7 +65,7 @@ impl Management {
         now: Micros,
     ) -> Result<(Token, Session), ManagementError> {
         let ProviderSignIn { vouched_by, email, entitlements, id_token, previous } = sign_in;
-        let email = operands::validate_email(&email)?;
+        let email = names::validate_email(&email)?;
         let visitor = Actor::Visitor(client.clone());
         let by = AuditActor { actor: &visitor, now };
         let memberships = self.sync_memberships(&email, &entitlements, &vouched_by, by).await?;
@@ -185,7 +186,7 @@ impl Management {
 }
 
 /// Returns whether one of these references, ids or names, names an organization.
-fn names(references: &[String], org: &state::Org) -> bool {
+fn name_org(references: &[String], org: &state::Org) -> bool {
     let is_name = |name: &String| name.parse::<OrgId>().map_or(*name == org.name, |id| id == org.id);
     references.iter().any(is_name)
 }

@@ -8,6 +8,7 @@ use super::authorization::Access;
 use super::{Actor, Management, ManagementError, operands};
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, Permission, UserId, Voucher};
+use crate::names;
 use crate::page::{Page, PageQuery};
 use crate::state::{self, Change};
 
@@ -45,7 +46,7 @@ impl Management {
         now: Micros,
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let email = operands::validate_email(email)?;
+        let email = names::validate_email(email)?;
         let org = self.find_org(org).await?.id;
         self.add_user(org, &email, permissions, None, by).await.map(User::from)
     }

@@ -30,16 +30,53 @@ pub use section::{Section, Value};
 pub use units::{InvalidDuration, InvalidSize, WithUnit, parse_duration, parse_size};
 
 use error::ErrorCollector;
-use tree::Node;
+use tree::{Kind, Node};
 
-/// Checks that a text is one YAML document without aliases and tags that is nested no deeper than settings may be: so another
-/// parser can read it without growing it.
+/// The outline of a text that another parser reads: the places of its values.
 ///
-/// # Errors
-/// The first error, with its line and column.
-pub fn check_syntax(text: &str) -> Result<(), String> {
-    let located = |(at, problem): (Location, String)| format!("{problem} at line {} column {}", at.line, at.column);
-    tree::parse(text).map(drop).map_err(located)
+/// - The text is one YAML document without aliases and tags that is nested no deeper than settings may be: so another parser
+///   can read it without growing it.
+/// - Its `Debug` shows no value.
+#[derive(Debug)]
+pub struct Outline(Node);
+
+/// A step from a value to one in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// To the value of a key.
+    Key(&'static str),
+    /// To an item of a list, from 0.
+    Item(usize),
+}
+
+impl Outline {
+    /// Parses a text.
+    ///
+    /// # Errors
+    /// The first error, with its line and column.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let located = |(at, problem): (Location, String)| format!("{problem} at line {} column {}", at.line, at.column);
+        tree::parse(text).map(Self).map_err(located)
+    }
+
+    /// The place of the value that these steps lead to; of the last value on the way where there is none.
+    pub fn locate(&self, steps: &[Step]) -> Location {
+        let mut node = &self.0;
+        for step in steps {
+            let next = match (step, &node.kind) {
+                (Step::Key(name), Kind::Mapping(entries)) => {
+                    entries.iter().find(|entry| entry.key == *name).map(|entry| &entry.value)
+                }
+                (Step::Item(index), Kind::Sequence(items)) => items.get(*index),
+                _ => None,
+            };
+            match next {
+                Some(next) => node = next,
+                None => break,
+            }
+        }
+        node.at
+    }
 }
 
 /// A settings file as it was written.

@@ -1,10 +1,10 @@
 //! The file of `keygate apply`: what organizations, users, permissions, keys and limits are to be.
 //!
 //! - Its size and its depth are bounded, and it has no aliases and no tags: a small file stays small.
-//! - Unknown fields are errors with their line; records that are in it twice are errors too.
+//! - Unknown fields are errors with their line; so are records that are in it twice, and every value that an operation would
+//!   refuse: the functions of the operations check all of them before the first change.
 //! - A field that is absent is left as it is. `null` where a limit is expected means the configured one.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -13,10 +13,12 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde::{Deserialize, Deserializer};
 
+use super::flaws;
+use crate::cli::output::Escaped;
 use crate::identity::Permission;
-use crate::key::{KeyDigest, KeyId};
+use crate::key::KeyId;
 use crate::management::duration_text;
-use crate::settings;
+use crate::settings::{Location, Outline};
 
 /// Bytes of a file at most: some ten thousand keys.
 const MAX_FILE: u64 = 4 << 20;
@@ -27,6 +29,13 @@ const MAX_FILE: u64 = 4 << 20;
 pub(super) struct Document {
     #[serde(default)]
     pub(super) organizations: Vec<OrgSpec>,
+}
+
+/// An error of a file beyond its syntax.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Flaw {
+    pub(super) at: Location,
+    pub(super) what: String,
 }
 
 /// An organization, named by its name.
@@ -97,37 +106,29 @@ impl Document {
         if length as u64 > MAX_FILE {
             bail!("{name}: is larger than {} MiB; split it", MAX_FILE >> 20);
         }
-        let document = Self::parse(&text).map_err(|error| anyhow!("{name}: {error}"))?;
-        let flaws = document.flaws();
-        if flaws.is_empty() { Ok(document) } else { Err(anyhow!("{name}: {}", flaws.join(&format!("\n{name}: ")))) }
+        let (document, flaws) = Self::parse(&text).map_err(|error| anyhow!("{name}: {}", Escaped(error)))?;
+        let lines = flaws.iter().map(|flaw| format!("{name}:{}:{}: {}", flaw.at.line, flaw.at.column, flaw.what));
+        if flaws.is_empty() { Ok(document) } else { Err(anyhow!("{}", lines.collect::<Vec<_>>().join("\n"))) }
     }
 
-    /// Parses a text: YAML, or JSON, which is YAML as well.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    /// Parses a text, YAML, or JSON, which is YAML as well; and finds the errors beyond the syntax, in the order of the file.
+    pub(super) fn parse(text: &str) -> Result<(Self, Vec<Flaw>), String> {
         // First by the parser of settings, which bounds depth and knows no aliases: what the next one reads is harmless.
-        settings::check_syntax(text)?;
-        serde_yaml::from_str(text).map_err(|error| error.to_string())
+        let outline = Outline::parse(text)?;
+        let mut document: Self = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+        let flaws = flaws::find(&document, &outline);
+        document.normalize();
+        Ok((document, flaws))
     }
 
-    /// The errors beyond the syntax.
-    pub(super) fn flaws(&self) -> Vec<String> {
-        let (mut flaws, mut names, mut keys) = (Vec::new(), HashSet::new(), HashSet::new());
-        for org in &self.organizations {
-            if !names.insert(&org.name) {
-                flaws.push(format!("organization {} is there twice", org.name));
-            }
-            let mut emails = HashSet::new();
-            for user in org.users.iter().filter(|user| !emails.insert(user.email.to_lowercase())) {
-                flaws.push(format!("user {} of organization {} is there twice", user.email, org.name));
-            }
-            for key in &org.keys {
-                flaws.extend(key.flaw().map(|flaw| format!("organization {}: {flaw}", org.name)));
-                if key.reference().is_some_and(|reference| !keys.insert(reference)) {
-                    flaws.push(format!("key {} is there twice", key.shown()));
-                }
+    /// Writes names as the operations do, so that they are compared with those of the state.
+    fn normalize(&mut self) {
+        for org in &mut self.organizations {
+            let keys = org.keys.iter_mut().filter_map(|key| key.name.as_mut());
+            for name in keys.chain([&mut org.name]) {
+                name.clone_from(&name.trim().to_owned());
             }
         }
-        flaws
     }
 }
 
@@ -146,21 +147,6 @@ impl KeySpec {
     pub(super) fn shown(&self) -> String {
         let reference = self.id.map(|id| id.to_string()).or_else(|| self.name.clone());
         reference.unwrap_or_else(|| self.sha256.clone().unwrap_or_default())
-    }
-
-    fn flaw(&self) -> Option<String> {
-        let shown = self.shown();
-        match (&self.id, &self.sha256) {
-            (Some(_), Some(_)) => Some(format!("key {shown} has an id and a sha256: keep one of them")),
-            (None, None) => Some(format!("key {shown} has neither an id nor a sha256; see `keygate key digest`")),
-            (None, Some(digest)) if KeyDigest::from_hex(digest).is_err() => {
-                Some(format!("key {shown}: the sha256 is not 64 hexadecimal digits; see `keygate key digest`"))
-            }
-            (None, Some(_)) if self.user.is_none() || self.name.is_none() => {
-                Some(format!("key {shown} needs a name and a user, to be created with"))
-            }
-            _ => None,
-        }
     }
 }
 
@@ -181,15 +167,18 @@ mod tests {
                "keys":[{{"sha256":"{DIGEST}","name":"k","user":"a@b","limits":{{"requests":5,"per":"1m"}}}}]}}]}}"#
         );
         for text in [yaml, json] {
-            let document = Document::parse(&text).unwrap();
-            assert_eq!(document.flaws(), Vec::<String>::new());
+            let (document, flaws) = Document::parse(&text).unwrap();
+            assert_eq!(flaws, []);
             let org = &document.organizations[0];
             assert_eq!((org.concurrent, org.suspended), (Some(None), None));
             let limits = org.keys[0].limits.unwrap().unwrap();
             assert_eq!((limits.requests, limits.per, limits.burst), (5, Duration::from_secs(60), None));
             assert!(org.users[0].permissions.is_none());
         }
-        assert!(Document::parse("").unwrap_or(Document { organizations: Vec::new() }).organizations.is_empty());
+        assert!(
+            Document::parse("").is_ok_and(|(document, _)| document.organizations.is_empty())
+                || Document::parse("").is_err()
+        );
     }
 
     #[test]
@@ -210,30 +199,5 @@ mod tests {
         assert!(nested(40).unwrap_err().contains("nested too deeply"));
         // The parser has a bound of its own, and a text of its own.
         assert!(nested(100_000).is_err());
-    }
-
-    #[test]
-    fn records_twice_and_keys_without_a_reference_are_flaws() {
-        let key = |more: &str| format!("      - {{ name: k, user: a@b{more} }}\n");
-        let text = format!(
-            "organizations:\n  - name: acme\n    users: [{{ email: a@b }}, {{ email: A@b }}]\n    keys:\n{}{}{}{}{}  - name: \
-             acme\n",
-            key(&format!(", sha256: {DIGEST}")),
-            key(&format!(", sha256: {}", DIGEST.to_uppercase())),
-            key(""),
-            key(", sha256: ab12"),
-            key(&format!(", sha256: {DIGEST}, id: abcDEF123")),
-        );
-        let flaws = Document::parse(&text).unwrap().flaws().join("\n");
-        for flaw in [
-            "organization acme is there twice",
-            "user A@b",
-            "key k is there twice",
-            "neither an id nor a sha256",
-            "not 64 hexadecimal digits",
-            "an id and a sha256",
-        ] {
-            assert!(flaws.contains(flaw), "{flaw}: {flaws}");
-        }
     }
 }

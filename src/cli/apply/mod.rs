@@ -5,6 +5,7 @@
 //! on the stores.
 
 mod document;
+mod flaws;
 mod plan;
 mod present;
 
@@ -18,9 +19,9 @@ use self::document::Document;
 use self::plan::{Action, Step, plan};
 use self::present::Present;
 use super::control::{self, Server};
+use super::output::Escaped;
 use super::show::Format;
 use super::{CliError, ExitStatus, output};
-use crate::admin::{Operation, Reply};
 use crate::config::Config;
 use crate::counted::Counted;
 
@@ -70,12 +71,8 @@ impl Args {
             self.confirm(steps.len())?;
         }
         for (number, step) in steps.iter().enumerate() {
-            if let Err(error) = perform(server, step).await {
-                let done = format!(
-                    "applied {number} of {}, then `{step}` failed; run it again",
-                    Counted(steps.len(), "change")
-                );
-                return Err(error.context(done));
+            if let Err((done, error)) = perform(server, step).await {
+                return Err(error.context(format!("{}; run it again", far(number, steps.len(), step, done))));
             }
         }
         self.show_result(&steps, steps.len())
@@ -114,12 +111,16 @@ impl Args {
     }
 }
 
-async fn perform(server: &mut Server<'_>, step: &Step) -> Result<(), CliError> {
-    for operation in &step.operations {
-        let reply = server.perform(operation).await?;
-        if let (Reply::Key { key }, Some(limits)) = (reply, step.new_key_limits) {
-            server.perform(&Operation::LimitKey { key: key.id, limits: Some(limits) }).await?;
-        }
+/// Performs the operations of a step; after an error, with the number of those that were done.
+async fn perform(server: &mut Server<'_>, step: &Step) -> Result<(), (usize, CliError)> {
+    for (done, operation) in step.operations.iter().enumerate() {
+        server.perform(operation).await.map_err(|error| (done, error))?;
     }
     Ok(())
+}
+
+/// How far the plan was applied when a step failed after `done` of its operations.
+fn far(number: usize, all: usize, step: &Step, done: usize) -> String {
+    let part = if done > 0 { format!(", after its first {}", Counted(done, "operation")) } else { String::new() };
+    format!("applied {number} of {}, then `{}` failed{part}", Counted(all, "change"), Escaped(step))
 }

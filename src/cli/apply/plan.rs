@@ -15,6 +15,7 @@ use crate::admin::Operation;
 use crate::identity::Permission;
 use crate::key::KeyId;
 use crate::management::{Key, KeyLimits, LimitUpdate};
+use crate::names;
 use crate::quota::Quota;
 use crate::settings::WithUnit;
 
@@ -33,9 +34,6 @@ pub(super) struct Step {
     /// The operations that the step performs, in this order.
     #[serde(skip)]
     pub(super) operations: Vec<Operation>,
-    /// Limits of a key that the first operation creates.
-    #[serde(skip)]
-    pub(super) new_key_limits: Option<LimitUpdate>,
 }
 
 /// Kind of a step.
@@ -65,18 +63,22 @@ pub(super) fn plan(document: &Document, present: &Present) -> Vec<Step> {
 
 fn plan_org(spec: &OrgSpec, present: &Present) -> Vec<Step> {
     let existing = present.orgs.get(&spec.name);
-    let mut steps = vec![org_step(spec, existing)];
+    let mut steps = vec![org_step(spec, existing, present)];
     steps.extend(spec.users.iter().map(|user| user_step(spec, user, existing)));
     steps.extend(spec.keys.iter().map(|key| key_step(spec, key, existing, present)));
     steps.retain(|step| !step.is_empty());
     steps
 }
 
-fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>) -> Step {
+fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>, present: &Present) -> Step {
     let name = &spec.name;
     let org = existing.map(|existing| &existing.org);
     let mut step = Step::new(if org.is_none() { Action::Create } else { Action::Change }, "organization", name.clone());
     if org.is_none() {
+        if let Some(other) = present.looks.get(&names::look(name)) {
+            step.conflict(&format!("looks the same as the organization {other}; a name is one organization's"));
+            return step;
+        }
         step.operations.push(Operation::CreateOrg { name: name.clone() });
     }
     let concurrent = org.and_then(|org| org.concurrent);
@@ -157,11 +159,12 @@ fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option<&Pre
     step.action = Action::Create;
     step.show("user", user.clone());
     let sha256 = spec.digest().unwrap_or_default();
-    step.operations.push(Operation::ImportKey { org: org.name.clone(), user, sha256, name });
-    if let Some(Some(limits)) = spec.limits {
+    let limits = spec.limits.flatten();
+    if let Some(limits) = limits {
         step.show("limits", limits.to_string());
-        step.new_key_limits = Some(limits.into());
     }
+    let limits = limits.map(LimitUpdate::from);
+    step.operations.push(Operation::ImportKey { org: org.name.clone(), user, sha256, name, limits });
 }
 
 fn existing_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option<&PresentOrg>, id: KeyId, key: &Key) {
@@ -203,7 +206,7 @@ fn existing_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option
 impl Step {
     fn new(action: Action, record: &'static str, name: String) -> Self {
         let (changes, operations) = (Vec::new(), Vec::new());
-        Self { action, record, name, changes, reason: None, operations, new_key_limits: None }
+        Self { action, record, name, changes, reason: None, operations }
     }
 
     fn change(&mut self, field: &'static str, old: Option<String>, new: String, operation: Operation) {

@@ -8,6 +8,7 @@ use crate::cli::CliError;
 use crate::cli::control::Server;
 use crate::key::KeyId;
 use crate::management::{Key, Org, User};
+use crate::names;
 
 /// Digests that one operation looks up.
 const DIGESTS_PER_LOOKUP: usize = 200;
@@ -17,6 +18,8 @@ const DIGESTS_PER_LOOKUP: usize = 200;
 pub(super) struct Present {
     /// Organizations that exist, by name.
     pub(super) orgs: HashMap<String, PresentOrg>,
+    /// Names of all organizations that exist, by their looks.
+    pub(super) looks: HashMap<String, String>,
     /// Keys that exist, by id.
     pub(super) keys: HashMap<KeyId, Key>,
     /// Keys that have, or had, a digest: in any organization.
@@ -39,6 +42,7 @@ impl Present {
             _ => Vec::new(),
         });
         let mut orgs: HashMap<String, Org> = orgs.await?.into_iter().map(|org| (org.name.clone(), org)).collect();
+        present.looks = orgs.keys().map(|name| (names::look(name), name.clone())).collect();
         for spec in &document.organizations {
             if let Some(org) = orgs.remove(&spec.name) {
                 let users = read_all(server, Operation::list_users(org.id.to_string()), |reply| match reply {

@@ -59,7 +59,7 @@ pub(super) fn print(reports: &[UsageReport], as_batch: bool) -> io::Result<()> {
         serde_json::to_writer(&mut out, &events)?;
         writeln!(out)?;
     } else {
-        events.iter().try_for_each(|event| writeln!(out, "{}", serde_json::to_string(event)?))?;
+        events.iter().try_for_each(|event| writeln!(out, "{}", output::json_text(event)?))?;
     }
     out.flush()?;
     let withheld: Vec<_> = rows().filter(|(report, row)| !report.is_final(row)).collect();

@@ -152,7 +152,7 @@ mod tests {
             DashboardError::TooManyRequests(1),
         ];
         let errors = [
-            Error::InvalidName,
+            Error::InvalidName(crate::names::InvalidName::Characters),
             Error::OverlapTooLong,
             Error::NotAllowed,
             Error::NoOrg(String::new()),

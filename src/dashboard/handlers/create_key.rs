@@ -72,8 +72,8 @@ impl PageContext<'_> {
         let sealer = self.management.key_sealer(self.user).await?;
         match self.management.create_key(&self.actor, &self.org(), owner, name, self.request.now).await {
             Ok(created) => self.lead_to_new_key(&sealer, &created),
-            Err(ManagementError::InvalidName) => {
-                let error = "Enter a name of 1 to 100 characters, without control characters.".to_owned();
+            Err(ManagementError::InvalidName(_)) => {
+                let error = "Enter a name of 1 to 100 characters that all show.".to_owned();
                 self.create_form(name, owner, Some(error), None).await
             }
             Err(ManagementError::NoUser(_)) => {

@@ -1,6 +1,7 @@
 //! Reasons why a record of a file is not valid.
 
 use crate::key::InvalidDigest;
+use crate::names::{InvalidEmail, InvalidName};
 use crate::quota::QuotaError;
 
 /// Reason why a record is not valid.
@@ -15,6 +16,20 @@ pub enum InvalidRecord {
     /// A quota is not valid.
     #[error("a quota is not valid: {0}")]
     Quota(#[from] QuotaError),
+    /// The name of an organization or a key is none that can be given.
+    #[error("the name `{}` is not valid: {reason}", .name.escape_debug())]
+    Name {
+        /// The name.
+        name: String,
+        /// Why not.
+        reason: InvalidName,
+    },
+    /// A name has white space around it, or an email address is not in lower case: no record is written so.
+    #[error("`{}` is not written as it was created", .0.escape_debug())]
+    NotNormalized(String),
+    /// An email address is not valid.
+    #[error(transparent)]
+    Email(#[from] InvalidEmail),
     /// A bucket has more tokens than it can hold, or a debt that is out of range.
     #[error("the level of a bucket is out of range")]
     Level,

@@ -10,6 +10,7 @@ use super::{Counts, Summary};
 use crate::clock::{self, Micros};
 use crate::identity::{OrgId, Permission, UserId, Voucher};
 use crate::key::{KeyDigest, KeyId, OrgTag};
+use crate::names::{self, InvalidName};
 use crate::quota::{EXACT, Quota};
 use crate::state::bucket::Bucket;
 use crate::state::{CreationBucket, Key, KeyExport, Org, StateRecord, User, UserExport};
@@ -124,13 +125,23 @@ fn digest_lines(key: KeyId, digests: &[KeyDigest]) -> impl Iterator<Item = Line>
 impl Line {
     pub(super) fn into_record(self) -> Result<StateRecord, InvalidRecord> {
         Ok(match self {
-            Self::Org(org) => StateRecord::Org(org.into()),
+            Self::Org(org) => StateRecord::Org(org.into_org()?),
             Self::User(user) => StateRecord::User(Box::new(user.into_export()?)),
             Self::Key(key) => StateRecord::Key(Box::new(key.into_export()?)),
             Self::Digests(DigestsLine { key, replaced }) => StateRecord::Digests(key, parse_all(&replaced)?),
             Self::End(_) => return Err(InvalidRecord::End),
         })
     }
+}
+
+/// Checks the name of a record, by what its creation makes of it.
+fn check_name(name: &str, created: Result<String, InvalidName>) -> Result<(), InvalidRecord> {
+    let created = created.map_err(|reason| InvalidRecord::Name { name: name.to_owned(), reason })?;
+    check_normalized(name, &created)
+}
+
+fn check_normalized(text: &str, created: &str) -> Result<(), InvalidRecord> {
+    if text == created { Ok(()) } else { Err(InvalidRecord::NotNormalized(text.to_owned())) }
 }
 
 /// Counts a record.
@@ -153,10 +164,11 @@ impl From<&Org> for OrgLine {
     }
 }
 
-impl From<OrgLine> for Org {
-    fn from(line: OrgLine) -> Self {
-        let OrgLine { id, tag, name, created, suspended, concurrent } = line;
-        Self { id, tag, name, created, suspended, concurrent }
+impl OrgLine {
+    fn into_org(self) -> Result<Org, InvalidRecord> {
+        let Self { id, tag, name, created, suspended, concurrent } = self;
+        check_name(&name, names::validate_org_name(&name))?;
+        Ok(Org { id, tag, name, created, suspended, concurrent })
     }
 }
 
@@ -175,6 +187,7 @@ impl From<&UserExport> for UserLine {
 impl UserLine {
     fn into_export(self) -> Result<UserExport, InvalidRecord> {
         let Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, creation } = self;
+        check_normalized(&email, &names::validate_email(&email)?)?;
         let is_exact = |line: &CreationLine| line.level.unsigned_abs() < EXACT && (1..EXACT).contains(&line.per_us);
         if creation.as_ref().is_some_and(|line| !is_exact(line)) {
             return Err(InvalidRecord::Level);
@@ -220,6 +233,7 @@ fn key_line(export: &KeyExport, replaced: &[KeyDigest]) -> KeyLine {
 
 impl KeyLine {
     fn into_export(self) -> Result<KeyExport, InvalidRecord> {
+        check_name(&self.name, names::validate_name(&self.name))?;
         let (bucket, quota) = self.bucket.parse()?;
         let (digest, previous) = (KeyDigest::from_hex(&self.sha256)?, self.previous.as_deref());
         let (previous, replaced) = (previous.map(KeyDigest::from_hex).transpose()?, parse_all(&self.replaced)?);

@@ -94,6 +94,67 @@ fn changes_are_shown_with_their_old_values_and_applied_through_a_gateway() {
     });
 }
 
+/// What the operations would refuse, each behind its line.
+const REFUSED: &str = "organizations:
+  - name: acme
+    concurrent: 0
+    users: [{ email: ada@example.com }, { email: bob }]
+    keys:
+      - name: laptop
+        user: ada@example.com
+        sha256: 5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
+        limits: { requests: 0, per: 1h }
+      - { name: \"x\\n+ organization globex\\e[2K\", user: ada@example.com, sha256: ab12 }
+";
+
+#[test]
+fn file_that_an_operation_would_refuse_is_refused_whole_before_the_first_change() {
+    let installation = Installation::new();
+    for options in ["--dry-run", "--yes", "--yes --json"] {
+        let refused = installation.apply(REFUSED, options);
+        assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{options}: {refused:?}");
+        let lines: Vec<&str> = refused.err.lines().map(|line| line.split("apply.yaml:").nth(1).unwrap()).collect();
+        let places: Vec<&str> = lines.iter().map(|line| line.split(':').next().unwrap()).collect();
+        assert_eq!(places, ["3", "4", "9", "10", "10"], "{options}: {}", refused.err);
+        for part in
+            ["concurrent must be", "`bob` is not an email", "requests must be", "1 to 100 characters", "64 hexa"]
+        {
+            assert!(refused.err.contains(part), "{part}: {}", refused.err);
+        }
+        assert!(!refused.err.contains('\u{1b}') && refused.err.contains("\\u{1b}[2K"), "{:?}", refused.err);
+        assert_eq!(installation.json("org list")["items"], serde_json::json!([]), "{options}");
+    }
+}
+
+#[test]
+fn key_is_created_with_its_limits_by_one_operation() {
+    let installation = Installation::new();
+    let applied = installation.apply(&file(", limits: { requests: 5, per: 1m }"), "--yes");
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let limits = &installation.json("key list --org acme")["items"][0]["limits"];
+    assert_eq!((limits["requests"].as_u64(), limits["own"].as_bool()), (Some(5), Some(true)), "{limits}");
+    let records = installation.ok("audit export").out;
+    assert_eq!(records.matches("\"path\":\"key.import/limits\"").count(), 1, "{records}");
+    assert!(!records.contains("\"action\":\"key.limits\""), "{records}");
+    assert_eq!(installation.apply(&file(", limits: { requests: 5, per: 1m }"), "--dry-run").code, 0);
+}
+
+#[test]
+fn organization_that_looks_like_another_one_is_a_conflict() {
+    let installation = Installation::new();
+    assert_eq!(installation.apply(&file(""), "--yes").code, 0);
+    let like = "organizations: [{ name: \"\u{430}cme\" }]\n";
+    for options in ["--dry-run", "--yes"] {
+        let conflict = installation.apply(like, options);
+        assert_eq!(conflict.code, 1, "{conflict:?}");
+        assert!(conflict.out.contains("looks the same as the organization acme"), "{conflict:?}");
+    }
+    let created = installation.run("org create \u{430}cme");
+    assert!(created.code == 1 && created.err.contains("one that looks the same"), "{created:?}");
+    // White space around a name is no part of it.
+    assert_eq!(installation.apply("organizations: [{ name: \" acme\u{a0}\" }]\n", "--dry-run").code, 0);
+}
+
 #[test]
 fn nothing_is_withdrawn_unasked_and_nothing_revoked_comes_back() {
     let installation = Installation::new();

@@ -42,6 +42,23 @@ fn audit_lists_and_exports_changes() {
 }
 
 #[test]
+fn text_of_users_cannot_control_the_terminal() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    installation.with_use_by(printed.trim(), Some("agent\u{9b}31m\u{202e}\u{1b}[2K"));
+    for line in ["audit list", "audit list --json", "audit export"] {
+        let shown = installation.ok(line).out;
+        let raw = shown.chars().find(|c| c.is_control() && *c != '\n' || *c == '\u{202e}');
+        assert_eq!(raw, None, "{line}: {shown:?}");
+    }
+    let records = installation.json("audit list")["records"].clone();
+    assert_eq!(records[0]["user_agent"], "agent\u{9b}31m\u{202e}\u{1b}[2K", "the same text, escaped");
+    // What the operator types comes back in the error.
+    let unknown = installation.run("org show a\u{1b}[2K\u{9b}b");
+    assert!(unknown.code == 1 && unknown.err.contains("`a\\u{1b}[2K\\u{9b}b`"), "{unknown:?}");
+}
+
+#[test]
 fn audit_records_are_found_by_request_id_and_outcome() {
     let installation = Installation::new();
     let printed = installation.with_key();

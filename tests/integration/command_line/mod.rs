@@ -111,11 +111,20 @@ audit: { low_water: 0%, path: audit }
 
     /// Decides and records one use of a key, as a gateway would.
     fn with_use_of(&self, presented: &str) {
-        self.with_use_at(presented, clock::now());
+        self.record_use(presented, clock::now(), None);
     }
 
     /// As [`Installation::with_use_of`], by a clock that shows this time.
     fn with_use_at(&self, presented: &str, now: Micros) {
+        self.record_use(presented, now, None);
+    }
+
+    /// As [`Installation::with_use_of`], by a client with this user agent.
+    fn with_use_by(&self, presented: &str, agent: Option<&str>) {
+        self.record_use(presented, clock::now(), agent);
+    }
+
+    fn record_use(&self, presented: &str, now: Micros, agent: Option<&str>) {
         let config = Config::load(&self.config).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -137,7 +146,7 @@ audit: { low_water: 0%, path: audit }
                 org_id: Some(admitted.principal.org_id),
                 auth_method: AuthMethod::ApiKey,
                 ip: None,
-                user_agent: None,
+                user_agent: agent.map(str::as_bytes),
                 action: "GET /",
                 method: "GET",
                 path: "/",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use keygate::admin::{self, Operation};
 use keygate::clock;
 use keygate::key::{self, KeyId};
-use keygate::management::{Actor, ClientInfo, ErrorKind, KeyStatus, LimitUpdate, Rotation};
+use keygate::management::{Actor, ClientInfo, ErrorKind, KeyImport, KeyStatus, LimitUpdate, Rotation};
 use keygate::page::PageQuery;
 use keygate::refusal::Refusal;
 
@@ -88,7 +88,8 @@ async fn keys_are_created_rotated_and_revoked() {
 async fn keys_are_imported_by_their_digest() {
     let fixture = Fixture::with_ada().await;
     let import = async |sha256: &str, name: &str| {
-        fixture.management.import_key(OPERATOR, ORG, ADA, sha256, name, clock::now()).await
+        let import = KeyImport { org: ORG, user: ADA, sha256, name, limits: None };
+        fixture.management.import_key(OPERATOR, import, clock::now()).await
     };
     let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert!(import(hex, "old").await.unwrap().imported);

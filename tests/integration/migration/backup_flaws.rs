@@ -106,6 +106,41 @@ fn records_that_could_not_be_are_refused() {
 }
 
 #[test]
+fn names_and_addresses_that_could_not_be_created_are_refused() {
+    let directory = Directory::new();
+    let lines = runtime().block_on(async {
+        let state = directory.open();
+        let mut maker = RecordMaker::new(&state);
+        let org = maker.org("people").await;
+        let person = maker.user(&org, "person@example.com").await;
+        maker.keys_by(&org, person, 1).await;
+        String::from_utf8(export(&state).await).unwrap()
+    });
+    let line = |kind: &str| lines.lines().find(|line| line.starts_with(&format!("{{\"{kind}\":"))).unwrap();
+    let (org, user, key) = (line("org"), line("user"), line("key"));
+    let named = |line: &str, name: &str| {
+        let mut record: serde_json::Value = serde_json::from_str(line).unwrap();
+        let fields = record.as_object_mut().unwrap().values_mut().next().unwrap();
+        fields[if line == user { "email" } else { "name" }] = name.into();
+        parse_record(record.to_string().as_bytes()).map(drop).map_err(|error| error.to_string())
+    };
+    for (line, good) in [(org, "Acme Inc."), (user, "ada@example.com"), (key, "laptop")] {
+        assert_eq!(named(line, good), Ok(()));
+    }
+    for name in ["", " acme", "acme\u{a0}", "a\u{1b}[2Jb", "a\nb", "a\u{200b}b", "a\u{202e}b"] {
+        for line in [org, key] {
+            let error = named(line, name).unwrap_err();
+            assert!(error.contains("is not valid") || error.contains("as it was created"), "{name:?}: {error}");
+            assert!(!error.contains(['\u{1b}', '\n', '\u{202e}']), "{error:?}");
+        }
+    }
+    assert!(named(org, "org_0197c1de000070008000000000000001").is_err(), "looks like an id");
+    for email in ["", "ada", "Ada@example.com", "ada@exa\u{200b}mple.com", "a\nb@example.com"] {
+        assert!(named(user, email).is_err(), "{email:?}");
+    }
+}
+
+#[test]
 fn bucket_of_created_keys_that_could_not_be_is_refused() {
     let directory = Directory::new();
     let lines = runtime().block_on(async {

@@ -1,0 +1,184 @@
+//! Errors of the file of `keygate apply` beyond its syntax, each with its place: what the operations would refuse, and records
+//! that are there twice.
+
+use std::collections::{HashMap, HashSet};
+
+use super::document::{Document, Flaw, KeySpec, LimitSpec, OrgSpec};
+use crate::cli::output::Escaped;
+use crate::management::{self, LimitUpdate, ManagementError};
+use crate::names;
+use crate::quota::Quota;
+use crate::settings::{Outline, Step};
+
+/// Finds all errors of a file, in its order.
+pub(super) fn find(document: &Document, outline: &Outline) -> Vec<Flaw> {
+    let mut search = Search { outline, flaws: Vec::new(), looks: HashMap::new(), keys: HashSet::new() };
+    for (index, org) in document.organizations.iter().enumerate() {
+        search.check_org(org, &[Step::Key("organizations"), Step::Item(index)]);
+    }
+    search.flaws.sort_by_key(|flaw| flaw.at);
+    search.flaws
+}
+
+/// Errors so far, and what was seen.
+struct Search<'a> {
+    outline: &'a Outline,
+    flaws: Vec<Flaw>,
+    /// Names of the organizations so far, by their looks.
+    looks: HashMap<String, &'a str>,
+    /// References of the keys so far.
+    keys: HashSet<String>,
+}
+
+impl<'a> Search<'a> {
+    fn check_org(&mut self, org: &'a OrgSpec, at: &[Step]) {
+        self.check(at, &[Step::Key("name")], names::validate_org_name(&org.name));
+        if let Some(other) = self.looks.insert(names::look(&org.name), &org.name) {
+            let what = if other.trim() == org.name.trim() { "is there twice" } else { "looks the same as another one" };
+            self.report(at, &[Step::Key("name")], format!("organization {} {what}", org.name));
+        }
+        self.check(at, &[Step::Key("concurrent")], management::check_concurrent(org.concurrent.flatten()));
+        let mut emails = HashSet::new();
+        for (index, user) in org.users.iter().enumerate() {
+            let steps = [Step::Key("users"), Step::Item(index), Step::Key("email")];
+            self.check(at, &steps, names::validate_email(&user.email));
+            if !emails.insert(user.email.to_lowercase()) {
+                self.report(at, &steps, format!("user {} of organization {} is there twice", user.email, org.name));
+            }
+        }
+        for (index, key) in org.keys.iter().enumerate() {
+            self.check_key(key, &[at, &[Step::Key("keys"), Step::Item(index)]].concat());
+        }
+    }
+
+    fn check_key(&mut self, key: &KeySpec, at: &[Step]) {
+        let shown = key.shown();
+        match (&key.id, &key.sha256) {
+            (Some(_), Some(_)) => {
+                self.report(at, &[], format!("key {shown} has an id and a sha256: keep one of them"));
+            }
+            (None, None) => {
+                let what = "has neither an id nor a sha256; see `keygate key digest`";
+                self.report(at, &[], format!("key {shown} {what}"));
+            }
+            (None, Some(digest)) => {
+                if management::check_digest(digest).is_err() {
+                    let what = "the sha256 is not 64 hexadecimal digits of a key's; see `keygate key digest`";
+                    self.report(at, &[Step::Key("sha256")], format!("key {shown}: {what}"));
+                }
+                if key.user.is_none() || key.name.is_none() {
+                    self.report(at, &[], format!("key {shown} needs a name and a user, to be created with"));
+                }
+            }
+            (Some(_), None) => {}
+        }
+        if let Some(name) = &key.name {
+            self.check(at, &[Step::Key("name")], names::validate_name(name));
+        }
+        if let Some(user) = &key.user {
+            self.check(at, &[Step::Key("user")], names::validate_email(user));
+        }
+        if let Some(Some(limits)) = key.limits {
+            self.check(at, &[Step::Key("limits")], check_limits(limits));
+        }
+        if key.reference().is_some_and(|reference| !self.keys.insert(reference)) {
+            self.report(at, &[], format!("key {shown} is there twice"));
+        }
+    }
+
+    /// Reports the error of a value, if an operation would refuse it.
+    fn check<T>(&mut self, at: &[Step], steps: &[Step], checked: Result<T, impl Into<ManagementError>>) {
+        if let Err(error) = checked {
+            self.report(at, steps, error.into().to_string());
+        }
+    }
+
+    fn report(&mut self, at: &[Step], steps: &[Step], what: String) {
+        // Values of the file are in it, which must not look like further lines.
+        let what = Escaped(what).to_string();
+        self.flaws.push(Flaw { at: self.outline.locate(&[at, steps].concat()), what });
+    }
+}
+
+/// Checks limits as the creation of a key with them does. All values are given, so the configured ones do not matter.
+fn check_limits(limits: LimitSpec) -> Result<Quota, ManagementError> {
+    Ok(LimitUpdate::from(limits).quota_from(Quota::DEFAULT)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: &str = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8";
+
+    /// The errors of a file, each behind its line.
+    fn flaws(text: &str) -> Vec<String> {
+        let (_, flaws) = Document::parse(text).unwrap();
+        flaws.into_iter().map(|flaw| format!("{}: {}", flaw.at.line, flaw.what)).collect()
+    }
+
+    #[test]
+    fn records_twice_and_keys_without_a_reference_are_flaws() {
+        let key = |more: &str| format!("      - {{ name: k, user: a@b{more} }}\n");
+        let text = format!(
+            "organizations:\n  - name: acme\n    users: [{{ email: a@b }}, {{ email: A@b }}]\n    keys:\n{}{}{}{}{}  - name: \
+             acme\n  - name: \u{430}cme\n",
+            key(&format!(", sha256: {DIGEST}")),
+            key(&format!(", sha256: {}", DIGEST.to_uppercase())),
+            key(""),
+            key(", sha256: ab12"),
+            key(&format!(", sha256: {DIGEST}, id: abcDEF123")),
+        );
+        let flaws = flaws(&text).join("\n");
+        for flaw in [
+            "3: user A@b of organization acme is there twice",
+            "6: key k is there twice",
+            "7: key k has neither an id nor a sha256",
+            "8: key k: the sha256 is not 64 hexadecimal digits",
+            "9: key abcDEF123 has an id and a sha256",
+            "10: organization acme is there twice",
+            "11: organization \u{430}cme looks the same as another one",
+        ] {
+            assert!(flaws.contains(flaw), "{flaw}: {flaws}");
+        }
+    }
+
+    #[test]
+    fn every_value_that_an_operation_would_refuse_is_a_flaw_with_its_line() {
+        let text = format!(
+            "organizations:
+  - name: \"ac\\u200bme\"
+    concurrent: 0
+    users:
+      - email: ada
+    keys:
+      - name: \"lap\\ntop\"
+        user: ada@
+        sha256: {DIGEST}
+        limits: {{ requests: 0, per: 1h }}
+      - id: abcDEF123
+        limits:
+          requests: 5
+          per: 500ms
+  - name: org_0197c1de000070008000000000000001
+"
+        );
+        let flaws = flaws(&text);
+        let lines: Vec<&str> = flaws.iter().map(|flaw| flaw.split(':').next().unwrap()).collect();
+        assert_eq!(lines, ["2", "3", "5", "7", "8", "10", "13", "15"], "{flaws:#?}");
+        for (index, part) in
+            [(0, "1 to 100 characters"), (1, "concurrent must be"), (2, "not an email"), (5, "requests")]
+        {
+            assert!(flaws[index].contains(part), "{part}: {}", flaws[index]);
+        }
+    }
+
+    #[test]
+    fn session_quota_digest_is_a_flaw() {
+        let user = crate::identity::UserId::generate();
+        let digest = crate::state::session_quota_digest(user);
+        let hex = data_encoding::HEXLOWER.encode(digest.as_bytes());
+        let text = format!("organizations: [{{ name: a, keys: [{{ name: k, user: a@b.example, sha256: {hex} }}] }}]");
+        assert_eq!(flaws(&text).len(), 1, "{:?}", flaws(&text));
+    }
+}
