@@ -34,6 +34,9 @@ impl Unavailable {
     }
 }
 
+/// What [`ChangeError::Taken`] says of the name of an organization that looks like that of another one.
+pub const LOOK_TAKEN: &str = "name, or one that looks the same,";
+
 /// Reason why a change was not made, or was made and not acknowledged.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {

@@ -45,7 +45,7 @@ pub use cursor_secret::CursorSecret;
 pub use decision::{Admitted, DecideRequest, Decision, RouteAccess};
 pub use defaults::Defaults;
 pub use embedded::Embedded;
-pub use error::{ChangeError, StorageError, Unavailable};
+pub use error::{ChangeError, LOOK_TAKEN, StorageError, Unavailable};
 pub use export::{CreationBucket, KeyExport, OrgExport, StateExport, UserExport};
 pub use exporter::{Exporter, StateRecord};
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};

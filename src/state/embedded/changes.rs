@@ -11,12 +11,15 @@ use crate::quota::Quota;
 use crate::state::{Bounds, Change, ChangeError, Key, Org, User};
 
 use super::sql::{classify_error, execute, exists, integer, micros};
-use super::{key_creation, session_rows, tickets};
+use super::{key_creation, org_looks, session_rows, tickets};
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
     match change {
-        Change::CreateOrg(org) => create_org(sql, org),
+        Change::CreateOrg(org) => {
+            org_looks::require_new(sql, &org.name)?;
+            create_org(sql, org)
+        }
         Change::SuspendOrg { org, suspended } => {
             change_org(sql, *org, "UPDATE orgs SET suspended = ?2 WHERE id = ?1", *suspended)
         }
@@ -62,8 +65,8 @@ pub(super) fn create_org(sql: &Connection, org: &Org) -> Result<(), ChangeError>
         sql,
         "INSERT INTO orgs (id, tag, name, created, suspended, concurrent) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         params![org.id.to_string(), org.tag.as_str(), org.name, created, org.suspended, org.concurrent],
-    )
-    .map(drop)
+    )?;
+    org_looks::add(sql, &org.name)
 }
 
 fn change_org(sql: &Connection, org: OrgId, update: &str, value: impl rusqlite::ToSql) -> Result<(), ChangeError> {

@@ -39,6 +39,7 @@ mod tickets;
 mod session_rows;
 mod usage_blocks;
 mod key_creation;
+mod org_looks;
 mod retired;
 mod changes;
 mod imports;

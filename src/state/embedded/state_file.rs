@@ -15,6 +15,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::open_error::OpenError;
+use super::org_looks;
 
 /// The migrations of the schema, each from one version to the next; the first begins with an empty file. The version of
 /// a file, in `PRAGMA user_version`, is the number of migrations that it has taken. A released one is never changed.
@@ -205,6 +206,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     connection.pragma_update(None, "temp_store", "MEMORY").map_err(sqlite)?;
     connection.set_prepared_statement_cache_capacity(64);
     migrate(&connection, usize::try_from(version).unwrap_or_default()).map_err(sqlite)?;
+    org_looks::fill(&connection).map_err(sqlite)?;
     Ok(connection)
 }
 

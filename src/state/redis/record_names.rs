@@ -13,10 +13,10 @@
 //! | key, with its bucket | `P:{tag}:key:ID` | hash |
 //! | reported uses that had been admitted offline | `P:{tag}:debts` | hash that expires |
 //! | all organizations, in the order of their creation | `P:{orgs}:list` | list of ids |
-//! | their tags, their names | `P:{orgs}:tags`, `P:{orgs}:names` | hashes |
+//! | their tags, their names, the looks of their names | `P:{orgs}:tags`, `P:{orgs}:names`, `P:{orgs}:looks` | hashes |
 //! | secret of the cursors of lists | `P:{orgs}:cursor_secret` | 32 bytes |
 //! | users with an email address | `P:email:HEX` | set of "organization user" |
-//! | marks of completed upgrades | `P:{sessions}:indexed`, `P:{orgs}:emails-indexed` | texts |
+//! | marks of completed upgrades | `P:{sessions}:indexed`, `P:{orgs}:emails-indexed`, `P:{orgs}:looks-indexed` | texts |
 //! | owner of a key digest, present or past | `P:digest:HEX` | hash: the key's id, and the time of the claim |
 //! | live gateways | `P:{gateways}` | hash |
 //! | web session | `P:session:HEX` | hash that expires |
@@ -113,6 +113,16 @@ impl RecordNames {
 
     pub(crate) fn names(&self) -> String {
         format!("{}:{{orgs}}:names", self.prefix)
+    }
+
+    /// Ids of organizations by the looks of their names.
+    pub(crate) fn looks(&self) -> String {
+        format!("{}:{{orgs}}:looks", self.prefix)
+    }
+
+    /// Version of the looks that all organizations have in [`RecordNames::looks`].
+    pub(super) fn looks_indexed(&self) -> String {
+        format!("{}:{{orgs}}:looks-indexed", self.prefix)
     }
 
     pub(super) fn cursor_secret(&self) -> String {

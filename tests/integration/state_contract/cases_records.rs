@@ -4,7 +4,7 @@ use keygate::clock::{self, Micros};
 use keygate::identity::{OrgId, UserId};
 use keygate::key::KeyId;
 use keygate::refusal::Refusal;
-use keygate::state::{Change, ChangeError, Key, LastRotation, Org, State, User};
+use keygate::state::{Change, ChangeError, Key, LOOK_TAKEN, LastRotation, Org, State, User};
 
 use super::fixture::{
     Fixture, admit, decide, fixture_with_key, new_fixture, new_key, new_org, new_user, refused, rotate,
@@ -59,6 +59,19 @@ pub(super) async fn unique_fields_are_taken_once(state: &State) {
     let elsewhere = super::fixture::new_fixture(state).await;
     state.change(Change::CreateUser(new_user(elsewhere.org, "c"))).await.unwrap();
     state.change(Change::CreateUser(new_user(fixture.org, "c"))).await.unwrap();
+}
+
+pub(super) async fn organizations_have_names_that_do_not_look_the_same(state: &State) {
+    let org = Org { name: format!("Acme {}", OrgId::generate()), ..new_org() };
+    state.change(Change::CreateOrg(org.clone())).await.unwrap();
+    for like in [org.name.replace('c', "\u{441}"), org.name.replace(' ', "\u{a0}"), format!("\u{34f}{}", org.name)] {
+        let created = state.change(Change::CreateOrg(Org { name: like.clone(), ..new_org() })).await;
+        assert!(matches!(created, Err(ChangeError::Taken(LOOK_TAKEN))), "{like:?}: {created:?}");
+        assert_eq!(state.org_by_name(&like).await.unwrap(), None);
+    }
+    let other = Org { name: org.name.to_uppercase(), ..new_org() };
+    state.change(Change::CreateOrg(other)).await.unwrap();
+    assert_eq!(state.org_by_name(&org.name).await.unwrap().map(|found| found.id), Some(org.id));
 }
 
 pub(super) async fn changes_to_missing_records_are_refused(state: &State) {

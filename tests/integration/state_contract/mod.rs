@@ -86,6 +86,7 @@ macro_rules! contract {
             ],
             cases_records: [
                 unique_fields_are_taken_once,
+                organizations_have_names_that_do_not_look_the_same,
                 changes_to_missing_records_are_refused,
                 failed_change_does_not_undo_its_neighbours,
                 records_are_listed_in_the_order_of_creation,

@@ -20,6 +20,7 @@ mod digest_claim;
 mod key_index;
 mod pages;
 mod email_index;
+mod look_index;
 mod session_index;
 mod sessions;
 mod session_lookup;

@@ -6,12 +6,13 @@ use super::records::Directory;
 use super::transaction::{Check, CommitResult, Record, Transaction};
 use crate::identity::OrgId;
 use crate::state::redis::record_names::{org_slot, orgs_slot};
-use crate::state::{ChangeError, Org};
+use crate::state::{ChangeError, LOOK_TAKEN, Org};
 
-/// Check of an entry in the list of organizations.
+/// What an entry in the list of organizations must not share with another one.
 enum ListCheck {
-    NameFree,
-    IdFree,
+    Name,
+    Look,
+    Id,
 }
 
 impl Directory {
@@ -46,22 +47,31 @@ impl Directory {
     /// Claims the name of an organization, and adds it to the list.
     async fn list_org(&self, org: &Org) -> Result<u32, CommitError> {
         let (names, slot) = (&self.shared.names, orgs_slot());
-        let (id, tag) = (org.id.to_string(), org.tag.as_str());
+        let (id, tag, look) = (org.id.to_string(), org.tag.as_str(), crate::names::look(&org.name));
+        self.update_look_index().await?;
         let mut transaction = self.transaction();
-        let [by_name, tags, list] = [names.names(), names.tags(), names.orgs()].map(|name| transaction.record(name));
-        transaction.check(Check::NoField(by_name, &org.name), ListCheck::NameFree);
-        transaction.check(Check::NoField(tags, &id), ListCheck::IdFree);
+        let records = [names.names(), names.looks(), names.tags(), names.orgs()];
+        let [by_name, looks, tags, list] = records.map(|name| transaction.record(name));
+        transaction.check(Check::NoField(by_name, &org.name), ListCheck::Name);
+        transaction.check(Check::NoField(looks, &look), ListCheck::Look);
+        transaction.check(Check::NoField(tags, &id), ListCheck::Id);
         transaction.set_field(by_name, &org.name, &id);
+        transaction.set_field(looks, &look, &id);
         transaction.set_field(tags, &id, tag);
         transaction.append(list, &id);
         match self.commit(slot, transaction).await? {
             CommitResult::Written(replicas) => return Ok(replicas),
-            CommitResult::Failed(ListCheck::NameFree) => {
+            CommitResult::Failed(ListCheck::Name) => {
                 if self.read_field(slot, &names.names(), &org.name).await?.as_ref() != Some(&id) {
                     return Err(ChangeError::Taken("name").into());
                 }
             }
-            CommitResult::Failed(ListCheck::IdFree) => {}
+            CommitResult::Failed(ListCheck::Look) => {
+                if self.read_field(slot, &names.looks(), &look).await?.as_ref() != Some(&id) {
+                    return Err(ChangeError::Taken(LOOK_TAKEN).into());
+                }
+            }
+            CommitResult::Failed(ListCheck::Id) => {}
         }
         let listed = self.read_field(slot, &names.tags(), &id).await?;
         if listed.as_deref() == Some(tag) {

@@ -3,6 +3,7 @@
 use super::Importer;
 use crate::clock::{self, Micros};
 use crate::key::OrgTag;
+use crate::names::look;
 use crate::quota::Quota;
 use crate::state::import::{DigestClaim, ImportError, KeyVersion, KeyWrite, UserWrite};
 use crate::state::redis::client::hash_slot;
@@ -25,9 +26,9 @@ impl Importer<'_> {
     /// Adds organizations to the list of all, in this order, and claims their names.
     pub async fn list_orgs(&self, orgs: impl Iterator<Item = &Org>) -> Result<(), ImportError> {
         let names = &self.0.shared.names;
-        let records = [names.names(), names.tags(), names.orgs()];
+        let records = [names.names(), names.looks(), names.tags(), names.orgs()];
         let mut transaction = self.0.transaction();
-        let [by_name, tags, list] = records.map(|name| transaction.record(name));
+        let [by_name, looks, tags, list] = records.map(|name| transaction.record(name));
         let mut is_empty = true;
         for org in orgs {
             is_empty = false;
@@ -35,6 +36,8 @@ impl Importer<'_> {
             transaction.check(Check::NoField(by_name, &org.name), CommitError::Conflict);
             transaction.check(Check::NoField(tags, &id), CommitError::Conflict);
             transaction.set_field(by_name, &org.name, &id);
+            // Organizations that look the same exist already: they stay.
+            transaction.set_field(looks, &look(&org.name), &id);
             transaction.set_field(tags, &id, org.tag.as_str());
             transaction.append(list, &id);
         }
