@@ -116,6 +116,18 @@ fn reload_after_a_creation_or_a_rotation_repeats_nothing() {
 }
 
 #[test]
+fn double_click_sends_a_form_once() {
+    let (gateway, browser) = (Gateway::demo(), Browser::start());
+    gateway.sign_in(&browser, ADMIN);
+    let (_, id) = gateway.make_key(&browser, "Billing");
+    browser.go(&gateway.page(&format!("/keys/{id}/rotate")));
+    browser.script("const form = document.querySelector('main form'); form.requestSubmit(); form.requestSubmit();");
+    let (second, _) = gateway.new_key(&browser);
+    assert_eq!(gateway.list_with(&second).status, 200, "the new key is shown, and not that it was rotated meanwhile");
+    gateway.end(&browser);
+}
+
+#[test]
 fn rotation_by_a_form_from_before_another_rotation_changes_nothing() {
     let (gateway, member, admin) = (Gateway::demo(), Browser::start(), Browser::start());
     gateway.sign_in(&member, MEMBER);

@@ -1,4 +1,5 @@
-// Enhancements of the pages: copy buttons, and dates in the reader's language and time zone. Pages work without them.
+// Enhancements of the pages: copy buttons, forms that are sent once, and dates in the reader's language and time zone. Pages
+// work without them.
 "use strict";
 (() => {
   // Read aloud by screen readers.
@@ -42,6 +43,17 @@
       }, 2500);
     });
   }
+
+  // --- Forms are sent once, also by a double click ---
+
+  // The second request would end the page that shows a new key. A form whose request failed can be sent again after a while.
+  addEventListener("submit", (event) => {
+    const form = event.target;
+    if (form.method !== "post") return;
+    if (form.dataset.sent) return event.preventDefault();
+    form.dataset.sent = "true";
+    setTimeout(() => delete form.dataset.sent, 5000);
+  });
 
   // --- Dates ---
 
