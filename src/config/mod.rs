@@ -140,6 +140,15 @@ impl Config {
         if self.routes.is_empty() {
             warnings.push(no_routes.to_owned());
         }
+        let proxied = self.listen.iter().flat_map(|listener| &listener.proxy_protocol);
+        let trusted = self.trusted_proxies.iter().map(|network| ("trusted_proxies", network));
+        let trusted = trusted.chain(proxied.map(|network| ("listen.proxy_protocol", network)));
+        warnings.extend(trusted.filter(|(_, network)| listeners::is_too_wide(network)).map(|(setting, network)| {
+            format!(
+                "{setting} has {network}: any client in it can claim any address, so limits by address and the addresses of \
+                 the audit mean nothing; list the addresses of your proxies"
+            )
+        }));
         warnings.extend(self.unused_upstreams().map(|name| {
             format!("the upstream `{name}` is used by no route; name it as `upstream` of a route, or remove it")
         }));

@@ -1,5 +1,6 @@
 //! The block `session`: the dashboard, its web sessions, and the identity providers.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http::Uri;
@@ -22,6 +23,8 @@ const PATH: &str = "/settings";
 const IDLE: Duration = HOUR.saturating_mul(2);
 /// Default lifetime of a session: a working day.
 const LIFETIME: Duration = HOUR.saturating_mul(12);
+/// Default time for which browsers use https only: a year, as common lists of such hosts ask for.
+const HSTS: Duration = DAY.saturating_mul(365);
 /// Default limit of a person's requests to the dashboard: far more than a person who reads pages sends, or a program that
 /// walks through some thousand keys.
 const LIMIT: Quota = Quota { requests: 300, per: Duration::from_secs(60), burst: 300, strict: false };
@@ -33,6 +36,7 @@ pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Re
     let api_origin = section.optional("api", any_origin);
     let idle = section.value_or("idle", IDLE, |value| value.duration(SECOND * 10..=30 * DAY));
     let lifetime = section.value_or("lifetime", LIFETIME, |value| value.duration(SECOND * 10..=90 * DAY));
+    let hsts = section.value_or("hsts", HSTS, |value| value.duration(Duration::ZERO..=731 * DAY));
     let links = section.value_or("links", true, |value| value.boolean());
     let limit = section.section("limit", |section| Ok(limits::quota(section, LIMIT)));
     let providers = section.value_or("providers", Vec::new(), providers);
@@ -43,7 +47,10 @@ pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Re
         section.report("providers", "is empty and `links` is off, so that no user could sign in; list one");
     }
     refuse_route_below(section, &path, routes);
-    Ok(Settings { origin: origin?, path, idle, lifetime, links, limit: limit?, api_origin: api_origin?, providers })
+    let (origin, limit, api_origin) = (origin?, limit?, api_origin?);
+    // Browsers ignore the field over http (RFC 6797, section 8.1).
+    let hsts = Some(hsts).filter(|age| !age.is_zero() && origin.starts_with("https://"));
+    Ok(Settings { origin, path, idle, lifetime, hsts, links, limit, api_origin, providers })
 }
 
 /// Refuses a route under the dashboard's path, which requests could never reach.
@@ -60,13 +67,20 @@ fn refuse_route_below(section: &Section<'_>, path: &str, routes: &[RouteSettings
 /// Reads an origin for which browsers keep session cookies: https, or http on this machine.
 fn session_origin(value: &Value<'_>) -> Result<String, Reported> {
     let origin = any_origin(value)?;
-    let host = origin.strip_prefix("http://");
-    let is_local = |host: &str| host.starts_with("localhost") || host.starts_with("127.") || host.starts_with("[::1]");
-    if host.is_some_and(|host| !is_local(host)) {
+    if origin.starts_with("http://") && !is_this_machine(&origin) {
         return value
             .reject("is not https, and browsers keep session cookies for https only, or for this very machine");
     }
     Ok(origin)
+}
+
+/// Returns whether the host of an origin is `localhost` or a loopback address. Other names may begin so (`127.evil.example`) and
+/// belong to anybody.
+fn is_this_machine(origin: &str) -> bool {
+    let uri: Option<Uri> = origin.parse().ok();
+    let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Reads an origin, in the form in which browsers send it (RFC 6454, section 6.2): without the scheme's default port.
@@ -99,13 +113,18 @@ fn path(value: &Value<'_>) -> Result<String, Reported> {
 
 fn providers(value: &Value<'_>) -> Result<Vec<ProviderSettings>, Reported> {
     let (mut seen, mut unlimited) = (Vec::new(), Vec::new());
-    let providers = value.list(|item| {
+    let mut domains: Vec<String> = Vec::new();
+    let mut providers = value.list(|item| {
         let (provider, says_reach) = item.section(provider)?;
         if seen.contains(&provider.oidc.name) {
             return item.reject(format_args!("there is a provider `{}` already; rename one", provider.oidc.name));
         }
+        if let Some(domain) = provider.domains.iter().find(|domain| domains.contains(domain)) {
+            return item.reject(format_args!("there is a provider for `{domain}` already; remove one of the domains"));
+        }
         seen.push(provider.oidc.name.clone());
         unlimited.extend((!says_reach).then(|| format!("`{}`", provider.oidc.name)));
+        domains.extend(provider.domains.iter().cloned());
         Ok(provider)
     })?;
     // Each of several providers could otherwise sign in as anybody's administrator: it chooses the addresses itself.
@@ -115,6 +134,10 @@ fn providers(value: &Value<'_>) -> Result<Vec<ProviderSettings>, Reported> {
              such as `only: [Acme]`, or `only: all` where it may speak for every one",
             unlimited.join(" and ")
         ));
+    }
+    // Where there is one only, there is nothing to choose, and no list to read.
+    if let [only] = &mut providers[..] {
+        only.listed = true;
     }
     Ok(providers)
 }
@@ -129,7 +152,11 @@ fn provider(section: &mut Section<'_>) -> Result<(ProviderSettings, bool), Repor
     let scopes = section.value_or("scopes", default_scopes(), scopes);
     let tls = section.optional("tls", |value| value.section(|section| Ok(ClientSettings::read(section))));
     let claim_mapping = section.section("people", claim_mapping);
+    let listed = section.optional("listed", |value| value.boolean());
+    let domains = section.value_or("domains", Vec::new(), |value| value.list(domain));
     let (name, (claim_mapping, says_reach)) = (name?, claim_mapping?);
+    // A provider of some organizations only is one of customers, whom the page does not name to strangers.
+    let listed = listed?.unwrap_or(claim_mapping.only.is_none());
     let oidc = oidc::Settings {
         label: label?.unwrap_or_else(|| name.clone()),
         name,
@@ -140,7 +167,17 @@ fn provider(section: &mut Section<'_>) -> Result<(ProviderSettings, bool), Repor
         claims: claim_mapping.claims(),
         tls: tls?.unwrap_or_default(),
     };
-    Ok((ProviderSettings { oidc, claim_mapping }, says_reach))
+    Ok((ProviderSettings { oidc, claim_mapping, listed, domains }, says_reach))
+}
+
+/// Reads a domain of email addresses.
+fn domain(value: &Value<'_>) -> Result<String, Reported> {
+    let domain = value.text()?.to_lowercase();
+    let plain = |label: &str| !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || c == '-');
+    if domain.len() <= 253 && domain.split('.').all(plain) {
+        return Ok(domain);
+    }
+    value.reject(format_args!("`{domain}` is not the domain of email addresses, such as example.com"))
 }
 
 /// Reads a provider's name, which becomes a part of paths and of records.

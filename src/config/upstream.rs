@@ -1,5 +1,6 @@
 //! One upstream: endpoints and their discovery, protocol and encryption.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -109,14 +110,11 @@ fn sources(section: &mut Section<'_>) -> Result<Sources, Reported> {
 }
 
 fn listed(value: &Value<'_>) -> Result<Vec<Source>, Reported> {
-    let mut seen: Vec<Source> = Vec::new();
+    // By their names: lists have tens of thousands of endpoints.
+    let mut seen = HashSet::new();
     let sources = value.list(|item| {
         let source = source(item)?;
-        if seen.iter().any(|seen| seen.name() == source.name()) {
-            return item.reject("is listed already; remove one");
-        }
-        seen.push(source.clone());
-        Ok(source)
+        if seen.insert(source.name().to_owned()) { Ok(source) } else { item.reject("is listed already; remove one") }
     })?;
     if sources.is_empty() { value.reject("is empty; give at least one endpoint") } else { Ok(sources) }
 }

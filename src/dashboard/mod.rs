@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::STRICT_TRANSPORT_SECURITY;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use uuid::Uuid;
@@ -201,8 +202,12 @@ impl Dashboard {
         response
     }
 
-    /// Sets the request's id, and counts the response.
+    /// Sets the request's id and `Strict-Transport-Security`, and counts the response.
     fn record(&self, id: Uuid, response: &mut DashboardResponse) {
+        if let Some(age) = self.settings.hsts {
+            let value = HeaderValue::try_from(format!("max-age={}", age.as_secs())).expect("digits are visible ASCII");
+            response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, value);
+        }
         let value = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII");
         response.headers_mut().insert(X_REQUEST_ID, value);
         self.route_metrics.count_response(response.status());

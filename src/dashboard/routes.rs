@@ -50,6 +50,8 @@ pub(super) enum ApiEndpoint {
 pub(super) enum SignInEndpoint {
     /// The choice of identity providers.
     ShowProviders,
+    /// Sends the browser to the provider of an email address.
+    FindProvider,
     /// Sends the browser to a provider.
     BeginSignIn,
     /// The provider sends the browser back.
@@ -162,6 +164,7 @@ const ROUTES: &[Route] = &[
     page(ANY,    "assets/{name}",         Asset),
 
     page("GET",  "sign-in",               SignIn(SignInEndpoint::ShowProviders)),
+    page("POST", "sign-in",               SignIn(SignInEndpoint::FindProvider)),
     page("POST", "sign-in/{provider}",    SignIn(SignInEndpoint::BeginSignIn)),
     page("GET",  "callback/{provider}",   SignIn(SignInEndpoint::FinishSignIn)),
     page("GET",  "link/{token}",          SignIn(SignInEndpoint::ShowLink)),

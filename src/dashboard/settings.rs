@@ -18,6 +18,8 @@ pub struct Settings {
     pub idle: Duration,
     /// Time after which every session ends.
     pub lifetime: Duration,
+    /// Time for which browsers use https only for the host of the dashboard; `None`: they are not told.
+    pub hsts: Option<Duration>,
     /// True if sign-in links are created and accepted.
     pub links: bool,
     /// Requests to the dashboard and its API that each person may send to one gateway.
@@ -35,6 +37,10 @@ pub struct ProviderSettings {
     pub oidc: oidc::Settings,
     /// Mapping of its claims to users, organizations and permissions.
     pub claim_mapping: ClaimMapping,
+    /// True if the sign-in page has a button for it. Others are chosen by an address with `?provider=`, or by `domains`.
+    pub listed: bool,
+    /// Domains, in lower case, whose email addresses lead to it.
+    pub domains: Vec<String>,
 }
 
 impl Settings {

@@ -1,5 +1,6 @@
 //! Sections and values of a settings file: which keys and items there are, and the report of an error at its location.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 
 use super::error::{ErrorCollector, Location, Reported, SecretSource};
@@ -138,9 +139,11 @@ impl<'a> Section<'a> {
     }
 
     fn report_duplicates(&self) {
-        for (index, entry) in self.entries.iter().enumerate() {
-            if let Some(first) = self.entries[..index].iter().find(|first| first.key == entry.key) {
-                let what = format!("is given twice, first in line {}; remove one", first.at.line);
+        let mut firsts: HashMap<&str, Location> = HashMap::with_capacity(self.entries.len());
+        for entry in self.entries {
+            let first = *firsts.entry(&entry.key).or_insert(entry.at);
+            if first != entry.at {
+                let what = format!("is given twice, first in line {}; remove one", first.line);
                 self.report_at(entry.at, &entry.key, what);
             }
         }

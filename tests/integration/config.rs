@@ -10,6 +10,8 @@ use keygate::secret::Secret;
 use keygate::settings::{Document, Section, SettingsErrors};
 use keygate::state;
 
+use crate::support::lenient;
+
 /// The minimal configuration of the documentation.
 pub const MINIMAL: &str = "\
 listen:
@@ -322,4 +324,41 @@ fn retries_and_bounds_of_the_upstream_are_read() {
         assert!(upstream(&format!("  retries: {{ {wrong} }}\n")).is_err(), "{wrong}");
     }
     assert!(upstream("  limits: { requests: 0 }\n").is_err());
+}
+
+#[test]
+fn networks_that_trust_everybody_are_warned_about() {
+    let warnings =
+        |addition: &str| parse(&format!("{MINIMAL}{addition}routes: [{{ name: a, path: /a }}]\n")).unwrap().warnings();
+    for fine in ["", "trusted_proxies: [10.0.0.0/8, fc00::/7, 192.0.2.7]\n"] {
+        assert_eq!(warnings(fine), Vec::<String>::new(), "{fine}");
+    }
+    for wide in ["0.0.0.0/0", "'::/0'", "128.0.0.0/1"] {
+        let told = warnings(&format!("trusted_proxies: [10.0.0.1, {wide}]\n"));
+        let network = wide.trim_matches('\'');
+        assert!(told.len() == 1 && told[0].contains(&format!("trusted_proxies has {network}")), "{told:?}");
+    }
+    let listen =
+        MINIMAL.replace("- address: 127.0.0.1:8080", "- { address: '127.0.0.1:8080', proxy_protocol: [0.0.0.0/0] }");
+    let told = parse(&listen).unwrap().warnings().join("\n");
+    assert!(told.contains("listen.proxy_protocol has 0.0.0.0/0"), "{told}");
+}
+
+/// A check that compares each endpoint with all others takes minutes.
+#[test]
+fn configuration_of_fifty_thousand_endpoints_is_checked_in_about_a_second() {
+    let endpoints = |count: u32| -> String {
+        let endpoint = |n: u32| format!("    - http://10.{}.{}.{}:80\n", n >> 16, n >> 8 & 255, n & 255);
+        (0..count).map(endpoint).collect()
+    };
+    let text = |count| {
+        MINIMAL.replace("  endpoints: [http://127.0.0.1:8081]\n", &format!("  endpoints:\n{}", endpoints(count)))
+    };
+    let begun = std::time::Instant::now();
+    let config = parse(&text(50_000)).unwrap();
+    let taken = begun.elapsed();
+    assert_eq!(config.upstreams[0].settings.endpoints.len(), 50_000);
+    assert!(taken < lenient(Duration::from_secs(1)), "{taken:?}");
+    let twice = text(50_000).replace("http://10.0.195.79:80", "http://10.0.0.0:80");
+    assert!(parse(&twice).unwrap_err().to_string().contains("is listed already"));
 }

@@ -103,8 +103,41 @@ fn session_block_is_checked() {
     ] {
         assert_eq!(origin(given).unwrap().session.unwrap().origin, read, "{given}");
     }
-    assert!(origin("http://gateway.example").unwrap_err().to_string().contains("is not https"));
+    for local in ["http://127.9.8.7", "http://[::1]:8080"] {
+        assert_eq!(origin(local).unwrap().session.unwrap().origin, local);
+    }
+    for foreign in [
+        "http://gateway.example",
+        "http://127.evil.test",
+        "http://127.0.0.1.evil.test",
+        "http://localhost.evil.test",
+        "http://localhostevil.test:8080",
+        "http://[::2]",
+        "http://10.0.0.1",
+    ] {
+        let told = origin(foreign).map(|config| config.session.unwrap().origin).unwrap_err().to_string();
+        assert!(told.contains("is not https"), "{foreign}: {told}");
+    }
     for bad in ["gateway.example", "https://a/b", "ftp://a", "https://a?b"] {
         assert!(origin(bad).unwrap_err().to_string().contains("is not an origin"), "{bad}");
+    }
+}
+
+#[test]
+fn domains_of_providers_are_read() {
+    let two = |domains: &str| {
+        format!(
+            "  providers:\n    - {{ name: a, issuer: https://a, client_id: b, domains: [A.example] }}\n    \
+             - {{ name: c, issuer: https://c, client_id: b, domains: [{domains}] }}\n"
+        )
+    };
+    assert!(parse(&with_session(&two("c.example, mail.a.example"))).is_ok());
+    for (domains, what) in [
+        ("a.example", "there is a provider for `a.example` already"),
+        ("'@c.example'", "is not the domain"),
+        ("''", "is"),
+    ] {
+        let told = parse(&with_session(&two(domains))).unwrap_err().to_string();
+        assert!(told.contains(what), "{domains}: {told}");
     }
 }

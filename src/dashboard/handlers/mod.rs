@@ -55,6 +55,7 @@ pub(super) async fn sign_in(
     dashboard.check_origin(request)?;
     match endpoint {
         SignInEndpoint::ShowProviders => dashboard.show_providers(request).await,
+        SignInEndpoint::FindProvider => dashboard.find_provider(request).await,
         SignInEndpoint::BeginSignIn => dashboard.begin_sign_in(request, value).await,
         // A callback redeems its sign-in, so `HEAD` is not safe here.
         SignInEndpoint::FinishSignIn if request.is_head() => {

@@ -27,6 +27,17 @@ impl Dashboard {
         if let Some(leaving) = self.try_silently(request, &return_to).await {
             return Ok(leaving);
         }
+        self.sign_in_page(request, return_to, "", None)
+    }
+
+    /// The page with the providers that are listed, or with the one that the address names.
+    fn sign_in_page(
+        &self,
+        request: &DashboardRequest,
+        return_to: String,
+        email: &str,
+        error: Option<&'static str>,
+    ) -> HandlerResult {
         // The browser still has a cookie, so its user expects to be signed in.
         let has_ended = matches!(request.session, Ok(Some(_)));
         let notice = has_ended.then(|| "Your session has ended. Sign in to continue.".to_owned());
@@ -34,13 +45,40 @@ impl Dashboard {
             name: provider.oidc.name.clone(),
             label: provider.oidc.label.clone(),
         };
+        let all = &self.settings.providers;
+        let named = request.parameter("provider").and_then(|name| all.iter().find(|it| it.oidc.name == name));
         let page = SignInPage {
             layout: Layout { notice, ..Layout::without_viewer(&self.settings.path) },
-            providers: self.settings.providers.iter().map(choice).collect(),
+            providers: match named {
+                Some(named) => vec![choice(named)],
+                None => all.iter().filter(|provider| provider.listed).map(choice).collect(),
+            },
+            has_providers: !all.is_empty(),
+            by_email: named.is_none() && all.iter().any(|provider| !provider.listed && !provider.domains.is_empty()),
+            email: email.to_owned(),
+            error,
             links: self.settings.links,
             return_to,
         };
-        Ok(response::page(StatusCode::OK, page.render()?))
+        let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+        Ok(response::page(status, page.render()?))
+    }
+
+    /// Leads to the provider of the domain of an email address. Each try counts as an attempt of the client's address, so that
+    /// domains cannot be tried out in numbers.
+    pub(super) async fn find_provider(&self, request: &DashboardRequest) -> HandlerResult {
+        let form = request.form();
+        let (email, requested) = (form.field("email"), form.field("return_to"));
+        let domain = email.rsplit_once('@').map(|(_, domain)| domain.to_lowercase()).unwrap_or_default();
+        let mut providers = self.settings.providers.iter();
+        match providers.find(|provider| provider.domains.contains(&domain)) {
+            Some(provider) => self.begin_sign_in(request, &provider.oidc.name).await,
+            None => {
+                self.count_attempt(request)?;
+                let error = "No sign-in is known for this address. Ask an administrator of your organization for its sign-in page.";
+                self.sign_in_page(request, self.resolve_return_to(requested), email, Some(error))
+            }
+        }
     }
 
     /// Validates a `return_to` against open redirects; by default, or for another origin, the table of keys.

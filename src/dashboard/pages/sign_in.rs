@@ -5,14 +5,23 @@ use askama::Template;
 use super::layout::Layout;
 use super::timestamp::Timestamp;
 
-/// The choice of identity providers: one button for each. Field: `return_to`.
+/// The choice of identity providers: a button for each that is listed, and a form that finds others by an email address. Fields:
+/// `return_to`, `email`.
 #[derive(Clone, Debug, Template)]
 #[template(path = "sign_in.html")]
 pub struct SignInPage {
     /// Page frame.
     pub layout: Layout,
-    /// Providers, in the order of the configuration.
+    /// Providers with a button, in the order of the configuration.
     pub providers: Vec<ProviderChoice>,
+    /// True if any provider is configured.
+    pub has_providers: bool,
+    /// True if there are providers that are found by an email address.
+    pub by_email: bool,
+    /// The address that was submitted.
+    pub email: String,
+    /// Error in the address.
+    pub error: Option<&'static str>,
     /// True if sign-in links are accepted.
     pub links: bool,
     /// Path to go to after signing in.

@@ -50,3 +50,22 @@ fn upstream_does_not_act_on_the_dashboards_origin() {
     let own_host = fixture::session(&[], "  api: https://api.gateway.test\n");
     assert_eq!(seen(&own_host), [dropped, passed], "the API has an origin of its own");
 }
+
+#[test]
+fn https_origin_is_told_to_browsers_for_a_year_unless_it_is_switched_off() {
+    let upstream = Upstream::start();
+    let told = |session: &str, path: &str| {
+        let gateway = Gateway::with(&[upstream.address], session);
+        let answer = Client::connect(gateway.address).get(path, "");
+        answer.header("strict-transport-security").map(str::to_owned)
+    };
+    let session = fixture::session(&[], "");
+    for path in ["/settings/sign-in", "/settings/api/v1/session", "/settings/assets/keygate.css", "/settings/none"] {
+        assert_eq!(told(&session, path).as_deref(), Some("max-age=31536000"), "{path}");
+    }
+    assert_eq!(told(&session, "/api/queries"), None, "the upstream's own");
+    assert_eq!(told(&fixture::session(&[], "  hsts: 30d\n"), "/settings/sign-in").as_deref(), Some("max-age=2592000"));
+    assert_eq!(told(&fixture::session(&[], "  hsts: 0s\n"), "/settings/sign-in"), None);
+    let local = session.replace(super::ORIGIN, "http://localhost:8080");
+    assert_eq!(told(&local, "/settings/sign-in"), None, "browsers ignore it over http");
+}

@@ -19,6 +19,7 @@ mod full_disk;
 mod limits;
 mod listeners;
 mod new_keys;
+mod provider_choice;
 mod api_requests;
 mod cookies;
 mod several_gateways;

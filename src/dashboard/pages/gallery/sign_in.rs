@@ -8,6 +8,8 @@ pub(super) fn pages() -> Vec<NamedPage> {
         ("sessions-member", &sessions(false)),
         ("sign-in", &sign_in(&["Acme SSO", HOSTILE])),
         ("sign-in-none", &sign_in(&[])),
+        ("sign-in-by-email", &SignInPage { by_email: true, ..sign_in(&["Acme SSO"]) }),
+        ("sign-in-unknown-email", &unknown_email()),
         ("leaving", &leaving()),
         ("link", &link_page()),
         ("signed-out", &SignedOutPage { layout: without_viewer() }),
@@ -39,7 +41,21 @@ fn sessions(all_users: bool) -> SessionsPage {
 pub(in super::super) fn sign_in(labels: &[&str]) -> SignInPage {
     let provider = |label: &&str| ProviderChoice { name: "sso".into(), label: (*label).into() };
     let return_to = format!("/settings/keys?q={HOSTILE}");
-    SignInPage { layout: without_viewer(), providers: labels.iter().map(provider).collect(), links: true, return_to }
+    SignInPage {
+        layout: without_viewer(),
+        providers: labels.iter().map(provider).collect(),
+        has_providers: !labels.is_empty(),
+        by_email: false,
+        email: String::new(),
+        error: None,
+        links: true,
+        return_to,
+    }
+}
+
+fn unknown_email() -> SignInPage {
+    let error = Some("No sign-in is known for this address.");
+    SignInPage { by_email: true, email: HOSTILE.into(), error, ..sign_in(&[]) }
 }
 
 fn leaving() -> LeavingPage {
