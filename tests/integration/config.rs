@@ -96,7 +96,7 @@ etc/keygate.yaml:11:12: limits.key.burst: 0 is out of range; give 1 to 100000000
 etc/keygate.yaml:12:5: limits.key.per: is given twice, first in line 10; remove one
 etc/keygate.yaml:13:31: audit.durability: `sometimes` is not one of the choices; give written or synced
 etc/keygate.yaml:14:1: session.origin: is missing; it has no default
-etc/keygate.yaml:14:12: session.issuer: is not a known key; known here: origin, path, api, idle, lifetime, links, limit, providers";
+etc/keygate.yaml:14:12: session.issuer: is not a known key; known here: origin, path, api, idle, lifetime, hsts, links, limit, providers";
     assert_eq!(parse(text).unwrap_err().to_string(), expected);
 }
 

@@ -5,23 +5,14 @@
 //!   refuse: the functions of the operations check all of them before the first change.
 //! - A field that is absent is left as it is. `null` where a limit is expected means the configured one.
 
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
 use serde::{Deserialize, Deserializer};
 
-use super::flaws;
-use crate::cli::output::Escaped;
 use crate::identity::Permission;
 use crate::key::KeyId;
 use crate::management::duration_text;
-use crate::settings::{Location, Outline};
-
-/// Bytes of a file at most: some ten thousand keys.
-const MAX_FILE: u64 = 4 << 20;
+use crate::settings::Outline;
 
 /// A whole file.
 #[derive(Debug, Deserialize)]
@@ -29,13 +20,6 @@ const MAX_FILE: u64 = 4 << 20;
 pub(super) struct Document {
     #[serde(default)]
     pub(super) organizations: Vec<OrgSpec>,
-}
-
-/// An error of a file beyond its syntax.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Flaw {
-    pub(super) at: Location,
-    pub(super) what: String,
 }
 
 /// An organization, named by its name.
@@ -93,36 +77,16 @@ fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Res
 }
 
 impl Document {
-    /// Reads a file; `-` is standard input.
-    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        let mut text = String::new();
-        let name = path.display();
-        let read = if path == Path::new("-") {
-            io::stdin().lock().take(MAX_FILE + 1).read_to_string(&mut text)
-        } else {
-            File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
-        };
-        let length = read.with_context(|| format!("{name}: cannot be read"))?;
-        if length as u64 > MAX_FILE {
-            bail!("{name}: is larger than {} MiB; split it", MAX_FILE >> 20);
-        }
-        let (document, flaws) = Self::parse(&text).map_err(|error| anyhow!("{name}: {}", Escaped(error)))?;
-        let lines = flaws.iter().map(|flaw| format!("{name}:{}:{}: {}", flaw.at.line, flaw.at.column, flaw.what));
-        if flaws.is_empty() { Ok(document) } else { Err(anyhow!("{}", lines.collect::<Vec<_>>().join("\n"))) }
-    }
-
-    /// Parses a text, YAML, or JSON, which is YAML as well; and finds the errors beyond the syntax, in the order of the file.
-    pub(super) fn parse(text: &str) -> Result<(Self, Vec<Flaw>), String> {
+    /// Parses a text, YAML, or JSON, which is YAML as well; with the places of its values.
+    pub(super) fn parse(text: &str) -> Result<(Self, Outline), String> {
         // First by the parser of settings, which bounds depth and knows no aliases: what the next one reads is harmless.
         let outline = Outline::parse(text)?;
-        let mut document: Self = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
-        let flaws = flaws::find(&document, &outline);
-        document.normalize();
-        Ok((document, flaws))
+        let document = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+        Ok((document, outline))
     }
 
     /// Writes names as the operations do, so that they are compared with those of the state.
-    fn normalize(&mut self) {
+    pub(super) fn normalize(&mut self) {
         for org in &mut self.organizations {
             let keys = org.keys.iter_mut().filter_map(|key| key.name.as_mut());
             for name in keys.chain([&mut org.name]) {
@@ -167,8 +131,7 @@ mod tests {
                "keys":[{{"sha256":"{DIGEST}","name":"k","user":"a@b","limits":{{"requests":5,"per":"1m"}}}}]}}]}}"#
         );
         for text in [yaml, json] {
-            let (document, flaws) = Document::parse(&text).unwrap();
-            assert_eq!(flaws, []);
+            let (document, _) = Document::parse(&text).unwrap();
             let org = &document.organizations[0];
             assert_eq!((org.concurrent, org.suspended), (Some(None), None));
             let limits = org.keys[0].limits.unwrap().unwrap();

@@ -3,12 +3,19 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::document::{Document, Flaw, KeySpec, LimitSpec, OrgSpec};
+use super::document::{Document, KeySpec, LimitSpec, OrgSpec};
 use crate::cli::output::Escaped;
 use crate::management::{self, LimitUpdate, ManagementError};
 use crate::names;
 use crate::quota::Quota;
-use crate::settings::{Outline, Step};
+use crate::settings::{Location, Outline, Step};
+
+/// An error of a file beyond its syntax.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Flaw {
+    pub(super) at: Location,
+    pub(super) what: String,
+}
 
 /// Finds all errors of a file, in its order.
 pub(super) fn find(document: &Document, outline: &Outline) -> Vec<Flaw> {
@@ -113,8 +120,8 @@ mod tests {
 
     /// The errors of a file, each behind its line.
     fn flaws(text: &str) -> Vec<String> {
-        let (_, flaws) = Document::parse(text).unwrap();
-        flaws.into_iter().map(|flaw| format!("{}: {}", flaw.at.line, flaw.what)).collect()
+        let (document, outline) = Document::parse(text).unwrap();
+        find(&document, &outline).into_iter().map(|flaw| format!("{}: {}", flaw.at.line, flaw.what)).collect()
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod document;
 mod flaws;
+mod file;
 mod plan;
 mod present;
 
@@ -43,7 +44,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
-        let document = Document::read(&self.file).map_err(|error| CliError::new(ExitStatus::Usage, error))?;
+        let document = file::read(&self.file).map_err(|error| CliError::new(ExitStatus::Usage, error))?;
         control::runtime()?.block_on(async {
             let mut server = Server::open(config).await?;
             let applied = self.apply(&mut server, &document).await;

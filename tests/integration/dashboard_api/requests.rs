@@ -76,7 +76,7 @@ fn invalid_input_is_named() {
     ] {
         says(&setup.send_request("POST", "/keys", &[cookie, OWN, JSON], body.as_bytes()), "invalid_body", words);
     }
-    let bad_name = setup.send_request("POST", "/keys", &[cookie, OWN, JSON], br#"{"name": " x"}"#);
+    let bad_name = setup.send_request("POST", "/keys", &[cookie, OWN, JSON], br#"{"name": "x\u200b"}"#);
     says(&bad_name, "invalid_name", "1 to 100 characters");
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", ""] {
         let refused = setup.send_request("POST", "/keys", &[cookie, OWN, ("Content-Type", kind)], br#"{"name": "x"}"#);

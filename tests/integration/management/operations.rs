@@ -163,7 +163,7 @@ async fn wrong_operands_have_codes_of_their_own() {
         (Operation::CreateUser { org: acme(), email: "ada".into(), permissions: vec![] }, "invalid_email"),
         (Operation::CreateUser { org: acme(), email: "ADA@example.com".into(), permissions: vec![] }, "taken"),
         (Operation::CreateKey { org: acme(), user: "eve@example.com".into(), name: "x".into() }, "no_such_user"),
-        (Operation::CreateKey { org: acme(), user: ADA.into(), name: " x".into() }, "invalid_name"),
+        (Operation::CreateKey { org: acme(), user: ADA.into(), name: "x\u{200b}".into() }, "invalid_name"),
         (Operation::ShowKey { key }, "no_such_key"),
         (Operation::Explain { key }, "no_such_key"),
         (Operation::RotateKey { key, overlap: Some(Duration::MAX) }, "invalid_overlap"),
