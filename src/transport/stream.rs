@@ -1,8 +1,12 @@
 //! The bytes of a downstream connection, plain or encrypted.
 
+use std::io;
+use std::os::fd::AsFd as _;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
@@ -38,15 +42,40 @@ pub(super) fn poll_readable(stream: &SharedStream, cx: &mut Context<'_>) -> Poll
     socket.stream.poll_read_ready(cx).map(drop)
 }
 
+/// Watch for the client's disconnect while bytes that came before it wait unread: completes when the client has closed the
+/// connection, or its half, or the connection has failed.
+///
+/// - It has a file descriptor of its own for the socket, which lives as long as the watch: a future that borrows the
+///   connection could not be kept.
+pub(super) type DisconnectWatch = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Watches for the client's disconnect.
+///
+/// # Errors
+/// No file descriptor is left, or the event loop takes no more.
+pub(super) fn watch_disconnect(stream: &SharedStream) -> io::Result<DisconnectWatch> {
+    let descriptor = socket(&stream.borrow()).stream.as_fd().try_clone_to_owned()?;
+    let socket = TcpStream::from_std(descriptor.into())?;
+    Ok(Box::pin(async move {
+        // Unread bytes do not end this wait: it is for urgent data, which the event loop never reports, and for the end.
+        if let Err(error) = socket.ready(Interest::PRIORITY).await {
+            tracing::debug!(%error, "a client that has sent requests ahead is not watched any more");
+        }
+    }))
+}
+
+/// The socket below the encryption.
+fn socket(stream: &ClientStream) -> &ClientSocket {
+    match stream {
+        Either::Left(socket) => socket,
+        Either::Right(tls) => tls.get_ref().0,
+    }
+}
+
 /// Has the kernel reset the connection when it is closed (`SO_LINGER` 0), and drop what it holds for a client that does
 /// not take it.
 pub(super) fn reset_on_close(stream: &SharedStream) {
-    let stream = stream.borrow();
-    let socket = match &*stream {
-        Either::Left(socket) => socket,
-        Either::Right(tls) => tls.get_ref().0,
-    };
-    if let Err(error) = socket.stream.set_zero_linger() {
+    if let Err(error) = socket(&stream.borrow()).stream.set_zero_linger() {
         tracing::debug!(%error, "cannot set SO_LINGER: the kernel keeps the connection's unsent bytes for a while");
     }
 }

@@ -1,6 +1,8 @@
 //! Several requests in one write, and one request in many writes: the responses are the same, and in order.
 
-use crate::support::{Client, Gateway, eventually, head};
+use keygate::audit::Outcome;
+
+use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 use super::{PLENTY, all_is_given_back, echo};
 
@@ -127,4 +129,61 @@ fn client_that_vanishes_behind_a_pipelined_request_leaves_nothing_in_flight() {
     eventually("the first requests are admitted", || gateway.metric(admitted) == 3.0);
     all_is_given_back(&gateway);
     assert_eq!(gateway.explain_in_flight(&key), 0);
+}
+
+/// A client that is gone while its request is served gives everything back at once, whatever it has sent behind the request.
+#[test]
+fn disconnect_is_seen_behind_bytes_that_wait_for_the_response() {
+    let upstream = Upstream::answering(|_, _| {});
+    // Were it not seen, the request would go on for as long.
+    let gateway =
+        Gateway::with(&[upstream.address], &format!("{PLENTY}timeouts: {{ response: 10m, exchange: 10m }}\n"));
+    let key = gateway.key();
+    let request = head("GET", "/silent", &key.text, &[], 0);
+    let behind = ["", "x", "\r\n", "\r\n\r\n", "GET / HT", &request, &request.repeat(200)];
+    for (number, behind) in behind.iter().enumerate() {
+        let mut client = Client::connect(gateway.address);
+        client.send(&request);
+        eventually("the request is at the upstream", || upstream.count() == number + 1);
+        client.send(behind);
+        assert_eq!(gateway.explain_in_flight(&key), 1);
+        drop(client);
+        eventually("the disconnect is seen", || gateway.explain_in_flight(&key) == 0);
+    }
+    all_is_given_back(&gateway);
+    let outcomes: Vec<_> = gateway.records().iter().map(|record| record.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Aborted; 7]);
+}
+
+#[test]
+fn request_behind_another_is_served_after_a_slow_response() {
+    let (gate, upstream) = {
+        let gate = std::sync::Arc::new(std::sync::Barrier::new(2));
+        let at_upstream = std::sync::Arc::clone(&gate);
+        let upstream = Upstream::answering(move |request, stream| {
+            use std::io::Write as _;
+            if request.path() == "/slow" {
+                at_upstream.wait();
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
+        });
+        (gate, upstream)
+    };
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let key = gateway.key().text;
+    // More than is read ahead, in one write and in pieces, before the first response and during it.
+    let behind = head("GET", "/fast", &key, &[], 0).repeat(100);
+    for pieces in [1, 7] {
+        let mut client = Client::connect(gateway.address);
+        client.send(head("GET", "/slow", &key, &[], 0));
+        for piece in behind.as_bytes().chunks(behind.len().div_ceil(pieces)) {
+            client.send(piece);
+        }
+        // Longer than the pause between two looks for the client's end.
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        gate.wait();
+        for _ in 0..101 {
+            assert_eq!(client.response().status, 200);
+        }
+    }
 }
