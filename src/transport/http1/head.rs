@@ -245,6 +245,8 @@ mod tests {
             "Content-Length: 0x3\r\n",
             "Content-Length: 3 3\r\n",
             "Content-Length:\r\n",
+            "Content-Length: 18446744073709551614\r\n",
+            "Content-Length: 18446744073709551615\r\n",
             "Content-Length: 18446744073709551616\r\n",
             "Content-Length : 3\r\n",
             " Content-Length: 3\r\n",
