@@ -3,6 +3,8 @@
 //! - A `traceparent` that breaks a rule of the Recommendation is as good as none, and so is one that is there twice.
 //! - A `tracestate` that breaks a rule is left out, and the `traceparent` beside it counts all the same.
 //! - A later version of `traceparent` is read by the fields that it shares with version 00 (section 3.2.4).
+//! - Other tracing systems have fields of their own ([`is_foreign_field`]): beside the gateway's `traceparent` they would name
+//!   another trace, of the client's choice, and an upstream may prefer them.
 
 mod state;
 
@@ -19,6 +21,27 @@ pub use state::TraceState;
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// `tracestate`.
 pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// W3C Baggage: what callers say to all that serve the trace.
+pub const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
+
+/// Fields of other tracing systems: Zipkin (`b3`), Jaeger, Google Cloud, AWS X-Ray, OpenCensus, Elastic APM, New Relic,
+/// Sentry.
+const FOREIGN: &[&str] = &[
+    "b3",
+    "elastic-apm-traceparent",
+    "grpc-tags-bin",
+    "grpc-trace-bin",
+    "jaeger-baggage",
+    "jaeger-debug-id",
+    "newrelic",
+    "sentry-trace",
+    "uber-trace-id",
+    "x-amzn-trace-id",
+    "x-cloud-trace-context",
+];
+/// Prefixes of such fields: Zipkin, Jaeger's baggage, Datadog, OpenTracing, LightStep, SkyWalking.
+const FOREIGN_PREFIXES: &[&str] = &["x-b3-", "uberctx-", "x-datadog-", "ot-baggage-", "ot-tracer-", "x-ot-", "sw8"];
 
 /// Bytes of a `traceparent` of version 00.
 const LENGTH: usize = 55;
@@ -54,6 +77,12 @@ pub fn read(headers: &HeaderMap) -> Option<(TraceParent, Option<TraceState>)> {
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let parent = TraceParent::parse(parents.next()?.as_bytes()).filter(|_| parents.next().is_none())?;
     Some((parent, TraceState::read(headers)))
+}
+
+/// Returns whether a field hands on the trace of a system other than the W3C's.
+pub fn is_foreign_field(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    FOREIGN.contains(&name) || FOREIGN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 impl TraceId {
@@ -259,6 +288,17 @@ mod tests {
         assert!(read(&headers).is_some());
         headers.append(TRACEPARENT, value);
         assert!(read(&headers).is_none());
+    }
+
+    #[test]
+    fn fields_of_other_tracing_systems_are_found() {
+        let is_foreign = |name: &str| is_foreign_field(&HeaderName::try_from(name).unwrap());
+        for name in ["b3", "X-B3-SpanId", "Uber-Trace-Id", "X-Cloud-Trace-Context", "x-datadog-parent-id", "sw8-x"] {
+            assert!(is_foreign(name), "{name}");
+        }
+        for name in ["traceparent", "tracestate", "baggage", "b33", "x-b3", "x-trace", "x-request-id", "trace-id"] {
+            assert!(!is_foreign(name), "{name}");
+        }
     }
 
     #[test]

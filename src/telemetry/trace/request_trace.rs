@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
 use super::ids::new_span_id;
 use super::queue::Queue;
 use super::record::{TraceRecord, Try, TryError};
 use crate::identity::Principal;
-use crate::trace_context::{TRACEPARENT, TRACESTATE, TraceId, TraceParent};
+use crate::trace_context::{self, BAGGAGE, TRACEPARENT, TRACESTATE, TraceId, TraceParent};
 
 /// Trace of one request: the guard of its server span, shared by all who have a part in the request.
 ///
@@ -55,10 +55,17 @@ impl RequestTrace {
     }
 
     /// Replaces the trace context of a head that goes to the upstream, but for `traceparent`, which each try has its own of.
+    /// Baggage stays with the trace that it came with; fields of other tracing systems go.
     pub fn write_state(&self, headers: &mut HeaderMap) {
         headers.remove(TRACEPARENT);
         headers.remove(TRACESTATE);
+        let foreign: Vec<HeaderName> =
+            headers.keys().filter(|name| trace_context::is_foreign_field(name)).cloned().collect();
+        foreign.iter().for_each(|name| drop(headers.remove(name)));
         self.change(|record| {
+            if record.parent.is_none() {
+                headers.remove(BAGGAGE);
+            }
             if let Some(state) = &record.state {
                 headers.insert(TRACESTATE, state.header());
             }

@@ -154,3 +154,40 @@ fn context_goes_through_as_it_came_when_traces_are_off() {
     let refused = Client::connect(gateway.address).get("/items/7", "");
     assert!(refused.json().get("trace_id").is_none());
 }
+
+/// Fields in which tracing systems other than the W3C's hand a trace on, and baggage.
+const FOREIGN: [(&str, &str); 10] = [
+    ("baggage", "user=forged"),
+    ("b3", "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-1"),
+    ("X-B3-TraceId", "80f198ee56343ba864fe8b2a57d3eff7"),
+    ("x-b3-sampled", "1"),
+    ("Uber-Trace-Id", "80f198ee56343ba8:e457b5a2e4d86bd1:0:1"),
+    ("uberctx-user", "forged"),
+    ("X-Cloud-Trace-Context", "80f198ee56343ba864fe8b2a57d3eff7/1;o=1"),
+    ("X-Amzn-Trace-Id", "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"),
+    ("x-datadog-trace-id", "1"),
+    ("grpc-trace-bin", "AAA"),
+];
+
+#[test]
+fn foreign_trace_fields_do_not_pass_beside_the_gateways_own() {
+    let (upstream, collector) = (Upstream::start(), Collector::start());
+    for (blocks, passed) in [("", &[][..]), (TRUSTED, &["baggage"])] {
+        let gateway = gateway_with(&upstream, &collector, "", blocks);
+        let key = gateway.key().text;
+        let parent = traceparent("01");
+        let fields: Vec<(&str, &str)> = FOREIGN.into_iter().chain([("traceparent", parent.as_str())]).collect();
+        Client::connect(gateway.address).request("GET", "/items/7", &key, &fields, b"");
+        let received = upstream.last();
+        let foreign = FOREIGN.iter().map(|(name, _)| *name).filter(|name| received.header(name).is_some());
+        assert_eq!(foreign.collect::<Vec<_>>(), passed, "{blocks:?}: {received:?}");
+        assert_eq!(parent_at(&received).0 == TRACE, !blocks.is_empty());
+        // Without a trace of the proxy's that goes on, its baggage belongs to nothing.
+        Client::connect(gateway.address).request("GET", "/items/7", &key, &FOREIGN, b"");
+        assert_eq!(upstream.last().header("baggage"), None, "{blocks:?}");
+    }
+    let gateway = Gateway::start(&upstream);
+    Client::connect(gateway.address).request("GET", "/items/7", &gateway.key().text, &FOREIGN, b"");
+    let received = upstream.last();
+    assert!(FOREIGN.iter().all(|(name, value)| received.header(name) == Some(value)), "{received:?}");
+}
