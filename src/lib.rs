@@ -73,6 +73,7 @@ pub mod telemetry;
 pub mod cli_docs;
 pub mod timer;
 pub mod byte_stream;
+pub mod http2_frames;
 pub mod request_body;
 pub mod outbound;
 pub mod failed_auth;

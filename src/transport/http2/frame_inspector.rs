@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
-use super::frames::FrameScanner;
 use super::state::Http2State;
 use crate::byte_stream::StreamInspector;
+use crate::http2_frames::FrameScanner;
 use crate::transport::stream::SharedStream;
 
 /// Inspects what an HTTP/2 connection reads and writes.

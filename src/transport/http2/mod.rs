@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bytes ──▶ frame_inspector ──▶ write_gatherer ──▶ hyper ──▶ stream_task ──▶ exchange ──▶ service
-//!           (frames)            (responses)                                  (tracked_service)
+//!           (http2_frames)      (responses)                                  (tracked_service)
 //! ```
 //!
 //! All of them share one [`state::Http2State`]. The driver in this file polls the connection and its time-outs, sends
@@ -10,7 +10,6 @@
 
 mod exchange;
 mod frame_inspector;
-mod frames;
 mod state;
 mod stream_task;
 mod write_gatherer;

@@ -38,7 +38,7 @@ const END_HEADERS: u8 = 0x4;
 
 /// Progress of the scan of a client's frames, and what is left of its allowance.
 #[derive(Debug)]
-pub(super) struct FrameScanner {
+pub struct FrameScanner {
     /// Bytes to skip before the next frame's header: of the preface, then of payloads.
     skip: usize,
     header: [u8; HEADER],
@@ -59,11 +59,11 @@ pub(super) struct FrameScanner {
 
 /// The client has exceeded its allowance of idle frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flood;
+pub struct Flood;
 
 impl FrameScanner {
     /// The scanner of a connection that may have `max_streams` concurrent streams.
-    pub(super) fn new(max_streams: u32) -> Self {
+    pub fn new(max_streams: u32) -> Self {
         let max_allowance = ALLOWANCE.saturating_add(max_streams.saturating_mul(RESET));
         Self {
             skip: PREFACE,
@@ -80,7 +80,7 @@ impl FrameScanner {
     }
 
     /// Scans bytes that have come from the client.
-    pub(super) fn scan(&mut self, mut bytes: &[u8]) -> Result<(), Flood> {
+    pub fn scan(&mut self, mut bytes: &[u8]) -> Result<(), Flood> {
         while !bytes.is_empty() {
             let skip = self.skip.min(bytes.len());
             self.skip -= skip;
@@ -98,23 +98,23 @@ impl FrameScanner {
     }
 
     /// Credits bytes that were sent to the client: it makes room for more with WINDOW_UPDATE frames.
-    pub(super) fn credit_sent(&mut self, bytes: usize) {
+    pub fn credit_sent(&mut self, bytes: usize) {
         self.sent = self.sent.saturating_add(bytes as u64);
     }
 
     /// Credits pieces of responses that were sent. For each the client may send a PING, to measure how long the piece
     /// takes, and a WINDOW_UPDATE: some clients adapt their windows to the network in this way.
-    pub(super) fn credit_pieces(&mut self, pieces: u32) {
+    pub fn credit_pieces(&mut self, pieces: u32) {
         self.credit(pieces.saturating_mul(PER_PIECE));
     }
 
     /// True if a head has begun and is not complete.
-    pub(super) fn in_head(&self) -> bool {
+    pub fn in_head(&self) -> bool {
         self.in_head || (self.in_head_payload && self.skip > 0)
     }
 
     /// The highest stream of which a head has begun.
-    pub(super) fn highest_stream(&self) -> u32 {
+    pub fn highest_stream(&self) -> u32 {
         self.highest_stream
     }
 
