@@ -3,8 +3,8 @@
 //! - A `traceparent` that breaks a rule of the Recommendation is as good as none, and so is one that is there twice.
 //! - A `tracestate` that breaks a rule is left out, and the `traceparent` beside it counts all the same.
 //! - A later version of `traceparent` is read by the fields that it shares with version 00 (section 3.2.4).
-//! - Other tracing systems have fields of their own ([`is_foreign_field`]): beside the gateway's `traceparent` they would name
-//!   another trace, of the client's choice, and an upstream may prefer them.
+//! - Other tracing systems have fields of their own ([`is_foreign_field`]): beside the gateway's `traceparent` they
+//!   would name another trace, of the client's choice, and an upstream may prefer them.
 
 mod state;
 

@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST};
 use http::request::Parts;
-use http::uri::{Authority, PathAndQuery};
-use http::{HeaderMap, HeaderValue, Method, Version};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
 use crate::head_fields::FieldSet;
 use crate::http_syntax::{self, MAX_METHOD};
@@ -13,7 +13,7 @@ use crate::http_syntax::{self, MAX_METHOD};
 /// Head that the gateway and any server behind it read alike. Only such a head can be forwarded.
 ///
 /// - The method is neither CONNECT nor TRACE, nor longer than any that exists. The target is a path of visible ASCII, or
-///   `*` with OPTIONS.
+///   `*` with OPTIONS; its scheme, if it has one, is `http` or `https`.
 /// - There is exactly one valid host; with HTTP/1.0 there may be none.
 /// - There is at most one `Content-Length`, of digits.
 /// - `Expect` has no value but `100-continue`.
@@ -96,7 +96,14 @@ fn has_valid_target_bytes(head: &Parts) -> bool {
 }
 
 fn has_valid_target_form(head: &Parts) -> bool {
-    target(head).is_some_and(|target| target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS))
+    has_known_scheme(&head.uri)
+        && target(head)
+            .is_some_and(|target| target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS))
+}
+
+/// A resource of another scheme is none that an HTTP server has. The origin form has no scheme.
+fn has_known_scheme(uri: &Uri) -> bool {
+    uri.scheme().is_none_or(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme))
 }
 
 fn target(head: &Parts) -> Option<&str> {
@@ -161,6 +168,8 @@ mod tests {
         assert_eq!(validate(get("*").method("OPTIONS")), Ok(()));
         assert_eq!(validate(get("h:80").method("CONNECT")), Err(InvalidHead::Malformed));
         assert_eq!(validate(get("/").method("TRACE")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(get("HTTPS://h/")), Ok(()));
+        assert_eq!(validate(get("ftp://h/")), Err(InvalidHead::Malformed));
         assert_eq!(validate(get("/").method("O".repeat(25).as_str())), Err(InvalidHead::Malformed));
         assert_eq!(validate(get("/").header("expect", "100-Continue")), Ok(()));
         assert_eq!(validate(get("/").header("expect", "a miracle")), Err(InvalidHead::Expectation));

@@ -1,116 +1,176 @@
-//! Scanner of HTTP/2 frames (RFC 9113, section 4.1): counts those that ask for nothing, and sees whether a head is on
-//! its way.
-//!
-//! The HTTP library limits what it keeps: streams that were reset and not accepted yet, streams that it had to reset
-//! itself, CONTINUATION frames of one head, DATA frames of a few bytes or of padding. Idle work remains: PING and
-//! SETTINGS that must be answered, empty frames, priorities, resets. A client has an allowance for such frames, which
-//! its requests and the responses to it refill. A client that exceeds it floods the connection.
+//! Scanner of the frames that one side of a connection sends.
 
-use tokio::time::Instant;
+use super::FrameError;
+use super::allowance::Allowance;
+use super::boundaries::{
+    Boundaries, CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameHeader, GOAWAY, HEADERS, PADDED, PRIORITY,
+    RST_STREAM, WINDOW_UPDATE,
+};
+use super::field::Field;
+use super::head_block::HeadBlock;
+use super::interim::{ANSWERED, InterimResponses};
 
-/// Bytes of the connection preface before the first frame (section 3.4).
+/// Bytes of a client's connection preface before its first frame (section 3.4).
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
-/// Bytes of a frame's header.
-const HEADER: usize = 9;
 
-/// Idle frames that a client may send at any time: a burst for each change of its settings, or keep-alives. Beside them
-/// it may reset all its streams at once, as a proxy does whose own clients go away.
+/// Idle frames that a peer may send at any time: a burst for each change of its settings, or keep-alives. Beside them
+/// a client may reset all its streams at once, as a proxy does whose own clients go away.
 const ALLOWANCE: u32 = 200;
-/// Credit for a second.
-const PER_SECOND: u32 = 20;
-/// Credit for a request: its priority and its window updates.
+/// Credit that an upstream may save up: it may answer the frames of a whole window at once.
+const MAX_OF_UPSTREAM: u32 = 10_000;
+/// Credit for a request: a client's priority and window updates, or an upstream's answer, which may be a reset.
 const PER_REQUEST: u32 = 2;
-/// Credit for a piece of a response: a PING and a WINDOW_UPDATE.
+/// Credit for a piece of a response's body: a PING and a WINDOW_UPDATE of the client.
 const PER_PIECE: u32 = 2;
-/// Cost of a reset: more than its request has earned, so that requests that are all reset are a flood, too.
+/// Credit for a frame of a request's body: an upstream's PING, and WINDOW_UPDATE of the stream and the connection.
+const PER_SENT_PIECE: u32 = 3;
+/// Cost of a client's reset: more than its request has earned, so that requests that are all reset are a flood, too.
 const RESET: u32 = 4;
-/// Bytes of responses that pay for one WINDOW_UPDATE.
-const BYTES_PER_UPDATE: u64 = 512;
 
-// Types and flags of frames (section 6).
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 0x1;
-const END_HEADERS: u8 = 0x4;
-
-/// Progress of the scan of a client's frames, and what is left of its allowance.
+/// Progress of the scan of a peer's frames, and what is left of its allowance.
 #[derive(Debug)]
 pub struct FrameScanner {
-    /// Bytes to skip before the next frame's header: of the preface, then of payloads.
-    skip: usize,
-    header: [u8; HEADER],
-    /// Bytes of `header` that have come.
-    header_length: usize,
+    peer: Peer,
+    received: Boundaries,
+    /// Frames that were sent to an upstream.
+    sent: Boundaries,
+    frame: FrameHeader,
+    payload: Payload,
+    head: HeadBlock,
     /// True if a head has begun whose last frame has not.
     in_head: bool,
-    /// True if `skip` counts a head's payload.
-    in_head_payload: bool,
+    section: Section,
+    /// Place of the flags of the head's first frame; none when they have gone to the library.
+    flags_at: Option<usize>,
+    /// Bytes of the payload before those of the head, and behind them.
+    prefix: usize,
+    padding: usize,
     highest_stream: u32,
-    /// The most that `allowance` can be.
-    max_allowance: u32,
-    allowance: u32,
-    refilled: Instant,
-    /// Bytes that were sent and have not paid for a WINDOW_UPDATE yet.
-    sent: u64,
+    allowance: Allowance,
+    interim: InterimResponses,
+    /// Frames of responses that an upstream has sent.
+    answers: u64,
 }
 
-/// The client has exceeded its allowance of idle frames.
+/// Side whose frames are scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flood;
+enum Peer {
+    Client,
+    /// Allows so many interim responses before a final one.
+    Upstream {
+        max_interim: u8,
+    },
+}
+
+/// Payload of the current frame, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payload {
+    Skipped,
+    Head,
+    /// The code of a reset, which becomes [`ANSWERED`].
+    Code,
+    /// GOAWAY of an upstream: it begins with the last stream that the upstream may have begun to process.
+    LastStream,
+}
+
+/// Section of a message that a head is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    Request,
+    Trailers,
+    /// Head or trailers of a response.
+    Response,
+}
 
 impl FrameScanner {
-    /// The scanner of a connection that may have `max_streams` concurrent streams.
-    pub fn new(max_streams: u32) -> Self {
-        let max_allowance = ALLOWANCE.saturating_add(max_streams.saturating_mul(RESET));
+    /// The scanner of a client's connection that may have `max_streams` concurrent streams.
+    pub fn of_client(max_streams: u32) -> Self {
+        let allowance = ALLOWANCE.saturating_add(max_streams.saturating_mul(RESET));
+        Self::new(Peer::Client, PREFACE, Allowance::new(allowance, allowance))
+    }
+
+    /// The scanner of an upstream's connection. A response may have so many interim ones before it.
+    pub fn of_upstream(max_interim: u8) -> Self {
+        Self::new(Peer::Upstream { max_interim }, 0, Allowance::new(ALLOWANCE, MAX_OF_UPSTREAM))
+    }
+
+    fn new(peer: Peer, preface: usize, allowance: Allowance) -> Self {
         Self {
-            skip: PREFACE,
-            header: [0; HEADER],
-            header_length: 0,
+            peer,
+            received: Boundaries::new(preface),
+            sent: Boundaries::new(PREFACE),
+            frame: FrameHeader::default(),
+            payload: Payload::Skipped,
             in_head: false,
-            in_head_payload: false,
+            head: HeadBlock::new(),
+            section: Section::Request,
+            flags_at: None,
+            prefix: 0,
+            padding: 0,
             highest_stream: 0,
-            max_allowance,
-            allowance: max_allowance,
-            refilled: Instant::now(),
-            sent: 0,
+            allowance,
+            interim: InterimResponses::default(),
+            answers: 0,
         }
     }
 
-    /// Scans bytes that have come from the client.
-    pub fn scan(&mut self, mut bytes: &[u8]) -> Result<(), Flood> {
-        while !bytes.is_empty() {
-            let skip = self.skip.min(bytes.len());
-            self.skip -= skip;
-            bytes = &bytes[skip..];
-            let take = (HEADER - self.header_length).min(bytes.len());
-            self.header[self.header_length..self.header_length + take].copy_from_slice(&bytes[..take]);
-            self.header_length += take;
-            bytes = &bytes[take..];
-            if self.header_length == HEADER {
-                self.header_length = 0;
-                self.account_frame()?;
+    /// Scans bytes that have come from the peer, and changes what the library is to refuse.
+    ///
+    /// # Errors
+    /// The connection must end, and the bytes not go to the library.
+    pub fn scan(&mut self, bytes: &mut [u8]) -> Result<(), FrameError> {
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.received.left > 0 {
+                let end = at + self.received.left.min(bytes.len() - at);
+                self.scan_payload(bytes, at, end)?;
+                self.received.left -= end - at;
+                at = end;
+            } else if let Some(frame) = self.received.read_header(bytes, &mut at) {
+                self.begin_frame(frame)?;
             }
         }
+        // The places are those of these bytes.
+        self.flags_at = None;
+        self.head.forget_position();
         Ok(())
     }
 
-    /// Credits bytes that were sent to the client: it makes room for more with WINDOW_UPDATE frames.
+    /// Notes bytes that were sent to an upstream: its requests earn it idle frames, and so do the pieces of their
+    /// bodies.
+    pub fn note_sent(&mut self, bytes: &[u8]) {
+        self.allowance.credit_sent(bytes.len());
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.sent.left > 0 {
+                let take = self.sent.left.min(bytes.len() - at);
+                self.sent.left -= take;
+                at += take;
+            } else if let Some(frame) = self.sent.read_header(bytes, &mut at) {
+                match frame.kind {
+                    HEADERS => self.allowance.credit(PER_REQUEST),
+                    DATA if frame.length > 0 => self.allowance.credit(PER_SENT_PIECE),
+                    RST_STREAM => drop(self.interim.end(frame.stream)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Credits bytes that were sent to the peer: it makes room for more with WINDOW_UPDATE frames.
     pub fn credit_sent(&mut self, bytes: usize) {
-        self.sent = self.sent.saturating_add(bytes as u64);
+        self.allowance.credit_sent(bytes);
     }
 
     /// Credits pieces of responses that were sent. For each the client may send a PING, to measure how long the piece
     /// takes, and a WINDOW_UPDATE: some clients adapt their windows to the network in this way.
     pub fn credit_pieces(&mut self, pieces: u32) {
-        self.credit(pieces.saturating_mul(PER_PIECE));
+        self.allowance.credit(pieces.saturating_mul(PER_PIECE));
     }
 
     /// True if a head has begun and is not complete.
     pub fn in_head(&self) -> bool {
-        self.in_head || (self.in_head_payload && self.skip > 0)
+        self.in_head || (self.payload == Payload::Head && self.received.left > 0)
     }
 
     /// The highest stream of which a head has begun.
@@ -118,49 +178,122 @@ impl FrameScanner {
         self.highest_stream
     }
 
-    /// Accounts for the frame whose header is complete, and skips its payload.
-    fn account_frame(&mut self) -> Result<(), Flood> {
-        let [a, b, c, kind, flags, stream @ ..] = self.header;
-        let length = u32::from_be_bytes([0, a, b, c]);
-        self.skip = usize::try_from(length).unwrap_or(usize::MAX);
-        self.in_head_payload = matches!(kind, HEADERS | CONTINUATION);
-        match kind {
+    /// Frames of responses that the upstream has sent so far.
+    pub fn answers(&self) -> u64 {
+        self.answers
+    }
+
+    /// Returns whether some response has begun with an interim one and has no final one yet.
+    pub fn has_interim(&self) -> bool {
+        self.interim.highest().is_some()
+    }
+
+    /// Accounts for the frame whose header is complete.
+    fn begin_frame(&mut self, frame: FrameHeader) -> Result<(), FrameError> {
+        (self.frame, self.payload) = (frame, Payload::Skipped);
+        let is_client = self.peer == Peer::Client;
+        match frame.kind {
             HEADERS => {
-                self.in_head = flags & END_HEADERS == 0;
-                self.highest_stream = self.highest_stream.max(u32::from_be_bytes(stream) & 0x7fff_ffff);
-                self.credit(PER_REQUEST);
+                self.begin_head(frame);
                 Ok(())
             }
             CONTINUATION => {
-                self.in_head = flags & END_HEADERS == 0;
+                (self.payload, self.prefix, self.padding) = (Payload::Head, 0, 0);
+                self.in_head = frame.flags & END_HEADERS == 0;
                 // The library limits those that carry something.
-                if length > 0 { Ok(()) } else { self.spend(1) }
+                if frame.length > 0 { Ok(()) } else { self.allowance.spend(1) }
             }
-            DATA if length > 0 || flags & END_STREAM != 0 => Ok(()),
-            WINDOW_UPDATE if self.sent >= BYTES_PER_UPDATE => {
-                self.sent -= BYTES_PER_UPDATE;
+            DATA if frame.length > 0 || frame.flags & END_STREAM != 0 => {
+                self.answers += 1;
                 Ok(())
             }
-            RST_STREAM => self.spend(RESET),
-            _ => self.spend(1),
-        }
-    }
-
-    fn credit(&mut self, frames: u32) {
-        self.allowance = self.allowance.saturating_add(frames).min(self.max_allowance);
-    }
-
-    fn spend(&mut self, cost: u32) -> Result<(), Flood> {
-        // The clock is read only when the allowance is used up.
-        if self.allowance < cost {
-            let seconds = u32::try_from(self.refilled.elapsed().as_secs()).unwrap_or(u32::MAX);
-            if seconds > 0 {
-                self.refilled = Instant::now();
-                self.credit(seconds.saturating_mul(PER_SECOND));
+            WINDOW_UPDATE => self.allowance.spend_update(),
+            RST_STREAM if is_client => self.allowance.spend(RESET),
+            RST_STREAM => {
+                if self.interim.end(frame.stream) {
+                    self.payload = Payload::Code;
+                }
+                self.allowance.spend(1)
             }
+            GOAWAY if !is_client => {
+                self.payload = Payload::LastStream;
+                self.allowance.spend(1)
+            }
+            _ => self.allowance.spend(1),
         }
-        self.allowance = self.allowance.checked_sub(cost).ok_or(Flood)?;
+    }
+
+    fn begin_head(&mut self, frame: FrameHeader) {
+        self.payload = Payload::Head;
+        self.in_head = frame.flags & END_HEADERS == 0;
+        self.flags_at = frame.flags_at;
+        // The priority is a stream and a weight.
+        self.prefix = usize::from(frame.flags & PADDED != 0) + if frame.flags & PRIORITY != 0 { 5 } else { 0 };
+        self.padding = 0;
+        self.section = match self.peer {
+            Peer::Upstream { .. } => Section::Response,
+            Peer::Client if frame.stream > self.highest_stream => Section::Request,
+            Peer::Client => Section::Trailers,
+        };
+        self.highest_stream = self.highest_stream.max(frame.stream);
+        match self.peer {
+            Peer::Client => self.allowance.credit(PER_REQUEST),
+            Peer::Upstream { .. } => self.answers += 1,
+        }
+    }
+
+    /// Scans bytes of a payload, of which `received.left` are left with them.
+    fn scan_payload(&mut self, bytes: &mut [u8], at: usize, end: usize) -> Result<(), FrameError> {
+        let offset = self.frame.length.saturating_sub(self.received.left);
+        match self.payload {
+            Payload::Skipped => Ok(()),
+            Payload::Head => self.scan_head(bytes, at, end),
+            Payload::Code => {
+                let code = ANSWERED.to_be_bytes();
+                bytes[at..end].iter_mut().zip(code.iter().skip(offset)).for_each(|(byte, of_code)| *byte = *of_code);
+                Ok(())
+            }
+            Payload::LastStream if offset == 0 => self.interim.raise_last_stream(&mut bytes[at..end]),
+            Payload::LastStream => Ok(()),
+        }
+    }
+
+    fn scan_head(&mut self, bytes: &mut [u8], mut at: usize, end: usize) -> Result<(), FrameError> {
+        let payload_end = at + self.received.left;
+        while at < end && self.prefix > 0 {
+            if self.frame.flags & PADDED != 0 && self.frame.length == payload_end - at {
+                self.padding = usize::from(bytes[at]);
+            }
+            self.prefix -= 1;
+            at += 1;
+        }
+        let head_end = payload_end.saturating_sub(self.padding).min(end);
+        while let Some(field) = self.head.next_pseudo(bytes, &mut at, head_end) {
+            self.check_pseudo(field, bytes)?;
+        }
         Ok(())
+    }
+
+    /// Refuses a head for the pseudo-field whose last byte was scanned just now.
+    fn check_pseudo(&mut self, field: Field, bytes: &mut [u8]) -> Result<(), FrameError> {
+        match (self.section, field) {
+            // Trailers that are not the end of their stream are malformed (section 8.1).
+            (Section::Trailers, _) => {
+                let flags = self.flags_at.and_then(|at| bytes.get_mut(at)).ok_or(FrameError::Malformed)?;
+                *flags &= !END_STREAM;
+                Ok(())
+            }
+            (Section::Request, Field::OtherScheme) | (Section::Response, Field::Switch) => self.head.spoil(bytes),
+            (Section::Response, Field::Interim) => {
+                let Peer::Upstream { max_interim } = self.peer else { unreachable!("clients send no responses") };
+                if self.interim.count(self.frame.stream, max_interim) { Ok(()) } else { self.head.spoil(bytes) }
+            }
+            (Section::Response, Field::Status) => {
+                self.interim.end(self.frame.stream);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -176,8 +309,8 @@ mod tests {
     }
 
     fn started() -> FrameScanner {
-        let mut frames = FrameScanner::new(STREAMS);
-        frames.scan(&[0; PREFACE]).unwrap();
+        let mut frames = FrameScanner::of_client(STREAMS);
+        frames.scan(&mut [0; PREFACE]).unwrap();
         frames
     }
 
@@ -196,10 +329,10 @@ mod tests {
             (0xee, &[1]),
         ] {
             let mut frames = started();
-            let flood = frame(kind, 0, 1, payload).repeat((ALLOWANCE + STREAMS * RESET) as usize);
+            let mut flood = frame(kind, 0, 1, payload).repeat((ALLOWANCE + STREAMS * RESET) as usize);
             // Frames come in pieces of any size.
-            assert!(flood.chunks(7).all(|piece| frames.scan(piece).is_ok()), "{kind}");
-            assert_eq!(frames.scan(&frame(kind, 0, 1, payload)), Err(Flood), "{kind}");
+            assert!(flood.chunks_mut(7).all(|piece| frames.scan(piece).is_ok()), "{kind}");
+            assert_eq!(frames.scan(&mut frame(kind, 0, 1, payload)), Err(FrameError::Flood), "{kind}");
         }
     }
 
@@ -207,10 +340,10 @@ mod tests {
     fn requests_that_are_all_reset_are_a_flood() {
         let mut frames = started();
         let mut resets = (0..1000).map(|stream| {
-            frames.scan(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
-            frames.scan(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4]))
+            frames.scan(&mut frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
+            frames.scan(&mut frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4]))
         });
-        assert!(resets.any(|scanned| scanned == Err(Flood)));
+        assert!(resets.any(|scanned| scanned == Err(FrameError::Flood)));
     }
 
     #[test]
@@ -218,14 +351,14 @@ mod tests {
         let mut frames = started();
         for _ in 0..20 {
             for stream in 0..STREAMS {
-                frames.scan(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
+                frames.scan(&mut frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
             }
             for stream in 0..STREAMS {
-                frames.scan(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4])).unwrap();
+                frames.scan(&mut frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4])).unwrap();
             }
             // Between two such bursts as many requests are served.
             for stream in 0..STREAMS {
-                frames.scan(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
+                frames.scan(&mut frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
             }
         }
     }
@@ -234,14 +367,14 @@ mod tests {
     fn frames_of_ordinary_requests_are_no_flood() {
         let mut frames = started();
         for stream in 0..10_000 {
-            frames.scan(&frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
-            frames.scan(&frame(DATA, 0, stream * 2 + 1, b"body")).unwrap();
-            frames.scan(&frame(DATA, END_STREAM, stream * 2 + 1, b"")).unwrap();
+            frames.scan(&mut frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head")).unwrap();
+            frames.scan(&mut frame(DATA, 0, stream * 2 + 1, b"body")).unwrap();
+            frames.scan(&mut frame(DATA, END_STREAM, stream * 2 + 1, b"")).unwrap();
             if stream % 3 == 0 {
-                frames.scan(&frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4])).unwrap();
+                frames.scan(&mut frame(RST_STREAM, 0, stream * 2 + 1, &[0; 4])).unwrap();
             }
-            frames.credit_sent(2 * BYTES_PER_UPDATE as usize);
-            frames.scan(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]).repeat(2)).unwrap();
+            frames.credit_sent(2 * 512);
+            frames.scan(&mut frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]).repeat(2)).unwrap();
         }
         assert_eq!(frames.highest_stream(), 19_999);
     }
@@ -251,20 +384,115 @@ mod tests {
         let mut frames = started();
         for _ in 0..10_000 {
             frames.credit_pieces(1);
-            frames.scan(&frame(6, 0, 0, &[0; 8])).unwrap();
-            frames.scan(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
+            frames.scan(&mut frame(6, 0, 0, &[0; 8])).unwrap();
+            frames.scan(&mut frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
         }
     }
 
     #[test]
     fn incomplete_heads_are_detected() {
         let mut frames = started();
-        frames.scan(&frame(HEADERS, 0, 1, b"he")).unwrap();
+        frames.scan(&mut frame(HEADERS, 0, 1, b"he")).unwrap();
         assert!(frames.in_head());
-        let last = frame(CONTINUATION, END_HEADERS, 1, b"ad");
-        frames.scan(&last[..last.len() - 1]).unwrap();
+        let mut last = frame(CONTINUATION, END_HEADERS, 1, b"ad");
+        let length = last.len();
+        frames.scan(&mut last[..length - 1]).unwrap();
         assert!(frames.in_head(), "all of the last frame must come");
-        frames.scan(&last[last.len() - 1..]).unwrap();
+        frames.scan(&mut last[length - 1..]).unwrap();
         assert!(!frames.in_head());
+    }
+
+    fn of_upstream() -> FrameScanner {
+        FrameScanner::of_upstream(2)
+    }
+
+    /// Scans frames in one piece; returns them as the library gets them.
+    fn scanned(frames: &mut FrameScanner, parts: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = parts.concat();
+        frames.scan(&mut bytes).unwrap();
+        bytes
+    }
+
+    const HINT: &[u8] = b"\x08\x03103";
+
+    #[test]
+    fn padding_and_priority_are_no_part_of_a_head() {
+        let mut frames = started();
+        let payload = [&[3][..], &[0, 0, 0, 0, 9], b"\x04\x02/#", &[4; 3]].concat();
+        let mut bytes = frame(HEADERS, END_HEADERS | PADDED | PRIORITY, 1, &payload);
+        for piece in bytes.chunks_mut(1) {
+            frames.scan(piece).unwrap();
+        }
+        assert_eq!(&bytes[9 + 6..], b"\x04\x02/>\x04\x04\x04");
+        assert!(!frames.in_head());
+    }
+
+    #[test]
+    fn trailers_with_a_pseudo_field_lose_the_end_of_their_stream() {
+        let mut frames = started();
+        let head = frame(HEADERS, END_HEADERS, 1, &[0x84]);
+        let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0x84]);
+        let bytes = scanned(&mut frames, &[head.clone(), trailers.clone()]);
+        assert_eq!(bytes[..head.len()], head);
+        assert_eq!(bytes[head.len() + 4], END_HEADERS);
+        let (first, rest) = trailers.split_at(5);
+        frames.scan(&mut first.to_vec()).unwrap();
+        assert_eq!(frames.scan(&mut rest.to_vec()), Err(FrameError::Malformed), "the flags have gone");
+    }
+
+    #[test]
+    fn reset_behind_an_interim_response_has_a_code_of_its_own() {
+        let reset = |stream| frame(RST_STREAM, 0, stream, &7_u32.to_be_bytes());
+        let mut frames = of_upstream();
+        assert_eq!(scanned(&mut frames, &[reset(1)]), reset(1));
+        let mut hint = frame(HEADERS, END_HEADERS, 3, HINT);
+        frames.scan(&mut hint).unwrap();
+        assert!(frames.has_interim());
+        let mut bytes = [reset(5), reset(3)].concat();
+        bytes.chunks_mut(3).for_each(|piece| frames.scan(piece).unwrap());
+        assert_eq!(bytes[..13], reset(5));
+        assert_eq!(bytes[22..], ANSWERED.to_be_bytes());
+        assert!(!frames.has_interim());
+    }
+
+    #[test]
+    fn goaway_excludes_no_stream_that_was_answered() {
+        let goaway = |last: u32| frame(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat());
+        let mut frames = of_upstream();
+        assert_eq!(scanned(&mut frames, &[goaway(1)]), goaway(1));
+        frames.scan(&mut frame(HEADERS, END_HEADERS, 3, HINT)).unwrap();
+        assert_eq!(scanned(&mut frames, &[goaway(1), goaway(5)]), [goaway(3), goaway(5)].concat());
+        let mut final_head = frame(HEADERS, END_HEADERS, 3, &[0x88]);
+        frames.scan(&mut final_head).unwrap();
+        assert_eq!(scanned(&mut frames, &[goaway(1)]), goaway(1));
+    }
+
+    #[test]
+    fn interim_responses_are_counted_for_each_stream() {
+        let hint = |stream| frame(HEADERS, END_HEADERS, stream, HINT);
+        let mut frames = of_upstream();
+        let harmless = [hint(1), hint(3), hint(1), hint(3)];
+        assert_eq!(scanned(&mut frames, &harmless), harmless.concat());
+        assert_eq!(scanned(&mut frames, &[hint(3)]), frame(HEADERS, END_HEADERS, 3, b"\x01\x03103"));
+        // A stream that the gateway has reset is forgotten.
+        frames.note_sent(&[&[0; PREFACE], &frame(RST_STREAM, 0, 1, &[0; 4])[..]].concat());
+        assert!(!frames.has_interim());
+    }
+
+    #[test]
+    fn upstream_is_credited_for_requests_and_the_pieces_of_their_bodies() {
+        let mut frames = of_upstream();
+        frames.note_sent(&[0; PREFACE]);
+        for stream in 0..10_000 {
+            let sent =
+                [frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head"), frame(DATA, 0, stream * 2 + 1, b"x")].concat();
+            sent.chunks(5).for_each(|piece| frames.note_sent(piece));
+            let ping = frame(6, 0, 0, &[0; 8]);
+            let update = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
+            let refused = frame(RST_STREAM, 0, stream * 2 + 1, &7_u32.to_be_bytes());
+            scanned(&mut frames, &[ping, update, refused]);
+        }
+        let mut pings = frame(6, 0, 0, &[0; 8]).repeat(MAX_OF_UPSTREAM as usize + 1);
+        assert_eq!(frames.scan(&mut pings), Err(FrameError::Flood));
     }
 }

@@ -42,8 +42,8 @@ pub(super) fn poll_readable(stream: &SharedStream, cx: &mut Context<'_>) -> Poll
     socket.stream.poll_read_ready(cx).map(drop)
 }
 
-/// Watch for the client's disconnect while bytes that came before it wait unread: completes when the client has closed the
-/// connection, or its half, or the connection has failed.
+/// Watch for the client's disconnect while bytes that came before it wait unread: completes when the client has closed
+/// the connection, or its half, or the connection has failed.
 ///
 /// - It has a file descriptor of its own for the socket, which lives as long as the watch: a future that borrows the
 ///   connection could not be kept.
@@ -57,7 +57,8 @@ pub(super) fn watch_disconnect(stream: &SharedStream) -> io::Result<DisconnectWa
     let descriptor = socket(&stream.borrow()).stream.as_fd().try_clone_to_owned()?;
     let socket = TcpStream::from_std(descriptor.into())?;
     Ok(Box::pin(async move {
-        // Unread bytes do not end this wait: it is for urgent data, which the event loop never reports, and for the end.
+        // Unread bytes do not end this wait: it is for urgent data, which the event loop never reports, and for the
+        // end.
         if let Err(error) = socket.ready(Interest::PRIORITY).await {
             tracing::debug!(%error, "a client that has sent requests ahead is not watched any more");
         }

@@ -4,8 +4,8 @@
 //!   has ended. So the library reads nothing that another server could read differently, and every refusal is answered
 //!   in the caller's words, after all responses that were due before.
 //! - A head that arrives whole, as nearly all do, is checked in the library's own buffer and not copied.
-//! - Bytes behind a request wait until its exchange has ended. A client that disconnects meanwhile is noticed at once: what
-//!   it has sent ahead hides nothing.
+//! - Bytes behind a request wait until its exchange has ended. A client that disconnects meanwhile is noticed at once:
+//!   what it has sent ahead hides nothing.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! Inspects the frames of an HTTP/2 connection on their way to the HTTP library, and ends it when they are a flood.
+//! Inspects the frames of an HTTP/2 connection on their way to the HTTP library: ends the connection when they are a
+//! flood, and has the library refuse malformed heads that it would accept.
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +21,7 @@ pub(super) struct FrameInspector {
 
 impl FrameInspector {
     pub(super) fn new(state: Rc<Http2State>, max_streams: u32) -> Self {
-        Self { state, frames: FrameScanner::new(max_streams) }
+        Self { state, frames: FrameScanner::of_client(max_streams) }
     }
 }
 
@@ -35,10 +36,10 @@ impl StreamInspector<SharedStream> for FrameInspector {
         let read = Pin::new(stream).poll_read(cx, buf);
         // First the credit: the frames that have come may answer the pieces that were sent.
         self.frames.credit_pieces(self.state.take_uncredited_pieces());
-        let bytes = &buf.filled()[before..];
-        if self.frames.scan(bytes).is_err() {
-            self.state.mark_flooded();
-            return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
+        let bytes = &mut buf.filled_mut()[before..];
+        if let Err(error) = self.frames.scan(bytes) {
+            self.state.refuse_frames(error);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
         if !bytes.is_empty() {
             self.state.record_frames(self.frames.in_head(), self.frames.highest_stream());

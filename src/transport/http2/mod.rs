@@ -45,6 +45,7 @@ use super::stream::{SharedStream, reset_on_close};
 use super::tracked_service::TrackedService;
 use super::watchdog::{Expired, Watchdog};
 use crate::byte_stream::{self, InspectedStream};
+use crate::http2_frames::FrameError;
 
 /// Bytes of a stream's response that are held for a client that takes them slowly.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -87,12 +88,8 @@ pub(super) async fn run<S, B>(
     let mut connection = pin!(GatheredConnection { connection, stream: io.clone() });
     let shut_down = |c: Pin<&mut GatheredConnection<_, _>>| http2::Connection::graceful_shutdown(c.connection());
     match drive(connection.as_mut(), shut_down, &state, registration, handle, options).await {
-        None if state.is_flooded() => {
-            options.connections.floods.inc();
-            // Behind what was gathered.
-            send_enhance_your_calm(io, state.highest_stream()).await;
-        }
-        None => {}
+        // Behind what was gathered.
+        None => send_go_away(io, &state, options).await,
         Some(expired) => {
             expired.count(&options.timeouts);
             // GOAWAY before the close, so that a request already on its way is still served (section 6.8).
@@ -184,16 +181,24 @@ fn builder(options: &ServeOptions, state: &Rc<Http2State>) -> http2::Builder<Str
     builder
 }
 
-/// Sends GOAWAY with ENHANCE_YOUR_CALM (section 7) to a client that floods the connection, and closes it.
-async fn send_enhance_your_calm(mut stream: impl AsyncWrite + Unpin, highest_stream: u32) {
+/// Sends GOAWAY to a client whose frames have ended the connection, and closes it: with ENHANCE_YOUR_CALM for a flood,
+/// else with PROTOCOL_ERROR (section 7).
+async fn send_go_away(mut stream: impl AsyncWrite + Unpin, state: &Http2State, options: &ServeOptions) {
     const GOAWAY: [u8; 9] = [0, 0, 8, 7, 0, 0, 0, 0, 0];
-    const ENHANCE_YOUR_CALM: u32 = 0xb;
-    let frame = [&GOAWAY[..], &highest_stream.to_be_bytes(), &ENHANCE_YOUR_CALM.to_be_bytes()].concat();
+    let code: u32 = match state.frame_error() {
+        None => return,
+        Some(FrameError::Malformed) => 0x1,
+        Some(FrameError::Flood) => {
+            options.connections.floods.inc();
+            0xb
+        }
+    };
+    let frame = [&GOAWAY[..], &state.highest_stream().to_be_bytes(), &code.to_be_bytes()].concat();
     let sending = async {
         stream.write_all(&frame).await?;
         stream.shutdown().await
     };
     if let Ok(Err(error)) = tokio::time::timeout(LINGER, sending).await {
-        tracing::debug!(%error, "a flooding client disconnected before it had taken the GOAWAY");
+        tracing::debug!(%error, "a client disconnected before it had taken the GOAWAY for its frames");
     }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::http2_frames::FrameError;
 use crate::transport::activity::Activity;
 use crate::transport::reset::Reset;
 
@@ -16,8 +17,8 @@ pub(super) struct Http2State {
     highest_stream: Cell<u32>,
     /// Pieces of responses that were sent and not yet credited to the client's allowance of frames.
     uncredited_pieces: Cell<u32>,
-    /// True if the client has flooded the connection with frames that ask for nothing.
-    is_flooded: Cell<bool>,
+    /// Why the client's frames end the connection.
+    frame_error: Cell<Option<FrameError>>,
     /// The state of the stream whose exchange has just begun, for the task of the stream.
     ///
     /// The HTTP library calls the service and then spawns the stream's task, with nothing between. It passes no
@@ -40,7 +41,7 @@ impl Http2State {
             activity: Activity::new(),
             highest_stream: Cell::new(0),
             uncredited_pieces: Cell::new(0),
-            is_flooded: Cell::new(false),
+            frame_error: Cell::new(None),
             next_stream: Cell::new(None),
         }
     }
@@ -69,12 +70,13 @@ impl Http2State {
         self.uncredited_pieces.take()
     }
 
-    pub(super) fn mark_flooded(&self) {
-        self.is_flooded.set(true);
+    /// Notes why the client's frames end the connection.
+    pub(super) fn refuse_frames(&self, error: FrameError) {
+        self.frame_error.set(Some(error));
     }
 
-    pub(super) fn is_flooded(&self) -> bool {
-        self.is_flooded.get()
+    pub(super) fn frame_error(&self) -> Option<FrameError> {
+        self.frame_error.get()
     }
 
     /// Leaves the state of a new stream for its task.

@@ -21,6 +21,8 @@ pub const PADDED: u8 = 0x8;
 
 pub const INITIAL_WINDOW_SIZE: u16 = 4;
 
+pub const PROTOCOL_ERROR: u32 = 1;
+pub const REFUSED_STREAM: u32 = 7;
 pub const CANCEL: u32 = 8;
 pub const ENHANCE_YOUR_CALM: u32 = 0xb;
 

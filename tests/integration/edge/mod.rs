@@ -6,7 +6,7 @@ mod timeouts;
 mod connections;
 mod parking;
 mod balance;
-mod frames;
+pub mod frames;
 mod http2_hostile;
 mod http2_requests;
 mod proxy_protocol;

@@ -131,7 +131,8 @@ fn client_that_vanishes_behind_a_pipelined_request_leaves_nothing_in_flight() {
     assert_eq!(gateway.explain_in_flight(&key), 0);
 }
 
-/// A client that is gone while its request is served gives everything back at once, whatever it has sent behind the request.
+/// A client that is gone while its request is served gives everything back at once, whatever it has sent behind the
+/// request.
 #[test]
 fn disconnect_is_seen_behind_bytes_that_wait_for_the_response() {
     let upstream = Upstream::answering(|_, _| {});
