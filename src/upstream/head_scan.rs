@@ -16,7 +16,7 @@ pub(super) const MAX_HEAD: usize = 32 * 1024;
 /// Fields of a response's head: the limit that the HTTP library has on HTTP/1.1 already.
 pub(super) const MAX_FIELDS: usize = 100;
 /// Interim responses before the final one. Servers send one or two.
-const MAX_INTERIM: u8 = 16;
+pub(super) const MAX_INTERIM: u8 = 16;
 /// Offset of the status code in `HTTP/1.1 200`.
 const FIRST_DIGIT: usize = 9;
 

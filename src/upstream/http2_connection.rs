@@ -5,16 +5,19 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::time::Instant;
 
 use super::endpoint::EndpointState;
 use super::head_scan::MAX_HEAD;
 use super::lifetime::{Lifetime, Lifetimes};
 use super::limits::{ClosingMark, ConnectionPermit, EndpointLink, LocalRequest};
 use super::replay_body::OutgoingBody;
+use super::scanned_http2::{Answers, ScannedHttp2Stream};
 use super::socket::{Socket, connect_socket};
 use crate::byte_stream::PrefixedStream;
 use crate::timer::LazyTimer;
@@ -22,9 +25,12 @@ use crate::timer::LazyTimer;
 /// Time without a byte, while a stream is open, after which a connection is pinged. It is closed when the answer takes as
 /// long again: so a stream over a dead connection ends long before its time-outs.
 const PING: Duration = Duration::from_secs(20);
+/// Time without an answer, while requests wait for one, after which further requests get another connection. A server
+/// that is slow only costs a connection more; behind a load balancer, that one may lead to another server.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// Socket with the permit of its connection: its owner, a task of the HTTP library, alone knows when it is closed.
-type CountedSocket = PrefixedStream<Socket, ConnectionPermit>;
+type CountedSocket = PrefixedStream<ScannedHttp2Stream<Socket>, ConnectionPermit>;
 
 /// Requests that wait for a stream.
 pub(super) struct WaitingRequests {
@@ -45,6 +51,12 @@ pub(super) struct Http2Connection {
     pub(super) is_retired: Cell<bool>,
     /// Marks the connection when it is closed for a waiting request.
     pub(super) closing: ClosingMark,
+    pub(super) answers: Arc<Answers>,
+    /// Requests that wait for the head of a response.
+    waiting_heads: Cell<usize>,
+    /// Answers at the last look for them, and the time of the first look since when none has come.
+    seen_answers: Cell<u64>,
+    unanswered_since: Cell<Option<Instant>>,
     waiting: Rc<WaitingRequests>,
 }
 
@@ -55,6 +67,9 @@ pub(super) struct Http2Stream {
     pub(super) is_first: bool,
     pub(super) timer: LazyTimer,
 }
+
+/// Request that waits for the head of its response.
+pub(super) struct WaitingHead(Rc<Http2Connection>);
 
 /// Runs the library's tasks on this thread.
 #[derive(Clone, Copy)]
@@ -85,6 +100,23 @@ impl Http2Connection {
         self.active.get() < self.allowed.get()
     }
 
+    /// Looks for answers since the last look. Returns whether the connection is silent: for [`SILENCE`] requests have
+    /// waited, and nothing of any response has come. The clock is read only when nothing has come since the last look.
+    pub(super) fn check_silence(&self) -> bool {
+        let answers = self.answers.count();
+        if self.seen_answers.replace(answers) != answers || self.waiting_heads.get() == 0 {
+            self.unanswered_since.set(None);
+            return false;
+        }
+        match self.unanswered_since.get() {
+            Some(since) => since.elapsed() >= SILENCE,
+            None => {
+                self.unanswered_since.set(Some(Instant::now()));
+                false
+            }
+        }
+    }
+
     /// Hands the stream that has ended to a request of this worker, or has the worker see whether the connection is idle.
     fn offer_stream(self: &Rc<Self>) {
         let is_usable =
@@ -105,15 +137,27 @@ pub(super) async fn connect(
 ) -> io::Result<Rc<Http2Connection>> {
     let socket = connect_socket(&endpoint.address, endpoint.encryption.as_ref()).await?;
     let closing = permit.closing_mark().clone();
-    let socket = CountedSocket::with_guard(socket, permit);
+    let answers = Arc::<Answers>::default();
+    let socket = CountedSocket::with_guard(ScannedHttp2Stream::new(socket, Arc::clone(&answers)), permit);
     let mut builder = Builder::new(LocalExecutor);
     let max_head = u32::try_from(MAX_HEAD).expect("the limit of a head is some KiB");
     builder.timer(TokioTimer::new()).max_header_list_size(max_head).keep_alive_interval(PING).keep_alive_timeout(PING);
     let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
     let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
     tokio::task::spawn_local(run(connection, Rc::clone(&allowed)));
-    let (active, lifetime, is_retired) = (Cell::new(0), Lifetime::begin(lifetimes), Cell::new(false));
-    Ok(Rc::new(Http2Connection { sender, active, allowed, lifetime, is_retired, closing, waiting }))
+    Ok(Rc::new(Http2Connection {
+        sender,
+        active: Cell::new(0),
+        allowed,
+        lifetime: Lifetime::begin(lifetimes),
+        is_retired: Cell::new(false),
+        closing,
+        answers,
+        waiting_heads: Cell::new(0),
+        seen_answers: Cell::new(0),
+        unanswered_since: Cell::new(None),
+        waiting,
+    }))
 }
 
 /// Task of a connection. It notes the number of allowed streams, which the upstream may change at any time.
@@ -140,6 +184,20 @@ impl Http2Stream {
 
     pub(super) fn sender(&self) -> SendRequest<OutgoingBody> {
         self.connection.sender.clone()
+    }
+}
+
+impl WaitingHead {
+    pub(super) fn new(stream: &Http2Stream) -> Self {
+        let connection = Rc::clone(&stream.connection);
+        connection.waiting_heads.set(connection.waiting_heads.get() + 1);
+        Self(connection)
+    }
+}
+
+impl Drop for WaitingHead {
+    fn drop(&mut self) {
+        self.0.waiting_heads.set(self.0.waiting_heads.get() - 1);
     }
 }
 

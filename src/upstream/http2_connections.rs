@@ -1,6 +1,7 @@
 //! HTTP/2 connections to one endpoint, each shared by many requests.
 //!
-//! - A worker has one connection to an endpoint, and another only when all streams of the first are in use.
+//! - A worker has one connection to an endpoint, and another only when all streams of the first are in use, or when it
+//!   has answered nothing for a while. One that a request has waited for in vain takes no more requests.
 //! - A connection that has received GOAWAY, or broke, takes no more requests. Its streams end by themselves.
 //! - A stream that ends goes to the request that has waited longest for one. A connection without streams is closed when
 //!   requests of other workers or endpoints wait; one with streams is retired for another worker that has none.
@@ -20,9 +21,12 @@ use super::endpoint::EndpointState;
 use super::http2_connection::{Http2Connection, Http2Stream, WaitingRequests, connect};
 use super::lifetime::Lifetimes;
 use super::limits::{ConnectionLimiter, ConnectionPermit, EndpointLink, IdleUse};
+use crate::http2_frames::ANSWERED;
 
 /// Connections of a worker to one endpoint at most, for upstreams that allow few streams on each, or none.
 const MAX_CONNECTIONS: usize = 64;
+/// Connections beyond which requests share silent ones: streams may be without an answer for good, such as subscriptions.
+const MAX_SILENT: usize = 4;
 
 /// One worker's HTTP/2 connections to one endpoint.
 pub(super) struct Http2Connections {
@@ -80,7 +84,7 @@ impl Http2Connections {
             return Err(NoStream::Failed(io::ErrorKind::ConnectionRefused.into()));
         }
         if self.open.borrow().len() >= MAX_CONNECTIONS {
-            return Err(NoStream::Failed(io::ErrorKind::QuotaExceeded.into()));
+            return self.any_stream().ok_or_else(|| NoStream::Failed(io::ErrorKind::QuotaExceeded.into()));
         }
         // Not waited for here: the lock would keep others from streams that end meanwhile.
         let permit = permit.or_else(|| limiter.try_acquire(&endpoint.connections)).ok_or(NoStream::Full)?;
@@ -92,9 +96,22 @@ impl Http2Connections {
         Ok(stream)
     }
 
-    /// A stream of an open connection that has one left.
+    /// A stream of an open connection that has one left, and is not silent.
     pub(super) fn free_stream(&self) -> Option<Http2Stream> {
         self.find_free().map(|connection| Http2Stream::new(connection, false))
+    }
+
+    /// A stream of any open connection that has one left: where there is no room for another, a silent one may yet
+    /// answer.
+    pub(super) fn any_stream(&self) -> Option<Http2Stream> {
+        let any = self.open.borrow().iter().find(|connection| connection.has_free()).cloned();
+        any.map(|connection| Http2Stream::new(connection, false))
+    }
+
+    /// Keeps a connection that has answered nothing from further requests. Its other streams end by themselves.
+    pub(super) fn retire(&self, silent: &Rc<Http2Connection>) {
+        silent.is_retired.set(true);
+        self.open.borrow_mut().retain(|connection| !Rc::ptr_eq(connection, silent));
     }
 
     /// Returns whether a request is connecting, whose connection others can share.
@@ -181,8 +198,9 @@ impl Http2Connections {
         }
     }
 
-    /// Finds a connection with a stream left. Connections that are closed, or at the end of their lifetime, are removed on
-    /// the way, and those whose upstream allows no streams at all. Their streams end by themselves.
+    /// Finds a connection with a stream left that is not silent. Connections that are closed, or at the end of their
+    /// lifetime, are removed on the way, and those whose upstream allows no streams at all. Their streams end by
+    /// themselves.
     fn find_free(&self) -> Option<Rc<Http2Connection>> {
         let mut open = self.open.borrow_mut();
         open.retain(|connection| {
@@ -190,7 +208,8 @@ impl Http2Connections {
                 && connection.lifetime.goes_on()
                 && (connection.active.get() > 0 || connection.allowed.get() > 0)
         });
-        open.iter().find(|connection| connection.has_free()).cloned()
+        let is_shared = |connection: &Rc<Http2Connection>| !connection.check_silence() || open.len() >= MAX_SILENT;
+        open.iter().find(|connection| connection.has_free() && is_shared(connection)).cloned()
     }
 
     /// Connects, and keeps the connection.
@@ -231,6 +250,8 @@ pub(super) enum BrokenStream {
     Refused,
     /// The upstream reset the stream for another reason.
     Reset,
+    /// The upstream reset the stream behind interim responses (1xx): it has begun with the request, whatever it says.
+    Answered,
     /// The connection broke.
     Connection,
     /// The response is not valid.
@@ -255,6 +276,7 @@ impl BrokenStream {
             // The library fails the streams beyond the last one that a GOAWAY names, and lets the others go on.
             error if error.is_remote() && error.is_go_away() => Self::Refused,
             error if error.is_remote() && error.reason() == Some(h2::Reason::REFUSED_STREAM) => Self::Refused,
+            error if error.is_remote() && error.reason() == Some(ANSWERED.into()) => Self::Answered,
             error if error.is_remote() => Self::Reset,
             error if error.is_io() => Self::Connection,
             _ => Self::Invalid,

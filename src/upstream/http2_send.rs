@@ -1,8 +1,9 @@
 //! Sending requests over HTTP/2.
 //!
-//! A request that the upstream refuses to begin with (REFUSED_STREAM, or a GOAWAY that excludes its stream) may be sent again
-//! whatever its method: nothing was processed (RFC 9113, section 8.7). For that its head is copied, and some bytes of its
-//! body are buffered until the response begins, which costs reference counts and no copies of bytes.
+//! A request that the upstream refuses to begin with (REFUSED_STREAM, or a GOAWAY that excludes its stream) may be sent
+//! again whatever its method: nothing was processed (RFC 9113, section 8.7). One that an interim response (1xx) has
+//! answered is not sent again, however the upstream ends it. For that its head is copied, and some bytes of its body
+//! are buffered until the response begins, which costs reference counts and no copies of bytes.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use tokio::time::Instant;
 
 use super::attempt::{Deadlines, TryTimeout, wait_for_head};
 use super::endpoint::InFlight;
-use super::error::SendError;
+use super::error::{SendError, TimeoutKind};
 use super::finish::finish;
-use super::http2_connection::Http2Stream;
+use super::http2_connection::{Http2Stream, WaitingHead};
 use super::http2_connections::{self, BrokenStream, NoStream};
 use super::pool::{AddressedRequest, Pool};
 use super::record;
@@ -119,6 +120,7 @@ impl Pool {
         options: &SendOptions,
     ) -> Attempt {
         let mut sender = stream.sender();
+        let (answers, _waiting) = (stream.connection.answers.count(), WaitingHead::new(&stream));
         let response = pin!(sender.try_send_request(http2_connections::rewrite_head(request, in_flight.endpoint())));
         let extend = |timeout, deadlines: &Deadlines| {
             let is_kept = body.is_none_or(ReplayHandle::is_kept);
@@ -133,6 +135,10 @@ impl Pool {
                 (None, error) => classify(error, &stream, options),
             },
             Err(kind) => {
+                // Nothing has come for any of its requests: it may be cut off, and others would wait in vain.
+                if kind == TimeoutKind::Head && stream.connection.answers.count() == answers {
+                    self.http2_connections(in_flight.index()).retire(&stream.connection);
+                }
                 let is_granted = options.tries.is_granted.get();
                 Attempt::Failed(SendError::TimedOut(kind), is_granted.then_some(RetryReason::Timeout))
             }
@@ -146,9 +152,11 @@ fn classify(error: hyper::Error, stream: &Http2Stream, options: &SendOptions) ->
     let reason = match BrokenStream::of(&error) {
         BrokenStream::Refused => return Attempt::Failed(SendError::Refused(error), Some(RetryReason::Refused)),
         BrokenStream::Reset => Some(RetryReason::Broken),
+        // One of its streams has an answer, and which one is not known here.
+        BrokenStream::Connection if stream.connection.answers.has_interim() => None,
         BrokenStream::Connection if stream.is_first => Some(RetryReason::Broken),
         BrokenStream::Connection => Some(RetryReason::Stale),
-        BrokenStream::Invalid => None,
+        BrokenStream::Answered | BrokenStream::Invalid => None,
     };
     Attempt::Failed(SendError::BadResponse(error), reason.filter(|_| is_repeatable))
 }

@@ -22,6 +22,8 @@
 //! - A server may answer before it has read a request whole, and close: its response is read before a failed write is
 //!   seen (`held_writes`), and an upload that breaks off is no failure of its endpoint.
 //! - To an endpoint with `https`, nothing is sent before its certificate is verified.
+//! - The frames of an HTTP/2 connection are scanned for floods and for interim responses without bound
+//!   (`scanned_http2`). A connection that answers nothing is neither waited for by all nor kept (`http2_connections`).
 //! - The bytes of response heads are scanned for what the HTTP library accepts leniently. The caller checks the parsed
 //!   head ([`UpstreamResponse`]) and accepts or rejects it, before the body is read.
 
@@ -64,6 +66,7 @@ mod http2_connections;
 mod socket;
 mod held_writes;
 mod scanned_stream;
+mod scanned_http2;
 mod sent_head;
 mod head_scan;
 mod response;

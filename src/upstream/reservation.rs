@@ -112,7 +112,8 @@ impl Pool {
         if is_pooled {
             return Some(Reserved::Pooled);
         }
-        self.link().limiter().try_acquire(self.connections_of(endpoint)).map(Reserved::Permit)
+        let permit = self.link().limiter().try_acquire(self.connections_of(endpoint)).map(Reserved::Permit);
+        permit.or_else(|| self.http2_connections(endpoint).any_stream().map(Reserved::Stream))
     }
 
     /// Returns whether an endpoint has pooled connections, or room for one.

@@ -9,6 +9,7 @@ use keygate::audit::Outcome;
 use crate::support::{Client, Gateway, Upstream, fetch_http2, head};
 
 mod connections;
+mod http2;
 mod timeouts;
 
 const PLENTY: &str = "limits: { key: { requests: 1000000, per: 1s } }";

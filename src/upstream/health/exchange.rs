@@ -1,5 +1,7 @@
 //! One active check: its connection, its request, and what the response says.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, TE};
 use http::uri::{PathAndQuery, Scheme};
@@ -11,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::settings::HealthKind;
 use crate::abort_on_drop::AbortOnDrop;
+use crate::upstream::scanned_http2::ScannedHttp2Stream;
 use crate::upstream::settings::{Endpoint, Protocol};
 use crate::upstream::socket::{Encryption, Socket, connect_socket};
 
@@ -67,16 +70,16 @@ async fn send(
     protocol: Protocol,
     request: Request<Full<Bytes>>,
 ) -> Result<(AbortOnDrop<()>, Response<Incoming>), hyper::Error> {
-    let socket = TokioIo::new(socket);
     // An error of the connection is an error of the exchange, too.
     match protocol {
         Protocol::Http1 => {
-            let (mut sender, connection) = http1::handshake(socket).await?;
+            let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await?;
             let task = AbortOnDrop::new(tokio::spawn(async { drop(connection.await) }));
             Ok((task, sender.send_request(request).await?))
         }
         Protocol::Http2 => {
-            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), socket).await?;
+            let socket = ScannedHttp2Stream::new(socket, Arc::default());
+            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await?;
             let task = AbortOnDrop::new(tokio::spawn(async { drop(connection.await) }));
             Ok((task, sender.send_request(request).await?))
         }

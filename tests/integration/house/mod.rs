@@ -29,7 +29,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("query_store", &["transport", "postgresql", "settings", "metrics", "telemetry", "problem", "identity", "clock", "secret", "page"]),
     ("transport", &["accept_errors", "tls", "metrics", "byte_stream", "http2_frames", "timer", "head_fields", "http_syntax", "identity"]),
     ("forward", &["telemetry", "head_fields", "http_syntax", "value_text", "identity", "session"]),
-    ("upstream", &["telemetry", "tls", "request_body", "metrics", "byte_stream", "timer", "head_fields", "http_syntax", "abort_on_drop", "clock"]),
+    ("upstream", &["telemetry", "tls", "request_body", "metrics", "byte_stream", "http2_frames", "timer", "head_fields", "http_syntax", "abort_on_drop", "clock"]),
     ("oidc", &["outbound", "tls", "session", "clock", "secret"]),
     ("audit", &["postgresql", "outbound", "disk", "tls", "metrics", "refusal", "trace_context", "identity", "key", "clock", "counted"]),
     ("state", &["disk", "settings", "tls", "refusal", "names", "identity", "key", "session", "quota", "clock", "secret", "page", "counted"]),
