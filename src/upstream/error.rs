@@ -90,11 +90,16 @@ pub enum TimeoutKind {
     Exchange,
 }
 
-/// Returns whether the library has failed because the peer closed the connection, and not for what it sent.
+/// Returns whether the library has failed because the peer closed the connection, or reset the stream, and not for what it
+/// sent.
 pub(super) fn is_closed_by_peer(error: &hyper::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        let of_stream = error.downcast_ref::<h2::Error>().and_then(h2::Error::get_io);
+        let of_h2 = error.downcast_ref::<h2::Error>();
+        if of_h2.is_some_and(|error| error.is_remote() && error.is_reset()) {
+            return true;
+        }
+        let of_stream = of_h2.and_then(h2::Error::get_io);
         if let Some(error) = error.downcast_ref::<io::Error>().or(of_stream) {
             return is_closed(error.kind()) || error.kind() == io::ErrorKind::UnexpectedEof;
         }

@@ -139,6 +139,22 @@ fn early_refusal_of_an_upload_reaches_the_client() {
     assert_eq!(endpoints.map(|endpoint| gateway.metric(&labelled("endpoint_up", endpoint))), [1.0; 2]);
 }
 
+#[test]
+fn endpoint_that_resets_the_streams_of_uploads_is_not_ejected_for_it() {
+    let resetting = [(); 2].map(|()| {
+        HyperOptions::http2().start(async |_| Err::<Response<Full<Bytes>>, h2::Error>(h2::Reason::CANCEL.into()))
+    });
+    let endpoints = resetting.each_ref().map(|upstream| upstream.address);
+    let gateway = with(&endpoints, "protocol: http2");
+    let key = gateway.key().text;
+    for _ in 0..10 {
+        let mut client = Client::connect(gateway.address);
+        client.send(head("POST", "/", &key, &[], 1000)).send(b"some");
+        assert_eq!(client.response().status, 502);
+    }
+    assert_eq!(endpoints.map(|endpoint| gateway.metric(&labelled("endpoint_up", endpoint))), [1.0; 2]);
+}
+
 /// A request that was not sent whole says nothing about its endpoint, which may have refused it.
 #[test]
 fn endpoint_that_breaks_uploads_off_is_not_ejected_for_it() {
