@@ -3,6 +3,7 @@
 //! - Requests read and write atomics only.
 //! - An endpoint that is in two configurations, one after the other, keeps its state.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -127,14 +128,13 @@ impl Endpoints {
         let is_same = (&old.tls, old.protocol) == (&new.tls, new.protocol);
         let tls = self.tls().filter(|_| is_same).cloned();
         let tls = tls.map_or_else(|| open_tls(new), |tls| Ok(Some(tls)))?;
+        let ours: HashMap<Endpoint, &Arc<EndpointState>> =
+            self.list.iter().map(|state| (state.address.server(), state)).collect();
         let state = |endpoint: &Endpoint| {
-            let stays = |state: &&Arc<EndpointState>| {
-                state.address.is_same_server(endpoint) && (is_same || endpoint.tls.is_none())
-            };
-            let existing = self.list.iter().find(stays);
+            let existing = ours.get(&endpoint.server()).filter(|_| is_same || endpoint.tls.is_none());
             existing.map_or_else(
                 || Arc::new(EndpointState::new(endpoint, &new.name, tls.as_ref(), &self.metrics)),
-                Arc::clone,
+                |state| Arc::clone(state),
             )
         };
         Ok(Self {
@@ -171,8 +171,9 @@ impl Endpoints {
     /// Removes from the metrics what these upstreams no longer have.
     pub fn remove_metrics_unless_in(&self, upstreams: &[Self]) {
         let stays = upstreams.iter().find(|upstream| upstream.name == self.name);
-        let has = |label: &str| stays.is_some_and(|stays| stays.list.iter().any(|state| state.label == label));
-        for removed in self.list.iter().filter(|state| !has(&state.label)) {
+        let labels: HashSet<&str> =
+            stays.iter().flat_map(|stays| stays.list.iter()).map(|state| &*state.label).collect();
+        for removed in self.list.iter().filter(|state| !labels.contains(&*state.label)) {
             self.metrics.remove_endpoint(&removed.label);
         }
         if stays.is_none() {

@@ -12,6 +12,7 @@
 //! | anything else | the error is returned: the upstream may have begun to process the request |
 
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,18 +89,19 @@ impl Pool {
         }
         // The new pool looks after the connections from now on.
         drop(self.0.upkeep.take());
-        let ours = &self.0.endpoints.list;
+        let staying: HashSet<_> = endpoints.list.iter().map(Arc::as_ptr).collect();
+        let ours: HashMap<_, usize> = self.0.endpoints.list.iter().map(Arc::as_ptr).zip(0..).collect();
         // Requests that wait for a connection of one protocol cannot use one of the other.
         let is_same = self.0.protocol == settings.protocol;
-        for (endpoint, connections) in ours.iter().zip(&*self.0.connections) {
-            if !is_same || !endpoints.list.iter().any(|stays| Arc::ptr_eq(stays, endpoint)) {
+        for (endpoint, connections) in self.0.endpoints.list.iter().zip(&*self.0.connections) {
+            if !is_same || !staying.contains(&Arc::as_ptr(endpoint)) {
                 connections.close();
             }
         }
         let link = if is_same { Rc::clone(&self.0.link) } else { self.0.link.renew() };
         Self::build(endpoints, settings, link, |endpoint| {
-            let index = ours.iter().position(|ours| Arc::ptr_eq(ours, endpoint))?;
-            is_same.then(|| self.0.connections[index].clone())
+            let index = ours.get(&Arc::as_ptr(endpoint))?;
+            is_same.then(|| self.0.connections[*index].clone())
         })
     }
 

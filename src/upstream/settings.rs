@@ -124,9 +124,9 @@ pub enum Address {
 }
 
 impl Endpoint {
-    /// Returns whether this is the same server, whatever its weight.
-    pub(super) fn is_same_server(&self, other: &Self) -> bool {
-        *self == Self { weight: self.weight, ..other.clone() }
+    /// The server, whatever its weight: the same for two endpoints that keep one state.
+    pub(super) fn server(&self) -> Self {
+        Self { weight: EQUAL_WEIGHT, ..self.clone() }
     }
 
     /// Label in logs and in the metrics of a single server. One source can have several endpoints, so that the address

@@ -1,5 +1,6 @@
 //! Settings of balancing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Settings of balancing.
@@ -19,10 +20,10 @@ impl BalanceSettings {
         &self,
         endpoints: impl Iterator<Item = (&'a str, u32)> + Clone,
     ) -> Arc<[f32]> {
-        let weight = |(authority, within): (&str, u32)| {
-            let found = self.weights.iter().find(|(name, _)| name == authority);
-            f32::from(found.map_or(1, |(_, weight)| *weight)) * within as f32
-        };
+        // The first one of a name counts.
+        let weights: HashMap<&str, u16> = self.weights.iter().rev().map(|(name, weight)| (&**name, *weight)).collect();
+        let weight =
+            |(authority, within): (&str, u32)| f32::from(weights.get(authority).copied().unwrap_or(1)) * within as f32;
         let most = endpoints.clone().map(weight).fold(f32::MIN_POSITIVE, f32::max);
         endpoints.map(|endpoint| weight(endpoint) / most).collect()
     }
