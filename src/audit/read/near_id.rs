@@ -22,8 +22,9 @@ use crate::audit::index::live_index::LiveIndex;
 use crate::audit::index::lookup;
 use crate::clock::Micros;
 
-/// Time between the id and the record at most: both are taken when the request begins.
-const MARGIN: Duration = Duration::from_secs(1);
+/// Times between the id and the record, which are taken one after the other: usually, and at most. Within a second there may be tens
+/// of megabytes.
+const MARGINS: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 /// Blocks of one segment that are read as they are; of more, those near the time are looked for.
 const FEW: usize = 8;
 
@@ -35,16 +36,19 @@ pub(crate) fn find(
     stop: &StopSignal,
 ) -> io::Result<Vec<(Point, Record)>> {
     let Some(time) = filter.id.and_then(|id| time_of(id.as_u128())) else { return Ok(Vec::new()) };
-    let window = Filter { since: Some(time.before(MARGIN)), until: Some(time.after(MARGIN)), ..*filter };
     let segments = segment::list(directory)?;
-    let blocks = lookup::candidate_blocks(directory, live, &segments, &window);
-    let mut scan = RecordScanner::new(directory.to_owned(), segments, stop.clone());
-    for of_segment in blocks.chunk_by(|one, next| one.segment == next.segment) {
-        stop.check()?;
-        for block in narrow(directory, of_segment, time)? {
-            let found = scan.read_records(*block, filter)?;
-            if !found.is_empty() {
-                return Ok(found);
+    let mut scan = RecordScanner::new(directory.to_owned(), segments.clone(), stop.clone());
+    for margin in MARGINS {
+        let (since, until) = (time.before(margin), time.after(margin));
+        let window = Filter { since: Some(since), until: Some(until), ..*filter };
+        let blocks = lookup::candidate_blocks(directory, live, &segments, &window);
+        for of_segment in blocks.chunk_by(|one, next| one.segment == next.segment) {
+            stop.check()?;
+            for block in narrow(directory, of_segment, (since, until))? {
+                let found = scan.read_records(*block, filter)?;
+                if !found.is_empty() {
+                    return Ok(found);
+                }
             }
         }
     }
@@ -57,14 +61,14 @@ fn time_of(id: u128) -> Option<Micros> {
     Some(Micros(seconds.saturating_mul(1_000_000).saturating_add(u64::from(nanoseconds) / 1000)))
 }
 
-/// The blocks of a segment near a time: uses are in it nearly in the order of their ids.
-fn narrow<'a>(directory: &Path, blocks: &'a [Block], time: Micros) -> io::Result<&'a [Block]> {
+/// The blocks of a segment for this time: uses are in it nearly in the order of their ids.
+fn narrow<'a>(directory: &Path, blocks: &'a [Block], (since, until): (Micros, Micros)) -> io::Result<&'a [Block]> {
     if blocks.len() <= FEW {
         return Ok(blocks);
     }
     let mut piece = Piece::default();
-    let from = first_after(directory, blocks, time.before(MARGIN), &mut piece)?;
-    let to = first_after(directory, blocks, time.after(MARGIN), &mut piece)?;
+    let from = first_after(directory, blocks, since, &mut piece)?;
+    let to = first_after(directory, blocks, until, &mut piece)?;
     // The block before has what began after its first use.
     Ok(&blocks[from.saturating_sub(1)..to])
 }
