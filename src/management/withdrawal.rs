@@ -10,9 +10,10 @@
 
 use super::actor::AuditActor;
 use super::users::target;
-use super::{Actor, ClientInfo, Entitlements, Management, ManagementError, operands};
+use super::{Actor, ClientInfo, Entitlements, Management, ManagementError};
 use crate::clock::Micros;
 use crate::identity::Voucher;
+use crate::names;
 use crate::state::{self, Change};
 
 impl Management {
@@ -50,7 +51,7 @@ impl Management {
         email: Option<&str>,
     ) -> Result<Vec<state::User>, ManagementError> {
         let mut users = self.state.users_by_person(&vouched_by.person).await?;
-        if let Some(Ok(email)) = email.map(operands::validate_email) {
+        if let Some(Ok(email)) = email.map(names::validate_email) {
             users.extend(self.state.users_by_email(&email).await?);
         }
         let is_vouched = |user: &state::User| {

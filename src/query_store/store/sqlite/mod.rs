@@ -1,10 +1,10 @@
 //! The store in one SQLite file. Each operation is a call of `rows` or `garbage` in a transaction.
 //!
-//! - One thread owns the connection and runs all operations in the order of their arrival (`database_thread`); callers wait
-//!   asynchronously.
+//! - One thread writes, in the order of arrival (`database_thread`); some threads read (`reader_threads`), so a long read of one
+//!   organization delays neither the writes nor the reads of others. Callers wait asynchronously.
 //! - A write is durable when it returns: WAL with `synchronous=FULL`, and the result is sent after the commit.
-//! - Reads run in the same transactions. A page is read and its snapshot registered in one transaction, and no transaction
-//!   stays open between pages.
+//! - A read sees what was committed before it began. A page whose snapshot must be registered is read again and registered in
+//!   one transaction of the writing thread. No transaction stays open between pages.
 //! - Another process may use the file at the same time (`query-store seed` beside a running service): every transaction
 //!   takes the write lock when it begins.
 
@@ -25,6 +25,7 @@ use crate::query_store::store::{
 };
 
 mod database_thread;
+mod reader_threads;
 mod rows;
 mod garbage;
 mod copy_source;
@@ -32,10 +33,13 @@ mod copy_source;
 pub use copy_source::{CopySource, CopySourceError};
 
 use database_thread::DatabaseThread;
+use reader_threads::ReaderThreads;
 
 /// Time to wait for a transaction of another process. Its transactions are as short as those of this one, so a longer one
 /// hangs.
 const BUSY: Duration = Duration::from_secs(5);
+/// Threads that read: enough that a long read of one organization leaves others a thread.
+const READERS: usize = 4;
 /// Number of prepared statements that are cached: more than there are.
 const STATEMENTS: usize = 32;
 /// Version of the schema below, in `user_version`. A file of a later version is not changed.
@@ -99,6 +103,8 @@ const HISTORY_SCHEMA: &str = concat!(
 /// A store in one SQLite file. Dropping it completes the accepted operations, then closes the file.
 #[derive(Debug)]
 pub struct SqliteStore {
+    /// They end first: the last connection tidies the files up.
+    readers: ReaderThreads,
     thread: DatabaseThread,
     /// Bound of each organization's history.
     history: HistoryLimit,
@@ -140,8 +146,10 @@ impl SqliteStore {
         OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(OpenError::File)?;
         let mut connection = Connection::open(path)?;
         prepare(&mut connection)?;
+        let readers = (0..READERS).map(|_| open_reader(path)).collect::<Result<Vec<_>, _>>()?;
+        let readers = ReaderThreads::start(readers).map_err(OpenError::Thread)?;
         let thread = DatabaseThread::start(connection).map_err(OpenError::Thread)?;
-        Ok(Self { thread, history: HistoryLimit::default() })
+        Ok(Self { readers, thread, history: HistoryLimit::default() })
     }
 
     /// Sets the bound of each organization's history.
@@ -173,7 +181,7 @@ impl SqliteStore {
     }
 
     pub(super) async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
-        self.thread.run(move |connection| Ok(rows::current(connection, org, id)?.map(|row| row.query))).await
+        self.readers.run(move |connection| Ok(rows::current(connection, org, id)?.map(|row| row.query))).await
     }
 
     pub(super) async fn replace(
@@ -202,6 +210,12 @@ impl SqliteStore {
         limit: usize,
         expiry: SnapshotExpiry,
     ) -> Result<Option<Page>, StoreError> {
+        let read = move |connection: &Connection| rows::read_page(connection, org, after, limit, expiry);
+        let read = self.readers.run(read).await?;
+        if read.unregistered.is_none() {
+            return Ok(read.page);
+        }
+        // What was read may have been collected by the time at which its snapshot is registered.
         let history = self.history;
         let page =
             self.thread.run(move |connection| rows::page(connection, org, after, limit, expiry, history)).await?;
@@ -244,4 +258,13 @@ fn prepare(connection: &mut Connection) -> Result<(), OpenError> {
         transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     }
     Ok(transaction.commit()?)
+}
+
+/// Opens a connection that reads.
+fn open_reader(path: &Path) -> Result<Connection, OpenError> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.execute_batch("PRAGMA query_only = ON;")?;
+    Ok(connection)
 }

@@ -32,10 +32,18 @@ pub(super) struct QueryRow {
 }
 
 /// An organization: its number in this file, the version of its content, and the bytes of its history.
-struct Org {
+pub(super) struct Org {
     number: i64,
     version: Version,
     history: i64,
+}
+
+/// A page that was read.
+pub(super) struct ReadPage {
+    /// `None` when its snapshot is not live.
+    pub(super) page: Option<Page>,
+    /// The organization and the version of the snapshot that must be registered, or for longer.
+    pub(super) unregistered: Option<(Org, Version)>,
 }
 
 /// Stores a new query.
@@ -102,14 +110,33 @@ pub(super) fn page(
     expiry: SnapshotExpiry,
     history: HistoryLimit,
 ) -> Result<Result<Option<Page>, HistoryFull>> {
+    let read = read_page(db, org, after, limit, expiry)?;
+    if let Some((org, snapshot)) = read.unregistered {
+        if after.is_none() && is_full(db, &org, snapshot, history)? {
+            return Ok(Err(HistoryFull));
+        }
+        register_snapshot(db, org.number, snapshot, expiry.renew_to)?;
+    }
+    Ok(Ok(read.page))
+}
+
+/// Reads a page, and tells whether its snapshot must be registered, or for longer: most pages of a busy snapshot need nothing.
+pub(super) fn read_page(
+    db: &Connection,
+    org: OrgId,
+    after: Option<Bookmark>,
+    limit: usize,
+    expiry: SnapshotExpiry,
+) -> Result<ReadPage> {
     // An organization without any write has an empty first page and no snapshots.
     let Some(org) = find_org(db, org)? else {
-        return Ok(Ok(after.is_none().then_some(Page { items: Vec::new(), next: None })));
+        let page = after.is_none().then_some(Page { items: Vec::new(), next: None });
+        return Ok(ReadPage { page, unregistered: None });
     };
     let snapshot = after.map_or(org.version, |bookmark| bookmark.snapshot);
     let registered = snapshot_expiry(db, org.number, snapshot)?;
     if after.is_some() && registered.is_none() {
-        return Ok(Ok(None));
+        return Ok(ReadPage { page: None, unregistered: None });
     }
     // One row more than asked for tells whether another page follows.
     let enough = limit.saturating_add(1);
@@ -120,14 +147,14 @@ pub(super) fn page(
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| more).map(|last| Bookmark { snapshot, after: last.position });
-    // Written only when the registration is too short: most pages of a busy snapshot write nothing.
-    if next.is_some() && registered.is_none_or(|until| until < expiry.at_least) {
-        if registered.is_none() && org.history >= history.bytes_for_snapshots() {
-            return Ok(Err(HistoryFull));
-        }
-        register_snapshot(db, org.number, snapshot, expiry.renew_to)?;
-    }
-    Ok(Ok(Some(Page { items: rows.into_iter().map(|row| row.query).collect(), next })))
+    let is_short = next.is_some() && registered.is_none_or(|until| until < expiry.at_least);
+    let page = Page { items: rows.into_iter().map(|row| row.query).collect(), next };
+    Ok(ReadPage { page: Some(page), unregistered: is_short.then_some((org, snapshot)) })
+}
+
+/// Returns whether the history has no room for what a further snapshot keeps. One that is registered already may be extended.
+fn is_full(db: &Connection, org: &Org, snapshot: Version, limit: HistoryLimit) -> Result<bool> {
+    Ok(org.history >= limit.bytes_for_snapshots() && snapshot_expiry(db, org.number, snapshot)?.is_none())
 }
 
 /// Reads the newest current rows, from an index that has no others: however many ended ones there are.

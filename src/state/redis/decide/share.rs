@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn share_of_an_outage_that_overlaps_the_one_before_gives_no_inflow_twice() {
         let quota = Quota { requests: 1, per: Duration::from_secs(1), burst: 5, strict: false };
-        let (portion, at) = (Portion::new(1, 0), |seconds| Micros(seconds * 1_000_000));
+        let (portion, at) = (Portion::new(1, 0), |seconds: u64| Micros(seconds * 1_000_000));
         let first = Share::in_outage(None, at(10), portion).try_take(quota, at(12)).unwrap();
         let second = Share::in_outage(Some(first), at(11), portion);
         assert!(second.try_take(quota, at(12)).is_err(), "the second from 11 to 12 was the first share's");
