@@ -203,9 +203,12 @@ fn protocol_switch_over_http2_is_refused() {
     }
 }
 
+/// Frames that ask for nothing, by their name and the stream of the request.
+type Flood = (&'static str, fn(u32) -> Vec<u8>);
+
 #[test]
 fn floods_of_an_upstream_end_the_connection() {
-    let floods: [(&str, fn(u32) -> Vec<u8>); 9] = [
+    let floods: [Flood; 9] = [
         ("WINDOW_UPDATE of the connection", |_| frame(frames::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
         ("WINDOW_UPDATE of the stream", |stream| frame(frames::WINDOW_UPDATE, 0, stream, &[0, 0, 0, 1])),
         ("PING", |_| frame(frames::PING, 0, 0, &[0; 8])),
