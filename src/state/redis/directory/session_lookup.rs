@@ -76,16 +76,15 @@ impl Directory {
         let name = self.shared.names.session(digest);
         let fields = self.read_fields(hash_slot(&name), &name).await?;
         let fields = fields.filter(|_| !self.shared.revocations.has_session(digest));
-        let session = fields.map(|fields| fields.session()).transpose()?;
-        // As of the memberships that this process knows to be ended.
-        Ok(session.map(|mut session| {
-            for org in session.memberships.iter().map(|membership| membership.org).collect::<Vec<_>>() {
-                if self.shared.revocations.has_membership(digest, org) {
-                    session.end_membership(org);
-                }
+        let Some(mut session) = fields.map(|fields| fields.session()).transpose()? else { return Ok(None) };
+        // Without the memberships that this process knows to be ended.
+        for org in session.memberships.iter().map(|membership| membership.org).collect::<Vec<_>>() {
+            if self.shared.revocations.has_membership(digest, org) {
+                session.end_membership(org);
             }
-            session
-        }))
+        }
+        // Several administrators may have ended the last ones at the same time.
+        Ok((!session.memberships.is_empty()).then_some(session))
     }
 
     /// The digest of the session with this id.

@@ -1,5 +1,5 @@
-//! Failovers and restarts of Redis that lose acknowledged revocations: of keys, of the keys of removed users, and ends
-//! of sessions.
+//! Failovers and restarts of Redis that lose acknowledged revocations: of keys, of the keys of removed users, ends of
+//! sessions and of their memberships.
 //!
 //! Every test has two gateways at least. The one that acknowledged the revocations always enforces them; the other one
 //! enforces them once the new primary has confirmed them.
@@ -40,13 +40,14 @@ async fn worker_of(gateway: &State) -> State {
     State::Redis(redis.for_thread().await)
 }
 
-/// A key, a key of another user, and a session, all to be revoked; and a key that stays.
+/// A key, a key of another user, a session, and the membership of another session, all to be revoked; and a key that stays.
 struct Subjects {
     fixture: Fixture,
     key: HeldKey,
     user_key: HeldKey,
     session: Session,
     digest: TokenDigest,
+    member: (Session, TokenDigest),
     good: HeldKey,
 }
 
@@ -56,10 +57,11 @@ struct Admitted {
     key: bool,
     user_key: bool,
     session: bool,
+    membership: bool,
 }
 
-const NONE: Admitted = Admitted { key: false, user_key: false, session: false };
-const ALL: Admitted = Admitted { key: true, user_key: true, session: true };
+const NONE: Admitted = Admitted { key: false, user_key: false, session: false, membership: false };
+const ALL: Admitted = Admitted { key: true, user_key: true, session: true, membership: true };
 
 impl Subjects {
     async fn create(state: &State) -> Self {
@@ -68,13 +70,16 @@ impl Subjects {
         let user = fixture.user(state, "gone@example.com").await;
         let user_key = fixture.key_of(state, user).await;
         let (session, digest) = cases_sessions::created(state).await;
-        Self { fixture, key, user_key, session, digest, good }
+        let member = cases_sessions::created(state).await;
+        Self { fixture, key, user_key, session, digest, member, good }
     }
 
     async fn revoke(&self, state: &State) {
         revoke(state, &self.key).await;
         let user = state.key(self.user_key.id).await.unwrap().unwrap().user;
         state.change(Change::RemoveUser { org: self.fixture.org, user, at: clock::now() }).await.unwrap();
+        let (session, org) = (self.member.0.id, self.member.0.chosen);
+        state.change(Change::EndMembership { session, org }).await.unwrap();
         cases_sessions::end(state, self.session.id).await;
     }
 
@@ -83,7 +88,14 @@ impl Subjects {
             key: is_admitted(state, &self.key).await?,
             user_key: is_admitted(state, &self.user_key).await?,
             session: state.session(&self.digest, self.session.created).await?.is_some(),
+            membership: self.is_member(state).await?,
         })
+    }
+
+    async fn is_member(&self, state: &State) -> Result<bool, Unavailable> {
+        let (created, digest) = &self.member;
+        let found = state.session(digest, created.created).await?;
+        Ok(found.is_some_and(|found| found.memberships.contains(&created.memberships[0])))
     }
 
     /// Waits until this gateway serves again, and checks that it admits nothing revoked on the way.
