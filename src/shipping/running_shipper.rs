@@ -8,9 +8,10 @@ use tokio::sync::watch;
 
 use super::settings::SinkSettings;
 use super::shipper::ShipperCommand;
-use super::status::{SinkState, Status};
+use super::status::Status;
 
-/// Time without a delivery after which a sink is given up that is to finish: a sink that hangs delays no restart for longer.
+/// Time without a delivery after which a sink is given up that is to finish: a sink that hangs delays no restart for longer. One
+/// that has failed for as long is not tried again.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
 /// Time in which a thread ends after its command: it reads one block of the journal at most.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
@@ -26,13 +27,14 @@ pub(super) struct RunningShipper {
 }
 
 impl RunningShipper {
-    /// Tells it to deliver what is left, or to end when its sink fails; returns the number of its deliveries so far.
+    /// Tells it to deliver what is left, or to end when its sink has failed for a while; returns the number of its deliveries so
+    /// far.
     pub(super) fn begin_to_finish(&self) -> u64 {
-        let (state, deliveries) = {
+        let (failing_since, deliveries) = {
             let progress = self.status.lock();
-            (progress.state, progress.deliveries)
+            (progress.failing_since, progress.deliveries)
         };
-        let is_failing = state == SinkState::Failing;
+        let is_failing = failing_since.is_some_and(|since| since.elapsed() >= HANGS_AFTER);
         self.command.send_replace(if is_failing { ShipperCommand::Stop } else { ShipperCommand::Finish });
         deliveries
     }

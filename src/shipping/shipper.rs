@@ -201,6 +201,7 @@ impl Shipper {
             progress.skipped_segments += skipped;
             progress.skipped_lines += skipped_lines;
             progress.deliveries += 1;
+            progress.failing_since = None;
             progress.error.take().is_some()
         };
         if was_failing {
@@ -241,6 +242,7 @@ impl Shipper {
         let mut progress = self.status.lock();
         progress.state = SinkState::CaughtUp;
         progress.complete_until = Some(now);
+        progress.failing_since = None;
         progress.error = None;
     }
 
@@ -250,6 +252,7 @@ impl Shipper {
         let text = error.in_full();
         let mut progress = self.status.lock();
         progress.state = SinkState::Failing;
+        progress.failing_since.get_or_insert_with(Instant::now);
         let known = progress.error.replace(text.clone());
         drop(progress);
         let target = self.sink.target();

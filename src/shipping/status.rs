@@ -1,6 +1,7 @@
 //! Status of a shipper: shared by its thread, the metrics and the admin socket.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +83,8 @@ pub(super) struct Progress {
     pub(super) rejected: u64,
     /// Batches that were delivered, or parts of one.
     pub(super) deliveries: u64,
+    /// The first failure since the last success.
+    pub(super) failing_since: Option<Instant>,
     pub(super) error: Option<String>,
 }
 
@@ -97,6 +100,7 @@ impl Status {
             skipped_lines: 0,
             rejected: 0,
             deliveries: 0,
+            failing_since: None,
             error: None,
         };
         Self { name: name.to_owned(), kind, target, progress: Mutex::new(progress) }

@@ -53,7 +53,9 @@ fn records_of_dropped_days_are_refused_and_counted() {
     block_on(write_days(&new, &[0]).close());
     ship_all(&new, &sink(&server));
     // A journal that was away for long.
-    let journal = write_days(&settings(other.path()), &[40, 41, 7]);
+    let old = settings(other.path());
+    block_on(write_days(&old, &[40, 41, 7]).close());
+    let journal = open_journal(&old);
     let metrics = Metrics::new();
     let sinks = sink_with(&server.url(), None, Some(DAY * 30));
     let shippers = Shippers::start(journal.tap(), &sinks, &metrics.shipping).unwrap();
