@@ -1,4 +1,4 @@
--- several: decides several requests of one organization in one call. An experiment: `benches/cost/ideas.md` says what it
+-- several: decides several requests of one organization in one call. An experiment: `docs/design/decisions/10-…` says what it
 -- gave, and why no gateway sends it.
 --
 -- KEYS[1]  the organization's record; then for each decision the record of its key and that of the key's user
