@@ -120,7 +120,7 @@ fn slow_readers(target: &Target<'_>, _: &mut Random) {
         let mut stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(head("GET", "/large", target.key, &[], 0).as_bytes()).ok();
-        stream.read(&mut [0; 100]).ok();
+        stream.read_exact(&mut [0; 100]).ok();
         open.push(stream);
     }
     std::thread::sleep(PATIENCE);
