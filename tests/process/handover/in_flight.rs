@@ -121,7 +121,7 @@ fn kill_of_the_new_process_loses_no_record_of_the_old_one() {
 }
 
 #[test]
-fn damaged_line_of_the_old_process_is_left_out() {
+fn damaged_line_of_the_old_process_is_set_aside_and_reported() {
     let backend = Backend::start();
     let (mut lineage, key) = start(&backend, 2);
     let mut waiting = slow(&lineage, &key);
@@ -138,11 +138,16 @@ fn damaged_line_of_the_old_process_is_left_out() {
     let text = std::fs::read_to_string(&spool).unwrap();
     let damaged = text.replace("\tcompleted\t200\t", "\tcompleted\t201\t");
     assert_ne!(text, damaged);
-    std::fs::write(&spool, damaged).unwrap();
+    std::fs::write(&spool, &damaged).unwrap();
     let next = lineage.setup.start();
     eventually("the spool is in the journal", || !spool.exists());
     next.stop();
-    assert_eq!(lineage.outcomes(), BTreeMap::from([("aborted".to_owned(), 1)]), "its end is not known");
+    assert_eq!(lineage.exported_outcomes(), BTreeMap::from([("aborted".to_owned(), 1)]), "its end is not known");
+    let verified = lineage.setup.keygate(&["audit", "verify"]);
+    let report = String::from_utf8(verified.stdout).unwrap();
+    let aside = lineage.setup.path().join("audit/0000000001.jsonl.damaged");
+    assert_eq!(std::fs::read_to_string(aside).unwrap(), damaged);
+    assert!(report.contains(" 1 problem\n") && report.contains("set aside in 0000000001.jsonl.damaged"), "{report}");
 }
 
 #[test]
