@@ -52,7 +52,7 @@ fn withdrawals_are_accepted_while_memory_is_full() {
             revoke(&revoked.1),
             Change::RemoveUser { org, user, at },
             Change::SuspendOrg { org: suspended.0.org, suspended: true },
-            Change::PermitUser { org: limited.0.org, user: limited.0.user, permissions: Vec::new() },
+            Change::PermitUser { org: limited.0.org, user: limited.0.user, permissions: Vec::new(), vouched_by: None },
             Change::LimitOrg { org: limited.0.org, concurrent: Some(1) },
             Change::LimitKey { key: limited.1.id, quota },
             Change::EndSession { session },
