@@ -37,6 +37,7 @@ strict: setup
 	KEYGATE_STRICT=1 cargo test --locked --test integration state_contract::redis_failovers -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration state_contract::redis_shares -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration revoked_exchanges::over_redis -- --test-threads 1
+	KEYGATE_STRICT=1 cargo test --locked --test integration configuration_of_fifty_thousand_endpoints -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration discovery::shares -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration slow_response_times_out_after_ten_seconds -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test browser key_is_created_used_monitored_and_revoked -- --test-threads 1

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     const ORG: &str = r#"{"id":"org_0197c1de000070008000000000000001","name":"acme","tag":"aB3","suspended":false,"concurrent":null,"concurrent_in_force":100,"created":"2026-11-20T21:08:00.000001Z"}"#;
-    const USER: &str = r#"{"id":"usr_0197c1de000070008000000000000002","email":"ada@example.com","org":"org_0197c1de000070008000000000000001","permissions":["queries:read"],"created":"2026-11-20T21:08:00.000002Z","removed":null}"#;
+    const USER: &str = r#"{"id":"usr_0197c1de000070008000000000000002","email":"ada@example.com","org":"org_0197c1de000070008000000000000001","permissions":["queries:read"],"created":"2026-11-20T21:08:00.000002Z","removed":null,"provider":null,"withdrawn":null}"#;
     const KEY: &str = r#"{"id":"aB3dE6gH9","name":"laptop","org":"org_0197c1de000070008000000000000001","user":"usr_0197c1de000070008000000000000002","email":"ada@example.com","status":"user_removed","limits":{"requests":1000,"per":"1h30m","burst":10,"own":false},"imported":false,"uses":7,"last_used":"2026-11-20T21:08:00.000003Z","created":"2026-11-20T21:08:00.000004Z","rotated":null,"previous_until":null,"revoked":"2026-11-20T21:08:00.000005Z","marks":[]}"#;
     const SESSION: &str = r#"{"id":"ses_0197c1de000070008000000000000003","email":"ada@example.com","org":"org_0197c1de000070008000000000000001","orgs":["org_0197c1de000070008000000000000001"],"provider":"corp","created":"2026-11-20T21:08:00.000000Z","seen":"2026-11-20T21:09:00.000000Z","expires":"2026-11-21T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null}"#;
     const STANDING: &str = r#"{"remaining":0,"burst":10,"next_token":"2026-11-20T21:08:30.000000Z","full":null,"in_flight":1,"concurrent":100}"#;

@@ -8,7 +8,7 @@ use crate::clock::Micros;
 use crate::identity::{OrgId, Permission, UserId, Voucher};
 use crate::key::{KeyDigest, KeyId};
 use crate::quota::Quota;
-use crate::state::{Bounds, Change, ChangeError, Key, Org, User};
+use crate::state::{Bounds, Change, ChangeError, Key, LastRotation, Org, User};
 
 use super::sql::{classify_error, execute, exists, integer, micros};
 use super::{key_creation, org_looks, session_rows, tickets};
@@ -16,10 +16,7 @@ use super::{key_creation, org_looks, session_rows, tickets};
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
     match change {
-        Change::CreateOrg(org) => {
-            org_looks::require_new(sql, &org.name)?;
-            create_org(sql, org)
-        }
+        Change::CreateOrg(org) => create_new_org(sql, org),
         Change::SuspendOrg { org, suspended } => {
             change_org(sql, *org, "UPDATE orgs SET suspended = ?2 WHERE id = ?1", *suspended)
         }
@@ -40,8 +37,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         Change::CreateKey { key, digest } => create_key(sql, key, digest),
         Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
         Change::RotateKey { key, digest, at, previous_until, last } => {
-            require_live_key(sql, *key)?;
-            last.check(*key, last_rotation(sql, *key)?)?;
+            require_rotation(sql, *key, last)?;
             rotate_key(sql, *key, digest, *at, *previous_until)
         }
         Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
@@ -57,6 +53,12 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         Change::EndMembership { session, org } => session_rows::end_membership(sql, *session, *org),
         Change::PutTicket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),
     }
+}
+
+/// Creates an organization whose name looks like no other one's.
+fn create_new_org(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
+    org_looks::require_new(sql, &org.name)?;
+    create_org(sql, org)
 }
 
 pub(super) fn create_org(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
@@ -191,6 +193,12 @@ fn rotate_key(
 }
 
 /// Time of the last rotation of a key.
+/// Requires a key that is not revoked, and whose last rotation is the expected one.
+fn require_rotation(sql: &Connection, key: KeyId, last: &LastRotation) -> Result<(), ChangeError> {
+    require_live_key(sql, key)?;
+    last.check(key, last_rotation(sql, key)?)
+}
+
 fn last_rotation(sql: &Connection, key: KeyId) -> Result<Option<Micros>, ChangeError> {
     let mut query = sql.prepare_cached("SELECT rotated FROM keys WHERE id = ?1").map_err(classify_error)?;
     let rotated: Option<i64> = query.query_row([key.as_str()], |row| row.get(0)).map_err(classify_error)?;

@@ -20,7 +20,7 @@ fn buttons<const N: usize>(page: &Response, names: [&str; N]) -> [bool; N] {
 fn providers_of_customers_are_found_by_an_address_and_not_listed() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     let providers = [
-        hostile("corp", &provider, ""),
+        hostile("corp", &provider, "only: all"),
         of_customer("acme", &provider, "acme.example, acme.test"),
         of_customer("globex", &provider, ""),
     ];
@@ -70,7 +70,8 @@ fn only_provider_has_a_button_and_listed_shows_or_hides_others() {
     let only = fixture::gateway(&upstream, &[of_customer("acme", &provider, "")]);
     assert_eq!(buttons(&GatewayBrowser::new(&only).open("/settings/sign-in"), ["acme"]), [true]);
     let listed = |text: String, listed: bool| text.replace(", people:", &format!(", listed: {listed}, people:"));
-    let providers = [listed(hostile("corp", &provider, ""), false), listed(of_customer("acme", &provider, ""), true)];
+    let providers =
+        [listed(hostile("corp", &provider, "only: all"), false), listed(of_customer("acme", &provider, ""), true)];
     let chosen = fixture::gateway(&upstream, &providers);
     let page = GatewayBrowser::new(&chosen).open("/settings/sign-in");
     assert_eq!(buttons(&page, ["corp", "acme"]), [false, true]);

@@ -1,0 +1,46 @@
+//! Start of a stream of records: whether the journal still has the position from which a sink goes on.
+
+use std::io;
+use std::path::Path;
+
+use crate::audit::format::segment::{self, Point};
+use crate::audit::format::source::SegmentSource;
+use crate::audit::format::stream_position::StreamPosition;
+
+/// The position from which to read on, in the journal as it is now, and whether it no longer has the lines before it.
+pub(super) fn find(directory: &Path, from: StreamPosition, end: Point) -> io::Result<(StreamPosition, bool)> {
+    if from.segment > end.segment {
+        return Ok((from.at_segment(end.segment), true));
+    }
+    let files = segment::list_files(directory)?;
+    let first = files.iter().map(|file| file.number).find(|number| *number >= from.segment);
+    Ok(match first {
+        Some(first) if first > from.segment => (from.at_segment(first), false),
+        Some(_) if from.offset == 0 || has_last_line(directory, &from)? => (from, false),
+        // The journal has lost its end there: what is in the segment now comes from its beginning.
+        Some(_) => (from.at_segment(from.segment), true),
+        None => (from.at_segment(end.segment), true),
+    })
+}
+
+/// Returns whether the last line before a position is the one that was read.
+fn has_last_line(directory: &Path, position: &StreamPosition) -> io::Result<bool> {
+    let length = position.offset.checked_sub(position.last_line).and_then(|length| usize::try_from(length).ok());
+    let Some(length) = length.filter(|length| *length > 0) else { return Ok(false) };
+    let source = match SegmentSource::open(directory, position.segment) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(false),
+        source => source?,
+    };
+    let Some(mut source) = source else { return Ok(false) };
+    let (mut line, mut filled) = (vec![0; length], 0);
+    while filled < length {
+        match source.read_at(&mut line[filled..], position.last_line + filled as u64) {
+            Ok(0) => return Ok(false),
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(line.pop() == Some(b'\n') && crc32fast::hash(&line) == position.checksum)
+}
