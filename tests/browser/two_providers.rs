@@ -102,7 +102,7 @@ fn block(name: &str, provider: &Real, only: &str) -> String {
     let map = ["Acme", "Second", "Bolt"].map(admin).join(", ");
     format!(
         "    - {{ name: {name}, label: The {name} one, issuer: '{}', client_id: '{}', client_secret: '{secret}',\n        \
-         scopes: [openid, email, profile, groups], people: {{ organization: {{ claim: groups }}, only: {only},\n        \
+         scopes: [openid, email, profile, groups], listed: true, people: {{ organization: {{ claim: groups }}, only: {only},\n        \
          permissions: {{ claim: groups, map: [{map}] }} }} }}\n",
         settings.issuer, settings.client_id
     )
