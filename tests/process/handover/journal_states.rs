@@ -57,7 +57,8 @@ impl Old {
             JournalState::Recovered => {
                 request();
                 lineage.first.kill();
-                append(&segment(&lineage, 1), b"{\"torn");
+                // What a killed process leaves of a line.
+                append(&segment(&lineage, 1), b"u\t0197c1de");
                 lineage.first = lineage.setup.start_logged();
                 1
             }
