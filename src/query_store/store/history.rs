@@ -2,7 +2,7 @@
 //! yet to delete.
 //!
 //! - The history is counted in bytes, in the organization's row: each transaction that ends a row version adds its
-//!   [cost](ROW_OVERHEAD), and the one that deletes it subtracts the same. So the bound holds exactly, at any time.
+//!   cost (`ROW_OVERHEAD`), and the one that deletes it subtracts the same. So the bound holds exactly, at any time.
 //! - Half of the bound is left to writers: from there on no new snapshot is registered, because every snapshot makes later
 //!   edits and deletions keep one row version more. Sequences of pages that have begun go on.
 //! - At the bound, edits and deletions are refused. New queries, first pages without a successor and all reads never are.

@@ -1,6 +1,6 @@
 //! Access log: one line of JSON for each request, with the names of the Elastic Common Schema.
 //!
-//! - A request hands its line ([`Line`]) to a bounded queue, and never waits; a writer thread ([`super::lines`]) brings the lines to
+//! - A request hands its line ([`Line`]) to a bounded queue, and never waits; a writer thread (`super::lines`) brings the lines to
 //!   a file, the standard output or a syslog server (`sink`). A line that finds no room is dropped and counted.
 //! - A file is opened again when that is asked for, as after its rotation: no line is lost or torn.
 //! - Dropping the last clone has the writer write what is there; [`AccessLog::close`] waits for it.
