@@ -162,6 +162,12 @@ fn gap_in_the_log_has_every_open_exchange_checked() {
     one.revoke(&first);
     assert_eq!(end_of(of_first), End::Reset);
     let (tunnel, mut kept) = (open_tunnel(&two, &key.text), open_tunnel(&two, &other.text));
+    // A withdrawal, as any change of permissions, ends nothing that is open.
+    let withdrawn = one.key();
+    let mut of_withdrawn = open_tunnel(&two, &withdrawn.text);
+    let user = format!("keygate:{{{}}}:user:{}", withdrawn.id.tag().as_str(), withdrawn.user);
+    assert_eq!(redis.cli::<u64>(&["EXISTS", &user]), 1, "{user}");
+    redis.cli::<u64>(&["HSET", &user, "withdrawn", "1"]);
     // A gateway that has revoked the key and died before it wrote the entry; then the log is lost, as by a failover.
     let record = format!("keygate:{{{}}}:key:{}", key.id.tag().as_str(), key.id.as_str());
     assert_eq!(redis.cli::<u64>(&["EXISTS", &record]), 1, "{record}");
@@ -169,6 +175,7 @@ fn gap_in_the_log_has_every_open_exchange_checked() {
     redis.cli::<u64>(&["DEL", LOG]);
     assert_eq!(end_of(tunnel), End::Reset);
     assert_open(&mut kept);
+    assert_open(&mut of_withdrawn);
     // The log goes on from its new beginning.
     one.revoke(&other);
     assert_eq!(end_of(kept), End::Reset);
