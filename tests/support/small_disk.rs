@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::eventually;
+
 /// Set in a test process that runs within a namespace of its own.
 const WITHIN: &str = "KEYGATE_WITHIN_NAMESPACE";
 
@@ -56,13 +58,15 @@ impl SmallDisk {
         self.directory.path()
     }
 
-    /// Fills the file system to its last byte, with one file.
+    /// Fills the file system to its last byte, with one file, also while a process still gives some back.
     pub fn fill(&self) {
         let mut file = File::options().create(true).append(true).open(self.filler()).unwrap();
-        for size in [1 << 20, 4096, 1] {
-            while file.write(&vec![b'x'; size]).is_ok_and(|written| written > 0) {}
-        }
-        assert_eq!(self.free(), 0, "the file system is full");
+        eventually("the file system is full", || {
+            for size in [1 << 20, 4096, 1] {
+                while file.write(&vec![b'x'; size]).is_ok_and(|written| written > 0) {}
+            }
+            self.free() == 0
+        });
     }
 
     /// Removes the file that fills the file system.
