@@ -78,7 +78,7 @@ pub fn validate_email(text: &str) -> Result<String, InvalidEmail> {
 /// The look of a name: equal for names that look the same, and never shown. It is the skeleton of Unicode Technical Standard
 /// #39, section 4, without invisible characters, and with one space for each row of white space. Upper and lower case differ.
 ///
-/// With a newer version of Unicode, the look of a name may be another one: whoever stores looks stores [`LOOK_VERSION`] too.
+/// With a newer version of Unicode, the look of a name may be another one: store [`LOOK_VERSION`] beside stored looks.
 pub fn look(name: &str) -> String {
     let visible: String = name.chars().filter(|c| !is_invisible(*c)).collect();
     let spaced = visible.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -105,7 +105,7 @@ pub fn init(settings: Settings) -> LogHandle {
     start(settings, None, LogMetrics::default())
 }
 
-/// Starts logging for a server, as [`init`] does, and through a queue: nobody who logs waits. [`LogHandle::flush`] is to be
+/// Starts logging for a server, as [`init`] does, and through a queue: no thread that logs waits. [`LogHandle::flush`] is to be
 /// called before the process ends.
 pub fn init_queued(settings: Settings) -> LogHandle {
     let metrics = LogMetrics::default();
@@ -113,7 +113,7 @@ pub fn init_queued(settings: Settings) -> LogHandle {
         Ok(queue) => start(settings, Some(queue), metrics),
         Err(error) => {
             let logs = start(settings, None, metrics);
-            tracing::warn!(%error, "cannot start the thread of the log; whoever logs waits for the reader of standard error");
+            tracing::warn!(%error, "cannot start the thread of the log; threads that log wait for the reader of standard error");
             logs
         }
     }

@@ -1,7 +1,7 @@
 //! Person limiter: bounds the requests of each signed-in person to the dashboard and its API.
 //!
 //! - A person has one bucket on a gateway, shared by all of their sessions and organizations.
-//! - What revokes has a bucket for each session: whoever has stolen one session cannot keep the person from ending it from
+//! - Revocations have a bucket for each session: a thief with one session cannot keep the person from ending it from
 //!   another. Only a revocation that has changed something counts there, so that requests which fail use nothing up.
 //! - Requests reach the limiter with a live session only, so there are as many buckets as persons and sessions, three times,
 //!   at most. Full buckets are forgotten.
@@ -25,7 +25,7 @@ pub(super) struct PersonLimiter(Arc<Limiter>);
 pub(super) enum Bucket {
     /// The requests of a person.
     Requests(PersonId),
-    /// What has revoked a key or ended a session, from this session.
+    /// Requests of this session that have revoked a key or ended a session.
     Revocations(SessionId),
     /// The pages that ask before a revocation, in this session.
     Confirmations(SessionId),

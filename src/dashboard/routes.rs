@@ -84,7 +84,7 @@ pub(super) enum PageEndpoint {
     EndSession,
 }
 
-/// How the requests to an endpoint are counted.
+/// Bucket that the requests to an endpoint are counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counting {
     /// With the other requests of the person.
@@ -98,7 +98,7 @@ pub(super) enum Counting {
 }
 
 impl ApiEndpoint {
-    /// How its requests are counted.
+    /// Bucket that its requests are counted in.
     pub(super) fn counting(self) -> Counting {
         match self {
             Self::RevokeKey | Self::EndSession => Counting::Revocation,
@@ -109,7 +109,7 @@ impl ApiEndpoint {
 }
 
 impl PageEndpoint {
-    /// How its requests are counted.
+    /// Bucket that its requests are counted in.
     pub(super) fn counting(self) -> Counting {
         match self {
             Self::RevokeKey | Self::EndSession => Counting::Revocation,

@@ -9,7 +9,7 @@ const PER_SECOND: u32 = 20;
 /// Bytes that pay for one WINDOW_UPDATE of their receiver.
 const BYTES_PER_UPDATE: u64 = 512;
 
-/// What is left of a peer's allowance.
+/// Rest of a peer's allowance.
 #[derive(Debug)]
 pub(super) struct Allowance {
     /// The most that `left` can be.

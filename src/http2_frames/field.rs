@@ -38,7 +38,7 @@ pub(super) enum Field {
     Switch,
 }
 
-/// What the entries of the connection's table are, the newest one lowest, in three bits each. Entries that have fallen
+/// Kinds of the entries of the connection's table, the newest one lowest, in three bits each. Entries that have fallen
 /// out of the table are beyond those that a head can name.
 #[derive(Debug, Default)]
 pub(super) struct Entries([u128; 3]);

@@ -250,7 +250,7 @@ mod tests {
         ("x-a-long-name-of-many-bytes", "", Field::Other),
     ];
 
-    /// How a field is written.
+    /// Representation of a field (RFC 7541, section 6).
     #[derive(Clone, Copy, Debug)]
     struct Choice {
         field: usize,

@@ -37,7 +37,7 @@ const HASH_LENGTH: u32 = 12;
 pub(super) struct HashSearch {
     /// Bits of the string, the last ones lowest.
     bits: u64,
-    /// How many of them belong to a symbol that is not complete.
+    /// Number of them that belong to a symbol that is not complete.
     pending: u32,
 }
 

@@ -79,7 +79,7 @@ pub enum ManagementError {
     Rotated {
         /// The key.
         key: KeyId,
-        /// Who rotated it, as far as the audit that this gateway reads has it.
+        /// Actor of that rotation, if the audit that this gateway reads has its record.
         by: Option<String>,
         /// Time of its last rotation.
         at: Option<Micros>,

@@ -1,6 +1,6 @@
 //! Rotation of a key: a new secret under the same id.
 //!
-//! - Who rotates says which rotation is the last one that they know of. When there was another one since, nothing is changed:
+//! - A rotation names the last rotation that its sender knows of. When there was another one since, nothing is changed:
 //!   a rotation that is sent twice, or by two people at once, would end the secret that the first one left valid.
 
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Management {
         Ok(self.new_key(&plain, &owned, now))
     }
 
-    /// Who rotated a key at this time, by the audit. `None` when no record of it is found, such as of another gateway.
+    /// Actor that rotated a key at this time, by the audit. `None` when no record of it is found, such as of another gateway.
     async fn find_rotator(&self, actor: &Actor, key: &state::Key, at: Option<Micros>) -> Option<String> {
         let at = at?;
         let filter = Filter {

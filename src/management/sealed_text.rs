@@ -27,7 +27,7 @@ const NONCE: usize = 24;
 /// Seals and opens texts of one purpose.
 pub(super) struct TextSealer {
     cipher: XChaCha20Poly1305,
-    /// What the texts are for, in its only form.
+    /// Purpose of the texts, in its only form.
     subject: Vec<u8>,
 }
 

@@ -4,7 +4,7 @@
 //! - A provider withdraws the users for whom it has vouched itself: in the organizations that it may speak for, where its
 //!   claims name organizations and this one is none of them. It never withdraws a user whom only the operator has entered,
 //!   or for whom another provider has vouched since.
-//! - The users are found by the person, so that a changed or unverified address keeps nobody, and by the verified address, so
+//! - The users are found by the person, so that a changed or unverified address saves no user, and by the verified address, so
 //!   that a changed `sub` does not either.
 //! - A withdrawn user keeps keys and record. A later claim takes the withdrawal back, and so does the operator.
 

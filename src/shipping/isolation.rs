@@ -8,7 +8,7 @@
 //! - A record is set aside only when it is refused before and after the sink has taken another one. That is the last record
 //!   that it has taken, which comes again and changes nothing, or one of the batch.
 //! - A sink that refuses everything, as with a wrong token, costs some twenty messages for each try, and nothing is set aside.
-//! - What is alone in the journal, at a sink that has taken nothing since the start, waits for the next record.
+//! - A record that is alone in the journal, at a sink that has taken nothing since the start, waits for the next record.
 
 use std::slice;
 

@@ -34,7 +34,7 @@ impl Unavailable {
     }
 }
 
-/// What [`ChangeError::Taken`] says of the name of an organization that looks like that of another one.
+/// Text of [`ChangeError::Taken`] for the name of an organization that looks like that of another one.
 pub const LOOK_TAKEN: &str = "name, or one that looks the same,";
 
 /// Reason why a change was not made, or was made and not acknowledged.

@@ -1,6 +1,6 @@
-//! Queue of the log on standard error: whoever logs never waits for its reader.
+//! Queue of the log on standard error: a thread that logs never waits for its reader.
 //!
-//! - A line that finds no room, because nobody reads, is dropped and counted (`log_lines_total`).
+//! - A line that finds no room, because the reader has stalled, is dropped and counted (`log_lines_total`).
 //! - A line is on standard error within moments, and at once when [`LogQueue::flush`] returns: before the process ends.
 
 use std::io;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::head_scan::MAX_INTERIM;
 use crate::http2_frames::FrameScanner;
 
-/// What an upstream has sent on a connection, written by its stream and read by its requests.
+/// State of what an upstream has sent on a connection, written by its stream and read by its requests.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     /// Frames of responses.

@@ -73,7 +73,7 @@ impl Args {
         }
         for (number, step) in steps.iter().enumerate() {
             if let Err((done, error)) = perform(server, step).await {
-                return Err(error.context(format!("{}; run it again", far(number, steps.len(), step, done))));
+                return Err(error.context(format!("{}; run it again", progress_text(number, steps.len(), step, done))));
             }
         }
         self.show_result(&steps, steps.len())
@@ -120,8 +120,8 @@ async fn perform(server: &mut Server<'_>, step: &Step) -> Result<(), (usize, Cli
     Ok(())
 }
 
-/// How far the plan was applied when a step failed after `done` of its operations.
-fn far(number: usize, all: usize, step: &Step, done: usize) -> String {
+/// Text of the progress of a plan when a step failed after `done` of its operations.
+fn progress_text(number: usize, all: usize, step: &Step, done: usize) -> String {
     let part = if done > 0 { format!(", after its first {}", Counted(done, "operation")) } else { String::new() };
     format!("applied {number} of {}, then `{}` failed{part}", Counted(all, "change"), Escaped(step))
 }

@@ -1,8 +1,8 @@
 //! The form that rotates a key.
 //!
 //! - The form carries the last rotation that its reader knows of. When there was another one since, nothing is changed (409).
-//! - What ends requests of a key in use at once is confirmed by its name, as a revocation is: a rotation without an overlap, and
-//!   one while a secret from an earlier rotation is still valid.
+//! - A rotation that ends requests of a key in use at once is confirmed by the key's name, as a revocation is: one without an
+//!   overlap, and one while a secret from an earlier rotation is still valid.
 
 use super::revoke_key::{is_in_use, name_error};
 use super::{HandlerResult, PageContext, render_form};
@@ -13,7 +13,7 @@ use crate::management::{Key, Rotation};
 /// Value of the form's last rotation for a key that was never rotated.
 const NEVER: &str = "never";
 
-/// What was submitted.
+/// Submitted form.
 struct Input {
     overlap: Overlap,
     /// Time of the last rotation.

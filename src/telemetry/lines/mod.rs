@@ -1,6 +1,6 @@
 //! Lines on their way to a destination, of the access log and of the log on standard error.
 //!
-//! - Whoever has a line puts it into a bounded queue (`queue`) and never waits: a line that finds no room is dropped and
+//! - A line goes into a bounded queue (`queue`), and its sender never waits: a line that finds no room is dropped and
 //!   counted.
 //! - A thread (`writer`) brings the lines to their destination, a whole batch at a time.
 

@@ -33,7 +33,7 @@ const MAX_TRIED: usize = 4;
 const RETRIAL: Duration = Duration::from_secs(30);
 
 /// Addresses of a name that are used at most: each is an endpoint with connections, probes and metrics of its own, and
-/// a name server, or whoever answers for it, must not decide how many there are.
+/// a name server, or an attacker who answers for it, must not decide how many there are.
 pub(super) const MAX_ADDRESSES: usize = 256;
 
 /// Result of trying the families of a name.

@@ -138,6 +138,7 @@ const EARLIER_SQLITE: &str =
 const EARLIER_POSTGRESQL: &str = "
     DROP FUNCTION query_store.replace_query(text, uuid, text, text, bigint, bigint);
     DROP FUNCTION query_store.delete_query(text, uuid, bigint);
+    DROP FUNCTION query_store.end_query(text, uuid, bigint);
     DROP FUNCTION query_store.register_snapshot(text, bigint, bigint);
     DROP FUNCTION query_store.history_cost(query_store.queries);
     DROP INDEX query_store.queries_current;

@@ -18,9 +18,9 @@ UPDATE query_store.orgs AS o SET history = coalesce((
     SELECT sum(query_store.history_cost(q))::bigint FROM query_store.queries AS q
     WHERE q.org = o.number AND q.version_ended < 9223372036854775807), 0);
 
-CREATE FUNCTION query_store.replace_query(
-    an_org text, query_id uuid, new_name text, new_sql text, changed_at bigint, history_limit bigint)
-RETURNS SETOF query_store.queries
+-- Ends the current row version of a query, and returns it; null when the organization has no such query. The lock is taken in a
+-- statement of its own, as in schema 1.
+CREATE FUNCTION query_store.end_query(an_org text, query_id uuid, history_limit bigint) RETURNS query_store.queries
 LANGUAGE plpgsql AS $$
 DECLARE
     org_number bigint;
@@ -34,17 +34,30 @@ BEGIN
         WHERE q.org = org_number AND q.id = query_id AND q.version_ended = 9223372036854775807
         RETURNING q.* INTO ended;
     IF NOT FOUND THEN
-        RETURN;
+        RETURN NULL;
     END IF;
     kept := kept + query_store.history_cost(ended);
     IF kept > history_limit THEN
         RAISE EXCEPTION 'the history of the organization is full' USING ERRCODE = 'KG001';
     END IF;
     UPDATE query_store.orgs AS o SET version = taken, history = kept WHERE o.number = org_number;
+    RETURN ended;
+END $$;
+
+CREATE FUNCTION query_store.replace_query(
+    an_org text, query_id uuid, new_name text, new_sql text, changed_at bigint, history_limit bigint)
+RETURNS SETOF query_store.queries
+LANGUAGE plpgsql AS $$
+DECLARE
+    ended query_store.queries := query_store.end_query(an_org, query_id, history_limit);
+BEGIN
+    IF ended.id IS NULL THEN
+        RETURN;
+    END IF;
     -- A clock that was set back must not make the query look older.
     RETURN QUERY INSERT INTO query_store.queries AS q
         (org, position, version_created, id, name, sql, created_at, updated_at, created_by)
-        VALUES (ended.org, ended.position, taken, ended.id, new_name, new_sql,
+        VALUES (ended.org, ended.position, ended.version_ended, ended.id, new_name, new_sql,
                 ended.created_at, greatest(ended.updated_at, changed_at), ended.created_by)
         RETURNING q.*;
 END $$;
@@ -52,25 +65,9 @@ END $$;
 CREATE FUNCTION query_store.delete_query(an_org text, query_id uuid, history_limit bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-    org_number bigint;
-    taken bigint;
-    kept bigint;
-    ended query_store.queries;
+    ended query_store.queries := query_store.end_query(an_org, query_id, history_limit);
 BEGIN
-    SELECT o.number, o.version + 1, o.history INTO org_number, taken, kept
-        FROM query_store.orgs AS o WHERE o.org = an_org FOR NO KEY UPDATE;
-    UPDATE query_store.queries AS q SET version_ended = taken
-        WHERE q.org = org_number AND q.id = query_id AND q.version_ended = 9223372036854775807
-        RETURNING q.* INTO ended;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    kept := kept + query_store.history_cost(ended);
-    IF kept > history_limit THEN
-        RAISE EXCEPTION 'the history of the organization is full' USING ERRCODE = 'KG001';
-    END IF;
-    UPDATE query_store.orgs AS o SET version = taken, history = kept WHERE o.number = org_number;
-    RETURN true;
+    RETURN ended.id IS NOT NULL;
 END $$;
 
 -- As in schema 1. A version that is registered already may always be extended.

@@ -8,7 +8,7 @@ use crate::identity::OrgId;
 use crate::state::redis::record_names::{org_slot, orgs_slot};
 use crate::state::{ChangeError, LOOK_TAKEN, Org};
 
-/// What an entry in the list of organizations must not share with another one.
+/// Property that no two entries in the list of organizations share.
 enum ListCheck {
     Name,
     Look,
