@@ -53,7 +53,7 @@ soak: setup
 SOAK_PROFILE ?= dist
 
 lint:
-	cargo fmt --check
+	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
 
 doc:
@@ -102,10 +102,11 @@ cost: peers
 bench-peers: peers pingora
 	cargo bench --locked --bench end_to_end -- --out $(CURDIR)/benches/figures
 
-# The build that is counted is one of its own, for which only this crate is compiled again: optimized, with the libraries of
+# The build that is counted is one of its own, for which only the crates of the workspace are compiled again: optimized, with the libraries of
 # the tests' build.
-COUNTED = $(foreach setting,opt-level=2 debug=false debug-assertions=false overflow-checks=false incremental=false \
-  codegen-units=16,--config profile.dev.package.keygate.$(setting))
+COUNTED = $(foreach package,keygate $(addprefix keygate-,$(notdir $(wildcard crates/*))),$(foreach setting,opt-level=2 \
+  debug=false debug-assertions=false overflow-checks=false incremental=false codegen-units=16,\
+  --config profile.dev.package.$(package).$(setting)))
 
 # Fails when a request costs more than benches/cost/baseline.json says.
 cost-check: setup

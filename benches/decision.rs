@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 
-use keygate::clock::{self, Micros};
-use keygate::identity::{OrgId, Permission, UserId};
-use keygate::key::{KeyDigest, KeyId, OrgTag};
-use keygate::quota::{MAX_TOKENS, Quota};
-use keygate::state::embedded::Settings;
-use keygate::state::{Change, DecideRequest, Decision, Embedded, Key, Org, RouteAccess, User};
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, Permission, UserId};
+use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::quota::{MAX_TOKENS, Quota};
+use state::embedded::Settings;
+use state::{Change, DecideRequest, Decision, Embedded, Key, Org, RouteAccess, User};
 
 /// A bucket that no benchmark empties.
 const PLENTY: Quota = Quota { requests: MAX_TOKENS, per: Duration::from_secs(1), burst: MAX_TOKENS, strict: false };

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use keygate::audit::{
+use domain::clock;
+use domain::identity::{AuthMethod, OrgId, UserId};
+use domain::key::{KeyId, OrgTag};
+use journal::audit::{
     Checkpoints, Durability, Journal, LowWater, OnUnavailable, Outcome, Settings, Use, UseEnd, generate_key,
 };
-use keygate::clock;
-use keygate::identity::{AuthMethod, OrgId, UserId};
-use keygate::key::{KeyId, OrgTag};
-use keygate::metrics::Metrics;
+use platform::metrics::Metrics;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -72,7 +72,7 @@ fn open_with(directory: &Path, durability: Durability, checkpoints: Option<Check
         retention_unshipped: 0,
         low_water: LowWater::Percent(10),
         unknown_per_second: 10,
-        refusals: keygate::audit::RefusalRecords::Coalesced,
+        refusals: journal::audit::RefusalRecords::Coalesced,
         gateway: "bench".into(),
         checkpoints,
     };

@@ -39,64 +39,12 @@
 //! - [`query_store`] is a program of its own. It lives in this crate so that the demo can embed it, and uses only the
 //!   platform, the domain and [`transport`].
 
-// Data plane and mechanisms.
+// Data plane.
 pub mod gateway;
 pub mod admission;
-pub mod transport;
-pub mod forward;
-pub mod upstream;
-pub mod audit;
-pub mod state;
-
-// Over the mechanisms.
-pub mod migration;
-pub mod shipping;
-
-// Control plane.
-pub mod management;
-pub mod admin;
-pub mod dashboard;
-pub mod oidc;
 
 // Assembly.
 pub mod config;
 pub mod doctor;
 pub mod app;
 pub mod cli;
-
-// Platform: usable by every module above.
-pub mod settings;
-pub mod postgresql;
-pub mod tls;
-pub mod metrics;
-pub mod telemetry;
-pub mod cli_docs;
-pub mod timer;
-pub mod byte_stream;
-pub mod http2_frames;
-pub mod request_body;
-pub mod outbound;
-pub mod failed_auth;
-pub mod abort_on_drop;
-pub mod disk;
-pub mod accept_errors;
-
-// Domain: the nouns of the field, without I/O.
-pub mod refusal;
-pub mod problem;
-pub mod http_syntax;
-pub mod head_fields;
-pub mod trace_context;
-pub mod value_text;
-pub mod counted;
-pub mod identity;
-pub mod key;
-pub mod session;
-pub mod names;
-pub mod quota;
-pub mod page;
-pub mod clock;
-pub mod secret;
-
-// The upstream that ships with keygate.
-pub mod query_store;

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use keygate::clock;
-use keygate::identity::{OrgId, UserId};
-use keygate::key::{KeyId, OrgTag, PlainKey};
-use keygate::quota::Quota;
-use keygate::state::{Change, Embedded, Key, Org, User, embedded};
+use domain::clock;
+use domain::identity::{OrgId, UserId};
+use domain::key::{KeyId, OrgTag, PlainKey};
+use domain::quota::Quota;
+use state::{Change, Embedded, Key, Org, User, embedded};
 
 /// Changes handed over at once: the state commits what waits together.
 const BATCH: usize = 10_000;

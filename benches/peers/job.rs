@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use keygate::clock::{self, Micros};
-use keygate::identity::{OrgId, UserId};
-use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
-use keygate::quota::{MAX_TOKENS, Quota};
-use keygate::state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
-use keygate::state::{Change, Embedded, Key, Org, Redis, State, User, embedded};
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, UserId};
+use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
+use domain::quota::{MAX_TOKENS, Quota};
+use state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
+use state::{Change, Embedded, Key, Org, Redis, State, User, embedded};
 
 use crate::load::Trust;
 

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use keygate::key::KeyId;
+use domain::key::KeyId;
 
 use crate::deciding::{CONCURRENT, Directory, PLENTY};
 use crate::support::redis::Redis;
@@ -10,15 +10,15 @@ use crate::support::redis::Redis;
 /// The script as the gateway puts it together, but for the line that has the question in it: `redis-benchmark` cannot
 /// send one with zero bytes.
 const SCRIPT: &str = concat!(
-    include_str!("../../src/state/redis/scripts/bucket.lua"),
-    include_str!("../../src/state/redis/scripts/slot_leases.lua"),
-    include_str!("../../src/state/redis/scripts/decide.lua"),
+    include_str!("../../crates/state/src/redis/scripts/bucket.lua"),
+    include_str!("../../crates/state/src/redis/scripts/slot_leases.lua"),
+    include_str!("../../crates/state/src/redis/scripts/decide.lua"),
 );
 
 /// The experiment: several decisions of one organization in one call.
 const SEVERAL: &str = concat!(
-    include_str!("../../src/state/redis/scripts/bucket.lua"),
-    include_str!("../../src/state/redis/scripts/slot_leases.lua"),
+    include_str!("../../crates/state/src/redis/scripts/bucket.lua"),
+    include_str!("../../crates/state/src/redis/scripts/slot_leases.lua"),
     include_str!("several.lua"),
 );
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keygate::clock;
-use keygate::identity::{OrgId, UserId};
-use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
-use keygate::quota::{MAX_TOKENS, Quota};
-use keygate::state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
-use keygate::state::{Change, DecideRequest, Decision, Key, Org, Redis as State, RouteAccess, User};
+use domain::clock;
+use domain::identity::{OrgId, UserId};
+use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
+use domain::quota::{MAX_TOKENS, Quota};
+use state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
+use state::{Change, DecideRequest, Decision, Key, Org, Redis as State, RouteAccess, User};
 
 use crate::support::redis::Redis;
 

@@ -9,15 +9,15 @@ use crate::support::redis::Redis;
 
 const SLOT_REPORT: &str = concat!(
     "#!lua\n",
-    include_str!("../../src/state/redis/scripts/bucket.lua"),
-    include_str!("../../src/state/redis/scripts/slot_leases.lua"),
-    include_str!("../../src/state/redis/scripts/slot_report.lua"),
+    include_str!("../../crates/state/src/redis/scripts/bucket.lua"),
+    include_str!("../../crates/state/src/redis/scripts/slot_leases.lua"),
+    include_str!("../../crates/state/src/redis/scripts/slot_report.lua"),
 );
 const DECIDE: &str = concat!(
     "#!lua\n",
-    include_str!("../../src/state/redis/scripts/bucket.lua"),
-    include_str!("../../src/state/redis/scripts/slot_leases.lua"),
-    include_str!("../../src/state/redis/scripts/decide.lua"),
+    include_str!("../../crates/state/src/redis/scripts/bucket.lua"),
+    include_str!("../../crates/state/src/redis/scripts/slot_leases.lua"),
+    include_str!("../../crates/state/src/redis/scripts/decide.lua"),
 );
 /// Field of the gateway that reports and decides.
 const GATEWAY: &str = "h:measured";

@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use keygate::audit::{Durability, Filter, Journal, LowWater, OnUnavailable, Reader, Settings};
-use keygate::clock::Micros;
-use keygate::metrics::Metrics;
+use domain::clock::Micros;
+use journal::audit::{Durability, Filter, Journal, LowWater, OnUnavailable, Reader, Settings};
+use platform::metrics::Metrics;
 
 /// Whatever a segment holds, the journal opens and goes on, or says why not; and it can be read and verified.
 ///
@@ -68,7 +68,7 @@ fn settings(path: &Path) -> Settings {
         retention_unshipped: 0,
         low_water: LowWater::Percent(10),
         unknown_per_second: 1,
-        refusals: keygate::audit::RefusalRecords::Coalesced,
+        refusals: journal::audit::RefusalRecords::Coalesced,
         checkpoints: None,
         gateway: "fuzz".into(),
     }

@@ -9,16 +9,16 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use domain::clock::Micros;
+use domain::identity::OrgId;
+use domain::key::{KeyDigest, parse};
+use domain::secret::Secret;
+use edge::transport::proxy_protocol;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use keygate::admission::bearer;
-use keygate::clock::Micros;
 use keygate::config::Config;
-use keygate::identity::OrgId;
-use keygate::key::{KeyDigest, parse};
-use keygate::query_store::cursor::{Endpoint, Keyring, Scope};
-use keygate::secret::Secret;
-use keygate::transport::proxy_protocol;
+use query_store::cursor::{Endpoint, Keyring, Scope};
 
 pub use journal::journal;
 pub use requests::{head, sanitizer};

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
-use keygate::forward::{
+use domain::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
+use edge::forward::{
     AllowedFeatures, Client, ForwardContext, PassedFields, TrustedProxies, UpstreamRequest, ValidatedHead,
     rewrite_request,
 };
-use keygate::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
-use keygate::transport::head::{BodyFraming, HeadLimits, HeadScanner};
+use edge::transport::head::{BodyFraming, HeadLimits, HeadScanner};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 const LIMITS: HeadLimits = HeadLimits { head: 64 * 1024, fields: 128, target: 16 * 1024 };
 /// Length of the request's body: known and not 0, so that the head gets no framing fields before the HTTP library sets

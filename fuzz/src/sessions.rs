@@ -1,10 +1,10 @@
 //! What belongs to web sessions: cookies that go no further, and addresses that lead nowhere else.
 
+use control::dashboard;
+use domain::session::{self, COOKIE_NAME, SIGN_IN_COOKIE_NAME, TokenDigest};
+use edge::forward::{UpstreamRequest, ValidatedHead, rewrite_request};
 use http::header::{COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Request};
-use keygate::dashboard;
-use keygate::forward::{UpstreamRequest, ValidatedHead, rewrite_request};
-use keygate::session::{self, COOKIE_NAME, SIGN_IN_COOKIE_NAME, TokenDigest};
 use url::Url;
 
 use super::requests::{BODY_LENGTH, with_context};

@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use crate::refusal::Refusal;
+use domain::refusal::Refusal;
 
 /// Bytes of a token at most: keys of other systems that could be imported are shorter, and a longer token is not hashed.
 const MAX_TOKEN: usize = 512;

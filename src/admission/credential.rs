@@ -7,10 +7,10 @@
 use http::request::Parts;
 
 use super::bearer;
-use crate::identity::MANAGEMENT_METHOD;
-use crate::key::{self, KeyDigest, KeyId};
-use crate::refusal::Refusal;
-use crate::session::{self, TokenDigest};
+use domain::identity::MANAGEMENT_METHOD;
+use domain::key::{self, KeyDigest, KeyId};
+use domain::refusal::Refusal;
+use domain::session::{self, TokenDigest};
 
 /// Credential, as the state looks it up.
 pub(super) enum Credential {
@@ -67,7 +67,7 @@ mod tests {
     use http::Request;
 
     use super::*;
-    use crate::session::Token;
+    use domain::session::Token;
 
     const ORIGIN: &str = "https://gateway.example";
 

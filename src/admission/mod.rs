@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
-use crate::clock::Micros;
-use crate::identity::Principal;
-use crate::metrics::Metrics;
-use crate::quota::RateLimitStatus;
-use crate::refusal::{Limit, Refusal};
-use crate::session::TokenDigest;
-use crate::state::{Admitted, DecideRequest, Decision, State, Unavailable, Validity, session_quota_digest};
+use domain::clock::Micros;
+use domain::identity::Principal;
+use domain::quota::RateLimitStatus;
+use domain::refusal::{Limit, Refusal};
+use domain::session::TokenDigest;
+use platform::metrics::Metrics;
+use state::{Admitted, DecideRequest, Decision, State, Unavailable, Validity, session_quota_digest};
 
 use credential::Credential;
 pub use routes::{Route, Routes};

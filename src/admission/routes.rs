@@ -7,9 +7,9 @@ use http::request::Parts;
 
 use super::route_tree::RouteTree;
 use super::settings::{RouteSettings, ServedResource};
-use crate::identity::Permission;
-use crate::metrics::{Metrics, RouteMetrics};
-use crate::state::RouteAccess;
+use domain::identity::Permission;
+use platform::metrics::{Metrics, RouteMetrics};
+use state::RouteAccess;
 
 /// Label `route` in the metrics of requests that match no listed route.
 const NO_ROUTE: &str = "none";

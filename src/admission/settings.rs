@@ -1,6 +1,6 @@
 //! Settings of routes.
 
-use crate::identity::Permission;
+use domain::identity::Permission;
 
 /// Settings of one route: the requests that match it, their name, and the permission that they require.
 ///

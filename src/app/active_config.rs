@@ -12,12 +12,12 @@ use super::dispatch::ListenerRouter;
 use super::shared_handles::SharedHandles;
 use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{self, Listener, ListenerRole};
-use crate::dashboard::{self, CurlExample, CurlExamples, Dashboard};
-use crate::forward::{ResponseOrigin, TrustedProxies};
 use crate::gateway::{EarlyRejection, Gateway, Observer, OpenExchanges, PolicyCache, Upstream};
-use crate::request_body::BodyLimits;
-use crate::transport::{ServeOptions, Settings};
-use crate::upstream::{Endpoints, Pool};
+use control::dashboard::{self, CurlExample, CurlExamples, Dashboard};
+use edge::forward::{ResponseOrigin, TrustedProxies};
+use edge::transport::{ServeOptions, Settings};
+use platform::request_body::BodyLimits;
+use upstream::{Endpoints, Pool};
 
 /// Active configuration of a worker. Clones share it.
 ///

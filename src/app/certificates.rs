@@ -12,10 +12,10 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 
 use crate::config::Listener;
-use crate::metrics::TlsMetrics;
-use crate::telemetry::trace::TraceExporters;
-use crate::tls::{self, CertificateExpiry, ClientTls, PreparedTls, ServerTls};
-use crate::upstream::{DEFAULT_NAME, Endpoints};
+use platform::metrics::TlsMetrics;
+use platform::telemetry::trace::TraceExporters;
+use platform::tls::{self, CertificateExpiry, ClientTls, PreparedTls, ServerTls};
+use upstream::{DEFAULT_NAME, Endpoints};
 
 /// Time between two checks of the files: short enough that a new certificate is in use before an operator checks it.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -22,18 +22,18 @@ use super::shutdown::{Phase, ShutdownEvent};
 use super::systemd::ServiceNotifier;
 use super::worker::Worker;
 use super::worker_pool::WorkerPool;
-use crate::accept_errors::AcceptErrorLog;
-use crate::admin::{ConfigStatus, Readiness};
-use crate::clock::Micros;
 use crate::config::Config;
-use crate::dashboard;
 use crate::gateway::UsageReads;
-use crate::management::Management;
-use crate::metrics::{Metrics, SinkLag};
-use crate::shipping::{Shippers, SinkReport};
-use crate::state::redis::ReplicationStatus;
-use crate::transport::{ConnectionLimiter, ListenerRelease, WorkerListener};
-use crate::upstream::{Discovery, Endpoints};
+use control::admin::{ConfigStatus, Readiness};
+use control::dashboard;
+use control::management::Management;
+use domain::clock::Micros;
+use edge::transport::{ConnectionLimiter, ListenerRelease, WorkerListener};
+use journal::shipping::{Shippers, SinkReport};
+use platform::accept_errors::AcceptErrorLog;
+use platform::metrics::{Metrics, SinkLag};
+use state::redis::ReplicationStatus;
+use upstream::{Discovery, Endpoints};
 
 /// Components that the threads of a gateway share.
 pub(super) struct Components {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::failed_auth::FailedAuthLimiter;
-use crate::metrics::{Metrics, TraceMetrics};
-use crate::quota::Quota;
-use crate::telemetry::access_log::AccessLog;
-use crate::telemetry::trace::{Settings as TraceSettings, StartError, TraceExporters, Tracer};
-use crate::tls;
-use crate::upstream::{Discovered, Endpoints, Settings};
+use domain::failed_auth::FailedAuthLimiter;
+use domain::quota::Quota;
+use platform::metrics::{Metrics, TraceMetrics};
+use platform::telemetry::access_log::AccessLog;
+use platform::telemetry::trace::{Settings as TraceSettings, StartError, TraceExporters, Tracer};
+use platform::tls;
+use upstream::{Discovered, Endpoints, Settings};
 
 /// One configuration, ready to be served.
 ///

@@ -9,13 +9,15 @@ use tokio::sync::watch;
 
 use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
-use crate::accept_errors::AcceptErrorLog;
-use crate::admin::{self, ConfigStatus, HandoverServices, Readiness, ShippingReports, SocketServices, UpstreamReports};
-use crate::management::Management;
-use crate::metrics::Metrics;
-use crate::shipping::Shippers;
-use crate::transport::ListenerRelease;
-use crate::upstream::{self, Endpoints};
+use control::admin::{
+    self, ConfigStatus, HandoverServices, Readiness, ShippingReports, SocketServices, UpstreamReports,
+};
+use control::management::Management;
+use edge::transport::ListenerRelease;
+use journal::shipping::Shippers;
+use platform::accept_errors::AcceptErrorLog;
+use platform::metrics::Metrics;
+use upstream::{self, Endpoints};
 
 /// Time that the two servers have to finish once the workers have ended; then they are dropped. A client that does not
 /// read its answer must not keep the process alive.

@@ -6,9 +6,9 @@ use http::Request;
 use hyper::body::Incoming;
 
 use crate::config::ListenerRole;
-use crate::dashboard::Dashboard;
-use crate::forward::ResponseOrigin;
 use crate::gateway::{Connection, Gateway, ResponseFuture, own_observed};
+use control::dashboard::Dashboard;
+use edge::forward::ResponseOrigin;
 
 /// Routes the requests of one listener to the gateway or to the dashboard.
 ///

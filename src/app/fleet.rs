@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::audit::Fleet;
 use crate::config::Config;
-use crate::management::Management;
+use control::management::Management;
+use journal::audit::Fleet;
 
 /// Time that a page waits for PostgreSQL before it shows this gateway's own records.
 const DEADLINE: Duration = Duration::from_secs(3);

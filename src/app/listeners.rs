@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::accept_errors::AcceptErrorLog;
-use crate::admin;
 use crate::config::{AdminSettings, Config};
-use crate::counted::Counted;
-use crate::transport::{self, ListenerRelease, WorkerListener, WorkerLoads};
+use control::admin;
+use domain::counted::Counted;
+use edge::transport::{self, ListenerRelease, WorkerListener, WorkerLoads};
+use platform::accept_errors::AcceptErrorLog;
 
 /// Runtime of the control plane. Its listeners are bound on it, and its thread runs it.
 pub(super) struct ControlRuntime(pub(super) tokio::runtime::Runtime);

@@ -6,17 +6,17 @@
 use anyhow::{Context as _, bail};
 
 use super::recover::replay_journal;
-use crate::audit::{self, Journal};
-use crate::metrics::Metrics;
-use crate::migration::{Progress, Report, migrate};
-use crate::state::redis;
-use crate::state::{Bounds, Embedded, Redis, embedded};
+use journal::audit::{self, Journal};
+use platform::metrics::Metrics;
+use state::migration::{Progress, Report, migrate};
+use state::redis;
+use state::{Bounds, Embedded, Redis, embedded};
 
 /// Copies all records of the embedded state to the Redis state. `bounds` are those of what people create.
 ///
 /// # Errors
 /// The store that could not be opened, and its cause; [`embedded::OpenError`], [`audit::OpenError`], [`redis::OpenError`] and
-/// [`crate::migration::MigrationError`] are in the chain.
+/// [`state::migration::MigrationError`] are in the chain.
 pub async fn copy_state(
     from: &embedded::Settings,
     to: &redis::Settings,

@@ -42,15 +42,15 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::admin::Readiness;
-use crate::audit::Journal;
 use crate::config::{Config, Upstream};
-use crate::management::Management;
-use crate::metrics::Metrics;
-use crate::shipping::Shippers;
-use crate::state::State;
-use crate::telemetry::access_log::AccessLog;
-use crate::upstream::{Discovery, Endpoints};
+use control::admin::Readiness;
+use control::management::Management;
+use journal::audit::Journal;
+use journal::shipping::Shippers;
+use platform::metrics::Metrics;
+use platform::telemetry::access_log::AccessLog;
+use state::State;
+use upstream::{Discovery, Endpoints};
 
 use certificates::CertWatcher;
 use components::Components;

@@ -1,7 +1,7 @@
 //! Process facilities that the caller hands to the app.
 
 use super::systemd::ServiceNotifier;
-use crate::telemetry::LogHandle;
+use platform::telemetry::LogHandle;
 
 /// Process facilities handed to the app: the log handle and the service notifier. Both are inert by default.
 #[derive(Clone, Debug, Default)]

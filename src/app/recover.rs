@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::handover::{Locks, Takeover};
-use crate::audit::{Journal, ReplayStart, UsedBy};
 use crate::config::Config;
-use crate::metrics::Metrics;
-use crate::state::embedded::{JournalProgress, JournaledUse, UsedKey};
-use crate::state::{self, Embedded, Redis, State};
+use journal::audit::{Journal, ReplayStart, UsedBy};
+use platform::metrics::Metrics;
+use state::embedded::{JournalProgress, JournaledUse, UsedKey};
+use state::{self, Embedded, Redis, State};
 
 /// Time before the state's last write-back from which the journal is replayed. The write-back notes its time when it
 /// ends, and a use may be recorded a little after it was decided. Uses are numbered, so an overlap counts none twice.
@@ -19,8 +19,8 @@ const REPLAY_MARGIN: Duration = Duration::from_secs(60);
 /// Opens the state and the journal under their locks, and replays into an embedded state the uses that it lost in a crash.
 ///
 /// # Errors
-/// The store that could not be opened, and its cause; [`crate::state::embedded::OpenError`] and
-/// [`crate::audit::OpenError`] are in the chain.
+/// The store that could not be opened, and its cause; [`state::embedded::OpenError`] and
+/// [`journal::audit::OpenError`] are in the chain.
 pub async fn open_and_recover(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
     open_stores(config, metrics, None).await
 }

@@ -22,17 +22,17 @@ use super::fleet;
 use super::process_handles::ProcessHandles;
 use super::shared_handles::SharedHandles;
 use super::worker_pool::{WorkerCommand, WorkerPool};
-use crate::admin::{ConfigReport, ConfigStatus, RejectedConfig};
-use crate::clock::Micros;
 use crate::config::{Config, ConfigSource, ContentHash};
-use crate::counted::counted;
-use crate::key;
-use crate::management::Management;
-use crate::metrics::Metrics;
-use crate::settings::{Document, SettingsErrors};
-use crate::telemetry::access_log::AccessLog;
-use crate::tls;
-use crate::upstream::{Discovered, Discovery, DiscoveryEnded};
+use control::admin::{ConfigReport, ConfigStatus, RejectedConfig};
+use control::management::Management;
+use domain::clock::Micros;
+use domain::counted::counted;
+use domain::key;
+use platform::metrics::Metrics;
+use platform::settings::{Document, SettingsErrors};
+use platform::telemetry::access_log::AccessLog;
+use platform::tls;
+use upstream::{Discovered, Discovery, DiscoveryEnded};
 
 /// Time between two checks of the files: a change is active within two to three of them.
 const INTERVAL: Duration = Duration::from_secs(1);

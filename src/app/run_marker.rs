@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{self, Micros};
+use domain::clock::{self, Micros};
 
 /// Name of the file in the journal's directory.
 const NAME: &str = "running";

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::certificates::Certificates;
-use crate::audit::Journal;
-use crate::dashboard;
 use crate::gateway::UsageReads;
-use crate::metrics::Metrics;
-use crate::shipping::Shippers;
-use crate::state::State;
-use crate::transport::ConnectionLimiter;
+use control::dashboard;
+use edge::transport::ConnectionLimiter;
+use journal::audit::Journal;
+use journal::shipping::Shippers;
+use platform::metrics::Metrics;
+use state::State;
 
 /// Handles on the process-wide services. Clones refer to the same services.
 ///

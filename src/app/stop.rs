@@ -9,9 +9,9 @@ use tokio::sync::watch;
 
 use super::App;
 use super::shutdown::{DrainResult, Phase};
-use crate::admin::UpgradeReport;
-use crate::audit::Journal;
-use crate::state::State;
+use control::admin::UpgradeReport;
+use journal::audit::Journal;
+use state::State;
 
 /// Least lame duck of a gateway that another process has replaced: busy clients learn in it that they are to reconnect.
 const HANDOVER_LAME_DUCK: Duration = Duration::from_millis(200);

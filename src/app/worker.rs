@@ -24,8 +24,8 @@ use super::shared_handles::SharedHandles;
 use super::shutdown::{Phase, ShutdownEvent, wait_for_phase};
 use super::worker_pool::WorkerCommand;
 use crate::gateway::Connection;
-use crate::state::State;
-use crate::transport::{self, WorkerListener};
+use edge::transport::{self, WorkerListener};
+use state::State;
 
 /// Tasks that run at most before the event loop looks for new events: as many as one look can bring events, so that a loop
 /// under load runs all that is ready, and then waits. Looking more often finds fewer events each time, costs a system call,

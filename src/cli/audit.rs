@@ -14,10 +14,10 @@ use super::audit_filter::FilterArgs;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{CliError, audit_proofs, audit_ship};
-use crate::audit::{
+use crate::config::Config;
+use journal::audit::{
     AuditView, Filter, Fleet, GatewayFreshness, OwnOnlyReason, Reader, Record, ViewPage, ViewScope, ViewStatus,
 };
-use crate::config::Config;
 
 /// Time between two polls for new records: short enough for a person who watches.
 const POLL: Duration = Duration::from_millis(200);

@@ -5,13 +5,13 @@ use uuid::Uuid;
 
 use super::key_id::KeyIdParser;
 use super::{CliError, ExitStatus, control};
-use crate::admin::{Operation, Reply};
-use crate::audit::{Filter, Outcome};
-use crate::clock::{self, Micros};
 use crate::config::Config;
-use crate::identity::{OrgId, UserId};
-use crate::key::KeyId;
-use crate::settings::parse_duration;
+use ::control::admin::{Operation, Reply};
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, UserId};
+use domain::key::KeyId;
+use journal::audit::{Filter, Outcome};
+use platform::settings::parse_duration;
 
 /// Filter options.
 #[derive(Debug, clap::Args)]

@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use super::show::Format;
 use super::{CliError, ExitStatus, checkpoint_file, output};
-use crate::audit::{self as journal, Beginning, Defect, PublicKey, Reader, TreeReport, VerifyReport};
 use crate::config::Config;
-use crate::counted::Counted;
+use ::journal::audit::{self as journal, Beginning, Defect, PublicKey, Reader, TreeReport, VerifyReport};
+use domain::counted::Counted;
 
 /// Arguments of `keygate audit verify`.
 #[derive(Debug, clap::Args)]

@@ -6,11 +6,11 @@ use clap::Subcommand;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{CliError, control};
-use crate::admin::SHIPPING_PATH;
 use crate::config::Config;
-use crate::counted::Counted;
-use crate::page::Page;
-use crate::shipping::{SinkReport, SinkState};
+use ::control::admin::SHIPPING_PATH;
+use domain::counted::Counted;
+use domain::page::Page;
+use journal::shipping::{SinkReport, SinkState};
 
 /// Arguments of `keygate audit ship`.
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use serde::Deserialize;
 
-use crate::audit::{self as journal, CheckpointCopies, PublicKey};
+use ::journal::audit::{self as journal, CheckpointCopies, PublicKey};
 
 /// Bytes of a note, or of a line with one, at most.
 const MAX_LENGTH: u64 = 1 << 20;

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::show::Format;
 use super::{CliError, ExitStatus, control, output};
-use crate::admin::{CONFIG_PATH, ConfigReport};
 use crate::config::{Config, ContentHash};
+use ::control::admin::{CONFIG_PATH, ConfigReport};
 
 /// Arguments of `keygate config`.
 #[derive(Debug, clap::Args)]

@@ -14,12 +14,12 @@ use tokio::net::UnixStream;
 use super::client::ClientRequest;
 use super::offline::Stores;
 use super::{CliError, ExitStatus};
-use crate::admin::OPERATIONS_PATH;
-use crate::admin::{Operation, Reply};
 use crate::config::Config;
-use crate::key::KeyId;
-use crate::management::Activity;
-use crate::problem::Problem;
+use ::control::admin::OPERATIONS_PATH;
+use ::control::admin::{Operation, Reply};
+use ::control::management::Activity;
+use domain::key::KeyId;
+use domain::problem::Problem;
 
 /// Performs one operation, on the running gateway if there is one.
 pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, CliError> {

@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use super::serve::Signals;
 use crate::app::App;
-use crate::clock;
-use crate::identity::{OrgId, UserId};
-use crate::management::{Actor, ApiKey, Management, ManagementError};
-use crate::query_store::service::Caller;
-use crate::telemetry;
+use ::control::management::{Actor, ApiKey, Management, ManagementError};
+use domain::clock;
+use domain::identity::{OrgId, UserId};
+use platform::telemetry;
+use query_store::service::Caller;
 
 use config::{free_address, write_config};
 use directory::Directory;

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::show::Format;
 use super::{CliError, control, output};
-use crate::counted::Counted;
 use crate::doctor::{self, Check, Finding, Severity};
+use domain::counted::Counted;
 
 /// Arguments of `keygate doctor`.
 #[derive(Debug, clap::Args)]

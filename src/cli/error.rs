@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use super::output::EscapedLines;
-use crate::key;
+use domain::key;
 
 /// Exit code of a command that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use super::audit::{self, note_status, page, show_records};
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{CliError, control, output};
-use crate::admin::{Operation, Reply};
-use crate::audit::{Filter, Outcome, Record, RecordKind, ViewPage, ViewStatus};
 use crate::config::Config;
-use crate::key::KeyId;
-use crate::management::Explanation;
-use crate::refusal::Refusal;
+use ::control::admin::{Operation, Reply};
+use ::control::management::Explanation;
+use domain::key::KeyId;
+use domain::refusal::Refusal;
+use journal::audit::{Filter, Outcome, Record, RecordKind, ViewPage, ViewStatus};
 
 /// Number of decisions to show.
 const DECISIONS: usize = 10;

@@ -7,8 +7,8 @@ use tokio::net::TcpStream;
 
 use super::client::ClientRequest;
 use super::{CliError, ExitStatus, control, output};
-use crate::admin::ReadinessReport;
 use crate::config::Config;
+use ::control::admin::ReadinessReport;
 
 pub(super) fn run(config: &Config) -> Result<(), CliError> {
     let address = local_address(config.admin.address);

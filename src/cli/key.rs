@@ -12,11 +12,11 @@ use zeroize::Zeroizing;
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{CliError, ExitStatus, control, list, output};
-use crate::admin::{Operation, Reply};
 use crate::config::Config;
-use crate::key::{KeyDigest, KeyId};
-use crate::management::{self, Key, LastUse};
-use crate::settings::parse_duration;
+use ::control::admin::{Operation, Reply};
+use ::control::management::{self, Key, LastUse};
+use domain::key::{KeyDigest, KeyId};
+use platform::settings::parse_duration;
 
 /// Bytes of a key to hash, at most: far longer than any header that carries one.
 const MAX_KEY: usize = 16 << 10;

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 
-use crate::key::{self, KeyId};
+use domain::key::{self, KeyId};
 
 /// Parses a key id, or the id in a whole key. Unlike clap's own parsers, its error does not repeat the argument.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,10 @@ use super::CliError;
 use super::control::{self, KeyActivities};
 use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::show::{self, Format, asterisk, joined, limit, org_status, status, time};
-use crate::admin::{Operation, Reply};
-use crate::audit::Record;
 use crate::config::Config;
-use crate::management::{Key, LastUse, Org, Session, User};
+use ::control::admin::{Operation, Reply};
+use ::control::management::{Key, LastUse, Org, Session, User};
+use ::journal::audit::Record;
 
 /// Performs an operation and prints its reply: a list with all its pages, as a table or as `{"items":[…]}`.
 pub(super) fn print(config: &Config, operation: Operation, format: Format) -> Result<(), CliError> {

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::cli_docs::DocsCommand;
 use crate::config::Config;
-use crate::key::redact;
+use domain::key::redact;
+use platform::cli_docs::DocsCommand;
 
 // Commands that run a gateway.
 mod demo;

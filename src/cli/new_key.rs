@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 
 use super::output::{line, note, seconds};
-use crate::management::{ApiKey, GoodPractice, Key};
+use ::control::management::{ApiKey, GoodPractice, Key};
 
 /// Prints a new key. Good practice, and a line for a shell, follow on a terminal only: a log that keeps standard error must
 /// not get the key.

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use tracing::level_filters::LevelFilter;
 
 use super::{CliError, ExitStatus};
-use crate::admin::{self, Operation, Reply};
-use crate::audit::Journal;
-use crate::clock;
+use crate::app;
 use crate::config::Config;
-use crate::management::{Actor, ErrorKind, Management, ManagementError, StateExport};
-use crate::metrics::Metrics;
-use crate::migration::Report;
-use crate::state::{State, StateRecord, embedded};
-use crate::{app, audit, telemetry};
+use ::control::admin::{self, Operation, Reply};
+use ::control::management::{Actor, ErrorKind, Management, ManagementError, StateExport};
+use domain::clock;
+use journal::audit;
+use journal::audit::Journal;
+use platform::metrics::Metrics;
+use platform::telemetry;
+use state::migration::Report;
+use state::{State, StateRecord, embedded};
 
 /// The stores of a gateway that does not run.
 pub(super) struct Stores {

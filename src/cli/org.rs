@@ -4,8 +4,8 @@ use clap::Subcommand;
 
 use super::show::Format;
 use super::{CliError, list};
-use crate::admin::Operation;
 use crate::config::Config;
+use ::control::admin::Operation;
 
 /// Arguments of `keygate org`.
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 
 use serde::Serialize;
 
-use crate::names;
+use domain::names;
 
 /// A text with all characters escaped that do not show: in it, each is as in a string of Rust.
 pub(super) struct Escaped<T>(pub(super) T);

@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::{App, ProcessHandles, ServiceNotifier, ShutdownHandle, Succession};
 use crate::config::Config;
-use crate::telemetry::{self, LogHandle};
+use platform::telemetry::{self, LogHandle};
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]

@@ -4,9 +4,9 @@ use clap::Subcommand;
 
 use super::show::Format;
 use super::{CliError, list};
-use crate::admin::Operation;
 use crate::config::Config;
-use crate::identity::SessionId;
+use ::control::admin::Operation;
+use domain::identity::SessionId;
 
 /// Arguments of `keygate session`.
 #[derive(Debug, clap::Args)]

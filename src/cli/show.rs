@@ -4,11 +4,11 @@ use std::io;
 
 use super::new_key;
 use super::output::{fields, json, line, note, or_dash, seconds, word};
-use crate::admin::Reply;
-use crate::clock::Micros;
-use crate::identity::Permission;
-use crate::management::{Explanation, Key, KeyLimits, LastUse, Org, Session, User};
-use crate::settings::WithUnit;
+use ::control::admin::Reply;
+use ::control::management::{Explanation, Key, KeyLimits, LastUse, Org, Session, User};
+use domain::clock::Micros;
+use domain::identity::Permission;
+use platform::settings::WithUnit;
 
 /// Output format.
 #[derive(Clone, Copy, Debug, clap::Args)]

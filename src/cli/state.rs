@@ -11,11 +11,13 @@ use tracing::level_filters::LevelFilter;
 use super::backup::{self, ExportArgs, ImportArgs};
 use super::show::Format;
 use super::{CliError, ExitStatus, control, output};
+use crate::app;
 use crate::config::Config;
-use crate::counted::Counted;
-use crate::migration::{MigrationError, Phase, Progress, Report};
-use crate::state::{Settings, embedded, redis};
-use crate::{app, audit, telemetry};
+use domain::counted::Counted;
+use journal::audit;
+use platform::telemetry;
+use state::migration::{MigrationError, Phase, Progress, Report};
+use state::{Settings, embedded, redis};
 
 /// Time between two updates of the progress on a terminal.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);

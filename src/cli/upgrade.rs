@@ -8,8 +8,8 @@ use http::StatusCode;
 
 use super::client::ClientRequest;
 use super::{CliError, ExitStatus, control, output};
-use crate::admin::{UPGRADE_PATH, UpgradeReport, UpgradeRequest};
 use crate::config::Config;
+use ::control::admin::{UPGRADE_PATH, UpgradeReport, UpgradeRequest};
 
 /// Time-out of an upgrade: longer than that of the gateway, which reports its own.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(75);

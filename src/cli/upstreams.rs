@@ -5,10 +5,10 @@ use anyhow::anyhow;
 use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::show::Format;
 use super::{CliError, control};
-use crate::admin::UPSTREAMS_PATH;
 use crate::config::Config;
-use crate::page::{Page, PageLimit};
-use crate::upstream::{EndpointReport, LatencyReport};
+use ::control::admin::UPSTREAMS_PATH;
+use domain::page::{Page, PageLimit};
+use upstream::{EndpointReport, LatencyReport};
 
 /// Arguments of `keygate upstreams`.
 #[derive(Debug, clap::Args)]

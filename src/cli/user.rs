@@ -4,9 +4,9 @@ use clap::Subcommand;
 
 use super::show::Format;
 use super::{CliError, list};
-use crate::admin::Operation;
 use crate::config::Config;
-use crate::identity::Permission;
+use ::control::admin::Operation;
+use domain::identity::Permission;
 
 /// Arguments of `keygate user`.
 #[derive(Debug, clap::Args)]

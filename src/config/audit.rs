@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::shipping;
-use crate::audit::{Checkpoints, Durability, LowWater, OnUnavailable, PublicKey, RefusalRecords, Settings, Witness};
-use crate::outbound::HttpUrl;
-use crate::settings::{Reported, Section, Value};
-use crate::tls::ClientSettings;
+use journal::audit::{Checkpoints, Durability, LowWater, OnUnavailable, PublicKey, RefusalRecords, Settings, Witness};
+use platform::outbound::HttpUrl;
+use platform::settings::{Reported, Section, Value};
+use platform::tls::ClientSettings;
 
 /// One day.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -39,9 +39,9 @@ enum SizeLimit {
 pub(super) fn audit(
     section: &mut Section<'_>,
     gateway: &str,
-) -> Result<(Settings, crate::shipping::Settings), Reported> {
+) -> Result<(Settings, journal::shipping::Settings), Reported> {
     let sinks = section.value_or("ship", Vec::new(), shipping::sinks);
-    Ok((journal(section, gateway)?, crate::shipping::Settings { sinks }))
+    Ok((journal(section, gateway)?, journal::shipping::Settings { sinks }))
 }
 
 /// Reads the settings of the journal; `gateway` is the gateway's name in the records.

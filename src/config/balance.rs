@@ -2,8 +2,8 @@
 
 use http::uri::Authority;
 
-use crate::settings::{Reported, Section, Value};
-use crate::upstream::{BalancePolicy, BalanceSettings, HashBy};
+use platform::settings::{Reported, Section, Value};
+use upstream::{BalancePolicy, BalanceSettings, HashBy};
 
 /// Reads the block `balance`.
 pub(super) fn balance(section: &mut Section<'_>) -> Result<BalanceSettings, Reported> {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::settings::{Reported, Section};
-use crate::upstream::{ConnectionBounds, Lifetimes};
+use platform::settings::{Reported, Section};
+use upstream::{ConnectionBounds, Lifetimes};
 
 /// Most connections that can be configured: more than a process has file descriptors.
 const MOST: usize = 1_000_000;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
-use crate::settings::{Reported, Section, Value};
-use crate::upstream::{HealthKind, HealthSettings, Protocol};
+use platform::settings::{Reported, Section, Value};
+use upstream::{HealthKind, HealthSettings, Protocol};
 
 /// Most checks in a row that a change of state can need.
 const MOST_CHECKS: u32 = 100;

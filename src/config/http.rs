@@ -1,7 +1,7 @@
 //! The block `http`: sizes of requests, HTTP/2 windows, and numbers of connections.
 
-use crate::settings::{Reported, Section, Value};
-use crate::transport::Settings;
+use edge::transport::Settings;
+use platform::settings::{Reported, Section, Value};
 
 /// Largest number of connections that can be configured: more than the memory of any machine holds.
 const MOST_CONNECTIONS: usize = 1 << 20;

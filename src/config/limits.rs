@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::quota::{MAX_PER, MAX_TOKENS, Quota, QuotaError};
-use crate::settings::{Section, Value};
-use crate::state::Bounds;
+use domain::quota::{MAX_PER, MAX_TOKENS, Quota, QuotaError};
+use platform::settings::{Section, Value};
+use state::Bounds;
 
 /// Requests that an organization may have in flight, as the contract promises.
 const CONCURRENT: u32 = 100;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 use super::tls;
-use crate::settings::{Reported, Section, Value};
-use crate::tls::ServerSettings;
-use crate::transport::Http2Negotiation;
+use edge::transport::Http2Negotiation;
+use platform::settings::{Reported, Section, Value};
+use platform::tls::ServerSettings;
 
 /// Default address of the admin listener: reachable from this machine only.
 const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9090);

@@ -10,11 +10,12 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::admission::RouteSettings;
-use crate::management::SessionSettings;
-use crate::quota::Quota;
-use crate::settings::{Document, Reported, SecretSource, Section, SettingsErrors};
-use crate::upstream::Protocol;
-use crate::{dashboard, transport};
+use ::upstream::Protocol;
+use control::dashboard;
+use control::management::SessionSettings;
+use domain::quota::Quota;
+use edge::transport;
+use platform::settings::{Document, Reported, SecretSource, Section, SettingsErrors};
 
 mod listeners;
 mod timeouts;
@@ -74,19 +75,19 @@ pub struct Config {
     /// The upstreams, at least one. A route names its upstream by the place in this list.
     pub upstreams: Vec<Upstream>,
     /// The state, with the default limits of keys and organizations.
-    pub state: crate::state::Settings,
+    pub state: ::state::Settings,
     /// The embedded state beside a Redis state, which `keygate state copy` reads.
-    pub copy_from: Option<crate::state::embedded::Settings>,
+    pub copy_from: Option<::state::embedded::Settings>,
     /// Limit of requests with unknown keys from one address.
     pub bad_keys: Quota,
     /// Limit of sign-ins from one address.
     pub sign_ins: Quota,
     /// Bounds of the keys and sessions that people create.
-    pub bounds: crate::state::Bounds,
+    pub bounds: ::state::Bounds,
     /// The audit journal.
-    pub audit: crate::audit::Settings,
+    pub audit: journal::audit::Settings,
     /// The sinks to which the journal is shipped.
-    pub shipping: crate::shipping::Settings,
+    pub shipping: journal::shipping::Settings,
     /// The routes; with none, every path is forwarded.
     pub routes: Vec<RouteSettings>,
     /// The dashboard and its web sessions; none without a `session` block.
@@ -98,13 +99,13 @@ pub struct Config {
     /// Maximum time of the drain.
     pub drain: Duration,
     /// The log.
-    pub telemetry: crate::telemetry::Settings,
+    pub telemetry: platform::telemetry::Settings,
     /// Sources of all secrets, for diagnosis.
     pub secrets: Vec<SecretSource>,
     /// Traces of requests; none without a block `telemetry.traces`.
-    pub traces: Option<crate::telemetry::trace::Settings>,
+    pub traces: Option<platform::telemetry::trace::Settings>,
     /// The access log; none unless one is configured.
-    pub access_log: Option<crate::telemetry::access_log::Settings>,
+    pub access_log: Option<platform::telemetry::access_log::Settings>,
     /// True with metrics by the semantic conventions of OpenTelemetry.
     pub otel_metrics: bool,
 }

@@ -1,8 +1,7 @@
 //! TLS of the connections that the gateway opens: authorities and certificates whose files are to be looked after.
 
 use super::Config;
-use crate::state;
-use crate::tls::ClientSettings;
+use platform::tls::ClientSettings;
 
 impl Config {
     /// TLS of connections to upstreams, Redis, identity providers, collectors, sinks and witnesses.

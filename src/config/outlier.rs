@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::settings::Section;
-use crate::upstream::OutlierSettings;
+use platform::settings::Section;
+use upstream::OutlierSettings;
 
 /// Longest time of an ejection, of a slow start and of a window.
 const HOUR: Duration = Duration::from_hours(1);

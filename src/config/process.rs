@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::settings::{Reported, Value};
+use platform::settings::{Reported, Value};
 
 /// Reads the name of this gateway.
 pub(super) fn gateway(value: &Value<'_>) -> Result<String, Reported> {

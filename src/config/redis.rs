@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::limits::Limits;
-use crate::settings::{Reported, Section, Value, WithUnit};
-use crate::state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Share, Url};
-use crate::tls::ClientSettings;
+use platform::settings::{Reported, Section, Value, WithUnit};
+use platform::tls::ClientSettings;
+use state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Share, Url};
 
 /// Default prefix of the names of all Redis keys.
 const PREFIX: &str = "keygate";

@@ -1,9 +1,10 @@
 //! Keys whose changes take effect only at a restart.
 
 use super::{AdminSettings, Config, Listener};
-use crate::state::redis::Settings as Redis;
-use crate::state::{Settings as State, embedded};
-use crate::{audit, telemetry};
+use journal::audit;
+use platform::telemetry;
+use state::redis::Settings as Redis;
+use state::{Settings as State, embedded};
 
 impl Config {
     /// The keys whose values differ from `new` and that take effect only at a restart, in the order of the file. All

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::settings::{Reported, Section, Value};
-use crate::upstream::{RetrySettings, RetryStatuses};
+use platform::settings::{Reported, Section, Value};
+use upstream::{RetrySettings, RetryStatuses};
 
 /// Bytes of a body that may be kept at most: each request in flight may hold as many.
 const MAX_BODY: u64 = 16 * 1024 * 1024;

@@ -3,7 +3,7 @@
 use http::HeaderValue;
 
 use crate::admission::{RouteSettings, ServedResource};
-use crate::settings::{Reported, Section, Value};
+use platform::settings::{Reported, Section, Value};
 
 /// Reads the block `routes`; no routes when there is none, or it has an error. `upstreams` are the names of the upstreams.
 pub(super) fn of_file(file: &mut Section<'_>, upstreams: &[String]) -> Vec<RouteSettings> {

@@ -7,12 +7,12 @@ use http::Uri;
 
 use super::limits;
 use crate::admission::RouteSettings;
-use crate::dashboard::{Claim, ClaimMapping, ProviderSettings, Settings};
-use crate::identity::Permission;
-use crate::oidc;
-use crate::quota::Quota;
-use crate::settings::{Reported, Section, Value};
-use crate::tls::ClientSettings;
+use control::dashboard::{Claim, ClaimMapping, ProviderSettings, Settings};
+use control::oidc;
+use domain::identity::Permission;
+use domain::quota::Quota;
+use platform::settings::{Reported, Section, Value};
+use platform::tls::ClientSettings;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);

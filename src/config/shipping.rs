@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use super::tls::check_for;
 use super::traces::headers;
-use crate::outbound::HttpUrl;
-use crate::postgresql;
-use crate::settings::{Reported, Section, Value};
-use crate::shipping::{
+use journal::shipping::{
     Destination, FilesSettings, OTLP_PATH, OtlpSettings, PostgresqlSettings, SinkSettings, SyslogSettings,
     WebhookSettings, check_secret,
 };
-use crate::telemetry::access_log::FACILITIES;
-use crate::tls::ClientSettings;
+use platform::outbound::HttpUrl;
+use platform::postgresql;
+use platform::settings::{Reported, Section, Value};
+use platform::telemetry::access_log::FACILITIES;
+use platform::tls::ClientSettings;
 
 /// Length of the longest name of a sink. It is a label of metrics, and the name of a file.
 const MAX_NAME: usize = 32;

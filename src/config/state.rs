@@ -2,8 +2,8 @@
 
 use super::limits::Limits;
 use super::redis::redis;
-use crate::settings::{Reported, Section, Value};
-use crate::state::{Settings, embedded};
+use platform::settings::{Reported, Section, Value};
+use state::{Settings, embedded};
 
 /// The states of a configuration.
 pub(super) struct States {

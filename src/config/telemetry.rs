@@ -3,9 +3,9 @@
 use tracing::level_filters::LevelFilter;
 
 use super::traces;
-use crate::settings::{Reported, Section, Value};
-use crate::telemetry::access_log::{self, FACILITIES, LoggedRequests, SinkSettings, SyslogServer, SyslogSettings};
-use crate::telemetry::{LogFormat, Settings, trace};
+use platform::settings::{Reported, Section, Value};
+use platform::telemetry::access_log::{self, FACILITIES, LoggedRequests, SinkSettings, SyslogServer, SyslogSettings};
+use platform::telemetry::{LogFormat, Settings, trace};
 
 /// Facility of the access log: the first of those for local use.
 const FACILITY: u8 = 16;

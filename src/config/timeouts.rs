@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::settings::Section;
-use crate::{transport, upstream};
+use edge::transport;
+use platform::settings::Section;
 
 /// Range of a time-out. Longer than a day is the same as no time-out for a connection.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use rustls::pki_types::ServerName;
 
-use crate::outbound::HttpUrl;
-use crate::secret::Secret;
-use crate::settings::{Reported, Section, Value};
-use crate::tls::{CertificateFiles, ClientAuth, ClientSettings, ServerSettings, ServerTls, Version};
+use domain::secret::Secret;
+use platform::outbound::HttpUrl;
+use platform::settings::{Reported, Section, Value};
+use platform::tls::{CertificateFiles, ClientAuth, ClientSettings, ServerSettings, ServerTls, Version};
 
 /// Shortest ticket key in characters: 32 characters of base64 or hexadecimal are 128 bits at least.
 const MIN_TICKET_KEY: usize = 32;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 
 use super::tls;
-use crate::secret::Secret;
-use crate::settings::{Reported, Section, Value};
-use crate::telemetry::trace::{ClientContext, Endpoint, Ratio, Settings};
-use crate::tls::ClientSettings;
+use domain::secret::Secret;
+use platform::settings::{Reported, Section, Value};
+use platform::telemetry::trace::{ClientContext, Endpoint, Ratio, Settings};
+use platform::tls::ClientSettings;
 
 /// Default name of the service.
 const SERVICE: &str = "keygate";

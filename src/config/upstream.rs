@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 
 use super::{balance, connections, health, outlier, retries, timeouts, tls};
-use crate::forward::{PassedField, PassedFields};
-use crate::settings::{Reported, Section, Value};
-use crate::tls::ClientSettings;
-use crate::upstream::{DiscoverySettings, Protocol, Settings, Source, SourceError, Sources, Timeouts};
+use edge::forward::{PassedField, PassedFields};
+use platform::settings::{Reported, Section, Value};
+use platform::tls::ClientSettings;
+use upstream::{DiscoverySettings, Protocol, Settings, Source, SourceError, Sources, Timeouts};
 
 /// Port of name servers (RFC 1035, section 4.2).
 const DNS_PORT: u16 = 53;

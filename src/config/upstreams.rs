@@ -1,8 +1,8 @@
 //! The upstreams: the only one in the block `upstream`, or several in the block `upstreams`, each under its name.
 
 use super::upstream::{Upstream, upstream};
-use crate::settings::{Reported, Section, Value};
-use crate::upstream::{DEFAULT_NAME, Timeouts};
+use platform::settings::{Reported, Section, Value};
+use upstream::{DEFAULT_NAME, Timeouts};
 
 /// Most upstreams. Each has its own pools, checks and metrics.
 const MAX_UPSTREAMS: usize = 64;

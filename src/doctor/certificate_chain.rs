@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::finding::Findings;
-use crate::counted::Counted;
-use crate::tls::CertificateFacts;
+use domain::counted::Counted;
+use platform::tls::CertificateFacts;
 
 const DAY: i64 = 86_400;
 /// Days before its end at which a certificate should have been renewed: the alert's.

@@ -8,7 +8,7 @@ use super::finding::Findings;
 use super::listeners::host;
 use super::read_files;
 use crate::config::{Config, Listener, ListenerRole};
-use crate::tls::{CertificateFacts, ClientSettings};
+use platform::tls::{CertificateFacts, ClientSettings};
 
 /// Checks the files of all certificates.
 pub(super) async fn check(environment: &Environment, findings: &mut Findings) {

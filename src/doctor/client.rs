@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use crate::settings::WithUnit;
+use platform::settings::WithUnit;
 
 /// Time-out of an exchange. A healthy gateway or upstream answers within milliseconds.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(3);

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::environment::Environment;
 use super::finding::Findings;
-use crate::admin::ConfigReport;
 use crate::config::ConfigSource;
-use crate::key::redact;
-use crate::settings::SettingsErrors;
+use control::admin::ConfigReport;
+use domain::key::redact;
+use platform::settings::SettingsErrors;
 
 /// Compares the file with the active configuration.
 pub(super) fn check(environment: &Environment, findings: &mut Findings) {
@@ -61,9 +61,9 @@ mod tests {
 
     use super::super::finding::Severity::{Error, Warning};
     use super::*;
-    use crate::admin::RejectedConfig;
-    use crate::clock::Micros;
     use crate::config::ContentHash;
+    use control::admin::RejectedConfig;
+    use domain::clock::Micros;
 
     #[test]
     fn configuration_in_force_is_compared_with_the_file() {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use super::environment::Environment;
 use super::finding::{Findings, rounded};
 use super::read_files;
-use crate::audit::{self, Durability, OnUnavailable};
-use crate::disk::{FileSystem, VolumeSpace, file_system, volume_space};
-use crate::state::Settings as State;
+use journal::audit::{self, Durability, OnUnavailable};
+use platform::disk::{FileSystem, VolumeSpace, file_system, volume_space};
+use state::Settings as State;
 
 /// A directory and its volume.
 #[derive(Clone, Debug)]

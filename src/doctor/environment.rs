@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::running_gateway::RunningGateway;
-use crate::clock::{self, Micros};
 use crate::config::Config;
-use crate::settings::SettingsErrors;
+use domain::clock::{self, Micros};
+use platform::settings::SettingsErrors;
 
 /// Configuration file, gateway that runs by it, and the time.
 pub(super) struct Environment {

@@ -8,8 +8,8 @@ use super::environment::Environment;
 use super::finding::Findings;
 use super::read_files;
 use crate::config::Config;
-use crate::settings::SecretSource;
-use crate::state::Settings as State;
+use platform::settings::SecretSource;
+use state::Settings as State;
 
 /// Content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 use super::finding::Findings;
-use crate::admin::ReadinessReport;
+use control::admin::ReadinessReport;
 
 /// Checks that the gateway runs and is ready.
 pub(super) fn check(environment: &Environment, findings: &mut Findings) {

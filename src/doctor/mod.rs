@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::settings::WithUnit;
+use platform::settings::WithUnit;
 
 use environment::Environment;
 use finding::Findings;

@@ -8,9 +8,9 @@ use super::environment::Environment;
 use super::finding::{Findings, rounded};
 use super::redis_replication::judge_replication;
 use super::redis_security::judge_access;
-use crate::settings::WithUnit;
-use crate::state::Settings as State;
-use crate::state::redis::{self, ServerDescription, Servers, Settings};
+use platform::settings::WithUnit;
+use state::Settings as State;
+use state::redis::{self, ServerDescription, Servers, Settings};
 
 /// Difference of clocks, in microseconds, that is worth a look.
 const CLOCK_DIFFERENCE: i64 = 1_000_000;
@@ -170,14 +170,14 @@ pub(super) mod tests {
     use super::*;
 
     /// A description with these fields and settings.
-    pub(in crate::doctor) fn server(info: &[(&str, &str)], settings: Option<&[(&str, &str)]>) -> ServerDescription {
+    pub(crate) fn server(info: &[(&str, &str)], settings: Option<&[(&str, &str)]>) -> ServerDescription {
         let map =
             |pairs: &[(&str, &str)]| pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         ServerDescription { info: map(info), settings: settings.map(map), ..ServerDescription::default() }
     }
 
     /// Severity of the first finding of a judgement.
-    pub(in crate::doctor) fn worst(judge: impl FnOnce(&mut Findings)) -> Severity {
+    pub(crate) fn worst(judge: impl FnOnce(&mut Findings)) -> Severity {
         let mut findings = Findings::new("redis");
         judge(&mut findings);
         findings.into_list().into_iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)

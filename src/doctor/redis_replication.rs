@@ -1,7 +1,7 @@
 //! Judgement of a Redis server's replication: replicas, their lag, and what a failover may undo.
 
 use super::finding::{Findings, rounded};
-use crate::state::redis::ServerDescription;
+use state::redis::ServerDescription;
 
 /// Seconds since a replica last confirmed: it does so once a second.
 const LAG: u64 = 5;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::finding::Findings;
-use crate::state::redis::{Address, ServerDescription, Servers, Settings};
+use state::redis::{Address, ServerDescription, Servers, Settings};
 
 /// Protection of the connections, as both sides have it.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use super::client::{self, TIMEOUT, in_full};
-use crate::admin::{CONFIG_PATH, ConfigReport, ReadinessReport};
 use crate::config::Config;
+use control::admin::{CONFIG_PATH, ConfigReport, ReadinessReport};
 
 /// A gateway that listens on the admin socket of the configuration.
 pub(super) struct RunningGateway {

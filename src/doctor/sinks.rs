@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 use super::finding::Findings;
-use crate::counted::Counted;
+use domain::counted::Counted;
 
 /// Seconds that a sink may be behind: the alert's.
 const LAG: f64 = 300.0;

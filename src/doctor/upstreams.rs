@@ -13,8 +13,8 @@ use super::environment::Environment;
 use super::exposure::{Answer, Place, judge};
 use super::finding::Findings;
 use crate::config::{Config, Upstream};
-use crate::tls::{CertificateFacts, ClientSettings, ClientTls};
-use crate::upstream::{Address, Endpoint, HealthKind, Protocol};
+use platform::tls::{CertificateFacts, ClientSettings, ClientTls};
+use upstream::{Address, Endpoint, HealthKind, Protocol};
 
 /// Endpoints of one upstream that are probed: the others are most likely like them.
 const MAX_ENDPOINTS: usize = 8;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::admission::Route;
-use crate::audit::{HourlyActivity, KeyActivity};
-use crate::clock::Micros;
-use crate::identity::{OrgId, Principal, UserId};
-use crate::key::KeyId;
-use crate::quota::RateLimitStatus;
-use crate::state::Admitted;
+use domain::clock::Micros;
+use domain::identity::{OrgId, Principal, UserId};
+use domain::key::KeyId;
+use domain::quota::RateLimitStatus;
+use journal::audit::{HourlyActivity, KeyActivity};
+use state::Admitted;
 
 const DAY: u64 = 86_400_000_000;
 
@@ -50,7 +50,7 @@ pub(super) struct UsageDocument<'a> {
 /// Counts of a key's uses, as this gateway recorded them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Counts {
-    #[serde(with = "crate::clock::rfc3339")]
+    #[serde(with = "domain::clock::rfc3339")]
     start: Micros,
     requests: u64,
     refusals: u64,
@@ -121,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::audit::ACTIVITY_HOURS;
+    use journal::audit::ACTIVITY_HOURS;
 
     const HOUR: u64 = 3_600_000_000;
 

@@ -22,21 +22,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::audit::{self, Filter, Journal, Outcome, Reader, Use};
-    use crate::clock;
-    use crate::forward::RequestFeatures;
     use crate::gateway::OpenExchanges;
     use crate::gateway::exchange::Exchange;
     use crate::gateway::rate_limit::RateLimitFields;
-    use crate::identity::{AuthMethod, OrgId, UserId};
-    use crate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
-    use crate::metrics::Metrics;
-    use crate::quota::Quota;
-    use crate::request_body::UploadProgress;
-    use crate::state::{
-        Admitted, Change, DecideRequest, Decision, Embedded, Key, Org, RouteAccess, State, User, embedded,
-    };
-    use crate::transport::ResetHandle;
+    use domain::clock;
+    use domain::identity::{AuthMethod, OrgId, UserId};
+    use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
+    use domain::quota::Quota;
+    use edge::forward::RequestFeatures;
+    use edge::transport::ResetHandle;
+    use journal::audit::{self, Filter, Journal, Outcome, Reader, Use};
+    use platform::metrics::Metrics;
+    use platform::request_body::UploadProgress;
+    use state::{Admitted, Change, DecideRequest, Decision, Embedded, Key, Org, RouteAccess, State, User, embedded};
 
     async fn state_with_key(directory: &Path) -> (State, KeyDigest) {
         let settings = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 1 };
@@ -99,7 +97,7 @@ mod tests {
             retention_unshipped: 0,
             low_water: audit::LowWater::Percent(10),
             unknown_per_second: 1,
-            refusals: crate::audit::RefusalRecords::Coalesced,
+            refusals: journal::audit::RefusalRecords::Coalesced,
             checkpoints: None,
             gateway: "test".into(),
         };

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use http::header::CONNECTION;
 use http::{HeaderValue, Response, Version};
 
-use crate::audit::PreparedFields;
-use crate::forward::ConnectionClients;
-use crate::identity::Peer;
-use crate::transport::{ConnectionHandle, ExchangeHandle};
+use domain::identity::Peer;
+use edge::forward::ConnectionClients;
+use edge::transport::{ConnectionHandle, ExchangeHandle};
+use journal::audit::PreparedFields;
 
 /// Refusals of known keys in a row after which a connection closes: an honest client with a backoff never has so many, and
 /// a client in a loop pays for a new connection from time to time.

@@ -10,9 +10,9 @@ use tokio::time::sleep;
 
 use super::exchange_slots::SlotId;
 use super::open_exchanges::OpenExchanges;
-use crate::clock;
-use crate::identity::Principal;
-use crate::state::{CredentialId, CredentialStatus, State, Unavailable, Validity};
+use domain::clock;
+use domain::identity::Principal;
+use state::{CredentialId, CredentialStatus, State, Unavailable, Validity};
 
 /// Time that exchanges have to end by themselves before they are checked: most are over by then.
 const GRACE: Duration = Duration::from_millis(200);

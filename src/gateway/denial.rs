@@ -16,9 +16,9 @@ use super::own_response::{own, reject};
 use super::rejection::Rejection;
 use super::request::Arrival;
 use crate::admission::{Denial, Route};
-use crate::audit::{Outcome, UseEnd};
-use crate::clock;
-use crate::refusal::Refusal;
+use domain::clock;
+use domain::refusal::Refusal;
+use journal::audit::{Outcome, UseEnd};
 
 impl Gateway {
     /// Records a denial and answers it.

@@ -9,12 +9,12 @@ use uuid::Uuid;
 use super::guarded_body::GuardedBody;
 use super::observer::Observer;
 use super::own_response::own;
-use super::rejection::Rejection;
+use super::rejection::{Rejection, of_head_error};
 use super::request::Reference;
-use crate::identity::Peer;
-use crate::metrics::{Metrics, RouteMetrics};
-use crate::refusal::Refusal;
-use crate::transport::HeadError;
+use domain::identity::Peer;
+use domain::refusal::Refusal;
+use edge::transport::HeadError;
+use platform::metrics::{Metrics, RouteMetrics};
 
 /// Label `route` of such requests in the metrics.
 const UNREAD: &str = "unread";
@@ -34,7 +34,7 @@ impl EarlyRejection {
 
     /// Response to a head that could not be read: a whole HTTP/1.1 response. The connection closes after it.
     pub fn answer(&self, error: HeadError, peer: &Rc<Peer>) -> Bytes {
-        let (id, refusal) = (Uuid::now_v7(), error.into());
+        let (id, refusal) = (Uuid::now_v7(), of_head_error(error));
         // Without a head there is no trace.
         let response = Rejection::new(refusal).response(Reference { request_id: id, trace: None });
         self.metrics.count_response(response.status());

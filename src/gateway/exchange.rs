@@ -13,17 +13,17 @@ use super::caller_usage::CallerUsage;
 use super::observer::ObservedRequest;
 use super::open_exchanges::OpenExchange;
 use super::rate_limit::RateLimitFields;
-use super::rejection::Rejection;
+use super::rejection::{Rejection, of_body_error};
 use super::request::Arrival;
 use crate::admission::Route;
-use crate::audit::{AuditEntry, Outcome, UseEnd};
-use crate::clock::{self, Micros};
-use crate::forward::RequestFeatures;
-use crate::refusal::Refusal;
-use crate::request_body::UploadProgress;
-use crate::state::{Admitted, Permit};
-use crate::telemetry::trace::RequestTrace;
-use crate::upstream::ResponseBody;
+use domain::clock::{self, Micros};
+use domain::refusal::Refusal;
+use edge::forward::RequestFeatures;
+use journal::audit::{AuditEntry, Outcome, UseEnd};
+use platform::request_body::UploadProgress;
+use platform::telemetry::trace::RequestTrace;
+use state::{Admitted, Permit};
+use upstream::ResponseBody;
 
 /// Guard of an admitted request: its slot, its open audit entry, and the body of its response.
 ///
@@ -126,7 +126,7 @@ impl Exchange {
     /// Ends the exchange without a response from the upstream, and answers the request.
     pub(super) fn fail(&mut self, arrival: &Arrival, route: &Route, refusal: Refusal) -> Response<Bytes> {
         // When the request's body failed, the upstream could not respond: the body's failure is the cause.
-        let refusal = self.upload.error().map_or(refusal, Refusal::from);
+        let refusal = self.upload.error().map_or(refusal, of_body_error);
         self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
         arrival.note_refusal(refusal);
         let response = Rejection::with_rate_limit(refusal, self.rate_limit).response(arrival.reference());

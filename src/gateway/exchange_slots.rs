@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::clock::Micros;
-use crate::identity::Principal;
-use crate::state::{EntryEffect, RevocationEntry, Validity};
-use crate::transport::ResetHandle;
+use domain::clock::Micros;
+use domain::identity::Principal;
+use edge::transport::ResetHandle;
+use state::{EntryEffect, RevocationEntry, Validity};
 
 /// Slots of a worker's open exchanges.
 #[derive(Default)]

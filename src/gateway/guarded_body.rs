@@ -10,9 +10,9 @@ use http_body_util::Full;
 
 use super::exchange::{Exchange, ForwardedBody};
 use super::observer::ObservedRequest;
-use crate::audit::Outcome;
-use crate::forward;
-use crate::upstream::ResponseError;
+use edge::forward;
+use journal::audit::Outcome;
+use upstream::ResponseError;
 
 /// Body of a response to a client.
 pub enum GuardedBody {

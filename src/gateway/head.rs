@@ -1,12 +1,13 @@
 //! Validation of request heads, with the sizes that the HTTP library does not limit.
 
+use super::rejection::of_invalid_head;
 use http::Version;
 use http::request::Parts;
 
-use crate::forward::ValidatedHead;
-use crate::head_fields::FieldSet;
-use crate::refusal::Refusal;
-use crate::transport::Settings;
+use domain::head_fields::FieldSet;
+use domain::refusal::Refusal;
+use edge::forward::ValidatedHead;
+use edge::transport::Settings;
 
 /// Bytes that HTTP/1.1 adds to a field: colon, space and line end. HTTP/2 heads are measured as if they had them.
 const FIELD_OVERHEAD: usize = 4;
@@ -14,10 +15,10 @@ const FIELD_OVERHEAD: usize = 4;
 /// Validates a head. `fields` are those of a head that transport has scanned strictly: it is not read again.
 pub(super) fn validate(head: Parts, fields: Option<FieldSet>, settings: &Settings) -> Result<ValidatedHead, Refusal> {
     match fields {
-        Some(fields) => Ok(ValidatedHead::from_scanned(head, fields)?),
+        Some(fields) => ValidatedHead::from_scanned(head, fields).map_err(of_invalid_head),
         None => {
             check_size(&head, settings)?;
-            Ok(ValidatedHead::validate(head)?)
+            ValidatedHead::validate(head).map_err(of_invalid_head)
         }
     }
 }

@@ -57,19 +57,19 @@ use tracing::field::display;
 use uuid::ContextV7;
 
 use crate::admission::{Admission, Authorization, Route};
-use crate::audit::{AuditEntry, Journal, Unavailable, Use};
-use crate::failed_auth::FailedAuthLimiter;
-use crate::forward::{
+use ::state::Admitted;
+use ::upstream::SendTerms;
+use domain::failed_auth::FailedAuthLimiter;
+use domain::head_fields::FieldSet;
+use domain::refusal::Refusal;
+use edge::forward::{
     self, AllowedFeatures, ForwardContext, ResponseOrigin, TrustedProxies, UpstreamRequest, ValidatedHead,
 };
-use crate::head_fields::FieldSet;
-use crate::metrics::Metrics;
-use crate::refusal::Refusal;
-use crate::request_body::{BodyLimits, RequestBody};
-use crate::state::Admitted;
-use crate::telemetry::trace::Tracer;
-use crate::transport::Settings;
-use crate::upstream::SendTerms;
+use edge::transport::Settings;
+use journal::audit::{AuditEntry, Journal, Unavailable, Use};
+use platform::metrics::Metrics;
+use platform::request_body::{BodyLimits, RequestBody};
+use platform::telemetry::trace::Tracer;
 
 use catch_panic::catch_panic;
 use exchange::Exchange;

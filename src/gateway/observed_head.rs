@@ -4,7 +4,7 @@ use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{Method, Version};
 
-use crate::telemetry::access_log::RequestText;
+use platform::telemetry::access_log::RequestText;
 
 /// Parts of a head that a line shows.
 pub(super) struct ObservedHead {

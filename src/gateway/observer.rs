@@ -18,13 +18,13 @@ use super::Gateway;
 use super::connection::Connection;
 use super::observed_head::ObservedHead;
 use crate::admission::Route;
-use crate::audit::{Outcome, UseEnd};
-use crate::clock::{self, Micros, Reading};
-use crate::identity::{Peer, Principal, X_REQUEST_ID};
-use crate::metrics::{ActiveRequest, RequestEnd, ServerConventions};
-use crate::refusal::Refusal;
-use crate::telemetry::access_log::{AccessLog, Caller, Line, LoggedRequests, RequestText};
-use crate::trace_context::TraceId;
+use domain::clock::{self, Micros, Reading};
+use domain::identity::{Peer, Principal, X_REQUEST_ID};
+use domain::refusal::Refusal;
+use domain::trace_context::TraceId;
+use journal::audit::{Outcome, UseEnd};
+use platform::metrics::{ActiveRequest, RequestEnd, ServerConventions};
+use platform::telemetry::access_log::{AccessLog, Caller, Line, LoggedRequests, RequestText};
 
 /// Outcome of a refusal that has none in the audit journal.
 const REFUSED: &str = "refused";
@@ -195,7 +195,7 @@ impl ObservedRequest {
     /// Notes that the gateway refuses the request.
     pub(super) fn note_refusal(&self, refusal: Refusal) {
         let mut facts = self.facts.borrow_mut();
-        let method = facts.caller.map_or(crate::identity::AuthMethod::ApiKey, |caller| caller.method);
+        let method = facts.caller.map_or(domain::identity::AuthMethod::ApiKey, |caller| caller.method);
         facts.refusal = Some(refusal.answer(method).code);
         facts.outcome = Some(refusal.row().outcome.unwrap_or(REFUSED));
     }

@@ -24,11 +24,11 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::exchange_slots::{ExchangeSlots, SlotId};
-use crate::clock::{self, Micros};
-use crate::identity::Principal;
-use crate::metrics::TerminationMetrics;
-use crate::state::{EntryEffect, RevocationEntry, RevocationLog, RevokedBy, State, Validity};
-use crate::transport::ResetHandle;
+use domain::clock::{self, Micros};
+use domain::identity::Principal;
+use edge::transport::ResetHandle;
+use platform::metrics::TerminationMetrics;
+use state::{EntryEffect, RevocationEntry, RevocationLog, RevokedBy, State, Validity};
 
 /// Entries of the log that are applied before other tasks of the worker get a turn.
 const BATCH: u64 = 64;

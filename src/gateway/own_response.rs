@@ -16,9 +16,9 @@ use super::rate_limit::RateLimitFields;
 use super::rejection::Rejection;
 use super::request::Arrival;
 use crate::admission::Route;
-use crate::metrics::RouteMetrics;
-use crate::refusal::Refusal;
-use crate::state::Admitted;
+use domain::refusal::Refusal;
+use platform::metrics::RouteMetrics;
+use state::Admitted;
 
 /// Bytes of a refused request's body that are read and dropped, so that its connection can be used again.
 const MAX_DRAINED: u64 = 8 * 1024;

@@ -8,9 +8,9 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
-use crate::identity::AuthMethod;
-use crate::quota::{Quota, RateLimitStatus};
-use crate::refusal::Limit;
+use domain::identity::AuthMethod;
+use domain::quota::{Quota, RateLimitStatus};
+use domain::refusal::Limit;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -174,7 +174,7 @@ fn whole_seconds(micros: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::Quota;
+    use domain::quota::Quota;
 
     fn fields(status: &RateLimitStatus, exceeded: Option<Limit>) -> [String; 3] {
         let mut headers = HeaderMap::new();

@@ -8,13 +8,13 @@ use uuid::Uuid;
 use super::rate_limit::{self, RateLimitFields};
 use super::request::Reference;
 use crate::admission::{Denial, Route};
-use crate::forward::InvalidHead;
-use crate::identity::{AuthMethod, Permission};
-use crate::problem::{self, Problem};
-use crate::refusal::{Answer, Refusal};
-use crate::request_body::BodyError;
-use crate::transport::HeadError;
-use crate::upstream::{SendError, TimeoutKind};
+use domain::identity::{AuthMethod, Permission};
+use domain::problem::{self, Problem};
+use domain::refusal::{Answer, Refusal};
+use edge::forward::InvalidHead;
+use edge::transport::HeadError;
+use platform::request_body::BodyError;
+use upstream::{SendError, TimeoutKind};
 
 /// Seconds until a retry where no better time is known.
 const RETRY_SOON: u64 = 1;
@@ -119,46 +119,42 @@ impl<'a> Rejection<'a> {
     }
 }
 
-impl From<InvalidHead> for Refusal {
-    fn from(error: InvalidHead) -> Self {
-        match error {
-            InvalidHead::Malformed => Self::MalformedRequest,
-            InvalidHead::Expectation => Self::ExpectationFailed,
-        }
+/// The refusal of a head that cannot be forwarded.
+pub(super) fn of_invalid_head(error: InvalidHead) -> Refusal {
+    match error {
+        InvalidHead::Malformed => Refusal::MalformedRequest,
+        InvalidHead::Expectation => Refusal::ExpectationFailed,
     }
 }
 
-impl From<HeadError> for Refusal {
-    fn from(error: HeadError) -> Self {
-        match error {
-            HeadError::Malformed => Self::MalformedRequest,
-            HeadError::HeadTooLarge => Self::HeadTooLarge,
-            HeadError::TargetTooLong => Self::TargetTooLong,
-            HeadError::TooSlow => Self::RequestTimeout,
-        }
+/// The refusal of a head that cannot be read.
+pub(super) fn of_head_error(error: HeadError) -> Refusal {
+    match error {
+        HeadError::Malformed => Refusal::MalformedRequest,
+        HeadError::HeadTooLarge => Refusal::HeadTooLarge,
+        HeadError::TargetTooLong => Refusal::TargetTooLong,
+        HeadError::TooSlow => Refusal::RequestTimeout,
     }
 }
 
-impl From<BodyError> for Refusal {
-    fn from(error: BodyError) -> Self {
-        match error {
-            BodyError::TooLarge => Self::BodyTooLarge,
-            BodyError::TooSlow => Self::RequestTimeout,
-            BodyError::Broken => Self::MalformedRequest,
-        }
+/// The refusal of a request whose body ended early.
+pub(super) fn of_body_error(error: BodyError) -> Refusal {
+    match error {
+        BodyError::TooLarge => Refusal::BodyTooLarge,
+        BodyError::TooSlow => Refusal::RequestTimeout,
+        BodyError::Broken => Refusal::MalformedRequest,
     }
 }
 
-impl From<&SendError> for Refusal {
-    fn from(error: &SendError) -> Self {
-        match error {
-            SendError::Unavailable => Self::UpstreamUnavailable,
-            SendError::NoConnection(_) | SendError::Full => Self::UpstreamBusy,
-            SendError::BadResponse(_) | SendError::TooManyFields => Self::UpstreamFailed,
-            SendError::Refused(_) => Self::UpstreamRefused,
-            SendError::TimedOut(TimeoutKind::Connection) => Self::UpstreamConnectTimeout,
-            SendError::TimedOut(_) => Self::UpstreamTimeout,
-        }
+/// The refusal of a request that got no response from its upstream.
+pub(super) fn of_send_error(error: &SendError) -> Refusal {
+    match error {
+        SendError::Unavailable => Refusal::UpstreamUnavailable,
+        SendError::NoConnection(_) | SendError::Full => Refusal::UpstreamBusy,
+        SendError::BadResponse(_) | SendError::TooManyFields => Refusal::UpstreamFailed,
+        SendError::Refused(_) => Refusal::UpstreamRefused,
+        SendError::TimedOut(TimeoutKind::Connection) => Refusal::UpstreamConnectTimeout,
+        SendError::TimedOut(_) => Refusal::UpstreamTimeout,
     }
 }
 

@@ -15,16 +15,16 @@ use super::Gateway;
 use super::connection::Connection;
 use super::observer::{ObservedRequest, Observer};
 use crate::admission::{Denial, Route};
-use crate::audit::Use;
-use crate::clock::{self, Micros, Reading};
-use crate::forward::{Client, ResponseOrigin};
-use crate::head_fields::FieldSet;
-use crate::identity::{AuthMethod, Principal, X_REQUEST_ID};
-use crate::refusal::Refusal;
-use crate::state::Admitted;
-use crate::telemetry::trace::{Arrived, RequestTrace, Tracer};
-use crate::trace_context::TraceId;
-use crate::transport::ExchangeHandle;
+use domain::clock::{self, Micros, Reading};
+use domain::head_fields::FieldSet;
+use domain::identity::{AuthMethod, Principal, X_REQUEST_ID};
+use domain::refusal::Refusal;
+use domain::trace_context::TraceId;
+use edge::forward::{Client, ResponseOrigin};
+use edge::transport::ExchangeHandle;
+use journal::audit::Use;
+use platform::telemetry::trace::{Arrived, RequestTrace, Tracer};
+use state::Admitted;
 
 /// Facts about a request that are known when its head has arrived.
 pub(super) struct Arrival {

@@ -11,15 +11,15 @@ use super::Gateway;
 use super::exchange::{Exchange, ForwardedBody};
 use super::guarded_body::GuardedBody;
 use super::own_response::own;
-use super::rejection::Rejection;
+use super::rejection::{Rejection, of_send_error};
 use super::request::Arrival;
 use super::tunnel::TunnelExchange;
 use crate::admission::Route;
-use crate::audit::Outcome;
-use crate::forward;
-use crate::identity::AuthMethod;
-use crate::refusal::Refusal;
-use crate::upstream::{ResponseBody, SendError, Tunnel, UpstreamResponse};
+use domain::identity::AuthMethod;
+use domain::refusal::Refusal;
+use edge::forward;
+use journal::audit::Outcome;
+use upstream::{ResponseBody, SendError, Tunnel, UpstreamResponse};
 
 impl Gateway {
     /// Takes the upstream's response through `forward` on its way to the client. An invalid one closes its connection.
@@ -32,7 +32,7 @@ impl Gateway {
         let mut response = received.map_err(|error| {
             let trace_id = arrival.trace_id().map(display);
             tracing::debug!(request_id = %arrival.id, trace_id, %error, "no response from the upstream");
-            Refusal::from(&error)
+            of_send_error(&error)
         })?;
         if let Some(observed) = &exchange.observed {
             observed.note_endpoint(response.endpoint());

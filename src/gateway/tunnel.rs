@@ -27,8 +27,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, sleep_until};
 
 use super::exchange::Exchange;
-use crate::audit::Outcome;
-use crate::upstream::Tunnel;
+use journal::audit::Outcome;
+use upstream::Tunnel;
 
 /// Bytes of the buffer in each direction: some messages of a WebSocket.
 const BUFFER: usize = 16 * 1024;

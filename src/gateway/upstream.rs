@@ -1,7 +1,7 @@
 //! One worker's access to an upstream.
 
-use crate::forward::PassedFields;
-use crate::upstream::Pool;
+use edge::forward::PassedFields;
+use upstream::Pool;
 
 /// One worker's access to an upstream.
 pub struct Upstream {

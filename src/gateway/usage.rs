@@ -23,10 +23,10 @@ use super::own_response::own;
 use super::request::Arrival;
 use super::response::vary_by_cookie;
 use crate::admission::Route;
-use crate::audit::{Journal, KeyActivity, Outcome, StopSignal};
-use crate::clock::Micros;
-use crate::identity::{AuthMethod, OrgId, Principal};
-use crate::key::KeyId;
+use domain::clock::Micros;
+use domain::identity::{AuthMethod, OrgId, Principal};
+use domain::key::KeyId;
+use journal::audit::{Journal, KeyActivity, Outcome, StopSignal};
 
 /// Reads of the journal at a time: they need the cores and the disk that requests need.
 const CONCURRENT_READS: usize = 2;

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use keygate::audit::Durability;
+use domain::quota::Quota;
+use domain::secret::Secret;
+use journal::audit::Durability;
 use keygate::config::Config;
-use keygate::quota::Quota;
-use keygate::secret::Secret;
-use keygate::settings::{Document, Section, SettingsErrors};
-use keygate::state;
+use platform::settings::{Document, Section, SettingsErrors};
 
 use crate::support::lenient;
 

@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use domain::quota::Quota;
 use keygate::config::Config;
-use keygate::quota::Quota;
-use keygate::settings::SettingsErrors;
-use keygate::state;
-use keygate::state::redis::{Address, Clock, Durability, OnUnavailable, Servers, Settings, Share};
-use keygate::tls::CertificateFiles;
+use platform::settings::SettingsErrors;
+use platform::tls::CertificateFiles;
 use proptest::prelude::*;
+use state::redis::{Address, Clock, Durability, OnUnavailable, Servers, Settings, Share};
 
 /// A file whose block `state` begins in line 4, column 1.
 fn file(state: &str) -> String {

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use journal::shipping::Destination;
 use keygate::config::Config;
-use keygate::shipping::Destination;
 
-fn parse(audit: &str) -> Result<Config, keygate::settings::SettingsErrors> {
+fn parse(audit: &str) -> Result<Config, platform::settings::SettingsErrors> {
     let text = format!(
         "{{listen: [address: '127.0.0.1:8080'], admin: {{socket: a.sock}}, state: {{embedded: {{path: s.db}}}}, \
          upstream: {{endpoints: ['http://127.0.0.1:8081']}}, audit: {{path: audit, {audit}}}}}"

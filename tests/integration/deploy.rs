@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use keygate::config::Config;
-use keygate::{query_store, state};
 
 #[test]
 fn container_configurations_are_valid_and_match() {
@@ -45,7 +44,7 @@ fn query_store_is_reachable_only_through_the_gateway() {
 fn compose_prometheus_unit_and_scripts_are_well_formed() {
     for file in ["deploy/compose.yaml", "deploy/prometheus/prometheus.yaml"] {
         // The settings reader accepts only a plain subset of YAML, which every YAML parser accepts.
-        let document = keygate::settings::Document::load(Path::new(file));
+        let document = platform::settings::Document::load(Path::new(file));
         assert!(document.is_ok(), "{file}: {document:?}");
     }
     let unit = std::fs::read_to_string("deploy/keygate.service").unwrap();

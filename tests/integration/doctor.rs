@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use keygate::tls::{ClientAuth, ServerSettings, ServerTls};
+use platform::tls::{ClientAuth, ServerSettings, ServerTls};
 
 use crate::failing_upstreams::black_hole::BlackHole;
 use crate::support::hyper_upstream::ok;

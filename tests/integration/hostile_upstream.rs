@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 
 use crate::support::{Client, Gateway, Upstream, fetch_http2, head};
 

@@ -3,8 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Condvar, Mutex};
 
-use keygate::audit::Outcome;
-use keygate::refusal::Refusal;
+use domain::refusal::Refusal;
+use journal::audit::Outcome;
 
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 

@@ -182,7 +182,7 @@ fn package_units_and_configurations_agree() {
     assert!(postinst.contains("-o keygate -g keygate -m 0700 /var/lib/keygate"));
     let script = fs::read_to_string("deploy/package.sh").unwrap();
     assert!(script.contains("User=keygate\\nGroup=keygate"));
-    let store = keygate::query_store::Settings::load(Path::new("deploy/systemd/query-store.yaml"))
+    let store = query_store::Settings::load(Path::new("deploy/systemd/query-store.yaml"))
         .unwrap_or_else(|problems| panic!("{problems}"));
     let gateway =
         Config::load(Path::new("deploy/systemd/keygate.yaml")).unwrap_or_else(|problems| panic!("{problems}"));

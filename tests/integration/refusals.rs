@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use control::admin::{Operation, Reply};
+use control::management::LimitUpdate;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::SendRequest;
-use keygate::admin::{Operation, Reply};
-use keygate::audit::{Outcome, Record};
-use keygate::management::LimitUpdate;
+use journal::audit::{Outcome, Record};
 
 use crate::support::gateway::Key;
 use crate::support::redis::Redis;

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 

@@ -1,6 +1,6 @@
 //! `GET` of a route with `serve: usage`: a caller's own usage and limits, and never those of another key.
 
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 use keygate::config::Config;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::{Mutex, mpsc};
 
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 

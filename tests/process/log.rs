@@ -196,8 +196,8 @@ fn panicking() {
     if std::env::var_os("KEYGATE_TEST_PANICS").is_none() {
         return;
     }
-    let settings = keygate::telemetry::Settings { format: keygate::telemetry::LogFormat::Json, ..Default::default() };
-    let _logs = keygate::telemetry::init_queued(settings);
+    let settings = platform::telemetry::Settings { format: platform::telemetry::LogFormat::Json, ..Default::default() };
+    let _logs = platform::telemetry::init_queued(settings);
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
     assert!(thread("worker-7").spawn(|| panic!("number {}", 1)).unwrap().join().is_err());
     let run = || {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use keygate::admin::{CONFIG_PATH, ConfigReport};
+use control::admin::{CONFIG_PATH, ConfigReport};
 use keygate::config::ContentHash;
 
 use crate::support::{Client, Setup, Upstream, eventually, head, until};

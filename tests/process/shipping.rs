@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use keygate::audit::{Filter, Reader, Record};
-use keygate::identity::AuthMethod;
+use domain::identity::AuthMethod;
+use journal::audit::{Filter, Reader, Record};
 
 use crate::support::redis::Redis;
 use crate::support::{Client, Postgresql, Random, Running, Setup, Upstream, client, eventually};

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keygate::admin::{self, Operation, Reply};
+use control::admin::{self, Operation, Reply};
+use control::management::{Management, ManagementError};
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, UserId};
+use domain::key::KeyId;
+use journal::audit::{Filter, Reader};
+use journal::audit::{Outcome, Record, RecordKind};
 use keygate::app::App;
-use keygate::audit::{Filter, Reader};
-use keygate::audit::{Outcome, Record, RecordKind};
-use keygate::clock::{self, Micros};
 use keygate::config::Config;
-use keygate::identity::{OrgId, UserId};
-use keygate::key::KeyId;
-use keygate::management::{Management, ManagementError};
 use tempfile::TempDir;
 
 use super::{Client, Upstream, eventually, until};

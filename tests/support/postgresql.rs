@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use keygate::disk::volume_space;
+use platform::disk::volume_space;
 use tempfile::TempDir;
 
 use super::redis::Certificates;

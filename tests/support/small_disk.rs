@@ -76,7 +76,7 @@ impl SmallDisk {
 
     /// Bytes that are free.
     pub fn free(&self) -> u64 {
-        keygate::disk::volume_space(self.path()).unwrap().free
+        platform::disk::volume_space(self.path()).unwrap().free
     }
 
     fn filler(&self) -> PathBuf {

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
+use edge::transport::head::{BodyFraming, HeadLimits, HeadScanner};
 use http::Method;
-use keygate::transport::head::{BodyFraming, HeadLimits, HeadScanner};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -114,7 +114,7 @@ async fn respond(client: &mut TcpStream, server: &mut TcpStream, own: &mut Buffe
         let parsed = response.parse(&buffer[..filled]).map_err(|_| ErrorKind::InvalidData)?;
         let httparse::Status::Complete(head) = parsed else { continue };
         let length = value(response.headers, "content-length").ok_or(ErrorKind::Unsupported)?;
-        let length = keygate::http_syntax::parse_content_length(length).ok_or(ErrorKind::InvalidData)?;
+        let length = domain::http_syntax::parse_content_length(length).ok_or(ErrorKind::InvalidData)?;
         let length = usize::try_from(length).map_err(|_| ErrorKind::InvalidData)?;
         let status = response.code.unwrap_or_default();
         own.out.clear();

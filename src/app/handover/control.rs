@@ -6,23 +6,23 @@ use std::sync::atomic::AtomicBool;
 use super::new_process::Takeover;
 use super::old_process::{HandoverParts, HandoverServer};
 use super::upgrade::Upgrades;
-use crate::admin::HandoverServices;
 use crate::app::listeners::KeptListeners;
 use crate::config::Config;
-use crate::transport::ListenerRelease;
+use control::admin::HandoverServices;
+use edge::transport::ListenerRelease;
 
 /// Hand-overs of a running gateway.
-pub(in crate::app) struct HandoverControl {
+pub(crate) struct HandoverControl {
     /// Copies of the listening sockets.
-    pub(in crate::app) kept: Arc<KeptListeners>,
-    pub(in crate::app) release: ListenerRelease,
-    pub(in crate::app) server: Arc<HandoverServer>,
-    pub(in crate::app) upgrades: Arc<Upgrades>,
+    pub(crate) kept: Arc<KeptListeners>,
+    pub(crate) release: ListenerRelease,
+    pub(crate) server: Arc<HandoverServer>,
+    pub(crate) upgrades: Arc<Upgrades>,
 }
 
 impl HandoverControl {
     /// `takeover` is the process that this one takes over from.
-    pub(in crate::app) fn new(config: &Config, parts: HandoverParts, takeover: Option<&Takeover>) -> Self {
+    pub(crate) fn new(config: &Config, parts: HandoverParts, takeover: Option<&Takeover>) -> Self {
         let (kept, release) = (Arc::clone(&parts.listeners), parts.release.clone());
         let predecessor: Option<Arc<AtomicBool>> = takeover.map(Takeover::liveness);
         let server = HandoverServer::new(config, parts, predecessor);
@@ -31,7 +31,7 @@ impl HandoverControl {
     }
 
     /// Hand-overs, as the admin socket offers them.
-    pub(in crate::app) fn services(&self) -> HandoverServices {
+    pub(crate) fn services(&self) -> HandoverServices {
         let (server, upgrades) = (Arc::clone(&self.server), Arc::clone(&self.upgrades));
         HandoverServices {
             take_over: Arc::new(move |stream, process| server.serve(stream, process)),

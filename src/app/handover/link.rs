@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use super::channel::Channel;
-use crate::clock::Micros;
-use crate::identity::{OrgId, SessionId, UserId};
-use crate::key::{KeyDigest, KeyId};
-use crate::session::TokenDigest;
-use crate::state::embedded::{DecisionRecord, OwnedAccess, OwnedDecideRequest, SuccessorRequest};
-use crate::state::{Decision, Permit, RevocationEntry, Session, State};
+use domain::clock::Micros;
+use domain::identity::{OrgId, SessionId, UserId};
+use domain::key::{KeyDigest, KeyId};
+use domain::session::TokenDigest;
+use state::embedded::{DecisionRecord, OwnedAccess, OwnedDecideRequest, SuccessorRequest};
+use state::{Decision, Permit, RevocationEntry, Session, State};
 
 /// Pause between two looks at the revocation log.
 const REVOCATION_INTERVAL: Duration = Duration::from_millis(20);

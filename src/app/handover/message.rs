@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::listeners::ListenerPlace;
 use crate::config::Config;
-use crate::state;
 
 /// Version of the messages. Another version is refused.
 pub(super) const VERSION: u32 = 1;

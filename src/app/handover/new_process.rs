@@ -13,16 +13,16 @@ use anyhow::{Context as _, bail};
 use super::channel::{Channel, STEP_TIMEOUT};
 use super::link;
 use super::message::{FromNew, FromOld, Hello, Identity, VERSION};
-use crate::admin::{HANDOVER_PATH, HANDOVER_PROTOCOL};
 use crate::app::listeners::InheritedListeners;
 use crate::config::Config;
-use crate::state::State;
+use control::admin::{HANDOVER_PATH, HANDOVER_PROTOCOL};
+use state::State;
 
 /// Bytes of the head of the response that begins the hand-over.
 const MAX_HEAD: usize = 4096;
 
 /// The old process, from which this one takes over.
-pub(in crate::app) struct Takeover {
+pub(crate) struct Takeover {
     channel: Channel,
     socket: PathBuf,
     /// The old process has not ended.
@@ -35,7 +35,7 @@ impl Takeover {
     ///
     /// # Errors
     /// The gateway refuses, or does not answer.
-    pub(in crate::app) fn begin(config: &Config, replaces: bool) -> anyhow::Result<Option<(Self, InheritedListeners)>> {
+    pub(crate) fn begin(config: &Config, replaces: bool) -> anyhow::Result<Option<(Self, InheritedListeners)>> {
         let socket = &config.admin.socket;
         let talked = match connect(socket)? {
             None => None,
@@ -62,7 +62,7 @@ impl Takeover {
 
     /// Has the old process stop deciding, and returns the files of its locks: of the state, if it is embedded, and of the
     /// journal. Call when nothing else is missing.
-    pub(in crate::app) fn locks(&self) -> anyhow::Result<Locks> {
+    pub(crate) fn locks(&self) -> anyhow::Result<Locks> {
         let locks = || {
             self.channel.send(&FromNew::Ready)?;
             self.expect(&FromOld::Locks)
@@ -74,7 +74,7 @@ impl Takeover {
     }
 
     /// Takes over: from now on the journal and the state belong to this process. Call when the state was read.
-    pub(in crate::app) fn commit(&self) -> anyhow::Result<()> {
+    pub(crate) fn commit(&self) -> anyhow::Result<()> {
         let commit = || {
             self.channel.send(&FromNew::Prepared)?;
             self.expect(&FromOld::Commit)
@@ -83,7 +83,7 @@ impl Takeover {
     }
 
     /// Reports that this process serves, and decides for the old one from then on, until that has ended.
-    pub(in crate::app) fn finish(self, state: &Arc<State>) -> anyhow::Result<()> {
+    pub(crate) fn finish(self, state: &Arc<State>) -> anyhow::Result<()> {
         let relinquished = self.channel.send(&FromNew::Serving).and_then(|()| self.expect(&FromOld::Relinquished));
         match relinquished {
             Ok(_) => Ok(link::serve_old_process(self.channel, state, self.is_alive)?),
@@ -97,7 +97,7 @@ impl Takeover {
     }
 
     /// True while the old process has not ended.
-    pub(in crate::app) fn liveness(&self) -> Arc<AtomicBool> {
+    pub(crate) fn liveness(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_alive)
     }
 
@@ -116,10 +116,10 @@ impl Takeover {
 }
 
 /// Files of the locks of the old process.
-pub(in crate::app) struct Locks {
-    pub(in crate::app) journal: File,
+pub(crate) struct Locks {
+    pub(crate) journal: File,
     /// None on Redis.
-    pub(in crate::app) state: Option<File>,
+    pub(crate) state: Option<File>,
 }
 
 /// Connects to the admin socket; none when no process listens on it.

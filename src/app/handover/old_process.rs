@@ -21,31 +21,31 @@ use crate::app::listeners::KeptListeners;
 use crate::app::shutdown::Phase;
 use crate::app::systemd::ServiceNotifier;
 use crate::app::worker_pool::{WorkerCommand, WorkerPool};
-use crate::audit::Journal;
 use crate::config::Config;
-use crate::counted::Counted;
-use crate::shipping::Shippers;
-use crate::state::State;
-use crate::state::embedded::SuccessorRequest;
-use crate::transport::ListenerRelease;
+use domain::counted::Counted;
+use edge::transport::ListenerRelease;
+use journal::audit::Journal;
+use journal::shipping::Shippers;
+use state::State;
+use state::embedded::SuccessorRequest;
 
 /// Time for all workers to run another task.
 const BARRIER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The parts of a gateway that are handed over.
-pub(in crate::app) struct HandoverParts {
-    pub(in crate::app) listeners: Arc<KeptListeners>,
-    pub(in crate::app) release: ListenerRelease,
-    pub(in crate::app) state: Arc<State>,
-    pub(in crate::app) journal: Journal,
-    pub(in crate::app) shippers: Arc<Shippers>,
-    pub(in crate::app) workers: WorkerPool,
-    pub(in crate::app) phase: watch::Receiver<Phase>,
-    pub(in crate::app) notifier: ServiceNotifier,
+pub(crate) struct HandoverParts {
+    pub(crate) listeners: Arc<KeptListeners>,
+    pub(crate) release: ListenerRelease,
+    pub(crate) state: Arc<State>,
+    pub(crate) journal: Journal,
+    pub(crate) shippers: Arc<Shippers>,
+    pub(crate) workers: WorkerPool,
+    pub(crate) phase: watch::Receiver<Phase>,
+    pub(crate) notifier: ServiceNotifier,
 }
 
 /// Offers the place of this process to others, one at a time.
-pub(in crate::app) struct HandoverServer {
+pub(crate) struct HandoverServer {
     parts: HandoverParts,
     /// True while the process that this one took over from has not ended.
     predecessor: Option<Arc<AtomicBool>>,
@@ -58,11 +58,7 @@ pub(in crate::app) struct HandoverServer {
 }
 
 impl HandoverServer {
-    pub(in crate::app) fn new(
-        config: &Config,
-        parts: HandoverParts,
-        predecessor: Option<Arc<AtomicBool>>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(config: &Config, parts: HandoverParts, predecessor: Option<Arc<AtomicBool>>) -> Arc<Self> {
         let (identity, handed_over) = (Identity::new(config), watch::Sender::new(false));
         Arc::new(Self {
             parts,
@@ -75,18 +71,18 @@ impl HandoverServer {
     }
 
     /// Becomes true when the place was handed over.
-    pub(in crate::app) fn subscribe(&self) -> watch::Receiver<bool> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<bool> {
         self.handed_over.subscribe()
     }
 
     /// Waits for the hand-over that goes on to end. While the result is held, none begins.
-    pub(in crate::app) fn wait_for_turn(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn wait_for_turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Serves a connection of a process that wants to take over, on a thread of its own. `process` is its id, when it is in
     /// this PID namespace.
-    pub(in crate::app) fn serve(self: &Arc<Self>, stream: UnixStream, process: Option<u32>) {
+    pub(crate) fn serve(self: &Arc<Self>, stream: UnixStream, process: Option<u32>) {
         let server = Arc::clone(self);
         let run = move || {
             if let Err(error) = server.hand_over(stream, PeerProcess::new(process)) {

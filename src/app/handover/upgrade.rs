@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use super::old_process::HandoverServer;
 use super::progress::Progress;
-use crate::admin::{UpgradeInProgress, UpgradeReport};
-use crate::settings::WithUnit;
+use control::admin::{UpgradeInProgress, UpgradeReport};
+use platform::settings::WithUnit;
 
 /// Time for a whole upgrade. A client of the admin socket waits a little longer.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts upgrades, one at a time.
-pub(in crate::app) struct Upgrades {
+pub(crate) struct Upgrades {
     server: Arc<HandoverServer>,
     /// The configuration file, as it was given.
     config: PathBuf,
@@ -25,7 +25,7 @@ pub(in crate::app) struct Upgrades {
 }
 
 impl Upgrades {
-    pub(in crate::app) fn new(server: &Arc<HandoverServer>, config: &Path) -> Self {
+    pub(crate) fn new(server: &Arc<HandoverServer>, config: &Path) -> Self {
         Self { server: Arc::clone(server), config: config.to_owned(), turn: Mutex::default() }
     }
 
@@ -33,7 +33,7 @@ impl Upgrades {
     ///
     /// # Errors
     /// [`UpgradeInProgress`] when another upgrade goes on.
-    pub(in crate::app) fn run(&self, binary: &Path) -> Result<UpgradeReport, UpgradeInProgress> {
+    pub(crate) fn run(&self, binary: &Path) -> Result<UpgradeReport, UpgradeInProgress> {
         let _turn = self.turn.try_lock().map_err(|_| UpgradeInProgress)?;
         let progress = &self.server.progress;
         progress.reset();

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-use crate::identity::Permission;
-use crate::key::KeyId;
-use crate::management::duration_text;
-use crate::settings::Outline;
+use ::control::management::duration_text;
+use domain::identity::Permission;
+use domain::key::KeyId;
+use platform::settings::Outline;
 
 /// A whole file.
 #[derive(Debug, Deserialize)]

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::document::{Document, KeySpec, LimitSpec, OrgSpec};
 use crate::cli::output::Escaped;
-use crate::management::{self, LimitUpdate, ManagementError};
-use crate::names;
-use crate::quota::Quota;
-use crate::settings::{Location, Outline, Step};
+use ::control::management::{self, LimitUpdate, ManagementError};
+use domain::names;
+use domain::quota::Quota;
+use platform::settings::{Location, Outline, Step};
 
 /// An error of a file beyond its syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn session_quota_digest_is_a_flaw() {
-        let user = crate::identity::UserId::generate();
-        let digest = crate::state::session_quota_digest(user);
+        let user = domain::identity::UserId::generate();
+        let digest = state::session_quota_digest(user);
         let hex = data_encoding::HEXLOWER.encode(digest.as_bytes());
         let text = format!("organizations: [{{ name: a, keys: [{{ name: k, user: a@b.example, sha256: {hex} }}] }}]");
         assert_eq!(flaws(&text).len(), 1, "{:?}", flaws(&text));

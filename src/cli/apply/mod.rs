@@ -24,7 +24,7 @@ use super::output::Escaped;
 use super::show::Format;
 use super::{CliError, ExitStatus, output};
 use crate::config::Config;
-use crate::counted::Counted;
+use domain::counted::Counted;
 
 /// Arguments of `keygate apply`.
 #[derive(Debug, clap::Args)]

@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use super::document::{Document, KeySpec, LimitSpec, OrgSpec, UserSpec};
 use super::present::{Present, PresentOrg};
-use crate::admin::Operation;
-use crate::identity::Permission;
-use crate::key::KeyId;
-use crate::management::{Key, KeyLimits, LimitUpdate};
-use crate::names;
-use crate::quota::Quota;
-use crate::settings::WithUnit;
+use ::control::admin::Operation;
+use ::control::management::{Key, KeyLimits, LimitUpdate};
+use domain::identity::Permission;
+use domain::key::KeyId;
+use domain::names;
+use domain::quota::Quota;
+use platform::settings::WithUnit;
 
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::document::{Document, OrgSpec};
-use crate::admin::{Operation, Reply};
 use crate::cli::CliError;
 use crate::cli::control::Server;
-use crate::key::KeyId;
-use crate::management::{Key, Org, User};
-use crate::names;
+use ::control::admin::{Operation, Reply};
+use ::control::management::{Key, Org, User};
+use domain::key::KeyId;
+use domain::names;
 
 /// Digests that one operation looks up.
 const DIGESTS_PER_LOOKUP: usize = 200;

@@ -3,11 +3,11 @@
 use std::io;
 
 use crate::cli::output;
-use crate::counted::Counted;
-use crate::migration::{Count, Report};
+use domain::counted::Counted;
+use state::migration::{Count, Report};
 
 /// Shows the counts of a report; `copied` heads the column of new records.
-pub(in crate::cli) fn show_counts(report: &Report, copied: &'static str) -> io::Result<()> {
+pub(crate) fn show_counts(report: &Report, copied: &'static str) -> io::Result<()> {
     let row = |name: &str, count: Count| [name.to_owned(), count.copied.to_string(), count.already_there.to_string()];
     let rows = [
         row("organizations", report.orgs),

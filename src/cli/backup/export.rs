@@ -15,10 +15,10 @@ use super::transfer::read_export;
 use crate::cli::control::{self, Server};
 use crate::cli::{CliError, ExitStatus, output};
 use crate::config::Config;
-use crate::counted::Counted;
-use crate::migration::file::{self, FileError, Summary};
+use domain::counted::Counted;
+use state::migration::file::{self, FileError, Summary};
 
-pub(in crate::cli) fn export(config: &Config, args: &ExportArgs, json: bool) -> Result<(), CliError> {
+pub(crate) fn export(config: &Config, args: &ExportArgs, json: bool) -> Result<(), CliError> {
     match &args.out {
         Some(path) => {
             let summary = export_to_file(config, path)?;

@@ -13,10 +13,10 @@ use super::transfer::send_records;
 use crate::cli::control::{self, Server};
 use crate::cli::{CliError, ExitStatus, output};
 use crate::config::Config;
-use crate::counted::Counted;
-use crate::migration::Report;
-use crate::migration::file::{self, FileError, MAX_LINE, Reader, Writer};
-use crate::state::StateRecord;
+use domain::counted::Counted;
+use state::StateRecord;
+use state::migration::Report;
+use state::migration::file::{self, FileError, MAX_LINE, Reader, Writer};
 
 /// Records of a part: some tens of milliseconds of a state's time.
 const RECORDS_PER_PART: usize = 512;
@@ -33,7 +33,7 @@ struct Imported {
     more: usize,
 }
 
-pub(in crate::cli) fn import(config: &Config, args: &ImportArgs, json: bool) -> Result<(), CliError> {
+pub(crate) fn import(config: &Config, args: &ImportArgs, json: bool) -> Result<(), CliError> {
     let is_stdin = args.file == Path::new("-");
     let name = if is_stdin { "standard input".into() } else { args.file.display().to_string() };
     let open = || File::open(&args.file).map(BufReader::new).with_context(|| format!("{name}: cannot be read"));

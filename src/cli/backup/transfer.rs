@@ -6,14 +6,14 @@ use anyhow::{Context as _, anyhow};
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 
-use crate::admin::STATE_PATH;
 use crate::cli::client::ClientRequest;
 use crate::cli::control::{self, Server};
 use crate::cli::{CliError, ExitStatus, offline};
-use crate::migration::Report;
-use crate::migration::file::Writer;
-use crate::problem::Problem;
-use crate::state::StateRecord;
+use ::control::admin::STATE_PATH;
+use domain::problem::Problem;
+use state::StateRecord;
+use state::migration::Report;
+use state::migration::file::Writer;
 
 /// Time-out of the head of a response about the whole state: that of an export waits for an index to be read.
 const STATE_TIMEOUT: Duration = Duration::from_secs(600);

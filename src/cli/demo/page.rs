@@ -6,7 +6,7 @@ use std::path::Path;
 use super::super::health::local_address;
 use super::{ADMIN, Keys, LISTEN, QUERIES};
 use crate::app::App;
-use crate::identity::OrgId;
+use domain::identity::OrgId;
 
 /// The text that the demo prints: addresses, keys, and commands to paste.
 pub(super) fn page(app: &App, dir: &Path, listen: SocketAddr, keys: &Keys, link: Option<&str>) -> String {

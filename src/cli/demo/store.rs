@@ -8,9 +8,9 @@ use anyhow::{Context as _, bail};
 use tokio::sync::oneshot;
 
 use super::QUERIES;
-use crate::clock;
-use crate::query_store::service::Caller;
-use crate::query_store::{self, QueryService};
+use domain::clock;
+use query_store::service::Caller;
+use query_store::{self, QueryService};
 
 /// The query store, on a thread of its own.
 pub(super) struct Store {

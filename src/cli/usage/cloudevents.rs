@@ -11,10 +11,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use super::present::{UsageItem, subject_name};
-use crate::audit::{UsageReport, UsageRow};
 use crate::cli::output;
-use crate::clock::Micros;
-use crate::counted::Counted;
+use domain::clock::Micros;
+use domain::counted::Counted;
+use journal::audit::{UsageReport, UsageRow};
 
 /// An event with its attributes and data.
 #[derive(Serialize)]
@@ -25,7 +25,7 @@ struct CloudEvent<'a> {
     #[serde(rename = "type")]
     kind: String,
     subject: String,
-    #[serde(with = "crate::clock::rfc3339")]
+    #[serde(with = "domain::clock::rfc3339")]
     time: Micros,
     datacontenttype: &'static str,
     data: UsageItem<'a>,

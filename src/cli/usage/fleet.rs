@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio_postgres::Row;
 
-use crate::audit::{Outcome, UsageBy, UsageQuery, UsageReport, UsageRow, UsageSubject};
 use crate::cli::output::{self, seconds};
-use crate::clock::Micros;
-use crate::postgresql::{self, Connector};
+use domain::clock::Micros;
+use journal::audit::{Outcome, UsageBy, UsageQuery, UsageReport, UsageRow, UsageSubject};
+use platform::postgresql::{self, Connector};
 
 /// Time within which the record of a request is in the journal of its gateway.
 const SETTLING: Duration = Duration::from_secs(60);
@@ -121,7 +121,7 @@ fn reports(
 
 /// Notes the gateways whose last records may not be in the database.
 fn note_stale(fresh: &BTreeMap<String, Micros>) {
-    let limit = crate::clock::now().before(SETTLING);
+    let limit = domain::clock::now().before(SETTLING);
     for (gateway, until) in fresh.iter().filter(|(_, until)| **until < limit) {
         output::note(format_args!("the records of gateway {gateway} are complete up to {} only", seconds(*until)));
     }

@@ -11,9 +11,9 @@ use clap::ValueEnum;
 
 use super::show::Format;
 use super::{CliError, ExitStatus, audit, audit_filter};
-use crate::audit::{BillingPeriod, Reader, UsageBy, UsageQuery};
-use crate::clock::{self, Micros};
 use crate::config::Config;
+use domain::clock::{self, Micros};
+use journal::audit::{BillingPeriod, Reader, UsageBy, UsageQuery};
 
 /// Arguments of `keygate usage`.
 #[derive(Debug, clap::Args)]
@@ -109,7 +109,7 @@ fn journal(config: &Config) -> anyhow::Result<Reader> {
 }
 
 /// The database with the records of all gateways.
-fn database(config: &Config) -> Result<crate::postgresql::Settings, CliError> {
+fn database(config: &Config) -> Result<platform::postgresql::Settings, CliError> {
     let sink = config
         .shipping
         .postgresql()

@@ -6,20 +6,20 @@ use std::io;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 
-use crate::audit::{Outcome, UsageBy, UsageReport, UsageRow, UsageSubject};
 use crate::cli::output::{self, seconds};
-use crate::clock::Micros;
-use crate::counted::Counted;
-use crate::identity::OrgId;
-use crate::key::KeyId;
+use domain::clock::Micros;
+use domain::counted::Counted;
+use domain::identity::OrgId;
+use domain::key::KeyId;
+use journal::audit::{Outcome, UsageBy, UsageReport, UsageRow, UsageSubject};
 
 /// Usage of one subject within one period, as JSON has it.
 #[derive(Serialize)]
 pub(super) struct UsageItem<'a> {
     period: String,
-    #[serde(with = "crate::clock::rfc3339")]
+    #[serde(with = "domain::clock::rfc3339")]
     start: Micros,
-    #[serde(with = "crate::clock::rfc3339")]
+    #[serde(with = "domain::clock::rfc3339")]
     end: Micros,
     #[serde(skip_serializing_if = "Option::is_none")]
     gateway: Option<&'a str>,
@@ -48,11 +48,11 @@ enum SubjectFields<'a> {
 struct ReportFields<'a> {
     by: &'static str,
     per: &'static str,
-    #[serde(with = "crate::clock::rfc3339::option")]
+    #[serde(with = "domain::clock::rfc3339::option")]
     since: Option<Micros>,
-    #[serde(with = "crate::clock::rfc3339::option")]
+    #[serde(with = "domain::clock::rfc3339::option")]
     until: Option<Micros>,
-    #[serde(with = "crate::clock::rfc3339::option")]
+    #[serde(with = "domain::clock::rfc3339::option")]
     complete_from: Option<Micros>,
     damaged_lines: u64,
     items: Vec<UsageItem<'a>>,

@@ -26,7 +26,7 @@ fn parse(message: &[u8]) -> (u64, Value) {
     let fields: Vec<&str> = text.splitn(7, ' ').collect();
     // Facility 19 and severity 6.
     assert_eq!((fields[0], fields[2], fields[3], fields[5]), ("<158>1", "edge_1", "keygate", "access"), "{text}");
-    assert!(fields[1].parse::<keygate::clock::Micros>().is_ok(), "{text}");
+    assert!(fields[1].parse::<domain::clock::Micros>().is_ok(), "{text}");
     assert_eq!(fields[4], std::process::id().to_string());
     let (data, line) = fields[6].split_once("] {").unwrap();
     let number = data.rsplit_once("[meta sequenceId=\"").unwrap().1.trim_end_matches('"').parse().unwrap();
@@ -139,16 +139,16 @@ fn unix_socket_of_either_kind_gets_the_lines() {
 fn server_that_never_comes_stops_nothing_and_its_lines_are_counted() {
     let gone = free_address();
     let upstream = Upstream::start();
-    let settings = keygate::telemetry::access_log::Settings {
-        sink: keygate::telemetry::access_log::SinkSettings::Syslog(keygate::telemetry::access_log::SyslogSettings {
-            server: keygate::telemetry::access_log::SyslogServer::Tcp(gone.to_string()),
+    let settings = platform::telemetry::access_log::Settings {
+        sink: platform::telemetry::access_log::SinkSettings::Syslog(platform::telemetry::access_log::SyslogSettings {
+            server: platform::telemetry::access_log::SyslogServer::Tcp(gone.to_string()),
             facility: 16,
         }),
-        requests: keygate::telemetry::access_log::LoggedRequests::All,
+        requests: platform::telemetry::access_log::LoggedRequests::All,
         gateway: "gw".into(),
     };
-    let metrics = keygate::metrics::Metrics::new().access_log;
-    let log = keygate::telemetry::access_log::AccessLog::open(&settings, &metrics).unwrap();
+    let metrics = platform::metrics::Metrics::new().access_log;
+    let log = platform::telemetry::access_log::AccessLog::open(&settings, &metrics).unwrap();
     (0..5).for_each(|_| log.push(b"{}\n"));
     log.close();
     assert_eq!((metrics.written.get(), metrics.dropped.get()), (0, 5));

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use keygate::audit::{
+use domain::clock::Micros;
+use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
+use domain::refusal::Refusal;
+use journal::audit::{
     AuditEntry, AuditView, Filter, Fleet, Journal, Outcome, Reader, Record, Settings, Use, UseEnd, ViewScope,
 };
-use keygate::clock::Micros;
-use keygate::identity::{AuthMethod, MANAGEMENT_METHOD};
-use keygate::metrics::Metrics;
-use keygate::postgresql;
-use keygate::refusal::Refusal;
-use keygate::shipping::{self, Destination, PostgresqlSettings, Shippers, SinkSettings};
+use journal::shipping::{self, Destination, PostgresqlSettings, Shippers, SinkSettings};
+use platform::metrics::Metrics;
+use platform::postgresql;
 use tempfile::TempDir;
 
 use crate::journal::support::{Caller, END, block_on, open_journal, settings};

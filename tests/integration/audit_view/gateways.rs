@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Instant;
 
-use keygate::admin::{Operation, Reply};
-use keygate::audit::{Outcome, ViewScope};
-use keygate::page::PageLimit;
+use control::admin::{Operation, Reply};
+use domain::page::PageLimit;
+use journal::audit::{Outcome, ViewScope};
 use serde_json::Value;
 
 use crate::support::redis::Redis;

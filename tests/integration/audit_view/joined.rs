@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keygate::audit::{AuditView, Filter, Fleet, Outcome, OwnOnlyReason, Record, RecordKind, ViewScope};
-use keygate::clock::{self, Micros};
+use domain::clock::{self, Micros};
+use journal::audit::{AuditView, Filter, Fleet, Outcome, OwnOnlyReason, Record, RecordKind, ViewScope};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -262,7 +262,7 @@ fn database_that_hangs_does_not_hold_a_read() {
     // The kernel accepts connections, and no process answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgresql://audit@127.0.0.1:{}/audit?sslmode=disable", silent.local_addr().unwrap().port());
-    let database = keygate::postgresql::Settings::parse(&url, None).unwrap();
+    let database = platform::postgresql::Settings::parse(&url, None).unwrap();
     let mut recorder = Recorder::new("one");
     recorder.record(&[Caller::random()], Event { caller: 0, time: clock::now(), kind: 2 });
     let view = AuditView::of_journal(recorder.journal.clone());

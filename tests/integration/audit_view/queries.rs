@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keygate::audit::{Outcome, UseEnd};
-use keygate::clock;
-use keygate::refusal::Refusal;
+use domain::clock;
+use domain::refusal::Refusal;
+use journal::audit::{Outcome, UseEnd};
 
 use super::fixture::{Event, Recorder};
 use crate::journal::support::{Caller, END, block_on};
@@ -40,7 +40,7 @@ fn documented_queries_answer_their_questions() {
     }
     let unknown = UseEnd { outcome: Outcome::Refused(Refusal::Unknown), status: Some(401), ..END };
     let opening = used.opening_at(time);
-    let opening = keygate::audit::Use { key_id: None, user_id: None, org_id: None, number: None, ..opening };
+    let opening = journal::audit::Use { key_id: None, user_id: None, org_id: None, number: None, ..opening };
     block_on(recorder.journal.begin(&opening)).unwrap().close(unknown);
     // After the revocation, by a clock that is wrong.
     let late = time.after(Duration::from_secs(60));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use keygate::key;
+use domain::key;
 use serde_json::Value;
 
 use super::Installation;

@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use keygate::clock;
-use keygate::identity::{OrgId, UserId};
-use keygate::key;
+use domain::clock;
+use domain::identity::{OrgId, UserId};
+use domain::key;
 
 use super::{Installation, ended};
 

@@ -1,8 +1,8 @@
 //! Commands on keys: output, limits, rotation and key arguments.
 
-use keygate::audit::Outcome;
-use keygate::key;
-use keygate::refusal::Refusal;
+use domain::key;
+use domain::refusal::Refusal;
+use journal::audit::Outcome;
 use serde_json::Value;
 
 use super::Installation;

@@ -12,17 +12,19 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
 
-use keygate::accept_errors::AcceptErrorLog;
-use keygate::audit::{Outcome, Use, UseEnd};
-use keygate::clock::Micros;
+use ::control::admin;
+use control::management::{Actor, Management};
+use domain::clock;
+use domain::clock::Micros;
+use domain::identity::AuthMethod;
+use domain::key::{KeyDigest, KeyId};
+use journal::audit::{Outcome, Use, UseEnd};
+use keygate::app;
 use keygate::config::Config;
-use keygate::identity::AuthMethod;
-use keygate::key::{KeyDigest, KeyId};
-use keygate::management::{Actor, Management};
-use keygate::metrics::Metrics;
-use keygate::state::{DecideRequest, Decision, RouteAccess};
-use keygate::{admin, app, clock};
+use platform::accept_errors::AcceptErrorLog;
+use platform::metrics::Metrics;
 use serde_json::Value;
+use state::{DecideRequest, Decision, RouteAccess};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 

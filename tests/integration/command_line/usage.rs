@@ -1,12 +1,12 @@
 //! `keygate usage`: tables, JSON and CloudEvents.
 
-use keygate::audit::{Journal, Outcome, Use, UseEnd};
-use keygate::clock::{self, Micros};
+use domain::clock::{self, Micros};
+use domain::identity::{AuthMethod, OrgId};
+use domain::key::{KeyId, OrgTag};
+use domain::refusal::Refusal;
+use journal::audit::{Journal, Outcome, Use, UseEnd};
 use keygate::config::Config;
-use keygate::identity::{AuthMethod, OrgId};
-use keygate::key::{KeyId, OrgTag};
-use keygate::metrics::Metrics;
-use keygate::refusal::Refusal;
+use platform::metrics::Metrics;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use keygate::admin::{Operation, Reply};
-use keygate::audit::{Filter, Outcome, Reader, Record, RecordKind};
-use keygate::identity::{OrgId, UserId};
+use control::admin::{Operation, Reply};
+use domain::identity::{OrgId, UserId};
+use journal::audit::{Filter, Outcome, Reader, Record, RecordKind};
 use serde_json::Value;
 
 use super::document::Document;

@@ -1,7 +1,7 @@
 //! Keys: shown once, refused at once after revocation, and every change in the audit.
 
-use keygate::audit::Outcome;
-use keygate::identity::AuthMethod;
+use domain::identity::AuthMethod;
+use journal::audit::Outcome;
 use serde_json::json;
 
 use super::fixture::{AGENT, API, SessionUser, Setup};

@@ -1,6 +1,6 @@
 //! Validation of requests, and the errors for invalid ones.
 
-use keygate::session::Token;
+use domain::session::Token;
 
 use super::fixture::{API, JSON, OWN, Setup};
 use crate::support::{Client, Response};

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use keygate::key;
+use domain::key;
 
 use super::fixture::{API, SessionUser, Setup};
 

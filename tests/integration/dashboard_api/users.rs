@@ -1,6 +1,6 @@
 //! Permissions: members manage their own keys, admins those of the organization; API keys and other sites nothing.
 
-use keygate::admin::{Operation, Reply};
+use control::admin::{Operation, Reply};
 use serde_json::json;
 
 use super::fixture::{JSON, OWN, Setup};

@@ -147,7 +147,7 @@ fn client_that_connects_during_the_start_is_not_reset() {
             while !is_tried.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
-            let listeners = keygate::transport::bind(address, 2).unwrap();
+            let listeners = edge::transport::bind(address, 2).unwrap();
             let mut client = client.join().unwrap();
             client.set_nonblocking(true).unwrap();
             let error = client.read(&mut [0]).unwrap_err();
@@ -159,7 +159,7 @@ fn client_that_connects_during_the_start_is_not_reset() {
 
 #[test]
 fn address_that_is_listened_on_is_an_error() {
-    let listeners = keygate::transport::bind(free_address(), 2).unwrap();
-    let error = keygate::transport::bind(listeners[0].local_addr().unwrap(), 2).unwrap_err();
+    let listeners = edge::transport::bind(free_address(), 2).unwrap();
+    let error = edge::transport::bind(listeners[0].local_addr().unwrap(), 2).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
 }

@@ -1,6 +1,6 @@
 //! Several requests in one write, and one request in many writes: the responses are the same, and in order.
 
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 

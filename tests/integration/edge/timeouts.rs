@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use domain::clock;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::{Body, Frame, Incoming};
-use keygate::clock;
-use keygate::upstream::EndpointReport;
+use upstream::EndpointReport;
 
 use super::{PLENTY, ejections, labelled, responding};
 use crate::support::upstream_blocks::endpoints as endpoints_at;

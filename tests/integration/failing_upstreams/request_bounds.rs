@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 
 use super::PLENTY;
 use super::retries::{NO_EJECTION, breaking};

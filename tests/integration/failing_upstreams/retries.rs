@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 
 use super::{PLENTY, responding};
 use crate::support::upstream::Received;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::Empty;
 use hyper::body::Incoming;
-use keygate::tls::ServerTls;
+use platform::tls::ServerTls;
 use rustls::ServerConfig;
 
 use super::logged::Logged;

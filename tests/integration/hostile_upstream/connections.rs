@@ -12,7 +12,7 @@ use futures_util::{StreamExt as _, stream};
 use http::Request;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 
 use super::{PLENTY, answers, scripted};
 use crate::support::{Client, Gateway, Upstream, eventually, head, over_http2};

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::fs;
 
-use keygate::audit::{Filter, Outcome, Record, RecordKind, Settings};
-use keygate::clock;
-use keygate::key::KeyId;
-use keygate::refusal::Refusal;
+use domain::clock;
+use domain::key::KeyId;
+use domain::refusal::Refusal;
+use journal::audit::{Filter, Outcome, Record, RecordKind, Settings};
 
 use super::mixed_journal::{HOUR, MixedJournal, REFUSALS, count_naively, covered_segment, no_activity, open_index};
 use super::support::{

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use keygate::audit::{
+use journal::audit::{
     Checkpoints, Journal, LatestCheckpoint, PublicKey, Settings, TreeReport, VerifyReport, generate_key,
 };
-use keygate::metrics::Metrics;
+use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{
@@ -296,7 +296,7 @@ fn key_that_is_none_or_of_another_name_keeps_the_journal_closed() {
 fn synced_journal_is_covered_too() {
     let directory = TempDir::new().unwrap();
     let (settings, key) = signed(directory.path());
-    let settings = Settings { durability: keygate::audit::Durability::Synced, ..settings };
+    let settings = Settings { durability: journal::audit::Durability::Synced, ..settings };
     write_uses(&settings, 20);
     assert!(assert_proven(&settings, &latest(&settings).note, &key).covered >= 40);
 }

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use keygate::audit::{Filter, Journal, Record, Settings, Use, UseEnd};
-use keygate::clock::{self, Micros};
-use keygate::metrics::Metrics;
-use keygate::trace_context::TraceId;
+use domain::clock::{self, Micros};
+use domain::trace_context::TraceId;
+use journal::audit::{Filter, Journal, Record, Settings, Use, UseEnd};
+use platform::metrics::Metrics;
 use proptest::prelude::*;
 use tempfile::TempDir;
 use uuid::Uuid;

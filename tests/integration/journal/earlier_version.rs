@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use keygate::audit::{Filter, Outcome, Record, Settings};
-use keygate::clock::{self, Micros};
-use keygate::identity::AuthMethod;
+use domain::clock::{self, Micros};
+use domain::identity::AuthMethod;
+use journal::audit::{Filter, Outcome, Record, Settings};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;

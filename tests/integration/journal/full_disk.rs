@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use keygate::audit::{Durability, Journal, OnUnavailable, Outcome, Settings};
-use keygate::metrics::Metrics;
+use journal::audit::{Durability, Journal, OnUnavailable, Outcome, Settings};
+use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{Caller, END, all_records, assert_intact, block_on, settings};

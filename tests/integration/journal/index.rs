@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use keygate::audit::{Filter, Outcome, Record, Settings};
-use keygate::clock::Micros;
+use domain::clock::Micros;
+use journal::audit::{Filter, Outcome, Record, Settings};
 use proptest::prelude::*;
 use tempfile::TempDir;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use keygate::audit::{Outcome, Settings};
+use journal::audit::{Outcome, Settings};
 use tempfile::TempDir;
 
 use super::support::{

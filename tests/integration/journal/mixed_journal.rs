@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use keygate::audit::{
+use domain::clock::{self, Micros};
+use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId};
+use domain::key::KeyId;
+use domain::refusal::Refusal;
+use journal::audit::{
     ACTIVITY_HOURS, AuditEntry, Filter, HourlyActivity, Journal, KeyActivity, LastUse, Outcome, Reader, Record,
     Settings, Use, UseEnd,
 };
-use keygate::clock::{self, Micros};
-use keygate::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId};
-use keygate::key::KeyId;
-use keygate::refusal::Refusal;
 use tempfile::TempDir;
 
 use super::support::{

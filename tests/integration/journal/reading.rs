@@ -1,8 +1,8 @@
 //! Reading: replay, pages, and following.
 
-use keygate::audit::{Filter, Outcome, Record, Settings, Use, UsedBy};
-use keygate::clock::Micros;
-use keygate::identity::AuthMethod;
+use domain::clock::Micros;
+use domain::identity::AuthMethod;
+use journal::audit::{Filter, Outcome, Record, Settings, Use, UsedBy};
 use tempfile::TempDir;
 
 use super::support::{Caller, END, block_on, export_records, open_journal, open_reader, settings, write_uses};

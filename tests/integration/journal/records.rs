@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use keygate::audit::{Durability, Filter, Journal, OpenError, Outcome, Record, Settings, Use, UseEnd};
-use keygate::metrics::Metrics;
-use keygate::refusal::Refusal;
+use domain::refusal::Refusal;
+use journal::audit::{Durability, Filter, Journal, OpenError, Outcome, Record, Settings, Use, UseEnd};
+use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use keygate::audit::{Filter, Journal, Outcome, Settings};
-use keygate::metrics::Metrics;
+use journal::audit::{Filter, Journal, Outcome, Settings};
+use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{

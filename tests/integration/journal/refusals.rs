@@ -5,10 +5,10 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use keygate::audit::{Durability, Filter, Journal, Outcome, Record, RefusalRecords, Settings, Use, UseEnd};
-use keygate::clock::{self, Micros};
-use keygate::metrics::Metrics;
-use keygate::refusal::Refusal;
+use domain::clock::{self, Micros};
+use domain::refusal::Refusal;
+use journal::audit::{Durability, Filter, Journal, Outcome, Record, RefusalRecords, Settings, Use, UseEnd};
+use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{

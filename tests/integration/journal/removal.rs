@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keygate::audit::{Beginning, Settings, VerifyReport};
+use journal::audit::{Beginning, Settings, VerifyReport};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 

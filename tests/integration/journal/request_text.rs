@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use keygate::audit::{Filter, Journal, Outcome, Use, UseEnd};
-use keygate::clock;
-use keygate::metrics::Metrics;
-use keygate::refusal::Refusal;
+use domain::clock;
+use domain::refusal::Refusal;
+use journal::audit::{Filter, Journal, Outcome, Use, UseEnd};
+use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{

@@ -6,13 +6,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use keygate::audit::{
+use domain::clock::{self, Micros};
+use domain::identity::{AuthMethod, OrgId, UserId};
+use domain::key::{KeyId, OrgTag};
+use journal::audit::{
     Durability, Filter, Journal, LowWater, OnUnavailable, Outcome, Reader, Record, Settings, Use, UseEnd, VerifyReport,
 };
-use keygate::clock::{self, Micros};
-use keygate::identity::{AuthMethod, OrgId, UserId};
-use keygate::key::{KeyId, OrgTag};
-use keygate::metrics::Metrics;
+use platform::metrics::Metrics;
 use uuid::Uuid;
 
 pub const END: UseEnd = UseEnd {
@@ -75,7 +75,7 @@ pub fn settings(directory: &Path) -> Settings {
         // Not the disk of the machine decides what is recorded.
         low_water: LowWater::Percent(0),
         unknown_per_second: 10,
-        refusals: keygate::audit::RefusalRecords::Coalesced,
+        refusals: journal::audit::RefusalRecords::Coalesced,
         gateway: "gw-1".into(),
         checkpoints: None,
     }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use keygate::audit::{CheckpointCopies, PublicKey, Settings};
+use journal::audit::{CheckpointCopies, PublicKey, Settings};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 

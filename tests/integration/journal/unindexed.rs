@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use keygate::audit::{LastUse, Outcome, Settings};
-use keygate::clock;
+use domain::clock;
+use journal::audit::{LastUse, Outcome, Settings};
 use tempfile::TempDir;
 
 use super::support::{

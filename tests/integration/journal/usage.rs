@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use keygate::audit::{
+use domain::clock::{self, Micros};
+use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
+use domain::refusal::Refusal;
+use journal::audit::{
     AuditEntry, BillingPeriod, Filter, Journal, Outcome, Record, RecordKind, Settings, UsageBy, UsageQuery,
     UsageReport, UsageRow, UsageSubject, Use, UseEnd,
 };
-use keygate::clock::{self, Micros};
-use keygate::identity::{AuthMethod, MANAGEMENT_METHOD};
-use keygate::refusal::Refusal;
 use tempfile::TempDir;
 
 use super::support::{

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use keygate::audit::{Checkpoints, Journal, LatestCheckpoint, PublicKey, Settings, Witness, is_signed_by};
-use keygate::metrics::Metrics;
+use journal::audit::{Checkpoints, Journal, LatestCheckpoint, PublicKey, Settings, Witness, is_signed_by};
+use platform::metrics::Metrics;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -177,7 +177,7 @@ fn roots(old: u64, size: u64, is_known: bool, proof: &mut Vec<Hash>, old_root: H
 
 fn with_witness(settings: &Settings, listener: &TcpListener, public_key: PublicKey) -> Settings {
     let url = format!("http://{}/prefix/", listener.local_addr().unwrap()).parse().unwrap();
-    let witness = Witness { url, public_key, tls: keygate::tls::ClientSettings::default() };
+    let witness = Witness { url, public_key, tls: platform::tls::ClientSettings::default() };
     let checkpoints = Checkpoints { witnesses: vec![witness], ..settings.checkpoints.clone().unwrap() };
     Settings { checkpoints: Some(checkpoints), ..settings.clone() }
 }

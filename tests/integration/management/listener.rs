@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use keygate::accept_errors::AcceptErrorLog;
-use keygate::admin::{self, Readiness};
-use keygate::metrics::Metrics;
+use control::admin::{self, Readiness};
+use platform::accept_errors::AcceptErrorLog;
+use platform::metrics::Metrics;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::exchange;

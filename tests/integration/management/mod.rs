@@ -9,15 +9,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keygate::audit::{self, Durability, Journal, LowWater, OnUnavailable};
-use keygate::clock::{self, Micros};
-use keygate::key::KeyDigest;
-use keygate::management::{Actor, Management, NewKey};
-use keygate::metrics::Metrics;
-use keygate::quota::Quota;
-use keygate::refusal::Refusal;
-use keygate::state::embedded::{Embedded, Settings};
-use keygate::state::{DecideRequest, Decision, RouteAccess, State};
+use control::management::{Actor, Management, NewKey};
+use domain::clock::{self, Micros};
+use domain::key::KeyDigest;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+use journal::audit::{self, Durability, Journal, LowWater, OnUnavailable};
+use platform::metrics::Metrics;
+use state::embedded::{Embedded, Settings};
+use state::{DecideRequest, Decision, RouteAccess, State};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 const OPERATOR: &Actor = &Actor::Operator;
@@ -85,7 +85,7 @@ fn journal_settings(directory: &Path) -> audit::Settings {
         retention_unshipped: 0,
         low_water: LowWater::Percent(0),
         unknown_per_second: 10,
-        refusals: keygate::audit::RefusalRecords::Coalesced,
+        refusals: journal::audit::RefusalRecords::Coalesced,
         checkpoints: None,
         gateway: "test".into(),
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use keygate::admin::{self, Operation};
-use keygate::clock;
-use keygate::key::{self, KeyId};
-use keygate::management::{Actor, ClientInfo, ErrorKind, KeyImport, KeyStatus, LimitUpdate, Rotation};
-use keygate::page::PageQuery;
-use keygate::refusal::Refusal;
+use control::admin::{self, Operation};
+use control::management::{Actor, ClientInfo, ErrorKind, KeyImport, KeyStatus, LimitUpdate, Rotation};
+use domain::clock;
+use domain::key::{self, KeyId};
+use domain::page::PageQuery;
+use domain::refusal::Refusal;
 
 use super::{ADA, Fixture, OPERATOR, ORG};
 

@@ -1,9 +1,9 @@
 //! The audit records of operations, and the places in which a plain key is.
 
-use keygate::audit::{Filter, Outcome, Reader, Record};
-use keygate::clock;
-use keygate::management::{ErrorKind, KeyQuery};
-use keygate::page::PageQuery;
+use control::management::{ErrorKind, KeyQuery};
+use domain::clock;
+use domain::page::PageQuery;
+use journal::audit::{Filter, Outcome, Reader, Record};
 
 use super::{Fixture, OPERATOR, ORG};
 

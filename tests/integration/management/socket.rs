@@ -4,10 +4,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use keygate::accept_errors::AcceptErrorLog;
-use keygate::admin::{self, BindError, Reply};
-use keygate::clock;
-use keygate::problem::Problem;
+use control::admin::{self, BindError, Reply};
+use domain::clock;
+use domain::problem::Problem;
+use platform::accept_errors::AcceptErrorLog;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 

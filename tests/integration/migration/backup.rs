@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use keygate::clock;
-use keygate::migration::file::{Reader, Writer, parse_record, verify};
-use keygate::migration::{Report, import};
-use keygate::quota::Quota;
-use keygate::state::redis::{Clock, Settings};
-use keygate::state::{
-    Bounds, Change, Embedded, Exporter, LastRotation, Redis as RedisState, State, StateRecord, embedded,
-};
+use domain::clock;
+use domain::quota::Quota;
+use state::migration::file::{Reader, Writer, parse_record, verify};
+use state::migration::{Report, import};
+use state::redis::{Clock, Settings};
+use state::{Bounds, Change, Embedded, Exporter, LastRotation, Redis as RedisState, State, StateRecord, embedded};
 
 use super::installation::{Installation, runtime};
 use super::records::RecordMaker;
@@ -191,7 +189,7 @@ fn key_with_many_former_digests_takes_several_lines() {
         let user = maker.user(&org, "ada@example.com").await;
         let (key, _) = maker.key(&org, user, "rotated").await;
         for number in 0..2100_u32 {
-            let digest = keygate::key::KeyDigest::of(&number.to_le_bytes());
+            let digest = domain::key::KeyDigest::of(&number.to_le_bytes());
             let rotate =
                 Change::RotateKey { key, digest, at: maker.now, previous_until: maker.now, last: LastRotation::Any };
             source.change(rotate).await.unwrap();
@@ -216,7 +214,7 @@ fn export_of_one_prefix_has_nothing_of_another() {
         let file = export(&source).await;
         let prefixed = async |prefix: &str| {
             let installation = Installation::moving_to(&[redis.url()], &format!(", prefix: {prefix}"));
-            let keygate::state::Settings::Redis(settings) = installation.config().state else { unreachable!() };
+            let state::Settings::Redis(settings) = installation.config().state else { unreachable!() };
             State::Redis(RedisState::open(Settings { clock: Clock::Caller, ..*settings }).await.unwrap())
         };
         let (one, two) = (prefixed("k").await, prefixed("kk").await);

@@ -1,7 +1,7 @@
 //! Import of files that are damaged or hold impossible records: refused with their lines.
 
-use keygate::migration::file::{FileError, Flaw, parse_record, verify};
-use keygate::state::StateRecord;
+use state::StateRecord;
+use state::migration::file::{FileError, Flaw, parse_record, verify};
 
 use super::backup::{Directory, export};
 use super::installation::runtime;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use keygate::quota::Quota;
-use keygate::state::{Change, LastRotation, State};
+use domain::quota::Quota;
 use proptest::prelude::*;
+use state::{Change, LastRotation, State};
 
 use super::backup::{Directory, assert_round_trip, export, on_redis};
 use super::installation::runtime;
@@ -67,14 +67,14 @@ async fn take_steps(state: &State, steps: &[Step]) {
             Step::Take(index, times) => {
                 let Some(index) = pick(index, maker.digests.len()) else { continue };
                 for _ in 0..times {
-                    let (digest, access) = (&maker.digests[index], keygate::state::RouteAccess::Everyone);
-                    let ask = keygate::state::DecideRequest { digest, id: None, access, now: maker.now };
+                    let (digest, access) = (&maker.digests[index], state::RouteAccess::Everyone);
+                    let ask = state::DecideRequest { digest, id: None, access, now: maker.now };
                     drop(state.decide(ask).await.unwrap());
                 }
             }
             Step::Rotate(index, overlap) => {
                 let Some(index) = pick(index, keys.len()) else { continue };
-                let digest = keygate::key::KeyDigest::of(format!("{number} {}", keys[index]).as_bytes());
+                let digest = domain::key::KeyDigest::of(format!("{number} {}", keys[index]).as_bytes());
                 let previous_until = if overlap { maker.now.after(OVERLAP) } else { maker.now };
                 let rotate = Change::RotateKey {
                     key: keys[index],

@@ -1,8 +1,8 @@
 //! Import into a state that has the records already: of both, the stricter wins.
 
-use keygate::clock;
-use keygate::identity::Permission;
-use keygate::state::{Change, Key, LastRotation, State};
+use domain::clock;
+use domain::identity::Permission;
+use state::{Change, Key, LastRotation, State};
 
 use super::backup::{Directory, assert_same_file, assert_same_records, content, export, import_file, on_redis};
 use super::installation::runtime;
@@ -29,15 +29,11 @@ async fn make_stricter(state: &State) {
 }
 
 /// Uses keys of a state up to their limit.
-async fn use_up(state: &State, digests: &[keygate::key::KeyDigest]) {
+async fn use_up(state: &State, digests: &[domain::key::KeyDigest]) {
     for digest in digests.iter().take(20) {
         for _ in 0..50 {
-            let ask = keygate::state::DecideRequest {
-                digest,
-                id: None,
-                access: keygate::state::RouteAccess::Everyone,
-                now: clock::now(),
-            };
+            let ask =
+                state::DecideRequest { digest, id: None, access: state::RouteAccess::Everyone, now: clock::now() };
             drop(state.decide(ask).await.unwrap());
         }
     }
@@ -111,7 +107,7 @@ fn fields_without_a_stricter_side_stay_and_are_reported() {
             let permissions: Vec<Permission> = vec!["queries:write".parse().unwrap()];
             state.change(Change::PermitUser { org: org.id, user, permissions, vouched_by: None }).await.unwrap();
             let at = clock::now();
-            let new = keygate::key::KeyDigest::of(b"rotated");
+            let new = domain::key::KeyDigest::of(b"rotated");
             let rotate =
                 Change::RotateKey { key, digest: new, at, previous_until: at.after(OVERLAP), last: LastRotation::Any };
             state.change(rotate).await.unwrap();

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use keygate::key::KeyDigest;
-use keygate::migration::{Progress, migrate};
-use keygate::refusal::Refusal;
-use keygate::state::{Change, DecideRequest, Decision, OrgExport, RouteAccess, State, StateExport};
+use domain::key::KeyDigest;
+use domain::refusal::Refusal;
 use serde_json::Value;
+use state::migration::{Progress, migrate};
+use state::{Change, DecideRequest, Decision, OrgExport, RouteAccess, State, StateExport};
 
 use super::installation::{Installation, ended, listed, runtime};
 use super::records::RecordMaker;
@@ -35,7 +35,7 @@ fn catch_up_loses_no_concurrent_use() {
                         digest,
                         id: None,
                         access: RouteAccess::Everyone,
-                        now: keygate::clock::now(),
+                        now: domain::clock::now(),
                     };
                     let decisions = digests.iter().map(|digest| target.decide(ask(digest)));
                     for decision in futures_util::future::join_all(decisions).await {
@@ -64,7 +64,7 @@ fn keys_of_a_user_removed_during_the_copy_are_denied() {
             redis.cli::<()>(&["FLUSHDB"]);
             let removed = async |org: &OrgExport| {
                 for user in &org.users {
-                    let remove = Change::RemoveUser { org: org.org.id, user: user.user.id, at: keygate::clock::now() };
+                    let remove = Change::RemoveUser { org: org.org.id, user: user.user.id, at: domain::clock::now() };
                     while target.users(org.org.id).await.unwrap().is_empty() {}
                     // In each round the removal comes a few replies later after the user was copied.
                     for _ in 0..round {
@@ -78,7 +78,7 @@ fn keys_of_a_user_removed_during_the_copy_are_denied() {
             let (copied, (), ()) = tokio::join!(migrate(&export, &target, &progress), removed(first), removed(second));
             copied.unwrap();
             for digest in &digests {
-                let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: keygate::clock::now() };
+                let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: domain::clock::now() };
                 let decision = target.decide(ask).await.unwrap();
                 let refused = matches!(decision, Decision::Denied { refusal: Refusal::UserRemoved, .. });
                 assert!(refused, "in round {round}: {decision:?}");
@@ -152,7 +152,7 @@ fn gateways_serve_and_change_during_the_copy() {
         let requests = async {
             let mut admitted = 0;
             while copying.try_wait().unwrap().is_none() {
-                let now = keygate::clock::now();
+                let now = domain::clock::now();
                 let ask = DecideRequest { digest: &digests[0], id: None, access: RouteAccess::Everyone, now };
                 let decision = gateway.decide(ask).await.unwrap();
                 admitted += u64::from(matches!(decision, Decision::Admitted(_)));

@@ -1,8 +1,8 @@
 //! Conflicts of a migration: all are reported, and the records on the target stay as they are.
 
-use keygate::key::KeyId;
-use keygate::state::{Change, Key, Org, State, User};
+use domain::key::KeyId;
 use serde_json::Value;
+use state::{Change, Key, Org, State, User};
 
 use super::installation::{COPY, Installation, content, listed, runtime};
 use super::records::{RecordMaker, new_key, new_org, new_user};
@@ -143,12 +143,12 @@ fn abandoned_digest_claim_is_taken_over() {
     let redis = Redis::start();
     let (installation, held) = installed(&redis);
     let export = runtime().block_on(installation.source().export());
-    let claim = |digest: &keygate::key::KeyDigest, at: u64| {
+    let claim = |digest: &domain::key::KeyDigest, at: u64| {
         let hex: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let name = format!("keygate:digest:{hex}");
         redis.cli::<()>(&["HSET", &name, "key", "zzzabcdef", "at", &at.to_string()]);
     };
-    let now = keygate::clock::now();
+    let now = domain::clock::now();
     claim(&export.orgs[0].keys[0].digest, now.0 - 61_000_000);
     claim(&export.orgs[0].keys[1].digest, now.0);
     let told = installation.run(&format!("{COPY} --json"));

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use keygate::clock::Micros;
+use domain::clock::Micros;
+use domain::key::KeyDigest;
+use domain::quota::RateLimitStatus;
 use keygate::config::Config;
-use keygate::key::KeyDigest;
-use keygate::quota::RateLimitStatus;
-use keygate::state::embedded::OpenError;
-use keygate::state::redis::{Clock, Settings};
-use keygate::state::{DecideRequest, Decision, Embedded, Key, Org, Redis as RedisState, RouteAccess, State, User};
 use serde_json::Value;
+use state::embedded::OpenError;
+use state::redis::{Clock, Settings};
+use state::{DecideRequest, Decision, Embedded, Key, Org, Redis as RedisState, RouteAccess, State, User};
 
 use crate::support::redis::Redis;
 use crate::support::until;
@@ -81,7 +81,7 @@ audit: {{ low_water: 0%, path: audit }}
     pub(super) fn before(&self) -> Config {
         let config = self.config();
         let from = config.copy_from.clone().unwrap();
-        Config { state: keygate::state::Settings::Embedded(from), copy_from: None, ..config }
+        Config { state: state::Settings::Embedded(from), copy_from: None, ..config }
     }
 
     pub(super) fn config(&self) -> Config {
@@ -130,7 +130,7 @@ audit: {{ low_water: 0%, path: audit }}
     /// Opens the embedded state.
     pub(super) fn source(&self) -> Embedded {
         let state = self.directory.path().join("state.db");
-        let keygate::state::Settings::Embedded(settings) = self.before().state else { unreachable!() };
+        let state::Settings::Embedded(settings) = self.before().state else { unreachable!() };
         assert_eq!(settings.path, state);
         until("the state is free", || match Embedded::open(&settings) {
             Err(OpenError::Locked(_)) => None,
@@ -140,7 +140,7 @@ audit: {{ low_water: 0%, path: audit }}
 
     /// Opens the Redis state, which takes the times of its callers.
     pub(super) async fn target(&self) -> State {
-        let keygate::state::Settings::Redis(settings) = self.config().state else { unreachable!() };
+        let state::Settings::Redis(settings) = self.config().state else { unreachable!() };
         let state = State::Redis(
             RedisState::open(Settings { clock: Clock::Caller, deadline: DEADLINE, ..*settings }).await.unwrap(),
         );

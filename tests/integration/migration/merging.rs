@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use keygate::clock;
-use keygate::key::{KeyDigest, KeyId};
-use keygate::migration::file::{Writer, verify};
-use keygate::migration::{MigrationError, Report, import};
-use keygate::refusal::Refusal;
-use keygate::state::{
-    Bounds, Change, DecideRequest, Decision, KeyExport, LastRotation, RouteAccess, State, StateRecord,
-};
+use domain::clock;
+use domain::key::{KeyDigest, KeyId};
+use domain::refusal::Refusal;
+use state::migration::file::{Writer, verify};
+use state::migration::{MigrationError, Report, import};
+use state::{Bounds, Change, DecideRequest, Decision, KeyExport, LastRotation, RouteAccess, State, StateRecord};
 
 use super::backup::{Directory, assert_same_file, export, import_file, on_redis};
 use super::installation::{Installation, runtime};
@@ -18,7 +16,7 @@ use crate::support::redis::Redis;
 
 /// The only key of a state, as it is exported.
 async fn exported_key(state: &State) -> KeyExport {
-    let mut exporter = keygate::state::Exporter::begin(state).await.unwrap();
+    let mut exporter = state::Exporter::begin(state).await.unwrap();
     let mut found = Vec::new();
     while let Some(records) = exporter.next().await.unwrap() {
         found.extend(records.into_iter().filter_map(|record| match record {
@@ -54,7 +52,7 @@ fn bucket_uses_and_last_use_are_merged_each_by_itself() {
             let after = exported_key(&state).await;
             assert_eq!((after.key.uses, after.key.last_used), (before.key.uses, before.key.last_used));
             // What has flowed in since is little: a token a minute.
-            let now = keygate::clock::now();
+            let now = domain::clock::now();
             let token = before.bucket.level / i64::from(before.quota.burst - 3);
             assert!(after.bucket.refill(after.quota, now).level < 20 * token, "{after:?}");
 
@@ -66,7 +64,7 @@ fn bucket_uses_and_last_use_are_merged_each_by_itself() {
             import_key(&state, &more).await;
             let after = exported_key(&state).await;
             assert_eq!((after.key.uses, after.key.last_used), (more.key.uses, later.key.last_used));
-            assert!(after.bucket.refill(after.quota, keygate::clock::now()).level < 20 * token, "{after:?}");
+            assert!(after.bucket.refill(after.quota, domain::clock::now()).level < 20 * token, "{after:?}");
         }
     });
 }
@@ -134,7 +132,7 @@ async fn file_with_a_digest_twice(maker: &mut RecordMaker<'_>) -> (Vec<u8>, [Key
     let user = maker.user(&org, "ada@example.com").await;
     let (one, digest) = maker.key(&org, user, "one").await;
     let (other, _) = maker.key(&org, user, "other").await;
-    let mut exporter = keygate::state::Exporter::begin(maker.state).await.unwrap();
+    let mut exporter = state::Exporter::begin(maker.state).await.unwrap();
     let (mut writer, mut file) = Writer::begin(clock::now(), "test");
     while let Some(mut records) = exporter.next().await.unwrap() {
         for record in &mut records {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use domain::identity::UserId;
+use domain::key::KeyDigest;
+use journal::audit::Use;
 use keygate::app;
-use keygate::audit::Use;
-use keygate::identity::UserId;
-use keygate::key::KeyDigest;
-use keygate::metrics::Metrics;
-use keygate::state::{Change, ChangeError, DecideRequest, Decision, Org, RouteAccess, State, is_session_quota_digest};
+use platform::metrics::Metrics;
 use serde_json::{Value, json};
+use state::{Change, ChangeError, DecideRequest, Decision, Org, RouteAccess, State, is_session_quota_digest};
 use uuid::Uuid;
 
 mod backup;
@@ -42,7 +42,7 @@ fn assert_same(installation: &Installation, digests: &[KeyDigest]) {
     let source = State::Embedded(installation.source());
     runtime().block_on(async {
         let target = installation.target().await;
-        let now = keygate::clock::now();
+        let now = domain::clock::now();
         assert_eq!(listed(&target).await, listed(&source).await);
         // The time only moves forward: the embedded state's buckets follow a clock that is set back.
         for pause in [Duration::ZERO, OVERLAP / 40, OVERLAP / 2, OVERLAP * 2] {
@@ -184,7 +184,7 @@ fn uses_on_redis_are_kept_by_a_second_run() {
     installation.copy();
     let before = runtime().block_on(async {
         let target = installation.target().await;
-        decisions(&target, &digests, keygate::clock::now()).await;
+        decisions(&target, &digests, domain::clock::now()).await;
         let listed = listed(&target).await;
         target.close().await;
         listed
@@ -192,7 +192,7 @@ fn uses_on_redis_are_kept_by_a_second_run() {
     let content_before = content(std::slice::from_ref(&redis));
     assert_eq!(counts(&installation.copy(), "copied"), [0; 4]);
     assert_eq!(content(std::slice::from_ref(&redis)), content_before);
-    let uses = |listed: &[(_, _, Vec<keygate::state::Key>)]| -> u64 {
+    let uses = |listed: &[(_, _, Vec<state::Key>)]| -> u64 {
         listed.iter().flat_map(|(_, _, keys)| keys).map(|key| key.uses).sum()
     };
     let source = State::Embedded(installation.source());
@@ -248,7 +248,7 @@ fn journaled_uses_are_copied_after_a_crash() {
 
 /// Uses a key as a gateway that serves from the state file does, with journal records.
 fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64) {
-    let now = keygate::clock::now();
+    let now = domain::clock::now();
     runtime().block_on(async {
         let (state, journal) = app::open_and_recover(&installation.before(), &Metrics::new()).await.unwrap();
         for _ in 0..times {
@@ -366,7 +366,7 @@ fn change_on_redis_after_the_copy_is_reported_and_kept() {
         let target = installation.target().await;
         let (org, _, keys) = listed(&target).await.swap_remove(0);
         let key = keys[1].id;
-        target.change(Change::RevokeKey { key, at: keygate::clock::now() }).await.unwrap();
+        target.change(Change::RevokeKey { key, at: domain::clock::now() }).await.unwrap();
         target.change(Change::SuspendOrg { org: org.id, suspended: true }).await.unwrap();
         target.close().await;
         key

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use keygate::clock::{self, Micros};
-use keygate::identity::{OrgId, PersonId, UserId, Voucher};
-use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
-use keygate::quota::Quota;
-use keygate::state::{
-    Change, DecideRequest, Decision, Key, LastRotation, Org, RouteAccess, State, User, session_quota_digest,
-};
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, PersonId, UserId, Voucher};
+use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
+use domain::quota::Quota;
+use state::{Change, DecideRequest, Decision, Key, LastRotation, Org, RouteAccess, State, User, session_quota_digest};
 
 /// Overlap of rotated secrets.
 pub(super) const OVERLAP: Duration = Duration::from_secs(3600);

@@ -25,8 +25,9 @@ fn documented() -> BTreeMap<String, Metric> {
 
 /// Names that the source registers.
 fn registered() -> BTreeSet<String> {
-    let mut files: Vec<PathBuf> = fs::read_dir("src/metrics").unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.push("src/metrics.rs".into());
+    let mut files: Vec<PathBuf> =
+        fs::read_dir("crates/platform/src/metrics").unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.push("crates/platform/src/metrics.rs".into());
     let mut names = BTreeSet::new();
     for file in files {
         // Calls on several lines look like those on one.

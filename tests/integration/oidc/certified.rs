@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use keygate::clock;
-use keygate::oidc::{AuthorizationResponse, Error, Provider, Settings, VerifiedIdentity};
+use control::oidc::{AuthorizationResponse, Error, Provider, Settings, VerifiedIdentity};
+use domain::clock;
 use openidconnect::url::Url;
 use serde_json::{Value, json};
 use tokio::runtime::LocalOptions;
@@ -90,7 +90,7 @@ async fn declined_sign_in_has_its_own_reason() {
     let back = browser.follow(page).unwrap_err();
     let callback = AuthorizationResponse::parse(back.query().unwrap()).unwrap();
     let error = provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
-    assert_eq!((error.reason(), error.fault()), ("denied_by_user", keygate::oidc::Fault::Declined));
+    assert_eq!((error.reason(), error.fault()), ("denied_by_user", control::oidc::Fault::Declined));
     assert!(error.in_full().contains("End-User aborted interaction"), "{}", error.in_full());
 }
 
@@ -104,7 +104,7 @@ async fn code_is_accepted_once_and_only_for_its_sign_in() {
     let back = browser.sign_in(&begun.url, "ada");
     let callback = AuthorizationResponse::parse(back.query().unwrap()).unwrap();
     let stolen = provider.finish_sign_in(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
-    assert_eq!((stolen.reason(), stolen.fault()), ("code_refused", keygate::oidc::Fault::Browser));
+    assert_eq!((stolen.reason(), stolen.fault()), ("code_refused", control::oidc::Fault::Browser));
 
     let back = browser.sign_in(&other.url, "ada");
     let callback = AuthorizationResponse::parse(back.query().unwrap()).unwrap();
@@ -116,10 +116,10 @@ async fn code_is_accepted_once_and_only_for_its_sign_in() {
 #[tokio::test]
 async fn wrong_client_secret_has_its_own_reason() {
     let real = Real::start(&[REDIRECT], people());
-    let wrong = keygate::secret::Secret::new(uuid::Uuid::new_v4().to_string());
+    let wrong = domain::secret::Secret::new(uuid::Uuid::new_v4().to_string());
     let provider = Provider::new(Settings { client_secret: Some(wrong), ..real.settings() }).unwrap();
     let error = sign_in(&provider, &mut Browser::new(), "ada").await.unwrap_err();
-    assert_eq!((error.reason(), error.fault()), ("client_refused", keygate::oidc::Fault::Provider));
+    assert_eq!((error.reason(), error.fault()), ("client_refused", control::oidc::Fault::Provider));
 }
 
 #[test]

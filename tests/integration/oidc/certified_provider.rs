@@ -13,8 +13,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use keygate::oidc::Settings;
-use keygate::secret::Secret;
+use control::oidc::Settings;
+use domain::secret::Secret;
 use serde_json::{Value, json};
 
 const CLIENT_ID: &str = "keygate";
@@ -94,7 +94,7 @@ impl Real {
             client_secret: secret,
             scopes: vec!["email".into(), "profile".into(), "groups".into()],
             claims: vec!["groups".into()],
-            tls: keygate::tls::ClientSettings::default(),
+            tls: platform::tls::ClientSettings::default(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! ID tokens: each invalid one is refused, with a reason of its own.
 
-use keygate::clock;
+use domain::clock;
 use serde_json::{Value, json};
 
 use super::hostile::{Hostile, SECRET, SUBJECT, Signing};
@@ -172,7 +172,7 @@ async fn userinfo_is_fetched_for_missing_claims_of_the_same_subject() {
     let hostile = Hostile::start();
     let mut settings = settings_at(&hostile);
     settings.claims = vec!["groups".into()];
-    let provider = keygate::oidc::Provider::new(settings).unwrap();
+    let provider = control::oidc::Provider::new(settings).unwrap();
     hostile.behave(|now| now.userinfo = Box::new(|claims| claims["groups"] = json!(["staff"])));
     let person = sign_in(&provider).await.unwrap();
     assert_eq!((hostile.asked("/userinfo"), &person.claims["groups"]), (1, &json!(["staff"])));

@@ -11,9 +11,9 @@ mod responses;
 mod id_tokens;
 mod unavailable;
 
-use keygate::clock;
-use keygate::oidc::{AuthorizationResponse, Error, Provider, Settings, VerifiedIdentity};
-use keygate::secret::Secret;
+use control::oidc::{AuthorizationResponse, Error, Provider, Settings, VerifiedIdentity};
+use domain::clock;
+use domain::secret::Secret;
 use openidconnect::url::Url;
 
 use browser::Browser;
@@ -32,7 +32,7 @@ fn settings_at(hostile: &Hostile) -> Settings {
         client_secret: Some(Secret::new(SECRET.into())),
         scopes: vec!["email".into()],
         claims: Vec::new(),
-        tls: keygate::tls::ClientSettings::default(),
+        tls: platform::tls::ClientSettings::default(),
     }
 }
 

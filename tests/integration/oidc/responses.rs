@@ -1,7 +1,7 @@
 //! Invalid responses: of the provider's endpoints, and those that the browser brings.
 
-use keygate::clock;
-use keygate::oidc::{AuthorizationResponse, Fault, Provider};
+use control::oidc::{AuthorizationResponse, Fault, Provider};
+use domain::clock;
 use serde_json::{Value, json};
 
 use super::hostile::{Hostile, Raw};
@@ -64,7 +64,7 @@ async fn response_must_have_one_code_of_this_sign_in() {
     let good = come_back(&begun.url);
     for callback in [
         AuthorizationResponse { code: None, ..good.clone() },
-        AuthorizationResponse { code: Some(keygate::secret::Secret::new("made up".into())), ..good.clone() },
+        AuthorizationResponse { code: Some(domain::secret::Secret::new("made up".into())), ..good.clone() },
     ] {
         let error = provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
         assert_eq!(error.fault(), Fault::Browser, "{error}");
@@ -179,6 +179,6 @@ async fn client_secret_post_is_supported() {
     });
     sign_in(&provider_at(&hostile)).await.unwrap();
     let mut settings = settings_at(&hostile);
-    settings.client_secret = Some(keygate::secret::Secret::new("another".into()));
+    settings.client_secret = Some(domain::secret::Secret::new("another".into()));
     assert_eq!(refusal(&Provider::new(settings).unwrap()).await, "client_refused");
 }

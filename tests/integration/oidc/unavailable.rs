@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use control::oidc::{Error, Fault, HttpError, Provider};
+use domain::clock;
 use futures_util::FutureExt as _;
-use keygate::clock;
-use keygate::oidc::{Error, Fault, HttpError, Provider};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;

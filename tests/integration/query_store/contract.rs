@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use keygate::clock::Micros;
-use keygate::identity::{OrgId, UserId};
-use keygate::query_store::query::Query;
-use keygate::query_store::store::{Bookmark, GcProgress, Page, SnapshotExpiry, Store, StoreStats};
+use domain::clock::Micros;
+use domain::identity::{OrgId, UserId};
+use query_store::query::Query;
+use query_store::store::{Bookmark, GcProgress, Page, SnapshotExpiry, Store, StoreStats};
 
 use super::support::{Engine, NOW, draft, runtime, with_every_engine};
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use http::Method;
-use keygate::query_store::store::StoreStats;
-use keygate::query_store::store::copy::copy;
-use keygate::query_store::{self, StoreSettings};
+use query_store::store::StoreStats;
+use query_store::store::copy::copy;
+use query_store::{self, StoreSettings};
 use tokio::sync::Notify;
 
 use super::support::{Engine, Fixture, Home, NOW, cursor_key, postgresql_settings, runtime};
@@ -87,7 +87,7 @@ fn interrupted_copy_leaves_nothing_and_can_be_repeated() {
         let target = Fixture::on(Engine::Postgresql);
         let StoreSettings::Postgresql(settings) = &target.settings.store else { unreachable!() };
         let (reached, stop) = (Cell::new(0), Notify::new());
-        let report = |progress: keygate::query_store::store::copy::CopyProgress| {
+        let report = |progress: query_store::store::copy::CopyProgress| {
             reached.set(progress.copied);
             stop.notify_one();
         };

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use domain::clock::Micros;
+use domain::secret::Secret;
 use http::Method;
-use keygate::clock::Micros;
-use keygate::query_store;
-use keygate::query_store::store::StoreStats;
-use keygate::secret::Secret;
+use query_store::store::StoreStats;
 
 use super::support::{Answer, DAY, Engine, Fixture, NOW, caller, cursor_key, runtime, with_every_engine};
 

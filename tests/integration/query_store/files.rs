@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use keygate::query_store::{self, OpenError, Settings, StoreSettings};
-use keygate::settings::SettingsErrors;
+use platform::settings::SettingsErrors;
+use query_store::{self, OpenError, Settings, StoreSettings};
 
 use super::support::{Fixture, runtime};
 

@@ -1,9 +1,9 @@
 //! Replaced and deleted queries: first pages pass none of them, and an organization's snapshots keep a bounded amount of them,
 //! on both engines.
 
+use domain::identity::{OrgId, UserId};
 use http::Method;
-use keygate::identity::{OrgId, UserId};
-use keygate::query_store::store::{Bookmark, HistoryLimit, Store, StoreError};
+use query_store::store::{Bookmark, HistoryLimit, Store, StoreError};
 use uuid::Uuid;
 
 use super::contract::{KEPT, collect_all, expiry};

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use keygate::clock::Micros;
-use keygate::identity::{OrgId, UserId};
-use keygate::query_store::query::Query;
-use keygate::query_store::store::{Bookmark, GcProgress, Store, StoreStats};
+use domain::clock::Micros;
+use domain::identity::{OrgId, UserId};
 use proptest::prelude::*;
+use query_store::query::Query;
+use query_store::store::{Bookmark, GcProgress, Store, StoreStats};
 
 use super::contract::{KEPT, collect_all, expiry};
 use super::support::{Engine, NOW, draft, runtime, with_every_engine};

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::Method;
-use keygate::postgresql::Connector;
-use keygate::query_store::store::{PostgresqlError, PostgresqlStore, Store, StoreError};
-use keygate::query_store::{self, Settings, StoreSettings};
+use platform::postgresql::Connector;
+use query_store::store::{PostgresqlError, PostgresqlStore, Store, StoreError};
+use query_store::{self, Settings, StoreSettings};
 
 use super::support::{Engine, Fixture, Home, cursor_key, postgresql_settings, runtime};
 use crate::support::redis::Certificates;

@@ -1,8 +1,8 @@
 //! Pages from a replica: a real one, whose replay is paused at chosen moments. The primary is ended to show which of the two
 //! has served a page.
 
-use keygate::identity::{OrgId, UserId};
-use keygate::query_store::store::{Bookmark, Page, PostgresqlStore, Store, StoreError};
+use domain::identity::{OrgId, UserId};
+use query_store::store::{Bookmark, Page, PostgresqlStore, Store, StoreError};
 
 use super::contract::expiry;
 use super::support::{NOW, draft, postgresql_settings, runtime};
@@ -25,7 +25,7 @@ fn replica_serves_the_snapshots_that_it_has_reached() {
     let replica = primary.replica();
     runtime().block_on(async {
         let mut settings = postgresql_settings(&primary.url());
-        settings.replicas = vec![keygate::postgresql::Settings::parse(&replica.url(), None).unwrap()];
+        settings.replicas = vec![platform::postgresql::Settings::parse(&replica.url(), None).unwrap()];
         let store = Store::Postgresql(PostgresqlStore::open(&settings).unwrap());
         let (org, user) = (OrgId::generate(), UserId::generate());
         for number in 0..7 {
@@ -64,7 +64,7 @@ fn primary_serves_the_pages_of_a_replica_that_is_away() {
     runtime().block_on(async {
         let mut settings = postgresql_settings(&server.url_of(&database));
         let away = format!("postgresql://a@127.0.0.1:{}/b", crate::support::free_port());
-        settings.replicas = vec![keygate::postgresql::Settings::parse(&away, None).unwrap()];
+        settings.replicas = vec![platform::postgresql::Settings::parse(&away, None).unwrap()];
         let store = Store::Postgresql(PostgresqlStore::open(&settings).unwrap());
         let org = OrgId::generate();
         for number in 0..5 {

@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use keygate::query_store;
 use tokio::sync::oneshot;
 
 use super::support::{Fixture, Home, runtime};

@@ -6,10 +6,10 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use keygate::identity::{OrgId, UserId};
-use keygate::postgresql::Connector;
-use keygate::query_store::query::Query;
-use keygate::query_store::store::Store;
+use domain::identity::{OrgId, UserId};
+use platform::postgresql::Connector;
+use query_store::query::Query;
+use query_store::store::Store;
 
 use super::contract::{collect_all, expiry};
 use super::support::{Engine, Home, NOW, draft, postgresql_settings, runtime};

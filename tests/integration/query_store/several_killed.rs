@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keygate::query_store::service::Caller;
+use query_store::service::Caller;
 use serde_json::Value;
 
 use super::several::{States, assert_is_a_state};

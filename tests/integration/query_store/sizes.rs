@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use keygate::identity::{OrgId, UserId};
-use keygate::query_store::store::{Bookmark, PostgresqlStore, Store, Version};
+use domain::identity::{OrgId, UserId};
+use query_store::store::{Bookmark, PostgresqlStore, Store, Version};
 use serde_json::Value;
 
 use super::contract::expiry;

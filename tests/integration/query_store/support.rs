@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use domain::clock::Micros;
+use domain::identity::{OrgId, UserId};
+use domain::secret::Secret;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use keygate::clock::Micros;
-use keygate::identity::{OrgId, UserId};
-use keygate::query_store::query::QueryDraft;
-use keygate::query_store::service::Caller;
-use keygate::query_store::store::postgresql::PostgresqlSettings;
-use keygate::query_store::store::{PostgresqlStore, SqliteStore, Store};
-use keygate::query_store::{self, QueryService, Settings, StoreSettings, http as query_http};
-use keygate::secret::Secret;
+use query_store::query::QueryDraft;
+use query_store::service::Caller;
+use query_store::store::postgresql::PostgresqlSettings;
+use query_store::store::{PostgresqlStore, SqliteStore, Store};
+use query_store::{self, QueryService, Settings, StoreSettings, http as query_http};
 use serde_json::Value;
 
 use crate::support::Postgresql;
@@ -93,7 +93,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
 /// Settings of a store in a database. Its deadline is far longer than any operation takes, also on a slow machine.
 pub fn postgresql_settings(url: &str) -> PostgresqlSettings {
     PostgresqlSettings {
-        primary: keygate::postgresql::Settings::parse(url, None).unwrap(),
+        primary: platform::postgresql::Settings::parse(url, None).unwrap(),
         replicas: Vec::new(),
         connections: 10,
         deadline: Duration::from_secs(60),

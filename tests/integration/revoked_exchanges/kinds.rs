@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 

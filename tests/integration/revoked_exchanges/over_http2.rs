@@ -1,6 +1,7 @@
 //! HTTP/2: the stream of a revoked key is reset, and other streams of its connection go on.
 
 use bytes::Bytes;
+use control::admin::Operation;
 use futures_util::{StreamExt as _, stream};
 use h2::Reason;
 use http::{Request, Response};
@@ -8,8 +9,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::SendRequest;
-use keygate::admin::Operation;
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 use rustls::pki_types::ServerName;
 use std::convert::Infallible;
 use std::sync::Arc;

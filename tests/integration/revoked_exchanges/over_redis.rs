@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use keygate::admin::Operation;
-use keygate::audit::Outcome;
+use control::admin::Operation;
+use journal::audit::Outcome;
 
 use super::reasons::{open_tunnel_with, session_of};
 use super::upstream::Endless;

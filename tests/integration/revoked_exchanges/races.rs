@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use keygate::admin::Operation;
+use control::admin::Operation;
 
 use super::upstream::Endless;
 use super::{End, LIMIT, ROUTES, end_of, try_open_tunnel};

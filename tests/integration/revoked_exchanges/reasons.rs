@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use keygate::admin::{Operation, Reply};
-use keygate::audit::Outcome;
-use keygate::clock;
+use control::admin::{Operation, Reply};
+use domain::clock;
+use journal::audit::Outcome;
 
 use super::upstream::Endless;
 use super::{End, PATIENCE, ROUTES, UPGRADE, assert_open, end_of, is_switched, open_tunnel};

@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-use keygate::audit::Outcome;
+use journal::audit::Outcome;
 
 use super::{PATIENCE, UPGRADE, end_of};
 use crate::support::gateway::Key;

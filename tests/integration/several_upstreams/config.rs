@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keygate::config::Config;
-use keygate::upstream::Protocol;
+use upstream::Protocol;
 
 /// First line behind the blocks that every configuration needs: where the text of a test begins.
 const BASE: &str = "listen: [{ address: '127.0.0.1:8080' }]

@@ -18,7 +18,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use keygate::tls::{ServerSettings, ServerTls};
+use platform::tls::{ServerSettings, ServerTls};
 
 use crate::support::upstream_blocks::{self, PLENTY, endpoints};
 use crate::support::{Client, GatedUpstream, Gateway, KEYGATE, NameServer, Upstream, eventually, free_port};

@@ -1,13 +1,13 @@
 //! `strip_prefix`: the upstream sees the tail of the path that the route was found by, byte for byte.
 
-use http::{HeaderValue, Request};
-use keygate::admission::{RouteSettings, Routes};
-use keygate::forward::{
+use domain::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
+use edge::forward::{
     AllowedFeatures, Client as ForwardedClient, ForwardContext, PassedFields, TrustedProxies, ValidatedHead,
     rewrite_request,
 };
-use keygate::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
-use keygate::metrics::Metrics;
+use http::{HeaderValue, Request};
+use keygate::admission::{RouteSettings, Routes};
+use platform::metrics::Metrics;
 use proptest::prelude::*;
 
 use super::endpoints;

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
-use keygate::audit::Settings;
+use journal::audit::Settings;
 
 use super::postgresql::{ship_all, sink, sink_with};
 use crate::journal::checkpoints::{assert_proven, lines, signed};

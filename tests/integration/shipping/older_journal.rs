@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use keygate::audit::Settings;
-use keygate::metrics::Metrics;
-use keygate::shipping::{self, Destination, FilesSettings, Shippers, SinkSettings};
+use journal::audit::Settings;
+use journal::shipping::{self, Destination, FilesSettings, Shippers, SinkSettings};
+use platform::metrics::Metrics;
 
 use super::postgresql::{count, sink};
 use crate::journal::support::{block_on, open_journal, settings, write_uses};

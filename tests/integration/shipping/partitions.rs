@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keygate::audit::{Journal, Settings};
-use keygate::clock;
-use keygate::metrics::Metrics;
-use keygate::shipping::Shippers;
+use domain::clock;
+use journal::audit::{Journal, Settings};
+use journal::shipping::Shippers;
+use platform::metrics::Metrics;
 
 use super::postgresql::{count, ship_all, sink, sink_with};
 use crate::journal::support::{Caller, END, block_on, open_journal, settings};

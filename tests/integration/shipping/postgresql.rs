@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keygate::audit::{AuditEntry, Durability, Journal, Outcome, Record, Settings, UseEnd};
-use keygate::clock;
-use keygate::metrics::Metrics;
-use keygate::shipping::{self, Destination, PostgresqlSettings, Shippers, SinkSettings, SinkState};
+use domain::clock;
+use journal::audit::{AuditEntry, Durability, Journal, Outcome, Record, Settings, UseEnd};
+use journal::shipping::{self, Destination, PostgresqlSettings, Shippers, SinkSettings, SinkState};
+use platform::metrics::Metrics;
 
 use crate::journal::support::{Caller, END, all_records, block_on, open_journal, settings, write_uses};
 use crate::support::redis::Certificates;
@@ -21,10 +21,10 @@ pub fn sink(server: &Postgresql) -> shipping::Settings {
 
 pub fn sink_with(
     url: &str,
-    tls: Option<keygate::tls::ClientSettings>,
+    tls: Option<platform::tls::ClientSettings>,
     retention: Option<Duration>,
 ) -> shipping::Settings {
-    let database = keygate::postgresql::Settings::parse(url, tls).unwrap();
+    let database = platform::postgresql::Settings::parse(url, tls).unwrap();
     let destination = Destination::Postgresql(PostgresqlSettings { database, retention });
     shipping::Settings { sinks: vec![SinkSettings { name: "central".into(), destination }] }
 }
@@ -81,7 +81,7 @@ fn records_are_the_same_in_the_database() {
             opening.path = "/a\0b\t\"\\ é 💡";
             opening.user_agent = (number % 2 == 0).then_some(b"\x00\xff agent");
             opening.ip = (number % 3 != 0).then(|| "2001:db8::1".parse().unwrap());
-            opening.trace_id = keygate::trace_context::TraceId::from_bits(number as u128);
+            opening.trace_id = domain::trace_context::TraceId::from_bits(number as u128);
             opening.provisional = number % 2 == 1;
             let end = UseEnd { outcome, status: None, duration_us: u64::MAX >> 1, ..END };
             journal.record(&opening, end).await.unwrap();
@@ -208,7 +208,7 @@ fn connection_is_encrypted_and_verified() {
     eventually("the unknown authority is refused", || wrong.reports()[0].state == SinkState::Failing);
     wrong.finish(Duration::ZERO);
     block_on(journal.close());
-    let tls = keygate::tls::ClientSettings { ca: Some(certificates.ca()), identity: None };
+    let tls = platform::tls::ClientSettings { ca: Some(certificates.ca()), identity: None };
     ship_all(&settings, &sink_with(&server.url(), Some(tls), None));
     assert_eq!(count(&server), 3);
     assert_eq!(server.sql("SELECT outcome FROM keygate.records GROUP BY 1"), ["completed"]);

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use domain::secret::Secret;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use keygate::audit::{Journal, Record, Settings};
-use keygate::metrics::Metrics;
-use keygate::secret::Secret;
-use keygate::shipping::{self, Destination, OtlpSettings, Shippers, SinkSettings, SinkState, WebhookSettings};
-use keygate::tls::ClientSettings;
+use journal::audit::{Journal, Record, Settings};
+use journal::shipping::{self, Destination, OtlpSettings, Shippers, SinkSettings, SinkState, WebhookSettings};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use platform::metrics::Metrics;
+use platform::tls::ClientSettings;
 use prost::Message as _;
 use uuid::Uuid;
 

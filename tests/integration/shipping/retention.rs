@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use keygate::audit::{Durability, Journal, Settings};
-use keygate::metrics::Metrics;
-use keygate::shipping::{Destination, FilesSettings, Shippers, SinkSettings};
+use journal::audit::{Durability, Journal, Settings};
+use journal::shipping::{Destination, FilesSettings, Shippers, SinkSettings};
+use platform::metrics::Metrics;
 
 use super::postgresql::sink;
 use crate::journal::support::{Caller, END, block_on, open_journal, segment_files, settings, write_uses};
@@ -93,7 +93,7 @@ fn without_sinks_nothing_waits() {
     write_uses(&settings, 10_000);
     let before = segment_files(&settings).len();
     let journal = open_journal(&settings);
-    let shippers = super::postgresql::start(&journal, &keygate::shipping::Settings::default());
+    let shippers = super::postgresql::start(&journal, &journal::shipping::Settings::default());
     eventually("retention removes them", || segment_files(&settings).len() < before / 2);
     drop(shippers);
     block_on(journal.close());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keygate::shipping::{self, SinkState};
+use journal::shipping::{self, SinkState};
 
 use super::postgresql::{count, ship_all, sink, start};
 use crate::journal::support::{open_journal, settings, write_uses};

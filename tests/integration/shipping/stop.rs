@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use domain::secret::Secret;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use keygate::metrics::Metrics;
-use keygate::secret::Secret;
-use keygate::shipping::{Destination, Settings, Shippers, SinkSettings, WebhookSettings};
-use keygate::tls::ClientSettings;
+use journal::shipping::{Destination, Settings, Shippers, SinkSettings, WebhookSettings};
+use platform::metrics::Metrics;
+use platform::tls::ClientSettings;
 
 use super::refused::SECRET;
 use crate::journal::support::{Caller, END, block_on, open_journal, settings};

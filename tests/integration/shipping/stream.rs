@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::time::Duration;
 
-use keygate::audit::{AuditEntry, Journal, Outcome, Record, RecordStream, Settings, StreamPosition, Use};
-use keygate::clock;
+use domain::clock;
+use journal::audit::{AuditEntry, Journal, Outcome, Record, RecordStream, Settings, StreamPosition, Use};
 use proptest::prelude::*;
 use uuid::Uuid;
 

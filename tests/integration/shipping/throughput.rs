@@ -6,7 +6,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use keygate::audit::{Settings, Use};
+use journal::audit::{Settings, Use};
 
 use super::postgresql::{sink, start};
 use crate::journal::support::{Caller, END, block_on, keep_plain, open_journal, settings};

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use keygate::audit::{Outcome, Settings, Use, UseEnd};
-use keygate::clock::{self, Micros};
-use keygate::identity::AuthMethod;
-use keygate::metrics::Metrics;
-use keygate::refusal::Refusal;
-use keygate::shipping::Shippers;
+use domain::clock::{self, Micros};
+use domain::identity::AuthMethod;
+use domain::refusal::Refusal;
+use journal::audit::{Outcome, Settings, Use, UseEnd};
+use journal::shipping::Shippers;
+use platform::metrics::Metrics;
 use serde_json::Value;
 
 use super::postgresql::sink;

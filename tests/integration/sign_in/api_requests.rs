@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::sync::{Arc, Condvar, Mutex};
 
-use keygate::admin::{Operation, Reply};
-use keygate::audit::Outcome;
-use keygate::refusal::Refusal;
+use control::admin::{Operation, Reply};
+use domain::refusal::Refusal;
+use journal::audit::Outcome;
 use serde_json::json;
 
 use super::ORIGIN;

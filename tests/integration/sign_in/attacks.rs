@@ -1,6 +1,6 @@
 //! Attacks on a sign-in: each is refused with an error page and without a session.
 
-use keygate::session::Token;
+use domain::session::Token;
 use openidconnect::url::Url;
 
 use super::ORIGIN;

@@ -1,6 +1,6 @@
 //! Signing in and out by a certified identity provider.
 
-use keygate::admin::Operation;
+use control::admin::Operation;
 use serde_json::{Value, json};
 
 use super::fixture::{self, Member, certified, given, is_admitted, is_signed_in, member};

@@ -1,10 +1,10 @@
 //! The gateway's own cookies are removed before requests are forwarded, in any spelling and in any number of fields.
 
 use bytes::Bytes;
+use domain::session::Token;
 use http::Request;
 use http_body_util::Full;
 use hyper::client::conn::http2::SendRequest;
-use keygate::session::Token;
 
 use super::fixture::{self, PERSON, hostile, member, signed_in};
 use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN};

@@ -1,7 +1,7 @@
 //! Organizations and permissions of users: from the directory, or from the provider's claims.
 
-use keygate::admin::{Operation, Reply};
-use keygate::identity::OrgId;
+use control::admin::{Operation, Reply};
+use domain::identity::OrgId;
 use serde_json::{Value, json};
 
 use super::fixture::{self, PERSON, certified, hostile, is_admitted, is_signed_in, member, signed_in};

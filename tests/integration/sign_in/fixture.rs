@@ -1,9 +1,9 @@
 //! Gateways with identity providers and users, and checks of sessions, records and responses.
 
-use keygate::admin::{Operation, Reply};
-use keygate::audit::{Filter, Outcome, Reader, Record, RecordKind};
-use keygate::identity::{OrgId, UserId};
-use keygate::management::Session;
+use control::admin::{Operation, Reply};
+use control::management::Session;
+use domain::identity::{OrgId, UserId};
+use journal::audit::{Filter, Outcome, Reader, Record, RecordKind};
 use serde_json::{Value, json};
 
 use super::ORIGIN;

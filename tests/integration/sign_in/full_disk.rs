@@ -1,6 +1,6 @@
 //! Sessions on a full disk: they end when users or operators end them.
 
-use keygate::admin::Operation;
+use control::admin::Operation;
 
 use super::fixture::{self, PERSON, is_signed_in, member};
 use super::gateway_browser::GatewayBrowser;
@@ -36,7 +36,7 @@ fn user_signs_out_with_no_byte_free() {
     assert_eq!(disk.free(), 0);
     let path = disk.path().join("audit");
     let ended = || {
-        let records = keygate::audit::Reader::open(&path).unwrap().list(&keygate::audit::Filter::default(), 100, None);
+        let records = journal::audit::Reader::open(&path).unwrap().list(&journal::audit::Filter::default(), 100, None);
         let records = records.unwrap().records;
         records.iter().filter(|record| record.action == "session.end" && record.outcome.name() == "completed").count()
     };

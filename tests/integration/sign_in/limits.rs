@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use keygate::admin::{Operation, Reply};
+use control::admin::{Operation, Reply};
 use serde_json::json;
 
 use super::fixture::{self, Member, PERSON, changes, hostile, is_signed_in, member, signed_in};

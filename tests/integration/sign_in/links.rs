@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keygate::admin::{Operation, Reply};
-use keygate::clock;
+use control::admin::{Operation, Reply};
+use domain::clock;
 use openidconnect::url::Url;
 
 use super::fixture::{self, Member, PERSON, changes, given, hostile, is_admitted, is_signed_in, member};

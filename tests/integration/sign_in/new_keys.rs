@@ -1,6 +1,6 @@
 //! The way of a new key from the form to the page that shows it: by a redirect, sealed in a cookie, for one session.
 
-use keygate::admin::{Operation, Reply};
+use control::admin::{Operation, Reply};
 
 use super::fixture::{self, member};
 use super::gateway_browser::{GatewayBrowser, SESSION, path_here, text};

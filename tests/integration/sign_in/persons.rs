@@ -1,7 +1,7 @@
 //! Persons: bounds go by issuer and `sub`, or by the user of a link, and never by the address that two providers may claim.
 
-use keygate::admin::{Operation, Reply};
-use keygate::management::Session;
+use control::admin::{Operation, Reply};
+use control::management::Session;
 use serde_json::json;
 
 use super::fixture::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessions, signed_in};

@@ -1,7 +1,7 @@
 //! Bad responses of a provider: each is refused with the right status and an error page, without a session, and is
 //! logged with its reason.
 
-use keygate::clock;
+use domain::clock;
 use serde_json::{Value, json};
 
 use super::fixture::{self, PERSON, given, hostile};

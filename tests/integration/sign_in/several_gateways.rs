@@ -1,6 +1,6 @@
 //! Sessions at several gateways with one state, across restarts, and without Redis.
 
-use keygate::admin::{Operation, Reply};
+use control::admin::{Operation, Reply};
 
 use super::fixture::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessions, signed_in};
 use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN, path_here, text};

@@ -1,8 +1,8 @@
 //! Withdrawal: what a provider no longer vouches for ends at the person's next sign-in, also at one that is refused.
 
-use keygate::admin::{Operation, Reply};
-use keygate::identity::{OrgId, UserId};
-use keygate::management::User;
+use control::admin::{Operation, Reply};
+use control::management::User;
+use domain::identity::{OrgId, UserId};
 use serde_json::{Value, json};
 
 use super::fixture::{self, Member, PERSON, hostile, is_admitted, is_signed_in, member, signed_in};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use keygate::clock;
-use keygate::key::{KeyDigest, KeyId};
-use keygate::quota::RateLimitStatus;
-use keygate::refusal::Refusal;
-use keygate::state::{Change, DecideRequest, Decision, RouteAccess, State};
+use domain::clock;
+use domain::key::{KeyDigest, KeyId};
+use domain::quota::RateLimitStatus;
+use domain::refusal::Refusal;
+use state::{Change, DecideRequest, Decision, RouteAccess, State};
 
 use super::fixture::{
     HeldKey, admit, admitted, decide, drain, everything, fixture_with_key, record, refuse, refused, require, revoke,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use domain::clock;
+use domain::identity::{OrgId, PersonId, UserId, Voucher};
+use domain::key::PlainKey;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
 use futures_util::future::join_all;
-use keygate::clock;
-use keygate::identity::{OrgId, PersonId, UserId, Voucher};
-use keygate::key::PlainKey;
-use keygate::quota::Quota;
-use keygate::refusal::Refusal;
-use keygate::state::{Bounds, Change, ChangeError, Decision, LastRotation, Membership, Session, State};
+use state::{Bounds, Change, ChangeError, Decision, LastRotation, Membership, Session, State};
 
 use super::cases_sessions::{create, end, new_session};
 use super::fixture::{Fixture, HeldKey, decide, fixture_with_key, new_fixture, new_key, new_user, refuse, revoke};
@@ -130,7 +130,7 @@ pub(super) async fn key_revoked_long_ago_is_refused_and_not_listed(state: &State
 }
 
 /// A session of the person with this `sub` at one issuer, with a membership in this organization.
-fn session_of(subject: &str, org: OrgId) -> (Session, keygate::session::TokenDigest) {
+fn session_of(subject: &str, org: OrgId) -> (Session, domain::session::TokenDigest) {
     let (session, digest) = new_session();
     let memberships = vec![Membership { org, user: UserId::generate() }];
     let person = Some(PersonId::from_subject("https://login.example", subject));

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use keygate::clock::{self, Micros};
-use keygate::key::KeyDigest;
-use keygate::quota::Quota;
-use keygate::refusal::Refusal;
-use keygate::state::{Change, ChangeError, Decision, Defaults, LastRotation, State};
+use domain::clock::{self, Micros};
+use domain::key::KeyDigest;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+use state::{Change, ChangeError, Decision, Defaults, LastRotation, State};
 
 use super::fixture::{
     Fixture, admit, admitted, decide, fixture_with_key, new_fixture, new_key, new_user, permission, rate_limit_status,
@@ -130,7 +130,7 @@ pub(super) async fn withdrawn_user_is_denied_until_permitted_again(state: &State
     assert_eq!((record().await.withdrawn, record().await.permissions), (None, permissions));
     admit(state, &key, later).await;
     admit(state, &quota_key, later).await;
-    let nobody = keygate::identity::UserId::generate();
+    let nobody = domain::identity::UserId::generate();
     let missing = state.change(Change::WithdrawUser { org, user: nobody, at: now }).await;
     assert!(matches!(missing, Err(ChangeError::NoUser(id)) if id == nobody), "{missing:?}");
     state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use keygate::clock;
-use keygate::identity::Permission;
-use keygate::key::PlainKey;
-use keygate::quota::Quota;
-use keygate::refusal::Refusal;
-use keygate::state::{Change, DecideRequest, Decision, LastRotation, RouteAccess, State};
+use domain::clock;
+use domain::identity::Permission;
+use domain::key::PlainKey;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+use state::{Change, DecideRequest, Decision, LastRotation, RouteAccess, State};
 
 use super::fixture::{Fixture, HeldKey, decide, drain, fixture_with_key, new_fixture, permission, refuse, refused};
 use super::runtime::block_on;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use keygate::clock::{self, Micros};
-use keygate::identity::{SessionId, UserId};
-use keygate::key::KeyId;
-use keygate::page::Page;
-use keygate::state::{Change, Key, KeyList, KeyPosition, Membership, Session, SessionList, SessionPosition, State};
+use domain::clock::{self, Micros};
+use domain::identity::{SessionId, UserId};
+use domain::key::KeyId;
+use domain::page::Page;
+use state::{Change, Key, KeyList, KeyPosition, Membership, Session, SessionList, SessionPosition, State};
 
 use super::cases_sessions::{self, create, end, new_session};
 use super::fixture::{Fixture, created, new_fixture, new_key, revoke};

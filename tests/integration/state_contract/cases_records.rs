@@ -1,10 +1,10 @@
 //! Records of the directory: uniqueness, missing records, and lists.
 
-use keygate::clock::{self, Micros};
-use keygate::identity::{OrgId, UserId};
-use keygate::key::KeyId;
-use keygate::refusal::Refusal;
-use keygate::state::{Change, ChangeError, Key, LOOK_TAKEN, LastRotation, Org, State, User};
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, UserId};
+use domain::key::KeyId;
+use domain::refusal::Refusal;
+use state::{Change, ChangeError, Key, LOOK_TAKEN, LastRotation, Org, State, User};
 
 use super::fixture::{
     Fixture, admit, decide, fixture_with_key, new_fixture, new_key, new_org, new_user, refused, rotate,

@@ -1,10 +1,10 @@
 //! Session quota keys, which meter the requests of a user's web sessions.
 
-use keygate::clock;
-use keygate::identity::AuthMethod;
-use keygate::key::{KeyDigest, PlainKey};
-use keygate::refusal::Refusal;
-use keygate::state::{Change, ChangeError, Key, LastRotation, State, session_quota_digest};
+use domain::clock;
+use domain::identity::AuthMethod;
+use domain::key::{KeyDigest, PlainKey};
+use domain::refusal::Refusal;
+use state::{Change, ChangeError, Key, LastRotation, State, session_quota_digest};
 
 use super::TOKEN;
 use super::fixture::{

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use keygate::clock::{self, Micros};
-use keygate::identity::{OrgId, PersonId, SessionId, UserId};
-use keygate::session::{Token, TokenDigest};
-use keygate::state::{Change, ChangeError, Membership, Session, State};
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, PersonId, SessionId, UserId};
+use domain::session::{Token, TokenDigest};
+use state::{Change, ChangeError, Membership, Session, State};
 
 /// How long the sessions of the cases may go unused, and how long they last.
 const IDLE: Duration = Duration::from_secs(1800);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use keygate::clock::{self, Micros};
-use keygate::session::{Token, TokenDigest};
-use keygate::state::{Change, State, TicketSource};
+use domain::clock::{self, Micros};
+use domain::session::{Token, TokenDigest};
+use state::{Change, State, TicketSource};
 
 use super::runtime::block_on;
 

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keygate::clock::{self, Micros};
-use keygate::key::{KeyId, PlainKey};
-use keygate::quota::{Quota, RateLimitStatus};
-use keygate::refusal::Refusal;
-use keygate::state::embedded::{JournalProgress, JournaledUse, Settings, UsedKey};
-use keygate::state::{Bounds, Change, ChangeError, Decision, Embedded, Key, KeyList, LastRotation, Org, State, User};
+use domain::clock::{self, Micros};
+use domain::key::{KeyId, PlainKey};
+use domain::quota::{Quota, RateLimitStatus};
+use domain::refusal::Refusal;
+use state::embedded::{JournalProgress, JournaledUse, Settings, UsedKey};
+use state::{Bounds, Change, ChangeError, Decision, Embedded, Key, KeyList, LastRotation, Org, State, User};
 
 use super::fixture::{HeldKey, admit, decide, fixture_with_key, new_org, permission, refuse, refused, revoke, rotate};
 use super::runtime::block_on;

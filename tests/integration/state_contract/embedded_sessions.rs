@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keygate::clock;
-use keygate::state::embedded::{JournaledUse, UsedKey};
-use keygate::state::{Change, Session, TicketSource};
+use domain::clock;
 use rusqlite::Connection;
+use state::embedded::{JournaledUse, UsedKey};
+use state::{Change, Session, TicketSource};
 
 use super::cases_sessions::{created, end, find, new_session};
 use super::cases_tickets::{put, put_by, take};

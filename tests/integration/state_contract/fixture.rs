@@ -2,12 +2,12 @@
 //!
 //! Every organization has a name and a tag of its own, so that many cases can share one state.
 
-use keygate::clock::{self, Micros};
-use keygate::identity::{OrgId, Permission, UserId};
-use keygate::key::{KeyDigest, KeyId, OrgTag, PlainKey};
-use keygate::quota::RateLimitStatus;
-use keygate::refusal::Refusal;
-use keygate::state::{
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, Permission, UserId};
+use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
+use domain::quota::RateLimitStatus;
+use domain::refusal::Refusal;
+use state::{
     Admitted, Change, ChangeError, DecideRequest, Decision, Key, LastRotation, Org, RouteAccess, State, User,
     session_quota_digest,
 };

@@ -1,11 +1,11 @@
-//! Contract of the shared state: cases that every variant of [`keygate::state::State`] passes, and tests of further
+//! Contract of the shared state: cases that every variant of [`state::State`] passes, and tests of further
 //! guarantees of single variants.
 //!
 //! Several cases share one state: a case only makes assertions about records that it created.
 
 use std::time::Duration;
 
-use keygate::quota::Quota;
+use domain::quota::Quota;
 
 mod runtime;
 mod fixture;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use keygate::state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
-use keygate::state::{Redis as RedisState, State};
+use state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
+use state::{Redis as RedisState, State};
 
 use super::runtime::block_on;
 use super::{CONCURRENT, QUOTA};

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use keygate::clock;
-use keygate::key::OrgTag;
-use keygate::refusal::Refusal;
-use keygate::state::redis::{
-    Address, Clock, ConnectError, Durability, Login, OpenError, Servers, Settings, Unsuitable,
-};
-use keygate::state::{Change, ChangeError, Redis as RedisState, State, Unavailable};
-use keygate::tls::{CertificateFiles, ClientSettings};
+use domain::clock;
+use domain::key::OrgTag;
+use domain::refusal::Refusal;
+use platform::tls::{CertificateFiles, ClientSettings};
+use state::redis::{Address, Clock, ConnectError, Durability, Login, OpenError, Servers, Settings, Unsuitable};
+use state::{Change, ChangeError, Redis as RedisState, State, Unavailable};
 
 use super::fixture::{admit, created, fixture_with_key, refuse, revoke};
 use super::redis::{at, settings};
@@ -203,7 +201,7 @@ fn revocation_lost_by_a_failover_is_replayed() {
         let user = fixture.user(&state, "gone@example.com").await;
         fixture.key_of(&state, user).await
     });
-    let record = |id: keygate::key::KeyId| format!("keygate:{{{}}}:key:{id}", fixture.tag.as_str());
+    let record = |id: domain::key::KeyId| format!("keygate:{{{}}}:key:{id}", fixture.tag.as_str());
     let org = format!("keygate:{{{}}}:org", fixture.tag.as_str());
     let old = [org, record(key.id), record(removed.id)].map(|name| (server.cli::<Vec<u8>>(&["DUMP", &name]), name));
     block_on(async {
@@ -216,20 +214,20 @@ fn revocation_lost_by_a_failover_is_replayed() {
     take_over_with(&server, old);
     proxy.refuse(false);
     until("the service is back", || {
-        let ask = keygate::state::DecideRequest {
+        let ask = state::DecideRequest {
             digest: &key.digest,
             id: Some(key.id),
-            access: keygate::state::RouteAccess::Everyone,
+            access: state::RouteAccess::Everyone,
             now: clock::now(),
         };
         block_on(state.decide(ask)).ok()
     });
     // The index of digests is gone too: the keys are found by their ids.
     let refusal = |held: &super::fixture::HeldKey| {
-        let ask = keygate::state::DecideRequest {
+        let ask = state::DecideRequest {
             digest: &held.digest,
             id: Some(held.id),
-            access: keygate::state::RouteAccess::Everyone,
+            access: state::RouteAccess::Everyone,
             now: clock::now(),
         };
         super::fixture::refused(&block_on(state.decide(ask)).unwrap())
@@ -302,7 +300,7 @@ fn server_with_a_password_requires_it() {
     let password = created_password();
     let server = Redis::options().password(&password).start();
     let with = |password: Option<&str>| {
-        let password = password.map(|password| keygate::secret::Secret::new(password.into()));
+        let password = password.map(|password| domain::secret::Secret::new(password.into()));
         let login = Login { user: None, password };
         open(Settings { login, ..in_use(Servers::Single(at(&server))) })
     };
@@ -316,7 +314,7 @@ fn server_with_a_password_requires_it() {
 }
 
 fn created_password() -> String {
-    keygate::identity::OrgId::generate().to_string()
+    domain::identity::OrgId::generate().to_string()
 }
 
 #[test]
@@ -338,12 +336,8 @@ fn tls_with_a_private_authority_and_a_client_certificate() {
     for tls in [Some(strange), Some(ClientSettings { ca, identity: None }), None] {
         let Ok(state) = with(tls) else { continue };
         let digest = key.digest;
-        let ask = keygate::state::DecideRequest {
-            digest: &digest,
-            id: None,
-            access: keygate::state::RouteAccess::Everyone,
-            now: clock::now(),
-        };
+        let ask =
+            state::DecideRequest { digest: &digest, id: None, access: state::RouteAccess::Everyone, now: clock::now() };
         assert!(block_on(state.decide(ask)).is_err());
     }
 }
@@ -357,12 +351,12 @@ fn state_without_any_server_opens_and_refuses() {
     let state = open(in_use(stopped)).unwrap();
     assert!(!state.is_available());
     let org = OrgTag::generate().unwrap();
-    let key = keygate::key::KeyId::generate(org).unwrap();
-    let digest = keygate::key::KeyDigest::of(b"whatever");
-    let ask = keygate::state::DecideRequest {
+    let key = domain::key::KeyId::generate(org).unwrap();
+    let digest = domain::key::KeyDigest::of(b"whatever");
+    let ask = state::DecideRequest {
         digest: &digest,
         id: Some(key),
-        access: keygate::state::RouteAccess::Everyone,
+        access: state::RouteAccess::Everyone,
         now: clock::now(),
     };
     assert_eq!(block_on(state.decide(ask)).unwrap_err(), Unavailable::Unreachable);

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use keygate::clock;
-use keygate::state::redis::{Clock, Servers, Settings};
-use keygate::state::{Redis as RedisState, State};
+use domain::clock;
+use state::redis::{Clock, Servers, Settings};
+use state::{Redis as RedisState, State};
 
 use super::fixture::{Fixture, HeldKey, admit, fixture_with_key};
 use super::redis::{at, settings};

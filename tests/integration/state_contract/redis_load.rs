@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use keygate::clock;
-use keygate::quota::Quota;
-use keygate::refusal::Refusal;
-use keygate::state::redis::Settings;
-use keygate::state::{DecideRequest, Decision, Redis as RedisState, RouteAccess, State, Unavailable};
+use domain::clock;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+use state::redis::Settings;
+use state::{DecideRequest, Decision, Redis as RedisState, RouteAccess, State, Unavailable};
 use tokio::task::JoinHandle;
 
 use super::fixture::{Fixture, HeldKey, new_fixture};

@@ -1,10 +1,10 @@
 //! A server whose memory is full (`maxmemory` with `noeviction`): what withdraws something is accepted all the same.
 
-use keygate::clock;
-use keygate::quota::Quota;
-use keygate::refusal::Refusal;
-use keygate::state::redis::{Clock, Servers, Settings};
-use keygate::state::{Change, ChangeError, Redis as RedisState, RevocationEntry, State};
+use domain::clock;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+use state::redis::{Clock, Servers, Settings};
+use state::{Change, ChangeError, Redis as RedisState, RevocationEntry, State};
 
 use super::cases_sessions;
 use super::fixture::{Fixture, HeldKey, fixture_with_key, new_key, refuse};

@@ -8,10 +8,10 @@
 
 use std::time::{Duration, Instant};
 
-use keygate::clock;
-use keygate::refusal::Refusal;
-use keygate::state::redis::{Address, Clock, OnUnavailable, Servers, Settings, Share};
-use keygate::state::{Redis as RedisState, State};
+use domain::clock;
+use domain::refusal::Refusal;
+use state::redis::{Address, Clock, OnUnavailable, Servers, Settings, Share};
+use state::{Redis as RedisState, State};
 
 use super::fixture::{admit, fixture_with_key};
 use super::redis::{set_up, settings};

@@ -1,7 +1,7 @@
 //! Lists of the Redis state: keys of an earlier version, and the secret that all gateways share.
 
-use keygate::state::redis::Servers;
-use keygate::state::{KeyList, Redis as RedisState, State};
+use state::redis::Servers;
+use state::{KeyList, Redis as RedisState, State};
 
 use super::fixture::new_fixture;
 use super::redis::{at, on_a_server, settings};
@@ -29,7 +29,7 @@ fn keys_of_an_earlier_version_are_listed() {
         page.items.into_iter().map(|key| key.id).collect::<Vec<_>>()
     };
     // As an earlier version left them: in a list, without an index; and then with a key that only the list has.
-    let append = |id: &keygate::key::KeyId| {
+    let append = |id: &domain::key::KeyId| {
         server.cli::<u64>(&["RPUSH", &format!("keygate:{{{tag}}}:keys"), id.as_str()]);
     };
     for index in &indexes {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keygate::clock::{self, Micros};
-use keygate::key::KeyId;
-use keygate::secret::Secret;
-use keygate::session::Token;
-use keygate::state::redis::{Address, Durability, Login, OnUnavailable, Servers, Settings, Share};
-use keygate::state::{
+use domain::clock::{self, Micros};
+use domain::key::KeyId;
+use domain::secret::Secret;
+use domain::session::Token;
+use state::redis::{Address, Durability, Login, OnUnavailable, Servers, Settings, Share};
+use state::{
     Change, ChangeError, Key, Redis as RedisState, Session, State, TicketSource, Unavailable, session_quota_digest,
 };
 
@@ -255,7 +255,7 @@ fn acl_rights_named_in_the_configuration_are_enough() {
         end(&state, session.id).await;
         let ticket = put(&state, b"x", session.expires).await;
         assert!(take(&state, &ticket, now).await.is_some());
-        let mut export = keygate::state::Exporter::begin(&state).await.unwrap();
+        let mut export = state::Exporter::begin(&state).await.unwrap();
         while export.next().await.unwrap().is_some() {}
         assert!(!server.cli::<String>(&["INFO", "errorstats"]).contains("NOPERM"));
         state.close().await;

@@ -1,15 +1,15 @@
 //! The exact share while Redis is unavailable: real gateways on a real Redis, which is stopped or cut off.
 //!
-//! `src/state/redis/decide/share_history.rs` has the theorem over random histories.
+//! `crates/state/src/redis/decide/share_history.rs` has the theorem over random histories.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keygate::clock;
-use keygate::quota::Quota;
-use keygate::refusal::Refusal;
-use keygate::state::redis::{Address, Clock, OnUnavailable, Servers, Settings, Share};
-use keygate::state::{Admitted, DecideRequest, Decision, Redis as RedisState, RouteAccess, State};
+use domain::clock;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+use state::redis::{Address, Clock, OnUnavailable, Servers, Settings, Share};
+use state::{Admitted, DecideRequest, Decision, Redis as RedisState, RouteAccess, State};
 
 use super::fixture::{Fixture, HeldKey, fixture_with_key, rotate};
 use super::redis::{at, set_up, settings};

@@ -3,16 +3,16 @@
 //! Cost is counted in commands, those of scripts included: a count is the same on every machine. `KEYGATE_TEST_KEYS=20000`
 //! sets another number of keys; the slowest commands are printed then.
 
+use domain::clock;
+use domain::refusal::Refusal;
 use futures_util::future::join_all;
-use keygate::clock;
-use keygate::refusal::Refusal;
-use keygate::state::{Bounds, Change, Redis as RedisState, State};
+use state::{Bounds, Change, Redis as RedisState, State};
 
 use super::fixture::{Fixture, HeldKey, admit, decide, new_fixture, new_key, permission, refuse, refused, require};
 use super::redis::{at, on_a_server, settings};
 use super::runtime::{block_on, enter};
 use crate::support::redis::Redis;
-use keygate::state::redis::Servers;
+use state::redis::Servers;
 
 /// Keys of the user. Few by default, and far more than the commands that a change may take.
 fn number() -> usize {

@@ -1,10 +1,10 @@
 //! Bucket arithmetic in Lua equals that in Rust, to the unit, for every quota up to the largest.
 
-use keygate::clock::Micros;
-use keygate::quota::Quota;
-use keygate::state::bucket::{Bucket, REORDERED_US, capacity};
+use domain::clock::Micros;
+use domain::quota::Quota;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use state::bucket::{Bucket, REORDERED_US, capacity};
 
 use super::same_trace::quotas;
 use crate::support::redis::Redis;
@@ -92,7 +92,7 @@ fn elapsed() -> impl Strategy<Value = i64> {
 
 /// Result of a function of the scripts, as exact integers.
 fn evaluated(server: &Redis, function: &str, arguments: &[i64]) -> Vec<i64> {
-    let functions = include_str!("../../../src/state/redis/scripts/bucket.lua");
+    let functions = include_str!("../../../crates/state/src/redis/scripts/bucket.lua");
     let script = format!(
         "{functions}\n\
          local function settled_by(level, at, requests, per, capacity, ...)\n\

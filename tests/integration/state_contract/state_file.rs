@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keygate::clock;
-use keygate::refusal::Refusal;
-use keygate::state::embedded::OpenError;
-use keygate::state::{Change, ChangeError, Embedded, State};
+use domain::clock;
+use domain::refusal::Refusal;
+use state::embedded::OpenError;
+use state::{Change, ChangeError, Embedded, State};
 
 use super::embedded::{open, record, settings};
 use super::fixture::{admit, fixture_with_key, refuse};

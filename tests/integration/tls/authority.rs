@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use keygate::tls::{CertificateFiles, ServerSettings, Version};
+use platform::tls::{CertificateFiles, ServerSettings, Version};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, SignatureAlgorithm,
 };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use keygate::tls::{ClientAuth, ServerSettings, ServerTls};
+use platform::tls::{ClientAuth, ServerSettings, ServerTls};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CertificateError, Error};
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use keygate::config::Config;
-use keygate::settings::SettingsErrors;
-use keygate::tls::{ClientAuth, Version};
+use platform::settings::SettingsErrors;
+use platform::tls::{ClientAuth, Version};
 use tempfile::TempDir;
 
 use super::authority::Authority;

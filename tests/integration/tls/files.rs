@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use keygate::tls::{CertificateFiles, ClientAuth, Error, ServerSettings, ServerTls};
+use platform::tls::{CertificateFiles, ClientAuth, Error, ServerSettings, ServerTls};
 
 use super::authority::{Authority, Issued, settings};
 use super::handshake::handshake;

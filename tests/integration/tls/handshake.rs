@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keygate::tls::ServerTls;
+use platform::tls::ServerTls;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, Error, HandshakeKind, ProtocolVersion, ServerConnection};
 

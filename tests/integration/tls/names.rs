@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keygate::tls::{Error, ServerTls};
+use platform::tls::{Error, ServerTls};
 use rustls::SignatureScheme;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 

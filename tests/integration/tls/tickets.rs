@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use keygate::secret::Secret;
-use keygate::tls::{CertificateFiles, ClientAuth, ServerSettings, ServerTls};
+use domain::secret::Secret;
+use platform::tls::{CertificateFiles, ClientAuth, ServerSettings, ServerTls};
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection};

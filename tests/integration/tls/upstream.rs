@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use keygate::tls::{ClientAuth, ServerSettings, ServerTls};
+use platform::tls::{ClientAuth, ServerSettings, ServerTls};
 use rustls::pki_types::CertificateDer;
 use rustls::{ServerConnection, StreamOwned};
 

@@ -1,6 +1,6 @@
 //! Versions, suites, groups and protocols.
 
-use keygate::tls::{ServerSettings, ServerTls, Version};
+use platform::tls::{ServerSettings, ServerTls, Version};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, Error, NamedGroup, ProtocolVersion};
 

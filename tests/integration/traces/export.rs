@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use keygate::tls::ServerTls;
+use platform::tls::ServerTls;
 
 use super::{ROUTES, gateway, servers};
 use crate::support::collector::{rejecting, status};

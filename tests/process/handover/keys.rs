@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keygate::clock;
-use keygate::identity::OrgId;
-use keygate::key::OrgTag;
-use keygate::quota::Quota;
-use keygate::state::{Bounds, Change, Embedded, Org, State, embedded};
+use domain::clock;
+use domain::identity::OrgId;
+use domain::key::OrgTag;
+use domain::quota::Quota;
+use state::{Bounds, Change, Embedded, Org, State, embedded};
 
 use super::in_flight::{kept, reconfigure, start_slowly, status};
 use super::{BLOCKS, Backend, Lineage, signal};

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use domain::clock;
+use domain::identity::{OrgId, UserId};
+use domain::key::{KeyId, OrgTag, PlainKey};
+use domain::quota::Quota;
 use futures_util::future::join_all;
-use keygate::clock;
-use keygate::identity::{OrgId, UserId};
-use keygate::key::{KeyId, OrgTag, PlainKey};
-use keygate::quota::Quota;
-use keygate::state::{Change, Embedded, Key, Org, State, User, embedded};
+use state::{Change, Embedded, Key, Org, State, User, embedded};
 
 use super::{BLOCKS, Backend, Lineage};
 use crate::support::{Client, Setup, eventually};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keygate::clock;
+use domain::clock;
 use openidconnect::url::Url;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

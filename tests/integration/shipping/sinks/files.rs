@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-use keygate::shipping::{Destination, FilesSettings};
+use journal::shipping::{Destination, FilesSettings};
 
 use super::{
     Arrival, LONG, Place, assert_complete, distinct, read_lines, ships_across_an_outage_and_a_restart, start, write,

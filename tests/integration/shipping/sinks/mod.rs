@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use keygate::audit::{Journal, Outcome, Record, Settings, UseEnd};
-use keygate::clock::Micros;
-use keygate::metrics::Metrics;
-use keygate::refusal::Refusal;
-use keygate::shipping::{self, Destination, Shippers, SinkSettings, SinkState};
+use domain::clock::Micros;
+use domain::refusal::Refusal;
+use journal::audit::{Journal, Outcome, Record, Settings, UseEnd};
+use journal::shipping::{self, Destination, Shippers, SinkSettings, SinkState};
+use platform::metrics::Metrics;
 use uuid::Uuid;
 
 use super::checkpoints::checkpoints_of;

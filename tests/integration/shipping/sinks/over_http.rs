@@ -9,15 +9,15 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use domain::secret::Secret;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use keygate::audit::Record;
-use keygate::secret::Secret;
-use keygate::shipping::{Destination, OtlpSettings, WebhookSettings};
-use keygate::tls::ClientSettings;
+use journal::audit::Record;
+use journal::shipping::{Destination, OtlpSettings, WebhookSettings};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use platform::tls::ClientSettings;
 use prost::Message as _;
 
 use super::{Arrival, LONG, Place, SECRET, read_lines, ships_across_an_outage_and_a_restart};
@@ -65,7 +65,7 @@ impl Server {
         Self { server, received, is_away, kind }
     }
 
-    fn url(&self) -> keygate::outbound::HttpUrl {
+    fn url(&self) -> platform::outbound::HttpUrl {
         format!("http://{}/in?x=1", self.server.address).parse().unwrap()
     }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keygate::metrics::Metrics;
-use keygate::shipping::{self, Destination, Shippers, SinkSettings, SinkState, SyslogSettings};
-use keygate::tls::ClientSettings;
+use journal::shipping::{self, Destination, Shippers, SinkSettings, SinkState, SyslogSettings};
+use platform::metrics::Metrics;
+use platform::tls::ClientSettings;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};

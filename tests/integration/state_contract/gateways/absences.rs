@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use keygate::clock;
-use keygate::refusal::Refusal;
-use keygate::state::Decision;
-use keygate::state::redis;
+use domain::clock;
+use domain::refusal::Refusal;
+use state::Decision;
+use state::redis;
 
 use super::gateway_thread::{GatewayThread, pass};
 use super::{LIMIT, counted, fill, open, shipped, slot};

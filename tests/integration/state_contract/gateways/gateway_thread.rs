@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use domain::key::KeyDigest;
 use futures_util::future::BoxFuture;
-use keygate::key::KeyDigest;
-use keygate::state::redis::Settings;
-use keygate::state::{Admitted, Decision, State};
+use state::redis::Settings;
+use state::{Admitted, Decision, State};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{ask, open};

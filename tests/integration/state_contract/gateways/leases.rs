@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use keygate::key::KeyDigest;
-use keygate::quota::Quota;
-use keygate::refusal::Refusal;
-use keygate::state::{Admitted, Change, Decision, State};
+use domain::key::KeyDigest;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+use state::{Admitted, Change, Decision, State};
 
 use super::gateway_thread::{GatewayThread, pass};
 use super::{LIMIT, ask, counted, fill, open, shipped, slot};
@@ -145,7 +145,7 @@ async fn until_admitted(gateway: &GatewayThread, digest: KeyDigest) -> Vec<Admit
     }
 }
 
-fn sorted(server: &Redis, tag: keygate::key::OrgTag) -> (u32, Vec<u32>) {
+fn sorted(server: &Redis, tag: domain::key::OrgTag) -> (u32, Vec<u32>) {
     let (taken, mut held) = counted(server, tag);
     held.sort_unstable();
     (taken, held)

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use domain::key::KeyDigest;
+use domain::quota::Quota;
 use futures_util::future::join_all;
-use keygate::key::KeyDigest;
-use keygate::quota::Quota;
-use keygate::state::redis::{Address, Servers};
-use keygate::state::{Change, Decision, State};
+use state::redis::{Address, Servers};
+use state::{Change, Decision, State};
 use tokio::time::sleep;
 
 use super::cutting_proxy::CuttingProxy;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use keygate::key::OrgTag;
+use domain::key::OrgTag;
 
 use super::{LIMIT, counted, fill, open, shipped, slot};
 use crate::state_contract::fixture::fixture_with_key;

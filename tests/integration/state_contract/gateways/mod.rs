@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use keygate::clock;
-use keygate::key::{KeyDigest, OrgTag};
-use keygate::quota::Quota;
-use keygate::refusal::Refusal;
-use keygate::state::redis::{Clock, Servers, Settings};
-use keygate::state::{Admitted, DecideRequest, Decision, Redis as RedisState, RouteAccess, State, Unavailable};
+use domain::clock;
+use domain::key::{KeyDigest, OrgTag};
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+use state::redis::{Clock, Servers, Settings};
+use state::{Admitted, DecideRequest, Decision, Redis as RedisState, RouteAccess, State, Unavailable};
 
 use super::redis::{at, settings};
 use crate::support::lenient;

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keygate::clock::{self, Micros};
-use keygate::key::KeyDigest;
-use keygate::quota::Quota;
-use keygate::refusal::Refusal;
-use keygate::state::redis::Clock;
-use keygate::state::{Change, Decision, State};
+use domain::clock::{self, Micros};
+use domain::key::KeyDigest;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+use state::redis::Clock;
+use state::{Change, Decision, State};
 
 use super::gateway_thread::pass;
 use super::{open_four, shipped};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::clock;
+use domain::refusal::Refusal;
 use futures_util::{StreamExt as _, stream};
-use keygate::clock;
-use keygate::refusal::Refusal;
-use keygate::state::{Change, Decision, State};
+use state::{Change, Decision, State};
 
 use super::{ask, open_four, shipped};
 use crate::state_contract::fixture::{HeldKey, new_fixture};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use domain::key::{KeyDigest, OrgTag};
 use futures_util::future::join_all;
-use keygate::key::{KeyDigest, OrgTag};
-use keygate::state::redis::{Address, Servers};
-use keygate::state::{Decision, State};
+use state::redis::{Address, Servers};
+use state::{Decision, State};
 use tokio::time::{sleep, timeout};
 
 use super::{Gauge, LIMIT, ask, counted, fill, open, shipped, slot};

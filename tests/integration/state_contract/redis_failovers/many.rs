@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use domain::clock;
+use domain::identity::UserId;
+use domain::session::TokenDigest;
 use futures_util::{StreamExt as _, stream};
-use keygate::clock;
-use keygate::identity::UserId;
-use keygate::session::TokenDigest;
-use keygate::state::redis::Servers;
-use keygate::state::{Change, Session, State};
+use state::redis::Servers;
+use state::{Change, Session, State};
 
 use super::{cut_replication, is_admitted, open, primary_with_replica, worker_of};
 use crate::state_contract::cases_sessions;

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use keygate::clock;
-use keygate::session::TokenDigest;
-use keygate::state::redis::{Address, Clock, Servers, Settings};
-use keygate::state::{
+use domain::clock;
+use domain::session::TokenDigest;
+use state::redis::{Address, Clock, Servers, Settings};
+use state::{
     Change, DecideRequest, Decision, Redis as RedisState, RevocationEntry, RouteAccess, Session, State, Unavailable,
 };
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keygate::quota::{MAX_PER, MAX_TOKENS, Quota};
+use domain::quota::{MAX_PER, MAX_TOKENS, Quota};
 use proptest::prelude::*;
 
 /// An overlap in microseconds that a key's time steps over exactly.
@@ -117,7 +117,7 @@ pub(in crate::state_contract) fn quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![
         3 => (1..20_u32, 1..20_u64, 1..6_u32).prop_map(move |(requests, per, burst)| quota(requests, per, burst)),
         2 => (1..=MAX_TOKENS, 1..=MAX_PER.as_secs(), 1..=MAX_TOKENS).prop_map(move |(requests, per, burst)| {
-            let exact = (keygate::quota::EXACT - 1) / (per * 1_000_000);
+            let exact = (domain::quota::EXACT - 1) / (per * 1_000_000);
             quota(requests, per, burst.min(u32::try_from(exact).unwrap_or(u32::MAX)))
         }),
         1 => Just(quota(1, MAX_PER.as_secs(), 284)),

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use keygate::clock::{self, Micros};
-use keygate::identity::UserId;
-use keygate::key::{KeyDigest, KeyId, PlainKey};
-use keygate::quota::{Quota, RateLimitStatus};
-use keygate::refusal::Refusal;
-use keygate::state::bucket::REORDERED_US;
-use keygate::state::{Admitted, Change, DecideRequest, Decision, LastRotation, Org, RouteAccess, State};
+use domain::clock::{self, Micros};
+use domain::identity::UserId;
+use domain::key::{KeyDigest, KeyId, PlainKey};
+use domain::quota::{Quota, RateLimitStatus};
+use domain::refusal::Refusal;
 use proptest::prop_assert_eq;
 use proptest::test_runner::TestCaseError;
+use state::bucket::REORDERED_US;
+use state::{Admitted, Change, DecideRequest, Decision, LastRotation, Org, RouteAccess, State};
 
 use super::steps::{Alteration, Named, Secret, Step};
 use crate::state_contract::fixture::{new_key, new_org, new_user, permission};

@@ -1,0 +1,102 @@
+//! Export and import of the whole state on the admin socket.
+//!
+//! - An export is sent as it is read: at most a few parts are in memory.
+//! - An import is a part of a file, without its first and its last line. A part of which a line is not valid is refused
+//!   whole.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::response::{self, AdminResponse};
+use crate::management::{Actor, Management, ManagementError};
+use domain::clock;
+use state::StateRecord;
+use state::migration::file::{MAX_LINE, parse_record};
+
+/// Media type of JSON lines.
+pub const STATE_MEDIA_TYPE: &str = "application/x-ndjson";
+/// Bytes of a part of an import at most: the longest line fits with many short ones.
+pub const MAX_PART: usize = 2 * MAX_LINE;
+/// Parts of an export that wait to be sent.
+const PARTS_AHEAD: usize = 2;
+
+/// Responds with the lines of an export.
+pub(super) async fn export(management: Arc<Management>) -> AdminResponse {
+    let (sender, parts) = mpsc::channel(PARTS_AHEAD);
+    let (begun, started) = oneshot::channel();
+    run_beside(async move || {
+        let mut export = match management.export_state(&Actor::Operator, clock::now()).await {
+            Ok(export) => export,
+            Err(error) => return drop(begun.send(Err(error))),
+        };
+        // An error says that the client has gone.
+        let _ = begun.send(Ok(()));
+        loop {
+            let part = match export.next_lines().await {
+                Ok(None) => return,
+                Ok(Some(lines)) => Ok(Bytes::from(lines)),
+                Err(error) => {
+                    tracing::error!(error = error.in_full(), "an export of the state failed on its way");
+                    Err(io::Error::other(error.to_string()))
+                }
+            };
+            let is_last = part.is_err();
+            if sender.send(part).await.is_err() || is_last {
+                return;
+            }
+        }
+    });
+    match started.await {
+        Ok(Ok(())) => response::pieces(STATE_MEDIA_TYPE, parts),
+        Ok(Err(error)) => failed(&error),
+        Err(_) => ended(),
+    }
+}
+
+/// Imports the lines of a request. A client that disconnects does not cancel it on its way.
+pub(super) async fn import(body: Incoming, management: Arc<Management>) -> AdminResponse {
+    let invalid = |detail| response::problem(StatusCode::BAD_REQUEST, "invalid_records", detail);
+    let body: Bytes = match Limited::new(body, MAX_PART).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return invalid(format!("the records cannot be read: {error}")),
+    };
+    let records = match parse(&body) {
+        Ok(records) => records,
+        Err(detail) => return invalid(detail),
+    };
+    let import = async move || management.import_state(&Actor::Operator, &records, clock::now()).await;
+    match run_beside(import).await {
+        Ok(Ok(report)) => response::json(StatusCode::OK, &report),
+        Ok(Err(error)) => failed(&error),
+        Err(_) => ended(),
+    }
+}
+
+/// Runs work on a thread of its own: it is long, and must not keep the other requests of the socket waiting. Also when its
+/// handle is dropped, it is done to its end.
+fn run_beside<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || runtime.block_on(work()))
+}
+
+fn parse(body: &[u8]) -> Result<Vec<StateRecord>, String> {
+    let lines = body.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
+    lines.map(|(index, line)| parse_record(line).map_err(|error| format!("line {}: {error}", index + 1))).collect()
+}
+
+fn failed(error: &ManagementError) -> AdminResponse {
+    response::problem(error.kind().status(), error.code(), error.in_full())
+}
+
+fn ended() -> AdminResponse {
+    let detail = "the operation ended unexpectedly; see the gateway's log".to_owned();
+    response::problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+}

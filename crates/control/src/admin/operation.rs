@@ -1,0 +1,251 @@
+//! Operations as they travel over the admin socket: `{"operation": "key.create", "org": "…", …}`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::management::{LimitUpdate, UseFilter, duration_text};
+use domain::identity::{Permission, SessionId};
+use domain::key::KeyId;
+use domain::page::PageLimit;
+
+/// Operation on the wire. Organizations are given by id or name, users by id or email address. Lists are read a page at a
+/// time: `cursor` is the `nextCursor` of the page before, `limit` the number of entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "operation", deny_unknown_fields)]
+#[allow(missing_docs, reason = "fields are the operands of the function that the variant names")]
+pub enum Operation {
+    /// [`create_org`](crate::management::Management::create_org)
+    #[serde(rename = "org.create")]
+    CreateOrg { name: String },
+    /// [`list_orgs`](crate::management::Management::list_orgs)
+    #[serde(rename = "org.list")]
+    ListOrgs {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
+    /// [`show_org`](crate::management::Management::show_org)
+    #[serde(rename = "org.show")]
+    ShowOrg { org: String },
+    /// [`suspend_org`](crate::management::Management::suspend_org)
+    #[serde(rename = "org.suspend")]
+    SuspendOrg { org: String },
+    /// [`resume_org`](crate::management::Management::resume_org)
+    #[serde(rename = "org.resume")]
+    ResumeOrg { org: String },
+    /// [`limit_org`](crate::management::Management::limit_org)
+    #[serde(rename = "org.limits")]
+    LimitOrg { org: String, concurrent: Option<u32> },
+    /// [`create_user`](crate::management::Management::create_user)
+    #[serde(rename = "user.create")]
+    CreateUser { org: String, email: String, permissions: Vec<Permission> },
+    /// [`list_users`](crate::management::Management::list_users)
+    #[serde(rename = "user.list")]
+    ListUsers {
+        org: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
+    /// [`permit_user`](crate::management::Management::permit_user)
+    #[serde(rename = "user.permit")]
+    PermitUser { org: String, user: String, permissions: Vec<Permission> },
+    /// [`remove_user`](crate::management::Management::remove_user)
+    #[serde(rename = "user.remove")]
+    RemoveUser { org: String, user: String },
+    /// [`create_key`](crate::management::Management::create_key)
+    #[serde(rename = "key.create")]
+    CreateKey { org: String, user: String, name: String },
+    /// [`list_keys`](crate::management::Management::list_keys)
+    #[serde(rename = "key.list")]
+    ListKeys {
+        org: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
+    /// [`show_key`](crate::management::Management::show_key)
+    #[serde(rename = "key.show")]
+    ShowKey { key: KeyId },
+    /// [`find_keys_by_digest`](crate::management::Management::find_keys_by_digest)
+    #[serde(rename = "key.find")]
+    FindKeys { sha256: Vec<String> },
+    /// [`revoke_key`](crate::management::Management::revoke_key)
+    #[serde(rename = "key.revoke")]
+    RevokeKey { key: KeyId },
+    /// [`rotate_key`](crate::management::Management::rotate_key)
+    #[serde(rename = "key.rotate")]
+    RotateKey {
+        key: KeyId,
+        #[serde(default, with = "duration_text::option", skip_serializing_if = "Option::is_none")]
+        overlap: Option<Duration>,
+    },
+    /// [`limit_key`](crate::management::Management::limit_key)
+    #[serde(rename = "key.limits")]
+    LimitKey { key: KeyId, limits: Option<LimitUpdate> },
+    /// [`import_key`](crate::management::Management::import_key)
+    #[serde(rename = "key.import")]
+    ImportKey {
+        org: String,
+        user: String,
+        sha256: String,
+        name: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limits: Option<LimitUpdate>,
+    },
+    /// [`explain_key`](crate::management::Management::explain_key)
+    #[serde(rename = "explain")]
+    Explain { key: KeyId },
+    /// [`list_uses`](crate::management::Management::list_uses)
+    #[serde(rename = "key.uses")]
+    ListUses {
+        key: KeyId,
+        #[serde(default)]
+        uses: UseFilter,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
+    /// [`key_activity`](crate::management::Management::key_activity)
+    #[serde(rename = "org.activity")]
+    Activity { org: String, keys: Vec<KeyId> },
+    /// [`create_link`](crate::management::Management::create_link)
+    #[serde(rename = "session.link")]
+    LinkSession { org: String, user: String },
+    /// [`list_sessions`](crate::management::Management::list_sessions)
+    #[serde(rename = "session.list")]
+    ListSessions {
+        #[serde(default)]
+        org: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
+    /// [`end_session`](crate::management::Management::end_session)
+    #[serde(rename = "session.end")]
+    EndSession { session: SessionId },
+    /// [`end_sessions`](crate::management::Management::end_sessions)
+    #[serde(rename = "session.end_all")]
+    EndSessions { org: String, user: String },
+}
+
+impl Operation {
+    /// The operation that lists all organizations.
+    pub fn list_orgs() -> Self {
+        Self::ListOrgs { cursor: None, limit: PageLimit::MAX }
+    }
+
+    /// The operation that lists the users of an organization.
+    pub fn list_users(org: String) -> Self {
+        Self::ListUsers { org, cursor: None, limit: PageLimit::MAX }
+    }
+
+    /// The operation that lists the keys of an organization.
+    pub fn list_keys(org: String) -> Self {
+        Self::ListKeys { org, cursor: None, limit: PageLimit::MAX }
+    }
+
+    /// The operation that lists web sessions, of one organization or all.
+    pub fn list_sessions(org: Option<String>) -> Self {
+        Self::ListSessions { org, cursor: None, limit: PageLimit::MAX }
+    }
+
+    /// The cursor of an operation that lists.
+    pub fn cursor_mut(&mut self) -> Option<&mut Option<String>> {
+        match self {
+            Self::ListOrgs { cursor, .. }
+            | Self::ListUsers { cursor, .. }
+            | Self::ListKeys { cursor, .. }
+            | Self::ListUses { cursor, .. }
+            | Self::ListSessions { cursor, .. } => Some(cursor),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it only reads: it may be abandoned when its client is gone.
+    pub(super) fn is_read(&self) -> bool {
+        match self {
+            Self::ListOrgs { .. }
+            | Self::ShowOrg { .. }
+            | Self::ListUsers { .. }
+            | Self::ListKeys { .. }
+            | Self::ShowKey { .. }
+            | Self::FindKeys { .. }
+            | Self::Explain { .. }
+            | Self::ListUses { .. }
+            | Self::Activity { .. }
+            | Self::ListSessions { .. } => true,
+            Self::CreateOrg { .. }
+            | Self::SuspendOrg { .. }
+            | Self::ResumeOrg { .. }
+            | Self::LimitOrg { .. }
+            | Self::CreateUser { .. }
+            | Self::PermitUser { .. }
+            | Self::RemoveUser { .. }
+            | Self::CreateKey { .. }
+            | Self::RevokeKey { .. }
+            | Self::RotateKey { .. }
+            | Self::LimitKey { .. }
+            | Self::ImportKey { .. }
+            | Self::LinkSession { .. }
+            | Self::EndSession { .. }
+            | Self::EndSessions { .. } => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_travel_as_json() {
+        let key: KeyId = "abcDEF123".parse().unwrap();
+        let limits = LimitUpdate { requests: Some(10), per: Some(Duration::from_secs(60)), burst: None };
+        let cases = [
+            (
+                Operation::ListOrgs { cursor: None, limit: PageLimit::default() },
+                r#"{"operation":"org.list","limit":20}"#,
+            ),
+            (
+                Operation::ListKeys { org: "acme".into(), cursor: Some("c".into()), limit: PageLimit::of(5) },
+                r#"{"operation":"key.list","org":"acme","cursor":"c","limit":5}"#,
+            ),
+            (
+                Operation::RotateKey { key, overlap: Some(Duration::from_secs(3600)) },
+                r#"{"operation":"key.rotate","key":"abcDEF123","overlap":"1h"}"#,
+            ),
+            (
+                Operation::LimitKey { key, limits: Some(limits) },
+                r#"{"operation":"key.limits","key":"abcDEF123","limits":{"requests":10,"per":"1m","burst":null}}"#,
+            ),
+            (
+                Operation::ListUses {
+                    key,
+                    uses: UseFilter { outcome: None, refused: Some(true) },
+                    cursor: None,
+                    limit: PageLimit::of(5),
+                },
+                r#"{"operation":"key.uses","key":"abcDEF123","uses":{"outcome":null,"refused":true},"limit":5}"#,
+            ),
+        ];
+        for (operation, json) in cases {
+            assert_eq!(serde_json::to_string(&operation).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Operation>(json).unwrap(), operation);
+        }
+        let listed: Operation = serde_json::from_str(r#"{"operation":"org.list"}"#).unwrap();
+        assert_eq!(listed, Operation::ListOrgs { cursor: None, limit: PageLimit::default() });
+        for limit in ["0", "-1", "1.5", r#""20""#, "null"] {
+            let json = format!(r#"{{"operation":"org.list","limit":{limit}}}"#);
+            assert!(serde_json::from_str::<Operation>(&json).is_err(), "{limit}");
+        }
+        assert!(serde_json::from_str::<Operation>(r#"{"operation":"org.list","x":1}"#).is_err());
+        assert!(serde_json::from_str::<Operation>(r#"{"operation":"org.drop"}"#).is_err());
+    }
+}

@@ -1,0 +1,211 @@
+//! Replies of the admin socket, which are also what `--json` prints. Times are RFC 3339, UTC.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::management::{
+    Activity, ActivityReport, ApiKey, Explanation, Key, Link, NewKey, Org, Session, UsePage, User,
+};
+use domain::key::KeyId;
+use domain::page::Page;
+use journal::audit::{Record, ViewStatus};
+
+/// Reply to an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+#[allow(missing_docs, reason = "each field is what its type says")]
+pub enum Reply {
+    /// An organization, as it is now.
+    Org { org: Org },
+    /// Organizations, in the order of their creation.
+    Orgs(Page<Org>),
+    /// A user, as it is now.
+    User { user: User },
+    /// Users, in the order of their creation.
+    Users(Page<User>),
+    /// A key, as it is now.
+    Key { key: Key },
+    /// Keys, in the order of their creation.
+    Keys(Page<Key>),
+    /// Keys by the SHA-256 that they have or had; those that no key has are left out.
+    FoundKeys { found: BTreeMap<String, KeyId> },
+    /// A key with a new secret: the only time that it is shown.
+    NewKey { api_key: ApiKey, key: Key },
+    /// Uses of a key, newest first.
+    Uses {
+        #[serde(flatten)]
+        page: Page<Record>,
+        gateway: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        view: Option<ViewStatus>,
+    },
+    /// Activity of each key in the last day.
+    Activity {
+        keys: BTreeMap<KeyId, Activity>,
+        gateway: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        view: Option<ViewStatus>,
+    },
+    /// A sign-in link.
+    Link { link: Link },
+    /// A web session that was ended.
+    Session { session: Session },
+    /// Web sessions, oldest first.
+    Sessions(Page<Session>),
+    /// Why a key is, or would be, refused.
+    Explanation { explanation: Box<Explanation> },
+}
+
+impl Reply {
+    /// The reply as JSON, without the tag that tells a client of the socket which reply it is.
+    ///
+    /// # Errors
+    /// None that can happen: all of it is JSON.
+    pub fn untagged(&self) -> serde_json::Result<serde_json::Value> {
+        let mut value = serde_json::to_value(self)?;
+        value.as_object_mut().and_then(|object| object.remove("reply"));
+        Ok(value)
+    }
+
+    /// The cursor of the next page; none for a last page, and for replies that are no list.
+    pub fn next_cursor(&self) -> Option<&str> {
+        match self {
+            Self::Orgs(page) => page.next.as_deref(),
+            Self::Users(page) => page.next.as_deref(),
+            Self::Keys(page) => page.next.as_deref(),
+            Self::Uses { page, .. } => page.next.as_deref(),
+            Self::Sessions(page) => page.next.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+impl From<Org> for Reply {
+    fn from(org: Org) -> Self {
+        Self::Org { org }
+    }
+}
+
+impl From<Page<Org>> for Reply {
+    fn from(page: Page<Org>) -> Self {
+        Self::Orgs(page)
+    }
+}
+
+impl From<User> for Reply {
+    fn from(user: User) -> Self {
+        Self::User { user }
+    }
+}
+
+impl From<Page<User>> for Reply {
+    fn from(page: Page<User>) -> Self {
+        Self::Users(page)
+    }
+}
+
+impl From<Key> for Reply {
+    fn from(key: Key) -> Self {
+        Self::Key { key }
+    }
+}
+
+impl From<Page<Key>> for Reply {
+    fn from(page: Page<Key>) -> Self {
+        Self::Keys(page)
+    }
+}
+
+impl From<NewKey> for Reply {
+    fn from(NewKey { api_key, key }: NewKey) -> Self {
+        Self::NewKey { api_key, key }
+    }
+}
+
+impl From<UsePage> for Reply {
+    fn from(UsePage { page, gateway, view }: UsePage) -> Self {
+        Self::Uses { page, gateway, view }
+    }
+}
+
+impl From<ActivityReport> for Reply {
+    fn from(ActivityReport { keys, gateway, view }: ActivityReport) -> Self {
+        Self::Activity { keys, gateway, view }
+    }
+}
+
+impl From<Link> for Reply {
+    fn from(link: Link) -> Self {
+        Self::Link { link }
+    }
+}
+
+impl From<Session> for Reply {
+    fn from(session: Session) -> Self {
+        Self::Session { session }
+    }
+}
+
+impl From<Page<Session>> for Reply {
+    fn from(page: Page<Session>) -> Self {
+        Self::Sessions(page)
+    }
+}
+
+impl From<Explanation> for Reply {
+    fn from(explanation: Explanation) -> Self {
+        Self::Explanation { explanation: Box::new(explanation) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORG: &str = r#"{"id":"org_0197c1de000070008000000000000001","name":"acme","tag":"aB3","suspended":false,"concurrent":null,"concurrent_in_force":100,"created":"2026-11-20T21:08:00.000001Z"}"#;
+    const USER: &str = r#"{"id":"usr_0197c1de000070008000000000000002","email":"ada@example.com","org":"org_0197c1de000070008000000000000001","permissions":["queries:read"],"created":"2026-11-20T21:08:00.000002Z","removed":null,"provider":null,"withdrawn":null}"#;
+    const KEY: &str = r#"{"id":"aB3dE6gH9","name":"laptop","org":"org_0197c1de000070008000000000000001","user":"usr_0197c1de000070008000000000000002","email":"ada@example.com","status":"user_removed","limits":{"requests":1000,"per":"1h30m","burst":10,"own":false},"imported":false,"uses":7,"last_used":"2026-11-20T21:08:00.000003Z","created":"2026-11-20T21:08:00.000004Z","rotated":null,"previous_until":null,"revoked":"2026-11-20T21:08:00.000005Z","marks":[]}"#;
+    const SESSION: &str = r#"{"id":"ses_0197c1de000070008000000000000003","email":"ada@example.com","org":"org_0197c1de000070008000000000000001","orgs":["org_0197c1de000070008000000000000001"],"provider":"corp","created":"2026-11-20T21:08:00.000000Z","seen":"2026-11-20T21:09:00.000000Z","expires":"2026-11-21T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null}"#;
+    const STANDING: &str = r#"{"remaining":0,"burst":10,"next_token":"2026-11-20T21:08:30.000000Z","full":null,"in_flight":1,"concurrent":100}"#;
+    const ACTIVITY: &str = r#"{"hours":[{"start":"2026-11-20T21:00:00.000000Z","requests":2,"refusals":1}],"last":{"id":"0197c1de-0000-7000-8000-000000000004","time":"2026-11-20T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null,"action":"queries","outcome":"completed","status":200},"last_attempt":null}"#;
+
+    const FLEET: &str = r#"{"scope":"fleet","gateways":[{"gateway":"a","complete_until":"2026-11-20T21:08:00.000000Z","updated":"2026-11-20T21:08:01.000000Z"}]}"#;
+
+    #[test]
+    fn replies_travel_as_the_json_of_the_contract() {
+        let link = r#"{"url":"https://gateway.example/link/x","email":"ada@example.com","expires":"2026-11-20T21:13:00.000000Z"}"#;
+        for json in [
+            format!(r#"{{"reply":"org","org":{ORG}}}"#),
+            format!(r#"{{"reply":"orgs","items":[{ORG}],"nextCursor":"cursor"}}"#),
+            format!(r#"{{"reply":"user","user":{USER}}}"#),
+            format!(r#"{{"reply":"users","items":[{USER}]}}"#),
+            format!(r#"{{"reply":"key","key":{KEY}}}"#),
+            format!(r#"{{"reply":"keys","items":[{KEY}]}}"#),
+            format!(r#"{{"reply":"new_key","api_key":"sk_live_x","key":{KEY}}}"#),
+            r#"{"reply":"uses","items":[],"nextCursor":"cursor","gateway":"gateway-1"}"#.to_owned(),
+            format!(r#"{{"reply":"activity","keys":{{"aB3dE6gH9":{ACTIVITY}}},"gateway":"gateway-1"}}"#),
+            r#"{"reply":"uses","items":[],"gateway":"a","view":{"scope":"gateway","reason":"unavailable"}}"#.to_owned(),
+            format!(r#"{{"reply":"activity","keys":{{}},"gateway":"gateway-1","view":{FLEET}}}"#),
+            format!(r#"{{"reply":"link","link":{link}}}"#),
+            format!(r#"{{"reply":"session","session":{SESSION}}}"#),
+            format!(r#"{{"reply":"sessions","items":[{SESSION}]}}"#),
+            format!(
+                r#"{{"reply":"explanation","explanation":{{"verdict":"no","key":{KEY},"user":{USER},"org":{ORG},"standing":{STANDING}}}}}"#
+            ),
+        ] {
+            let reply: Reply = serde_json::from_str(&json).unwrap();
+            assert_eq!(serde_json::to_string(&reply).unwrap(), json);
+        }
+    }
+
+    #[test]
+    fn results_become_their_replies() {
+        let org: Org = serde_json::from_str(ORG).unwrap();
+        let key: Key = serde_json::from_str(KEY).unwrap();
+        let json = |reply: Reply| reply.untagged().unwrap().to_string();
+        assert!(json(org.clone().into()).starts_with(r#"{"org":{"#));
+        assert!(json(Page { items: vec![org], next: None }.into()).starts_with(r#"{"items":[{"#));
+        assert!(json(Page { items: vec![key], next: None }.into()).starts_with(r#"{"items":[{"#));
+    }
+}

@@ -1,0 +1,203 @@
+//! Admin socket: management over HTTP/1.1 on a Unix socket.
+//!
+//! - `POST /v1/operations` takes an [`Operation`] as JSON and answers with its [`Reply`], or with a problem (RFC 9457).
+//! - `GET /v1/upstreams` lists the endpoints of the upstreams, or of one (`upstream`), a page at a time (`cursor`, `limit`).
+//! - `GET /v1/shipping` lists the sinks of the audit, with their lag.
+//! - `GET /v1/state` exports the state, as the lines of a file; `POST /v1/state` imports some of them.
+//! - `POST /v1/handover` switches to the protocol by which a new process takes over; `POST /v1/upgrade` starts one.
+//! - `GET /v1/config` reports the active configuration, `GET /v1/health` that the gateway serves the socket.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::Context;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use tokio::net::UnixListener;
+
+use super::ConfigStatus;
+use super::backup;
+use super::dispatch;
+use super::handover::{HANDOVER_PATH, HandoverServices, UPGRADE_PATH};
+use super::operation::Operation;
+use super::reply::Reply;
+use super::response::{self, AdminResponse};
+use super::serving;
+use super::shipping::ShippingReports;
+use super::upstreams::UpstreamReports;
+use crate::management::{Management, ManagementError};
+use domain::clock;
+use platform::abort_on_drop::AbortOnDrop;
+use platform::accept_errors::AcceptErrorLog;
+
+/// Path of operations.
+pub const OPERATIONS_PATH: &str = "/v1/operations";
+/// Path of the health check of the socket.
+pub const HEALTH_PATH: &str = "/v1/health";
+/// Path of the report of the active configuration.
+pub const CONFIG_PATH: &str = "/v1/config";
+/// Path of the list of the upstream's endpoints.
+pub const UPSTREAMS_PATH: &str = "/v1/upstreams";
+/// Path of the list of the audit's sinks.
+pub const SHIPPING_PATH: &str = "/v1/shipping";
+/// Path of the state as a whole.
+pub const STATE_PATH: &str = "/v1/state";
+/// Bytes of an operation at most; the largest one has a few names and permissions.
+const MAX_OPERATION: usize = 64 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// Reason why the socket could not be bound.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another gateway listens on the socket.
+    #[error("{0}: another gateway listens on this socket; stop it, or configure another admin.socket")]
+    InUse(PathBuf),
+    /// The path exists and is not a socket.
+    #[error("{0}: is there, and is not a socket; remove it, or configure another admin.socket")]
+    NotASocket(PathBuf),
+    /// The file system refused.
+    #[error("{path}: the admin socket cannot be made")]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// The error of the file system.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Binds the socket with mode 0600, in a directory that is created with mode 0700 when it is missing. Replaces a stale
+/// socket, which a gateway that is gone left behind. Call it on a runtime.
+///
+/// # Errors
+/// [`BindError`]; a socket on which a process listens is never replaced.
+pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
+    let failed = |source| BindError::Io { path: path.to_owned(), source };
+    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    }
+    remove_stale(path)?;
+    listen(path).map_err(failed)
+}
+
+fn remove_stale(path: &Path) -> Result<(), BindError> {
+    let failed = |source| BindError::Io { path: path.to_owned(), source };
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(failed(e)),
+        // A wrong path in the configuration must not delete a file.
+        Ok(found) if !found.file_type().is_socket() => Err(BindError::NotASocket(path.to_owned())),
+        // The kernel keeps no record of a socket file's owner; only a connection attempt tells a stale one.
+        Ok(_) => match UnixStream::connect(path) {
+            Ok(_) => Err(BindError::InUse(path.to_owned())),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed),
+            Err(e) => Err(failed(e)),
+        },
+    }
+}
+
+/// Sets the mode between `bind` and `listen`: a socket that does not listen yet refuses connections, so that no process
+/// connects before the mode holds.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    UnixListener::from_std(socket.into())
+}
+
+/// Services behind the socket.
+#[derive(Clone)]
+pub struct SocketServices {
+    /// Performs operations.
+    pub management: Arc<Management>,
+    /// The active configuration.
+    pub config: Arc<ConfigStatus>,
+    /// The endpoints of the upstream.
+    pub upstreams: UpstreamReports,
+    /// The sinks of the audit.
+    pub shipping: ShippingReports,
+    /// Hand-overs to a new process.
+    pub handover: HandoverServices,
+    /// Log of failed accepts.
+    pub accept_errors: AcceptErrorLog,
+}
+
+/// Serves the socket until the shutdown future completes.
+pub async fn serve_socket(listener: UnixListener, services: SocketServices, shutdown: impl Future<Output = ()>) {
+    // Again: systemd, or the process before, may have opened it, and clients see who has called this last as their peer
+    // (unix(7), SO_PEERCRED).
+    if let Err(error) = SockRef::from(&listener).listen(BACKLOG) {
+        tracing::warn!(%error, "cannot listen on the admin socket again; `keygate doctor` may look at another process");
+    }
+    let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
+    let errors = services.accept_errors.clone();
+    let handle = move |request| handle(request, services.clone());
+    serving::serve(accept, handle, &errors, shutdown).await;
+}
+
+async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminResponse {
+    let SocketServices { management, config, upstreams, shipping, handover, .. } = services;
+    match (request.method(), request.uri().path()) {
+        (&Method::POST, OPERATIONS_PATH) => match read_operation(request.into_body()).await {
+            Ok(operation) => perform(operation, management).await,
+            Err(invalid) => invalid,
+        },
+        (_, OPERATIONS_PATH) => response::method_not_allowed("POST"),
+        (&Method::GET, STATE_PATH) => backup::export(management).await,
+        (&Method::POST, STATE_PATH) => backup::import(request.into_body(), management).await,
+        (_, STATE_PATH) => response::method_not_allowed("GET, POST"),
+        (&Method::GET, CONFIG_PATH) => response::json(StatusCode::OK, &config.report()),
+        (_, CONFIG_PATH) => response::method_not_allowed("GET"),
+        (&Method::GET, UPSTREAMS_PATH) => upstreams.respond(request.uri().query()),
+        (_, UPSTREAMS_PATH) => response::method_not_allowed("GET"),
+        (&Method::GET, SHIPPING_PATH) => shipping.respond(),
+        (_, SHIPPING_PATH) => response::method_not_allowed("GET"),
+        (&Method::POST, HANDOVER_PATH) => handover.switch(request),
+        (_, HANDOVER_PATH) => response::method_not_allowed("POST"),
+        (&Method::POST, UPGRADE_PATH) => handover.upgrade(request.into_body()).await,
+        (_, UPGRADE_PATH) => response::method_not_allowed("POST"),
+        (&Method::GET, HEALTH_PATH) => response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
+        (_, HEALTH_PATH) => response::method_not_allowed("GET"),
+        _ => response::not_found(),
+    }
+}
+
+async fn read_operation(body: Incoming) -> Result<Operation, AdminResponse> {
+    let invalid = |detail| response::problem(StatusCode::BAD_REQUEST, "invalid_operation", detail);
+    let body = Limited::new(body, MAX_OPERATION).collect().await;
+    let body: Bytes = body.map_err(|e| invalid(format!("the operation cannot be read: {e}")))?.to_bytes();
+    serde_json::from_slice(&body).map_err(|e| invalid(format!("the body is not an operation: {e}")))
+}
+
+/// Performs a change in a task of its own, so that a client that disconnects does not cancel it on its way. A read is
+/// abandoned then.
+async fn perform(operation: Operation, management: Arc<Management>) -> AdminResponse {
+    let is_read = operation.is_read();
+    let task = tokio::spawn(async move { dispatch::perform(&management, operation, clock::now()).await });
+    let performed = if is_read { AbortOnDrop::new(task).await } else { task.await };
+    match performed {
+        Ok(result) => respond(result),
+        Err(error) => {
+            tracing::error!(%error, "an operation of the admin socket panicked");
+            let detail = "the operation ended unexpectedly; see the gateway's log".to_owned();
+            response::problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+        }
+    }
+}
+
+fn respond(result: Result<Reply, ManagementError>) -> AdminResponse {
+    match result {
+        Ok(reply) => response::json(StatusCode::OK, &reply),
+        Err(error) => response::problem(error.kind().status(), error.code(), error.in_full()),
+    }
+}

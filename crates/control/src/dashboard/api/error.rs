@@ -1,0 +1,222 @@
+//! Errors of the API, as problems (`application/problem+json`, RFC 9457).
+
+use http::StatusCode;
+use uuid::Uuid;
+
+use crate::dashboard::error::DashboardError;
+use crate::dashboard::response::{self, DashboardResponse, RETRY_READ, RETRY_SOON};
+use crate::dashboard::routes::RouteError;
+use crate::management::ManagementError;
+use domain::problem::{self, Problem};
+
+/// Advice of every 429.
+const BACKOFF: &str = "Wait for the seconds in Retry-After, then retry with exponential backoff.";
+
+/// Why the API does not do what a request asks for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    #[error("the API has no such path")]
+    NotFound,
+    /// With the value of `Allow`.
+    #[error("this path supports {0} only")]
+    MethodNotAllowed(String),
+    #[error("this requires a web session, by its cookie: sign in on the dashboard")]
+    NoSession,
+    #[error("API keys do not manage keys: this requires a web session, by its cookie; sign in on the dashboard")]
+    KeyNotAccepted,
+    #[error("this session has ended: sign in again")]
+    SessionEnded,
+    #[error("send the body as `Content-Type: application/json`")]
+    MediaType,
+    #[error("the query is not valid: {0}")]
+    Query(String),
+    #[error("the body is not valid: {0}")]
+    Body(String),
+    #[error("there is no key with this id; a key's id is the nine characters after `sk_live_`")]
+    NoKey,
+    #[error("there is no session with this id")]
+    NoSuchSession,
+    /// An error that pages have as well.
+    #[error(transparent)]
+    Dashboard(#[from] DashboardError),
+}
+
+impl ApiError {
+    fn status_and_code(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::NoSession | Self::KeyNotAccepted => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            Self::SessionEnded => (StatusCode::UNAUTHORIZED, "invalid_session"),
+            Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::Query(_) => (StatusCode::BAD_REQUEST, "invalid_parameter"),
+            Self::Body(_) => (StatusCode::BAD_REQUEST, "invalid_body"),
+            Self::NoKey => (StatusCode::NOT_FOUND, "no_such_key"),
+            Self::NoSuchSession => (StatusCode::NOT_FOUND, "no_such_session"),
+            Self::Dashboard(error) => (error.text().status, error.text().code),
+        }
+    }
+
+    /// The status of the response.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status_and_code().0
+    }
+
+    /// The problem's `detail`: what happened and what to do, as sentences, without internal causes.
+    fn detail(&self) -> String {
+        match self {
+            // The pages' advice is for persons, who do not see header fields.
+            Self::Dashboard(error) if error.text().status == StatusCode::TOO_MANY_REQUESTS => {
+                format!("{} {BACKOFF}", error.text().description)
+            }
+            // The text of an operation's error already says what to do. The page's advice is about pages.
+            Self::Dashboard(error @ DashboardError::Management(_)) => error.text().description,
+            Self::Dashboard(error) => format!("{} {}", error.text().description, error.text().advice),
+            error => sentence(&error.to_string()),
+        }
+    }
+
+    /// The response to the request with this id. Logs server-side failures.
+    pub(crate) fn response(&self, id: Uuid) -> DashboardResponse {
+        let (status, code) = self.status_and_code();
+        if let Self::Dashboard(error) = self {
+            error.log(id, status);
+        }
+        let problem = Problem::new(status, code, self.detail()).with_request_id(id.to_string());
+        let response = response::build(status, problem::MEDIA_TYPE, problem.to_json());
+        if let Self::Dashboard(error) = self
+            && let Some(seconds) = error.retry_after()
+        {
+            return response::with_retry_after(response, seconds);
+        }
+        match (self, status) {
+            (Self::MethodNotAllowed(methods), _) => response::with_allow(response, methods),
+            (_, StatusCode::UNAUTHORIZED) => response::with_challenge(response),
+            (Self::Dashboard(DashboardError::TooManyRequests(seconds)), _) => {
+                response::with_retry_after(response, *seconds)
+            }
+            (_, StatusCode::TOO_MANY_REQUESTS) => response::with_retry_after(response, RETRY_READ),
+            (_, StatusCode::SERVICE_UNAVAILABLE) => response::with_retry_after(response, RETRY_SOON),
+            _ => response,
+        }
+    }
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
+impl From<ManagementError> for ApiError {
+    fn from(error: ManagementError) -> Self {
+        Self::Dashboard(error.into())
+    }
+}
+
+impl From<RouteError> for ApiError {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::NotFound => Self::NotFound,
+            RouteError::MethodNotAllowed(methods) => Self::MethodNotAllowed(methods),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::super::DOCUMENT;
+    use super::*;
+    use crate::management::ManagementError as Error;
+    use domain::page::{InvalidCursor, InvalidPageLimit};
+    use state::Unavailable;
+
+    /// Errors of the transport, sent before the dashboard sees a request.
+    const TRANSPORT: [(u64, &str); 3] = [(400, "malformed_request"), (414, "target_too_long"), (431, "head_too_large")];
+
+    fn errors() -> Vec<ApiError> {
+        let id = "aB3dE6gH9".parse().unwrap();
+        let own = [ApiError::NoSession, ApiError::KeyNotAccepted, ApiError::SessionEnded, ApiError::MediaType];
+        let own = own.into_iter().chain([ApiError::NoKey, ApiError::NoSuchSession]);
+        let own = own.chain([ApiError::Query(String::new()), ApiError::Body(String::new())]);
+        let failed = [
+            DashboardError::CrossSite,
+            DashboardError::AmbiguousSession,
+            DashboardError::Body,
+            DashboardError::BodyTimeout,
+            DashboardError::Internal,
+            DashboardError::TooManyRequests(1),
+        ];
+        let errors = [
+            Error::InvalidName(domain::names::InvalidName::Characters),
+            Error::OverlapTooLong,
+            Error::NotAllowed,
+            Error::NoOrg(String::new()),
+            Error::NoUser(String::new()),
+            Error::NoKey(id),
+            Error::NoSession(String::new()),
+            Error::Revoked(id),
+            Error::Rotated { key: id, by: None, at: None },
+            Error::Taken("id"),
+            Error::TooManyKeys(100),
+            Error::KeyCreationLimited(180),
+            Error::PageLimit(InvalidPageLimit),
+            Error::Cursor(InvalidCursor),
+            Error::TooManyReads,
+            Error::JournalUnreadable(std::io::ErrorKind::NotFound.into()),
+            Error::StateUnavailable(Unavailable::TimedOut),
+            Error::HandedOver,
+            Error::Randomness(getrandom::Error::UNSUPPORTED),
+        ];
+        own.chain(failed.map(ApiError::from)).chain(errors.map(ApiError::from)).collect()
+    }
+
+    /// Collects the statuses and codes that the schemas of a document allow.
+    fn documented(value: &Value, into: &mut BTreeSet<(u64, String)>) {
+        let properties = &value["properties"];
+        if let (Some(status), Some(codes)) =
+            (properties["status"]["const"].as_u64(), properties["code"]["enum"].as_array())
+        {
+            into.extend(codes.iter().map(|code| (status, code.as_str().unwrap().to_owned())));
+        }
+        let members = value.as_object().into_iter().flat_map(|members| members.values());
+        members.chain(value.as_array().into_iter().flatten()).for_each(|member| documented(member, into));
+    }
+
+    #[test]
+    fn errors_are_those_of_the_document() {
+        let mut documented_errors = BTreeSet::new();
+        documented(&serde_json::from_str(DOCUMENT).unwrap(), &mut documented_errors);
+        let code = |error: &ApiError| {
+            let (status, code) = error.status_and_code();
+            (u64::from(status.as_u16()), code.to_owned())
+        };
+        let mut actual: BTreeSet<_> = errors().iter().map(code).collect();
+        actual.extend(TRANSPORT.map(|(status, code)| (status, code.to_owned())));
+        assert_eq!(documented_errors, actual);
+    }
+
+    #[test]
+    fn every_429_asks_for_exponential_backoff_and_has_retry_after() {
+        let limited = errors().into_iter().filter(|error| error.status_and_code().0 == StatusCode::TOO_MANY_REQUESTS);
+        let limited: Vec<ApiError> = limited.collect();
+        assert_eq!(limited.len(), 3);
+        for error in limited {
+            assert!(error.detail().ends_with(BACKOFF), "{}", error.detail());
+            assert!(error.response(Uuid::nil()).headers().contains_key(http::header::RETRY_AFTER));
+        }
+    }
+
+    #[test]
+    fn details_are_sentences_without_hints_to_the_command_line() {
+        for error in errors() {
+            let detail = error.detail();
+            assert!(detail.ends_with('.') && !detail.contains("keygate "), "{detail}");
+            assert!(detail.chars().next().is_some_and(|first| !first.is_lowercase()), "{detail}");
+        }
+    }
+}

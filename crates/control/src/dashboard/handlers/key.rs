@@ -1,0 +1,230 @@
+//! The page of one key.
+
+use std::time::Duration;
+
+use super::keys::{activity_chart, key_state};
+use super::{HandlerResult, PageContext, render};
+use crate::dashboard::error::DashboardError;
+use crate::dashboard::pages::{
+    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, KeyState, LimitUsage, NavEntry, OutcomeText, RecordSource,
+    RefusedUse, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
+};
+use crate::management::{ActivityReport, Explanation, Key, KeyStatus, LimitStatus, Org, UseFilter, UsePage, User};
+use domain::key::KeyId;
+use domain::page::{PageLimit, PageQuery};
+use journal::audit::{Outcome, Record};
+use platform::settings::WithUnit;
+
+/// Uses on a page.
+const PAGE_SIZE: PageLimit = PageLimit::of(20);
+/// Refused uses that are shown beside.
+const REFUSALS: PageLimit = PageLimit::of(5);
+
+/// Records about a key; each is `None` when it cannot be read.
+struct KeyRecords {
+    activity: Option<ActivityReport>,
+    uses: Option<UsePage>,
+    refusals: Option<UsePage>,
+}
+
+impl PageContext<'_> {
+    /// The key id in a path. A text that cannot be an id names no page.
+    pub(super) fn key_id(text: &str) -> Result<KeyId, DashboardError> {
+        text.parse().map_err(|_| DashboardError::NotFound)
+    }
+
+    pub(super) async fn show_key(&self, id: &str) -> HandlerResult {
+        let explanation = self.management.explain_key(&self.actor, Self::key_id(id)?, self.request.now).await?;
+        let records = self.key_records(explanation.key.id).await?;
+        render(&self.key_page(explanation, records).await?)
+    }
+
+    async fn key_records(&self, key: KeyId) -> Result<KeyRecords, DashboardError> {
+        let refused = UseFilter { refused: Some(true), outcome: None };
+        Ok(KeyRecords {
+            activity: self.key_activity(vec![key]).await?,
+            uses: self.uses(key, use_filter(self.page_filter()), &self.page_query(PAGE_SIZE)).await?,
+            refusals: self.uses(key, refused, &PageQuery::first(REFUSALS)).await?,
+        })
+    }
+
+    /// Some uses of a key; `None` when the journal cannot be read.
+    async fn uses(&self, key: KeyId, filter: UseFilter, page: &PageQuery) -> Result<Option<UsePage>, DashboardError> {
+        let uses = self.management.list_uses(&self.actor, key, filter, page, self.request.now).await;
+        Ok(self.if_readable(uses, "the uses of a key")?)
+    }
+
+    async fn key_page(&self, explanation: Explanation, records: KeyRecords) -> Result<KeyPage, DashboardError> {
+        let Explanation { verdict, key, user, org, standing } = explanation;
+        let KeyRecords { activity, uses, refusals } = records;
+        let own_activity = activity.as_ref().and_then(|report| report.keys.get(&key.id));
+        let filter = self.page_filter();
+        let older = |uses: &Option<UsePage>, filter| {
+            let cursor = uses.as_ref().and_then(|uses| uses.page.next.as_ref());
+            cursor.map(|cursor| self.uses_href(key.id, filter, cursor))
+        };
+        let only_refused = PageFilter { admission: AdmissionFilter::Refused, outcome: None };
+        let is_revoked = key_state(&key) == KeyState::Revoked;
+        Ok(KeyPage {
+            layout: self.layout(NavEntry::Keys).await?,
+            key: self.key_details(&key, &user, activity.as_ref()),
+            limits: key_limits(&key, &org),
+            // The bucket of a revoked key limits no requests any more.
+            usage: (!is_revoked).then(|| self.limit_usage(&standing)),
+            verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
+            activity: own_activity.map(activity_chart),
+            older_refusals: older(&refusals, only_refused),
+            refusals: refusals
+                .iter()
+                .flat_map(|uses| &uses.page.items)
+                .map(|record| self.refused_use(record))
+                .collect(),
+            newer: self.page_query(PAGE_SIZE).cursor.map(|_| self.uses_href(key.id, filter, "")),
+            older: older(&uses, filter),
+            filter,
+            source: self.key_source(activity.as_ref(), uses.as_ref()),
+            uses: uses.map(|uses| uses.page.items.iter().map(|record| self.use_row(record)).collect()),
+        })
+    }
+
+    /// The source of the uses, or, without them, of the activity.
+    fn key_source(&self, activity: Option<&ActivityReport>, uses: Option<&UsePage>) -> Option<RecordSource> {
+        let of_uses = uses.map(|uses| (&uses.gateway, uses.view.as_ref()));
+        let of_activity = activity.map(|report| (&report.gateway, report.view.as_ref()));
+        of_uses.or(of_activity).map(|(gateway, view)| self.record_source(gateway, view))
+    }
+
+    fn key_details(&self, key: &Key, user: &User, report: Option<&ActivityReport>) -> KeyDetails {
+        KeyDetails {
+            id: key.id.to_string(),
+            name: key.name.clone(),
+            owner: key.email.clone(),
+            is_own: key.user == self.user.user.id,
+            permissions: user.permissions.iter().map(ToString::to_string).collect(),
+            state: key_state(key),
+            created: self.timestamp(key.created),
+            imported: key.imported,
+            last_use: self.last_use(key, report),
+            refused_attempt: self.refused_attempt(report.and_then(|report| report.keys.get(&key.id))),
+            total_uses: key.uses,
+            rotated: key.rotated.map(|time| self.timestamp(time)),
+            previous_until: self.overlap_end(key),
+            revoked: key.revoked.map(|time| self.timestamp(time)),
+            marks: key.marks.iter().map(|mark| (mark.text(), mark.advice())).collect(),
+        }
+    }
+
+    fn page_filter(&self) -> PageFilter {
+        let parameter = |name| self.request.parameter(name).unwrap_or_default();
+        PageFilter {
+            admission: AdmissionFilter::from_name(parameter("show")).unwrap_or(AdmissionFilter::All),
+            outcome: OutcomeText::from_name(parameter("outcome")),
+        }
+    }
+
+    /// The address of the key's uses from a cursor on; with an empty cursor, of the newest.
+    fn uses_href(&self, id: KeyId, filter: PageFilter, cursor: &str) -> String {
+        let outcome = filter.outcome.map_or("", |outcome| outcome.name);
+        let query = [("show", filter.admission.name()), ("outcome", outcome), ("cursor", cursor)];
+        format!("{}#uses", link(&format!("{}/keys/{id}", self.base), &query))
+    }
+
+    /// The end of the overlap in which the secret before the last rotation is still valid; `None` when it is over.
+    pub(super) fn overlap_end(&self, key: &Key) -> Option<Timestamp> {
+        key.previous_until.filter(|until| *until > self.request.now).map(|until| self.timestamp(until))
+    }
+
+    fn limit_usage(&self, standing: &LimitStatus) -> LimitUsage {
+        LimitUsage {
+            bucket: Gauge::new(standing.remaining.into(), standing.burst.into()),
+            next_request: standing.next_token.map(|time| self.timestamp(time)),
+            full: standing.full.map(|time| self.timestamp(time)),
+            in_flight: Gauge::new(standing.in_flight.into(), standing.concurrent.into()),
+        }
+    }
+
+    fn refused_use(&self, record: &Record) -> RefusedUse {
+        RefusedUse {
+            time: self.timestamp(record.time),
+            outcome: outcome_text(record),
+            status: record.status,
+            action: record.action.clone(),
+            ip: ip_text(record),
+            count: record.uses(),
+        }
+    }
+
+    fn use_row(&self, record: &Record) -> UseRow {
+        UseRow {
+            time: self.timestamp(record.time),
+            action: record.action.clone(),
+            status: record.status,
+            outcome: outcome_text(record),
+            ip: ip_text(record),
+            user_agent: record.user_agent.clone(),
+            count: record.uses(),
+        }
+    }
+}
+
+fn use_filter(filter: PageFilter) -> UseFilter {
+    let refused = match filter.admission {
+        AdmissionFilter::All => None,
+        AdmissionFilter::Admitted => Some(false),
+        AdmissionFilter::Refused => Some(true),
+    };
+    let outcome = filter.outcome.and_then(|outcome| Outcome::from_name(outcome.name));
+    UseFilter { refused, outcome }
+}
+
+fn outcome_text(record: &Record) -> &'static OutcomeText {
+    OutcomeText::from_name(record.outcome.name()).expect("a test finds a text for every outcome")
+}
+
+/// The client's address; in a record of several refusals also the number of their other addresses.
+fn ip_text(record: &Record) -> String {
+    let ip = record.ip.map(|ip| ip.to_string()).unwrap_or_default();
+    match record.addresses.unwrap_or(1) {
+        0 | 1 => ip,
+        addresses => format!("{ip} and {} more", format_count(addresses - 1)),
+    }
+}
+
+fn key_limits(key: &Key, org: &Org) -> KeyLimits {
+    KeyLimits {
+        requests: key.limits.requests.into(),
+        per: period(key.limits.per),
+        burst: key.limits.burst.into(),
+        is_strict: key.limits.strict,
+        is_own: key.limits.own,
+        concurrent: org.concurrent_in_force.into(),
+    }
+}
+
+/// The unit of a usual period as a word; any other period as text, such as `2h`.
+fn period(time: Duration) -> String {
+    match time.as_secs() {
+        1 => "second".to_owned(),
+        60 => "minute".to_owned(),
+        3600 => "hour".to_owned(),
+        86_400 => "day".to_owned(),
+        _ => WithUnit::Duration(time).to_string(),
+    }
+}
+
+fn is_admitted(key: &Key, standing: &LimitStatus) -> bool {
+    key.status == KeyStatus::Active && standing.remaining > 0 && standing.in_flight < standing.concurrent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_a_text() {
+        for outcome in Outcome::all() {
+            let text = OutcomeText::from_name(outcome.name()).unwrap();
+            assert_eq!(text.is_refused(), outcome.is_refusal() || text.name == "unknown", "{}", text.name);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The table of keys.
+
+use std::time::Duration;
+
+use super::{HandlerResult, PageContext, render};
+use crate::dashboard::error::DashboardError;
+use crate::dashboard::pages::{
+    ActivityChart, AttemptCell, FleetFreshness, GatewayRow, HourCounts, KeyFilter, KeyRow, KeyState, KeysPage,
+    LastUseCell, MissingOthers, NavEntry, OutcomeText, Paging, RecordSource, UseSource, link,
+};
+use crate::management::{Activity, ActivityReport, Hour, Key, KeyQuery, KeyStatus};
+use domain::clock::Micros;
+use domain::key::KeyId;
+use domain::page::{PageLimit, PageQuery};
+use journal::audit::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
+
+/// Keys on a page.
+const PAGE_SIZE: PageLimit = PageLimit::of(25);
+/// Age at which a reader is told that records of a gateway may be missing: its next report is due twice over.
+const LATE: Duration = Duration::from_secs(15);
+/// Characters of a search text that are used.
+const SEARCH_LENGTH: usize = 100;
+
+impl PageContext<'_> {
+    pub(super) async fn list_keys(&self) -> HandlerResult {
+        let filter = self.key_filter();
+        let query = KeyQuery { text: filter.text.clone(), status: filter.state.map(key_status), newest_first: true };
+        let page = self.page_query(PAGE_SIZE);
+        let keys = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
+        let report = self.key_activity(keys.items.iter().map(|key| key.id).collect()).await?;
+        let paging = self.paging(&page, keys.next.as_deref(), &filter);
+        render(&KeysPage {
+            layout: self.layout(NavEntry::Keys).await?,
+            all_owners: self.user.is_admin(),
+            suspended: self.user.org.suspended,
+            rows: keys.items.iter().map(|key| self.key_row(key, report.as_ref())).collect(),
+            filter,
+            paging,
+            source: report.map(|report| self.record_source(&report.gateway, report.view.as_ref())),
+        })
+    }
+
+    fn key_filter(&self) -> KeyFilter {
+        let text = self.request.parameter("q").unwrap_or_default().trim().chars().take(SEARCH_LENGTH).collect();
+        KeyFilter { text, state: self.request.parameter("state").and_then(KeyState::from_name) }
+    }
+
+    fn paging(&self, page: &PageQuery, next: Option<&str>, filter: &KeyFilter) -> Paging {
+        let (path, state) = (format!("{}/keys", self.base), filter.state.map_or("", |state| state.name()));
+        let href = |cursor: &str| link(&path, &[("q", &filter.text), ("state", state), ("cursor", cursor)]);
+        Paging::new(page.cursor.as_deref(), next, href)
+    }
+
+    /// The activity of keys in the last day; `None` when the journal cannot be read.
+    pub(super) async fn key_activity(&self, keys: Vec<KeyId>) -> Result<Option<ActivityReport>, DashboardError> {
+        let report = self.management.key_activity(&self.actor, &self.org(), keys, self.request.now).await;
+        Ok(self.if_readable(report, "the activity of keys")?)
+    }
+
+    fn key_row(&self, key: &Key, report: Option<&ActivityReport>) -> KeyRow {
+        let activity = report.and_then(|report| report.keys.get(&key.id));
+        KeyRow {
+            id: key.id.to_string(),
+            name: key.name.clone(),
+            owner: key.email.clone(),
+            is_own: key.user == self.user.user.id,
+            created: self.timestamp(key.created),
+            last_use: self.last_use(key, report),
+            refused_attempt: self.refused_attempt(activity),
+            state: key_state(key),
+            marks: key.marks.iter().map(|mark| mark.text()).collect(),
+            activity: activity.map(activity_chart),
+        }
+    }
+
+    /// The last attempt to use a key, as far as it is recorded, when it was refused.
+    pub(super) fn refused_attempt(&self, activity: Option<&Activity>) -> Option<AttemptCell> {
+        let attempt = activity?.last_attempt.as_ref().filter(|attempt| attempt.outcome.is_refusal())?;
+        Some(AttemptCell {
+            time: self.timestamp(attempt.time),
+            outcome: OutcomeText::from_name(attempt.outcome.name())?,
+            ip: attempt.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+        })
+    }
+
+    /// The last use of a key. Its time is the state's, which counts the uses at all gateways; address and user agent
+    /// are shown when the records that are read have that same use.
+    pub(super) fn last_use(&self, key: &Key, report: Option<&ActivityReport>) -> Option<LastUseCell> {
+        let time = key.last_used?;
+        let recorded = report.and_then(|report| report.keys.get(&key.id)?.last.as_ref());
+        let source = recorded.filter(|last| is_same_use(last.time, time)).map(|last| UseSource {
+            ip: last.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+            user_agent: last.user_agent.clone(),
+        });
+        let is_fleet =
+            report.and_then(|report| report.view.as_ref()).is_some_and(|view| view.scope == ViewScope::Fleet);
+        let not_recorded = if is_fleet { "Not on record" } else { "Not recorded by this gateway" };
+        Some(LastUseCell { time: self.timestamp(time), source, not_recorded })
+    }
+
+    /// The source of the records that this gateway has read.
+    pub(super) fn record_source(&self, gateway: &str, view: Option<&ViewStatus>) -> RecordSource {
+        let others = match view {
+            Some(ViewStatus { scope: ViewScope::Fleet, gateways, .. }) => {
+                return RecordSource::Fleet(self.fleet_freshness(gateways));
+            }
+            Some(ViewStatus { reason: Some(reason), .. }) => Some(match reason {
+                OwnOnlyReason::Unavailable => MissingOthers::Unavailable,
+                OwnOnlyReason::Behind => MissingOthers::Behind,
+                OwnOnlyReason::Cursor => MissingOthers::Cursor,
+            }),
+            _ => None,
+        };
+        RecordSource::Gateway { name: gateway.to_owned(), others }
+    }
+
+    fn fleet_freshness(&self, gateways: &[GatewayFreshness]) -> FleetFreshness {
+        let mut gateways = gateways.to_vec();
+        gateways.sort_by_key(|gateway| gateway.complete_until);
+        let row = |gateway: GatewayFreshness| GatewayRow {
+            is_late: gateway.complete_until.after(LATE) < self.request.now,
+            gateway: gateway.gateway,
+            complete_until: self.timestamp(gateway.complete_until),
+            updated: self.timestamp(gateway.updated),
+        };
+        FleetFreshness::new(gateways.into_iter().map(row).collect())
+    }
+}
+
+/// The chart of a key's last 24 hours.
+pub(super) fn activity_chart(activity: &Activity) -> ActivityChart {
+    let counts = |hour: &Hour| HourCounts { start: hour.start, requests: hour.requests, refusals: hour.refusals };
+    ActivityChart::new(&activity.hours.iter().map(counts).collect::<Vec<_>>())
+}
+
+/// Returns `true` if the journal's last use is the state's last use. Their clocks may differ: with Redis, the state's
+/// time is Redis's own.
+fn is_same_use(recorded: Micros, counted: Micros) -> bool {
+    /// Largest difference between the clocks of a gateway and its Redis, in microseconds.
+    const MAX_SKEW_US: u64 = 2_000_000;
+    recorded.since(counted).max(counted.since(recorded)) <= MAX_SKEW_US
+}
+
+pub(super) fn key_state(key: &Key) -> KeyState {
+    match key.status {
+        KeyStatus::Active => KeyState::Active,
+        KeyStatus::Revoked => KeyState::Revoked,
+        KeyStatus::UserRemoved => KeyState::OwnerRemoved,
+        KeyStatus::OrgSuspended => KeyState::OrgSuspended,
+    }
+}
+
+fn key_status(state: KeyState) -> KeyStatus {
+    match state {
+        KeyState::Active => KeyStatus::Active,
+        KeyState::Revoked => KeyStatus::Revoked,
+        KeyState::OwnerRemoved => KeyStatus::UserRemoved,
+        KeyState::OrgSuspended => KeyStatus::OrgSuspended,
+    }
+}

@@ -1,0 +1,193 @@
+//! Page handlers: load data from `management`, or perform the form's operation, and render.
+//!
+//! - Handlers of signing in and out take the [`Dashboard`]; they work without a session. All others take a
+//!   [`PageContext`], which has the signed-in user.
+//! - `management` authorizes: a handler shows whatever it returns to this user, and decides nothing about permissions.
+
+use std::error::Error as _;
+
+use http::StatusCode;
+
+use super::Dashboard;
+use super::curl_examples::CurlExamples;
+use super::error::DashboardError;
+use super::pages::{Layout, NavEntry, OrgChoice, Timestamp, Viewer};
+use super::request::DashboardRequest;
+use super::response::{self, DashboardResponse};
+use super::routes::{PageEndpoint, SignInEndpoint};
+use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInUser};
+use domain::clock::Micros;
+use domain::page::{PageLimit, PageQuery};
+
+mod sign_in;
+mod provider;
+mod silent;
+mod keys;
+mod key;
+mod create_key;
+mod new_key;
+mod revoke_key;
+mod rotate_key;
+mod sessions;
+
+/// The result of a handler.
+type HandlerResult = Result<DashboardResponse, DashboardError>;
+
+/// A request for a page, with the user who sent it and what its handler needs.
+pub(super) struct PageContext<'a> {
+    management: &'a Management,
+    request: &'a DashboardRequest,
+    user: &'a SignedInUser,
+    /// The user, as the actor of operations.
+    actor: Actor,
+    /// Path that all pages are below, without a slash at its end.
+    base: &'a str,
+    curl_examples: &'a CurlExamples,
+}
+
+/// Handles a step of signing in or out. `value` is the segment at the place of the route's braces.
+pub(super) async fn sign_in(
+    dashboard: &Dashboard,
+    request: &DashboardRequest,
+    endpoint: SignInEndpoint,
+    value: &str,
+) -> HandlerResult {
+    dashboard.check_origin(request)?;
+    match endpoint {
+        SignInEndpoint::ShowProviders => dashboard.show_providers(request).await,
+        SignInEndpoint::FindProvider => dashboard.find_provider(request).await,
+        SignInEndpoint::BeginSignIn => dashboard.begin_sign_in(request, value).await,
+        // A callback redeems its sign-in, so `HEAD` is not safe here.
+        SignInEndpoint::FinishSignIn if request.is_head() => {
+            Err(DashboardError::MethodNotAllowed("GET, HEAD".to_owned()))
+        }
+        SignInEndpoint::FinishSignIn => Ok(dashboard.finish_sign_in(request, value).await),
+        SignInEndpoint::ShowLink => dashboard.show_link(request, value).await,
+        SignInEndpoint::RedeemLink => dashboard.redeem_link(request, value).await,
+        SignInEndpoint::SignOut => dashboard.sign_out(request).await,
+        SignInEndpoint::ShowSignedOut => dashboard.show_signed_out(),
+        SignInEndpoint::ChooseOrg => dashboard.choose_org(request).await,
+    }
+}
+
+/// Handles a page or form for signed-in users. `value` is the segment at the place of the route's braces.
+pub(super) async fn page(
+    dashboard: &Dashboard,
+    request: &DashboardRequest,
+    endpoint: PageEndpoint,
+    value: &str,
+) -> HandlerResult {
+    dashboard.check_origin(request)?;
+    let user = dashboard.require_user(request).await?;
+    let counted = dashboard.count_request(&user, endpoint.counting(), request.now)?;
+    let result = perform(dashboard, request, &user, endpoint, value).await;
+    let status = result.as_ref().map_or_else(|error| error.text().status, |response| response.status());
+    dashboard.uncount_failed_revocation(counted, status);
+    result
+}
+
+async fn perform(
+    dashboard: &Dashboard,
+    request: &DashboardRequest,
+    user: &SignedInUser,
+    endpoint: PageEndpoint,
+    value: &str,
+) -> HandlerResult {
+    let context = PageContext {
+        management: &dashboard.management,
+        request,
+        actor: Actor::User(Box::new(user.clone())),
+        user,
+        base: &dashboard.settings.path,
+        curl_examples: &dashboard.curl_examples,
+    };
+    match endpoint {
+        PageEndpoint::Home => Ok(response::see_other(&format!("{}/keys", context.base))),
+        PageEndpoint::ListKeys => context.list_keys().await,
+        PageEndpoint::ShowCreateKey => context.show_create_key().await,
+        PageEndpoint::CreateKey => context.create_key().await,
+        PageEndpoint::ShowKey => context.show_key(value).await,
+        PageEndpoint::ShowRevokeKey => context.show_revoke_key(value, None).await,
+        PageEndpoint::RevokeKey => context.revoke_key(value).await,
+        PageEndpoint::ShowNewKey => context.show_new_key(value).await,
+        PageEndpoint::ShowRotateKey => context.show_rotate_key(value).await,
+        PageEndpoint::RotateKey => context.rotate_key(value).await,
+        PageEndpoint::ListSessions => context.list_sessions().await,
+        PageEndpoint::EndOtherSessions => context.end_other_sessions().await,
+        PageEndpoint::EndSession => context.end_session(value).await,
+    }
+}
+
+impl PageContext<'_> {
+    /// Turns a journal that cannot be read, or not now, into `None`: the rest of the page is shown without it. `what` names the data
+    /// in the log.
+    fn if_readable<T>(
+        &self,
+        read: Result<T, ManagementError>,
+        what: &'static str,
+    ) -> Result<Option<T>, ManagementError> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TooMany) => {
+                let cause = error.source().map(ToString::to_string);
+                tracing::warn!(request_id = %self.request.id, %error, cause, "page shown without {what}");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The chosen organization, as operations take it.
+    fn org(&self) -> String {
+        self.user.org.id.to_string()
+    }
+
+    async fn layout(&self, nav: NavEntry) -> Result<Layout, DashboardError> {
+        let orgs = self.management.accessible_orgs(self.user).await?;
+        let choice = |(id, name): (domain::identity::OrgId, String)| OrgChoice {
+            id: id.to_string(),
+            name,
+            current: id == self.user.org.id,
+        };
+        let viewer = Viewer {
+            email: self.user.user.email.clone(),
+            admin: self.user.is_admin(),
+            org: self.user.org.name.clone(),
+            orgs: orgs.into_iter().map(choice).collect(),
+        };
+        Ok(Layout { base: self.base.to_owned(), viewer: Some(viewer), nav, notice: self.notice() })
+    }
+
+    /// The confirmation of a form that redirected to this page, by its parameter `done`.
+    fn notice(&self) -> Option<String> {
+        let text = match self.request.parameter("done")? {
+            "revoked" => "The key is revoked. Requests with it are refused from now on.",
+            "shown" => "A new key is shown on one page, once. If it was not saved, rotate the key.",
+            "ended" => "The session is ended.",
+            "ended-others" => "All your other sessions are ended.",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    /// The page of a list that the request asks for, by the parameter `cursor`; the first one by default.
+    fn page_query(&self, limit: PageLimit) -> PageQuery {
+        let cursor = self.request.parameter("cursor").filter(|cursor| !cursor.is_empty());
+        PageQuery { cursor: cursor.map(str::to_owned), limit }
+    }
+
+    fn timestamp(&self, time: Micros) -> Timestamp {
+        Timestamp::new(time, self.request.now)
+    }
+}
+
+/// Renders a page.
+fn render(page: &impl askama::Template) -> HandlerResult {
+    Ok(response::page(StatusCode::OK, page.render()?))
+}
+
+/// Renders a form; with an error in it, the status is 422.
+fn render_form(page: &impl askama::Template, has_error: bool) -> HandlerResult {
+    let status = if has_error { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    Ok(response::page(status, page.render()?))
+}

@@ -1,0 +1,86 @@
+//! The forms that create, rotate and revoke a key, and the page of a new key.
+
+use super::*;
+use crate::management::GoodPractice;
+use domain::secret::Secret;
+
+/// A text as long as a key, which is none.
+pub(crate) const NEW_KEY: &str =
+    concat!("sk_live_", "aC3007919", "_", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+
+pub(super) fn pages() -> Vec<NamedPage> {
+    let confirm = RotateErrors { overlap: None, name: Some("The key is in use. Type its name to confirm.") };
+    render([
+        ("create", &create(owners())),
+        ("create-member", &create(OwnerInput::Fixed)),
+        ("create-wrong", &create_with_errors()),
+        ("new-key", &new_key(Issuance::Created)),
+        ("new-key-rotated", &new_key(Issuance::Rotated(Some(coming(DAY))))),
+        ("new-key-replaced", &new_key(Issuance::Rotated(None))),
+        ("revoke", &revoke("Nightly report", None)),
+        (
+            "revoke-unused",
+            &RevokePage { is_in_use: false, last_use: last_use(40 * DAY, None), ..revoke("Laptop", None) },
+        ),
+        ("revoke-wrong", &revoke(HOSTILE, Some("That is not the key’s name."))),
+        ("rotate", &rotate(RotateErrors::default())),
+        ("rotate-wrong", &rotate(RotateErrors { overlap: Some("Choose one of these."), name: None })),
+        ("rotate-confirm", &RotatePage { asks_name: true, ..rotate(confirm) }),
+        ("rotate-again", &RotatePage { asks_name: true, earlier_until: Some(coming(DAY)), ..rotate(confirm) }),
+    ])
+}
+
+fn create(owner: OwnerInput) -> CreatePage {
+    CreatePage { layout: layout(NavEntry::Keys, true), name: String::new(), owner, name_error: None, owner_error: None }
+}
+
+fn owners() -> OwnerInput {
+    let choice = |email: &str, selected| OwnerChoice { value: email.into(), label: email.into(), selected };
+    OwnerInput::Select(vec![choice("ada.lovelace@acme.example", true), choice("grace@acme.example", false)])
+}
+
+fn create_with_errors() -> CreatePage {
+    CreatePage {
+        name_error: Some("Give the key a name of 1 to 100 characters.".into()),
+        owner_error: Some(format!("{HOSTILE} is not a user of this organization.")),
+        ..create(OwnerInput::Text(HOSTILE.into()))
+    }
+}
+
+pub(crate) fn new_key(issuance: Issuance) -> NewKeyPage {
+    let curl_command = format!("curl https://gateway.example/api/queries \\\n  -H 'Authorization: Bearer {NEW_KEY}'");
+    let (name, owner) = ("Nightly report".into(), "ada.lovelace@acme.example".into());
+    let (api_key, curl_command) = (Secret::new(NEW_KEY.to_owned()), Secret::new(curl_command));
+    NewKeyPage {
+        layout: layout(NavEntry::Keys, true),
+        issuance,
+        id: "aC3007919".into(),
+        name,
+        owner,
+        api_key,
+        curl_command,
+        exports: Secret::new(GoodPractice::exports(NEW_KEY, "https://gateway.example")),
+        practice: GoodPractice::LINES,
+    }
+}
+
+fn revoke(name: &str, error: Option<&str>) -> RevokePage {
+    let (id, owner) = ("aC3007919".into(), "ada.lovelace@acme.example".into());
+    let (last_use, error) = (last_use(184, Some(FIREFOX)), error.map(Into::into));
+    RevokePage { layout: layout(NavEntry::Keys, true), id, name: name.into(), owner, last_use, is_in_use: true, error }
+}
+
+fn rotate(errors: RotateErrors) -> RotatePage {
+    RotatePage {
+        layout: layout(NavEntry::Keys, true),
+        id: "aC3007919".into(),
+        name: "Nightly report".into(),
+        owner: "ada.lovelace@acme.example".into(),
+        rotated: "never".into(),
+        overlap: Overlap::Day,
+        is_in_use: true,
+        earlier_until: None,
+        asks_name: false,
+        errors,
+    }
+}

@@ -1,0 +1,148 @@
+//! The page of a key.
+
+use super::*;
+
+pub(super) fn pages() -> Vec<NamedPage> {
+    render([
+        ("key", &key()),
+        ("key-empty", &unused_key()),
+        ("key-revoked", &revoked_key()),
+        ("key-filtered", &filtered_key()),
+        ("key-sought", &key_with_unsearched_records()),
+    ])
+}
+
+fn uses() -> Vec<UseRow> {
+    let entry = |(index, name): (usize, &str)| UseRow {
+        time: ago(index as u64 * 47 + 12),
+        action: if index % 4 == 3 { "GET /api/queries/0193f2".into() } else { "queries.list".into() },
+        status: [Some(200), Some(429), Some(403), Some(502), None][index % 5],
+        outcome: OutcomeText::from_name(name).expect("every name is one of an outcome"),
+        ip: if index == 2 { "2001:db8:85a3:8d3:1319:8a2e:370:7348".into() } else { "203.0.113.87".into() },
+        user_agent: [Some("python-requests/2.32.3"), Some(HOSTILE), None, Some(FIREFOX)][index % 4].map(Into::into),
+        count: if name == "rate_limited" { 18_204 } else { 1 },
+    };
+    let names = ["completed", "rate_limited", "forbidden", "upstream_error", "in_progress", "too_many_in_flight"];
+    names.into_iter().chain(["aborted", "completed", "completed"]).enumerate().map(entry).collect()
+}
+
+fn refusals() -> Vec<RefusedUse> {
+    let refused = |entry: UseRow| entry.outcome.is_refused();
+    let refusal = |entry: UseRow| {
+        let UseRow { time, outcome, status, action, ip, count, .. } = entry;
+        RefusedUse { time, outcome, status, action, ip, count }
+    };
+    uses().into_iter().filter(|entry| refused(entry.clone())).map(refusal).collect()
+}
+
+pub(crate) fn key() -> KeyPage {
+    let sentence = "requests are admitted, to routes with these permissions: queries:read, queries:write".into();
+    KeyPage {
+        layout: layout(NavEntry::Keys, true),
+        key: details(),
+        limits: KeyLimits {
+            requests: 1_000,
+            per: "hour".into(),
+            burst: 1_000,
+            is_strict: false,
+            is_own: false,
+            concurrent: 100,
+        },
+        usage: Some(LimitUsage {
+            bucket: Gauge::new(873, 1_000),
+            next_request: None,
+            full: Some(coming(457)),
+            in_flight: Gauge::new(3, 100),
+        }),
+        verdict: Verdict { admitted: true, sentence },
+        activity: Some(activity(13)),
+        refusals: refusals(),
+        older_refusals: None,
+        uses: Some(uses()),
+        filter: UseFilter::ANY,
+        newer: None,
+        older: Some(link("/settings/keys/aC3007919", &[("cursor", "AaBb")])),
+        source: Some(RecordSource::Gateway { name: "gateway-1".into(), others: None }),
+    }
+}
+
+fn details() -> KeyDetails {
+    KeyDetails {
+        id: "aC3007919".into(),
+        name: "Nightly report".into(),
+        owner: "ada.lovelace@acme.example".into(),
+        is_own: true,
+        permissions: vec!["queries:read".into(), "queries:write".into()],
+        state: KeyState::Active,
+        created: ago(90 * DAY),
+        imported: false,
+        last_use: last_use(12, Some("python-requests/2.32.3")),
+        refused_attempt: Some(attempt("rate_limited")),
+        total_uses: 1_284_441,
+        rotated: Some(ago(2 * HOUR)),
+        previous_until: Some(coming(22 * HOUR)),
+        revoked: None,
+        marks: vec![("Older than a year", "Rotate it.")],
+    }
+}
+
+fn unused_key() -> KeyPage {
+    let key_details = KeyDetails {
+        name: HOSTILE.into(),
+        permissions: vec![],
+        imported: true,
+        last_use: None,
+        total_uses: 0,
+        ..details()
+    };
+    let usage = LimitUsage {
+        bucket: Gauge::new(0, 10),
+        next_request: Some(coming(7)),
+        full: Some(coming(3_600)),
+        in_flight: Gauge::new(100, 100),
+    };
+    let sentence = "requests are refused (429): the key's bucket is empty; the next token comes in 7 s".into();
+    KeyPage {
+        key: key_details,
+        limits: KeyLimits {
+            requests: 10,
+            per: "hour".into(),
+            burst: 1,
+            is_strict: true,
+            is_own: true,
+            concurrent: 100,
+        },
+        usage: Some(usage),
+        verdict: Verdict { admitted: false, sentence },
+        activity: Some(activity(0)),
+        refusals: vec![],
+        uses: Some(vec![]),
+        older: None,
+        ..key()
+    }
+}
+
+pub(crate) fn revoked_key() -> KeyPage {
+    KeyPage {
+        key: KeyDetails { name: LONG.into(), state: KeyState::Revoked, revoked: Some(ago(300)), ..details() },
+        usage: None,
+        verdict: Verdict { admitted: false, sentence: "requests are refused (401): the key is revoked".into() },
+        activity: None,
+        refusals: vec![],
+        uses: None,
+        older: None,
+        source: None,
+        ..key()
+    }
+}
+
+pub(crate) fn filtered_key() -> KeyPage {
+    let filter = UseFilter { admission: AdmissionFilter::Refused, outcome: OutcomeText::from_name("rate_limited") };
+    KeyPage { filter, uses: Some(vec![]), newer: Some("/settings/keys/aC3007919".into()), older: None, ..key() }
+}
+
+/// No match among the records searched so far, and older ones to search.
+pub(crate) fn key_with_unsearched_records() -> KeyPage {
+    let older = Some(link("/settings/keys/aC3007919", &[("show", "refused"), ("cursor", "AaBb")]));
+    KeyPage { refusals: vec![], older_refusals: older.clone(), older, newer: None, ..filtered_key() }
+}

@@ -1,0 +1,94 @@
+//! The table of keys.
+
+use super::*;
+
+pub(super) fn pages() -> Vec<NamedPage> {
+    render([
+        ("keys", &keys(rows())),
+        ("keys-many", &second_of_three_pages()),
+        ("keys-found", &filtered(rows()[..2].to_vec())),
+        ("keys-not-found", &filtered(vec![])),
+        ("keys-not-found-yet", &KeysPage { paging: middle_page(), ..filtered(vec![]) }),
+        ("keys-empty", &keys(vec![])),
+        ("keys-empty-member", &member_without_keys()),
+        ("keys-suspended", &KeysPage { suspended: true, ..keys(rows()[7..].to_vec()) }),
+    ])
+}
+
+fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, state: KeyState) -> KeyRow {
+    KeyRow {
+        id: format!("aC3{:06}", number * 7919 % 1_000_000),
+        name: name.into(),
+        owner: owner.into(),
+        is_own: owner.starts_with("ada"),
+        created: ago(number * 3 * DAY + 5 * HOUR),
+        state,
+        refused_attempt: (number % 3 == 2).then(|| attempt(if number == 5 { "revoked" } else { "rate_limited" })),
+        marks: match number {
+            4 => vec!["Unused for 90 days", "Older than a year"],
+            7 => vec!["Older than a year"],
+            _ => vec![],
+        },
+        activity: (number != 6).then(|| activity(if last_use.is_none() { 0 } else { number })),
+        last_use,
+    }
+}
+
+pub(crate) fn rows() -> Vec<KeyRow> {
+    use KeyState::{Active, OrgSuspended, OwnerRemoved, Revoked};
+    let (ada, grace) = ("ada.lovelace@acme.example", "grace@acme.example");
+    let unrecorded = Some(LastUseCell { time: ago(2 * DAY), source: None, not_recorded: NOT_RECORDED });
+    let v6 = UseSource { ip: "2001:db8:85a3:8d3:1319:8a2e:370:7348".into(), user_agent: Some(HOSTILE.into()) };
+    vec![
+        row(1, "Nightly report", ada, last_use(184, Some("python-requests/2.32.3")), Active),
+        row(2, "CI pipeline", grace, last_use(9, Some("curl/8.5.0")), Active),
+        row(3, "Laptop", ada, None, Active),
+        row(4, LONG, "a.person.with.a.rather.long.name@subsidiary.department.acme.example", unrecorded, Active),
+        row(5, "Отчёты · 集計 · نسخة", grace, last_use(26 * HOUR, Some(FIREFOX)), Revoked),
+        row(6, "Old importer", "hopper@acme.example", last_use(400 * DAY, None), OwnerRemoved),
+        row(
+            7,
+            HOSTILE,
+            grace,
+            Some(LastUseCell { time: ago(3 * HOUR), source: Some(v6), not_recorded: NOT_RECORDED }),
+            Active,
+        ),
+        row(9, "Partner feed", grace, last_use(40 * DAY, Some("Java-http-client/21.0.2")), OrgSuspended),
+    ]
+}
+
+pub(crate) fn keys(rows: Vec<KeyRow>) -> KeysPage {
+    let layout = layout(NavEntry::Keys, true);
+    let (filter, name) = (KeyFilter::default(), "gateway-1".into());
+    let source = Some(RecordSource::Gateway { name, others: None });
+    KeysPage { layout, all_owners: true, suspended: false, rows, filter, paging: Paging::default(), source }
+}
+
+fn middle_page() -> Paging {
+    Paging::new(Some("AaBb"), Some("CcDd"), |cursor| link("/settings/keys", &[("cursor", cursor)]))
+}
+
+fn second_of_three_pages() -> KeysPage {
+    let row = |number: u64| {
+        row(
+            number,
+            &format!("Service {number}"),
+            "grace@acme.example",
+            last_use(number * 999, Some("curl/8.5.0")),
+            KeyState::Active,
+        )
+    };
+    let mut page = keys((26..51).map(row).collect());
+    page.paging = middle_page();
+    page.layout.notice = Some(format!("The key {HOSTILE} is revoked."));
+    page
+}
+
+fn filtered(rows: Vec<KeyRow>) -> KeysPage {
+    let filter = KeyFilter { text: HOSTILE.into(), state: Some(KeyState::Revoked) };
+    KeysPage { filter, ..keys(rows) }
+}
+
+fn member_without_keys() -> KeysPage {
+    KeysPage { layout: layout(NavEntry::Keys, false), all_owners: false, ..keys(vec![]) }
+}

@@ -1,0 +1,90 @@
+//! Every page with sample values: full, empty, with errors, and with hostile values.
+
+use super::*;
+use domain::clock::Micros;
+
+mod forms;
+mod key;
+mod keys;
+mod sign_in;
+
+pub(super) use forms::{NEW_KEY, new_key};
+pub(super) use key::{filtered_key, key, key_with_unsearched_records, revoked_key};
+pub(super) use keys::{keys, rows};
+pub(super) use sign_in::sign_in;
+
+/// Name and HTML of a page.
+type NamedPage = (&'static str, String);
+
+const NOW: Micros = Micros(1_795_285_449_000_000);
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+/// A value that breaks out of a template that does not escape it.
+const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;";
+const LONG: &str =
+    "Ingest of the nightly warehouse snapshots for the whole of Europe, Middle East and Africa (region 4)";
+const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0";
+
+/// All pages.
+pub(super) fn all() -> Vec<NamedPage> {
+    [keys::pages(), forms::pages(), key::pages(), sign_in::pages()].into_iter().flatten().collect()
+}
+
+/// Renders pages that have names.
+fn render<const N: usize>(pages: [(&'static str, &dyn askama::DynTemplate); N]) -> Vec<NamedPage> {
+    pages.map(|(name, page)| (name, page.dyn_render().unwrap())).into()
+}
+
+fn ago(seconds: u64) -> Timestamp {
+    Timestamp::new(Micros(NOW.0 - seconds * 1_000_000), NOW)
+}
+
+fn coming(seconds: u64) -> Timestamp {
+    Timestamp::new(Micros(NOW.0 + seconds * 1_000_000), NOW)
+}
+
+fn org(id: &str, name: &str, current: bool) -> OrgChoice {
+    OrgChoice { id: id.into(), name: name.into(), current }
+}
+
+fn orgs() -> Vec<OrgChoice> {
+    vec![
+        org("org_1", "Acme Analytics", true),
+        org("org_2", "Ångström & Söhne GmbH", false),
+        org("org_3", "A very long name of an organization that sells very long names to others", false),
+    ]
+}
+
+fn layout(nav: NavEntry, admin: bool) -> Layout {
+    let email = "ada.lovelace@acme.example".into();
+    let orgs = if admin { orgs() } else { vec![org("org_1", "Acme Analytics", true)] };
+    let viewer = Viewer { email, admin, org: "Acme Analytics".into(), orgs };
+    Layout { base: "/settings".into(), viewer: Some(viewer), nav, notice: None }
+}
+
+fn activity(seed: u64) -> ActivityChart {
+    let hour = |hour: u64| {
+        let noise = (hour * 2_654_435_761 + seed * 40_503) % 97;
+        let busy = if (6..19).contains(&hour) { 3 } else { 1 };
+        let refusals = if seed % 4 == 1 && hour % 5 == 2 { noise / 6 } else { 0 };
+        HourCounts { start: Micros(NOW.0 - (23 - hour) * 3_600_000_000), requests: noise * busy * (seed % 5), refusals }
+    };
+    ActivityChart::new(&(0..24).map(hour).collect::<Vec<_>>())
+}
+
+const NOT_RECORDED: &str = "Not recorded by this gateway";
+
+fn last_use(seconds: u64, user_agent: Option<&str>) -> Option<LastUseCell> {
+    let source = UseSource { ip: "203.0.113.87".into(), user_agent: user_agent.map(Into::into) };
+    Some(LastUseCell { time: ago(seconds), source: Some(source), not_recorded: NOT_RECORDED })
+}
+
+fn attempt(outcome: &str) -> AttemptCell {
+    let outcome = OutcomeText::from_name(outcome).unwrap();
+    AttemptCell { time: ago(7 * MINUTE), outcome, ip: "198.51.100.23".into() }
+}
+
+fn without_viewer() -> Layout {
+    Layout::without_viewer("/settings")
+}

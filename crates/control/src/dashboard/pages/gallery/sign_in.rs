@@ -1,0 +1,74 @@
+//! Sessions, signing in and out, and error pages.
+
+use super::*;
+
+pub(super) fn pages() -> Vec<NamedPage> {
+    render([
+        ("sessions", &sessions(true)),
+        ("sessions-member", &sessions(false)),
+        ("sign-in", &sign_in(&["Acme SSO", HOSTILE])),
+        ("sign-in-none", &sign_in(&[])),
+        ("sign-in-by-email", &SignInPage { by_email: true, ..sign_in(&["Acme SSO"]) }),
+        ("sign-in-unknown-email", &unknown_email()),
+        ("leaving", &leaving()),
+        ("link", &link_page()),
+        ("signed-out", &SignedOutPage { layout: without_viewer() }),
+        ("error-inside", &error(layout(NavEntry::Other, false), 409, HOSTILE, NextStep::Keys)),
+        ("error-outside", &error(without_viewer(), 403, "Your email address is not verified.", NextStep::SignIn)),
+    ])
+}
+
+fn sessions(all_users: bool) -> SessionsPage {
+    let session = |number: u64, email: &str, user_agent: Option<&str>, provider: &str| SessionRow {
+        id: format!("ses_{number}"),
+        email: email.into(),
+        current: number == 0,
+        signed_in: ago(number * 5 * HOUR + 11 * MINUTE),
+        last_seen: ago(number * 13 * MINUTE),
+        ip: user_agent.map(|_| "198.51.100.4".into()),
+        user_agent: user_agent.map(Into::into),
+        provider: provider.into(),
+    };
+    let ada = "ada.lovelace@acme.example";
+    let mut rows = vec![session(0, ada, Some(FIREFOX), "Acme SSO"), session(1, ada, Some(HOSTILE), "Sign-in link")];
+    if all_users {
+        rows.push(session(2, "grace@acme.example", None, HOSTILE));
+    }
+    let paging = Paging::default();
+    SessionsPage { layout: layout(NavEntry::Sessions, all_users), all_users, rows, paging }
+}
+
+pub(crate) fn sign_in(labels: &[&str]) -> SignInPage {
+    let provider = |label: &&str| ProviderChoice { name: "sso".into(), label: (*label).into() };
+    let return_to = format!("/settings/keys?q={HOSTILE}");
+    SignInPage {
+        layout: without_viewer(),
+        providers: labels.iter().map(provider).collect(),
+        has_providers: !labels.is_empty(),
+        by_email: false,
+        email: String::new(),
+        error: None,
+        links: true,
+        return_to,
+    }
+}
+
+fn unknown_email() -> SignInPage {
+    let error = Some("No sign-in is known for this address.");
+    SignInPage { by_email: true, email: HOSTILE.into(), error, ..sign_in(&[]) }
+}
+
+fn leaving() -> LeavingPage {
+    let url = "https://id.example/authorize?a=1&b=\"><script>2".into();
+    LeavingPage { layout: without_viewer(), label: "Acme SSO".into(), url, signing_out: false }
+}
+
+fn link_page() -> LinkPage {
+    LinkPage { layout: without_viewer(), email: "ada@acme.example".into(), org: HOSTILE.into(), expires: coming(300) }
+}
+
+fn error(layout: Layout, status: u16, description: &str, next: NextStep) -> ErrorPage {
+    let (title, advice) = ("Not possible in the current state".into(), "Check the current state.".into());
+    let request_id = "0193f2aa-9c1e-7d2b-8a44-3f0d9a1b2c3d".into();
+    ErrorPage { layout, status, title, description: description.into(), advice, next, request_id }
+}

@@ -1,0 +1,40 @@
+//! The page that shows a new key, once.
+
+use askama::Template;
+
+use super::layout::Layout;
+use super::timestamp::Timestamp;
+use domain::secret::Secret;
+
+/// A new key in the clear. The only page with a secret on it.
+#[derive(Clone, Debug, Template)]
+#[template(path = "new_key.html")]
+pub struct NewKeyPage {
+    /// Page frame.
+    pub layout: Layout,
+    /// The operation that issued the secret.
+    pub issuance: Issuance,
+    /// Key id.
+    pub id: String,
+    /// Name.
+    pub name: String,
+    /// The owner's email address.
+    pub owner: String,
+    /// The whole key.
+    pub api_key: Secret,
+    /// A curl command that works, with the whole key in it. May have several lines.
+    pub curl_command: Secret,
+    /// Lines for a shell that put the key and the API's origin into environment variables.
+    pub exports: Secret,
+    /// Good practice: a sentence each.
+    pub practice: [&'static str; 4],
+}
+
+/// The operation that issued a secret.
+#[derive(Clone, Debug)]
+pub enum Issuance {
+    /// The key was created.
+    Created,
+    /// The key was rotated. The old secret is valid until this time; `None`: it is not valid any more.
+    Rotated(Option<Timestamp>),
+}

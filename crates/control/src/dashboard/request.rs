@@ -1,0 +1,131 @@
+//! A request to the dashboard, read whole, with the client and the session that it presents.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::USER_AGENT;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use uuid::Uuid;
+
+use crate::management::ClientInfo;
+use domain::clock::{self, Micros};
+use domain::identity::Peer;
+use domain::session::{self, AmbiguousCookie, TokenDigest};
+use edge::forward::{Client, TrustedProxies};
+
+/// Bytes of a body at most. The largest expected one is a form with a name and an email address.
+const MAX_BODY: usize = 64 << 10;
+/// Time for a body to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Characters of a user agent that are kept.
+const USER_AGENT_LENGTH: usize = 1000;
+
+/// A request to the dashboard.
+pub(super) struct DashboardRequest {
+    /// Request id, for the response, the log and error pages.
+    pub(super) id: Uuid,
+    /// Time of arrival.
+    pub(super) now: Micros,
+    pub(super) method: Method,
+    pub(super) headers: HeaderMap,
+    /// Path below the dashboard's, without the slash at its beginning.
+    pub(super) path: String,
+    /// Parameters of the query, decoded, in their order.
+    pub(super) query: Vec<(String, String)>,
+    /// Query as it was sent.
+    pub(super) query_text: String,
+    pub(super) body: Bytes,
+    /// Client address (by the trusted-proxy rule) and user agent.
+    pub(super) client: ClientInfo,
+    /// Digest of the session cookie; an error when there are several.
+    pub(super) session: Result<Option<TokenDigest>, AmbiguousCookie>,
+}
+
+/// Why a request could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadError {
+    /// The body is larger than [`MAX_BODY`], or the connection broke off.
+    Body,
+    /// The body did not arrive within [`BODY_TIMEOUT`].
+    TimedOut,
+}
+
+impl DashboardRequest {
+    /// Reads a request, with its body, whose path is below `base`.
+    pub(super) async fn read(
+        base: &str,
+        id: Uuid,
+        peer: &Peer,
+        trusted: &TrustedProxies,
+        request: Request<Incoming>,
+    ) -> Result<Self, ReadError> {
+        let (head, body) = request.into_parts();
+        let reading = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect());
+        let body = reading.await.map_err(|_| ReadError::TimedOut)?.map_err(|_| ReadError::Body)?.to_bytes();
+        Ok(Self::new(base, id, peer, trusted, head, body))
+    }
+
+    fn new(base: &str, id: Uuid, peer: &Peer, trusted: &TrustedProxies, head: Parts, body: Bytes) -> Self {
+        let agent = head.headers.get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
+        let user_agent = agent.map(|agent| agent.chars().take(USER_AGENT_LENGTH).collect());
+        let client = Client::find(peer, &head.headers, trusted);
+        let path = head.uri.path().strip_prefix(base).unwrap_or_default();
+        Self {
+            id,
+            now: clock::now(),
+            method: head.method,
+            path: path.strip_prefix('/').unwrap_or(path).to_owned(),
+            query: parse_form(head.uri.query().unwrap_or_default().as_bytes()),
+            query_text: head.uri.query().unwrap_or_default().to_owned(),
+            body,
+            client: ClientInfo { ip: Some(client.ip), user_agent },
+            session: session::read_cookie(&head.headers, session::COOKIE_NAME),
+            headers: head.headers,
+        }
+    }
+
+    /// Segments of the path below the dashboard's, still percent-encoded.
+    pub(super) fn segments(&self) -> Vec<&str> {
+        self.path.split('/').collect()
+    }
+
+    /// The first parameter of the query with this name.
+    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+        first(&self.query, name)
+    }
+
+    /// The body as a form (application/x-www-form-urlencoded).
+    pub(super) fn form(&self) -> Form {
+        Form(parse_form(&self.body))
+    }
+
+    pub(super) fn is_head(&self) -> bool {
+        self.method == Method::HEAD
+    }
+
+    /// The method to route by: `GET` for `HEAD`, whose response differs only in having no body.
+    pub(super) fn route_method(&self) -> &str {
+        if self.is_head() { "GET" } else { self.method.as_str() }
+    }
+}
+
+/// Fields of a form.
+pub(super) struct Form(Vec<(String, String)>);
+
+impl Form {
+    /// The first field with this name, trimmed; empty when there is none.
+    pub(super) fn field(&self, name: &str) -> &str {
+        first(&self.0, name).unwrap_or_default().trim()
+    }
+}
+
+fn parse_form(text: &[u8]) -> Vec<(String, String)> {
+    form_urlencoded::parse(text).into_owned().collect()
+}
+
+fn first<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    pairs.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+}

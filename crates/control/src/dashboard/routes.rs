@@ -1,0 +1,418 @@
+//! The dashboard's routing table: assets, signing in and out, pages and the JSON API in one list.
+//!
+//! - [`find`] alone maps a method and a path to an endpoint. 404, and 405 with `Allow`, come from the table.
+//! - The API's rows and `docs/openapi.json` list the same operations and query parameters; a test compares them.
+
+use std::borrow::Cow;
+
+use http::Method;
+
+use Endpoint::{Api, ApiDocument, Asset, Page, SignIn};
+
+/// The code behind a route, by the part of the dashboard that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Endpoint {
+    /// A file of the binary. Served for any method, to anybody.
+    Asset,
+    /// The OpenAPI document. Served without a session.
+    ApiDocument,
+    /// An operation of the JSON API.
+    Api(ApiEndpoint),
+    /// A step of signing in or out. Reached without a session.
+    SignIn(SignInEndpoint),
+    /// A page or form for signed-in users.
+    Page(PageEndpoint),
+}
+
+/// The operations of the JSON API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ApiEndpoint {
+    ShowSession,
+    ChooseOrg,
+    SignOut,
+    ShowOrg,
+    ListUsers,
+    ListKeys,
+    CreateKey,
+    ShowKey,
+    RevokeKey,
+    RotateKey,
+    ListUses,
+    Explain,
+    Activity,
+    ListSessions,
+    EndOtherSessions,
+    EndSession,
+}
+
+/// The steps of signing in and out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SignInEndpoint {
+    /// The choice of identity providers.
+    ShowProviders,
+    /// Sends the browser to the provider of an email address.
+    FindProvider,
+    /// Sends the browser to a provider.
+    BeginSignIn,
+    /// The provider sends the browser back.
+    FinishSignIn,
+    /// Asks before a sign-in link is redeemed.
+    ShowLink,
+    RedeemLink,
+    SignOut,
+    ShowSignedOut,
+    ChooseOrg,
+}
+
+/// The pages and forms for signed-in users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageEndpoint {
+    /// Redirects to the keys.
+    Home,
+    ListKeys,
+    ShowCreateKey,
+    CreateKey,
+    ShowKey,
+    /// Shows a new key, once.
+    ShowNewKey,
+    ShowRevokeKey,
+    RevokeKey,
+    ShowRotateKey,
+    RotateKey,
+    ListSessions,
+    EndOtherSessions,
+    EndSession,
+}
+
+/// Bucket that the requests to an endpoint are counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counting {
+    /// With the other requests of the person.
+    Request,
+    /// It revokes a key or ends a session.
+    Revocation,
+    /// A page on the way to a revocation.
+    Confirmation,
+    /// Not at all. It ends the sessions that could send it again, and is of use to a person whose session was stolen.
+    Never,
+}
+
+impl ApiEndpoint {
+    /// Bucket that its requests are counted in.
+    pub(super) fn counting(self) -> Counting {
+        match self {
+            Self::RevokeKey | Self::EndSession => Counting::Revocation,
+            Self::SignOut | Self::EndOtherSessions => Counting::Never,
+            _ => Counting::Request,
+        }
+    }
+}
+
+impl PageEndpoint {
+    /// Bucket that its requests are counted in.
+    pub(super) fn counting(self) -> Counting {
+        match self {
+            Self::RevokeKey | Self::EndSession => Counting::Revocation,
+            Self::ShowRevokeKey => Counting::Confirmation,
+            Self::EndOtherSessions => Counting::Never,
+            _ => Counting::Request,
+        }
+    }
+}
+
+/// One row of the table.
+#[derive(Debug)]
+pub(super) struct Route {
+    /// A method, where `GET` includes `HEAD`; or [`ANY`].
+    method: &'static str,
+    /// Path below the dashboard's. A segment in braces stands for any one segment.
+    path: &'static str,
+    pub(super) endpoint: Endpoint,
+    /// Query parameters that are accepted, others being refused. `None` for pages, which ignore what they do not read:
+    /// links to them may carry anything.
+    pub(super) query: Option<&'static [&'static str]>,
+}
+
+/// The route of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RouteMatch<'a> {
+    pub(super) route: &'static Route,
+    /// The segment at the place of the braces; empty when the path has none.
+    pub(super) value: &'a str,
+}
+
+/// Why a request has no route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RouteError {
+    /// No route has this path.
+    NotFound,
+    /// Routes have this path, for other methods: the value of `Allow`.
+    MethodNotAllowed(String),
+}
+
+/// The path of the API below the dashboard's.
+pub(super) const API: &str = "api/v1";
+/// Query parameters of a list.
+const PAGE: &[&str] = &["cursor", "limit"];
+/// Beginning of the paths of sign-in links below the dashboard's: their token follows.
+const TOKEN_PREFIX: &str = "/link/";
+/// Every method.
+const ANY: &str = "*";
+
+#[rustfmt::skip]
+const ROUTES: &[Route] = &[
+    page(ANY,    "assets/{name}",         Asset),
+
+    page("GET",  "sign-in",               SignIn(SignInEndpoint::ShowProviders)),
+    page("POST", "sign-in",               SignIn(SignInEndpoint::FindProvider)),
+    page("POST", "sign-in/{provider}",    SignIn(SignInEndpoint::BeginSignIn)),
+    page("GET",  "callback/{provider}",   SignIn(SignInEndpoint::FinishSignIn)),
+    page("GET",  "link/{token}",          SignIn(SignInEndpoint::ShowLink)),
+    page("POST", "link/{token}",          SignIn(SignInEndpoint::RedeemLink)),
+    page("POST", "sign-out",              SignIn(SignInEndpoint::SignOut)),
+    page("GET",  "signed-out",            SignIn(SignInEndpoint::ShowSignedOut)),
+    page("POST", "org",                   SignIn(SignInEndpoint::ChooseOrg)),
+
+    page("GET",  "",                      Page(PageEndpoint::Home)),
+    page("GET",  "keys",                  Page(PageEndpoint::ListKeys)),
+    page("GET",  "keys/new",              Page(PageEndpoint::ShowCreateKey)),
+    page("POST", "keys/new",              Page(PageEndpoint::CreateKey)),
+    page("GET",  "keys/{key}",            Page(PageEndpoint::ShowKey)),
+    page("GET",  "keys/{key}/new",        Page(PageEndpoint::ShowNewKey)),
+    page("GET",  "keys/{key}/revoke",     Page(PageEndpoint::ShowRevokeKey)),
+    page("POST", "keys/{key}/revoke",     Page(PageEndpoint::RevokeKey)),
+    page("GET",  "keys/{key}/rotate",     Page(PageEndpoint::ShowRotateKey)),
+    page("POST", "keys/{key}/rotate",     Page(PageEndpoint::RotateKey)),
+    page("GET",  "sessions",              Page(PageEndpoint::ListSessions)),
+    page("POST", "sessions/end-others",   Page(PageEndpoint::EndOtherSessions)),
+    page("POST", "sessions/{session}/end", Page(PageEndpoint::EndSession)),
+
+    page("GET",  "api/openapi.json",      ApiDocument),
+    api("GET",    "api/v1/session",                ApiEndpoint::ShowSession,  &[]),
+    api("PATCH",  "api/v1/session",                ApiEndpoint::ChooseOrg,    &[]),
+    api("DELETE", "api/v1/session",                ApiEndpoint::SignOut,      &[]),
+    api("GET",    "api/v1/org",                    ApiEndpoint::ShowOrg,      &[]),
+    api("GET",    "api/v1/users",                  ApiEndpoint::ListUsers,    PAGE),
+    api("GET",    "api/v1/keys",                   ApiEndpoint::ListKeys,     PAGE),
+    api("POST",   "api/v1/keys",                   ApiEndpoint::CreateKey,    &[]),
+    api("GET",    "api/v1/keys/{key}",             ApiEndpoint::ShowKey,      &[]),
+    api("POST",   "api/v1/keys/{key}/revoke",      ApiEndpoint::RevokeKey,    &[]),
+    api("POST",   "api/v1/keys/{key}/rotate",      ApiEndpoint::RotateKey,    &[]),
+    api("GET",    "api/v1/keys/{key}/uses",        ApiEndpoint::ListUses,     &["outcome", "refused", "cursor", "limit"]),
+    api("GET",    "api/v1/keys/{key}/explanation", ApiEndpoint::Explain,      &[]),
+    api("GET",    "api/v1/keys/{key}/activity",    ApiEndpoint::Activity,     &[]),
+    api("GET",    "api/v1/sessions",               ApiEndpoint::ListSessions, PAGE),
+    api("DELETE", "api/v1/sessions",               ApiEndpoint::EndOtherSessions, &[]),
+    api("DELETE", "api/v1/sessions/{session}",     ApiEndpoint::EndSession,   &[]),
+];
+
+const fn page(method: &'static str, path: &'static str, endpoint: Endpoint) -> Route {
+    Route { method, path, endpoint, query: None }
+}
+
+const fn api(method: &'static str, path: &'static str, endpoint: ApiEndpoint, query: &'static [&'static str]) -> Route {
+    Route { method, path, endpoint: Api(endpoint), query: Some(query) }
+}
+
+/// Finds the route for a method (`GET` for `HEAD`) and the segments of a path below the dashboard's.
+pub(super) fn find<'a>(method: &str, segments: &[&'a str]) -> Result<RouteMatch<'a>, RouteError> {
+    let same_path = || ROUTES.iter().filter_map(|route| Some(RouteMatch { route, value: route.matches(segments)? }));
+    let mut same_method = same_path().filter(|found| [method, ANY].contains(&found.route.method));
+    match same_method.next() {
+        Some(found) => Ok(found),
+        None if same_path().next().is_none() => Err(RouteError::NotFound),
+        None => Err(RouteError::MethodNotAllowed(allow(same_path().map(|found| found.route.method)))),
+    }
+}
+
+/// Returns `true` if a request to a path of the server only reads: it can be abandoned when its client is gone. The steps
+/// of signing in are none of these: a callback, for one, redeems its sign-in.
+pub(super) fn is_read(method: &Method, base: &str, path: &str) -> bool {
+    let Some(below) = path.strip_prefix(base) else { return false };
+    let segments: Vec<&str> = below.strip_prefix('/').unwrap_or(below).split('/').collect();
+    let endpoint = || find("GET", &segments).map(|found| found.route.endpoint);
+    [Method::GET, Method::HEAD].contains(method) && matches!(endpoint(), Ok(Api(_) | Page(_)))
+}
+
+/// A path of the server without the token of a sign-in link, which is as good as a credential.
+pub(super) fn hide_token<'a>(base: &str, path: &'a str) -> Cow<'a, str> {
+    let token = path.strip_prefix(base).and_then(|below| below.strip_prefix(TOKEN_PREFIX));
+    match token {
+        Some(token) if !token.is_empty() => format!("{base}{TOKEN_PREFIX}…").into(),
+        _ => path.into(),
+    }
+}
+
+/// The value of `Allow`, each method once. Every route for `GET` serves `HEAD`.
+fn allow(methods: impl Iterator<Item = &'static str>) -> String {
+    let mut names = Vec::new();
+    for name in methods.map(|method| if method == "GET" { "GET, HEAD" } else { method }) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
+}
+
+/// Returns `true` if a path belongs to the API: errors there are problems, and pages elsewhere.
+pub(super) fn is_api(segments: &[&str]) -> bool {
+    segments.first() == Some(&"api")
+}
+
+/// Returns `true` if a path is among the pages for signed-in users, also when no page has it: a visitor is sent to sign
+/// in before the dashboard says which of these addresses exist.
+pub(super) fn requires_session(segments: &[&str]) -> bool {
+    matches!(segments, [""] | ["keys" | "sessions", ..])
+}
+
+impl Route {
+    /// Compares the path with these segments: on a match, the segment at the place of the braces, or an empty text.
+    fn matches<'a>(&self, segments: &[&'a str]) -> Option<&'a str> {
+        let own = self.path.split('/');
+        if own.clone().count() != segments.len() {
+            return None;
+        }
+        let mut value = "";
+        for (own, given) in own.zip(segments) {
+            match own.starts_with('{') {
+                // In the API, `keys/` is no path. On pages, the handler says what is wrong with an empty id.
+                true if given.is_empty() && matches!(self.endpoint, Api(_)) => return None,
+                true => value = given,
+                false if own == *given => {}
+                false => return None,
+            }
+        }
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The API's description.
+    const DOCUMENT: &str = include_str!("../../../../docs/openapi.json");
+
+    /// Methods and paths, each with the parameters of its query.
+    type Operations = BTreeMap<(String, String), BTreeSet<String>>;
+
+    fn documented() -> Operations {
+        let document: Value = serde_json::from_str(DOCUMENT).unwrap();
+        let mut operations = Operations::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap().iter().filter(|(name, _)| *name != "parameters") {
+                let parameters = operation["parameters"].as_array().into_iter().flatten();
+                let query = parameters.filter(|parameter| parameter["in"] == "query");
+                let names = query.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect();
+                operations.insert((method.to_uppercase(), path.clone()), names);
+            }
+        }
+        operations
+    }
+
+    #[test]
+    fn token_of_a_sign_in_link_is_hidden() {
+        assert_eq!(hide_token("/settings", "/settings/link/abc/d"), "/settings/link/…");
+        assert_eq!(hide_token("/settings", "/settings/keys/abc"), "/settings/keys/abc");
+        assert_eq!(hide_token("/settings", "/other/link/abc"), "/other/link/abc");
+        let with_token = ROUTES.iter().filter(|route| route.path.contains("{token}"));
+        for route in with_token {
+            let path = format!("/settings/{}", route.path);
+            assert_eq!(hide_token("/settings", &path), "/settings/link/…", "{path}");
+        }
+    }
+
+    #[test]
+    fn api_routes_are_those_of_the_document() {
+        let operation = |route: &Route| {
+            let query = route.query?.iter().map(|name| (*name).to_owned()).collect();
+            Some(((route.method.to_owned(), route.path.strip_prefix(API)?.to_owned()), query))
+        };
+        assert_eq!(documented(), ROUTES.iter().filter_map(operation).collect::<Operations>());
+        for route in ROUTES {
+            assert_eq!(matches!(route.endpoint, Api(_)), route.path.starts_with(API), "{}", route.path);
+        }
+    }
+
+    #[test]
+    fn api_reads_by_get_and_changes_by_other_methods() {
+        for route in ROUTES {
+            let Api(endpoint) = route.endpoint else { continue };
+            let reads = matches!(
+                endpoint,
+                ApiEndpoint::ShowSession
+                    | ApiEndpoint::ShowOrg
+                    | ApiEndpoint::ListUsers
+                    | ApiEndpoint::ListKeys
+                    | ApiEndpoint::ShowKey
+                    | ApiEndpoint::ListUses
+                    | ApiEndpoint::Explain
+                    | ApiEndpoint::Activity
+                    | ApiEndpoint::ListSessions
+            );
+            assert_eq!(reads, route.method == "GET", "{}", route.path);
+        }
+    }
+
+    #[test]
+    fn pages_require_a_session_and_signing_in_does_not() {
+        for route in ROUTES {
+            let segments: Vec<&str> = route.path.split('/').collect();
+            assert_eq!(matches!(route.endpoint, Page(_)), requires_session(&segments), "{}", route.path);
+        }
+        assert!(requires_session(&["keys", "x", "y", "z"]) && !requires_session(&["", "x"]));
+    }
+
+    #[test]
+    fn only_reads_are_abandoned_with_their_clients() {
+        let reads = |method, path| is_read(&method, "/settings", path);
+        for path in ["/settings/keys", "/settings/keys/aB3dE6gH9", "/settings/api/v1/keys/aB3dE6gH9/uses", "/settings"]
+        {
+            assert!(reads(Method::GET, path) && reads(Method::HEAD, path), "{path}");
+        }
+        for path in ["/settings/callback/corp", "/settings/link/x", "/settings/sign-in", "/settings/none", "/else"] {
+            assert!(!reads(Method::GET, path), "{path}");
+        }
+        assert!(!reads(Method::POST, "/settings/keys/new") && !reads(Method::DELETE, "/settings/api/v1/session"));
+    }
+
+    #[test]
+    fn requests_find_their_routes() {
+        let find = |method, path: &'static str| {
+            let segments: Vec<&str> = path.split('/').collect();
+            find(method, &segments).map(|found| (found.route.endpoint, found.value))
+        };
+        for (method, path, endpoint, value) in [
+            ("GET", "", Page(PageEndpoint::Home), ""),
+            ("GET", "keys/new", Page(PageEndpoint::ShowCreateKey), ""),
+            ("GET", "keys/abc", Page(PageEndpoint::ShowKey), "abc"),
+            ("GET", "keys/", Page(PageEndpoint::ShowKey), ""),
+            ("GET", "api/v1/keys", Api(ApiEndpoint::ListKeys), ""),
+            ("GET", "api/v1/keys/abc/uses", Api(ApiEndpoint::ListUses), "abc"),
+            ("DELETE", "assets/keygate.css", Asset, "keygate.css"),
+        ] {
+            assert_eq!(find(method, path), Ok((endpoint, value)), "{method} {path}");
+        }
+        for path in ["key", "keys/abc/x", "api", "api/", "api/v1", "api/v1/keys/", "api/v1/keys/abc/uses/", "assets"] {
+            assert_eq!(find("GET", path), Err(RouteError::NotFound), "{path}");
+        }
+        for (method, path, allow) in [
+            ("PUT", "api/v1/session", "GET, HEAD, PATCH, DELETE"),
+            ("get", "api/v1/org", "GET, HEAD"),
+            ("POST", "api/openapi.json", "GET, HEAD"),
+            ("POST", "", "GET, HEAD"),
+            ("POST", "keys/abc", "GET, HEAD"),
+            ("PUT", "keys/new", "GET, HEAD, POST"),
+            ("PUT", "keys/abc/rotate", "GET, HEAD, POST"),
+            ("GET", "sessions/abc/end", "POST"),
+            ("GET", "sign-in/", "POST"),
+            ("PUT", "callback/corp", "GET, HEAD"),
+        ] {
+            assert_eq!(find(method, path), Err(RouteError::MethodNotAllowed(allow.to_owned())), "{method} {path}");
+        }
+    }
+}

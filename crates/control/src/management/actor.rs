@@ -1,0 +1,137 @@
+//! Actors: who asks management for an operation, and from where.
+//!
+//! - The operator may perform every operation; a signed-in user what [`authorization`](super::authorization) grants.
+//! - The permissions of a user are read from the state for each request and never cached, so that a removal or a change of
+//!   permissions holds from the next request on.
+
+use std::net::IpAddr;
+
+use super::{Management, ManagementError};
+use domain::clock::Micros;
+use domain::identity::{OrgId, PersonId, UserId};
+use domain::session::TokenDigest;
+use state::{Org, Session, User};
+
+/// The permission of administrators of an organization: all its keys and sessions, not only their own.
+pub const ADMIN: &str = "org:admin";
+
+/// Actor of an operation.
+#[derive(Clone, Debug)]
+pub enum Actor {
+    /// The operator: any process that may open the admin socket, or the files of the state.
+    Operator,
+    /// A visitor in the middle of signing in.
+    Visitor(ClientInfo),
+    /// A user with a web session.
+    User(Box<SignedInUser>),
+}
+
+/// Client that sent a request, for the audit record.
+#[derive(Clone, Debug, Default)]
+pub struct ClientInfo {
+    /// The client's address, by the trusted-proxy rule.
+    pub ip: Option<IpAddr>,
+    /// `User-Agent`.
+    pub user_agent: Option<String>,
+}
+
+/// User with a web session, as the state has them at this request.
+#[derive(Clone, Debug)]
+pub struct SignedInUser {
+    /// The web session.
+    pub session: Session,
+    /// The user record in the chosen organization.
+    pub user: User,
+    /// The chosen organization.
+    pub org: Org,
+    /// The client that sent the request.
+    pub client: ClientInfo,
+}
+
+/// Actor and time of a change, as its audit record names them. [`Management::authorize`] makes it, so that no change
+/// goes without authorization; only signing in makes its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AuditActor<'a> {
+    pub(super) actor: &'a Actor,
+    pub(super) now: Micros,
+}
+
+impl Actor {
+    /// The client that sent the request; none for the operator, whose socket has no address.
+    pub(super) fn client(&self) -> Option<&ClientInfo> {
+        match self {
+            Self::Operator => None,
+            Self::Visitor(client) => Some(client),
+            Self::User(user) => Some(&user.client),
+        }
+    }
+
+    /// The person, who is the same in all their organizations and sessions; none for the operator and for visitors.
+    pub(super) fn person(&self) -> Option<PersonId> {
+        self.signed_in().map(SignedInUser::person)
+    }
+
+    /// The organization that a signed-in user has chosen.
+    pub(super) fn org(&self) -> Option<OrgId> {
+        self.signed_in().map(|user| user.org.id)
+    }
+
+    /// The user id of a signed-in user, in the organization that they have chosen and in no other.
+    pub(super) fn user_in(&self, org: OrgId) -> Option<UserId> {
+        self.signed_in().filter(|user| user.org.id == org).map(|user| user.user.id)
+    }
+
+    /// The only user whose keys and sessions this actor sees; none when the actor sees those of all users.
+    pub(super) fn visible_owner(&self) -> Option<UserId> {
+        self.signed_in().filter(|user| !user.is_admin()).map(|user| user.user.id)
+    }
+
+    /// The signed-in user; none for the operator and for visitors.
+    pub(super) fn signed_in(&self) -> Option<&SignedInUser> {
+        match self {
+            Self::User(user) => Some(user),
+            Self::Operator | Self::Visitor(_) => None,
+        }
+    }
+}
+
+impl SignedInUser {
+    /// The person, who is the same in all their organizations and sessions.
+    pub fn person(&self) -> PersonId {
+        self.session.person()
+    }
+
+    /// Returns whether the user administers the chosen organization.
+    pub fn is_admin(&self) -> bool {
+        self.user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
+    }
+
+    /// Returns whether a reference, an id or a name, names the chosen organization.
+    pub(super) fn has_chosen(&self, org: &str) -> bool {
+        org.parse::<OrgId>().map_or(org == self.org.name, |id| id == self.org.id)
+    }
+
+    /// Returns whether a reference, an id or an email address, names this user.
+    pub(super) fn is_named(&self, user: &str) -> bool {
+        user.parse::<UserId>().map_or_else(|_| user.to_lowercase() == self.user.email, |id| id == self.user.id)
+    }
+}
+
+impl Management {
+    /// Looks up the user of a web session. Returns none when the session has ended, or when the user was removed from the
+    /// chosen organization or withdrawn there: both end the use of all sessions at once.
+    ///
+    /// # Errors
+    /// [`ManagementError::StateUnavailable`].
+    pub async fn authenticate_session(
+        &self,
+        digest: &TokenDigest,
+        client: ClientInfo,
+        now: Micros,
+    ) -> Result<Option<SignedInUser>, ManagementError> {
+        let Some(session) = self.state.session(digest, now).await? else { return Ok(None) };
+        let Some(id) = session.user() else { return Ok(None) };
+        let member = self.state.member(session.chosen, id).await?.filter(|(_, user)| user.is_active());
+        Ok(member.map(|(org, user)| SignedInUser { session, user, org, client }))
+    }
+}

@@ -1,0 +1,114 @@
+//! Audited changes: a change of the state together with its audit record.
+
+use std::time::Instant;
+
+use uuid::Uuid;
+
+use super::actor::AuditActor;
+use super::{ErrorKind, Management, ManagementError};
+use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
+use domain::key::KeyId;
+use journal::audit::{Outcome, Use, UseEnd};
+use state::Change;
+
+/// Target of a change, for its audit record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// The organization.
+    pub(super) org: OrgId,
+    /// The user, when a user or a user's key or session is changed.
+    pub(super) user: Option<UserId>,
+    /// The key, when a key is changed.
+    pub(super) key: Option<KeyId>,
+}
+
+impl Management {
+    /// Opens the audit record, makes the change, and closes the record with its outcome.
+    pub(super) async fn apply_change(
+        &self,
+        action: &str,
+        target: Target,
+        change: Change,
+        by: AuditActor<'_>,
+    ) -> Result<(), ManagementError> {
+        self.apply_change_at(action, action, target, change, by).await
+    }
+
+    /// The same with a path of its own in the record, for details that neither the action nor the target has.
+    pub(super) async fn apply_change_at(
+        &self,
+        action: &str,
+        path: &str,
+        target: Target,
+        change: Change,
+        by: AuditActor<'_>,
+    ) -> Result<(), ManagementError> {
+        // First the record: a change that cannot be recorded is not made.
+        let opening = use_opening(action, path, target, by);
+        let entry = self.journal.begin_change(&opening, change.withdraws()).await?;
+        let started = Instant::now();
+        let changed = self.state.change(change).await.map_err(ManagementError::from);
+        self.duration.observe(started.elapsed().as_secs_f64());
+        entry.close(use_end(&changed, started));
+        changed
+    }
+}
+
+/// The opening of an audit record. The method is `ADMIN` and the path the action, however the operation was requested. The
+/// user is the actor when they belong to the organization, and else the target.
+fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
+    let client = by.actor.client();
+    Use {
+        id: Uuid::now_v7(),
+        time: by.now,
+        number: None,
+        key_id: target.key,
+        user_id: by.actor.user_in(target.org).or(target.user),
+        org_id: Some(target.org),
+        auth_method: if client.is_some() { AuthMethod::Session } else { AuthMethod::AdminSocket },
+        ip: client.and_then(|client| client.ip),
+        user_agent: client.and_then(|client| client.user_agent.as_deref()).map(str::as_bytes),
+        action,
+        method: MANAGEMENT_METHOD,
+        path,
+        provisional: false,
+        trace_id: None,
+    }
+}
+
+/// The opening of an audit record about the state as a whole.
+pub(super) fn state_opening<'a>(action: &'a str, path: &'a str, by: AuditActor<'a>) -> Use<'a> {
+    Use {
+        id: Uuid::now_v7(),
+        time: by.now,
+        number: None,
+        key_id: None,
+        user_id: None,
+        org_id: None,
+        // The operator alone exports and imports.
+        auth_method: AuthMethod::AdminSocket,
+        ip: None,
+        user_agent: None,
+        action,
+        method: MANAGEMENT_METHOD,
+        path,
+        provisional: false,
+        trace_id: None,
+    }
+}
+
+pub(super) fn use_end<T>(changed: &Result<T, ManagementError>, started: Instant) -> UseEnd {
+    let (outcome, status) = match changed {
+        Ok(_) => (Outcome::Completed, http::StatusCode::OK),
+        // The state may have made the change before it became unavailable, so the record must not say that it failed.
+        Err(e) if e.kind() == ErrorKind::Unavailable => (Outcome::Aborted, e.kind().status()),
+        Err(e) => (Outcome::ClientError, e.kind().status()),
+    };
+    UseEnd {
+        outcome,
+        status: Some(status.as_u16()),
+        duration_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+        request_bytes: 0,
+        response_bytes: 0,
+    }
+}

@@ -1,0 +1,91 @@
+//! Export and import of the whole state: for the operator, audited.
+//!
+//! - An export is one audit record, open until its last line was handed over: a file that was not completed is `aborted`.
+//! - An import comes in parts, each with an audit record of its own. The parts are in the order of the file. A
+//!   client may stop after any of them, and begin again.
+
+use std::time::Instant;
+
+use super::audited_change::{state_opening, use_end};
+use super::authorization::Access;
+use super::{Actor, Management, ManagementError};
+use domain::clock::Micros;
+use journal::audit::AuditEntry;
+use state::migration::file::Writer;
+use state::migration::{self, Report};
+use state::{Exporter, State, StateRecord};
+
+/// Export under way: the lines of its file, some at a time.
+pub struct StateExport<'a> {
+    exporter: Exporter<'a>,
+    /// The first line, until it is handed over.
+    first: Option<Vec<u8>>,
+    /// None after the last line.
+    writer: Option<Writer>,
+    entry: Option<AuditEntry>,
+    started: Instant,
+}
+
+impl Management {
+    /// Begins to export the whole state: organizations, users, keys with their digests and buckets. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::ExportFailed`].
+    pub async fn export_state(&self, actor: &Actor, now: Micros) -> Result<StateExport<'_>, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        // Of a read, too, there is a record first: the file has the digests of all keys. A backup of a gateway whose disk is
+        // full may use the space that is kept for such records.
+        let entry = self.journal.begin_change(&state_opening("state.export", "state.export", by), true).await?;
+        let started = Instant::now();
+        let exporter = Exporter::begin(&self.state).await.map_err(ManagementError::ExportFailed)?;
+        let (writer, first) = Writer::begin(now, variant(&self.state));
+        Ok(StateExport { exporter, first: Some(first), writer: Some(writer), entry: Some(entry), started })
+    }
+
+    /// Imports records of an exported state, in their order. What is there already and stricter stays. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::ImportFailed`]; some of the records may be imported then. Repeating it does no harm.
+    pub async fn import_state(
+        &self,
+        actor: &Actor,
+        records: &[StateRecord],
+        now: Micros,
+    ) -> Result<Report, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let path = format!("state.import/{}", records.len());
+        let entry = self.journal.begin_change(&state_opening("state.import", &path, by), false).await?;
+        let started = Instant::now();
+        let imported = migration::import(records, &self.state).await.map_err(ManagementError::ImportFailed);
+        entry.close(use_end(&imported, started));
+        imported
+    }
+}
+
+impl StateExport<'_> {
+    /// The next lines; none after the last one.
+    ///
+    /// # Errors
+    /// [`ManagementError::ExportFailed`]; the file is not complete then.
+    pub async fn next_lines(&mut self) -> Result<Option<Vec<u8>>, ManagementError> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        let Some(writer) = &mut self.writer else { return Ok(None) };
+        if let Some(records) = self.exporter.next().await.map_err(ManagementError::ExportFailed)? {
+            return Ok(Some(writer.lines(&records)));
+        }
+        let last = self.writer.take().map(Writer::end);
+        if let Some(entry) = self.entry.take() {
+            entry.close(use_end(&Ok(()), self.started));
+        }
+        Ok(last)
+    }
+}
+
+fn variant(state: &State) -> &'static str {
+    match state {
+        State::Embedded(_) => "embedded",
+        State::Redis(_) => "redis",
+    }
+}

@@ -1,0 +1,291 @@
+//! Errors of operations: what was wrong, and what to do about it.
+
+use std::error::Error;
+
+use super::read_queue::QueueFull;
+use domain::clock::Micros;
+use domain::counted::counted;
+use domain::key::{InvalidDigest, KeyId};
+use domain::names::{InvalidEmail, InvalidName};
+use domain::page::{InvalidCursor, InvalidPageLimit};
+use domain::quota::QuotaError;
+use journal::audit;
+use state::migration::MigrationError;
+use state::{self, ChangeError, StorageError};
+
+/// Reason why an operation was not performed. Nothing was changed, unless the cause of
+/// [`ManagementError::NotAcknowledged`] says so.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagementError {
+    /// The name is empty, too long, has characters that do not show, or could be taken for an id.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// The text is not an email address.
+    #[error(transparent)]
+    InvalidEmail(#[from] InvalidEmail),
+    /// The limit of requests in flight is out of range.
+    #[error("concurrent must be 1 to 1000000; to refuse all requests of an organization, suspend it")]
+    InvalidConcurrent,
+    /// The quota is out of range.
+    #[error(transparent)]
+    InvalidQuota(#[from] QuotaError),
+    /// The overlap of two secrets is longer than 366 days.
+    #[error("overlap must be at most 366d; rotate again when it is over")]
+    OverlapTooLong,
+    /// The text is not a SHA-256 in hexadecimal.
+    #[error("sha256 is not the SHA-256 of a key")]
+    InvalidDigest(#[from] InvalidDigest),
+    /// The SHA-256 is the digest of a session quota key.
+    #[error("sha256 is not the SHA-256 of a key")]
+    SessionQuotaDigest,
+    /// The page size is out of range.
+    #[error(transparent)]
+    PageLimit(#[from] InvalidPageLimit),
+    /// The list of keys is longer than is read at once.
+    #[error("keys must be at most 200 in one request; request the others separately")]
+    TooManyKeyIds,
+    /// The text is not a cursor of this list with these filters.
+    #[error(transparent)]
+    Cursor(#[from] InvalidCursor),
+
+    /// No such organization.
+    #[error("there is no organization `{0}`; see `keygate org list`")]
+    NoOrg(String),
+    /// No such user, or removed.
+    #[error("there is no user `{0}` in this organization; see `keygate user list --org ORG`")]
+    NoUser(String),
+    /// No such key.
+    #[error("there is no key {0}; see `keygate key list --org ORG`, and give the nine characters after `sk_live_`")]
+    NoKey(KeyId),
+    /// No such session, or it has ended.
+    #[error("there is no session `{0}`; see `keygate session list`")]
+    NoSession(String),
+
+    /// The actor lacks the permission.
+    #[error("you may not do this; ask an administrator of your organization")]
+    NotAllowed,
+    /// The sign-in link was used, has expired, or never existed.
+    #[error("this link was used already, or has expired; ask for another")]
+    InvalidLink,
+    /// The user who signs in belongs to no organization.
+    #[error("{0} belongs to no organization here; ask an administrator to add them with `keygate user create`")]
+    NoMembership(String),
+
+    /// The key is revoked.
+    #[error("key {0} is revoked, for good; create another")]
+    Revoked(KeyId),
+    /// The key was rotated since the actor looked at it.
+    #[error("key {key} was rotated meanwhile{}; nothing was changed", rotation_text(.by.as_deref(), *.at))]
+    Rotated {
+        /// The key.
+        key: KeyId,
+        /// Actor of that rotation, if the audit that this gateway reads has its record.
+        by: Option<String>,
+        /// Time of its last rotation.
+        at: Option<Micros>,
+    },
+    /// Another record has this name, email, tag, id or digest; the text says which.
+    #[error("this {0} is in use already; choose another")]
+    Taken(&'static str),
+    /// A key with this digest exists already.
+    #[error("a key with this SHA-256 was imported or made already, as key {0}")]
+    AlreadyImported(KeyId),
+    /// The user has as many keys as signed-in users may create.
+    #[error("this user already has {}, without the revoked ones; revoke one, or ask the operator of this service", counted(.0, "key"))]
+    TooManyKeys(u32),
+    /// The person has created and rotated as many keys as a person may for now; with the seconds to wait.
+    #[error("you have created or rotated too many keys in a short time; wait {}, then try again", counted(.0, "second"))]
+    KeyCreationLimited(u64),
+    /// The person's oldest web sessions could not be ended to make room for a new one.
+    #[error("this person has {} already; end one, or try again", counted(.0, "web session"))]
+    TooManySessions(u32),
+    /// Web sessions are not configured.
+    #[error("there are no web sessions: the configuration has no block `session`")]
+    NoSessions,
+    /// Sign-in links are disabled.
+    #[error("sign-in links are switched off by `session.links`; sign in by an identity provider")]
+    LinksDisabled,
+
+    /// Too many reads of the journal by the same person wait already.
+    #[error(
+        "too many of your requests read the audit journal at the same time; wait for their responses, then try again"
+    )]
+    TooManyReads,
+    /// Too many reads of the journal wait already.
+    #[error("too many requests read the audit journal at the same time; try again")]
+    JournalBusy,
+    /// The audit journal could not be read.
+    #[error("the audit journal cannot be read; look at the audit directory")]
+    JournalUnreadable(#[source] std::io::Error),
+    /// The change could not be recorded, so it was not made.
+    #[error("the change cannot be recorded, so it was not made; look at the audit directory and its disk")]
+    Audit(#[from] audit::Unavailable),
+    /// The state did not acknowledge the change.
+    #[error("the change was not acknowledged by the state; look at the state's disk or servers, then try again")]
+    NotAcknowledged(#[source] ChangeError),
+    /// Another process has taken over from this one.
+    #[error(
+        "the change was not made: another process takes the place of this one; send it again over a new connection"
+    )]
+    HandedOver,
+    /// The state did not answer a lookup.
+    #[error("the state is unavailable; look at the state's disk or servers, then try again")]
+    StateUnavailable(#[from] state::Unavailable),
+    /// The state could not be read whole.
+    #[error("the export is incomplete: the state cannot be read; try again")]
+    ExportFailed(#[source] StorageError),
+    /// Some records were not imported.
+    #[error("the import stopped on its way; look at the state's disk or servers, then import the same file again")]
+    ImportFailed(#[source] MigrationError),
+    /// The operating system gave no randomness.
+    #[error("the operating system gave no randomness; try again")]
+    Randomness(#[from] getrandom::Error),
+}
+
+/// Kind of an error: decides the HTTP status and the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request is invalid: 400.
+    Invalid,
+    /// The request names something that does not exist: 404.
+    NotFound,
+    /// The actor may not do this: 403.
+    NotAllowed,
+    /// The request conflicts with the present state: 409.
+    Conflict,
+    /// The actor asks for too much at a time: 429.
+    TooMany,
+    /// The person has done this too often: 429.
+    RateLimited,
+    /// The state or the journal is unavailable: 503.
+    Unavailable,
+}
+
+impl ManagementError {
+    /// The kind of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind_and_code().0
+    }
+
+    /// The stable name of the error, for programs.
+    pub fn code(&self) -> &'static str {
+        self.kind_and_code().1
+    }
+
+    /// Seconds after which the operation can succeed, for `Retry-After`.
+    pub fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::KeyCreationLimited(seconds) => Some(*seconds),
+            // A new connection is accepted by the other process, which serves already.
+            Self::HandedOver => Some(1),
+            _ => None,
+        }
+    }
+
+    /// The table of kinds and codes. Codes are part of the contract.
+    fn kind_and_code(&self) -> (ErrorKind, &'static str) {
+        use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, RateLimited, TooMany, Unavailable};
+        match self {
+            Self::InvalidName(_) => (Invalid, "invalid_name"),
+            Self::InvalidEmail(_) => (Invalid, "invalid_email"),
+            Self::InvalidConcurrent | Self::InvalidQuota(_) => (Invalid, "invalid_limits"),
+            Self::OverlapTooLong => (Invalid, "invalid_overlap"),
+            Self::InvalidDigest(_) | Self::SessionQuotaDigest => (Invalid, "invalid_digest"),
+            Self::PageLimit(_) | Self::TooManyKeyIds => (Invalid, "invalid_limit"),
+            Self::Cursor(_) => (Invalid, "invalid_cursor"),
+            Self::NoOrg(_) => (NotFound, "no_such_org"),
+            Self::NoUser(_) => (NotFound, "no_such_user"),
+            Self::NoKey(_) => (NotFound, "no_such_key"),
+            Self::NoSession(_) => (NotFound, "no_such_session"),
+            Self::NotAllowed => (NotAllowed, "not_allowed"),
+            Self::InvalidLink => (NotAllowed, "invalid_link"),
+            Self::NoMembership(_) => (NotAllowed, "no_membership"),
+            Self::Revoked(_) => (Conflict, "key_revoked"),
+            Self::Rotated { .. } => (Conflict, "rotated_meanwhile"),
+            Self::Taken(_) | Self::AlreadyImported(_) => (Conflict, "taken"),
+            Self::TooManyKeys(_) => (Conflict, "too_many_keys"),
+            Self::KeyCreationLimited(_) => (RateLimited, "key_creation_limited"),
+            Self::TooManySessions(_) => (Conflict, "too_many_sessions"),
+            Self::NoSessions => (Conflict, "no_sessions"),
+            Self::LinksDisabled => (Conflict, "no_links"),
+            Self::TooManyReads => (TooMany, "too_many_reads"),
+            Self::JournalBusy | Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
+            Self::NotAcknowledged(_) | Self::StateUnavailable(_) => (Unavailable, "state_unavailable"),
+            Self::ExportFailed(_) | Self::ImportFailed(_) | Self::HandedOver => (Unavailable, "state_unavailable"),
+            Self::Randomness(_) => (Unavailable, "no_randomness"),
+        }
+    }
+
+    /// The error and its causes, on one line.
+    pub fn in_full(&self) -> String {
+        let causes = std::iter::successors(Error::source(self), |cause| (*cause).source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+}
+
+impl ErrorKind {
+    /// The HTTP status of the kind (RFC 9110 section 15).
+    pub fn status(self) -> http::StatusCode {
+        match self {
+            Self::Invalid => http::StatusCode::BAD_REQUEST,
+            Self::NotAllowed => http::StatusCode::FORBIDDEN,
+            Self::NotFound => http::StatusCode::NOT_FOUND,
+            Self::Conflict => http::StatusCode::CONFLICT,
+            Self::TooMany | Self::RateLimited => http::StatusCode::TOO_MANY_REQUESTS,
+            Self::Unavailable => http::StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// ` by ada@example.com at 2026-11-20T21:08:00.000000Z`, or what of it is known.
+fn rotation_text(by: Option<&str>, at: Option<Micros>) -> String {
+    let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+    let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+    format!("{by}{at}")
+}
+
+impl From<QueueFull> for ManagementError {
+    fn from(full: QueueFull) -> Self {
+        match full {
+            QueueFull::Person => Self::TooManyReads,
+            QueueFull::Total => Self::JournalBusy,
+        }
+    }
+}
+
+impl From<ChangeError> for ManagementError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::NoOrg(org) => Self::NoOrg(org.to_string()),
+            ChangeError::NoUser(user) => Self::NoUser(user.to_string()),
+            ChangeError::NoKey(key) => Self::NoKey(key),
+            ChangeError::NoSession(session) => Self::NoSession(session.to_string()),
+            ChangeError::Revoked(key) => Self::Revoked(key),
+            ChangeError::Rotated { key, rotated } => Self::Rotated { key, by: None, at: rotated },
+            ChangeError::Taken(what) => Self::Taken(what),
+            ChangeError::TooManyKeys(limit) => Self::TooManyKeys(limit),
+            ChangeError::TooManySessions(limit) => Self::TooManySessions(limit),
+            // Rounded up: a caller that comes back after these seconds finds a whole token.
+            ChangeError::KeyCreationLimited { wait_us } => Self::KeyCreationLimited(wait_us.div_ceil(1_000_000).max(1)),
+            ChangeError::HandedOver => Self::HandedOver,
+            ChangeError::Unavailable(_) | ChangeError::NotReplicated { .. } | ChangeError::Closed => {
+                Self::NotAcknowledged(error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_that_does_not_acknowledge_is_unavailable() {
+        let not_replicated = ChangeError::NotReplicated { wanted: 2, reached: 1 };
+        let unavailable = ChangeError::Unavailable(state::StorageError::Redis(state::Unavailable::TimedOut));
+        for error in [not_replicated.into(), unavailable.into(), ManagementError::from(state::Unavailable::Unreachable)]
+        {
+            assert_eq!((error.code(), error.kind()), ("state_unavailable", ErrorKind::Unavailable), "{error}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A key as management shows it, and the limits that it has.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::duration_text;
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, UserId};
+use domain::key::{KeyId, PlainKey};
+use domain::quota::{Quota, QuotaError};
+use domain::secret::Secret;
+
+/// Key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::Key")]
+pub struct Key {
+    pub id: KeyId,
+    pub name: String,
+    pub org: OrgId,
+    pub user: UserId,
+    /// The user's email address.
+    pub email: String,
+    pub status: KeyStatus,
+    /// The effective limits.
+    pub limits: KeyLimits,
+    pub imported: bool,
+    pub uses: u64,
+    #[serde(with = "clock::rfc3339::option")]
+    pub last_used: Option<Micros>,
+    #[serde(with = "clock::rfc3339")]
+    pub created: Micros,
+    #[serde(with = "clock::rfc3339::option")]
+    pub rotated: Option<Micros>,
+    #[serde(with = "clock::rfc3339::option")]
+    pub previous_until: Option<Micros>,
+    #[serde(with = "clock::rfc3339::option")]
+    pub revoked: Option<Micros>,
+    /// Marks for the owner's attention.
+    #[serde(default)]
+    pub marks: Vec<KeyMark>,
+}
+
+/// Time without use after which a key is marked.
+const UNUSED: Duration = Duration::from_secs(90 * 24 * 3600);
+/// Age of a secret after which its key is marked.
+const OLD: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A mark for the attention of the owner of a key that is not revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyMark {
+    /// It was not used for 90 days, or, never used, is that old: it may not be needed any more.
+    #[serde(rename = "unused_90_days")]
+    Unused,
+    /// Its secret, counted from the last rotation, is older than a year: it should be rotated.
+    #[serde(rename = "older_than_1_year")]
+    Old,
+}
+
+/// Authentication status of a key: active, or the first reason to refuse it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyStatus {
+    /// Requests are authenticated.
+    Active,
+    /// The key was revoked.
+    Revoked,
+    /// The key's user was removed.
+    UserRemoved,
+    /// The key's organization is suspended.
+    OrgSuspended,
+}
+
+/// Effective quota for a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyLimits {
+    /// Tokens that flow in during one `per`.
+    pub requests: u32,
+    /// The time in which they flow in; in JSON as text, such as `1h`.
+    #[serde(with = "duration_text")]
+    pub per: Duration,
+    /// Tokens that the bucket holds when full.
+    pub burst: u32,
+    /// `true`: never more than `requests` in any window of `per`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
+    /// `true`: the key's own quota; `false`: the configured one.
+    pub own: bool,
+}
+
+/// New limits of a key. Values that are absent stay as they are in force, except `burst`, which follows new `requests`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitUpdate {
+    /// Tokens that flow in during one `per`.
+    pub requests: Option<u32>,
+    /// The time in which they flow in; in JSON as text, such as `1h`.
+    #[serde(default, with = "duration_text::option", skip_serializing_if = "Option::is_none")]
+    pub per: Option<Duration>,
+    /// Tokens that the bucket holds when full.
+    pub burst: Option<u32>,
+}
+
+/// Key with a new secret: the only time that the secret is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewKey {
+    /// The key in the clear.
+    pub api_key: ApiKey,
+    /// Its record.
+    pub key: Key,
+}
+
+/// API key in the clear, on its way to its owner. It serializes as the key itself; `Debug` does not show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey(Secret);
+
+impl Key {
+    /// From the record, the user and organization that own it (none: removed or gone), and the effective quota; its marks are
+    /// as of `now`.
+    pub(super) fn new(
+        key: &state::Key,
+        user: Option<&state::User>,
+        org: Option<&state::Org>,
+        quota: Quota,
+        now: Micros,
+    ) -> Self {
+        let user_removed = user.is_none_or(|user| user.removed.is_some());
+        Self {
+            id: key.id,
+            name: key.name.clone(),
+            org: key.org,
+            user: key.user,
+            email: user.map(|user| user.email.clone()).unwrap_or_default(),
+            status: KeyStatus::new(key, user_removed, org.is_some_and(|org| org.suspended)),
+            limits: KeyLimits::new(quota, key.quota.is_some()),
+            imported: key.imported,
+            uses: key.uses,
+            last_used: key.last_used,
+            created: key.created,
+            rotated: key.rotated,
+            previous_until: key.previous_until,
+            revoked: key.revoked,
+            marks: KeyMark::of(key, now),
+        }
+    }
+}
+
+impl KeyMark {
+    /// The marks of a key; none of one that is revoked.
+    fn of(key: &state::Key, now: Micros) -> Vec<Self> {
+        let is_unused = key.last_used.unwrap_or(key.created).after(UNUSED) <= now;
+        let is_old = key.rotated.unwrap_or(key.created).after(OLD) <= now;
+        let marks = [is_unused.then_some(Self::Unused), is_old.then_some(Self::Old)];
+        marks.into_iter().flatten().filter(|_| key.revoked.is_none()).collect()
+    }
+
+    /// The mark in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Unused => "Unused for 90 days",
+            Self::Old => "Older than a year",
+        }
+    }
+
+    /// Advice to the owner, a sentence.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Unused => "Revoke it if no program needs it any more.",
+            Self::Old => "Rotate it.",
+        }
+    }
+}
+
+impl KeyStatus {
+    /// The first reason to refuse a key, in the order in which requests are checked.
+    fn new(key: &state::Key, user_removed: bool, org_suspended: bool) -> Self {
+        match (key.revoked, user_removed, org_suspended) {
+            (Some(_), _, _) => Self::Revoked,
+            (None, true, _) => Self::UserRemoved,
+            (None, false, true) => Self::OrgSuspended,
+            (None, false, false) => Self::Active,
+        }
+    }
+}
+
+impl KeyLimits {
+    fn new(quota: Quota, own: bool) -> Self {
+        Self { requests: quota.requests, per: quota.per, burst: quota.burst, strict: quota.strict, own }
+    }
+}
+
+impl LimitUpdate {
+    /// The quota of a key that is created with these limits, where this one is configured.
+    ///
+    /// # Errors
+    /// [`QuotaError`].
+    pub fn quota_from(self, configured: Quota) -> Result<Quota, QuotaError> {
+        self.apply_to(configured).validate()
+    }
+
+    /// Applies these limits to the effective quota.
+    pub(super) fn apply_to(self, quota: Quota) -> Quota {
+        Quota {
+            requests: self.requests.unwrap_or(quota.requests),
+            per: self.per.unwrap_or(quota.per),
+            burst: self.burst.or(self.requests).unwrap_or(quota.burst),
+            // Own quotas are stored as they were chosen; a strict configuration makes them strict when they come into force.
+            strict: false,
+        }
+    }
+}
+
+impl ApiKey {
+    /// The key itself, to be shown once.
+    pub fn expose(&self) -> &str {
+        self.0.expose()
+    }
+
+    /// The key out of a text that was sealed.
+    pub(super) fn from_sealed(text: &str) -> Self {
+        Self(Secret::new(text.to_owned()))
+    }
+}
+
+impl From<&PlainKey> for ApiKey {
+    fn from(key: &PlainKey) -> Self {
+        Self(key.expose().clone())
+    }
+}
+
+impl Serialize for ApiKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.expose())
+    }
+}
+
+impl<'de> Deserialize<'de> for ApiKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(Secret::new(text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::key::OrgTag;
+
+    #[test]
+    fn limits_that_are_absent_stay_as_they_are() {
+        let quota = Quota { requests: 10, per: Duration::from_secs(60), burst: 5, strict: false };
+        assert_eq!(LimitUpdate::default().apply_to(quota), quota);
+        let faster = LimitUpdate { requests: Some(20), ..LimitUpdate::default() }.apply_to(quota);
+        assert_eq!((faster.requests, faster.per, faster.burst), (20, quota.per, 20));
+        let bursty = LimitUpdate { requests: Some(20), burst: Some(1), ..LimitUpdate::default() }.apply_to(quota);
+        assert_eq!((bursty.requests, bursty.burst), (20, 1));
+    }
+
+    #[test]
+    fn unused_and_old_keys_are_marked() {
+        let day = |day: u64| Micros(day * 24 * 3_600_000_000);
+        let tag = OrgTag::generate().unwrap();
+        let marks = |last_used: Option<u64>, rotated: Option<u64>, revoked: Option<u64>, now| {
+            let key = state::Key {
+                id: KeyId::generate(tag).unwrap(),
+                org: OrgId::generate(),
+                user: UserId::generate(),
+                name: "ci".into(),
+                imported: false,
+                session_quota_key: false,
+                created: day(1000),
+                rotated: rotated.map(day),
+                previous_until: None,
+                revoked: revoked.map(day),
+                quota: None,
+                last_used: last_used.map(day),
+                uses: 0,
+            };
+            KeyMark::of(&key, day(now))
+        };
+        assert_eq!(marks(None, None, None, 1089), []);
+        assert_eq!(marks(None, None, None, 1090), [KeyMark::Unused], "never used");
+        assert_eq!(marks(Some(1300), None, None, 1389), [KeyMark::Old]);
+        assert_eq!(marks(Some(1300), None, None, 1390), [KeyMark::Unused, KeyMark::Old]);
+        assert_eq!(marks(Some(1300), Some(1200), None, 1389), [], "a rotated key has a young secret");
+        assert_eq!(marks(None, None, Some(1001), 2000), [], "a revoked key needs nothing");
+    }
+
+    #[test]
+    fn api_key_is_serialized_in_the_clear_and_hidden_by_debug() {
+        let id = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
+        let plain = PlainKey::generate(id).unwrap();
+        let api_key = ApiKey::from(&plain);
+        assert_eq!(format!("{api_key:?}"), "ApiKey(Secret(…))");
+        let json = serde_json::to_string(&api_key).unwrap();
+        assert_eq!(json, format!("{:?}", plain.expose().expose()));
+        assert_eq!(serde_json::from_str::<ApiKey>(&json).unwrap(), api_key);
+    }
+}

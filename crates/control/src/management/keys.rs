@@ -1,0 +1,247 @@
+//! Keys: create, import, show, revoke, limit.
+
+use super::audited_change::Target;
+use super::authorization::Access;
+use super::{Actor, ApiKey, Key, LimitUpdate, Management, ManagementError, NewKey};
+use domain::clock::Micros;
+use domain::key::{KeyDigest, KeyId, PlainKey};
+use domain::names;
+use domain::quota::Quota;
+use state::{self, Change, Membership};
+
+/// Ids to try before giving up. There are 62^6 under a tag, so the second try is one in thousands of millions already.
+const MAX_ID_ATTEMPTS: usize = 5;
+/// Name of every session quota key.
+const SESSION_QUOTA_KEY_NAME: &str = "web sessions";
+
+/// Key record with its user and organization, as they were when they were read.
+#[derive(Debug)]
+pub(super) struct OwnedKey {
+    pub(super) key: state::Key,
+    pub(super) user: Option<state::User>,
+    pub(super) org: Option<state::Org>,
+}
+
+/// Key of an older system.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyImport<'a> {
+    /// Id or name of the organization.
+    pub org: &'a str,
+    /// Id or email address of the user.
+    pub user: &'a str,
+    /// SHA-256 of the whole key, in hexadecimal.
+    pub sha256: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its own limits; none: the configured ones.
+    pub limits: Option<LimitUpdate>,
+}
+
+impl Management {
+    /// Creates a key for a user. Administrators create them for users of their organization, other users for themselves.
+    ///
+    /// A new key has a full bucket of its own: without a bound, users could multiply their quota by creating keys, using
+    /// and revoking them. So keys of signed-in users are bounded in number and in the rate at which they are created.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`]; for signed-in users
+    /// [`ManagementError::TooManyKeys`] and [`ManagementError::KeyCreationLimited`].
+    pub async fn create_key(
+        &self,
+        actor: &Actor,
+        org: &str,
+        user: &str,
+        name: &str,
+        now: Micros,
+    ) -> Result<NewKey, ManagementError> {
+        let by = self.authorize(actor, Access::NewKey { org, user }, now).await?;
+        let (org, user, name) = self.find_owner(org, user, name).await?;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let plain = PlainKey::generate(KeyId::generate(org.tag)?)?;
+            let key = new_record(plain.id(), member(&user), name.clone(), now);
+            let change = Change::CreateKey { key: key.clone(), digest: plain.digest() };
+            match self.apply_change("key.create", target(&key), bound(actor, change), by).await {
+                Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
+                added => return added.map(|()| self.new_key(&plain, &OwnedKey::new(key, user, org), now)),
+            }
+        }
+    }
+
+    /// Imports a key of an older system, with its own limits if it is given any. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidDigest`], [`ManagementError::SessionQuotaDigest`], [`ManagementError::InvalidQuota`],
+    /// [`ManagementError::AlreadyImported`]; others as for [`Management::create_key`].
+    pub async fn import_key(&self, actor: &Actor, import: KeyImport<'_>, now: Micros) -> Result<Key, ManagementError> {
+        let KeyImport { org, user, sha256, name, limits } = import;
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let digest = check_digest(sha256)?;
+        let quota = limits.map(|limits| limits.quota_from(self.state.quota())).transpose()?;
+        let (org, user, name) = self.find_owner(org, user, name).await?;
+        let path = if quota.is_some() { "key.import/limits" } else { "key.import" };
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let new = new_record(KeyId::generate(org.tag)?, member(&user), name.clone(), now);
+            let key = state::Key { imported: true, quota, ..new };
+            let change = Change::CreateKey { key: key.clone(), digest };
+            match self.apply_change_at("key.import", path, target(&key), change, by).await {
+                Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
+                Err(ManagementError::Taken("digest")) => return Err(self.already_imported(&digest).await),
+                added => return added.map(|()| self.show_owned(&OwnedKey::new(key, user, org), now)),
+            }
+        }
+    }
+
+    /// Shows one key.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`].
+    pub async fn show_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
+        self.authorize(actor, Access::Key(id), now).await?;
+        Ok(self.show_owned(&self.find_key(id).await?, now))
+    }
+
+    /// Revokes a key for good: requests with it are refused from the next one on. Revoking it again changes nothing.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`].
+    pub async fn revoke_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
+        let by = self.authorize(actor, Access::Key(id), now).await?;
+        let mut owned = self.find_key(id).await?;
+        self.apply_change("key.revoke", target(&owned.key), Change::RevokeKey { key: id, at: now }, by).await?;
+        // The time of the first revocation stays, as in the state.
+        owned.key.revoked.get_or_insert(now);
+        Ok(self.show_owned(&owned, now))
+    }
+
+    /// Sets a key's own limits; none: the configured ones. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`], [`ManagementError::InvalidQuota`].
+    pub async fn limit_key(
+        &self,
+        actor: &Actor,
+        id: KeyId,
+        limits: Option<LimitUpdate>,
+        now: Micros,
+    ) -> Result<Key, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let mut owned = self.find_key(id).await?;
+        let quota = limits.map(|limits| limits.apply_to(self.quota(&owned.key)).validate()).transpose()?;
+        self.apply_change("key.limits", target(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
+        owned.key.quota = quota;
+        Ok(self.show_owned(&owned, now))
+    }
+
+    /// Looks up the organization and the user that a new key is for, and checks its name.
+    async fn find_owner(
+        &self,
+        org: &str,
+        user: &str,
+        name: &str,
+    ) -> Result<(state::Org, state::User, String), ManagementError> {
+        let name = names::validate_name(name)?;
+        let org = self.find_org(org).await?;
+        let user = self.find_user(org.id, user).await?;
+        Ok((org, user, name))
+    }
+
+    /// Returns the change that creates a user's session quota key.
+    pub(super) async fn new_session_quota_key(
+        &self,
+        membership: Membership,
+        now: Micros,
+    ) -> Result<Change, ManagementError> {
+        let missing = || ManagementError::NoOrg(membership.org.to_string());
+        let (org, _) = self.state.member(membership.org, membership.user).await?.ok_or_else(missing)?;
+        let id = KeyId::generate(org.tag)?;
+        let key = state::Key {
+            session_quota_key: true,
+            ..new_record(id, membership, SESSION_QUOTA_KEY_NAME.to_owned(), now)
+        };
+        Ok(Change::CreateKey { key, digest: state::session_quota_digest(membership.user) })
+    }
+
+    /// The error that names the key with this digest.
+    async fn already_imported(&self, digest: &KeyDigest) -> ManagementError {
+        match self.state.key_of(digest).await {
+            Ok(key) => key.map_or(ManagementError::Taken("digest"), ManagementError::AlreadyImported),
+            Err(unavailable) => unavailable.into(),
+        }
+    }
+
+    /// Looks up the key with this id, revoked or not, with its user and organization.
+    pub(super) async fn find_key(&self, id: KeyId) -> Result<OwnedKey, ManagementError> {
+        let key = self.state.key(id).await?.filter(|key| !key.session_quota_key).ok_or(ManagementError::NoKey(id))?;
+        let (org, user) = self.state.member(key.org, key.user).await?.unzip();
+        Ok(OwnedKey { key, user, org })
+    }
+
+    pub(super) fn new_key(&self, plain: &PlainKey, owned: &OwnedKey, now: Micros) -> NewKey {
+        NewKey { api_key: ApiKey::from(plain), key: self.show_owned(owned, now) }
+    }
+
+    /// A key as results show it at `now`.
+    pub(super) fn show_owned(&self, owned: &OwnedKey, now: Micros) -> Key {
+        Key::new(&owned.key, owned.user.as_ref(), owned.org.as_ref(), self.quota(&owned.key), now)
+    }
+
+    /// The effective quota for a key.
+    pub(super) fn quota(&self, key: &state::Key) -> Quota {
+        self.state.quota().in_force(key.quota)
+    }
+}
+
+impl OwnedKey {
+    fn new(key: state::Key, user: state::User, org: state::Org) -> Self {
+        Self { key, user: Some(user), org: Some(org) }
+    }
+}
+
+/// Checks the SHA-256 of a key to import. A session quota key is found by a digest of its own; no imported key may stand in for
+/// it.
+///
+/// # Errors
+/// [`ManagementError::InvalidDigest`], [`ManagementError::SessionQuotaDigest`].
+pub fn check_digest(sha256: &str) -> Result<KeyDigest, ManagementError> {
+    let digest = KeyDigest::from_hex(sha256)?;
+    if state::is_session_quota_digest(&digest) { Err(ManagementError::SessionQuotaDigest) } else { Ok(digest) }
+}
+
+/// The change as this actor may make it: of a signed-in user within the bounds of people, which the state checks.
+pub(super) fn bound(actor: &Actor, change: Change) -> Change {
+    match actor.signed_in() {
+        Some(person) => Change::ByPerson { person: person.user.id, change: Box::new(change) },
+        None => change,
+    }
+}
+
+fn member(user: &state::User) -> Membership {
+    Membership { org: user.org, user: user.id }
+}
+
+/// The record of a new key.
+fn new_record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key {
+    state::Key {
+        id,
+        org: owner.org,
+        user: owner.user,
+        name,
+        imported: false,
+        session_quota_key: false,
+        created: now,
+        rotated: None,
+        previous_until: None,
+        revoked: None,
+        quota: None,
+        last_used: None,
+        uses: 0,
+    }
+}
+
+pub(super) fn target(key: &state::Key) -> Target {
+    Target { org: key.org, user: Some(key.user), key: Some(key.id) }
+}

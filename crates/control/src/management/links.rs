@@ -1,0 +1,147 @@
+//! Sign-in links: for the first administrator, and for the day on which the identity provider is down.
+//!
+//! - A link is a ticket of the state: of all who try to take it, also at other gateways, exactly one succeeds.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::authorization::Access;
+use super::sessions::{NewSession, target};
+use super::{Actor, ClientInfo, Management, ManagementError, SessionSettings};
+use domain::clock::{self, Micros};
+use domain::identity::PersonId;
+use domain::secret::Secret;
+use domain::session::{Token, TokenDigest};
+use state::{self, Change, Membership, Session, TicketSource};
+
+/// Lifetime of a sign-in link: enough to send it and open it, too short to be found in a chat log.
+const LINK_LIFETIME: Duration = Duration::from_secs(5 * 60);
+
+/// Sign-in link. `Debug` does not show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The address that signs the user in, once.
+    #[serde(with = "exposed")]
+    pub url: Secret,
+    /// The user's email address.
+    pub email: String,
+    /// Time at which the link expires.
+    #[serde(with = "clock::rfc3339")]
+    pub expires: Micros,
+}
+
+/// Content of a sign-in link, for the page that asks for confirmation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkPreview {
+    /// The email address of the user that it signs in.
+    pub email: String,
+    /// The name of the organization.
+    pub org: String,
+    /// Time at which it expires.
+    pub expires: Micros,
+}
+
+/// Content of a link's ticket, as the state keeps it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct LinkTicket {
+    membership: Membership,
+    expires: Micros,
+}
+
+impl Management {
+    /// Creates a link that signs a user in to the dashboard, once. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoSessions`], [`ManagementError::LinksDisabled`], [`ManagementError::NoOrg`],
+    /// [`ManagementError::NoUser`].
+    pub async fn create_link(
+        &self,
+        actor: &Actor,
+        org: &str,
+        user: &str,
+        now: Micros,
+    ) -> Result<Link, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let settings = self.link_settings()?;
+        let org = self.find_org(org).await?;
+        let user = self.find_user(org.id, user).await?;
+        let (token, expires) = (Token::generate()?, now.after(LINK_LIFETIME));
+        let ticket = LinkTicket { membership: Membership { org: org.id, user: user.id }, expires };
+        self.apply_change("session.link", target(org.id, user.id), ticket.put(token.digest()), by).await?;
+        let url = Secret::new(format!("{}/link/{}", settings.url, token.expose()));
+        Ok(Link { url, email: user.email, expires })
+    }
+
+    /// Signs in with a link: starts a session and returns the token for the browser.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidLink`] when it was used, has expired, or never existed; others as for all operations.
+    pub async fn sign_in_with_link(
+        &self,
+        link: &TokenDigest,
+        previous: Option<TokenDigest>,
+        client: ClientInfo,
+        now: Micros,
+    ) -> Result<(Token, Session), ManagementError> {
+        self.link_settings()?;
+        let LinkTicket { membership, .. } = self.take_link(link, now).await?;
+        let (_, user) = self.find_link_member(membership).await?;
+        let (memberships, email, person) = (vec![membership], user.email, PersonId::from_user(user.id));
+        let new_session = NewSession { memberships, person, email, provider: None, id_token: None, previous };
+        self.start_session(new_session, client, now).await
+    }
+
+    /// Shows what a link offers, for the page that asks for confirmation before the link is taken.
+    ///
+    /// The ticket is taken and put back unchanged: a sign-in with the link at the same moment may find it gone.
+    ///
+    /// # Errors
+    /// As for [`Management::sign_in_with_link`].
+    pub async fn preview_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkPreview, ManagementError> {
+        self.link_settings()?;
+        let ticket = self.take_link(link, now).await?;
+        self.state.change(ticket.put(*link)).await?;
+        let (org, user) = self.find_link_member(ticket.membership).await?;
+        Ok(LinkPreview { email: user.email, org: org.name, expires: ticket.expires })
+    }
+
+    fn link_settings(&self) -> Result<&SessionSettings, ManagementError> {
+        let settings = self.session_settings()?;
+        if settings.links { Ok(settings) } else { Err(ManagementError::LinksDisabled) }
+    }
+
+    async fn take_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkTicket, ManagementError> {
+        let content = self.state.take_ticket(link, now).await?.ok_or(ManagementError::InvalidLink)?;
+        // Sign-ins under way are tickets too: the `state` of one does not open a session as a link.
+        serde_json::from_slice(&content).map_err(|_| ManagementError::InvalidLink)
+    }
+
+    /// Looks up the user that a link signs in, who may have been removed or withdrawn since it was created.
+    async fn find_link_member(&self, membership: Membership) -> Result<(state::Org, state::User), ManagementError> {
+        let member = self.state.member(membership.org, membership.user).await?;
+        member.filter(|(_, user)| user.is_active()).ok_or(ManagementError::InvalidLink)
+    }
+}
+
+impl LinkTicket {
+    fn put(self, digest: TokenDigest) -> Change {
+        let content = serde_json::to_vec(&self).expect("ids and times are JSON");
+        Change::PutTicket { digest, content, expires: self.expires, source: TicketSource::Operator }
+    }
+}
+
+/// The link in the clear, for the JSON that is its way to the user.
+mod exposed {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use domain::secret::Secret;
+
+    pub(super) fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(secret.expose())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+        String::deserialize(deserializer).map(Secret::new)
+    }
+}

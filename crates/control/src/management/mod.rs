@@ -1,0 +1,106 @@
+//! Management of organizations, users, keys and web sessions: one function for each operation, authorized and audited.
+//!
+//! The functions of [`Management`] take an [`Actor`], typed operands and the time, and return typed results. The admin
+//! socket and the command line call them for the operator, the dashboard for signed-in users, who may do less.
+//!
+//! - Authorization comes first in each function, in one place, `authorization.rs`.
+//! - No change without a record: its audit entry is opened before the change, and closed with the outcome.
+//! - A change that was acknowledged is durable, and holds from the next request on.
+//! - Run an operation to its end: when its future is dropped on the way, the change may have been made, and its record
+//!   says `aborted`.
+//! - A plain key leaves once, in the result that creates it; `Debug` never shows it.
+//! - Times are values ([`Micros`](domain::clock::Micros)); they become RFC 3339 text when a result is serialized.
+//!
+//! `CONTRIBUTING.md` has the steps to add a management operation.
+
+use std::sync::Arc;
+
+use prometheus::Histogram;
+
+use journal::audit::{self, AuditView, Journal};
+use platform::metrics::StateMetrics;
+use state::State;
+
+use read_queue::ReadQueue;
+
+mod actor;
+mod authorization;
+mod orgs;
+mod users;
+mod keys;
+mod rotation;
+mod shown_key;
+mod key_list;
+mod key;
+mod explain;
+mod good_practice;
+mod uses;
+mod read_queue;
+mod sessions;
+mod session_end;
+mod session_bound;
+mod links;
+mod sign_in;
+mod withdrawal;
+mod backup;
+mod operands;
+mod cursor;
+mod sealed_text;
+mod audited_change;
+mod error;
+pub mod duration_text;
+
+pub use actor::{ADMIN, Actor, ClientInfo, SignedInUser};
+pub use backup::StateExport;
+pub use error::{ErrorKind, ManagementError};
+pub use explain::{Explanation, LimitStatus};
+pub use good_practice::GoodPractice;
+pub use key::{ApiKey, Key, KeyLimits, KeyMark, KeyStatus, LimitUpdate, NewKey};
+pub use key_list::KeyQuery;
+pub use keys::{KeyImport, check_digest};
+pub use links::{Link, LinkPreview};
+pub use orgs::{Org, check_concurrent};
+pub use rotation::Rotation;
+pub use sessions::{Session, SessionSettings};
+pub use shown_key::{KeySealer, SEALED_KEY_LIFETIME};
+pub use sign_in::{Entitlements, ProviderSignIn};
+pub use users::User;
+pub use uses::{Activity, ActivityReport, Hour, LastUse, UseFilter, UsePage};
+
+/// Management of one gateway. Shared by the admin socket and the dashboard of all workers.
+#[derive(Debug)]
+pub struct Management {
+    state: Arc<State>,
+    journal: Journal,
+    /// View of this gateway's journal and of the shipped records.
+    view: AuditView,
+    /// Limits concurrent reads of the journal.
+    reads: ReadQueue,
+    /// The name of this gateway, which is in every record of its journal.
+    gateway: String,
+    /// Settings of web sessions; none when they are not configured.
+    sessions: Option<SessionSettings>,
+    /// Seconds until a change is durable.
+    duration: Histogram,
+}
+
+impl Management {
+    /// Manages this state, and records changes in this journal.
+    pub fn new(state: Arc<State>, journal: Journal, settings: &audit::Settings, metrics: &StateMetrics) -> Self {
+        Self {
+            state,
+            view: AuditView::of_journal(journal.clone()),
+            journal,
+            reads: ReadQueue::default(),
+            gateway: settings.gateway.clone(),
+            sessions: None,
+            duration: metrics.change.clone(),
+        }
+    }
+
+    /// Sets the settings of web sessions.
+    #[must_use]
+    pub fn with_sessions(self, sessions: Option<SessionSettings>) -> Self {
+        Self { sessions, ..self }
+    }
+}

@@ -1,0 +1,169 @@
+//! Organizations: create, list, show, suspend, resume, limit.
+
+use serde::{Deserialize, Serialize};
+
+use super::audited_change::Target;
+use super::authorization::Access;
+use super::{Actor, Management, ManagementError, SignedInUser};
+use domain::clock::{self, Micros};
+use domain::identity::OrgId;
+use domain::key::OrgTag;
+use domain::names;
+use domain::page::{Page, PageQuery};
+use state::{self, Change};
+
+/// Requests in flight that an organization may be given.
+const CONCURRENT: std::ops::RangeInclusive<u32> = 1..=1_000_000;
+/// Tags to try before giving up. There are 238,328, so with half of them taken, the last try is one in a million.
+const MAX_TAG_ATTEMPTS: usize = 20;
+
+/// Organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::Org")]
+pub struct Org {
+    pub id: OrgId,
+    pub name: String,
+    pub tag: OrgTag,
+    pub suspended: bool,
+    /// The organization's own limit of requests in flight; none: the configured one.
+    pub concurrent: Option<u32>,
+    /// The limit of requests in flight that is in force, the organization's own or the configured one.
+    pub concurrent_in_force: u32,
+    #[serde(with = "clock::rfc3339")]
+    pub created: Micros,
+}
+
+impl Management {
+    /// Creates an organization with this name. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidName`]; [`ManagementError::Taken`] when an organization has this name, or one that looks the
+    /// same.
+    pub async fn create_org(&self, actor: &Actor, name: &str, now: Micros) -> Result<Org, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let name = names::validate_org_name(name)?;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let (id, tag) = (OrgId::generate(), OrgTag::generate()?);
+            let org = state::Org { id, tag, name: name.clone(), created: now, suspended: false, concurrent: None };
+            match self.apply_change("org.create", target(id), Change::CreateOrg(org.clone()), by).await {
+                // Tags are short, so two organizations may draw the same one: draw again.
+                Err(ManagementError::Taken("tag")) if attempts < MAX_TAG_ATTEMPTS => {}
+                changed => return changed.map(|()| self.show(org)),
+            }
+        }
+    }
+
+    /// Lists all organizations in the order of their creation, a page at a time. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::Cursor`].
+    pub async fn list_orgs(&self, actor: &Actor, page: &PageQuery, now: Micros) -> Result<Page<Org>, ManagementError> {
+        self.authorize(actor, Access::Operator, now).await?;
+        let sealer = self.cursor_sealer(&"orgs").await?;
+        let from = sealer.open(page.cursor.as_deref())?.unwrap_or_default();
+        let found = self.state.page_of_orgs(from, page.limit.get()).await?;
+        sealer.seal(found.map(|org| self.show(org)))
+    }
+
+    /// The organizations that a signed-in user is a member of.
+    ///
+    /// # Errors
+    /// Those of [`ManagementError`] that concern the state.
+    pub async fn member_orgs(&self, user: &SignedInUser) -> Result<Vec<Org>, ManagementError> {
+        let mut orgs = Vec::new();
+        for (id, _) in self.accessible_orgs(user).await? {
+            orgs.extend(self.state.org(id).await?);
+        }
+        // In the order of their creation.
+        orgs.sort_by_key(|org| (org.created, org.id));
+        Ok(orgs.into_iter().map(|org| self.show(org)).collect())
+    }
+
+    /// Shows one organization. For its members.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`].
+    pub async fn show_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
+        self.authorize(actor, Access::Org(org), now).await?;
+        self.find_org(org).await.map(|org| self.show(org))
+    }
+
+    /// Suspends an organization: all its requests are refused from the next one on. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`].
+    pub async fn suspend_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
+        self.set_suspended(actor, org, true, now).await
+    }
+
+    /// Resumes a suspended organization: its requests are admitted again. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`].
+    pub async fn resume_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
+        self.set_suspended(actor, org, false, now).await
+    }
+
+    async fn set_suspended(
+        &self,
+        actor: &Actor,
+        org: &str,
+        suspended: bool,
+        now: Micros,
+    ) -> Result<Org, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let org = self.find_org(org).await?;
+        let action = if suspended { "org.suspend" } else { "org.resume" };
+        self.apply_change(action, target(org.id), Change::SuspendOrg { org: org.id, suspended }, by).await?;
+        Ok(self.show(state::Org { suspended, ..org }))
+    }
+
+    /// Sets an organization's own limit of requests in flight, 1 to 1,000,000; none: the configured limit. For the
+    /// operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidConcurrent`], [`ManagementError::NoOrg`].
+    pub async fn limit_org(
+        &self,
+        actor: &Actor,
+        org: &str,
+        concurrent: Option<u32>,
+        now: Micros,
+    ) -> Result<Org, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        check_concurrent(concurrent)?;
+        let org = self.find_org(org).await?;
+        self.apply_change("org.limits", target(org.id), Change::LimitOrg { org: org.id, concurrent }, by).await?;
+        Ok(self.show(state::Org { concurrent, ..org }))
+    }
+
+    fn show(&self, org: state::Org) -> Org {
+        Org::new(org, self.state.concurrent())
+    }
+}
+
+impl Org {
+    /// From the record and the configured limit of requests in flight.
+    pub(super) fn new(org: state::Org, configured: u32) -> Self {
+        let state::Org { id, tag, name, created, suspended, concurrent } = org;
+        let concurrent_in_force = concurrent.unwrap_or(configured);
+        Self { id, name, tag, suspended, concurrent, concurrent_in_force, created }
+    }
+}
+
+/// Checks an organization's own limit of requests in flight.
+///
+/// # Errors
+/// [`ManagementError::InvalidConcurrent`].
+pub fn check_concurrent(concurrent: Option<u32>) -> Result<(), ManagementError> {
+    match concurrent {
+        Some(concurrent) if !CONCURRENT.contains(&concurrent) => Err(ManagementError::InvalidConcurrent),
+        _ => Ok(()),
+    }
+}
+
+fn target(org: OrgId) -> Target {
+    Target { org, user: None, key: None }
+}

@@ -1,0 +1,101 @@
+//! Rotation of a key: a new secret under the same id.
+//!
+//! - A rotation names the last rotation that its sender knows of. When there was another one since, nothing is changed:
+//!   a rotation that is sent twice, or by two people at once, would end the secret that the first one left valid.
+
+use std::time::Duration;
+
+use super::authorization::Access;
+use super::keys::{bound, target};
+use super::{Actor, Management, ManagementError, NewKey};
+use domain::clock::Micros;
+use domain::identity::AuthMethod;
+use domain::key::{KeyId, PlainKey};
+use journal::audit::{AuditView, Filter, RecordKind};
+use state::{self, Change, LastRotation};
+
+/// Action of a rotation in the audit.
+const ACTION: &str = "key.rotate";
+/// The longest time that two secrets of a key may be valid.
+const MAX_OVERLAP: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Bytes of the journal that are read to find out who rotated a key, which is only for the text of an error.
+const MAX_BYTES: u64 = 8 << 20;
+
+/// Rotation that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation {
+    /// Time for which the replaced secret stays valid, at most 366 days; none: it is refused at once.
+    overlap: Option<Duration>,
+    /// The rotation that has to be the key's last one.
+    last: LastRotation,
+}
+
+impl Rotation {
+    /// A rotation with this overlap, whatever the last one was.
+    pub fn new(overlap: Option<Duration>) -> Self {
+        Self { overlap, last: LastRotation::Any }
+    }
+
+    /// The same, if the last one was at this time; `None`: if there was none.
+    #[must_use]
+    pub fn after(self, rotated: Option<Micros>) -> Self {
+        Self { last: rotated.into(), ..self }
+    }
+}
+
+impl Management {
+    /// Gives a key a new secret; the old one stays valid for the overlap. A secret that is still valid from an earlier rotation
+    /// is refused at once.
+    ///
+    /// # Errors
+    /// [`ManagementError::OverlapTooLong`], [`ManagementError::NoKey`], [`ManagementError::Revoked`],
+    /// [`ManagementError::Rotated`]; for signed-in users [`ManagementError::KeyCreationLimited`].
+    pub async fn rotate_key(
+        &self,
+        actor: &Actor,
+        id: KeyId,
+        rotation: Rotation,
+        now: Micros,
+    ) -> Result<NewKey, ManagementError> {
+        let by = self.authorize(actor, Access::Key(id), now).await?;
+        let overlap = rotation.overlap.unwrap_or_default();
+        if overlap > MAX_OVERLAP {
+            return Err(ManagementError::OverlapTooLong);
+        }
+        // All that the result shows is read before the change: no failure after it may lose the new secret.
+        let mut owned = self.find_key(id).await?;
+        let plain = PlainKey::generate(id)?;
+        let (previous_until, last) = (now.after(overlap), rotation.last);
+        let change = Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until, last };
+        match self.apply_change(ACTION, target(&owned.key), bound(actor, change), by).await {
+            Err(ManagementError::Rotated { key, at, .. }) => {
+                let by = self.find_rotator(actor, &owned.key, at).await;
+                return Err(ManagementError::Rotated { key, by, at });
+            }
+            changed => changed?,
+        }
+        owned.key.rotated = Some(now);
+        owned.key.previous_until = Some(previous_until);
+        Ok(self.new_key(&plain, &owned, now))
+    }
+
+    /// Actor that rotated a key at this time, by the audit. `None` when no record of it is found, such as of another gateway.
+    async fn find_rotator(&self, actor: &Actor, key: &state::Key, at: Option<Micros>) -> Option<String> {
+        let at = at?;
+        let filter = Filter {
+            key: Some(key.id),
+            since: Some(at),
+            until: Some(at.after(Duration::from_micros(1))),
+            kind: Some(RecordKind::Change),
+            ..Filter::default()
+        };
+        let read = move |view: &AuditView| view.list(&filter, 10, None, MAX_BYTES);
+        let records = self.read_audit(actor, read).await.ok()?.records;
+        let record = records.into_iter().find(|record| record.action == ACTION)?;
+        if record.auth_method == AuthMethod::AdminSocket {
+            return Some("the operator".to_owned());
+        }
+        let (_, user) = self.state.member(key.org, record.user_id?).await.ok()??;
+        Some(user.email)
+    }
+}

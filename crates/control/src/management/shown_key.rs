@@ -1,0 +1,120 @@
+//! The way of a new key to the page that shows it.
+//!
+//! A form that creates or rotates a key is answered by a redirect, so that a reload repeats nothing. The key, which is not
+//! stored, goes with the browser, sealed:
+//!
+//! - A sealed key opens for the web session that created or rotated it, for this key, and only while its secret is the newest
+//!   one, for [`SEALED_KEY_LIFETIME`].
+//! - Neither the state nor a URL has it. The browser gets it in a cookie, and deletes it with the page that shows the key.
+
+use std::time::Duration;
+
+use super::sealed_text::TextSealer;
+use super::{ApiKey, Key, Management, ManagementError, NewKey, SignedInUser};
+use domain::clock::Micros;
+use domain::identity::SessionId;
+use state::CursorSecret;
+
+/// Time in which a new key can be shown: a redirect follows at once, also over a slow connection, and people do not wait
+/// longer for a page.
+pub const SEALED_KEY_LIFETIME: Duration = Duration::from_secs(120);
+
+/// Purpose of the sealed texts; a change of their content gets the next number.
+const PURPOSE: &str = "keygate new keys 1";
+/// Characters of a sealed key at most: a time and a key of a little less than 100 characters.
+const MAX_TEXT: usize = 300;
+
+/// Seals and opens new keys for the pages of one web session.
+pub struct KeySealer {
+    secret: CursorSecret,
+    session: SessionId,
+}
+
+impl Management {
+    /// The sealer for a user's session. It is taken before the key is created: afterwards no failure may lose the secret.
+    ///
+    /// # Errors
+    /// [`ManagementError::StateUnavailable`].
+    pub async fn key_sealer(&self, user: &SignedInUser) -> Result<KeySealer, ManagementError> {
+        Ok(KeySealer { secret: self.state.cursor_secret().await?, session: user.session.id })
+    }
+}
+
+impl KeySealer {
+    /// Seals a new key for the page that shows it.
+    ///
+    /// # Errors
+    /// The operating system provides no randomness.
+    pub fn seal(&self, new: &NewKey, now: Micros) -> Result<String, ManagementError> {
+        let expires = now.after(SEALED_KEY_LIFETIME);
+        Ok(self.sealer(&new.key).seal(&format!("{} {}", expires.0, new.api_key.expose()))?)
+    }
+
+    /// Opens a sealed key; `None` when it has expired, was replaced since, or is not as it was sealed for this session and key.
+    pub fn open(&self, key: &Key, sealed: &str, now: Micros) -> Option<ApiKey> {
+        let text = self.sealer(key).open(sealed, MAX_TEXT)?;
+        let (expires, api_key) = text.expose().split_once(' ')?;
+        let expires: u64 = expires.parse().ok()?;
+        (now < Micros(expires)).then(|| ApiKey::from_sealed(api_key))
+    }
+
+    fn sealer(&self, key: &Key) -> TextSealer {
+        TextSealer::new(&self.secret, PURPOSE, &(self.session, key.id, key.rotated.map(|rotated| rotated.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::management::{KeyLimits, KeyStatus};
+    use domain::identity::{OrgId, UserId};
+    use domain::key::{KeyId, OrgTag, PlainKey};
+
+    fn new_key() -> NewKey {
+        let id = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
+        let limits = KeyLimits { requests: 1, per: Duration::from_secs(1), burst: 1, strict: false, own: false };
+        let key = Key {
+            id,
+            name: "laptop".into(),
+            org: OrgId::generate(),
+            user: UserId::generate(),
+            email: "ada@example.com".into(),
+            status: KeyStatus::Active,
+            limits,
+            imported: false,
+            uses: 0,
+            last_used: None,
+            created: Micros(1),
+            rotated: Some(Micros(2)),
+            previous_until: None,
+            revoked: None,
+            marks: Vec::new(),
+        };
+        NewKey { api_key: ApiKey::from(&PlainKey::generate(id).unwrap()), key }
+    }
+
+    #[test]
+    fn sealed_key_opens_for_its_session_its_key_and_its_secret_until_it_expires() {
+        let sealer =
+            |secret: u8| KeySealer { secret: CursorSecret::from_bytes([secret; 32]), session: SessionId::generate() };
+        let (own, new, now) = (sealer(7), new_key(), Micros(1_000_000));
+        let sealed = own.seal(&new, now).unwrap();
+        assert!(sealed.len() <= MAX_TEXT && !sealed.contains(new.api_key.expose()));
+        let last = Micros(now.after(SEALED_KEY_LIFETIME).0 - 1);
+        for time in [now, last] {
+            assert_eq!(own.open(&new.key, &sealed, time), Some(new.api_key.clone()));
+        }
+        assert_eq!(own.open(&new.key, &sealed, now.after(SEALED_KEY_LIFETIME)), None, "expired");
+        assert_eq!(sealer(7).open(&new.key, &sealed, now), None, "another session");
+        let elsewhere = KeySealer { session: own.session, ..sealer(8) };
+        assert_eq!(elsewhere.open(&new.key, &sealed, now), None, "another installation");
+        let other = Key { id: new_key().key.id, ..new.key.clone() };
+        let rotated = Key { rotated: Some(Micros(3)), ..new.key.clone() };
+        for (key, what) in [(other, "another key"), (rotated, "a newer secret")] {
+            assert_eq!(own.open(&key, &sealed, now), None, "{what}");
+        }
+        for text in ["", "x", &sealed[1..], &"A".repeat(10_000)] {
+            assert_eq!(own.open(&new.key, text, now), None, "{text}");
+        }
+    }
+}

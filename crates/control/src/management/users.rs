@@ -1,0 +1,155 @@
+//! Users: create, list, permit, remove.
+
+use serde::{Deserialize, Serialize};
+
+use super::actor::AuditActor;
+use super::audited_change::Target;
+use super::authorization::Access;
+use super::{Actor, Management, ManagementError, operands};
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::names;
+use domain::page::{Page, PageQuery};
+use state::{self, Change};
+
+/// User of an organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::User")]
+pub struct User {
+    pub id: UserId,
+    pub email: String,
+    pub org: OrgId,
+    pub permissions: Vec<Permission>,
+    #[serde(with = "clock::rfc3339")]
+    pub created: Micros,
+    #[serde(with = "clock::rfc3339::option")]
+    pub removed: Option<Micros>,
+    /// Name of the provider that vouches for the membership; none of a user whom only the operator has entered.
+    #[serde(default)]
+    pub provider: Option<String>,
+    #[serde(default, with = "clock::rfc3339::option")]
+    pub withdrawn: Option<Micros>,
+}
+
+impl Management {
+    /// Creates a user with this email address and these permissions. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidEmail`], [`ManagementError::NoOrg`]; [`ManagementError::Taken`] when a user of the
+    /// organization has this address.
+    pub async fn create_user(
+        &self,
+        actor: &Actor,
+        org: &str,
+        email: &str,
+        permissions: Vec<Permission>,
+        now: Micros,
+    ) -> Result<User, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let email = names::validate_email(email)?;
+        let org = self.find_org(org).await?.id;
+        self.add_user(org, &email, permissions, None, by).await.map(User::from)
+    }
+
+    /// Adds a user to an organization. Signing in calls it too, for users that an identity provider vouches for.
+    pub(super) async fn add_user(
+        &self,
+        org: OrgId,
+        email: &str,
+        permissions: Vec<Permission>,
+        vouched_by: Option<Voucher>,
+        by: AuditActor<'_>,
+    ) -> Result<state::User, ManagementError> {
+        let (id, email, permissions) =
+            (UserId::generate(), email.to_owned(), operands::normalize_permissions(permissions));
+        let (created, removed, withdrawn) = (by.now, None, None);
+        let user = state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn };
+        self.apply_change("user.create", target(&user), Change::CreateUser(user.clone()), by).await?;
+        Ok(user)
+    }
+
+    /// Lists all users of an organization in the order of their creation, removed ones too, a page at a time. For its
+    /// administrators.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
+    pub async fn list_users(
+        &self,
+        actor: &Actor,
+        org: &str,
+        page: &PageQuery,
+        now: Micros,
+    ) -> Result<Page<User>, ManagementError> {
+        self.authorize(actor, Access::OrgAdmin(org), now).await?;
+        let org = self.find_org(org).await?.id;
+        let sealer = self.cursor_sealer(&("users", org)).await?;
+        let from = sealer.open(page.cursor.as_deref())?.unwrap_or_default();
+        sealer.seal(self.state.page_of_users(org, from, page.limit.get()).await?.map(User::from))
+    }
+
+    /// Replaces all permissions of a user, and takes back a withdrawal. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
+    pub async fn permit_user(
+        &self,
+        actor: &Actor,
+        org: &str,
+        user: &str,
+        permissions: Vec<Permission>,
+        now: Micros,
+    ) -> Result<User, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let user = self.find_user(self.find_org(org).await?.id, user).await?;
+        self.set_permissions(user, operands::normalize_permissions(permissions), None, by).await.map(User::from)
+    }
+
+    /// Replaces all permissions of a user by sorted ones, takes back a withdrawal, and notes who vouches for the user.
+    pub(super) async fn set_permissions(
+        &self,
+        user: state::User,
+        permissions: Vec<Permission>,
+        vouched_by: Option<Voucher>,
+        by: AuditActor<'_>,
+    ) -> Result<state::User, ManagementError> {
+        if user.withdrawn.is_some() {
+            // Those that a withdrawal did not get to, because the process died: they must not come back with the user.
+            self.end_memberships(&user, by).await?;
+        }
+        let (org, id) = (user.org, user.id);
+        let change =
+            Change::PermitUser { org, user: id, permissions: permissions.clone(), vouched_by: vouched_by.clone() };
+        self.apply_change("user.permit", target(&user), change, by).await?;
+        Ok(state::User { permissions, withdrawn: None, vouched_by: vouched_by.or(user.vouched_by), ..user })
+    }
+
+    /// Removes a user for good: their keys are refused and their web sessions end. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
+    pub async fn remove_user(
+        &self,
+        actor: &Actor,
+        org: &str,
+        user: &str,
+        now: Micros,
+    ) -> Result<User, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let user = self.find_user(self.find_org(org).await?.id, user).await?;
+        let change = Change::RemoveUser { org: user.org, user: user.id, at: now };
+        self.apply_change("user.remove", target(&user), change, by).await?;
+        Ok(state::User { removed: Some(now), ..user }.into())
+    }
+}
+
+impl From<state::User> for User {
+    fn from(user: state::User) -> Self {
+        let state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn } = user;
+        let provider = vouched_by.map(|voucher| voucher.provider);
+        Self { id, email, org, permissions, created, removed, provider, withdrawn }
+    }
+}
+
+pub(super) fn target(user: &state::User) -> Target {
+    Target { org: user.org, user: Some(user.id), key: None }
+}

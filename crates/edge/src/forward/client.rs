@@ -1,0 +1,265 @@
+//! Address of the client behind proxies: the trusted-proxy rule, and the values of the fields that name the client.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use http::{HeaderMap, HeaderValue};
+use ipnet::IpNet;
+
+use domain::identity::{Peer, X_FORWARDED_FOR, X_FORWARDED_PROTO};
+use domain::value_text::push_address;
+
+/// Bytes of a host whose `Forwarded` is kept for the next request: a domain name has at most 253, a port five.
+const MAX_KEPT_HOST: usize = 259;
+
+/// Networks of proxies whose `X-Forwarded-For` is trusted. Empty by default: then the peer is the client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies(pub Vec<IpNet>);
+
+/// Client of a request.
+///
+/// - `X-Forwarded-For` is read only when the peer is trusted, from the right, and only as far as every hop is trusted:
+///   the first address that is not trusted is the client. Entries left of it come from the client itself and are ignored.
+/// - An entry that is not an address ends the walk at the last valid one.
+/// - The values of its fields are made once. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Address of the client.
+    pub ip: IpAddr,
+    /// Trusted hops from the client to the peer, in this order; the peer itself is the last.
+    hops: Vec<IpAddr>,
+    values: Rc<ClientValues>,
+}
+
+/// Clients of one connection. Without a trusted proxy they are all the same; with one, often the one of the request before.
+#[derive(Debug)]
+pub struct ConnectionClients(RefCell<Client>);
+
+/// Values of the fields that name a client.
+#[derive(Debug)]
+struct ClientValues {
+    forwarded_for: HeaderValue,
+    /// `Forwarded` of the last request.
+    forwarded: RefCell<Option<Forwarded>>,
+}
+
+/// A value of `Forwarded`, and what it was made of beside the client.
+#[derive(Debug)]
+struct Forwarded {
+    host: Option<HeaderValue>,
+    proto: &'static str,
+    value: HeaderValue,
+}
+
+impl TrustedProxies {
+    /// Returns whether an address is that of a trusted proxy.
+    pub fn trusts(&self, ip: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(&ip))
+    }
+}
+
+impl ConnectionClients {
+    /// Clients of a connection from this peer.
+    pub fn new(peer: &Peer) -> Self {
+        Self(RefCell::new(Client::new(peer.address.ip().to_canonical(), Vec::new())))
+    }
+
+    /// Finds the client of a request that came over this connection.
+    pub fn find(&self, peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> Client {
+        let (ip, hops) = walk(peer, headers, trusted);
+        let mut last = self.0.borrow_mut();
+        if (last.ip, &last.hops) != (ip, &hops) {
+            *last = Client::new(ip, hops);
+        }
+        last.clone()
+    }
+}
+
+impl Client {
+    /// Finds the client of a request that came over a connection from this peer.
+    pub fn find(peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> Self {
+        let (ip, hops) = walk(peer, headers, trusted);
+        Self::new(ip, hops)
+    }
+
+    fn new(ip: IpAddr, hops: Vec<IpAddr>) -> Self {
+        let values = ClientValues { forwarded_for: forwarded_for(ip, &hops), forwarded: RefCell::new(None) };
+        Self { ip, hops, values: Rc::new(values) }
+    }
+
+    /// Value of `X-Forwarded-For`: the client, then the trusted hops.
+    pub fn forwarded_for(&self) -> HeaderValue {
+        self.values.forwarded_for.clone()
+    }
+
+    /// Value of `Forwarded` (RFC 7239).
+    pub fn forwarded(&self, host: Option<&HeaderValue>, proto: &'static str) -> HeaderValue {
+        let mut last = self.values.forwarded.borrow_mut();
+        match &*last {
+            Some(last) if (last.host.as_ref(), last.proto) == (host, proto) => last.value.clone(),
+            _ => {
+                let value = forwarded(self.ip, host, proto);
+                *last = Forwarded::kept(host, proto, &value);
+                value
+            }
+        }
+    }
+
+    /// Scheme of the request, `https` or `http`: by the word of a trusted peer, else by the connection.
+    pub fn proto(&self, peer: &Peer, headers: &HeaderMap) -> &'static str {
+        // Without a hop there is no trusted peer, whose word would count.
+        let forwarded = if self.hops.is_empty() { None } else { headers.get(X_FORWARDED_PROTO) };
+        match forwarded.map(HeaderValue::as_bytes) {
+            Some(b"https") => "https",
+            Some(b"http") => "http",
+            _ if peer.tls.is_some() => "https",
+            _ => "http",
+        }
+    }
+}
+
+impl Forwarded {
+    /// The value as it is kept; none when the host is longer than any that exists. A copy of the host: the received one
+    /// is a part of the whole head, which would be kept with it.
+    fn kept(host: Option<&HeaderValue>, proto: &'static str, value: &HeaderValue) -> Option<Self> {
+        let host = match host {
+            None => None,
+            Some(host) if host.len() > MAX_KEPT_HOST => return None,
+            Some(host) => Some(HeaderValue::from_bytes(host.as_bytes()).ok()?),
+        };
+        Some(Self { host, proto, value: value.clone() })
+    }
+}
+
+/// Address of the client, and the trusted hops from there to the peer.
+fn walk(peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> (IpAddr, Vec<IpAddr>) {
+    let (mut client, mut hops) = (peer.address.ip().to_canonical(), Vec::new());
+    if !trusted.trusts(client) {
+        return (client, hops);
+    }
+    for entry in entries(headers) {
+        let Some(ip) = entry else { break };
+        hops.push(client);
+        client = ip;
+        if !trusted.trusts(ip) {
+            break;
+        }
+    }
+    hops.reverse();
+    (client, hops)
+}
+
+/// Text of `X-Forwarded-For`.
+fn forwarded_for(client: IpAddr, hops: &[IpAddr]) -> HeaderValue {
+    let mut text = Vec::new();
+    push_address(&mut text, client);
+    for hop in hops {
+        text.extend_from_slice(b", ");
+        push_address(&mut text, *hop);
+    }
+    value(text)
+}
+
+/// Text of `Forwarded`.
+fn forwarded(client: IpAddr, host: Option<&HeaderValue>, proto: &str) -> HeaderValue {
+    let mut text = b"for=".to_vec();
+    match client {
+        IpAddr::V4(_) => push_address(&mut text, client),
+        IpAddr::V6(_) => {
+            text.extend_from_slice(b"\"[");
+            push_address(&mut text, client);
+            text.extend_from_slice(b"]\"");
+        }
+    }
+    if let Some(host) = host.and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\'])) {
+        text.extend_from_slice(b";host=\"");
+        text.extend_from_slice(host.as_bytes());
+        text.push(b'"');
+    }
+    text.extend_from_slice(b";proto=");
+    text.extend_from_slice(proto.as_bytes());
+    value(text)
+}
+
+/// Entries of all `X-Forwarded-For` fields, from the right; `None` for one that is not an address.
+fn entries(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
+    let fields: Vec<&HeaderValue> = headers.get_all(X_FORWARDED_FOR).into_iter().collect();
+    fields.into_iter().rev().flat_map(|field| field.as_bytes().rsplit(|byte| *byte == b',')).map(address)
+}
+
+/// Parses an address, with or without a port, with or without brackets.
+fn address(entry: &[u8]) -> Option<IpAddr> {
+    let entry = std::str::from_utf8(entry).ok()?.trim();
+    let bare = entry.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(entry);
+    let ip = bare.parse::<IpAddr>().ok();
+    let ip = ip.or_else(|| entry.parse::<std::net::SocketAddr>().ok().map(|address| address.ip()));
+    ip.map(|ip| ip.to_canonical())
+}
+
+fn value(text: Vec<u8>) -> HeaderValue {
+    HeaderValue::try_from(text).expect("addresses and received header text are valid in a header")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(peer: &str, fields: &[&str], trusted: &[&str]) -> Client {
+        let peer = Peer { address: format!("{peer}:1").parse().unwrap(), tls: None };
+        let mut headers = HeaderMap::new();
+        for field in fields {
+            headers.append(X_FORWARDED_FOR, field.parse().unwrap());
+        }
+        let trusted = TrustedProxies(trusted.iter().map(|network| network.parse().unwrap()).collect());
+        Client::find(&peer, &headers, &trusted)
+    }
+
+    #[test]
+    fn client_is_the_peer_without_trust() {
+        let client = find("192.0.2.1", &["203.0.113.9"], &[]);
+        assert_eq!(client.ip, "192.0.2.1".parse::<IpAddr>().unwrap());
+        assert_eq!(client.forwarded_for(), "192.0.2.1");
+    }
+
+    #[test]
+    fn client_is_found_from_the_right() {
+        let client = find("10.0.0.1", &["6.6.6.6, 203.0.113.9", "10.0.0.2:80"], &["10.0.0.0/8"]);
+        assert_eq!(client.ip, "203.0.113.9".parse::<IpAddr>().unwrap());
+        assert_eq!(client.forwarded_for(), "203.0.113.9, 10.0.0.2, 10.0.0.1");
+    }
+
+    #[test]
+    fn invalid_entry_ends_the_walk() {
+        let client = find("10.0.0.1", &["203.0.113.9, unknown, 10.0.0.2"], &["10.0.0.0/8"]);
+        assert_eq!(client.ip, "10.0.0.2".parse::<IpAddr>().unwrap());
+    }
+
+    #[test]
+    fn values_are_those_of_the_request_also_when_an_earlier_one_had_others() {
+        let peer = Peer { address: "10.0.0.1:1".parse().unwrap(), tls: None };
+        let trusted = TrustedProxies(vec!["10.0.0.0/8".parse().unwrap()]);
+        let clients = ConnectionClients::new(&peer);
+        let long = "h".repeat(MAX_KEPT_HOST + 1);
+        for host in ["a.example", "a.example", "b.example", &long, &long, "a\"b", ""] {
+            for chain in ["", "203.0.113.9", "203.0.113.9", "203.0.113.9, 10.0.0.2", "2001:db8::1"] {
+                for proto in ["http", "https", "http"] {
+                    let headers = HeaderMap::from_iter([(X_FORWARDED_FOR, chain.parse().unwrap())]);
+                    let host = Some(host).filter(|host| !host.is_empty()).map(|host| host.parse().unwrap());
+                    let kept = clients.find(&peer, &headers, &trusted);
+                    let new = Client::find(&peer, &headers, &trusted);
+                    let values =
+                        |client: &Client| (client.ip, client.forwarded_for(), client.forwarded(host.as_ref(), proto));
+                    assert_eq!(values(&kept), values(&new), "{chain} {host:?} {proto}");
+                    assert_eq!(values(&kept), values(&new), "{chain} {host:?} {proto}, again");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ipv6_address_is_quoted() {
+        let client = find("[2001:db8::1]", &[], &[]);
+        assert_eq!(client.forwarded(None, "http"), "for=\"[2001:db8::1]\";proto=http");
+    }
+}

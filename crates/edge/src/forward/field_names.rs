@@ -1,0 +1,80 @@
+//! Removal of client fields that the upstream must not get: identity headers (`X-User-Id`, `X-Org-Id` and the other reserved
+//! ones, which only the gateway sets), spoofable fields that upstreams commonly trust, and those that some server could
+//! misread.
+//!
+//! A head of which a [`FieldSet`](domain::head_fields::FieldSet) says that it has no such name is not searched.
+
+use http::{HeaderMap, HeaderName};
+
+use domain::head_fields::{self, Removal};
+use domain::http_syntax;
+
+/// Removes from a request every field that the upstream must not get, except the spoofable ones that `passed` lets through.
+/// Returns how many names were not plain.
+///
+/// Servers that fold names (`X_User_Id` into `HTTP_X_USER_ID`) fold only names that are not plain.
+pub(super) fn remove_untrusted(headers: &mut HeaderMap, passed: &[HeaderName]) -> usize {
+    remove(headers, |name| match Removal::of(name.as_str().as_bytes()) {
+        Some(Removal::Spoofable) => !passed.contains(name),
+        other => other.is_some(),
+    })
+}
+
+/// Removes every field whose name is reserved, or not plain. Returns how many names were not plain.
+pub(super) fn remove_reserved(headers: &mut HeaderMap) -> usize {
+    remove(headers, |name| head_fields::is_reserved(name.as_str().as_bytes()))
+}
+
+fn remove(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) -> usize {
+    let removed: Vec<HeaderName> = headers.keys().filter(|name| is_removed(name) || !is_plain(name)).cloned().collect();
+    removed.iter().for_each(|name| drop(headers.remove(name)));
+    removed.iter().filter(|name| !is_plain(name)).count()
+}
+
+/// Returns whether every server reads a name as this one alone.
+pub(super) fn is_plain(name: &HeaderName) -> bool {
+    http_syntax::is_plain_name(name.as_str().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::head_fields::RESERVED;
+
+    #[test]
+    fn reserved_name_is_removed_in_every_spelling() {
+        for name in RESERVED.iter().copied().chain(["x-forwarded-for", "x-forwarded-proto", "x-forwarded-whatever"]) {
+            for separator in ['-', '_', '.', '!', '~', '|', '^', '`', '\'', '*', '+', '%', '$', '&', '#'] {
+                let spelled = name.replace('-', &separator.to_string());
+                for spelled in [spelled.to_uppercase(), spelled] {
+                    let mut headers = HeaderMap::new();
+                    headers.append(HeaderName::from_bytes(spelled.as_bytes()).unwrap(), "forged".parse().unwrap());
+                    let unread = usize::from(spelled.contains(|c: char| !c.is_ascii_alphanumeric() && c != '-'));
+                    assert_eq!(remove_reserved(&mut headers), unread, "{spelled}");
+                    assert!(headers.is_empty(), "{spelled}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_names_are_kept() {
+        for name in ["x-user-idx", "xx-user-id", "x-user", "accept", "user-agent", "x-forward", "viaa", "xuserid"] {
+            let mut headers = HeaderMap::new();
+            headers.append(HeaderName::from_static(name), "1".parse().unwrap());
+            assert_eq!((remove_reserved(&mut headers), headers.len()), (0, 1), "{name}");
+            assert_eq!((remove_untrusted(&mut headers, &[]), headers.len()), (0, 1), "{name}");
+        }
+    }
+
+    #[test]
+    fn spoofable_field_passes_only_by_its_name() {
+        let passed = ["x-real-ip", "x-envoy-attempt-count"].map(HeaderName::from_static);
+        let names = ["x-real-ip", "x-envoy-attempt-count", "x-client-ip", "x-envoy-retry-on", "x-user-id", "accept"];
+        let mut headers = HeaderMap::new();
+        names.iter().for_each(|name| drop(headers.insert(HeaderName::from_static(name), "1".parse().unwrap())));
+        remove_untrusted(&mut headers, &passed);
+        let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["x-real-ip", "x-envoy-attempt-count", "accept"]);
+    }
+}

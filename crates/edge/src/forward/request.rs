@@ -1,0 +1,223 @@
+//! First door: the head of a client's request becomes the head that goes to the upstream.
+
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, VIA};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
+
+use super::client::Client;
+use super::features::{AllowedFeatures, RequestFeatures};
+use super::passed_fields::PassedFields;
+use super::validated_head::ValidatedHead;
+use super::{cookies, field_names, hop_by_hop, target};
+use domain::head_fields::FieldSet;
+use domain::identity::{
+    Peer, Principal, X_AUTH_METHOD, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_KEY_ID, X_ORG_ID,
+    X_PERMISSIONS, X_REQUEST_ID, X_USER_ID,
+};
+use platform::telemetry::trace::RequestTrace;
+
+/// Fields that are set at most, and `Host`, which is set where the request is sent.
+const FIELDS_SET: usize = 15;
+
+/// Facts about a request that its head alone does not contain.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardContext<'a> {
+    /// Other end of the connection.
+    pub peer: &'a Peer,
+    /// Client, by the trusted-proxy rule.
+    pub client: &'a Client,
+    /// Authenticated caller.
+    pub principal: &'a Principal,
+    /// Id of the request.
+    pub request_id: &'a HeaderValue,
+    /// Beginning of the path that the upstream does not see. The path begins with it, up to the end of a segment.
+    pub strip_prefix: Option<&'a str>,
+    /// Features that the route allows.
+    pub allowed: AllowedFeatures<'a>,
+    /// Spoofable fields that the configuration lets through.
+    pub passed: &'a PassedFields,
+    /// Trace of the request, in whose context the upstream is called; none: the client's goes through.
+    pub trace: Option<&'a RequestTrace>,
+}
+
+/// Head to send upstream.
+#[derive(Debug)]
+pub struct UpstreamRequest {
+    /// Head of the request. The upstream side adds `Host`, which depends on the endpoint.
+    pub request: Request<()>,
+    /// Features that the client asked for and the route allows. The response is rewritten by them.
+    pub features: RequestFeatures,
+    /// Names of fields that were removed because some server could misread them.
+    pub dropped_fields: usize,
+}
+
+/// Rewrites a head for the upstream. `body_length` is the exact length of the request's body in bytes, if it is known.
+pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: ForwardContext<'_>) -> UpstreamRequest {
+    let fields = head.fields();
+    let head = head.into_parts();
+    let features = RequestFeatures::from_head(&head, body_length == Some(0), context.allowed);
+    let proto = context.client.proto(context.peer, &head.headers);
+    let via = via(head.version);
+    let mut headers = head.headers;
+    let host = headers.remove(HOST);
+    let host = requested_host(&head.uri).or(host);
+    let dropped_fields = remove_fields(&mut headers, fields, context.passed);
+    headers.reserve(FIELDS_SET);
+    set_identity(&mut headers, &context);
+    set_origin(&mut headers, &context, host, proto);
+    if let Some(trace) = context.trace {
+        trace.write_state(&mut headers);
+    }
+    headers.insert(VIA, via);
+    set_framing(&mut headers, &head.method, body_length);
+    features.write_headers(&mut headers);
+    UpstreamRequest {
+        request: build(head.method, target::rewrite(head.uri, context.strip_prefix), headers),
+        features,
+        dropped_fields,
+    }
+}
+
+/// Removes what must not be forwarded, of the fields that the head has. Returns how many names some server could misread.
+fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, passed: &PassedFields) -> usize {
+    hop_by_hop::remove_noted(headers, fields);
+    if fields.contains(FieldSet::CONTENT_LENGTH) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    if fields.contains(FieldSet::AUTHORIZATION) {
+        headers.remove(AUTHORIZATION);
+    }
+    let has_untrusted = fields.contains(FieldSet::UNTRUSTED.with(FieldSet::ODD_NAME));
+    let dropped = if has_untrusted { field_names::remove_untrusted(headers, passed.names()) } else { 0 };
+    if fields.contains(FieldSet::COOKIE) {
+        cookies::clean_request(headers);
+    }
+    dropped
+}
+
+/// Sets the identity that the upstream trusts.
+fn set_identity(headers: &mut HeaderMap, context: &ForwardContext<'_>) {
+    let principal = &context.principal.headers;
+    headers.insert(X_USER_ID, principal.user_id.clone());
+    headers.insert(X_ORG_ID, principal.org_id.clone());
+    if let Some(key_id) = &principal.key_id {
+        headers.insert(X_KEY_ID, key_id.clone());
+    }
+    headers.insert(X_PERMISSIONS, principal.permissions.clone());
+    headers.insert(X_AUTH_METHOD, context.principal.method.header());
+    headers.insert(X_REQUEST_ID, context.request_id.clone());
+}
+
+/// Sets the fields that say where the request came from.
+fn set_origin(headers: &mut HeaderMap, context: &ForwardContext<'_>, host: Option<HeaderValue>, proto: &'static str) {
+    headers.insert(X_FORWARDED_FOR, context.client.forwarded_for());
+    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
+    headers.insert(FORWARDED, context.client.forwarded(host.as_ref(), proto));
+    if let Some(host) = host {
+        headers.insert(X_FORWARDED_HOST, host);
+    }
+}
+
+/// Sets the framing where the HTTP library would set none or drop it: for a body of unknown length on any method, and
+/// for no body on a method that should have one (RFC 9110, section 8.6).
+fn set_framing(headers: &mut HeaderMap, method: &Method, body_length: Option<u64>) {
+    match body_length {
+        None => drop(headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))),
+        Some(0) if matches!(*method, Method::POST | Method::PUT | Method::PATCH) => {
+            drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(0)));
+        }
+        Some(_) => {}
+    }
+}
+
+fn build(method: Method, target: Uri, headers: HeaderMap) -> Request<()> {
+    let mut request = Request::new(());
+    *request.method_mut() = method;
+    *request.uri_mut() = target;
+    *request.headers_mut() = headers;
+    request
+}
+
+/// Host in the target, which counts more than `Host` (RFC 9112, section 3.2.2).
+fn requested_host(uri: &Uri) -> Option<HeaderValue> {
+    let authority = uri.authority()?;
+    let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+    HeaderValue::from_str(host).ok()
+}
+
+/// `Via` for the protocol of the received request (RFC 9110, section 7.6.3).
+fn via(version: Version) -> HeaderValue {
+    HeaderValue::from_static(match version {
+        Version::HTTP_2 => "2 keygate",
+        Version::HTTP_10 => "1.0 keygate",
+        _ => "1.1 keygate",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forward::TrustedProxies;
+    use domain::identity::{AuthMethod, OrgId, PrincipalHeaders, UserId};
+
+    fn principal() -> Principal {
+        let (user_id, org_id) = (UserId::generate(), OrgId::generate());
+        let key_id = "abcDEF123".parse().unwrap();
+        let permissions = ["a:read".parse().unwrap(), "b:write".parse().unwrap()];
+        let headers = PrincipalHeaders::new(user_id, org_id, Some(key_id), &permissions);
+        Principal { key_id: Some(key_id), user_id, org_id, method: AuthMethod::ApiKey, headers }
+    }
+
+    fn forward(request: Request<()>, length: u64) -> HeaderMap {
+        let peer = Peer { address: "192.0.2.7:4711".parse().unwrap(), tls: None };
+        let parts = request.into_parts().0;
+        let client = Client::find(&peer, &parts.headers, &TrustedProxies::default());
+        let principal = principal();
+        let request_id = HeaderValue::from_static("id");
+        let context = ForwardContext {
+            peer: &peer,
+            client: &client,
+            principal: &principal,
+            request_id: &request_id,
+            strip_prefix: None,
+            allowed: AllowedFeatures::default(),
+            passed: &PassedFields::default(),
+            trace: None,
+        };
+        let sent = rewrite_request(ValidatedHead::validate(parts).unwrap(), Some(length), context).request;
+        for (name, value) in [("x-user-id", principal.user_id.to_string()), ("x-org-id", principal.org_id.to_string())]
+        {
+            let values: Vec<_> = sent.headers().get_all(name).iter().collect();
+            assert_eq!(values, [value.as_str()], "{name}");
+        }
+        sent.into_parts().0.headers
+    }
+
+    #[test]
+    fn gateway_fields_survive_being_named_by_connection() {
+        let request = Request::get("/").header("connection", "x-user-id, X-Org-Id, via, close").header("host", "h");
+        let headers = forward(request.body(()).unwrap(), 0);
+        assert_eq!(headers["via"], "1.1 keygate");
+        assert_eq!(headers["x-permissions"], "a:read,b:write");
+        assert!(!headers.contains_key("connection"));
+    }
+
+    #[test]
+    fn origin_of_the_request_is_forwarded() {
+        let headers = forward(Request::get("/a?b").header("host", "example.com:8080").body(()).unwrap(), 0);
+        assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
+        assert_eq!(headers["x-forwarded-host"], "example.com:8080");
+        assert_eq!(headers["forwarded"], "for=192.0.2.7;host=\"example.com:8080\";proto=http");
+    }
+
+    #[test]
+    fn framing_and_credentials_are_not_forwarded() {
+        let request =
+            Request::post("/").header("host", "h").header("content-length", "5").header("transfer-encoding", "chunked");
+        let request =
+            request.header("authorization", "Bearer x").header("te", "trailers").header("expect", "100-continue");
+        let headers = forward(request.body(()).unwrap(), 5);
+        for name in ["content-length", "transfer-encoding", "authorization", "te", "expect", "host"] {
+            assert!(!headers.contains_key(name), "{name}");
+        }
+    }
+}

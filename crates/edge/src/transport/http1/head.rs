@@ -1,0 +1,317 @@
+//! Strict scanner of HTTP/1 request heads (RFC 9112), on the bytes as they came.
+//!
+//! The HTTP library is lenient where a server behind the gateway may read differently, and keeps no trace of it. So no
+//! head reaches the library that is not, byte for byte, valid by section 2.1 of the RFC: lines end in CRLF, never in a
+//! bare LF; no line is folded; no space stands before a colon; no control byte is in a value; there is one
+//! `Content-Length` of digits, or `Transfer-Encoding: chunked` and nothing else, never both.
+
+use crate::transport::serving::HeadError;
+use domain::head_fields::FieldSet;
+use domain::http_syntax::{self, MAX_METHOD, is_field_value, is_token, parse_content_length, trim_whitespace};
+
+/// Empty lines before a request line that are accepted (section 2.2): some old clients send one after a body.
+const MAX_EMPTY: usize = 2;
+/// Bytes of a request line beside method and target.
+const LINE_REST: usize = " ".len() + " HTTP/1.1\r\n".len();
+
+/// Sizes that a head may have.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadLimits {
+    /// Bytes of the head.
+    pub head: usize,
+    /// Number of fields.
+    pub fields: usize,
+    /// Bytes of the request target.
+    pub target: usize,
+}
+
+/// Framing of a request body (section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFraming {
+    /// `Content-Length`, in bytes; 0 for a request without a body.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+/// A complete and valid head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScannedHead {
+    /// Bytes of the head, the empty line at its end included.
+    pub length: usize,
+    /// Framing of the body.
+    pub framing: BodyFraming,
+    /// Fields that are acted on.
+    pub fields: FieldSet,
+}
+
+/// Progress of the scan of a head. When more bytes have come, the scan goes on at the first line that was incomplete.
+#[derive(Debug, Default)]
+pub struct HeadScanner {
+    /// Offset of the first incomplete line.
+    at: usize,
+    /// Empty lines before the request line.
+    empty: usize,
+    /// The version of the request line, once that has been read.
+    version: Option<MinorVersion>,
+    /// Number of fields.
+    count: usize,
+    fields: FieldSet,
+    content_length: Option<u64>,
+    is_chunked: bool,
+}
+
+/// The minor version of HTTP/1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MinorVersion {
+    Zero,
+    One,
+}
+
+impl HeadScanner {
+    /// Scans on; `bytes` begin where the head does. `None` when the head is not complete yet.
+    ///
+    /// # Errors
+    /// A [`HeadError`], as soon as it is certain, whatever comes after.
+    pub fn scan(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<ScannedHead>, HeadError> {
+        while let Some(found) = memchr::memchr(b'\n', &bytes[self.at..]) {
+            let end = self.at + found;
+            if end >= limits.head {
+                return Err(self.too_large(end - self.at, limits));
+            }
+            let line = bytes[self.at..end].strip_suffix(b"\r").ok_or(HeadError::Malformed)?;
+            self.at = end + 1;
+            match (self.version, line) {
+                (None, []) if self.empty < MAX_EMPTY => self.empty += 1,
+                (None, line) => self.version = Some(scan_request_line(line, limits)?),
+                (Some(_), []) => return Ok(Some(self.head())),
+                (Some(version), line) => self.scan_field(line, version, limits)?,
+            }
+        }
+        // An incomplete line is refused as soon as it is too long, and not only when its end has come.
+        let incomplete = bytes.len() - self.at;
+        let is_too_long = self.version.is_none() && incomplete > limits.target + MAX_METHOD + LINE_REST;
+        if is_too_long || bytes.len() >= limits.head { Err(self.too_large(incomplete, limits)) } else { Ok(None) }
+    }
+
+    /// The error for a line of this length that exceeds a limit: if it is the request line, the target does.
+    fn too_large(&self, line: usize, limits: &HeadLimits) -> HeadError {
+        match self.version {
+            None if line > limits.target => HeadError::TargetTooLong,
+            _ => HeadError::HeadTooLarge,
+        }
+    }
+
+    fn scan_field(&mut self, line: &[u8], version: MinorVersion, limits: &HeadLimits) -> Result<(), HeadError> {
+        self.count += 1;
+        if self.count > limits.fields {
+            return Err(HeadError::HeadTooLarge);
+        }
+        // A folded line begins with a blank and has no token before its colon: it is refused here, too.
+        let (length, is_plain) = http_syntax::scan_name(line).ok_or(HeadError::Malformed)?;
+        let (name, value) = (&line[..length], &line[length + 1..]);
+        if !is_field_value(value) {
+            return Err(HeadError::Malformed);
+        }
+        let field = if is_plain { FieldSet::of_plain_name(name) } else { FieldSet::ODD_NAME };
+        self.fields = self.fields.with_field(field);
+        match field {
+            FieldSet::CONTENT_LENGTH => self.scan_content_length(value),
+            FieldSet::TRANSFER_ENCODING => self.scan_transfer_encoding(value, version),
+            _ => Ok(()),
+        }
+    }
+
+    fn scan_content_length(&mut self, value: &[u8]) -> Result<(), HeadError> {
+        let length = parse_content_length(trim_whitespace(value)).ok_or(HeadError::Malformed)?;
+        // Even an equal second length is refused: no client of good faith sends it.
+        let is_second = self.content_length.replace(length).is_some();
+        if self.is_chunked || is_second { Err(HeadError::Malformed) } else { Ok(()) }
+    }
+
+    fn scan_transfer_encoding(&mut self, value: &[u8], version: MinorVersion) -> Result<(), HeadError> {
+        // HTTP/1.0 has no transfer encodings: a server of that version would read on to the end of the connection.
+        let is_only = !self.is_chunked && self.content_length.is_none() && version == MinorVersion::One;
+        self.is_chunked = true;
+        let is_plain = trim_whitespace(value).eq_ignore_ascii_case(b"chunked");
+        if is_only && is_plain { Ok(()) } else { Err(HeadError::Malformed) }
+    }
+
+    /// The head that has been scanned to its end.
+    fn head(&self) -> ScannedHead {
+        let framing = match self.is_chunked {
+            true => BodyFraming::Chunked,
+            false => BodyFraming::Length(self.content_length.unwrap_or(0)),
+        };
+        ScannedHead { length: self.at, framing, fields: self.fields }
+    }
+}
+
+/// Scans `method SP request-target SP HTTP-version` (section 3).
+fn scan_request_line(line: &[u8], limits: &HeadLimits) -> Result<MinorVersion, HeadError> {
+    let malformed = HeadError::Malformed;
+    let (method, rest) = line.split_at(memchr::memchr(b' ', line).ok_or(malformed)?);
+    let (target, version) = rest[1..].split_at(memchr::memchr(b' ', &rest[1..]).ok_or(malformed)?);
+    if method.len() > MAX_METHOD || !is_token(method) {
+        return Err(malformed);
+    }
+    if target.len() > limits.target {
+        return Err(HeadError::TargetTooLong);
+    }
+    let version = match version {
+        b" HTTP/1.1" => MinorVersion::One,
+        b" HTTP/1.0" => MinorVersion::Zero,
+        _ => return Err(malformed),
+    };
+    if is_request_target(method, target) { Ok(version) } else { Err(malformed) }
+}
+
+/// Validates a target. The origin form, which nearly all requests have, is checked by its bytes alone; the rarer
+/// forms (section 3.2) also by the parser that reads them later.
+fn is_request_target(method: &[u8], target: &[u8]) -> bool {
+    match target {
+        [b'/', ..] => http_syntax::is_target(target),
+        b"*" => method == b"OPTIONS",
+        _ => http_syntax::is_target(target) && http::Uri::try_from(target).is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits { head: 1024, fields: 4, target: 100 };
+
+    fn scan(head: &str) -> Result<Option<BodyFraming>, HeadError> {
+        let whole = HeadScanner::default().scan(head.as_bytes(), &LIMITS);
+        // Byte by byte, the result is the same.
+        let mut scanner = HeadScanner::default();
+        let piecewise = (1..=head.len())
+            .map(|length| scanner.scan(&head.as_bytes()[..length], &LIMITS))
+            .find(|result| !matches!(result, Ok(None)))
+            .unwrap_or(Ok(None));
+        assert_eq!(whole, piecewise, "{head:?}");
+        whole.map(|head| head.map(|head| head.framing))
+    }
+
+    fn with(fields: &str) -> Result<Option<BodyFraming>, HeadError> {
+        scan(&format!("POST /a HTTP/1.1\r\n{fields}\r\n"))
+    }
+
+    #[test]
+    fn body_framing_is_found() {
+        assert_eq!(with("Host: h\r\n"), Ok(Some(BodyFraming::Length(0))));
+        assert_eq!(with("content-LENGTH: \t12 \r\n"), Ok(Some(BodyFraming::Length(12))));
+        assert_eq!(with("Transfer-Encoding: Chunked\r\n"), Ok(Some(BodyFraming::Chunked)));
+        assert_eq!(scan("\r\n\r\nGET / HTTP/1.0\r\n\r\n"), Ok(Some(BodyFraming::Length(0))));
+        assert_eq!(scan("GET http://h:80/a?b HTTP/1.1\r\n\r\n"), Ok(Some(BodyFraming::Length(0))));
+        assert_eq!(scan("OPTIONS * HTTP/1.1\r\n\r\n"), Ok(Some(BodyFraming::Length(0))));
+        assert_eq!(scan("GET / HTTP/1.1\r\nHost: h\r\n"), Ok(None));
+        assert_eq!(with("X: \u{e4}\u{80}\r\nY:\r\n"), Ok(Some(BodyFraming::Length(0))));
+    }
+
+    #[test]
+    fn fields_that_are_acted_on_are_found() {
+        let found = |fields: &str| {
+            let head = format!("GET / HTTP/1.1\r\n{fields}\r\n");
+            HeadScanner::default().scan(head.as_bytes(), &LIMITS).unwrap().unwrap().fields
+        };
+        assert_eq!(found("Accept: x\r\nX-Trace: Host:\r\n"), FieldSet::NONE);
+        assert_eq!(found("HOST: a\r\nhost: b\r\n"), FieldSet::HOST.with(FieldSet::SECOND_HOST));
+        assert_eq!(found("x_user_id: a\r\nX-User-Id: a\r\n"), FieldSet::ODD_NAME.with(FieldSet::UNTRUSTED));
+        assert_eq!(found("Cookie:\r\nConnection:x\r\n"), FieldSet::COOKIE.with(FieldSet::CONNECTION));
+    }
+
+    #[test]
+    fn framing_that_two_servers_could_read_differently_is_refused() {
+        for fields in [
+            "Transfer-Encoding: ,chunked\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: chunked,\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: identity\r\n",
+            "Transfer-Encoding: \"chunked\"\r\n",
+            "Transfer-Encoding: chunked;q=1\r\n",
+            "Transfer-Encoding: xchunked\r\n",
+            "Transfer-Encoding: \u{b}chunked\r\n",
+            "Transfer-Encoding:\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
+            "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: 3\r\nContent-Length: 3\r\n",
+            "Content-Length: 3, 3\r\n",
+            "Content-Length: +3\r\n",
+            "Content-Length: -3\r\n",
+            "Content-Length: 0x3\r\n",
+            "Content-Length: 3 3\r\n",
+            "Content-Length:\r\n",
+            "Content-Length: 18446744073709551614\r\n",
+            "Content-Length: 18446744073709551615\r\n",
+            "Content-Length: 18446744073709551616\r\n",
+            "Content-Length : 3\r\n",
+            " Content-Length: 3\r\n",
+            "X: 1\r\n Content-Length: 3\r\n",
+            "X: 1\r\n\tfolded\r\n",
+            "X: 1\nContent-Length: 3\r\n",
+            "X: 1\rContent-Length: 3\r\n",
+            "X: \0\r\n",
+            "X: \u{7f}\r\n",
+            "X\r\n",
+            ": 1\r\n",
+            "X Y: 1\r\n",
+            "X\u{e4}: 1\r\n",
+        ] {
+            assert_eq!(with(fields), Err(HeadError::Malformed), "{fields:?}");
+        }
+        let old = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(scan(old), Err(HeadError::Malformed));
+    }
+
+    #[test]
+    fn invalid_request_lines_are_refused() {
+        for line in [
+            "GET /\r\n",
+            "GET  / HTTP/1.1\r\n",
+            "GET / HTTP/1.1 \r\n",
+            "GET / HTTP/1.2\r\n",
+            "GET / HTTP/2.0\r\n",
+            "GET / http/1.1\r\n",
+            "GET\t/ HTTP/1.1\r\n",
+            " GET / HTTP/1.1\r\n",
+            "G(T / HTTP/1.1\r\n",
+            "GET /a#b HTTP/1.1\r\n",
+            "GET /a\"b HTTP/1.1\r\n",
+            "GET /\u{e4} HTTP/1.1\r\n",
+            "GET /a\u{1}b HTTP/1.1\r\n",
+            "GET * HTTP/1.1\r\n",
+            "GET / HTTP/1.1\n",
+            "\n",
+            "\r\n\r\n\r\n",
+            "AAAAAAAAAAAAAAAAAAAAAAAAA / HTTP/1.1\r\n",
+        ] {
+            assert_eq!(scan(&format!("{line}Host: h\r\n\r\n")), Err(HeadError::Malformed), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_limited() {
+        let long = "x".repeat(101);
+        assert_eq!(scan(&format!("GET /{long} HTTP/1.1\r\n\r\n")), Err(HeadError::TargetTooLong));
+        assert_eq!(HeadScanner::default().scan("x".repeat(200).as_bytes(), &LIMITS), Err(HeadError::TargetTooLong));
+        assert_eq!(with(&"X: 1\r\n".repeat(5)), Err(HeadError::HeadTooLarge));
+        assert_eq!(with(&format!("X: {}\r\n", "x".repeat(1100))), Err(HeadError::HeadTooLarge));
+        assert_eq!(with(&format!("X: {}", "x".repeat(1100))), Err(HeadError::HeadTooLarge));
+    }
+
+    #[test]
+    fn accepted_targets_are_parsed_by_the_library() {
+        // No byte is accepted in a path or query that the library's parser would refuse.
+        for byte in 0..=255_u8 {
+            for target in [vec![b'/', byte], vec![b'/', b'?', byte]] {
+                if is_request_target(b"GET", &target) {
+                    assert!(http::Uri::try_from(target).is_ok(), "{byte:#x}");
+                }
+            }
+        }
+    }
+}

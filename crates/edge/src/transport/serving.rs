@@ -1,0 +1,67 @@
+//! Options of a listener, which its accept loop and its connections share.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ipnet::IpNet;
+
+use super::connection_limiter::ConnectionLimiter;
+use super::settings::Settings;
+use domain::identity::Peer;
+use platform::metrics::{ConnectionMetrics, TimeoutMetrics};
+use platform::tls::ServerTls;
+
+/// Options of a listener. A connection keeps those that were in force when it was accepted.
+#[derive(Clone)]
+pub struct ServeOptions {
+    /// Sizes and time-outs.
+    pub settings: Rc<Settings>,
+    /// Renders the HTTP/1.1 response, head and body, to a head that is refused. The connection is closed after it.
+    pub head_error_response: HeadErrorResponse,
+    /// Certificates and parameters of the TLS handshake; `None` for plain connections.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Negotiation of HTTP/2.
+    pub http2: Http2Negotiation,
+    /// Networks whose connections must begin with a PROXY header.
+    pub proxy_networks: Rc<[IpNet]>,
+    /// Limits the number of connections.
+    pub connection_limiter: ConnectionLimiter,
+    /// Counters of connections.
+    pub connections: ConnectionMetrics,
+    /// Counters of time-outs.
+    pub timeouts: TimeoutMetrics,
+}
+
+/// Renders the response to a refused head of this peer.
+pub type HeadErrorResponse = Rc<dyn Fn(HeadError, &Rc<Peer>) -> Bytes>;
+
+/// Negotiation of HTTP/2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Http2Negotiation {
+    /// By ALPN in the TLS handshake alone. Plain connections are HTTP/1.1.
+    #[default]
+    Alpn,
+    /// By ALPN; on plain connections by prior knowledge: they begin with the HTTP/2 preface (RFC 9113, section 3.3).
+    PriorKnowledge,
+}
+
+/// The reason why a request head is refused before it reaches the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadError {
+    /// It is not HTTP, or two servers could read it differently.
+    Malformed,
+    /// It has too many bytes or fields.
+    HeadTooLarge,
+    /// Its request target is too long.
+    TargetTooLong,
+    /// It did not arrive in time.
+    TooSlow,
+}
+
+/// Logs the error by which the HTTP library ended a connection. At `debug`: most are clients that went away.
+pub(super) fn log_end(result: hyper::Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "a downstream connection ended with an error");
+    }
+}

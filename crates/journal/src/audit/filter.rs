@@ -1,0 +1,69 @@
+//! Filter of records.
+
+use uuid::Uuid;
+
+use super::format::event::UseEvent;
+use super::format::record::{Outcome, Record, RecordKind};
+use super::format::{decode, line};
+use domain::clock::Micros;
+use domain::identity::{OrgId, UserId};
+use domain::key::KeyId;
+
+/// Filter of records: a record matches when it satisfies every condition that is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Uses of this key.
+    pub key: Option<KeyId>,
+    /// Uses by this user.
+    pub user: Option<UserId>,
+    /// Uses within this organization.
+    pub org: Option<OrgId>,
+    /// Uses that began at this time or later.
+    pub since: Option<Micros>,
+    /// Uses that began before this time.
+    pub until: Option<Micros>,
+    /// The use with this id, which is the id of its request.
+    pub id: Option<Uuid>,
+    /// Uses with this outcome.
+    pub outcome: Option<Outcome>,
+    /// Records of this kind.
+    pub kind: Option<RecordKind>,
+    /// Refused uses only (`true`), or all other uses only (`false`); see [`Outcome::is_refusal`].
+    pub refused: Option<bool>,
+}
+
+impl Filter {
+    /// Parses the line of a use or record; `None` when the line is damaged, or the filter excludes the use by its
+    /// beginning.
+    pub(crate) fn parse_use(&self, line: &[u8]) -> Option<UseEvent<'static>> {
+        // The id is compared before anything is parsed: a search for one id passes over nearly every line.
+        if self.id.is_some_and(|id| line::event_id(line) != Some(id.as_u128())) {
+            return None;
+        }
+        let begun = decode::verified_use(line)?;
+        self.matches_use(&begun).then(|| begun.into_owned())
+    }
+
+    /// Tests all conditions but the id and the outcome, which [`Filter::matches_outcome`] tests after joining.
+    fn matches_use(&self, begun: &UseEvent<'_>) -> bool {
+        self.since.is_none_or(|since| begun.time >= since)
+            && self.until.is_none_or(|until| begun.time < until)
+            && (self.key.is_none() || self.key == begun.key_id)
+            && (self.user.is_none() || self.user == begun.user_id)
+            && (self.org.is_none() || self.org == begun.org_id)
+            && self.kind.is_none_or(|kind| kind == begun.kind())
+            && self.refused.is_none_or(|refused| refused == begun.outcome.is_some_and(Outcome::is_refusal))
+    }
+
+    /// Tests the conditions that depend on the end of a record.
+    pub(crate) fn matches_end(&self, record: &Record) -> bool {
+        self.kind.is_none_or(|kind| record.kind() == kind)
+            && self.refused.is_none_or(|refused| record.outcome.is_refusal() == refused)
+            && self.matches_outcome(record)
+    }
+
+    /// Tests the outcome of a joined record.
+    pub(crate) fn matches_outcome(&self, record: &Record) -> bool {
+        self.outcome.is_none_or(|outcome| record.outcome == outcome)
+    }
+}

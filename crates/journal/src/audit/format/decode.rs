@@ -1,0 +1,366 @@
+//! Decoding of the events of a use: the one way by which every reader gets them from a line, in whatever form it is.
+//!
+//! Lines are compact (`encode`), or JSON: those of earlier versions, beginnings that were carried on, and records of several
+//! refusals.
+
+use std::borrow::Cow;
+use std::str;
+
+use uuid::Uuid;
+
+use super::encode;
+use super::event::{OutcomeEvent, UseEvent};
+use super::line::{self, EventKind};
+use super::record::Outcome;
+use super::{field, frame, id_text, phrases};
+use domain::clock::Micros;
+use domain::identity::AuthMethod;
+use domain::trace_context::TraceId;
+
+/// Decodes the line of a use, a record, or a beginning that was carried on; `None` when its checksum or its content is wrong.
+pub(crate) fn verified_use(line: &[u8]) -> Option<UseEvent<'_>> {
+    frame::verify_line(line)?;
+    use_event(line)
+}
+
+/// Decodes the line of an outcome; `None` when its checksum or its content is wrong.
+pub(crate) fn verified_outcome(line: &[u8]) -> Option<OutcomeEvent> {
+    frame::verify_line(line)?;
+    outcome_event(line)
+}
+
+/// As [`verified_use`], for a line whose checksum is known to be right.
+pub(crate) fn use_event(line: &[u8]) -> Option<UseEvent<'_>> {
+    if frame::is_json(line) {
+        return serde_json::from_slice(line).ok();
+    }
+    let mut fields = Fields::of_line(line)?;
+    let e = line::event_kind(line).filter(|kind| *kind != EventKind::Outcome)?;
+    let begun = fields.use_event(e)?;
+    if e == EventKind::Use {
+        return Some(UseEvent { trace_id: fields.trace_id(), ..begun });
+    }
+    let OutcomeEvent { outcome, status, duration_us, request_bytes, response_bytes, .. } = fields.end(begun.id)?;
+    let (outcome, trace_id) = (Some(outcome), fields.trace_id());
+    Some(UseEvent { outcome, status, duration_us, request_bytes, response_bytes, trace_id, ..begun })
+}
+
+/// As [`verified_outcome`], for a line whose checksum is known to be right.
+pub(crate) fn outcome_event(line: &[u8]) -> Option<OutcomeEvent> {
+    if frame::is_json(line) {
+        return serde_json::from_slice(line).ok();
+    }
+    let mut fields = Fields::of_line(line)?;
+    (line::event_kind(line)? == EventKind::Outcome).then_some(())?;
+    let id = Uuid::from_u128(id_text::decode(fields.next()?)?);
+    fields.end(id)
+}
+
+/// The fields of a compact line after its kind.
+struct Fields<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    fn of_line(line: &'a [u8]) -> Option<Self> {
+        let mut fields = Self { rest: Some(frame::body_of(line)?) };
+        fields.next()?;
+        Some(fields)
+    }
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest?;
+        let end = memchr::memchr(b'\t', rest);
+        self.rest = end.map(|end| &rest[end + 1..]);
+        Some(end.map_or(rest, |end| &rest[..end]))
+    }
+
+    fn use_event(&mut self, e: EventKind) -> Option<UseEvent<'a>> {
+        let id = id_text::decode(self.next()?)?;
+        Some(UseEvent {
+            e,
+            id: Uuid::from_u128(id),
+            time: self.time(id)?,
+            number: self.number()?,
+            provisional: self.next()? == b"p",
+            auth_method: self.auth_method()?,
+            key_id: self.optional(|key| str::from_utf8(key).ok()?.parse().ok())?,
+            user_id: self.optional(|user| Some(id_text::decode(user)?.to_be_bytes().into()))?,
+            org_id: self.optional(|org| Some(id_text::decode(org)?.to_be_bytes().into()))?,
+            ip: self.optional(|ip| str::from_utf8(ip).ok()?.parse().ok())?,
+            user_agent: self.optional(|agent| match str::from_utf8(agent).ok()? {
+                field::EMPTY_TEXT => Some(Cow::Borrowed("")),
+                agent => phrases::expand(agent),
+            })?,
+            action: self.text()?,
+            method: self.text()?,
+            path: self.text()?,
+            outcome: None,
+            status: None,
+            duration_us: None,
+            request_bytes: None,
+            response_bytes: None,
+            from: None,
+            count: None,
+            last: None,
+            addresses: None,
+            ips: Vec::new(),
+            trace_id: None,
+        })
+    }
+
+    fn end(&mut self, id: Uuid) -> Option<OutcomeEvent> {
+        Some(OutcomeEvent {
+            id,
+            outcome: Outcome::from_name(str::from_utf8(self.next()?).ok()?)?,
+            status: self.number()?.map(u16::try_from).transpose().ok()?,
+            duration_us: self.number()?,
+            request_bytes: self.number()?,
+            response_bytes: self.number()?,
+        })
+    }
+
+    /// The next field; inside, `None` when it is empty.
+    fn optional<T>(&mut self, parse: impl FnOnce(&'a [u8]) -> Option<T>) -> Option<Option<T>> {
+        match self.next()? {
+            b"" => Some(None),
+            field => parse(field).map(Some),
+        }
+    }
+
+    fn number(&mut self) -> Option<Option<u64>> {
+        self.optional(|number| str::from_utf8(number).ok()?.parse().ok())
+    }
+
+    fn text(&mut self) -> Option<Cow<'a, str>> {
+        str::from_utf8(self.next()?).ok().map(Cow::Borrowed)
+    }
+
+    fn time(&mut self, id: u128) -> Option<Micros> {
+        let since: i64 = str::from_utf8(self.next()?).ok()?.parse().ok()?;
+        Some(Micros(encode::time_in_id(id).0.wrapping_add(since.cast_unsigned())))
+    }
+
+    /// The id of the trace, which lines of untraced requests and of earlier versions do not have.
+    fn trace_id(&mut self) -> Option<TraceId> {
+        TraceId::from_bits(id_text::decode(self.next()?)?)
+    }
+
+    fn auth_method(&mut self) -> Option<AuthMethod> {
+        let letter = self.next()?;
+        let methods = [AuthMethod::ApiKey, AuthMethod::Session, AuthMethod::AdminSocket];
+        methods.into_iter().find(|method| field::auth_letter(*method).as_bytes() == letter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::audit::format::encode::UseLine;
+    use crate::audit::format::escape::{self, escape_capped};
+    use crate::audit::format::frame::Line;
+    use crate::audit::format::record::{Use, UseEnd};
+
+    fn line_of(line: &impl Line, n: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        line.write_line(n, &mut out);
+        assert_eq!(out.pop(), Some(b'\n'));
+        assert!(!out.contains(&b'\n'));
+        out
+    }
+
+    fn any_end() -> impl Strategy<Value = UseEnd> {
+        let outcomes: Vec<Outcome> = Outcome::all().collect();
+        (prop::sample::select(outcomes), any::<Option<u16>>(), any::<[u64; 3]>()).prop_map(|(outcome, status, n)| {
+            UseEnd { outcome, status, duration_us: n[0], request_bytes: n[1], response_bytes: n[2] }
+        })
+    }
+
+    /// Texts of a request: any bytes, or characters that matter to the format.
+    fn any_text() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..40),
+            prop::collection::vec(prop::sample::select(b"\\\t\n\r\"{} ,u-p\x1b%".to_vec()), 0..40),
+            ".{0,10}".prop_map(|text| format!("Mozilla/5.0 (X11; Linux x86_64) {text}").into_bytes()),
+        ]
+    }
+
+    type Caller = (Option<[u8; 16]>, Option<[u8; 16]>, Option<[u8; 9]>, AuthMethod);
+
+    fn any_caller() -> impl Strategy<Value = Caller> {
+        let methods = vec![AuthMethod::ApiKey, AuthMethod::Session, AuthMethod::AdminSocket];
+        (any::<Option<[u8; 16]>>(), any::<Option<[u8; 16]>>(), any::<Option<[u8; 9]>>(), prop::sample::select(methods))
+    }
+
+    proptest! {
+        #[test]
+        fn use_comes_back_as_it_was_written(
+            (id, at_id, time, number, n) in any::<(u128, bool, u64, Option<u64>, u64)>(),
+            (user, org, key, auth_method) in any_caller(),
+            (ip, provisional, trace) in any::<(Option<IpAddr>, bool, Option<u128>)>(),
+            (agent, action, path) in (prop::option::of(any_text()), any_text(), any_text()),
+            end in prop::option::of(any_end()),
+        ) {
+            let [action, path] = [action, path].map(|text| String::from_utf8_lossy(&text).into_owned());
+            let time = if at_id { encode::time_in_id(id).0 + time % 2000 } else { time };
+            let key = key.map(|key| key.map(|byte| b"09AZaz"[usize::from(byte) % 6]));
+            let opening = Use {
+                id: Uuid::from_u128(id),
+                time: Micros(time),
+                number,
+                key_id: key.map(|key| str::from_utf8(&key).unwrap().parse().unwrap()),
+                user_id: user.map(Into::into),
+                org_id: org.map(Into::into),
+                auth_method,
+                ip,
+                user_agent: agent.as_deref(),
+                action: &action,
+                method: "GET",
+                path: &path,
+                provisional,
+                trace_id: trace.and_then(TraceId::from_bits),
+            };
+            let line = match end {
+                None => line_of(&UseLine::of_use(&opening, None), n),
+                Some(end) => line_of(&UseLine::of_record(&opening, end), n),
+            };
+            prop_assert_eq!(frame::verify_line(&line), Some(n));
+            prop_assert_eq!(line::event_id(&line), Some(id));
+            let kind = if end.is_some() { EventKind::Record } else { EventKind::Use };
+            prop_assert_eq!(line::event_kind(&line), Some(kind));
+            let event = verified_use(&line).unwrap();
+            let ended = event.outcome.map(|outcome| (outcome, event.status, event.duration_us, event.request_bytes, event.response_bytes));
+            let expected = end.map(|end| (end.outcome, end.status, Some(end.duration_us), Some(end.request_bytes), Some(end.response_bytes)));
+            prop_assert_eq!(ended, expected);
+            prop_assert_eq!((event.e, event.id, event.time, event.number), (kind, opening.id, opening.time, number));
+            prop_assert_eq!((event.key_id, event.user_id, event.org_id), (opening.key_id, opening.user_id, opening.org_id));
+            prop_assert_eq!((event.auth_method, event.ip, event.provisional), (auth_method, ip, provisional));
+            prop_assert_eq!(event.trace_id, opening.trace_id);
+            let agent = agent.as_ref().map(|agent| escape_capped(agent, escape::USER_AGENT_CAP));
+            prop_assert_eq!(event.user_agent, agent);
+            prop_assert_eq!(event.action, escape_capped(action.as_bytes(), escape::ACTION_CAP));
+            prop_assert_eq!(event.path, escape_capped(path.as_bytes(), escape::PATH_CAP));
+            prop_assert_eq!(event.method, "GET");
+        }
+
+        #[test]
+        fn outcome_comes_back_as_it_was_written(id: u128, end in any_end(), is_bare: bool, n: u64) {
+            let id = Uuid::from_u128(id);
+            let written = if is_bare { OutcomeEvent::bare(id, end.outcome) } else { OutcomeEvent::new(id, end) };
+            let line = line_of(&written, n);
+            prop_assert_eq!(frame::verify_line(&line), Some(n));
+            prop_assert_eq!(line::event_kind(&line), Some(EventKind::Outcome));
+            prop_assert_eq!(line::event_id(&line), Some(id.as_u128()));
+            prop_assert_eq!(verified_outcome(&line), Some(written));
+            prop_assert!(verified_use(&line).is_none());
+        }
+
+        #[test]
+        fn any_fields_are_read_or_not_but_do_no_harm(
+            kind in prop::sample::select(b"uro".to_vec()),
+            fields in prop::collection::vec("[A-Za-z0-9.:\\\\-]{0,22}", 0..22),
+        ) {
+            let mut line = format!("{}\t{}", char::from(kind), fields.join("\t")).into_bytes();
+            frame::finish_compact(&mut line, 0, 1);
+            line.pop();
+            prop_assert!(verified_use(&line).is_none() || kind != b'o');
+            prop_assert!(verified_outcome(&line).is_none() || kind == b'o');
+        }
+    }
+
+    #[test]
+    fn lines_of_earlier_versions_are_read() {
+        let begun = br#"{"e":"use","id":"01a1feff-db5a-70fa-9bbd-47f5e31b72be","time":1795279543130943,"number":1,"key_id":"mZvzkepCv","user_id":"usr_01a1feffdb47709388ac3de7bcee81c8","org_id":"org_01a1feffdb4571e28f4a2b41475d0617","auth_method":"api-key","ip":"127.0.0.1","user_agent":"curl/7.88.1","action":"queries.list","method":"GET","path":"/api/queries"}"#;
+        let ended = br#"{"e":"outcome","id":"01a1feff-db5a-70fa-9bbd-47f5e31b72be","key_id":"mZvzkepCv","user_id":"usr_01a1feffdb47709388ac3de7bcee81c8","org_id":"org_01a1feffdb4571e28f4a2b41475d0617","outcome":"completed","status":200,"duration_us":1780,"request_bytes":0,"response_bytes":570}"#;
+        let begun = use_event(begun).unwrap();
+        assert_eq!((begun.number, begun.path.as_ref()), (Some(1), "/api/queries"));
+        let ended = outcome_event(ended).unwrap();
+        assert_eq!((ended.id, ended.status, ended.response_bytes), (begun.id, Some(200), Some(570)));
+    }
+
+    #[test]
+    fn use_and_outcome_of_a_browser_take_less_than_250_bytes() {
+        let agent =
+            "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36";
+        let opening = Use { user_agent: Some(agent.as_bytes()), ..long_opening() };
+        let begun = line_of(&UseLine::of_use(&opening, None), 123_456_789);
+        let ended = line_of(&OutcomeEvent::new(opening.id, LONG_END), 123_456_790);
+        let bytes = begun.len() + ended.len() + 2;
+        assert!(bytes < 250, "{bytes}");
+        assert_eq!(verified_use(&begun).unwrap().user_agent.as_deref(), Some(agent));
+    }
+
+    #[test]
+    fn trace_is_one_more_field_at_the_end_of_a_use() {
+        let trace_id: TraceId = "4bf92f3577b34da6a3ce929d0e0e4736".parse().unwrap();
+        let traced = Use { trace_id: Some(trace_id), ..long_opening() };
+        for end in [None, Some(LONG_END)] {
+            let line = |opening: &Use<'_>| match end {
+                None => line_of(&UseLine::of_use(opening, None), 1),
+                Some(end) => line_of(&UseLine::of_record(opening, end), 1),
+            };
+            let (with, without) = (line(&traced), line(&long_opening()));
+            assert_eq!(with.len(), without.len() + 23, "a tab and the text of an id");
+            let fields = frame::body_of(&without).unwrap();
+            assert_eq!(&with[..fields.len()], fields, "versions that do not know it read the same");
+            assert_eq!(verified_use(&with).unwrap().trace_id, Some(trace_id));
+            assert_eq!(verified_use(&without).unwrap().trace_id, None);
+        }
+    }
+
+    const LONG_END: UseEnd = UseEnd {
+        outcome: Outcome::Completed,
+        status: Some(200),
+        duration_us: 12_345,
+        request_bytes: 0,
+        response_bytes: 4096,
+    };
+
+    fn long_opening() -> Use<'static> {
+        Use {
+            id: "01a1feff-db5a-70fa-9bbd-47f5e31b72be".parse().unwrap(),
+            time: Micros(1_795_279_543_130_943),
+            number: Some(123_456),
+            key_id: Some("mZvzkepCv".parse().unwrap()),
+            user_id: Some("usr_01a1feffdb47709388ac3de7bcee81c8".parse().unwrap()),
+            org_id: Some("org_01a1feffdb4571e28f4a2b41475d0617".parse().unwrap()),
+            auth_method: AuthMethod::ApiKey,
+            ip: Some(IpAddr::from([203, 0, 113, 171])),
+            user_agent: Some(b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0)"),
+            action: "queries.list",
+            method: "GET",
+            path: "/api/queries",
+            provisional: false,
+            trace_id: None,
+        }
+    }
+
+    #[test]
+    fn use_and_outcome_take_less_than_300_bytes() {
+        let opening = long_opening();
+        let begun = line_of(&UseLine::of_use(&opening, None), 123_456_789);
+        let ended = line_of(&OutcomeEvent::new(opening.id, LONG_END), 123_456_790);
+        assert_eq!(
+            String::from_utf8_lossy(&begun),
+            "u\tAaH-_9tacPqbvUf14xtyvg\t943\t123456\t\tk\tmZvzkepCv\tAaH-_9tHcJOIrD3nvO6ByA\tAaH-_9tFceKPSitBR10GFw\t\
+             203.0.113.171\t\\D; rv:128.0)\tqueries.list\tGET\t/api/queries\t123456789\t0bb60763"
+        );
+        assert_eq!(
+            String::from_utf8_lossy(&ended),
+            "o\tAaH-_9tacPqbvUf14xtyvg\tcompleted\t200\t12345\t0\t4096\t123456790\t9dc571f4"
+        );
+        let bytes = begun.len() + ended.len() + 2;
+        assert!(bytes < 300, "{bytes}");
+        // As versions wrote it that had no phrases.
+        let whole = String::from_utf8(begun).unwrap().replace("\\D;", "Mozilla/5.0 (X11; Linux x86_64;");
+        let whole = whole.replace("\t0bb60763", "\t6aa25b02");
+        assert_eq!(
+            verified_use(whole.as_bytes()).unwrap().user_agent.as_deref(),
+            Some("Mozilla/5.0 (X11; Linux x86_64; rv:128.0)")
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! The events of a use. Uses, outcomes and records of one use are compact lines (`encode`), all others JSON; readers get both
+//! by `decode`.
+//!
+//! In JSON, the field `e` comes first and `id` second: readers that look for one id need not parse the rest.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::escape::{self, escape_capped};
+use super::line::EventKind;
+use super::record::{Outcome, Record, RecordKind, Use, UseEnd};
+use domain::clock::Micros;
+use domain::identity::{AuthMethod, OrgId, UserId};
+use domain::key::KeyId;
+use domain::trace_context::TraceId;
+
+/// A use that has begun and not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OpenUse {
+    pub(crate) id: Uuid,
+    /// The segment that holds the event of its beginning.
+    #[serde(default)]
+    pub(crate) segment: u64,
+    /// The last header that lists it; 0 when none does.
+    #[serde(skip)]
+    pub(crate) listed_by: u64,
+    /// The caller was authenticated by a key; unknown, and false, where a header or a line lists the use.
+    #[serde(skip)]
+    pub(crate) is_by_key: bool,
+    pub(crate) time: Micros,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) number: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key_id: Option<KeyId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) user_id: Option<UserId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) org_id: Option<OrgId>,
+}
+
+/// The beginning of a use; together with the end, a `record`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct UseEvent<'a> {
+    pub(crate) e: EventKind,
+    pub(crate) id: Uuid,
+    pub(crate) time: Micros,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) number: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key_id: Option<KeyId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) user_id: Option<UserId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) org_id: Option<OrgId>,
+    pub(crate) auth_method: AuthMethod,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ip: Option<IpAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) user_agent: Option<Cow<'a, str>>,
+    pub(crate) action: Cow<'a, str>,
+    pub(crate) method: Cow<'a, str>,
+    pub(crate) path: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) provisional: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) outcome: Option<Outcome>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) duration_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) request_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) response_bytes: Option<u64>,
+    /// Of a carried use: the segment that held its beginning before. While that exists, the use is read from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<u64>,
+    /// Number of refusals that this record stands for, in a record of several; the fields above are those of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) count: Option<u64>,
+    /// Time of the last of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last: Option<Micros>,
+    /// Number of addresses from which they came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) addresses: Option<u64>,
+    /// The first of these addresses, up to four.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ips: Vec<IpAddr>,
+    /// Trace of the request; of the first refusal, in a record of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trace_id: Option<TraceId>,
+}
+
+/// The end of a use. Whose use it was is in the line of its beginning only; earlier versions repeated it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct OutcomeEvent {
+    pub(crate) id: Uuid,
+    pub(crate) outcome: Outcome,
+    #[serde(default)]
+    pub(crate) status: Option<u16>,
+    /// `None` when the gateway died, so that no time was measured.
+    #[serde(default)]
+    pub(crate) duration_us: Option<u64>,
+    #[serde(default)]
+    pub(crate) request_bytes: Option<u64>,
+    #[serde(default)]
+    pub(crate) response_bytes: Option<u64>,
+}
+
+impl<'a> UseEvent<'a> {
+    /// The event of a use that begins.
+    fn from_use(opening: &Use<'a>) -> Self {
+        Self {
+            e: EventKind::Use,
+            id: opening.id,
+            time: opening.time,
+            number: opening.number,
+            key_id: opening.key_id,
+            user_id: opening.user_id,
+            org_id: opening.org_id,
+            auth_method: opening.auth_method,
+            ip: opening.ip,
+            user_agent: opening.user_agent.map(|agent| escape_capped(agent, escape::USER_AGENT_CAP)),
+            action: escape_capped(opening.action.as_bytes(), escape::ACTION_CAP),
+            method: escape_capped(opening.method.as_bytes(), escape::METHOD_CAP),
+            path: escape_capped(opening.path.as_bytes(), escape::PATH_CAP),
+            provisional: opening.provisional,
+            outcome: None,
+            status: None,
+            duration_us: None,
+            request_bytes: None,
+            response_bytes: None,
+            from: None,
+            count: None,
+            last: None,
+            addresses: None,
+            ips: Vec::new(),
+            trace_id: opening.trace_id,
+        }
+    }
+
+    /// The event of a use that ended where it began.
+    pub(crate) fn from_use_and_end(opening: &Use<'a>, end: UseEnd) -> Self {
+        Self {
+            e: EventKind::Record,
+            outcome: Some(end.outcome),
+            status: end.status,
+            duration_us: Some(end.duration_us),
+            request_bytes: Some(end.request_bytes),
+            response_bytes: Some(end.response_bytes),
+            ..Self::from_use(opening)
+        }
+    }
+
+    /// The same event, independent of the request.
+    pub(crate) fn into_owned(self) -> UseEvent<'static> {
+        UseEvent {
+            user_agent: self.user_agent.map(|agent| Cow::Owned(agent.into_owned())),
+            action: Cow::Owned(self.action.into_owned()),
+            method: Cow::Owned(self.method.into_owned()),
+            path: Cow::Owned(self.path.into_owned()),
+            ..self
+        }
+    }
+
+    /// Number of uses that this event stands for.
+    pub(crate) fn uses(&self) -> u64 {
+        self.count.unwrap_or(1)
+    }
+
+    /// The kind of the record that begins with this event.
+    pub(crate) fn kind(&self) -> RecordKind {
+        RecordKind::derive(self.auth_method, &self.method)
+    }
+
+    /// Joins this event, the outcome that ended it, if any, and the gateway of its segment into a record.
+    pub(crate) fn into_record(self, end: Option<&OutcomeEvent>, gateway: &str) -> Record {
+        let outcome = end.map(|end| end.outcome).or(self.outcome);
+        Record {
+            id: self.id,
+            time: self.time,
+            key_id: self.key_id,
+            user_id: self.user_id,
+            org_id: self.org_id,
+            auth_method: self.auth_method,
+            ip: self.ip,
+            user_agent: self.user_agent.map(Cow::into_owned),
+            action: self.action.into_owned(),
+            method: self.method.into_owned(),
+            path: self.path.into_owned(),
+            provisional: self.provisional,
+            outcome: outcome.unwrap_or(Outcome::InProgress),
+            status: end.map_or(self.status, |end| end.status),
+            duration_us: end.map_or(self.duration_us, |end| end.duration_us),
+            request_bytes: end.map_or(self.request_bytes, |end| end.request_bytes),
+            response_bytes: end.map_or(self.response_bytes, |end| end.response_bytes),
+            gateway: gateway.to_owned(),
+            count: self.count,
+            last_time: self.last,
+            addresses: self.addresses,
+            ips: self.ips,
+            trace_id: self.trace_id,
+        }
+    }
+}
+
+impl OutcomeEvent {
+    /// The end of the use with this id.
+    pub(crate) fn new(id: Uuid, end: UseEnd) -> Self {
+        Self {
+            status: end.status,
+            duration_us: Some(end.duration_us),
+            request_bytes: Some(end.request_bytes),
+            response_bytes: Some(end.response_bytes),
+            ..Self::bare(id, end.outcome)
+        }
+    }
+
+    /// The end of a use without a response or a measured duration.
+    pub(crate) fn bare(id: Uuid, outcome: Outcome) -> Self {
+        Self { id, outcome, status: None, duration_us: None, request_bytes: None, response_bytes: None }
+    }
+}
+
+impl OpenUse {
+    /// The open use that begins with `opening`; its segment is set when its line is appended.
+    pub(crate) fn from_use(opening: &Use<'_>) -> Self {
+        let Use { id, time, number, key_id, user_id, org_id, .. } = *opening;
+        let is_by_key = opening.auth_method == AuthMethod::ApiKey;
+        Self { id, segment: 0, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id }
+    }
+
+    /// The open use that begins with an event in this segment, and that no header lists.
+    pub(crate) fn from_event(begun: &UseEvent<'_>, segment: u64) -> Self {
+        let UseEvent { id, time, number, key_id, user_id, org_id, .. } = *begun;
+        let is_by_key = begun.auth_method == AuthMethod::ApiKey;
+        Self { id, segment, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id }
+    }
+}

@@ -1,0 +1,315 @@
+//! Keeping of the index by the maintenance thread.
+//!
+//! - When a segment is closed, its index goes from memory to a file; one that is missing is built from the segment.
+//! - The usage in these files is added up in the database when many have gathered, and before their segments are removed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+use rustc_hash::FxHashMap;
+
+use super::index_file::{self, IndexFile};
+use super::indexed_use::KeyOwner;
+use super::live_index::{LiveIndex, Stretch};
+use super::members;
+use super::segment_index::SegmentIndex;
+use super::usage_counts::{self, UsageCounts};
+use super::{database, usage_rows};
+use crate::audit::format::lines_at::LinesAt;
+use crate::audit::format::segment::{self, Point, Segment};
+use domain::clock::Micros;
+
+/// Index files whose usage is not added up yet, beyond which it is: readers of usage read these files, and adding up costs
+/// the more the more often it is done.
+const MAX_FILES: usize = 64;
+/// Hours before the current one whose counts are kept: the 23 that readers show, and one for a reader whose hour has
+/// just ended.
+const HOURS_KEPT: u64 = 24;
+
+/// Rounds of the maintenance thread, one a second, between two checks of an index: each file is read again within hours, and
+/// an idle gateway does next to nothing for it.
+const ROUNDS_BETWEEN_CHECKS: u32 = 10;
+
+/// Writer of the index.
+#[derive(Debug)]
+pub(crate) struct Indexer {
+    directory: PathBuf,
+    /// Length of the parts of a segment, for segments that are indexed from their lines.
+    part: u64,
+    /// `None` after a failure: the next round opens it again.
+    database: Option<Connection>,
+    /// The point up to which usage is added up.
+    covered: Point,
+    /// All closed segments up to this one have an index.
+    checked_to: u64,
+    /// The segment whose index is checked again next, and the rounds without a check.
+    next_check: (u64, u32),
+}
+
+impl Indexer {
+    /// Opens the index of a journal that ends at `end`, without reading the journal.
+    pub(crate) fn new(directory: &Path, end: Point, segment_size: u64) -> Self {
+        let mut indexer = Self {
+            directory: directory.to_owned(),
+            part: members::part_length(segment_size),
+            database: None,
+            covered: Point::START,
+            checked_to: 0,
+            next_check: (0, 0),
+        };
+        indexer.reopen(end).unwrap_or_else(|error| indexer.discard_after_error(&error));
+        indexer
+    }
+
+    /// The index of the last segment of a journal that ends at `end`, where these uses are open. It is read from the file that
+    /// the last gateway left when it was closed, or made from the segment.
+    pub(crate) fn recover(&self, end: Point, open_uses: FxHashMap<u128, KeyOwner>) -> io::Result<SegmentIndex> {
+        let counted_from = self.counted_from(end.segment);
+        let fits = |file: &IndexFile| file.stretch().from == counted_from && file.part() == self.part;
+        let file = IndexFile::open(&self.directory, end.segment, end.offset);
+        match file.and_then(|file| file.filter(fits).map(|file| file.load()).transpose()) {
+            Ok(Some(mut left)) => {
+                left.counts.open_uses = open_uses;
+                return Ok(left);
+            }
+            Err(error) => self.log_damage(&error, end.segment),
+            Ok(None) => {}
+        }
+        let segment = Segment { number: end.segment, length: end.offset };
+        let built = SegmentIndex::build(&self.directory, &segment, (self.part, counted_from), || true)?;
+        Ok(built.unwrap_or_else(|| SegmentIndex::new(end.segment, self.part, open_uses)))
+    }
+
+    /// Writes what is in memory for the next start, when the journal is closed: also the index of the open segment.
+    pub(crate) fn leave(&self, live: &LiveIndex) {
+        let left = live.for_each(|index| index_file::write(&self.directory, index));
+        left.unwrap_or_else(
+            |error| tracing::debug!(%error, "cannot leave the index of the last segments to the next start"),
+        );
+    }
+
+    /// The offset in a segment from which its usage is to be counted.
+    fn counted_from(&self, segment: u64) -> u64 {
+        if segment == self.covered.segment { self.covered.offset } else { 0 }
+    }
+
+    fn reopen(&mut self, end: Point) -> rusqlite::Result<()> {
+        let path = self.directory.join(database::FILE);
+        let found = database::open(&path).and_then(|connection| {
+            database::delete_block_rows(&connection)?;
+            Ok((database::load_covered(&connection)?, connection))
+        });
+        let (covered, connection) = match found {
+            // An index that covers more than there is belongs to another journal, or to one that was put back.
+            Ok((covered, connection)) if covered.is_none_or(|covered| covered <= end) => (covered, connection),
+            Err(error) if database::is_out_of_space(&error) => return Err(error),
+            _ => (None, database::create(&path)?),
+        };
+        self.covered = covered.unwrap_or(Point::START);
+        self.database = Some(connection);
+        Ok(())
+    }
+
+    /// Deletes the database; the next round makes it again. On a full disk it stays as it is: it is right, only late.
+    fn discard_after_error(&mut self, error: &rusqlite::Error) {
+        if database::is_out_of_space(error) {
+            tracing::debug!(%error, path = %self.directory.display(), "no space for the index of the audit journal");
+            return;
+        }
+        tracing::warn!(%error, path = %self.directory.display(), "the index of the audit journal failed; rebuilding it");
+        self.database = None;
+        database::delete(&self.directory.join(database::FILE));
+    }
+
+    /// True when a segment before `end` was closed since the last round, or when an index is missing.
+    pub(crate) fn has_unindexed(&self, end: Point) -> bool {
+        self.database.is_none() || self.checked_to + 1 < end.segment
+    }
+
+    /// Sees to it that the closed segments of a journal that ends at `end` have an index each. `proceed` is asked before
+    /// each piece of work.
+    pub(crate) fn index_closed(
+        &mut self,
+        live: &LiveIndex,
+        segments: &[Segment],
+        end: Point,
+        proceed: impl Fn() -> bool,
+    ) {
+        let unchecked = self.checked_to + 1..end.segment;
+        for segment in segments.iter().filter(|segment| unchecked.contains(&segment.number)) {
+            let indexed = self.index_segment(live, segment, &proceed).unwrap_or_else(|error| {
+                tracing::debug!(%error, segment = segment.number, "cannot index a closed audit segment yet");
+                // A damaged segment stays without an index; readers report the damage.
+                error.kind() == io::ErrorKind::InvalidData
+            });
+            if !indexed {
+                return;
+            }
+            self.checked_to = segment.number;
+            live.forget_to(segment.number);
+        }
+    }
+
+    /// Sees to it that a closed segment has an index. Returns false when there was no time for it.
+    fn index_segment(&self, live: &LiveIndex, segment: &Segment, proceed: &impl Fn() -> bool) -> io::Result<bool> {
+        let counted_from = self.counted_from(segment.number);
+        if let Some(index) = live.closed(segment.number).filter(|index| index.length == segment.length) {
+            return index_file::write(&self.directory, &index).map(|()| true);
+        }
+        let is_counted = segment.number < self.covered.segment || counted_from == segment.length;
+        let file = IndexFile::open(&self.directory, segment.number, segment.length);
+        match file.and_then(|file| file.map(|file| file.check().map(|()| file)).transpose()) {
+            Ok(Some(file)) if is_counted || file.stretch().from == counted_from => return Ok(true),
+            Err(error) => self.log_damage(&error, segment.number),
+            Ok(_) => {}
+        }
+        let built = SegmentIndex::build(&self.directory, segment, (self.part, counted_from), proceed)?;
+        built.map_or(Ok(false), |index| index_file::write(&self.directory, &index).map(|()| true))
+    }
+
+    fn log_damage(&self, error: &io::Error, segment: u64) {
+        tracing::error!(%error, segment, path = %self.directory.display(),
+            "the index of an audit segment is damaged, and is made again from the segment; check the disk");
+    }
+
+    /// Checks the index of one closed segment again, now and then. One that was damaged or removed meanwhile is made again by the
+    /// next round.
+    pub(crate) fn recheck(&mut self) {
+        let (segment, rounds) = self.next_check;
+        if rounds < ROUNDS_BETWEEN_CHECKS {
+            self.next_check.1 += 1;
+            return;
+        }
+        let next = self.first_indexed(segment);
+        self.next_check = (next.map_or(0, |next| next + 1), 0);
+        let Some(next) = next else { return };
+        let checked = IndexFile::open_any(&self.directory, next);
+        let is_good = checked.and_then(|file| file.map(|file| file.check()).transpose());
+        if !matches!(is_good, Ok(Some(()))) {
+            self.checked_to = next - 1;
+        }
+    }
+
+    /// The first closed segment with an index from this one on.
+    fn first_indexed(&self, from: u64) -> Option<u64> {
+        let files = segment::list_files(&self.directory).ok()?;
+        files.iter().map(|file| file.number).find(|number| (from.max(1)..=self.checked_to).contains(number))
+    }
+
+    /// Adds up the usage of the closed segments, when many have gathered, or when the segments up to `required` are to be
+    /// removed. Returns false when their usage could not be added up.
+    pub(crate) fn add_up(&mut self, segments: &[Segment], end: Point, required: Option<u64>, now: Micros) -> bool {
+        let opened = match &self.database {
+            Some(_) => Ok(()),
+            None => self.reopen(end),
+        };
+        let waiting = self.waiting(segments);
+        let is_due = waiting.len() > MAX_FILES || required.is_some_and(|required| self.covered.segment < required);
+        let added = opened.and_then(|()| if is_due { self.add_files(&waiting, now) } else { Ok(()) });
+        added.unwrap_or_else(|error| self.discard_after_error(&error));
+        let closed = segments.iter().rev().find(|segment| required.is_some_and(|required| segment.number <= required));
+        closed.is_none_or(|closed| self.covered.segment >= closed.number)
+    }
+
+    /// The index files whose usage follows what is added up, oldest first, without a gap.
+    fn waiting(&self, segments: &[Segment]) -> Vec<IndexFile> {
+        let later = segments.iter().filter(|segment| {
+            let at = Point { segment: segment.number, offset: segment.length };
+            self.covered < at && segment.number <= self.checked_to
+        });
+        let open = |segment: &Segment| {
+            let from = self.counted_from(segment.number);
+            let expected = Stretch { segment: segment.number, from, to: segment.length };
+            let file = IndexFile::open(&self.directory, segment.number, segment.length).ok().flatten();
+            file.filter(|file| file.stretch() == expected)
+        };
+        later.map_while(open).collect()
+    }
+
+    fn add_files(&mut self, files: &[IndexFile], now: Micros) -> rusqlite::Result<()> {
+        let (Some(database), Some(last)) = (&mut self.database, files.last()) else { return Ok(()) };
+        let counts = match add_usage(&self.directory, files) {
+            Ok(counts) => counts,
+            Err(error) => {
+                tracing::warn!(%error, path = %self.directory.display(), "cannot read the usage of closed audit segments");
+                // Damaged ones are made again before the next attempt.
+                self.checked_to = files.first().map_or(0, |first| first.stretch().segment - 1).min(self.checked_to);
+                return Ok(());
+            }
+        };
+        let covered = Point { segment: last.stretch().segment, offset: last.stretch().to };
+        // Rows and covered point change in one transaction: a crash in between leaves both as they were.
+        let transaction = database.transaction()?;
+        usage_rows::add(&transaction, &counts)?;
+        usage_rows::delete_hours_before(&transaction, usage_counts::hour_of(now).saturating_sub(HOURS_KEPT))?;
+        database::store_covered(&transaction, covered)?;
+        transaction.commit()?;
+        self.covered = covered;
+        Ok(())
+    }
+
+    /// Removes the index of a segment that was removed. The usage of keys that was counted from it stays.
+    pub(crate) fn remove_segment(&self, number: u64) {
+        index_file::remove(&self.directory, number);
+    }
+}
+
+/// The usage in these files, with copies of the lines.
+fn add_usage(directory: &Path, files: &[IndexFile]) -> io::Result<UsageCounts> {
+    let mut counts = UsageCounts::default();
+    for file in files {
+        counts.extend(file.usage(|_| true)?);
+    }
+    let mut lines = LinesAt::new(directory.to_owned());
+    counts.store_lines(|point| Ok::<_, io::Error>(lines.read(point)?.map(<[u8]>::to_vec)))?;
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::index::segment_index;
+
+    /// Closed segments of nothing but a line that is no event, each with its index.
+    fn indexed(directory: &Path, count: u64) -> Indexer {
+        let end = Point { segment: count + 1, offset: 0 };
+        (1..=count + 1).for_each(|number| std::fs::write(segment::path(directory, number), "x\n").unwrap());
+        let mut indexer = Indexer::new(directory, end, 1 << 20);
+        let live = LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, segment_index::owners([].iter())));
+        indexer.index_closed(&live, &segment::list(directory).unwrap(), end, || true);
+        assert!(!indexer.has_unindexed(end));
+        indexer
+    }
+
+    #[test]
+    fn index_that_is_damaged_or_removed_later_is_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (count, mut indexer) = (5, indexed(directory.path(), 5));
+        let end = Point { segment: count + 1, offset: 0 };
+        let live = LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, FxHashMap::default()));
+        let path = index_file::path(directory.path(), 3);
+        let whole = std::fs::read(&path).unwrap();
+        let mut damaged = whole.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        for bytes in [Some(damaged), None] {
+            match bytes {
+                Some(bytes) => std::fs::write(&path, bytes).unwrap(),
+                None => std::fs::remove_file(&path).unwrap(),
+            }
+            // Each file has its turn within so many rounds.
+            let rounds = u64::from(ROUNDS_BETWEEN_CHECKS + 1) * (count + 1);
+            assert!((0..rounds).any(|_| {
+                indexer.recheck();
+                indexer.has_unindexed(end)
+            }));
+            indexer.index_closed(&live, &segment::list(directory.path()).unwrap(), end, || true);
+            assert!(std::fs::read(&path).unwrap() == whole && !indexer.has_unindexed(end));
+        }
+        let rounds = u64::from(ROUNDS_BETWEEN_CHECKS + 1) * (count + 1);
+        assert!((0..rounds).all(|_| {
+            indexer.recheck();
+            !indexer.has_unindexed(end)
+        }));
+    }
+}

@@ -1,0 +1,291 @@
+//! Activity of keys: requests and refusals by the hour, the last use and the last attempt of each key.
+//!
+//! - The index has the counts of what it covers, up to the last line in the process that writes the journal; the rest is
+//!   read, so the result is exact and current. While the rest is too large, because the index is being built, the call
+//!   fails instead of taking minutes.
+//! - A request is an admitted use, a refusal a refused one. Uses by sessions and changes by management are neither.
+//! - Counts and last uses outlive the segments that they were read from, until the index is rebuilt.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use rustc_hash::FxHashSet;
+use uuid::Uuid;
+
+use super::stop::StopSignal;
+use crate::audit::format::decode;
+use crate::audit::format::line;
+use crate::audit::format::lines_at::LinesAt;
+use crate::audit::format::record::Outcome;
+use crate::audit::format::segment::{self, Block, Point, Segment};
+use crate::audit::format::source::{self, Piece};
+use crate::audit::index::live_index::{LiveIndex, Stretch};
+use crate::audit::index::usage_counts::{self, HOUR, HourCounts, KeyUsage, LineRef, UsageCounts};
+use crate::audit::index::{IndexedEvent, IndexedUse, lookup};
+use domain::clock::Micros;
+use domain::identity::OrgId;
+use domain::key::KeyId;
+
+/// Number of hours whose counts are reported: a day.
+pub const ACTIVITY_HOURS: usize = 24;
+/// Bytes after the end of the index that are read at most: some tenths of a second. Behind an index that is up to date
+/// there is a fraction of a megabyte.
+const MAX_UNINDEXED: u64 = 256 << 20;
+
+/// Recent activity of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyActivity {
+    /// Counts by the hour, oldest first; the last hour is the current one.
+    pub hours: [HourlyActivity; ACTIVITY_HOURS],
+    /// The last admitted use, however long ago, as far back as the journal was indexed.
+    pub last: Option<LastUse>,
+    /// The last attempt, admitted or refused, as far back. It is `last` when no later one was refused.
+    pub last_attempt: Option<LastUse>,
+}
+
+/// Number of uses of a key within an hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HourlyActivity {
+    /// Beginning of the hour: a whole hour, UTC.
+    pub start: Micros,
+    /// Admitted uses.
+    pub requests: u64,
+    /// Refused uses; see [`Outcome::is_refusal`].
+    pub refusals: u64,
+}
+
+/// The last admitted use of a key, or the last attempt to use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastUse {
+    /// Id of the record and of its request.
+    pub id: Uuid,
+    /// Time of the decision.
+    pub time: Micros,
+    /// The client's address.
+    pub ip: Option<IpAddr>,
+    /// The client's user agent, capped and escaped.
+    pub user_agent: Option<String>,
+    /// The route's name, else `METHOD /path`.
+    pub action: String,
+    /// The outcome; [`Outcome::InProgress`] while the use has not ended.
+    pub outcome: Outcome,
+    /// Status code of the response, once one was sent.
+    pub status: Option<u16>,
+}
+
+impl KeyActivity {
+    /// No activity, in the hours from `first_hour` on.
+    pub(crate) fn empty(first_hour: u64) -> Self {
+        let hour = |n: usize| HourlyActivity {
+            start: Micros((first_hour + n as u64).saturating_mul(HOUR)),
+            ..HourlyActivity::default()
+        };
+        Self { hours: std::array::from_fn(hour), last: None, last_attempt: None }
+    }
+}
+
+/// The keys whose activity was requested.
+struct RequestedKeys {
+    org: OrgId,
+    keys: FxHashSet<KeyId>,
+}
+
+impl RequestedKeys {
+    fn contains(&self, indexed: &IndexedUse) -> bool {
+        indexed.org_id == Some(self.org) && indexed.key_id.is_some_and(|key| self.keys.contains(&key))
+    }
+}
+
+/// Reads the activity of some keys of an organization, in the hour of `now` and the 23 hours before. `live` is the index
+/// in memory of the process that writes the journal.
+pub(crate) fn read_activity(
+    directory: &Path,
+    live: Option<&LiveIndex>,
+    (org, keys): (OrgId, &[KeyId]),
+    now: Micros,
+    stop: &StopSignal,
+) -> io::Result<HashMap<KeyId, KeyActivity>> {
+    let requested = RequestedKeys { org, keys: keys.iter().copied().collect() };
+    let first_hour = (usage_counts::hour_of(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
+    let mut counts = count_usage(directory, live, &requested, first_hour, stop)?;
+    let mut lines = LinesAt::new(directory.to_owned());
+    counts.store_lines(|point| {
+        stop.check()?;
+        Ok::<_, io::Error>(lines.read(point)?.map(<[u8]>::to_vec))
+    })?;
+    Ok(group_by_key(counts, &requested.keys, first_hour))
+}
+
+/// Counts the usage of keys: what is stored, then segment by segment, from the index of each or by reading it.
+fn count_usage(
+    directory: &Path,
+    live: Option<&LiveIndex>,
+    requested: &RequestedKeys,
+    first_hour: u64,
+    stop: &StopSignal,
+) -> io::Result<UsageCounts> {
+    let RequestedKeys { org, keys } = requested;
+    let stored = lookup::load_usage(directory, *org, keys, first_hour).unwrap_or_else(|error| {
+        tracing::debug!(%error, "no index of the audit journal can be read; counting its segments");
+        None
+    });
+    // In this order, what leaves one of them is in the one that is read next: segments leave the memory for their files.
+    let live = live.map(|live| live.usage(*org, keys)).unwrap_or_default();
+    let segments = segment::list(directory)?;
+    // An index that reaches further belongs to another journal.
+    let fitting = stored.filter(|(_, point)| segment::covers(&segments, *point));
+    let (mut counts, covered) = fitting.unwrap_or_else(|| (UsageCounts::default(), Point::START));
+    let parts = indexed_parts(directory, live, &segments, covered, requested)?;
+    check_unindexed(parts.iter().map(|(segment, _, end)| segment.length.saturating_sub(*end)).sum())?;
+    let mut piece = Piece::default();
+    for (segment, part, end) in parts {
+        part.into_iter().for_each(|part| counts.extend(part));
+        counts.open_uses = counts.open_last_uses();
+        for block in segment::blocks(segment.number, end, segment.length) {
+            stop.check()?;
+            count_block(directory, block, requested, &mut piece, &mut counts)?;
+        }
+    }
+    Ok(counts)
+}
+
+/// A segment, the usage in it as far as it is indexed, and the end of that part.
+type IndexedPart = (Segment, Option<UsageCounts>, u64);
+
+/// The usage of the keys in each segment after a point, as far as it is indexed.
+fn indexed_parts(
+    directory: &Path,
+    mut live: Vec<(Stretch, UsageCounts)>,
+    segments: &[Segment],
+    covered: Point,
+    requested: &RequestedKeys,
+) -> io::Result<Vec<IndexedPart>> {
+    let later = segments.iter().filter(|segment| segment.number >= covered.segment);
+    let of = |segment: &Segment| {
+        let from = if segment.number == covered.segment { covered.offset } else { 0 };
+        let (part, end) = indexed_part(directory, &mut live, segment, from, requested)?;
+        Ok((*segment, part, end))
+    };
+    later.map(of).collect()
+}
+
+/// The usage of the keys in a segment from this offset on, as far as it is indexed, and the end of that part.
+fn indexed_part(
+    directory: &Path,
+    live: &mut Vec<(Stretch, UsageCounts)>,
+    segment: &Segment,
+    from: u64,
+    requested: &RequestedKeys,
+) -> io::Result<(Option<UsageCounts>, u64)> {
+    let place = live.iter().position(|(stretch, _)| (stretch.segment, stretch.from) == (segment.number, from));
+    if let Some((stretch, counts)) = place.map(|place| live.remove(place)) {
+        return Ok((Some(counts), stretch.to));
+    }
+    let counts = lookup::segment_usage(directory, segment, from, requested.org, &requested.keys)?;
+    let end = if counts.is_some() { segment.length } else { from };
+    Ok((counts, end))
+}
+
+/// Fails when too much of the journal is not indexed.
+fn check_unindexed(unindexed: u64) -> io::Result<()> {
+    if unindexed > MAX_UNINDEXED {
+        let megabytes = unindexed >> 20;
+        let message =
+            format!("its index is being built, and {megabytes} MiB are still to be indexed; try again in a minute");
+        return Err(io::Error::other(message));
+    }
+    Ok(())
+}
+
+/// Counts the uses of the requested keys in a block.
+fn count_block(
+    directory: &Path,
+    block: Block,
+    requested: &RequestedKeys,
+    piece: &mut Piece,
+    counts: &mut UsageCounts,
+) -> io::Result<()> {
+    let start = source::read_block(directory, block, piece)?;
+    for (at, line) in line::split_lines(piece) {
+        let is_requested = |event: &IndexedEvent| match event {
+            IndexedEvent::Use(used) => requested.contains(used),
+            IndexedEvent::Outcome(_) => true,
+            IndexedEvent::Carried(_) => false,
+        };
+        if let Some(event) = IndexedEvent::from_line(line).filter(is_requested) {
+            counts.count(&event, Point { segment: block.segment, offset: start + at as u64 });
+        }
+    }
+    Ok(())
+}
+
+/// Groups the counts by key. Keys without any use have an empty activity.
+fn group_by_key(counts: UsageCounts, keys: &FxHashSet<KeyId>, first_hour: u64) -> HashMap<KeyId, KeyActivity> {
+    let mut found: HashMap<KeyId, KeyActivity> =
+        keys.iter().map(|key| (*key, KeyActivity::empty(first_hour))).collect();
+    for ((_, key), usage) in counts.keys {
+        found.insert(key, key_activity(usage, first_hour));
+    }
+    found
+}
+
+fn key_activity(usage: KeyUsage, first_hour: u64) -> KeyActivity {
+    let mut activity = KeyActivity::empty(first_hour);
+    for (hour, HourCounts { requests, refusals }) in usage.hours {
+        let n = hour.checked_sub(first_hour).and_then(|n| usize::try_from(n).ok());
+        // Uses that were recorded by a clock ahead of `now` fall into no reported hour, as do those of older hours.
+        if let Some(hour) = n.and_then(|n| activity.hours.get_mut(n)) {
+            *hour = HourlyActivity { requests, refusals, ..*hour };
+        }
+    }
+    let ended = |last: &usage_counts::LastUseLines| last.ended.as_ref().and_then(LineRef::stored).map(<[u8]>::to_vec);
+    activity.last = usage.last.and_then(|last| parse_last_use(last.begun.stored()?, ended(&last).as_deref()));
+    activity.last_attempt.clone_from(&activity.last);
+    let refusal = usage.refusal.as_ref().and_then(LineRef::stored).and_then(|line| {
+        let refusal = parse_last_use(line, None)?;
+        Some(LastUse { time: last_time(line, refusal.time), ..refusal })
+    });
+    let time = |last: &Option<LastUse>| last.as_ref().map(|last| last.time);
+    if time(&refusal) > time(&activity.last) {
+        activity.last_attempt = refusal;
+    }
+    activity
+}
+
+/// Time of the last use that a line stands for: the line of several refusals names it, that of one use has `time` alone.
+fn last_time(line: &[u8], time: Micros) -> Micros {
+    #[derive(serde::Deserialize)]
+    struct Several {
+        #[serde(default)]
+        last: Option<Micros>,
+    }
+    serde_json::from_slice(line).ok().and_then(|several: Several| several.last).unwrap_or(time)
+}
+
+fn parse_last_use(begun: &[u8], ended: Option<&[u8]>) -> Option<LastUse> {
+    let begun = decode::use_event(begun)?;
+    let ended = ended.and_then(decode::verified_outcome);
+    Some(LastUse {
+        id: begun.id,
+        // A record of several refusals stands for attempts up to the last one.
+        time: begun.last.unwrap_or(begun.time),
+        ip: begun.ip,
+        user_agent: begun.user_agent.map(Into::into),
+        action: begun.action.into(),
+        outcome: ended.map(|end| end.outcome).or(begun.outcome).unwrap_or(Outcome::InProgress),
+        status: ended.map_or(begun.status, |end| end.status),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_of_several_refusals_names_the_last() {
+        assert_eq!(last_time(br#"{"e":"record","time":1,"count":9,"last":5}"#, Micros(1)), Micros(5));
+        assert_eq!(last_time(br#"{"e":"record","time":1}"#, Micros(1)), Micros(1));
+    }
+}

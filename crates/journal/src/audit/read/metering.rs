@@ -1,0 +1,58 @@
+//! Metering: usage by organization, key or route, added up by day or month from the records of a journal.
+//!
+//! - **Exact.** Each use within the range is counted once, at the time of its beginning: admitted uses by their outcome, or as
+//!   open; of refusals the `count` of their records. A record of several refusals lies within one second of the clock, so
+//!   no period divides it.
+//! - **Nothing is left out silently.** A report names the time from which on the journal has every record: retention, or
+//!   something else, has removed earlier segments. It has the number of damaged lines.
+//! - The journal is read once, in order, and only where the index says that uses of the range are, or where the outcome of a
+//!   use can still come. The hourly counts of the index are not used: they have no outcomes, no sessions and no routes, and
+//!   reach back a day.
+
+pub(crate) mod period;
+pub(crate) mod query;
+pub(crate) mod tally;
+pub(crate) mod report;
+mod scan;
+mod settled;
+
+use std::io;
+use std::path::Path;
+
+use super::stop::StopSignal;
+use crate::audit::filter::Filter;
+use crate::audit::format::segment;
+use crate::audit::index::lookup;
+use domain::clock::Micros;
+
+use query::UsageQuery;
+use report::UsageReport;
+use scan::MeteringScan;
+
+/// Reads the usage of a journal.
+pub(crate) fn read_usage(
+    directory: &Path,
+    query: UsageQuery,
+    now: Micros,
+    stop: &StopSignal,
+) -> io::Result<UsageReport> {
+    // In this order: what is settled now is in the segments that are listed next.
+    let settled_before = settled::settled_before(directory, now)?;
+    let segments = segment::list(directory)?;
+    let filter = Filter { since: query.since, until: query.until, ..Filter::default() };
+    let candidates = lookup::candidate_blocks(directory, None, &segments, &filter);
+    let mut scan = MeteringScan::new(directory, query, stop);
+    for segment in &segments {
+        let from = candidates.partition_point(|block| block.segment < segment.number);
+        let to = candidates.partition_point(|block| block.segment <= segment.number);
+        scan.read_segment(segment, &candidates[from..to])?;
+    }
+    let complete_from = scan.complete_from(now);
+    Ok(UsageReport {
+        query,
+        settled_before,
+        complete_from,
+        damaged_lines: scan.damaged_lines,
+        rows: scan.tally.into_rows(),
+    })
+}

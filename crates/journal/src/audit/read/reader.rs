@@ -1,0 +1,264 @@
+//! The reading handle of a journal. It works beside a gateway that writes the journal, and without one.
+//!
+//! - Readers take no lock and change nothing. They read whole lines only, so a half-written line is not seen yet.
+//! - A use and its outcome are joined into one [`Record`]; a use without an outcome is `in_progress`.
+//! - The index names the blocks to read. Where it is missing or does not reach yet, everything is read, with the same
+//!   result. A caller that must not wait for that limits the bytes to read and continues from a cursor
+//!   ([`Reader::list_within`]).
+//! - Records are in the order of the journal: that of the decisions, as far as several threads have an order.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::activity::{self, KeyActivity};
+use super::copies::{CheckpointCopies, InvalidCheckpoint};
+use super::cursor::JournalCursor;
+use super::follower::Follower;
+use super::join::RecordScanner;
+use super::metering;
+use super::metering::query::UsageQuery;
+use super::metering::report::UsageReport;
+use super::near_id;
+use super::prove::{self, ProveError, RecordProof};
+use super::stop::StopSignal;
+use super::verify_derived;
+use super::verify_report::VerifyReport;
+use super::verify_tree::TreeReport;
+use crate::audit::filter::Filter;
+use crate::audit::format::record::Record;
+use crate::audit::format::segment::{self, Block, Point};
+use crate::audit::index::live_index::LiveIndex;
+use crate::audit::index::lookup;
+use crate::audit::tree::key::PublicKey;
+use crate::audit::tree::published::LatestCheckpoint;
+use domain::clock::Micros;
+use domain::identity::OrgId;
+use domain::key::KeyId;
+
+/// Reader of the journal in a directory.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    directory: PathBuf,
+    stop: StopSignal,
+    /// The index of the open segment, in the process that writes the journal.
+    live: Option<Arc<LiveIndex>>,
+}
+
+/// A record and its position.
+type PlacedRecord = (Point, Record);
+
+/// A page of records, newest first.
+#[derive(Clone, Debug)]
+pub struct RecordPage {
+    /// The records: as many as the limit allows, fewer at the end of the journal or when the budget was used up.
+    pub records: Vec<Record>,
+    /// Cursor for older records; `None` when there are none.
+    pub next: Option<JournalCursor>,
+}
+
+impl Reader {
+    /// Opens the directory of a journal.
+    ///
+    /// # Errors
+    /// If the directory does not exist or may not be read.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        segment::list(directory)?;
+        Ok(Self { directory: directory.to_owned(), stop: StopSignal::default(), live: None })
+    }
+
+    /// The same reader, which has the index of the open segment.
+    pub(crate) fn with_live_index(self, live: Arc<LiveIndex>) -> Self {
+        Self { live: Some(live), ..self }
+    }
+
+    /// The same reader, whose reads fail soon after the signal to stop.
+    #[must_use]
+    pub fn with_stop(self, stop: StopSignal) -> Self {
+        Self { stop, ..self }
+    }
+
+    /// Lists up to `limit` records, newest first; with `before`, those older than the cursor.
+    ///
+    /// # Errors
+    /// If the segments cannot be read.
+    pub fn list(&self, filter: &Filter, limit: usize, before: Option<JournalCursor>) -> io::Result<RecordPage> {
+        self.list_within(filter, limit, before, u64::MAX)
+    }
+
+    /// Lists like [`Reader::list`], but reads about `budget` bytes of the journal at most. When the budget is used up
+    /// before the page is full, the page has the records found so far, possibly none, and a cursor to continue from:
+    /// repeated calls find everything. One block is always read, and the outcomes of its uses are searched to their end,
+    /// so a call can exceed the budget by a block and a segment or two.
+    ///
+    /// # Errors
+    /// If the segments cannot be read.
+    pub fn list_within(
+        &self,
+        filter: &Filter,
+        limit: usize,
+        before: Option<JournalCursor>,
+        budget: u64,
+    ) -> io::Result<RecordPage> {
+        // One record more than asked for tells whether there is another page.
+        let (mut found, stopped) = self.find_newest(filter, limit.saturating_add(1), before, budget)?;
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let last = found.last().filter(|_| more).map(|(point, _)| JournalCursor { point: *point });
+        let next = if more { last } else { stopped };
+        Ok(RecordPage { records: found.into_iter().map(|(_, record)| record).collect(), next })
+    }
+
+    /// Calls `each` with every matching record, oldest first. Memory is bounded, however large the journal is.
+    ///
+    /// # Errors
+    /// If the segments cannot be read, and any error of `each`.
+    pub fn export(&self, filter: &Filter, each: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
+        if let Some((_, record)) = self.find_near_id(filter)? {
+            return each(record);
+        }
+        let (mut scan, blocks) = self.plan_scan(filter)?;
+        for block in blocks {
+            for (_, record) in scan.read_records(block, filter)? {
+                each(record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Activity of some keys of an organization: requests and refusals in the hour of `now` and the 23 hours before, and
+    /// the last use. Keys that the journal does not know have none. `now` must be the current time, because counts of
+    /// older hours are not kept.
+    ///
+    /// # Errors
+    /// If the segments cannot be read, or more than 256 MiB of them are not indexed yet.
+    pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
+        activity::read_activity(&self.directory, self.live.as_deref(), (org, keys), now, &self.stop)
+    }
+
+    /// Adds the usage of the journal up. Memory is bounded by the rows and the uses that are open at a time.
+    ///
+    /// # Errors
+    /// If the segments cannot be read, or a compressed one is damaged.
+    pub fn usage(&self, query: UsageQuery, now: Micros) -> io::Result<UsageReport> {
+        metering::read_usage(&self.directory, query, now, &self.stop)
+    }
+
+    /// Follows the journal: the first poll returns up to `last` records that are complete, each later poll those
+    /// completed since.
+    ///
+    /// # Errors
+    /// If the segments cannot be read.
+    pub fn follow(&self, filter: Filter, last: usize) -> io::Result<Follower> {
+        let mut follower = Follower::at_end(self.directory.clone(), filter)?;
+        let (mut found, _) = self.find_newest(&filter, last, None, u64::MAX)?;
+        found.retain(|(point, record)| follower.has_passed(*point, record));
+        follower.first = found.into_iter().rev().map(|(_, record)| record).collect();
+        Ok(follower)
+    }
+
+    /// Checks the integrity of the whole journal and of its indexes, and compares it with its own checkpoints.
+    ///
+    /// # Errors
+    /// If the segments cannot be read. Defects of their content are in the report.
+    pub fn verify(&self) -> io::Result<VerifyReport> {
+        verify_derived::verify(&self.directory)
+    }
+
+    /// As [`Reader::verify`], and checks the journal against copies of its checkpoints, which the key has signed.
+    ///
+    /// # Errors
+    /// As [`Reader::verify`].
+    pub fn verify_copies(&self, copies: &CheckpointCopies, key: &PublicKey) -> io::Result<(VerifyReport, TreeReport)> {
+        verify_derived::verify_copies(&self.directory, copies, key)
+    }
+
+    /// As [`Reader::verify_copies`], with one copy.
+    ///
+    /// # Errors
+    /// As [`Reader::verify`]; [`io::ErrorKind::InvalidInput`] when the note is no checkpoint that the key has signed.
+    pub fn verify_checkpoint(&self, note: &str, key: &PublicKey) -> io::Result<(VerifyReport, TreeReport)> {
+        let mut copies = CheckpointCopies::default();
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        copies.add(note, key).map_err(invalid)?;
+        if copies.count() == 0 {
+            return Err(invalid(InvalidCheckpoint::NotSigned));
+        }
+        self.verify_copies(&copies, key)
+    }
+
+    /// The latest checkpoint of the journal; `None` when it has none.
+    ///
+    /// # Errors
+    /// If its file cannot be read.
+    pub fn latest_checkpoint(&self) -> io::Result<Option<LatestCheckpoint>> {
+        LatestCheckpoint::read(&self.directory)
+    }
+
+    /// Proves that the lines of a record are in the journal, by a checkpoint.
+    ///
+    /// # Errors
+    /// [`ProveError`] says why there is no proof.
+    pub fn prove(&self, id: Uuid, note: &str) -> Result<RecordProof, ProveError> {
+        prove::prove(&self.directory, id, note)
+    }
+
+    /// Finds the newest `limit` records with their positions, and returns the cursor to continue from when the budget
+    /// was used up.
+    fn find_newest(
+        &self,
+        filter: &Filter,
+        limit: usize,
+        before: Option<JournalCursor>,
+        budget: u64,
+    ) -> io::Result<(Vec<PlacedRecord>, Option<JournalCursor>)> {
+        let near = self.find_near_id(filter)?.filter(|(point, _)| before.is_none_or(|before| *point < before.point));
+        if let Some(found) = near.filter(|_| limit > 0) {
+            return Ok((vec![found], None));
+        }
+        let (mut scan, blocks) = self.plan_scan(filter)?;
+        let (mut found, mut reached, mut stopped) = (Vec::new(), None, None);
+        for block in blocks.into_iter().rev().filter_map(|block| clip_block(block, before)) {
+            if found.len() >= limit {
+                break;
+            }
+            // Without a block read, the cursor would not move and the caller would repeat the same call for ever.
+            if scan.bytes >= budget && reached.is_some() {
+                stopped = reached;
+                break;
+            }
+            found.extend(scan.read_records(block, filter)?.into_iter().rev());
+            reached = Some(JournalCursor { point: Point { segment: block.segment, offset: block.start } });
+        }
+        found.truncate(limit);
+        Ok((found, stopped))
+    }
+
+    /// Finds the record with the id of a filter where its time says that it is; `None` when it may be elsewhere.
+    fn find_near_id(&self, filter: &Filter) -> io::Result<Option<PlacedRecord>> {
+        if filter.id.is_none() {
+            return Ok(None);
+        }
+        // Of two with one id, which nothing writes, all are to be shown.
+        let mut found = near_id::find(&self.directory, self.live.as_deref(), filter, &self.stop)?;
+        Ok(found.pop().filter(|_| found.is_empty()))
+    }
+
+    /// The blocks to read for a filter, oldest first: the candidates of the index, and everything that it does not cover.
+    fn plan_scan(&self, filter: &Filter) -> io::Result<(RecordScanner, Vec<Block>)> {
+        self.stop.check()?;
+        let segments = segment::list(&self.directory)?;
+        let blocks = lookup::candidate_blocks(&self.directory, self.live.as_deref(), &segments, filter);
+        Ok((RecordScanner::new(self.directory.clone(), segments, self.stop.clone()), blocks))
+    }
+}
+
+/// The part of a block that lies before a cursor; `None` when there is none.
+fn clip_block(block: Block, before: Option<JournalCursor>) -> Option<Block> {
+    let Some(JournalCursor { point }) = before else { return Some(block) };
+    let end = if block.segment == point.segment { block.end.min(point.offset) } else { block.end };
+    (Point { segment: block.segment, offset: block.start } < point).then_some(Block { end, ..block })
+}

@@ -1,0 +1,117 @@
+//! Activity of keys at all gateways: counts by the hour, the last use and the last attempt.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use rustc_hash::FxHashSet;
+
+use super::fleet::HourOfKey;
+use super::joined::{JoinError, Joined, complete};
+use super::order::RecordPlace;
+use crate::audit::filter::Filter;
+use crate::audit::format::record::{Outcome, Record};
+use crate::audit::index::usage_counts::{self, HOUR};
+use crate::audit::read::activity::{ACTIVITY_HOURS, KeyActivity, LastUse};
+use domain::clock::Micros;
+use domain::identity::{AuthMethod, OrgId};
+use domain::key::KeyId;
+
+/// Counts and last uses, while they are gathered.
+struct Gathered {
+    first_hour: u64,
+    keys: HashMap<KeyId, KeyActivity>,
+    /// The last admitted and the last refused use of each key.
+    last: [HashMap<KeyId, Record>; 2],
+    /// Ids of the records that were counted.
+    counted: Vec<String>,
+}
+
+/// Reads the activity of keys, in the hour of `now` and the 23 hours before.
+pub(super) fn read(
+    joined: &Joined<'_>,
+    (org, keys): (OrgId, &[KeyId]),
+    now: Micros,
+) -> Result<HashMap<KeyId, KeyActivity>, JoinError> {
+    let first_hour = (usage_counts::hour_of(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
+    let mut gathered = Gathered::new(keys, first_hour);
+    let mut shipped = joined.snapshot.last_uses((org, keys), false)?;
+    shipped.extend(joined.snapshot.last_uses((org, keys), true)?);
+    let open = shipped.iter().filter(|record| record.outcome == Outcome::InProgress && joined.is_own(record));
+    let awaited: FxHashSet<u128> = open.map(|record| record.id.as_u128()).collect();
+    let filter = Filter { org: Some(org), ..Filter::default() };
+    let outcomes = joined.read_rest(&filter, awaited, &mut |record| gathered.count(record))?;
+    shipped.into_iter().for_each(|record| gathered.note_last(complete(record, &outcomes)));
+    let since = Micros(first_hour.saturating_mul(HOUR));
+    let counted = std::mem::take(&mut gathered.counted);
+    for hour in joined.snapshot.hours((org, keys), since, counted)? {
+        let HourOfKey { key, hour, requests, refusals } = hour;
+        gathered.add(key, hour, (requests, refusals));
+    }
+    Ok(gathered.finish())
+}
+
+impl Gathered {
+    fn new(keys: &[KeyId], first_hour: u64) -> Self {
+        let keys = keys.iter().map(|key| (*key, KeyActivity::empty(first_hour))).collect();
+        Self { first_hour, keys, last: Default::default(), counted: Vec::new() }
+    }
+
+    /// Counts a record that the database does not have, when it is a use of one of the keys.
+    fn count(&mut self, record: Record) {
+        let key = record.key_id.filter(|key| self.keys.contains_key(key) && record.auth_method == AuthMethod::ApiKey);
+        let Some(key) = key else { return };
+        let refused = record.outcome.is_refusal();
+        let counts = if refused { (0, record.uses()) } else { (record.uses(), 0) };
+        self.add(key, usage_counts::hour_of(record.time), counts);
+        self.counted.push(record.id.to_string());
+        self.note_last(record);
+    }
+
+    fn add(&mut self, key: KeyId, hour: u64, (requests, refusals): (u64, u64)) {
+        let place = hour.checked_sub(self.first_hour).and_then(|n| usize::try_from(n).ok());
+        let hours = self.keys.get_mut(&key).map(|activity| &mut activity.hours);
+        // Uses that were recorded by a clock ahead of `now` fall into no reported hour.
+        if let Some(hour) = place.and_then(|place| hours?.get_mut(place)) {
+            hour.requests = hour.requests.saturating_add(requests);
+            hour.refusals = hour.refusals.saturating_add(refusals);
+        }
+    }
+
+    /// Notes the record when it is the last of its key and kind. Of the same record twice, the one that has ended stays.
+    fn note_last(&mut self, record: Record) {
+        let Some(key) = record.key_id else { return };
+        match self.last[usize::from(record.outcome.is_refusal())].entry(key) {
+            Entry::Vacant(vacant) => drop(vacant.insert(record)),
+            Entry::Occupied(mut last) => {
+                let (known, new) = (RecordPlace::of(last.get()), RecordPlace::of(&record));
+                if new > known || new == known && last.get().outcome == Outcome::InProgress {
+                    last.insert(record);
+                }
+            }
+        }
+    }
+
+    fn finish(self) -> HashMap<KeyId, KeyActivity> {
+        let Self { mut keys, last: [admitted, refused], .. } = self;
+        for (key, activity) in &mut keys {
+            activity.last = admitted.get(key).map(last_use);
+            let refusal = refused.get(key).map(last_use);
+            let time = |last: &Option<LastUse>| last.as_ref().map(|last| last.time);
+            let is_later = time(&refusal) > time(&activity.last);
+            activity.last_attempt = if is_later { refusal } else { activity.last.clone() };
+        }
+        keys
+    }
+}
+
+fn last_use(record: &Record) -> LastUse {
+    LastUse {
+        id: record.id,
+        time: record.last(),
+        ip: record.ip,
+        user_agent: record.user_agent.clone(),
+        action: record.action.clone(),
+        outcome: record.outcome,
+        status: record.status,
+    }
+}

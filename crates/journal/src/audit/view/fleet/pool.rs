@@ -1,0 +1,164 @@
+//! Connections for reading, and the thread that drives them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row};
+
+use super::error::{FleetError, OpenFleetError};
+use platform::postgresql::{self, Connector};
+
+/// Idle connections that are kept: as many as reads that run at a time.
+const MAX_IDLE: usize = 4;
+/// Time after a failure in which PostgreSQL is not tried: longer than a page takes, short enough for a person who reloads it.
+const RETRY_AFTER: Duration = Duration::from_secs(3);
+
+/// Connections for reading.
+pub(super) struct Pool {
+    connector: Connector,
+    deadline: Duration,
+    state: Mutex<PoolState>,
+    handle: Handle,
+    /// The thread ends when this is dropped.
+    _thread: oneshot::Sender<()>,
+}
+
+#[derive(Default)]
+struct PoolState {
+    idle: Vec<Client>,
+    /// Time of the last failure; `None` after a success.
+    failed: Option<Instant>,
+}
+
+/// A read-only transaction. It is rolled back when dropped.
+pub(crate) struct Snapshot<'a> {
+    pool: &'a Pool,
+    client: Client,
+    until: Instant,
+}
+
+impl Pool {
+    pub(super) fn open(settings: postgresql::Settings, deadline: Duration) -> Result<Self, OpenFleetError> {
+        let connector = Connector::open(settings)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (thread, dropped) = oneshot::channel::<()>();
+        let drive = move || {
+            drop(runtime.block_on(dropped));
+            // A look-up of a name may hang; the process does not wait for it.
+            runtime.shutdown_background();
+        };
+        std::thread::Builder::new().name("audit-view".into()).spawn(drive)?;
+        Ok(Self { connector, deadline, state: Mutex::default(), handle, _thread: thread })
+    }
+
+    pub(super) fn server(&self) -> String {
+        self.connector.server()
+    }
+
+    /// Begins a read-only transaction, and notes whether PostgreSQL answers.
+    pub(super) fn begin(&self) -> Result<Snapshot<'_>, FleetError> {
+        if self.state().failed.is_some_and(|failed| failed.elapsed() < RETRY_AFTER) {
+            return Err(FleetError::JustFailed);
+        }
+        self.try_begin().inspect_err(|error| self.note_failure(error))
+    }
+
+    fn try_begin(&self) -> Result<Snapshot<'_>, FleetError> {
+        const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+        let until = Instant::now() + self.deadline;
+        // An idle connection may be dead without having noticed it.
+        while let Some(client) = self.take_idle() {
+            if self.run(until, client.batch_execute(BEGIN)).is_ok() {
+                return Ok(Snapshot { pool: self, client, until });
+            }
+        }
+        let client = self.run(until, self.connect())?;
+        self.run(until, client.batch_execute(BEGIN))?;
+        Ok(Snapshot { pool: self, client, until })
+    }
+
+    async fn connect(&self) -> Result<Client, FleetError> {
+        // Renewed certificates are used from the next connection on.
+        if let Err(error) = self.connector.reload() {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "cannot reload the TLS files for reading the audit; using those of before"
+            );
+        }
+        let client = self.connector.connect("keygate-view").await?;
+        // A statement that is given up here ends there as well.
+        let milliseconds = self.deadline.as_millis();
+        let settings = format!(
+            "SET statement_timeout = {milliseconds}; SET idle_in_transaction_session_timeout = {milliseconds}; \
+             SET TimeZone = 'UTC'; SET jit = off"
+        );
+        client.batch_execute(&settings).await?;
+        Ok(client)
+    }
+
+    fn run<T, E: Into<FleetError>>(
+        &self,
+        until: Instant,
+        future: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, FleetError> {
+        self.handle.block_on(async {
+            let timed_out = |_| FleetError::Timeout(self.deadline);
+            tokio::time::timeout_at(until.into(), future).await.map_err(timed_out)?.map_err(Into::into)
+        })
+    }
+
+    fn take_idle(&self) -> Option<Client> {
+        let mut state = self.state();
+        state.idle.retain(|client| !client.is_closed());
+        state.idle.pop()
+    }
+
+    /// Notes that a read has failed, and logs the first failure.
+    fn note_failure(&self, error: &FleetError) {
+        let mut state = self.state();
+        state.idle.clear();
+        if state.failed.replace(Instant::now()).is_none() {
+            tracing::warn!(
+                error = error as &dyn std::error::Error,
+                server = self.server(),
+                "the records of all gateways cannot be read from PostgreSQL; this gateway's own are shown"
+            );
+        }
+    }
+
+    /// Notes that a read has succeeded, and keeps its connection.
+    fn note_success(&self, client: Client) {
+        let mut state = self.state();
+        if state.failed.take().is_some() {
+            tracing::info!(server = self.server(), "the records of all gateways can be read again");
+        }
+        if state.idle.len() < MAX_IDLE {
+            state.idle.push(client);
+        }
+    }
+
+    /// Locks the state. Nothing panics between two changes that belong together.
+    fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Snapshot<'_> {
+    /// Runs a statement.
+    pub(crate) fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, FleetError> {
+        let rows = self.pool.run(self.until, self.client.query(sql, params));
+        rows.inspect_err(|error| self.pool.note_failure(error))
+    }
+
+    /// Ends the transaction, and keeps the connection for the next read.
+    pub(crate) fn finish(self) {
+        match self.pool.run(self.until, self.client.batch_execute("COMMIT")) {
+            Ok(()) => self.pool.note_success(self.client),
+            Err(error) => self.pool.note_failure(&error),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The reading interface of the audit, for management, the dashboard, the admin socket and the command line.
+//!
+//! ```text
+//!                  no PostgreSQL:  journal ------------------> records, in the order of the journal
+//! AuditView --+--  PostgreSQL:     keygate.records --+--join--> records of all gateways, by time and id
+//!             |                    journal's rest ---+
+//!             +--  PostgreSQL away, or far behind:  journal --> records of this gateway; the status says so
+//! ```
+//!
+//! - [`fleet`]: the records of all gateways in PostgreSQL; [`rest`]: what this gateway has not shipped; [`joined`]: both.
+//! - [`order`], [`cursor`]: the order over all gateways, and places in it. [`status`]: which records a view has, how fresh.
+//! - [`activity`]: counts and last uses of keys; [`arrivals`], [`follower`]: what is recorded while one watches.
+//! - Calls block, up to a deadline: run them on a thread that may wait.
+
+mod activity;
+mod arrivals;
+mod cursor;
+mod fleet;
+mod follower;
+mod joined;
+mod order;
+mod rest;
+mod source;
+mod status;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+
+use super::filter::Filter;
+use super::format::record::{Outcome, Record};
+use super::read::activity::KeyActivity;
+use super::read::follower::Follower;
+use super::read::stop::StopSignal;
+use super::write::journal::Journal;
+use domain::clock::Micros;
+use domain::identity::OrgId;
+use domain::key::KeyId;
+
+pub use cursor::{InvalidViewCursor, JournalWalk, ViewCursor};
+pub use fleet::{Fleet, OpenFleetError};
+pub use follower::ViewFollower;
+pub use order::{InvalidPlace, RecordPlace};
+pub use status::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
+
+use arrivals::Arrivals;
+use joined::{Found, JoinError, Joined, Part};
+use order::End;
+use source::JournalSource;
+
+/// Records of one statement at most.
+const CHUNK: u32 = 5000;
+
+/// View of the audit. Clones share what they read from.
+#[derive(Clone, Debug)]
+pub struct AuditView {
+    journal: JournalSource,
+    /// The records of all gateways; `None` when only this gateway's journal is read. A reload may replace it.
+    fleet: Arc<ArcSwapOption<Fleet>>,
+    stop: StopSignal,
+}
+
+/// A page of records, newest first.
+#[derive(Clone, Debug)]
+pub struct ViewPage {
+    /// The records: as many as the limit allows, fewer at the end of the audit or when the budget was used up.
+    pub records: Vec<Record>,
+    /// Cursor for older records; `None` when there are none.
+    pub next: Option<ViewCursor>,
+    /// Scope and freshness; `None` when only this gateway's journal is configured to be read.
+    pub status: Option<ViewStatus>,
+}
+
+/// Activity of keys.
+#[derive(Clone, Debug)]
+pub struct ViewActivity {
+    /// The activity of each requested key.
+    pub keys: HashMap<KeyId, KeyActivity>,
+    /// As in [`ViewPage`].
+    pub status: Option<ViewStatus>,
+}
+
+impl AuditView {
+    /// Reads what this process writes.
+    pub fn of_journal(journal: Journal) -> Self {
+        Self::new(JournalSource::Journal(journal))
+    }
+
+    /// Reads the journal in a directory.
+    ///
+    /// # Errors
+    /// If the directory does not exist or may not be read.
+    pub fn of_directory(directory: &Path) -> io::Result<Self> {
+        Ok(Self::new(JournalSource::open(directory)?))
+    }
+
+    /// Reads the records of all gateways only: the journal that would be in this directory is not there.
+    pub fn without_journal(directory: &Path) -> Self {
+        Self::new(JournalSource::Directory(directory.to_owned()))
+    }
+
+    fn new(journal: JournalSource) -> Self {
+        Self { journal, fleet: Arc::default(), stop: StopSignal::default() }
+    }
+
+    /// Reads the records of all gateways from here on, in all clones; `None`: this gateway's.
+    pub fn set_fleet(&self, fleet: Option<Fleet>) {
+        self.fleet.store(fleet.map(Arc::new));
+    }
+
+    /// The same view, whose reads fail soon after the signal to stop.
+    #[must_use]
+    pub fn with_stop(self, stop: StopSignal) -> Self {
+        Self { stop, ..self }
+    }
+
+    /// Lists up to `limit` records, newest first; with `before`, those older than the cursor. Reads about `budget` bytes of
+    /// the journal at most, as [`Reader::list_within`](super::Reader::list_within) does, and about as many records of all
+    /// gateways. A listing that began with the records of this gateway alone goes on with them.
+    ///
+    /// # Errors
+    /// If the journal cannot be read.
+    pub fn list(&self, filter: &Filter, limit: usize, before: Option<ViewCursor>, budget: u64) -> io::Result<ViewPage> {
+        let Some(fleet) = self.fleet.load_full() else { return self.list_own(filter, limit, before, budget, None) };
+        let behind = match before {
+            Some(ViewCursor::Journal(_)) => {
+                return self.list_own(filter, limit, before, budget, Some(OwnOnlyReason::Cursor));
+            }
+            Some(ViewCursor::Fleet(place)) => Some(place),
+            None => None,
+        };
+        match self.list_joined(&fleet, filter, limit, behind, budget) {
+            Ok(page) => Ok(page),
+            Err(error) => self.list_own(filter, limit, before, budget, Some(error.into_reason()?)),
+        }
+    }
+
+    /// Calls `each` with every matching record, oldest first. Memory is bounded. Returns scope and freshness, as in
+    /// [`ViewPage`].
+    ///
+    /// # Errors
+    /// If the journal cannot be read, or the records of all gateways not to their end; and any error of `each`.
+    pub fn export(
+        &self,
+        filter: &Filter,
+        each: &mut dyn FnMut(Record) -> io::Result<()>,
+    ) -> io::Result<Option<ViewStatus>> {
+        let own = |each: &mut dyn FnMut(Record) -> io::Result<()>| {
+            self.journal.reader()?.with_stop(self.stop.clone()).export(filter, each)
+        };
+        let Some(fleet) = self.fleet.load_full() else { return own(each).map(|()| None) };
+        let mut part = Part { filter, from: End::Oldest, behind: None, limit: CHUNK };
+        loop {
+            let (found, status) = match self.find(&fleet, part, u64::MAX) {
+                Ok(found) => found,
+                // Nothing was exported yet.
+                Err(error) if part.behind.is_none() => {
+                    let status = ViewStatus::own_only(error.into_reason()?);
+                    return own(each).map(|()| Some(status));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let Some(behind) = found.last_place(CHUNK) else {
+                found.records.into_iter().try_for_each(each)?;
+                return Ok(Some(status));
+            };
+            found.records.into_iter().try_for_each(&mut *each)?;
+            part.behind = Some(behind);
+        }
+    }
+
+    /// Activity of some keys of an organization; see [`Reader::activity`](super::Reader::activity).
+    ///
+    /// # Errors
+    /// If the journal cannot be read, or too much of it is not indexed yet.
+    pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros, budget: u64) -> io::Result<ViewActivity> {
+        let mut status = None;
+        if let Some(fleet) = self.fleet.load_full() {
+            match self.joined_activity(&fleet, (org, keys), now, budget) {
+                Ok(activity) => return Ok(activity),
+                Err(error) => status = Some(ViewStatus::own_only(error.into_reason()?)),
+            }
+        }
+        let reader = self.journal.reader()?.with_stop(self.stop.clone());
+        Ok(ViewActivity { keys: reader.activity(org, keys, now)?, status })
+    }
+
+    /// Follows the audit: the first poll returns up to `last` records that are complete, each later poll those completed
+    /// since.
+    ///
+    /// # Errors
+    /// If the journal cannot be read.
+    pub fn follow(&self, filter: Filter, last: usize) -> io::Result<ViewFollower> {
+        let Some(fleet) = self.fleet.load_full() else {
+            return Ok(ViewFollower::of_journal(self.journal.reader()?.follow(filter, last)?));
+        };
+        let mut own = match self.journal.reader() {
+            // An auditor's machine has no journal.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            reader => Some(reader?.follow(filter, 0)?),
+        };
+        let mut others = Arrivals::at_end(fleet, filter, self.journal.identity()?);
+        // What is completed between these moments is in both, and returned once.
+        let listed = self.list(&filter, last, None, u64::MAX)?.records;
+        let completed = own.as_mut().map(Follower::poll).transpose()?.unwrap_or_default();
+        others.skip(&listed);
+        let is_completed = |record: &Record| completed.iter().any(|other| other.id == record.id);
+        let ended = listed.into_iter().rev().filter(|record| record.outcome != Outcome::InProgress);
+        let first = ended.filter(|record| !is_completed(record)).chain(completed.iter().cloned()).collect();
+        Ok(ViewFollower::of_fleet(own, others, first))
+    }
+
+    /// Lists the records of this gateway.
+    fn list_own(
+        &self,
+        filter: &Filter,
+        limit: usize,
+        before: Option<ViewCursor>,
+        budget: u64,
+        reason: Option<OwnOnlyReason>,
+    ) -> io::Result<ViewPage> {
+        let (cursor, below) = match before {
+            None => (None, None),
+            Some(ViewCursor::Journal(JournalWalk { cursor, below })) => (Some(cursor), below),
+            Some(ViewCursor::Fleet(place)) => (None, Some(place)),
+        };
+        let below_time = below.map(|place| Micros(place.time.0.saturating_add(1)));
+        let until = [filter.until, below_time].into_iter().flatten().min();
+        let reader = self.journal.reader()?.with_stop(self.stop.clone());
+        let page = reader.list_within(&Filter { until, ..*filter }, limit, cursor, budget)?;
+        let mut records = page.records;
+        records.retain(|record| below.is_none_or(|below| RecordPlace::of(record) < below));
+        let next = page.next.map(|cursor| ViewCursor::Journal(JournalWalk { cursor, below }));
+        Ok(ViewPage { records, next, status: reason.map(ViewStatus::own_only) })
+    }
+
+    /// Lists the records of all gateways.
+    fn list_joined(
+        &self,
+        fleet: &Fleet,
+        filter: &Filter,
+        limit: usize,
+        behind: Option<RecordPlace>,
+        budget: u64,
+    ) -> Result<ViewPage, JoinError> {
+        let mut records: Vec<Record> = Vec::new();
+        let mut part = Part { filter, from: End::Newest, behind, limit: 0 };
+        loop {
+            // One record more than asked for tells whether there is another page.
+            let missing = limit.saturating_add(1) - records.len();
+            part.limit = CHUNK.min(u32::try_from(missing).unwrap_or(CHUNK));
+            let (found, status) = self.find(fleet, part, budget)?;
+            let last = found.last_place(part.limit);
+            records.extend(found.records);
+            let is_full = records.len() > limit;
+            // Where matching records are rare, a caller that must not wait goes on from the cursor.
+            if let Some(place) = last.filter(|_| !is_full && budget == u64::MAX) {
+                part.behind = Some(place);
+                continue;
+            }
+            records.truncate(limit);
+            let last = if is_full { records.last().map(RecordPlace::of).or(behind) } else { last };
+            return Ok(ViewPage { records, next: last.map(ViewCursor::Fleet), status: Some(status) });
+        }
+    }
+
+    fn find(&self, fleet: &Fleet, part: Part<'_>, budget: u64) -> Result<(Found, ViewStatus), JoinError> {
+        let joined = Joined::begin(fleet, &self.journal, &self.stop, budget)?;
+        let found = joined.find(part)?;
+        Ok((found, joined.finish()))
+    }
+
+    fn joined_activity(
+        &self,
+        fleet: &Fleet,
+        keys: (OrgId, &[KeyId]),
+        now: Micros,
+        budget: u64,
+    ) -> Result<ViewActivity, JoinError> {
+        let joined = Joined::begin(fleet, &self.journal, &self.stop, budget)?;
+        let keys = activity::read(&joined, keys, now)?;
+        Ok(ViewActivity { keys, status: Some(joined.finish()) })
+    }
+}
+
+impl Found {
+    /// The place from which to go on; `None` at the end.
+    fn last_place(&self, limit: u32) -> Option<RecordPlace> {
+        let is_full = self.records.len() >= limit as usize;
+        self.reached.or_else(|| self.records.last().map(RecordPlace::of).filter(|_| is_full))
+    }
+}

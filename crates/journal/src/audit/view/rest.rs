@@ -1,0 +1,106 @@
+//! The part of this gateway's journal that the database does not have yet.
+//!
+//! - The database has everything before the position of the journal, but for uses that had just begun there: they began
+//!   after the time up to which it is complete. So reading begins a little before the position.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::fleet::JournalRow;
+use crate::audit::filter::Filter;
+use crate::audit::format::decode;
+use crate::audit::format::event::OutcomeEvent;
+use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::record::Record;
+use crate::audit::format::segment::{self, Point};
+use crate::audit::format::source::{self, Piece};
+use crate::audit::read::follower::Follower;
+use crate::audit::read::stop::StopSignal;
+use domain::clock::Micros;
+
+/// Longest time between a decision and the line of its use.
+const MAX_APPEND_DELAY: Duration = Duration::from_secs(2);
+
+/// The part of a journal that the database does not have.
+#[derive(Debug)]
+pub(super) struct Rest<'a> {
+    directory: &'a Path,
+    /// Uses that began before this point were shipped.
+    at: Point,
+    /// Records completed before this point were shipped.
+    from: Point,
+    stop: &'a StopSignal,
+}
+
+impl<'a> Rest<'a> {
+    /// The part behind the position of a journal; without one, the whole journal.
+    pub(super) fn new(directory: &'a Path, shipped: Option<&JournalRow>, stop: &'a StopSignal) -> io::Result<Self> {
+        let from = shipped.map_or(Point::START, |row| row.position);
+        let complete_until = shipped.map_or(Micros(0), |row| row.complete_until);
+        let at = begun_before(directory, from, complete_until.before(MAX_APPEND_DELAY), stop)?;
+        Ok(Self { directory, at, from, stop })
+    }
+
+    /// Its length in bytes.
+    pub(super) fn length(&self) -> io::Result<u64> {
+        let length = |segment: &segment::Segment| {
+            if segment.number == self.at.segment {
+                segment.length.saturating_sub(self.at.offset)
+            } else {
+                segment.length
+            }
+        };
+        match segment::list_from(self.directory, self.at.segment) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            segments => Ok(segments?.iter().map(length).sum()),
+        }
+    }
+
+    /// Calls `each` with the matching records that were completed in it, or are open. Returns the outcomes of uses that
+    /// began before.
+    pub(super) fn read(
+        &self,
+        filter: &Filter,
+        awaited: FxHashSet<u128>,
+        each: &mut dyn FnMut(Record),
+    ) -> io::Result<FxHashMap<u128, OutcomeEvent>> {
+        let from = (self.directory.to_owned(), *filter);
+        match Follower::read_once(from, (self.at, self.from), awaited, self.stop.clone(), each) {
+            // An auditor's machine has no journal.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(FxHashMap::default()),
+            read => read,
+        }
+    }
+}
+
+/// The beginning of the last block before a point that holds a use from before a time, or of the journal: all uses in earlier
+/// blocks began before that time, too.
+fn begun_before(directory: &Path, point: Point, time: Micros, stop: &StopSignal) -> io::Result<Point> {
+    let mut piece = Piece::default();
+    let mut segments = match segment::list(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Point::START),
+        segments => segments?,
+    };
+    segments.retain(|segment| segment.number <= point.segment);
+    for segment in segments.iter().rev() {
+        let end = if segment.number == point.segment { segment.length.min(point.offset) } else { segment.length };
+        for block in segment::blocks(segment.number, 0, end).rev() {
+            stop.check()?;
+            let offset = source::read_block(directory, block, &mut piece)?;
+            if first_use(&piece).is_some_and(|first| first < time) {
+                return Ok(Point { segment: segment.number, offset });
+            }
+        }
+    }
+    Ok(Point::START)
+}
+
+/// The time of the first use in a block.
+fn first_use(piece: &[u8]) -> Option<Micros> {
+    let uses = line::split_lines(piece)
+        .filter(|(_, line)| matches!(line::event_kind(line), Some(EventKind::Use | EventKind::Record)));
+    uses.map(|(_, line)| line).find_map(decode::verified_use).map(|begun| begun.time)
+}

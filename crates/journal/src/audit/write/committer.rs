@@ -1,0 +1,171 @@
+//! The committer: the thread that writes the lines that no request writes itself.
+//!
+//! - It writes outcomes within 10 ms, unless a later use has carried them out before: with steady traffic that is always so,
+//!   and the thread neither writes nor holds a lock that a request waits for.
+//! - When `synced`, it alone writes: one write and one sync for all lines that were appended meanwhile (group commit).
+//! - While there is traffic, it looks for lines by itself, and no request wakes it; it sleeps when there is none.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::completion::BatchResult;
+use super::pending::{JournalStatus, SpareBuffers};
+use super::writer::JournalWriter;
+use domain::clock;
+
+/// Longest time that an outcome waits to be written together with others. A kill loses the outcomes of this time.
+const MAX_OUTCOME_DELAY: Duration = Duration::from_millis(10);
+/// Looks without a new line after which the thread sleeps until a request wakes it: waking it costs the request a system
+/// call, and a gateway without traffic should not wake up for nothing.
+const IDLE_LOOKS: u32 = 5;
+/// Pause after a failed write: requests retry at once themselves, and this thread must not spin.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+const NO_PANIC: &str = "nothing panics while it holds the pending lines";
+
+/// Runs until the journal is closed; then writes and syncs the remaining lines.
+pub(crate) fn run(writer: &JournalWriter) {
+    while wait_for_lines(writer) != JournalStatus::Closed {
+        // The failure was logged, and those who wait for these lines were told by their completion.
+        if writer.flush(&mut writer.lock_segment()).is_err() {
+            std::thread::sleep(RETRY_DELAY);
+        }
+    }
+    write_remaining(writer);
+}
+
+fn wait_for_lines(writer: &JournalWriter) -> JournalStatus {
+    let mut pending = writer.lock_pending();
+    let (mut watch, mut pause) = (Watch::new(pending.next), MAX_OUTCOME_DELAY);
+    loop {
+        // Outcomes may wait a little for others; a request that waits for a sync may not.
+        if !pending.sync_requested && pending.status != JournalStatus::Closed {
+            pending = writer.wake.wait_timeout(pending, pause).expect(NO_PANIC).0;
+        }
+        if pending.sync_requested && !pending.is_empty() || pending.status == JournalStatus::Closed {
+            return pending.status;
+        }
+        match watch.look(pending.oldest(clock::now()), pending.next) {
+            Look::Write => return pending.status,
+            Look::Wait(until_due) => pause = until_due,
+            Look::Sleep => {
+                drop(pending);
+                sleep_until_woken(writer);
+                pending = writer.lock_pending();
+                (watch, pause) = (Watch::new(pending.next), MAX_OUTCOME_DELAY);
+            }
+        }
+    }
+}
+
+/// Decision of the committer after a look at the pending lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// The oldest line has waited for as long as it may.
+    Write,
+    /// Nothing is due before this time has passed.
+    Wait(Duration),
+    /// There was no new line for a while, and none is pending.
+    Sleep,
+}
+
+/// Watch over the pending lines, with what the last look found.
+#[derive(Debug)]
+struct Watch {
+    /// Number of the oldest pending line.
+    oldest: Option<u64>,
+    /// Number of the line that is appended next.
+    next: u64,
+    idle_looks: u32,
+}
+
+impl Watch {
+    fn new(next: u64) -> Self {
+        Self { oldest: None, next, idle_looks: 0 }
+    }
+
+    /// Looks at the oldest pending line, with its age, and at the number of the next line.
+    fn look(&mut self, oldest: Option<(u64, Duration)>, next: u64) -> Look {
+        let last = std::mem::replace(&mut self.oldest, oldest.map(|(number, _)| number));
+        let has_news = std::mem::replace(&mut self.next, next) != next;
+        let is_idle = oldest.is_none() && !has_news;
+        self.idle_looks = if is_idle { self.idle_looks + 1 } else { 0 };
+        match oldest {
+            // The pause after a look ends when the line that it has seen is due, whatever the clock says.
+            Some((number, age)) if age >= MAX_OUTCOME_DELAY || last == Some(number) => Look::Write,
+            Some((_, age)) => Look::Wait(MAX_OUTCOME_DELAY - age),
+            None if self.idle_looks == IDLE_LOOKS => Look::Sleep,
+            None => Look::Wait(MAX_OUTCOME_DELAY),
+        }
+    }
+}
+
+/// Sleeps until the first line, or until the journal is closed.
+fn sleep_until_woken(writer: &JournalWriter) {
+    let mut pending = writer.lock_pending();
+    while pending.is_empty() && pending.status != JournalStatus::Closed {
+        pending.committer_asleep = true;
+        pending = writer.wake.wait(pending).expect(NO_PANIC);
+    }
+    pending.committer_asleep = false;
+}
+
+fn write_remaining(writer: &JournalWriter) {
+    let mut segment = writer.lock_segment();
+    let sync_failed = writer.sync_failed.load(Ordering::Relaxed);
+    // After a failed sync nothing is written any more: the next start closes the open uses.
+    if sync_failed || writer.flush(&mut segment).and_then(|()| segment.sync()).is_err() {
+        tracing::error!(path = %writer.settings.path.display(),
+            "the audit journal was closed without writing its last lines; their uses will be closed as aborted");
+    }
+    // A segment that became due while the journal was being closed was not begun.
+    segment.discard_next(&writer.settings);
+    // Releases those who wait for lines that will never be written.
+    let left = writer.lock_pending().take_batch(SpareBuffers::default());
+    left.complete(BatchResult::Failed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn aged(number: u64, milliseconds: u64) -> Option<(u64, Duration)> {
+        Some((number, Duration::from_millis(milliseconds)))
+    }
+
+    #[test]
+    fn line_is_written_when_it_is_due() {
+        let mut watch = Watch::new(5);
+        assert_eq!(watch.look(aged(5, 3), 6), Look::Wait(Duration::from_millis(7)));
+        assert_eq!(watch.look(aged(5, 10), 9), Look::Write, "others behind it change nothing");
+        assert_eq!(Watch::new(5).look(aged(5, 60), 6), Look::Write, "at the first look, too");
+    }
+
+    #[test]
+    fn line_is_written_at_the_second_look_also_when_the_clock_stands() {
+        let mut watch = Watch::new(5);
+        assert_eq!(watch.look(aged(5, 0), 6), Look::Wait(MAX_OUTCOME_DELAY));
+        assert_eq!(watch.look(aged(5, 0), 6), Look::Write);
+    }
+
+    #[test]
+    fn lines_that_later_uses_carry_out_are_left_to_them() {
+        let mut watch = Watch::new(5);
+        for number in 5..1000 {
+            assert_eq!(watch.look(aged(number, 1), number + 1), Look::Wait(Duration::from_millis(9)));
+        }
+    }
+
+    #[test]
+    fn thread_sleeps_only_when_no_line_came_for_a_while() {
+        let mut watch = Watch::new(5);
+        let wait = Look::Wait(MAX_OUTCOME_DELAY);
+        for number in 6..100 {
+            assert_eq!(watch.look(None, number), wait, "lines come and are written between the looks");
+        }
+        for _ in 1..IDLE_LOOKS {
+            assert_eq!(watch.look(None, 99), wait);
+        }
+        assert_eq!(watch.look(None, 99), Look::Sleep);
+    }
+}

@@ -1,0 +1,150 @@
+//! The end of a journal at a start: what a crash has left there is cut off, and damage is set aside.
+//!
+//! - Damaged lines go to a file `NNNNNNNNNN.jsonl.damaged` beside the segments, which is on disk before they are cut off. A
+//!   line of the journal tells it, so that `audit verify` reports it; the log has an error, and a metric counts the files.
+//! - Lines that the last gateway had on disk when it ended are known by the index that it left: of these, a crash takes none.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use super::torn_tail::Tail;
+use super::writer::JournalWriter;
+use crate::audit::format::line::EventKind;
+use crate::audit::format::segment_event::Damaged;
+use crate::audit::format::{frame, pieces, segment};
+use crate::audit::index::index_file;
+use domain::clock;
+
+/// Bytes that are read at a time.
+const PIECE: usize = 256 << 10;
+/// Part of the names of the files.
+const SUFFIX: &str = ".jsonl.damaged";
+
+/// Removes what is behind the last good line of a segment, which ends at `end`. A segment without a good line goes as a
+/// whole. Returns the damage; `None` when there is nothing but what a crash can leave.
+pub(crate) fn clear(directory: &Path, number: u64, file: &File, end: u64) -> io::Result<Option<Damaged<'static>>> {
+    let (bytes, tail) = read_tail(file, end)?;
+    let written = index_file::indexed_length(directory, number).map(|length| length.saturating_sub(end));
+    let written = written.filter(|written| *written > 0);
+    let path = segment::path(directory, number);
+    if tail.is_torn() && written.is_none() && !has_lost_line_feed(file, end + bytes, &tail)? {
+        if bytes > 0 || end == 0 {
+            tracing::warn!(path = %path.display(), bytes, "cut a torn tail off the audit journal");
+            cut(&path, file, end)?;
+        }
+        return Ok(None);
+    }
+    let mut damaged = Damaged {
+        e: EventKind::Damaged,
+        time: clock::now(),
+        segment: number,
+        offset: end,
+        bytes,
+        lines: tail.lines,
+        written: written.filter(|written| *written > bytes),
+        file: None,
+        handed_over: false,
+    };
+    if bytes > 0 {
+        let name = free_name(directory, number);
+        set_aside(directory, &path, (file, end), &directory.join(&name))?;
+        damaged.file = Some(name.into());
+    }
+    tracing::error!(%damaged, path = %directory.display(),
+        "the end of the audit journal was damaged, and this is no torn write; check the disk, and compare with what was shipped");
+    Ok(Some(damaged))
+}
+
+fn read_tail(file: &File, end: u64) -> io::Result<(u64, Tail)> {
+    let (mut tail, mut bytes, mut piece) = (Tail::new(end), 0, vec![0; PIECE]);
+    loop {
+        match file.read_at(&mut piece, end + bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(0) => return Ok((bytes, tail)),
+            Ok(read) => {
+                tail.push(&piece[..read]);
+                bytes += read as u64;
+            }
+        }
+    }
+}
+
+/// Returns whether a tail that ends at `at` ends with a good line that another byte follows, in place of its line feed: a torn
+/// write has the line feed, or ends before it.
+fn has_lost_line_feed(file: &File, at: u64, tail: &Tail) -> io::Result<bool> {
+    let length = tail.unfinished().min(PIECE as u64);
+    let line = pieces::read_line(file, at - length, usize::try_from(length).unwrap_or(PIECE))?;
+    Ok(line.split_last().is_some_and(|(_, line)| frame::verify_line(line).is_some()))
+}
+
+/// Cuts a segment off at `end`; removes one of which nothing is left.
+fn cut(path: &Path, file: &File, end: u64) -> io::Result<()> {
+    if end == 0 { fs::remove_file(path) } else { file.set_len(end) }
+}
+
+/// A name that no file of damaged lines has.
+fn free_name(directory: &Path, number: u64) -> String {
+    let first = format!("{number:010}{SUFFIX}");
+    let later = (2..).map(|count| format!("{first}.{count}"));
+    let mut names = std::iter::once(first.clone()).chain(later);
+    names.find(|name| !directory.join(name).exists()).expect("the numbers do not end")
+}
+
+/// Moves the bytes of a segment from `end` on to another file, which is on disk before they are cut off.
+fn set_aside(directory: &Path, path: &Path, (file, end): (&File, u64), target: &Path) -> io::Result<()> {
+    if end == 0 {
+        fs::rename(path, target)?;
+        return segment::sync_directory(directory);
+    }
+    let temporary = path.with_extension("jsonl.tmp");
+    copy_tail(file, end, &temporary)?;
+    fs::rename(&temporary, target)?;
+    segment::sync_directory(directory)?;
+    file.set_len(end)
+}
+
+fn copy_tail(file: &File, end: u64, target: &Path) -> io::Result<()> {
+    let mut copy = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)?;
+    let (mut at, mut piece) = (end, vec![0; PIECE]);
+    loop {
+        match file.read_at(&mut piece, at) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(0) => return copy.sync_all(),
+            Ok(read) => {
+                copy.write_all(&piece[..read])?;
+                at += read as u64;
+            }
+        }
+    }
+}
+
+/// Keeps the spool of a predecessor that has damaged lines, and tells it in the journal.
+pub(crate) fn set_spool_aside(writer: &JournalWriter, number: u64, spool: &Path, lines: u64) -> io::Result<()> {
+    let directory = &writer.settings.path;
+    let name = free_name(directory, number);
+    let bytes = fs::metadata(spool)?.len();
+    fs::rename(spool, directory.join(&name))?;
+    segment::sync_directory(directory)?;
+    let (e, time, file) = (EventKind::Damaged, clock::now(), Some(name.into()));
+    let damaged = Damaged { e, time, segment: number, offset: 0, bytes, lines, written: None, file, handed_over: true };
+    tracing::error!(%damaged, path = %directory.display(), "check the disk, and compare with what was shipped");
+    let mut pending = writer.lock_pending();
+    let is_appended = frame::with_serialized(&damaged, |body| pending.append_line(&body)).is_some();
+    writer.metrics.backlog.add(i64::from(is_appended));
+    writer.wake_committer(&mut pending);
+    drop(pending);
+    count_files(writer);
+    Ok(())
+}
+
+/// Counts the files of damaged lines beside the segments of a journal, for its metric.
+pub(crate) fn count_files(writer: &JournalWriter) {
+    let Ok(entries) = fs::read_dir(&writer.settings.path) else { return };
+    let is_damaged = |entry: &fs::DirEntry| entry.file_name().to_str().is_some_and(|name| name.contains(SUFFIX));
+    let count = entries.filter_map(Result::ok).filter(is_damaged).count();
+    writer.metrics.damaged_files.set(i64::try_from(count).unwrap_or(i64::MAX));
+}

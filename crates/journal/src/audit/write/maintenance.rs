@@ -1,0 +1,151 @@
+//! The maintenance thread: runs once a second, so that neither requests nor commits wait for its work.
+//!
+//! It closes a segment that has become too old, compresses, seals and indexes closed segments, and removes what retention no longer
+//! keeps. While writing fails, it tests for free space, so that the gateway becomes ready again without traffic.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
+
+use super::active_segment::ActiveSegment;
+use super::age_limit::AgeLimit;
+use super::writer::JournalWriter;
+use super::{compression, damaged_tail, free_space, retention};
+use crate::audit::format::segment::{self, Point};
+use crate::audit::format::segment_event::Seal;
+use crate::audit::format::{frame, seal};
+use crate::audit::index::indexer::Indexer;
+use domain::clock;
+use platform::disk;
+
+/// Pause between two runs.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs until the sender of `stop` is dropped.
+pub(crate) fn run(writer: &JournalWriter, mut indexer: Indexer, stop: &Receiver<()>) -> Indexer {
+    let mut ages = AgeLimit::default();
+    loop {
+        run_once(writer, (&mut indexer, &mut ages), stop);
+        if stop.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
+            return indexer;
+        }
+    }
+}
+
+fn run_once(writer: &JournalWriter, (indexer, ages): (&mut Indexer, &mut AgeLimit), stop: &Receiver<()>) {
+    // After a failed sync the files are left as they are for the next start.
+    if writer.sync_failed.load(Ordering::Relaxed) {
+        return;
+    }
+    let end = {
+        let mut segment = writer.lock_segment();
+        rotate_or_probe(writer, &mut segment)
+            .unwrap_or_else(|error| tracing::debug!(%error, "the audit journal still cannot be written"));
+        Point { segment: segment.number, offset: segment.length }
+    };
+    // Only a start makes one; the operator may move it away.
+    if writer.metrics.damaged_files.get() > 0 {
+        damaged_tail::count_files(writer);
+    }
+    let proceed = || stop.try_recv() == Err(TryRecvError::Empty);
+    seal_closed_segments(writer, end.segment, &proceed);
+    index_closed_segments(writer, indexer, end, &proceed)
+        .unwrap_or_else(|error| tracing::debug!(%error, "cannot list the audit segments to index them"));
+    let space = free_space::check(writer);
+    if let Err(error) = retention::remove_expired(writer, end, space, (indexer, ages)) {
+        report_retention_failure(&error);
+    }
+}
+
+fn index_closed_segments(
+    writer: &JournalWriter,
+    indexer: &mut Indexer,
+    end: Point,
+    proceed: &impl Fn() -> bool,
+) -> io::Result<()> {
+    if !indexer.has_unindexed(end) {
+        indexer.recheck();
+        return Ok(());
+    }
+    let segments = segment::list(&writer.settings.path)?;
+    indexer.index_closed(&writer.live_index, &segments, end, proceed);
+    indexer.add_up(&segments, end, None, clock::now());
+    Ok(())
+}
+
+fn report_retention_failure(error: &io::Error) {
+    // A full disk was reported by the writer already.
+    if disk::is_out_of_space(error) {
+        tracing::debug!(%error, "cannot record the removal of expired audit segments yet");
+    } else {
+        tracing::warn!(%error, "cannot remove expired audit segments; trying again");
+    }
+}
+
+/// Tests for free space while writing fails, and begins a new segment when the present one is old.
+fn rotate_or_probe(writer: &JournalWriter, segment: &mut ActiveSegment) -> io::Result<()> {
+    if writer.write_failed.load(Ordering::Relaxed) {
+        segment.probe_space(&writer.settings)?;
+        writer.clear_write_failure();
+    }
+    let now = clock::now();
+    writer.lock_pending().advance(now);
+    if segment.is_rotation_due(&writer.settings, 0, now) {
+        writer.flush(segment)?;
+    }
+    Ok(())
+}
+
+/// Compresses and seals the segments that were closed.
+fn seal_closed_segments(writer: &JournalWriter, current: u64, proceed: &impl Fn() -> bool) {
+    // Segments from `current` on may still be written: a header is pending before its segment is the active one.
+    let closed: Vec<u64> = writer.lock_pending().unsealed.iter().copied().filter(|number| *number < current).collect();
+    for number in closed {
+        match compress_and_digest(writer, number, proceed) {
+            Ok(Some(seal)) => append_seal(writer, number, seal.as_ref()),
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%error, segment = number, "cannot read a closed audit segment to seal it; trying again");
+            }
+        }
+    }
+}
+
+/// Compresses a segment and computes its seal; inside, `None` when the segment was removed. `None` when
+/// there was no time, or no room.
+fn compress_and_digest(
+    writer: &JournalWriter,
+    number: u64,
+    proceed: &impl Fn() -> bool,
+) -> io::Result<Option<Option<Seal<'static>>>> {
+    let directory = &writer.settings.path;
+    let lines = match compression::compress_segment(directory, number, proceed) {
+        Ok(Some(lines)) => Some(lines),
+        Ok(None) => return Ok(None),
+        // It was compressed before the last gateway ended, or was removed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // It is tried again when there is room. Retention, which makes room, goes on meanwhile: it removes the oldest segment
+        // first, once that is sealed.
+        Err(error) if disk::is_out_of_space(&error) && number > writer.lock_pending().first_segment => {
+            tracing::debug!(%error, segment = number, "no room to compress a closed audit segment yet");
+            return Ok(None);
+        }
+        // It stays as it is.
+        Err(error) => {
+            tracing::warn!(%error, segment = number, "cannot compress a closed audit segment; it stays uncompressed");
+            None
+        }
+    };
+    seal::compute(directory, number, lines).map(Some)
+}
+
+/// Appends the seal of a segment, or forgets a segment that was removed.
+fn append_seal(writer: &JournalWriter, number: u64, seal: Option<&Seal<'_>>) {
+    let mut pending = writer.lock_pending();
+    if seal.is_none_or(|seal| frame::with_serialized(seal, |body| pending.append_line(&body)).is_some()) {
+        pending.unsealed.retain(|unsealed| *unsealed != number);
+    }
+    writer.metrics.backlog.add(i64::from(seal.is_some()));
+    writer.wake_committer(&mut pending);
+}

@@ -1,0 +1,279 @@
+//! Opening a journal: takes the lock, closes what the last gateway left open, and starts the threads.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::mem;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::active_segment::{ActiveSegment, RecoveredSegment};
+use super::pending::PendingLines;
+use super::predecessor::{self, Predecessor};
+use super::recovery::{self, RecoveredJournal};
+use super::refusals::coalescer::RefusalCoalescer;
+use super::refusals::flusher;
+use super::signer::CheckpointSigner;
+use super::use_guards::UseGuards;
+use super::writer::JournalWriter;
+use super::{checkpoints, committer, damaged_tail, free_space, maintenance, newest_record, retention, timed_sync};
+use crate::audit::error::OpenError;
+use crate::audit::format::event::OutcomeEvent;
+use crate::audit::format::frame;
+use crate::audit::format::record::Outcome;
+use crate::audit::format::segment::{LOCK, Point};
+use crate::audit::format::segment_event::Damaged;
+use crate::audit::index::indexer::Indexer;
+use crate::audit::index::live_index::LiveIndex;
+use crate::audit::index::{index_file, segment_index};
+use crate::audit::settings::{Durability, Settings};
+use domain::clock;
+use platform::disk;
+use platform::metrics::AuditMetrics;
+
+/// Number of attempts to take the lock, 50 ms apart: `audit verify` holds it for an instant to see whether a gateway
+/// does.
+const LOCK_ATTEMPTS: u32 = 20;
+
+/// Threads and lock of a journal that is not closed.
+#[derive(Debug)]
+pub(crate) struct RunningThreads {
+    /// None while another process has the journal.
+    pub(crate) background: Option<BackgroundThreads>,
+    /// The index, while the threads that keep it do not run and may run again.
+    pub(crate) indexer: Option<Indexer>,
+    pub(crate) committer: JoinHandle<()>,
+    /// Ends when its sender is dropped. `None` when every use is synced.
+    pub(crate) timed_sync: Option<(Sender<()>, JoinHandle<()>)>,
+    /// Held until all threads have ended. None once it was left to another process.
+    pub(crate) lock: Option<File>,
+}
+
+/// Threads that only the process that has the journal runs.
+#[derive(Debug)]
+pub(crate) struct BackgroundThreads {
+    pub(crate) maintenance: JoinHandle<Indexer>,
+    /// Dropping this ends the maintenance thread.
+    pub(crate) stop_maintenance: Sender<()>,
+    /// Writes the records of coalesced refusals.
+    pub(crate) refusals: JoinHandle<()>,
+    /// Appends the lines of predecessors. Ends when its sender is dropped. `None` without a predecessor.
+    pub(crate) follower: Option<(Sender<()>, JoinHandle<()>)>,
+    /// Signs checkpoints. Ends when its sender is dropped. `None` without a key.
+    pub(crate) checkpoints: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+/// Locks the journal against other writers.
+pub(crate) fn lock_directory(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK);
+    let failed = |source| OpenError::Io { path: path.clone(), source };
+    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+    for _ in 0..LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    Err(OpenError::InUse { path })
+}
+
+/// The lock of a journal that another process has handed over with its open file.
+pub(crate) fn adopt_lock(directory: &Path, file: File) -> Result<File, OpenError> {
+    let path = directory.join(LOCK);
+    let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let handed = file.metadata().map(identity);
+    let own = std::fs::metadata(&path).map(identity);
+    match (handed, own) {
+        (Ok(handed), Ok(own)) if handed == own => Ok(file),
+        (Err(source), _) | (_, Err(source)) => Err(OpenError::Io { path, source }),
+        _ => Err(OpenError::InUse { path }),
+    }
+}
+
+/// Continues the journal where it ends: closes the open uses as aborted, and begins a new segment when the last one
+/// belongs to a gateway of another name. Returns the writer and the index.
+pub(crate) fn resume_journal(
+    settings: Settings,
+    metrics: AuditMetrics,
+    checkpoints: Option<CheckpointSigner>,
+) -> io::Result<(JournalWriter, Indexer, Vec<Predecessor>)> {
+    let (mut found, mut predecessors) = (recovery::recover(&settings.path)?, Predecessor::find_all(&settings.path)?);
+    let (segment, damaged) = (mem::take(&mut found.segment), mem::take(&mut found.damaged));
+    let indexer = Indexer::new(&settings.path, segment.end(), settings.segment_size);
+    let live_index = LiveIndex::new(indexer.recover(segment.end(), segment_index::owners(found.open.values()))?);
+    // The gateway's name is in the header, so it must be the same for all records of a segment.
+    let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
+    let mut pending = first_lines(found, &damaged, &segment, needs_segment.then_some(&settings.gateway))?;
+    append_spooled(&mut pending, &mut predecessors, &settings.path)?;
+    let (refusals, left) = RefusalCoalescer::open(&settings.path, settings.refusals);
+    let writer = JournalWriter {
+        settings,
+        metrics,
+        pending: Mutex::new(pending),
+        wake: Condvar::new(),
+        synced: Mutex::new(Point { segment: segment.number, offset: 0 }),
+        segment: Mutex::new(ActiveSegment::new(segment)),
+        live_index: Arc::new(live_index),
+        refusals,
+        write_failed: AtomicBool::new(false),
+        sync_failed: AtomicBool::new(false),
+        timed_sync_failed: AtomicBool::new(false),
+        reserve_scarce: AtomicBool::new(false),
+        low_on_space: AtomicBool::new(false),
+        needed_from: AtomicU64::new(0),
+        predecessor_uses: UseGuards::default(),
+        first_unhashed: AtomicU64::new(u64::MAX),
+        checkpoints,
+    };
+    write_first_lines(&writer, needs_segment, &damaged)?;
+    flusher::recover(&writer, left)?;
+    writer.metrics.backlog.set(writer.lock_pending().events);
+    free_space::check(&writer);
+    let running = remove_ended(predecessors, &writer);
+    Ok((writer, indexer, running))
+}
+
+/// Counts the files of damaged lines. The damage of these segments is told by lines of the journal: the indexes that the last
+/// gateway left are no longer needed to tell it.
+fn note_damage(writer: &JournalWriter, damaged: &[Damaged<'_>]) {
+    let is_written = writer.lock_pending().is_empty();
+    for damaged in damaged.iter().filter(|_| is_written) {
+        index_file::remove(&writer.settings.path, damaged.segment);
+    }
+    damaged_tail::count_files(writer);
+}
+
+/// Removes the spools of predecessors that have ended, and returns the others.
+fn remove_ended(predecessors: Vec<Predecessor>, writer: &JournalWriter) -> Vec<Predecessor> {
+    let is_written = writer.lock_pending().is_empty();
+    let (running, ended): (Vec<_>, Vec<_>) = predecessors.into_iter().partition(|predecessor| predecessor.is_alive);
+    // Lines that could not be written are read again at the next start.
+    ended.iter().filter(|_| is_written).for_each(|predecessor| predecessor.remove(writer));
+    running
+}
+
+/// Appends what predecessors have written, and closes the uses of all that have ended.
+fn append_spooled(pending: &mut PendingLines, predecessors: &mut [Predecessor], directory: &Path) -> io::Result<()> {
+    for predecessor in &mut *predecessors {
+        let merged = predecessor.find_merged(directory)?;
+        predecessor.merge(pending, &merged);
+    }
+    let keeps_open = |id| predecessors.iter().any(|predecessor| predecessor.keeps_open(id));
+    let aborted = pending.close_open_uses(keeps_open, |open| OutcomeEvent::bare(open.id, Outcome::Aborted));
+    if aborted > 0 {
+        tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
+    }
+    Ok(())
+}
+
+/// The first lines of this gateway: the header of a segment that begins for it, after the last one.
+fn first_lines(
+    found: RecoveredJournal,
+    damaged: &[Damaged<'_>],
+    last: &RecoveredSegment,
+    new_segment_of: Option<&String>,
+) -> io::Result<PendingLines> {
+    let RecoveredJournal { next, open, ended, unsealed, first, first_present, .. } = found;
+    let mut pending = PendingLines::new(last.number, next, open, unsealed);
+    pending.newest = newest_record::read_time(last)?;
+    pending.ended = ended;
+    pending.first_segment = first.unwrap_or(first_present);
+    // Before all other lines: whenever there is room for them, none gets into the segment of another gateway.
+    if let Some(gateway) = new_segment_of {
+        pending.begin_segment(gateway, clock::now());
+    }
+    // A version that did not record removals has written the journal: what is there now counts as its beginning.
+    if first.is_none() {
+        retention::append_baseline(&mut pending, first_present);
+    }
+    for damaged in damaged {
+        frame::with_serialized(damaged, |body| pending.append_line(&body));
+    }
+    Ok(pending)
+}
+
+/// Writes the first lines. A full disk is no error: the journal starts all the same, refuses or drops uses as configured, and
+/// writes what is pending when there is room.
+fn write_first_lines(writer: &JournalWriter, needs_segment: bool, damaged: &[Damaged<'_>]) -> io::Result<()> {
+    let mut segment = writer.lock_segment();
+    let mut written = writer.flush(&mut segment);
+    let is_full = written.as_ref().is_err_and(disk::is_out_of_space);
+    if is_full && needs_segment {
+        // The last segment takes no more lines: the space behind its end is for the next one.
+        segment.retire();
+        written = writer.flush(&mut segment);
+    }
+    written.or_else(|error| if disk::is_out_of_space(&error) { Ok(()) } else { Err(error) })?;
+    // The gateway is not ready then, until the maintenance thread finds space.
+    if segment.is_out_of_space() {
+        writer.set_write_failure(&io::ErrorKind::StorageFull.into());
+    }
+    note_damage(writer, damaged);
+    Ok(())
+}
+
+/// Starts the threads of a journal.
+pub(crate) fn start_threads(
+    writer: &Arc<JournalWriter>,
+    indexer: Indexer,
+    predecessors: Vec<Predecessor>,
+    lock: File,
+) -> io::Result<RunningThreads> {
+    let for_committer = Arc::clone(writer);
+    let committer = thread("audit-commit").spawn(move || committer::run(&for_committer))?;
+    let background = Some(start_background(writer, indexer, predecessors)?);
+    let start_timed_sync = || {
+        let (stop, stopped) = mpsc::channel();
+        let for_sync = Arc::clone(writer);
+        io::Result::Ok((stop, thread("audit-sync").spawn(move || timed_sync::run(&for_sync, &stopped))?))
+    };
+    let is_written = writer.settings.durability == Durability::Written;
+    let timed_sync = is_written.then(start_timed_sync).transpose()?;
+    Ok(RunningThreads { background, indexer: None, committer, timed_sync, lock: Some(lock) })
+}
+
+/// Starts the threads that only the process that has the journal runs.
+pub(crate) fn start_background(
+    writer: &Arc<JournalWriter>,
+    indexer: Indexer,
+    predecessors: Vec<Predecessor>,
+) -> io::Result<BackgroundThreads> {
+    let (stop_maintenance, stopped) = mpsc::channel();
+    let (for_maintenance, for_refusals) = (Arc::clone(writer), Arc::clone(writer));
+    writer.refusals.reopen();
+    if writer.checkpoints.is_some() {
+        // Until it is known which segments are to be hashed, none is removed.
+        writer.first_unhashed.store(0, Ordering::Relaxed);
+    }
+    let maintenance = thread("audit-maintain").spawn(move || maintenance::run(&for_maintenance, indexer, &stopped))?;
+    let refusals = thread("audit-refusals").spawn(move || flusher::run(&for_refusals))?;
+    let follow = |predecessors: Vec<Predecessor>| {
+        let (stop, stopped) = mpsc::channel();
+        let for_follower = Arc::clone(writer);
+        let run = move || predecessor::follow(&for_follower, predecessors, &stopped);
+        io::Result::Ok((stop, thread("audit-follow").spawn(run)?))
+    };
+    let follower = Some(predecessors).filter(|running| !running.is_empty()).map(follow).transpose()?;
+    let checkpoints = writer.checkpoints.is_some().then(|| start_checkpoints(writer)).transpose()?;
+    Ok(BackgroundThreads { maintenance, stop_maintenance, refusals, follower, checkpoints })
+}
+
+fn start_checkpoints(writer: &Arc<JournalWriter>) -> io::Result<(Sender<()>, JoinHandle<()>)> {
+    let (stop, stopped) = mpsc::channel();
+    let for_checkpoints = Arc::clone(writer);
+    let run = move || {
+        if let Some(signer) = &for_checkpoints.checkpoints {
+            checkpoints::run(&for_checkpoints, signer, &stopped);
+        }
+    };
+    Ok((stop, thread("audit-tree").spawn(run)?))
+}
+
+fn thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.into())
+}

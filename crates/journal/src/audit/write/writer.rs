@@ -1,0 +1,278 @@
+//! Writing of pending lines to the active segment, in batches.
+//!
+//! - The thread that holds the active segment writes for all: lines appended meanwhile go out with the next write.
+//! - A new segment begins between two batches, when the last one has made the old segment large or old enough.
+
+use std::io;
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use super::active_segment::ActiveSegment;
+use super::allocation::{self, Purpose};
+use super::completion::{BatchCompletion, BatchResult};
+use super::pending::{Batch, JournalStatus, PendingLines, SpareBuffers};
+use super::refusals::coalescer::RefusalCoalescer;
+use super::signer::CheckpointSigner;
+use super::use_guards::UseGuards;
+use crate::audit::format::segment::{self, Point};
+use crate::audit::index::live_index::LiveIndex;
+use crate::audit::settings::{Durability, Settings};
+use domain::clock;
+use platform::metrics::AuditMetrics;
+
+/// Capacity in bytes that a buffer keeps after its batch was written; more is given back.
+const SPARE_CAPACITY: usize = 1 << 20;
+/// Events of the index for which room is kept: those of about as many bytes.
+const SPARE_EVENTS: usize = 1 << 13;
+
+/// Writer of a journal, shared by its handles and its threads.
+#[derive(Debug)]
+pub(crate) struct JournalWriter {
+    pub(crate) settings: Settings,
+    pub(crate) metrics: AuditMetrics,
+    /// Locked after `segment` where both are locked.
+    pub(crate) pending: Mutex<PendingLines>,
+    /// Wakes the committer: lines are pending, a sync is requested, or the journal is closed.
+    pub(crate) wake: Condvar,
+    pub(crate) segment: Mutex<ActiveSegment>,
+    /// The index of the open segment.
+    pub(crate) live_index: Arc<LiveIndex>,
+    /// Refusals that are counted and not written yet.
+    pub(crate) refusals: RefusalCoalescer,
+    /// The last write failed.
+    pub(crate) write_failed: AtomicBool,
+    /// A sync has failed; this is final.
+    pub(crate) sync_failed: AtomicBool,
+    /// A timed sync has failed; this is final.
+    pub(crate) timed_sync_failed: AtomicBool,
+    /// Half of the reserve is used up: what is left is for changes that withdraw something.
+    pub(crate) reserve_scarce: AtomicBool,
+    /// There is less free space than the low-water mark.
+    pub(crate) low_on_space: AtomicBool,
+    /// The first segment that a sink has not taken: 0 until their positions are known, `u64::MAX` when no sink needs any.
+    pub(crate) needed_from: AtomicU64,
+    /// Guards of uses that a predecessor still serves.
+    pub(crate) predecessor_uses: UseGuards,
+    /// The end of what a timed sync has brought to disk.
+    pub(crate) synced: Mutex<Point>,
+    /// The oldest segment whose lines are to be hashed for checkpoints, and which stays until they are.
+    pub(crate) first_unhashed: AtomicU64,
+    /// `None` without checkpoints.
+    pub(crate) checkpoints: Option<CheckpointSigner>,
+}
+
+/// Result of taking a batch.
+enum NextBatch {
+    /// No lines are pending.
+    None,
+    /// A batch, and whether the header of a new segment waits to be written after it.
+    Taken(Batch, bool),
+    /// Space for this many bytes must be allocated first; with a header, in the next segment.
+    NeedsRoom { header: bool, bytes: u64 },
+    /// The next segment must be created first.
+    NeedsSegment,
+}
+
+impl JournalWriter {
+    pub(crate) fn lock_pending(&self) -> MutexGuard<'_, PendingLines> {
+        self.pending.lock().expect("nothing panics while it holds the pending lines")
+    }
+
+    pub(crate) fn lock_segment(&self) -> MutexGuard<'_, ActiveSegment> {
+        self.segment.lock().expect("nothing panics while it holds the active segment")
+    }
+
+    /// Writes all pending lines, and begins a new segment when one is due. When it returns, the lines are as durable as
+    /// configured.
+    ///
+    /// # Errors
+    /// When not all lines could be written. Changes by management may have been written nevertheless, into the reserve.
+    pub(crate) fn flush(&self, segment: &mut ActiveSegment) -> io::Result<()> {
+        self.flush_for_purpose(segment, Purpose::Use)
+    }
+
+    /// As [`JournalWriter::flush`], and may use that part of the reserve that is for the purpose.
+    pub(crate) fn flush_for_purpose(&self, segment: &mut ActiveSegment, purpose: Purpose) -> io::Result<()> {
+        loop {
+            let taken = self.take_batch(segment, purpose);
+            let Some((batch, rotate)) = taken.inspect_err(|error| self.write_changes(segment, error))? else {
+                return Ok(());
+            };
+            self.write_batch(segment, batch)?;
+            self.clear_write_failure();
+            // The second round writes the header of the new segment, which waits already.
+            if !rotate {
+                return Ok(());
+            }
+        }
+    }
+
+    fn write_batch(&self, segment: &mut ActiveSegment, batch: Batch) -> io::Result<()> {
+        if let Err(error) = segment.write_batch(&self.settings, &batch) {
+            self.fail_batch(segment, &batch, &error);
+            return Err(error);
+        }
+        if self.settings.durability == Durability::Synced {
+            self.sync_batch(segment, &batch)?;
+        }
+        self.complete_batch(segment, batch);
+        Ok(())
+    }
+
+    /// Writes the changes by management into the reserve, as there is no room for other lines. Those who wait for other
+    /// lines are told so.
+    fn write_changes(&self, segment: &mut ActiveSegment, error: &io::Error) {
+        self.set_write_failure(error);
+        let without_room = {
+            let mut pending = self.lock_pending();
+            let without_room = pending.take_changes();
+            let taken = without_room.changes.as_ref().map_or(0, |batch| batch.events);
+            self.metrics.backlog.set(pending.events + taken);
+            without_room
+        };
+        self.metrics.dropped.inc_by(without_room.attempts);
+        without_room.completion.complete(BatchResult::Failed);
+        let Some(batch) = without_room.changes else { return };
+        // A failure reaches those who wait through the completion of the batch.
+        if segment.room(batch.header, Purpose::Change) >= batch.lines.len() as u64 {
+            let _ = self.write_batch(segment, batch);
+        } else {
+            self.fail_batch(segment, &batch, error);
+        }
+        let half_used = segment.room(false, Purpose::Change) < allocation::RESERVE / 2;
+        self.reserve_scarce.store(half_used, Ordering::Relaxed);
+    }
+
+    /// Writes the pending lines, unless another thread has written those of `completion` while this one waited for the
+    /// segment.
+    pub(crate) fn flush_for(&self, completion: &BatchCompletion) -> BatchResult {
+        if let Some(result) = completion.result() {
+            return result;
+        }
+        let mut segment = self.lock_segment();
+        completion.result().unwrap_or_else(|| {
+            // An error reaches everyone whose lines it concerns through the completion.
+            let _ = self.flush(&mut segment);
+            completion.result().unwrap_or(BatchResult::Failed)
+        })
+    }
+
+    /// Takes the next batch, for which there is room, and tells whether the header of a new segment waits to be written
+    /// after it.
+    fn take_batch(&self, segment: &mut ActiveSegment, purpose: Purpose) -> io::Result<Option<(Batch, bool)>> {
+        loop {
+            // Files are created and extended without the lock of the pending lines, so that others can append meanwhile.
+            match self.try_take_batch(segment, purpose) {
+                NextBatch::None => return Ok(None),
+                NextBatch::Taken(batch, rotate) => return Ok(Some((batch, rotate))),
+                NextBatch::NeedsRoom { header, bytes } => segment.reserve(&self.settings, header, bytes)?,
+                // On failure, which is logged, the present segment is continued for a while.
+                NextBatch::NeedsSegment => drop(segment.prepare_next(&self.settings)),
+            }
+        }
+    }
+
+    /// Takes the next batch if there is room for it.
+    ///
+    /// The header is appended at the moment at which no lines are pending, so that it lists the uses that are open at
+    /// its position.
+    fn try_take_batch(&self, segment: &mut ActiveSegment, purpose: Purpose) -> NextBatch {
+        let mut pending = self.lock_pending();
+        let running = pending.status == JournalStatus::Running;
+        // A batch with a header begins a segment itself, and is not followed by another header.
+        let due =
+            running && !pending.has_header() && segment.is_rotation_due(&self.settings, pending.size(), pending.time);
+        if due && !segment.has_next() {
+            return NextBatch::NeedsSegment;
+        }
+        // Rotation by age, without traffic.
+        if due && pending.is_empty() {
+            pending.begin_segment(&self.settings.gateway, clock::now());
+        }
+        if pending.status == JournalStatus::SyncFailed || pending.is_empty() {
+            return NextBatch::None;
+        }
+        let (header, bytes) = (pending.has_header(), pending.size());
+        if segment.room(header, purpose) < bytes {
+            return NextBatch::NeedsRoom { header, bytes };
+        }
+        let batch = pending.take_batch(mem::take(&mut segment.spare));
+        let rotate = due && !batch.header;
+        if rotate {
+            pending.begin_segment(&self.settings.gateway, clock::now());
+        }
+        NextBatch::Taken(batch, rotate)
+    }
+
+    fn complete_batch(&self, segment: &mut ActiveSegment, mut batch: Batch) {
+        let length = batch.lines.len() as u64;
+        let at = Point { segment: segment.number, offset: segment.length - length };
+        // Before those who wait are told: what has been answered is counted.
+        self.live_index.add_batch(at, length, &batch.indexed);
+        self.metrics.backlog.sub(batch.events);
+        self.metrics.written.inc_by(batch.attempts);
+        batch.complete(BatchResult::Written);
+        batch.lines.clear();
+        batch.lines.shrink_to(SPARE_CAPACITY);
+        batch.indexed.clear();
+        batch.indexed.shrink_to(SPARE_EVENTS);
+        segment.spare = SpareBuffers { lines: batch.lines, indexed: batch.indexed };
+    }
+
+    /// Notes that writing works again.
+    pub(crate) fn clear_write_failure(&self) {
+        // The load alone decides in the usual case, so that no request writes to a shared cache line.
+        if self.write_failed.load(Ordering::Relaxed) && self.write_failed.swap(false, Ordering::Relaxed) {
+            self.reserve_scarce.store(false, Ordering::Relaxed);
+            tracing::info!(path = %self.settings.path.display(), "the audit journal can be written again");
+        }
+    }
+
+    /// Wakes the committer, if it sleeps.
+    pub(crate) fn wake_committer(&self, pending: &mut PendingLines) {
+        if mem::take(&mut pending.committer_asleep) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Notes that writing fails.
+    pub(crate) fn set_write_failure(&self, error: &io::Error) {
+        // Logged once per outage, not per request.
+        if !self.write_failed.swap(true, Ordering::Relaxed) {
+            tracing::error!(%error, path = %self.settings.path.display(),
+                "the audit journal cannot be written; check the disk's free space and the directory's permissions");
+        }
+    }
+
+    fn fail_batch(&self, segment: &mut ActiveSegment, batch: &Batch, error: &io::Error) {
+        self.set_write_failure(error);
+        {
+            let mut pending = self.lock_pending();
+            pending.restore_failed_batch(batch);
+            self.metrics.backlog.set(pending.events);
+        }
+        self.metrics.dropped.inc_by(batch.attempts);
+        batch.complete(BatchResult::Failed);
+        segment.spare = SpareBuffers::default();
+    }
+
+    /// Syncs the batch that was just written. A failure is final: the kernel may have dropped the pages and forgotten
+    /// the error, so a second sync could succeed without the data being on disk.
+    fn sync_batch(&self, segment: &ActiveSegment, batch: &Batch) -> io::Result<()> {
+        let directory = if batch.header { segment::sync_directory(&self.settings.path) } else { Ok(()) };
+        directory.and_then(|()| segment.sync()).inspect_err(|error| self.fail_permanently(batch, error))
+    }
+
+    fn fail_permanently(&self, batch: &Batch, error: &io::Error) {
+        tracing::error!(%error, path = %self.settings.path.display(),
+            "the audit journal could not be synced and takes no records any more; check the disk, then restart");
+        self.sync_failed.store(true, Ordering::Relaxed);
+        let mut pending = self.lock_pending();
+        pending.status = JournalStatus::SyncFailed;
+        let waiting = pending.take_batch(SpareBuffers::default());
+        drop(pending);
+        batch.complete(BatchResult::Failed);
+        waiting.complete(BatchResult::Failed);
+    }
+}

@@ -1,0 +1,316 @@
+//! Prometheus metrics, and handles to them that are resolved once: counting is an atomic addition, never a look-up by
+//! label.
+//!
+//! Names begin with `keygate_`, units are base units, and the values of labels are bounded: never a key, a user or an
+//! organization. `CONTRIBUTING.md` has the steps to add a metric.
+
+mod registration;
+mod computed;
+mod decision;
+mod edge;
+mod discovery;
+mod audit;
+mod shipping;
+mod lines;
+mod termination;
+mod traces;
+mod latency;
+mod conventions;
+mod retries;
+mod upstream;
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{
+    Encoder as _, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
+};
+
+use computed::{ComputedFamily, ComputedGauge};
+use conventions::ClientConventions;
+use registration::{
+    DELAY_BUCKETS, OVERHEAD_BUCKETS, REQUEST_BUCKETS, counter, counters, gauge, gauges, histogram, histograms,
+    time_gauge,
+};
+
+pub use audit::AuditMetrics;
+pub use conventions::{ActiveRequest, ClientDurations, RequestEnd, ServerConventions};
+pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
+pub use discovery::{DiscoveryFamilies, DiscoveryMetrics};
+pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
+pub use latency::{Latency, LatencyCounts, quantile};
+pub use lines::{LineMetrics, LogMetrics};
+pub use retries::RetryMetrics;
+pub use shipping::{ShippingMetrics, SinkLag, SinkMetrics};
+pub use termination::TerminationMetrics;
+pub use traces::TraceMetrics;
+use upstream::UpstreamFamilies;
+pub use upstream::{EndpointMetrics, UpstreamMetrics};
+
+/// All metrics of a gateway.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// Metrics whose names have no prefix: of the process (CPU time, memory, open files and their limit), and of the
+    /// semantic conventions.
+    plain: Registry,
+    delays: HistogramVec,
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    upstreams: UpstreamFamilies,
+    /// Expired time-outs of the upstream side.
+    pub upstream_timeouts: UpstreamTimeouts,
+    /// Discovery of the upstreams' endpoints.
+    pub discovery: DiscoveryFamilies,
+    /// Seconds from the arrival of a request's head to its forwarding, with admission and audit.
+    pub overhead: Histogram,
+    /// Results of authentication and authorization.
+    pub auth: AuthMetrics,
+    /// Decisions of the rate and concurrency limits.
+    pub limits: LimitMetrics,
+    /// Requests in flight, of all organizations.
+    pub in_flight: IntGauge,
+    /// Open exchanges that were ended because their credential was revoked.
+    pub terminated: TerminationMetrics,
+    /// Duration and failures of operations of the state.
+    pub state: StateMetrics,
+    /// Records of the audit journal.
+    pub audit: AuditMetrics,
+    /// Shipping of the audit to sinks.
+    pub shipping: ShippingMetrics,
+    /// Lines of the access log.
+    pub access_log: LineMetrics,
+    /// Requests that failed with a panic of the gateway.
+    pub panics: IntCounter,
+    /// Attempts with invalid credentials that were refused because the client's address had made too many.
+    pub attempts_refused: IntCounter,
+    /// Requests to the dashboard that were refused because the person had sent too many.
+    pub dashboard_limited: IntCounter,
+    /// Header fields that were removed because a server could misread their names.
+    pub fields_dropped: FieldMetrics,
+    /// Downstream connections.
+    pub connections: ConnectionMetrics,
+    /// Expired time-outs of the downstream side.
+    pub timeouts: TimeoutMetrics,
+    /// Certificates of TLS listeners.
+    pub tls: TlsMetrics,
+    /// Export of traces.
+    pub traces: TraceMetrics,
+    /// Metrics of requests by the semantic conventions; none unless configured.
+    pub conventions: Option<ServerConventions>,
+    /// Unix time of the last successful load of the configuration, in seconds.
+    pub config_loaded_at: Gauge,
+    /// 1 when the last reload of the configuration succeeded, or there was none; else 0.
+    pub config_reload_ok: IntGauge,
+    /// Failed reloads of the configuration.
+    pub config_reload_failures: IntCounter,
+}
+
+/// Metrics of one route. The counter of a status is resolved when the status is first sent.
+#[derive(Clone, Debug)]
+pub struct RouteMetrics {
+    route: Arc<str>,
+    vec: IntCounterVec,
+    by_status: Arc<[OnceLock<IntCounter>]>,
+    /// Seconds from the request's head to the response's last byte.
+    pub duration: Histogram,
+}
+
+// Help texts that do not fit their lines.
+const REQUEST_DURATION: &str = "Time from the request's head to the response's last byte";
+const OVERHEAD: &str = "Time from the arrival of a request's head to its forwarding";
+const ATTEMPTS_REFUSED: &str = "Attempts with invalid credentials refused because their address made too many";
+const DASHBOARD_LIMITED: &str = "Requests to the dashboard refused because their person had sent too many";
+const CONFIG_LOADED_AT: &str = "Unix time of the last successful load of the configuration";
+const CONFIG_RELOAD_OK: &str = "1 when the last reload of the configuration succeeded, else 0";
+const READY: &str = "1 while this readiness check passes, else 0";
+const STATE_CONNECTED: &str = "1 while the shared state answers, else 0; always 1 with embedded state";
+const DISK_LOW: &str = "1 while the volume of the audit journal is below its low-water mark, else 0";
+const SHIP_LAG_RECORDS: &str = "Lines of the audit journal that a sink has not taken, at most two for each record";
+const SHIP_LAG_SECONDS: &str = "Age of the oldest line of the audit journal that a sink has not taken";
+const REPLICAS: &str = "Replicas in step, of the Redis primary that has the fewest";
+const REPLICA_LAG: &str = "Bytes that the slowest replica of Redis has not confirmed";
+const EVICTS: &str = "1 when the eviction policy of a Redis primary allows it to delete records";
+const WORKER_DELAY: &str = "Time by which a worker's event loop is late, looked at once a second";
+
+impl Metrics {
+    /// A new set of metrics, in a registry of its own.
+    pub fn new() -> Self {
+        let registry = Registry::new_custom(Some("keygate".into()), None).expect("the prefix is a valid name");
+        let r = &registry;
+        let timeouts = counters(r, "timeouts_total", "Expired time-outs", &["kind"]);
+        let build = gauges(r, "build_info", "Always 1; the label has the version", &["version"]);
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let plain = Registry::new();
+        plain.register(Box::new(ProcessCollector::for_self())).expect("it is registered once");
+        Self {
+            plain,
+            conventions: None,
+            delays: histograms(r, "worker_delay_seconds", WORKER_DELAY, "worker", DELAY_BUCKETS),
+            requests: counters(r, "requests_total", "Responses sent", &["route", "code"]),
+            durations: histograms(r, "request_duration_seconds", REQUEST_DURATION, "route", REQUEST_BUCKETS),
+            upstreams: UpstreamFamilies::new(r),
+            upstream_timeouts: UpstreamTimeouts::new(&timeouts),
+            discovery: DiscoveryFamilies::new(r),
+            overhead: histogram(r, "gateway_overhead_seconds", OVERHEAD, OVERHEAD_BUCKETS),
+            auth: AuthMetrics::new(r),
+            limits: LimitMetrics::new(r),
+            in_flight: gauge(r, "in_flight", "Requests in flight"),
+            terminated: TerminationMetrics::new(r),
+            state: StateMetrics::new(r),
+            audit: AuditMetrics::new(r),
+            shipping: ShippingMetrics::new(r),
+            access_log: LineMetrics::of_access_log(r),
+            panics: counter(r, "panics_total", "Requests that failed with a panic of the gateway"),
+            attempts_refused: counter(r, "attempts_refused_total", ATTEMPTS_REFUSED),
+            dashboard_limited: counter(r, "dashboard_rate_limited_total", DASHBOARD_LIMITED),
+            fields_dropped: FieldMetrics::new(r),
+            connections: ConnectionMetrics::new(r),
+            timeouts: TimeoutMetrics::new(&timeouts),
+            tls: TlsMetrics::new(r),
+            traces: TraceMetrics::new(r),
+            config_loaded_at: time_gauge(r, "config_last_reload_success_timestamp_seconds", CONFIG_LOADED_AT),
+            config_reload_ok: gauge(r, "config_last_reload_successful", CONFIG_RELOAD_OK),
+            config_reload_failures: counter(r, "config_reload_failures_total", "Failed reloads of the configuration"),
+            registry,
+        }
+    }
+
+    /// The same set, with the metrics of the semantic conventions for HTTP. To be called once, before it is shared.
+    #[must_use]
+    pub fn with_conventions(mut self) -> Self {
+        self.conventions = Some(ServerConventions::new(&self.plain));
+        self.upstreams.conventions = Some(ClientConventions::new(&self.plain));
+        self
+    }
+
+    /// The metrics of a route. Its name must come from the configuration, never from a request.
+    pub fn route(&self, name: &str) -> RouteMetrics {
+        RouteMetrics {
+            route: name.into(),
+            vec: self.requests.clone(),
+            by_status: (100..600).map(|_| OnceLock::new()).collect(),
+            duration: self.durations.with_label_values(&[name]),
+        }
+    }
+
+    /// The metrics of an upstream. Its name must come from the configuration.
+    pub fn upstream(&self, name: &str) -> UpstreamMetrics {
+        self.upstreams.upstream(name, &self.upstream_timeouts)
+    }
+
+    /// Delays of the event loop of a worker, in seconds.
+    pub fn worker_delay(&self, number: usize) -> Histogram {
+        self.delays.with_label_values(&[&number.to_string()])
+    }
+
+    /// Shows a readiness check: `ready{check}`. To be called once for each name.
+    pub fn show_readiness(&self, check: &str, passes: impl Fn() -> bool + Send + Sync + 'static) {
+        self.show("ready", READY, Some(("check", check)), passes);
+    }
+
+    /// Shows whether the state answers: `state_connected`. To be called once.
+    pub fn show_state(&self, is_connected: impl Fn() -> bool + Send + Sync + 'static) {
+        self.show("state_connected", STATE_CONNECTED, None, is_connected);
+    }
+
+    /// Shows whether the volume of the journal is below its low-water mark: `audit_disk_low`. To be called once.
+    pub fn show_disk_low(&self, is_low: impl Fn() -> bool + Send + Sync + 'static) {
+        self.show("audit_disk_low", DISK_LOW, None, is_low);
+    }
+
+    /// Shows the replicas of Redis, the bytes by which they are behind, and 1 if a primary may evict: `redis_replicas`,
+    /// `redis_replica_lag_bytes`, `redis_evicts`. They are not shown while they are unknown. To be called once.
+    pub fn show_replication(&self, read: impl Fn() -> Option<[f64; 3]> + Clone + Send + Sync + 'static) {
+        let (lag, evicts) = (read.clone(), read.clone());
+        self.show_number("redis_replicas", REPLICAS, None, move || read().map(|[replicas, ..]| replicas));
+        self.show_number("redis_replica_lag_bytes", REPLICA_LAG, None, move || lag().map(|[_, bytes, _]| bytes));
+        self.show_number("redis_evicts", EVICTS, None, move || evicts().map(|[.., evicts]| evicts));
+    }
+
+    /// Shows the lag of the audit's sinks: `audit_ship_lag_records{sink}`, `audit_ship_lag_seconds{sink}`. To be called once.
+    #[allow(clippy::cast_precision_loss, reason = "numbers for people")]
+    pub fn show_shipping(&self, read: impl Fn() -> Vec<SinkLag> + Clone + Send + Sync + 'static) {
+        let seconds = read.clone();
+        self.show_family("audit_ship_lag_records", SHIP_LAG_RECORDS, "sink", move || {
+            read().into_iter().map(|lag| (lag.sink, lag.records as f64)).collect()
+        });
+        self.show_family("audit_ship_lag_seconds", SHIP_LAG_SECONDS, "sink", move || {
+            seconds().into_iter().map(|lag| (lag.sink, lag.seconds)).collect()
+        });
+    }
+
+    fn show_family(
+        &self,
+        name: &str,
+        help: &str,
+        label: &str,
+        read: impl Fn() -> Vec<(String, f64)> + Send + Sync + 'static,
+    ) {
+        let family = ComputedFamily::new(name, help, label, read);
+        self.registry.register(Box::new(family)).expect("each family is shown once");
+    }
+
+    fn show(
+        &self,
+        name: &str,
+        help: &str,
+        label: Option<(&str, &str)>,
+        read: impl Fn() -> bool + Send + Sync + 'static,
+    ) {
+        self.show_number(name, help, label, move || Some(f64::from(u8::from(read()))));
+    }
+
+    fn show_number(
+        &self,
+        name: &str,
+        help: &str,
+        label: Option<(&str, &str)>,
+        read: impl Fn() -> Option<f64> + Send + Sync + 'static,
+    ) {
+        let gauge = ComputedGauge::new(name, help, label, read);
+        self.registry.register(Box::new(gauge)).expect("each check is shown once");
+    }
+
+    /// Renders all metrics in the text exposition format, version 0.0.4.
+    pub fn render(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for registry in [&self.registry, &self.plain] {
+            TextEncoder::new().encode(&registry.gather(), &mut text).expect("a Vec takes every write");
+        }
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RouteMetrics {
+    /// Counts a response with this status.
+    pub fn count_response(&self, status: http::StatusCode) {
+        let Some(cell) = self.by_status.get(usize::from(status.as_u16()).wrapping_sub(100)) else { return };
+        cell.get_or_init(|| self.vec.with_label_values(&[&*self.route, status.as_str()])).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counted_events_are_rendered() {
+        let metrics = Metrics::new();
+        metrics.route("queries.list").count_response(http::StatusCode::OK);
+        metrics.auth.count_refusal(domain::refusal::Refusal::Unknown);
+        metrics.state.errors.late.inc();
+        let text = String::from_utf8(metrics.render()).unwrap();
+        assert!(text.contains("keygate_requests_total{code=\"200\",route=\"queries.list\"} 1"), "{text}");
+        assert!(text.contains("keygate_auth_total{result=\"unknown\"} 1"), "{text}");
+        assert!(text.contains("keygate_state_errors_total{kind=\"late\"} 1"), "{text}");
+        assert!(text.contains("keygate_state_errors_total{kind=\"overloaded\"} 0"), "{text}");
+    }
+}

@@ -1,0 +1,213 @@
+//! The program query-store: command line, signals and exit codes for [`query_store`].
+//!
+//! Exit codes: 0 success, 1 failure, 2 invalid command line, 64 invalid settings.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use domain::clock;
+use domain::counted::Counted;
+use domain::identity::{OrgId, UserId};
+use edge::transport;
+use platform::cli_docs::DocsCommand;
+use platform::telemetry;
+use query_store::service::Caller;
+use query_store::store::copy::{CopyProgress, copy};
+use query_store::{self, QueryService, Settings, StoreSettings};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Exit code for invalid settings (`EX_USAGE` of sysexits).
+const INVALID_SETTINGS: u8 = 64;
+/// Time between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// Stores queries and lists them in pages. Trusts the identity headers of requests: only the gateway may reach it.
+#[derive(Parser)]
+#[command(name = "query-store", version)]
+struct Arguments {
+    /// The settings file.
+    #[arg(long, global = true, value_name = "FILE", default_value = Settings::DEFAULT_PATH)]
+    config: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Service(ServiceCommand),
+    #[command(flatten)]
+    Docs(DocsCommand),
+}
+
+/// Commands that need the settings.
+#[derive(Subcommand)]
+enum ServiceCommand {
+    /// Runs the service until SIGTERM or SIGINT.
+    Serve,
+    /// Stores sample queries; a running service shows them at once.
+    Seed {
+        /// The organization that owns the queries.
+        #[arg(long)]
+        org: OrgId,
+        /// The user recorded as their creator.
+        #[arg(long)]
+        user: UserId,
+        /// Number of queries; 250 of them are different.
+        #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u32).range(1..))]
+        count: u32,
+    },
+    /// Copies a SQLite file into the empty PostgreSQL database of the settings: queries, history and live snapshots.
+    ///
+    /// Stop the service of the file first: it cannot write during the copy, and what it writes later is not copied. An
+    /// interrupted copy leaves the database empty; run it again.
+    Copy {
+        /// Kind of the source.
+        #[arg(long)]
+        from: CopyFrom,
+        /// File of the source.
+        #[arg(long, value_name = "PATH")]
+        file: PathBuf,
+        /// Kind of the target; the settings name it.
+        #[arg(long)]
+        to: CopyTo,
+    },
+}
+
+/// Sources of a copy.
+#[derive(Clone, Copy, ValueEnum)]
+enum CopyFrom {
+    /// A file of the SQLite engine.
+    Sqlite,
+}
+
+/// Targets of a copy.
+#[derive(Clone, Copy, ValueEnum)]
+enum CopyTo {
+    /// The database of `store.postgresql`.
+    Postgresql,
+}
+
+#[allow(clippy::print_stderr, reason = "errors of the command line go to standard error, not to the log")]
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match arguments.command {
+        Command::Docs(docs) => docs.run(Arguments::command()).context("cannot write the documentation"),
+        Command::Service(command) => match Settings::load(&arguments.config) {
+            Ok(settings) => {
+                let logs = telemetry::init_queued(settings.telemetry);
+                let done = run(command, &settings);
+                // Before the error is printed, of which the log tells the rest.
+                logs.flush();
+                done
+            }
+            Err(problems) => {
+                eprintln!("{problems}");
+                return ExitCode::from(INVALID_SETTINGS);
+            }
+        },
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("query-store: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "what a command has done goes to standard error, as keygate's do")]
+fn run(command: ServiceCommand, settings: &Settings) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(tokio::runtime::LocalOptions::default())?;
+    match command {
+        ServiceCommand::Serve => runtime.block_on(serve(settings)),
+        ServiceCommand::Seed { org, user, count } => {
+            let service = query_store::open(settings)?;
+            runtime.block_on(query_store::seed(&service, Caller { org, user }, count, clock::now()))?;
+            eprintln!("stored {} of {org} in {}", Counted(count, "query"), settings.store);
+            Ok(())
+        }
+        ServiceCommand::Copy { from: CopyFrom::Sqlite, file, to: CopyTo::Postgresql } => {
+            runtime.block_on(copy_to_postgresql(&file, settings))
+        }
+    }
+}
+
+async fn serve(settings: &Settings) -> anyhow::Result<()> {
+    let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?);
+    let service = query_store::open(settings)?;
+    prepare(&service).await?;
+    let listeners = transport::bind(settings.listen, 1);
+    let listeners = listeners.with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let listener = listeners.into_iter().next().context("no listener was made")?;
+    tracing::info!(address = %listener.local_addr()?, "serving");
+    query_store::serve(listener, service, settings.drain, wait_for_stop(signals)).await?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Connects to a database and migrates its tables before the service listens. One that is away may come later: until then
+/// requests are answered with 503. One that this program can never use ends the start.
+async fn prepare(service: &QueryService) -> anyhow::Result<()> {
+    match service.store().prepare().await {
+        Err(error) if error.is_permanent() => Err(error).context("cannot use the store"),
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "the store is not available; requests are answered with 503 until it is");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "what a command has done goes to standard error, as keygate's do")]
+async fn copy_to_postgresql(file: &Path, settings: &Settings) -> anyhow::Result<()> {
+    let StoreSettings::Postgresql(target) = &settings.store else {
+        bail!("the settings have no `store.postgresql` to copy to");
+    };
+    let mut next = Instant::now();
+    let report = |CopyProgress { copied, total }| {
+        if copied == total || Instant::now() >= next {
+            next = Instant::now() + PROGRESS;
+            eprintln!("copied {copied} of {}", Counted(total, "row version"));
+        }
+    };
+    let totals = copy(file, target.primary.clone(), report).await?;
+    eprintln!(
+        "copied {} to {}: {}, {}, {}, {}; the totals agree",
+        file.display(),
+        settings.store,
+        Counted(totals.orgs, "organization"),
+        Counted(totals.current, "query"),
+        Counted(totals.ended, "ended row version"),
+        Counted(totals.snapshots, "snapshot")
+    );
+    let key = file.with_extension("cursor-key");
+    if key.exists() && !settings.cursor.keys.iter().any(|(id, _)| *id == 0) {
+        eprintln!(
+            "cursors in use were sealed with the key of the file: until they have expired, add it to `cursor.keys` \
+                   as the last one: {{ id: 0, secret: {{ file: {} }} }}",
+            key.display()
+        );
+    }
+    Ok(())
+}
+
+/// Waits for SIGTERM or SIGINT. SIGHUP is caught and logged, because by default it would end the process without a drain.
+async fn wait_for_stop((mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal)) {
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => {
+                tracing::warn!("query-store does not reload its settings; restart it to apply them");
+            }
+        }
+    }
+    tracing::info!("draining");
+}

@@ -1,0 +1,188 @@
+//! The store in a PostgreSQL database, which any number of query-stores share.
+//!
+//! - An operation is one statement, or one call of a function of the schema (`schema.sql`), and so one transaction: none
+//!   stays open while this program computes, waits or is gone. Garbage collection alone sends several statements.
+//! - Versions are in commit order: a write holds the lock of its organization's row until it has committed.
+//! - A page reads everything in one statement, and so in one state of the database (`pages`).
+//! - A write is durable when it returns: `synchronous_commit` is at least `on`.
+//! - Every operation ends within the deadline: the server ends its statements (`statement_timeout`), and when the server
+//!   does not answer, the connection is given up.
+//! - The engine's own limits: a write waits for the previous one of its organization to be on disk, so one organization
+//!   has about as many writes per second as the disk has flushes; organizations do not wait for each other.
+//! - The tables are created and migrated before the first operation. A database that is away when the program starts only
+//!   delays that.
+
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+use crate::query::{Query, QueryDraft};
+use crate::store::{Bookmark, GcBatch, GcProgress, HistoryLimit, Page, SnapshotExpiry, StoreError, StoreStats};
+use domain::clock::Micros;
+use domain::identity::{OrgId, UserId};
+use platform::postgresql::{self, Migration, Schema};
+
+mod error;
+mod database;
+mod replicas;
+mod rows;
+mod pages;
+mod garbage;
+mod copy_target;
+
+pub use copy_target::{CopyTarget, CopyTargetError, CopyTransaction};
+pub use error::PostgresqlError;
+
+use database::Database;
+use replicas::Replicas;
+
+/// The tables. The lock's number is arbitrary, and the same in every release.
+const SCHEMA: Schema = Schema {
+    name: "query_store",
+    lock: 7_163_889_501,
+    migrations: &[Migration(include_str!("schema.sql")), Migration(include_str!("schema_history.sql"))],
+};
+
+/// Time by which the clocks of several query-stores may differ: far more than those of machines that synchronize them, and
+/// little beside the lifetime of a cursor.
+pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_secs(5 * 60);
+
+/// Settings of a store in PostgreSQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostgresqlSettings {
+    /// The database that takes the writes.
+    pub primary: postgresql::Settings,
+    /// Copies of it, which serve pages of snapshots that they have reached.
+    pub replicas: Vec<postgresql::Settings>,
+    /// Maximum number of connections to each of them.
+    pub connections: usize,
+    /// Time after which an operation fails.
+    pub deadline: Duration,
+}
+
+/// A store in a PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresqlStore {
+    primary: Database,
+    replicas: Replicas,
+    /// Set once the tables have the version of this program.
+    migrated: OnceCell<()>,
+    /// Bound of each organization's history.
+    history: HistoryLimit,
+}
+
+impl PostgresqlStore {
+    /// Opens the store; makes no connection. Its history has the default limit.
+    ///
+    /// # Errors
+    /// If TLS files cannot be used.
+    pub fn open(settings: &PostgresqlSettings) -> Result<Self, PostgresqlError> {
+        let PostgresqlSettings { primary, replicas, connections, deadline } = settings;
+        Ok(Self {
+            primary: Database::open(primary.clone(), *connections, *deadline)?,
+            replicas: Replicas::open(replicas, *connections, *deadline)?,
+            migrated: OnceCell::new(),
+            history: HistoryLimit::default(),
+        })
+    }
+
+    /// Sets the bound of each organization's history: the same at all query-stores of the database.
+    #[must_use]
+    pub fn with_history_limit(self, history: HistoryLimit) -> Self {
+        Self { history, ..self }
+    }
+
+    /// Creates or migrates the tables, without a deadline: a migration may take long.
+    pub(super) async fn prepare(&self) -> Result<(), PostgresqlError> {
+        self.migrated.get_or_try_init(|| self.primary.migrate(&SCHEMA)).await.copied()
+    }
+
+    /// Reloads the TLS files where they have changed.
+    pub(super) fn reload_tls(&self) {
+        self.primary.reload_tls();
+        self.replicas.reload_tls();
+    }
+
+    pub(super) async fn create(
+        &self,
+        org: OrgId,
+        user: UserId,
+        draft: QueryDraft,
+        now: Micros,
+    ) -> Result<Query, StoreError> {
+        self.run(async |client| rows::create(client, org, user, &draft, now).await).await
+    }
+
+    pub(super) async fn import(
+        &self,
+        org: OrgId,
+        user: UserId,
+        drafts: Vec<(QueryDraft, Micros)>,
+    ) -> Result<(), StoreError> {
+        self.run(async |client| rows::import(client, org, user, &drafts).await).await
+    }
+
+    pub(super) async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
+        self.run(async |client| rows::current(client, org, id).await).await
+    }
+
+    pub(super) async fn replace(
+        &self,
+        org: OrgId,
+        id: Uuid,
+        draft: QueryDraft,
+        now: Micros,
+    ) -> Result<Option<Query>, StoreError> {
+        self.run(async |client| rows::replace(client, org, id, &draft, now, self.history).await).await
+    }
+
+    pub(super) async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
+        self.run(async |client| rows::delete(client, org, id, self.history).await).await
+    }
+
+    pub(super) async fn page(
+        &self,
+        org: OrgId,
+        after: Option<Bookmark>,
+        limit: usize,
+        expiry: SnapshotExpiry,
+    ) -> Result<Option<Page>, StoreError> {
+        // A first page shows the newest content, which only the primary has for certain.
+        if let Some(bookmark) = after
+            && let Some(page) = self.replicas.page(org, bookmark, limit, expiry).await
+        {
+            return Ok(Some(page));
+        }
+        self.run(async |client| pages::page(client, org, after, limit, expiry, self.history).await).await
+    }
+
+    pub(super) async fn collect_garbage(
+        &self,
+        from: GcProgress,
+        batch: usize,
+        now: Micros,
+    ) -> Result<GcBatch, StoreError> {
+        self.run(async |client| garbage::collect(client, from, batch, now).await).await
+    }
+
+    pub(super) async fn stats(&self) -> Result<StoreStats, StoreError> {
+        self.run(async |client| garbage::stats(client).await).await
+    }
+
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        self.run(async |client| rows::check_writable(client, || self.primary.server()).await).await
+    }
+
+    /// Runs an operation on the primary, once the tables are there.
+    async fn run<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut deadpool_postgres::Client) -> Result<T, PostgresqlError>,
+    ) -> Result<T, StoreError> {
+        if !self.migrated.initialized() {
+            let prepared = tokio::time::timeout(self.primary.deadline(), self.prepare()).await;
+            prepared.map_err(|_| self.primary.timed_out())??;
+        }
+        Ok(self.primary.run(work).await?)
+    }
+}

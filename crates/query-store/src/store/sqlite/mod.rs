@@ -1,0 +1,268 @@
+//! The store in one SQLite file. Each operation is a call of `rows` or `garbage` in a transaction.
+//!
+//! - One thread writes, in the order of arrival (`database_thread`); some threads read (`reader_threads`), so a long read of one
+//!   organization delays neither the writes nor the reads of others. Callers wait asynchronously.
+//! - A write is durable when it returns: WAL with `synchronous=FULL`, and the result is sent after the commit.
+//! - A read sees what was committed before it began. A page whose snapshot must be registered is read again and registered in
+//!   one transaction of the writing thread. No transaction stays open between pages.
+//! - Another process may use the file at the same time (`query-store seed` beside a running service): every transaction
+//!   takes the write lock when it begins.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use uuid::Uuid;
+
+use crate::query::{Query, QueryDraft};
+use crate::store::history::HistoryFull;
+use crate::store::{Bookmark, GcBatch, GcProgress, HistoryLimit, Page, SnapshotExpiry, StoreError, StoreStats};
+use domain::clock::Micros;
+use domain::identity::{OrgId, UserId};
+
+mod database_thread;
+mod reader_threads;
+mod rows;
+mod garbage;
+mod copy_source;
+
+pub use copy_source::{CopySource, CopySourceError};
+
+use database_thread::DatabaseThread;
+use reader_threads::ReaderThreads;
+
+/// Time to wait for a transaction of another process. Its transactions are as short as those of this one, so a longer one
+/// hangs.
+const BUSY: Duration = Duration::from_secs(5);
+/// Threads that read: enough that a long read of one organization leaves others a thread.
+const READERS: usize = 4;
+/// Number of prepared statements that are cached: more than there are.
+const STATEMENTS: usize = 32;
+/// Version of the schema below, in `user_version`. A file of a later version is not changed.
+const SCHEMA_VERSION: i64 = 2;
+/// Version of [`SCHEMA`] alone, without [`HISTORY_SCHEMA`]. It has the same rows.
+const FIRST_SCHEMA_VERSION: i64 = 1;
+
+/// Tables and their invariants:
+/// - a version ends at most one row version (`queries_by_end` is unique), and so does it create at most one;
+/// - a query has at most one current row version (`queries_by_id` is unique);
+/// - `position` is the `version_created` of a query's first row version.
+const SCHEMA: &str = "
+    CREATE TABLE orgs (
+        number  INTEGER PRIMARY KEY,
+        org     TEXT NOT NULL UNIQUE,
+        version INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE queries (
+        org             INTEGER NOT NULL REFERENCES orgs(number),
+        id              BLOB NOT NULL,
+        version_created INTEGER NOT NULL,
+        version_ended   INTEGER,
+        name            TEXT NOT NULL,
+        sql             TEXT NOT NULL,
+        created_at      INTEGER NOT NULL,
+        updated_at      INTEGER NOT NULL,
+        created_by      TEXT NOT NULL,
+        position        INTEGER NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX queries_by_position ON queries (org, position, version_created, version_ended);
+    CREATE UNIQUE INDEX queries_by_id ON queries (org, id) WHERE version_ended IS NULL;
+    CREATE UNIQUE INDEX queries_by_end ON queries (org, version_ended) WHERE version_ended IS NOT NULL;
+    CREATE TABLE snapshots (
+        org        INTEGER NOT NULL REFERENCES orgs(number),
+        version    INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL,
+        PRIMARY KEY (org, version)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX snapshots_by_expiry ON snapshots (expires_at);
+";
+
+/// SQL of the bytes that a row version counts in its organization's history ([`super::history`]).
+macro_rules! history_cost {
+    () => {
+        "octet_length(name) + octet_length(sql) + 512"
+    };
+}
+use history_cost;
+
+/// Version 2 of the schema, over version 1. Invariants:
+/// - `orgs.history` is the sum of `history_cost!` over the ended row versions of the organization;
+/// - `queries_current` has the current row versions only, so that a first page passes no ended one.
+const HISTORY_SCHEMA: &str = concat!(
+    "ALTER TABLE orgs ADD COLUMN history INTEGER NOT NULL DEFAULT 0;
+     CREATE UNIQUE INDEX queries_current ON queries (org, position) WHERE version_ended IS NULL;
+     UPDATE orgs SET history = (SELECT coalesce(sum(",
+    history_cost!(),
+    "), 0) FROM queries WHERE queries.org = orgs.number AND version_ended IS NOT NULL);"
+);
+
+/// A store in one SQLite file. Dropping it completes the accepted operations, then closes the file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    /// They end first: the last connection tidies the files up.
+    readers: ReaderThreads,
+    thread: DatabaseThread,
+    /// Bound of each organization's history.
+    history: HistoryLimit,
+}
+
+/// The file could not be opened as a store.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory could not be created.
+    #[error("cannot create the directory of the database")]
+    Directory(#[source] std::io::Error),
+    /// The file could not be created or opened.
+    #[error("cannot open the file of the database")]
+    File(#[source] std::io::Error),
+    /// SQLite could not open the file.
+    #[error("cannot open the database")]
+    Database(#[from] rusqlite::Error),
+    /// The thread of the database could not be started.
+    #[error("cannot start the database's thread")]
+    Thread(#[source] std::io::Error),
+    /// The file was written by another release.
+    #[error("the database has schema version {found}; this release supports version {SCHEMA_VERSION}")]
+    SchemaVersion {
+        /// The version in the file.
+        found: i64,
+    },
+}
+
+impl SqliteStore {
+    /// Opens the file; creates it (mode 0600), with its directory, when there is none. Its history has the default limit.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(OpenError::Directory)?;
+        }
+        // SQLite gives its -wal and -shm files the mode of the database file.
+        OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(OpenError::File)?;
+        let mut connection = Connection::open(path)?;
+        prepare(&mut connection)?;
+        let readers = (0..READERS).map(|_| open_reader(path)).collect::<Result<Vec<_>, _>>()?;
+        let readers = ReaderThreads::start(readers).map_err(OpenError::Thread)?;
+        let thread = DatabaseThread::start(connection).map_err(OpenError::Thread)?;
+        Ok(Self { readers, thread, history: HistoryLimit::default() })
+    }
+
+    /// Sets the bound of each organization's history.
+    #[must_use]
+    pub fn with_history_limit(self, history: HistoryLimit) -> Self {
+        Self { history, ..self }
+    }
+
+    pub(super) async fn create(
+        &self,
+        org: OrgId,
+        user: UserId,
+        draft: QueryDraft,
+        now: Micros,
+    ) -> Result<Query, StoreError> {
+        self.thread.run(move |connection| rows::create(connection, org, user, &draft, now)).await
+    }
+
+    pub(super) async fn import(
+        &self,
+        org: OrgId,
+        user: UserId,
+        drafts: Vec<(QueryDraft, Micros)>,
+    ) -> Result<(), StoreError> {
+        let create = move |db: &Connection| {
+            drafts.iter().try_for_each(|(draft, created)| rows::create(db, org, user, draft, *created).map(drop))
+        };
+        self.thread.run(create).await
+    }
+
+    pub(super) async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
+        self.readers.run(move |connection| Ok(rows::current(connection, org, id)?.map(|row| row.query))).await
+    }
+
+    pub(super) async fn replace(
+        &self,
+        org: OrgId,
+        id: Uuid,
+        draft: QueryDraft,
+        now: Micros,
+    ) -> Result<Option<Query>, StoreError> {
+        let history = self.history;
+        let replaced =
+            self.thread.run(move |connection| rows::replace(connection, org, id, &draft, now, history)).await?;
+        replaced.map_err(|HistoryFull| StoreError::HistoryFull)
+    }
+
+    pub(super) async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
+        let history = self.history;
+        let deleted = self.thread.run(move |connection| rows::delete(connection, org, id, history)).await?;
+        deleted.map_err(|HistoryFull| StoreError::HistoryFull)
+    }
+
+    pub(super) async fn page(
+        &self,
+        org: OrgId,
+        after: Option<Bookmark>,
+        limit: usize,
+        expiry: SnapshotExpiry,
+    ) -> Result<Option<Page>, StoreError> {
+        let read = move |connection: &Connection| rows::read_page(connection, org, after, limit, expiry);
+        let read = self.readers.run(read).await?;
+        if read.unregistered.is_none() {
+            return Ok(read.page);
+        }
+        // What was read may have been collected by the time at which its snapshot is registered.
+        let history = self.history;
+        let page =
+            self.thread.run(move |connection| rows::page(connection, org, after, limit, expiry, history)).await?;
+        page.map_err(|HistoryFull| StoreError::HistoryFull)
+    }
+
+    pub(super) async fn collect_garbage(
+        &self,
+        from: GcProgress,
+        batch: usize,
+        now: Micros,
+    ) -> Result<GcBatch, StoreError> {
+        self.thread.run(move |connection| garbage::collect(connection, from, batch, now)).await
+    }
+
+    pub(super) async fn stats(&self) -> Result<StoreStats, StoreError> {
+        self.thread.run(garbage::stats).await
+    }
+
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        self.thread.run(|connection| connection.query_row("SELECT 1", [], |_| Ok(()))).await
+    }
+}
+
+/// Configures the connection, and creates the tables when the file is new.
+fn prepare(connection: &mut Connection) -> Result<(), OpenError> {
+    connection.busy_timeout(BUSY)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")?;
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let found = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if !(0..=SCHEMA_VERSION).contains(&found) {
+        return Err(OpenError::SchemaVersion { found });
+    }
+    if found < FIRST_SCHEMA_VERSION {
+        transaction.execute_batch(SCHEMA)?;
+    }
+    if found < SCHEMA_VERSION {
+        transaction.execute_batch(HISTORY_SCHEMA)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+/// Opens a connection that reads.
+fn open_reader(path: &Path) -> Result<Connection, OpenError> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.execute_batch("PRAGMA query_only = ON;")?;
+    Ok(connection)
+}

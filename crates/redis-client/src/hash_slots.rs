@@ -1,0 +1,129 @@
+//! Hash slots of a Cluster, and the map from slots to nodes.
+
+use std::sync::Arc;
+
+use redis::Value;
+
+use super::link::ServerLink;
+use super::settings::Address;
+
+/// Number of hash slots of a Cluster.
+const HASH_SLOTS: u16 = 16384;
+
+/// The hash slot of a hash tag: CRC-16/XMODEM modulo 16384 (Redis Cluster specification).
+pub fn hash_slot(hash_tag: &str) -> u16 {
+    crc16::State::<crc16::XMODEM>::calculate(hash_tag.as_bytes()) % HASH_SLOTS
+}
+
+/// Map from hash slots to links, sorted by slot.
+#[derive(Default)]
+pub(super) struct HashSlotMap(Vec<LinkedRange>);
+
+struct LinkedRange {
+    first: u16,
+    last: u16,
+    link: Arc<ServerLink>,
+}
+
+/// A range of hash slots and its primary, from the reply to `CLUSTER SLOTS`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SlotRange {
+    pub(super) first: u16,
+    pub(super) last: u16,
+    pub(super) primary: Address,
+}
+
+impl HashSlotMap {
+    /// One server for all hash slots.
+    pub(super) fn with_one(link: Arc<ServerLink>) -> Self {
+        Self(vec![LinkedRange { first: 0, last: u16::MAX, link }])
+    }
+
+    /// The map of a Cluster, with the link to each primary.
+    pub(super) fn new(mut ranges: Vec<SlotRange>, link_to: impl Fn(Address) -> Arc<ServerLink>) -> Self {
+        ranges.sort_unstable_by_key(|range| range.first);
+        let linked = |SlotRange { first, last, primary }| LinkedRange { first, last, link: link_to(primary) };
+        Self(ranges.into_iter().map(linked).collect())
+    }
+
+    /// The link to the node that serves a hash slot, if one does.
+    pub(super) fn link(&self, slot: u16) -> Option<Arc<ServerLink>> {
+        let at = self.0.partition_point(|range| range.last < slot);
+        self.0.get(at).filter(|range| range.first <= slot).map(|range| Arc::clone(&range.link))
+    }
+
+    /// The links of all ranges; a node with several ranges comes several times.
+    pub(super) fn links(&self) -> impl Iterator<Item = &Arc<ServerLink>> {
+        self.0.iter().map(|range| &range.link)
+    }
+
+    /// Returns whether a hash slot that was served by one node is served by another now. The first map that is learned
+    /// differs from nothing.
+    pub(super) fn has_moved_slots(&self, new: &Self) -> bool {
+        let same = |(one, other): (&LinkedRange, &LinkedRange)| {
+            (one.first, one.last, one.link.target()) == (other.first, other.last, other.link.target())
+        };
+        let unchanged = self.0.len() == new.0.len() && self.0.iter().zip(&new.0).all(same);
+        !self.0.is_empty() && !unchanged
+    }
+
+    /// Returns whether every hash slot has a node whose link is up.
+    pub(super) fn is_complete(&self) -> bool {
+        let slots: u32 = self.0.iter().map(|range| u32::from(range.last) - u32::from(range.first) + 1).sum();
+        slots >= u32::from(HASH_SLOTS) && self.0.iter().all(|range| range.link.is_up())
+    }
+}
+
+/// Parses the reply to `CLUSTER SLOTS`: for each range its first and last slot, its primary and its replicas. A node
+/// without a host is the one that was asked.
+pub(super) fn parse_slots(reply: &Value, asked: &Address) -> Option<Vec<SlotRange>> {
+    let Value::Array(ranges) = reply else { return None };
+    ranges.iter().map(|range| parse_range(range, asked)).collect()
+}
+
+fn parse_range(range: &Value, asked: &Address) -> Option<SlotRange> {
+    let Value::Array(fields) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &**fields else { return None };
+    let [host, Value::Int(port), ..] = &**primary else { return None };
+    let host = match host {
+        Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
+        Value::SimpleString(host) => host.clone(),
+        _ => String::new(),
+    };
+    let host = if host.is_empty() || host == "?" { asked.host.clone() } else { host };
+    let primary = Address { host, port: u16::try_from(*port).ok()? };
+    Some(SlotRange { first: u16::try_from(*first).ok()?, last: u16::try_from(*last).ok()?, primary })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(host: &str, port: u16) -> Address {
+        Address { host: host.into(), port }
+    }
+
+    fn node(host: &str, port: i64) -> Value {
+        let id = Value::BulkString(b"0123".to_vec());
+        Value::Array(vec![Value::BulkString(host.into()), Value::Int(port), id])
+    }
+
+    #[test]
+    fn hash_slots_match_those_of_a_cluster() {
+        // `CLUSTER KEYSLOT 123456789` and the example of the specification.
+        assert_eq!(hash_slot("123456789"), 0x31C3);
+        assert_eq!(hash_slot("foo"), 12182);
+    }
+
+    #[test]
+    fn slot_ranges_are_parsed() {
+        let range =
+            |first, last, primary| Value::Array(vec![Value::Int(first), Value::Int(last), primary, node("r", 9)]);
+        let reply = Value::Array(vec![range(0, 5460, node("a", 1)), range(5461, 16383, node("", 2))]);
+        let ranges = parse_slots(&reply, &address("asked", 7)).unwrap();
+        assert_eq!(ranges[0], SlotRange { first: 0, last: 5460, primary: address("a", 1) });
+        assert_eq!(ranges[1], SlotRange { first: 5461, last: 16383, primary: address("asked", 2) });
+        assert_eq!(parse_slots(&Value::Nil, &address("asked", 7)), None);
+        assert_eq!(parse_slots(&Value::Array(vec![Value::Int(1)]), &address("asked", 7)), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! A client for one Redis server, for Sentinel, and for Cluster. It knows nothing of the records that it carries.
+//!
+//! - No command waits for a server that is away: it fails at once while its link is down.
+//! - A command is sent again only when it certainly did not run (`MOVED`, `ASK`, `NOSCRIPT`, `TRYAGAIN`).
+//! - Each thread has its own [`RedisClient`] with its own links: no command hops between threads.
+//! - On a Cluster every node has its own link and its own breaker: a node that is away takes only its hash slots along.
+//! - Every connected link is in a list of the process (`live_links`), by which background work reaches each server that
+//!   may serve commands.
+//!
+//! Layers, top-down: `redis_client`, `server` > `topology` > `link_pool` > `hash_slots` > `reconnect` > `sent_command` > `link` >
+//! `connect` > `sentinel` > `dial` > `shared` > `live_links` > `connection` > `resp`.
+
+mod redis_client;
+mod server;
+mod replication_watch;
+mod last_replication;
+mod topology;
+mod link_pool;
+mod hash_slots;
+mod reconnect;
+mod sent_command;
+mod link;
+mod request;
+mod connect;
+mod sentinel;
+mod inspect;
+mod dial;
+mod server_info;
+mod shared;
+mod live_links;
+mod connection;
+mod resp;
+mod command_error;
+mod script;
+mod backoff;
+mod settings;
+mod url;
+#[cfg(test)]
+mod tests;
+
+pub use command_error::{CommandError, is_no_script};
+pub use dial::ConnectError;
+pub use hash_slots::hash_slot;
+pub use inspect::describe_servers;
+pub use inspect::{InspectedServer, ServerDescription};
+pub use last_replication::ReplicationStatus;
+pub use redis_client::RedisClient;
+pub use replication_watch::watch_replication;
+pub use resp::PackedCommand;
+pub use script::Script;
+pub use sent_command::SentCommand;
+pub use server::Server;
+pub use server_info::Replication;
+pub use server_info::Unsuitable;
+pub use settings::ConnectionSettings;
+pub use settings::{Address, Durability, Login, Servers};
+pub use shared::ClientShared;
+pub use url::{InvalidUrl, Url};

@@ -1,0 +1,182 @@
+//! Bound of the buckets.
+//!
+//! docs/contract.md, Limits: "A token bucket admits at most `burst + rate * T` requests in any window of length `T`".
+//! docs/scaling-out.md adds to that
+//!
+//! - Failover: "as many requests as were lost may be admitted once more": lost uses count no more;
+//! - While Redis is unavailable: "a window can exceed the bound by the inflow of the shares of those that are cut off, until
+//!   they have reported it": uses that are not reported yet may come on top of what Redis admits meanwhile. Each share is
+//!   checked by itself: "it admits with each key at most what flows in since then, divided by the number of gateways".
+//!
+//! Time is that of the primary's clock: steps forward, also by a promotion, let tokens flow in.
+
+use std::collections::VecDeque;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Worst;
+use crate::event::{Call, Command, Pending, Process};
+use crate::lua::{Reply, Script};
+use crate::shard::number_at;
+use crate::trace::{NONE, Offender};
+use crate::world::World;
+
+/// How much faster than Redis a gateway's clock may run: twice the drift of the simulation.
+const DRIFT: f64 = 2e-4;
+/// Time for which single admissions by Redis are remembered.
+const REMEMBERED: u64 = 120_000_000;
+
+/// Windows of one key.
+#[derive(Default)]
+struct Windows {
+    /// The most uses by which a window that ends now exceeds its inflow.
+    excess: f64,
+    /// Time of the primary's clock to which that is computed.
+    at: u64,
+    /// Uses that were admitted locally while the reply of Redis is awaited.
+    waiting: FxHashSet<u64>,
+    /// Admissions by Redis.
+    online: VecDeque<u64>,
+}
+
+/// Uses of a share.
+#[derive(Clone, Copy)]
+struct ShareUses {
+    /// Steady and true time from which inflow counts.
+    begin: (u64, u64),
+    uses: u64,
+}
+
+pub struct BucketCheck {
+    windows: Vec<Windows>,
+    shares: FxHashMap<(usize, usize), ShareUses>,
+    pub window: Worst,
+    pub share: Worst,
+}
+
+impl BucketCheck {
+    pub fn new(keys: usize) -> Self {
+        let windows = (0..keys).map(|_| Windows::default()).collect();
+        Self { windows, shares: FxHashMap::default(), window: Worst::default(), share: Worst::default() }
+    }
+
+    /// These uses are lost, or never repaid: windows may have as many more.
+    pub fn forgive(&mut self, key: usize, uses: u64) {
+        let windows = &mut self.windows[key];
+        windows.excess = (windows.excess - uses as f64).max(0.0);
+    }
+
+    /// A key has moved from a server to another, whose clocks have stepped forward by so much; that of the second is ahead by
+    /// `ahead`.
+    pub fn move_key(&mut self, key: usize, stepped: [u64; 2], ahead: u64) {
+        let at = &mut self.windows[key].at;
+        *at = (*at + stepped[1]).saturating_sub(stepped[0] + ahead);
+    }
+
+    pub fn begin_waiting(&mut self, key: usize, request: u64) {
+        self.windows[key].waiting.insert(request);
+    }
+
+    pub fn end_waiting(&mut self, key: usize, request: u64) {
+        self.windows[key].waiting.remove(&request);
+    }
+
+    /// Redis has answered the gateway about the key: its next outage has another share.
+    pub fn end_share(&mut self, gateway: usize, key: usize) {
+        self.shares.remove(&(gateway, key));
+    }
+}
+
+impl World {
+    /// A script has run. A token that was taken for a request that still waits is an admission.
+    pub fn note_script(&mut self, command: &Command, reply: &Reply) {
+        let Some(Pending::Decide(pending)) = &command.pending else { return };
+        let (Call::Script { script: Script::Decide, .. }, Reply::Packed(packed)) = (&command.call, reply) else {
+            return;
+        };
+        if number_at(packed, 0) != 0.0 || pending.is_late || !self.is_live(command.process) {
+            return;
+        }
+        let (key, process) = (pending.key, command.process);
+        let now = self.now;
+        let online = &mut self.checks.bucket.windows[key].online;
+        online.push_back(now);
+        while online.front().is_some_and(|time| time + REMEMBERED < now) {
+            online.pop_front();
+        }
+        self.check_window(process, key);
+        self.check_slots_online(process, key);
+    }
+
+    /// Counts a use, and checks all windows that end with it.
+    pub fn check_window(&mut self, process: Process, key: usize) {
+        let (now, shard) = (self.now, self.directory.shard_of_key(key));
+        let quota = self.directory.keys[key].quota;
+        let time = now + self.shards[shard].stepped;
+        let rate = f64::from(quota.inflow()) / quota.per_micros() as f64 * (1.0 + DRIFT);
+        let windows = &mut self.checks.bucket.windows[key];
+        windows.excess = (windows.excess - time.saturating_sub(windows.at) as f64 * rate).max(0.0) + 1.0;
+        windows.at = time;
+        let (excess, burst) = (windows.excess, f64::from(quota.burst));
+        let allowed = if excess > burst { self.excess_allowed(key) } else { 0.0 };
+        let offender = Offender { gateway: process.gateway, key, org: NONE, shard };
+        let text = || {
+            format!(
+                "key {key}: {excess:.1} beyond the inflow of the window, burst {burst}, lost or not reported {allowed}"
+            )
+        };
+        // Of cases that use the whole bound, the one farthest over the burst is shown.
+        self.checks.bucket.window.note(excess / (burst + allowed) + allowed * 1e-9, now, text);
+        if excess > burst + allowed + 1e-3 {
+            self.break_bound("bucket", text(), offender);
+        }
+    }
+
+    /// Uses by which a window may exceed the bound now: those that are not reported, if Redis admitted as many since.
+    fn excess_allowed(&self, key: usize) -> f64 {
+        let bucket = &self.checks.bucket;
+        let (mut unreported, mut first) = (bucket.windows[key].waiting.len() as u64, self.now);
+        if unreported > 0 {
+            first = first.saturating_sub(10_000_000);
+        }
+        for gateway in &self.gateways {
+            let number = gateway.process.gateway;
+            let uses = gateway.keys.get(&key).filter(|_| gateway.is_up).and_then(|cached| cached.usage.unreported());
+            let Some(uses) = uses else { continue };
+            unreported += uses.pending();
+            let begin = bucket.shares.get(&(number, key)).map_or(0, |share| share.begin.1);
+            first = first.min(begin);
+        }
+        let online = bucket.windows[key].online.iter().filter(|time| **time >= first).count() as u64;
+        unreported.min(online) as f64
+    }
+
+    /// Checks the share of a gateway, which has admitted one more use.
+    pub fn note_share(
+        &mut self,
+        process: Process,
+        key: usize,
+        confirmed: domain::clock::Micros,
+        steady: domain::clock::Micros,
+    ) {
+        let now = self.now;
+        let (org, quota) = (self.directory.keys[key].org, self.directory.keys[key].quota);
+        let gateway = &self.gateways[process.gateway];
+        let noticed = gateway.noticed.get(&org).copied().unwrap_or(steady.0).max(confirmed.0);
+        let begin = (noticed, now.saturating_sub(steady.0 - noticed.min(steady.0)));
+        let time = gateway.portion_of_time(noticed, steady.0, quota.burst);
+        let share = self.checks.bucket.shares.entry((process.gateway, key)).or_insert(ShareUses { begin, uses: 0 });
+        if share.begin.0 != begin.0 {
+            *share = ShareUses { begin, uses: 0 };
+        }
+        share.uses += 1;
+        let uses = share.uses;
+        let inflow = time * f64::from(quota.inflow()) / quota.per_micros() as f64;
+        let text = || format!("gateway {}, key {key}: {uses} uses of an inflow of {inflow:.2}", process.gateway);
+        self.checks.bucket.share.note(uses as f64 / inflow.max(1e-9), now, text);
+        if uses as f64 > inflow + 1e-6 {
+            let shard = self.directory.shard_of_key(key);
+            self.break_bound("bucket", text(), Offender { gateway: process.gateway, key, org: NONE, shard });
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Organizations and keys of the fleet, with the names of their records as the product makes them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use domain::key::{KeyId, OrgTag};
+use domain::quota::Quota;
+use state::redis::{RecordNames, org_slot};
+
+use super::options::Options;
+use super::random::{Random, Zipf};
+
+/// Hash slots of a Redis Cluster.
+const HASH_SLOTS: usize = 16_384;
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+pub struct Org {
+    pub tag: OrgTag,
+    pub hash_slot: u16,
+    /// The shard that has the hash slot now.
+    pub shard: usize,
+    pub record: Vec<u8>,
+    /// Concurrency limit.
+    pub limit: u32,
+}
+
+pub struct Key {
+    pub id: KeyId,
+    pub org: usize,
+    pub quota: Quota,
+    pub record: Vec<u8>,
+    pub user_record: Vec<u8>,
+    /// Record of the uses that were reported after an outage.
+    pub reported: Vec<u8>,
+}
+
+/// All organizations and keys.
+pub struct Directory {
+    pub orgs: Vec<Org>,
+    pub keys: Vec<Key>,
+    popularity: Zipf,
+    by_tag: HashMap<OrgTag, usize>,
+    by_id: HashMap<KeyId, usize>,
+    shards: usize,
+    /// Hash slots that are not where they were at first.
+    moved: HashMap<u16, usize>,
+}
+
+/// Quotas of keys: a busy small one, the default of a minute, a large one of which each gateway of a large fleet has a
+/// share, and a strict one.
+fn quota(number: usize) -> Quota {
+    let (requests, per, burst, strict) = match number % 4 {
+        0 => (10, 1, 20, false),
+        1 => (100, 60, 100, false),
+        2 => (2000, 1, 4000, false),
+        _ => (200, 10, 20, true),
+    };
+    Quota { requests, per: Duration::from_secs(per), burst, strict }.validate().unwrap()
+}
+
+fn base62(mut number: usize, digits: usize) -> String {
+    let mut text = vec![b'0'; digits];
+    for digit in text.iter_mut().rev() {
+        *digit = BASE62[number % 62];
+        number /= 62;
+    }
+    String::from_utf8(text).unwrap()
+}
+
+impl Directory {
+    pub fn new(options: &Options) -> Self {
+        let names = RecordNames::new("keygate");
+        let limits = [100, 8, 2000, 20, 400];
+        let orgs: Vec<Org> = (0..options.orgs)
+            .map(|number| {
+                // Spread over the tags, and so over the hash slots.
+                let tag: OrgTag = base62((number * 7919 + 13) % (62 * 62 * 62), 3).parse().unwrap();
+                let hash_slot = org_slot(tag);
+                let shard = usize::from(hash_slot) * options.shards / HASH_SLOTS;
+                let record = names.org(tag).into_bytes();
+                Org { tag, hash_slot, shard, record, limit: limits[number % limits.len()] }
+            })
+            .collect();
+        let keys: Vec<Key> = (0..options.keys)
+            .map(|number| {
+                let org = number % options.orgs;
+                let tag = orgs[org].tag;
+                let id: KeyId = format!("{}{}", tag.as_str(), base62(number, 6)).parse().unwrap();
+                let prefix = String::from_utf8(orgs[org].record.clone()).unwrap();
+                let user_record = format!("{}user:u{number}", prefix.strip_suffix("org").unwrap()).into_bytes();
+                let reported = names.reported_uses(tag).into_bytes();
+                // The same quota for all keys of an organization would tie large limits to few shards.
+                let quota = quota(number / options.orgs + number % options.orgs);
+                Key { id, org, quota, record: names.key(id).into_bytes(), user_record, reported }
+            })
+            .collect();
+        let by_tag = orgs.iter().enumerate().map(|(number, org)| (org.tag, number)).collect();
+        let by_id = keys.iter().enumerate().map(|(number, key)| (key.id, number)).collect();
+        Self {
+            orgs,
+            keys,
+            popularity: Zipf::new(options.keys),
+            by_tag,
+            by_id,
+            shards: options.shards,
+            moved: HashMap::new(),
+        }
+    }
+
+    /// A key, popular ones more often.
+    pub fn draw(&self, random: &mut Random) -> usize {
+        self.popularity.draw(random)
+    }
+
+    /// The organization with this tag.
+    pub fn org_of(&self, tag: OrgTag) -> usize {
+        self.by_tag[&tag]
+    }
+
+    /// The key with this id.
+    pub fn key_of(&self, id: KeyId) -> usize {
+        self.by_id[&id]
+    }
+
+    pub fn shard_of_key(&self, key: usize) -> usize {
+        self.orgs[self.keys[key].org].shard
+    }
+
+    pub fn shard_of_slot(&self, hash_slot: u16) -> usize {
+        let first = usize::from(hash_slot) * self.shards / HASH_SLOTS;
+        self.moved.get(&hash_slot).copied().unwrap_or(first)
+    }
+
+    /// Moves a hash slot. Returns the keys in it, and the names of all its records.
+    pub fn move_slot(&mut self, hash_slot: u16, to: usize) -> (Vec<usize>, Vec<Vec<u8>>) {
+        self.moved.insert(hash_slot, to);
+        let mut records = Vec::new();
+        for org in self.orgs.iter_mut().filter(|org| org.hash_slot == hash_slot) {
+            org.shard = to;
+            records.push(org.record.clone());
+        }
+        let in_slot = |key: &usize| self.orgs[self.keys[*key].org].hash_slot == hash_slot;
+        let keys: Vec<usize> = (0..self.keys.len()).filter(in_slot).collect();
+        for key in keys.iter().map(|key| &self.keys[*key]) {
+            records.extend([key.record.clone(), key.user_record.clone(), key.reported.clone()]);
+        }
+        records.sort_unstable();
+        records.dedup();
+        (keys, records)
+    }
+}

@@ -1,0 +1,201 @@
+//! Events of the simulation, in virtual time, and the commands that gateways send to Redis.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use domain::clock::Micros;
+use state::redis::{Kept, LateAnswer, PendingReport, Resync, UnreportedUses, VisitedLease};
+
+use super::database::Bytes;
+use super::faults::Fault;
+use super::lua::{Reply, Script};
+
+/// A process of a gateway: its number, and how many were before it on the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub gateway: usize,
+    pub start: u32,
+}
+
+/// What happens at a time.
+#[derive(Debug)]
+pub enum Event {
+    /// The next request of a client arrives.
+    NextRequest,
+    /// The decision of a request has lasted for its deadline.
+    Deadline(u64),
+    /// The exchange of a request ends.
+    Finish(u64),
+    /// A command reaches its server.
+    Arrive(u64),
+    /// The reply to a command reaches its gateway.
+    Answer(u64),
+    /// A command has no reply within the deadline.
+    Late(u64),
+    /// A command is given up.
+    GiveUp(u64),
+    /// A round of the heartbeat of slot leases; with `true`, an early one.
+    Visit(Process, bool),
+    Register(Process),
+    ReadLog(Process),
+    /// All open exchanges are checked against the directory.
+    CheckOpen(Process),
+    /// A gateway asserts what the primary of a shard lacks.
+    Assert(Process, usize),
+    LinkDown {
+        process: Process,
+        shard: usize,
+        connection: u32,
+    },
+    Connect(Process, usize),
+    /// The next step of a revocation.
+    Revoke(usize),
+    Ship(Process),
+    Committed(Process, u64),
+    Delivered(Process, u64),
+    Start(usize),
+    Leave(Process),
+    Fault(Fault),
+    Promote(usize),
+    AddReplica(usize),
+    EndLag(usize, u64),
+    /// A server process is started again.
+    Restart(usize),
+    /// A server's memory has room again, if no later fault has filled it.
+    EndFull(usize),
+    /// A hash slot has moved from a shard to another.
+    EndMove {
+        hash_slot: u16,
+        from: usize,
+        to: usize,
+    },
+}
+
+/// Events by their times; of one time, in the order in which they were added.
+#[derive(Default)]
+pub struct Queue {
+    heap: BinaryHeap<Reverse<Entry>>,
+    added: u64,
+}
+
+struct Entry {
+    time: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.time, self.number).cmp(&(other.time, other.number))
+    }
+}
+
+impl Queue {
+    pub fn add(&mut self, time: u64, event: Event) {
+        self.added += 1;
+        self.heap.push(Reverse(Entry { time, number: self.added, event }));
+    }
+
+    pub fn next(&mut self) -> Option<(u64, Event)> {
+        self.heap.pop().map(|Reverse(entry)| (entry.time, entry.event))
+    }
+}
+
+/// A command on its way: what the server runs, and what the gateway does with the reply.
+pub struct Command {
+    pub process: Process,
+    pub shard: usize,
+    /// Connection on which it was sent, and the history of the server at its other end.
+    pub connection: u32,
+    pub history: u32,
+    pub call: Call,
+    pub answer: Option<Answer>,
+    /// Its server was gone when it arrived: there is no reply to wait for.
+    pub is_dropped: bool,
+    /// Slots that Redis had given when it answered.
+    pub answer_number: u64,
+    /// Time at which it was sent.
+    pub sent: u64,
+    /// None once the gateway has given it up.
+    pub pending: Option<Pending>,
+}
+
+/// What the server runs.
+pub enum Call {
+    Script {
+        script: Script,
+        keys: Vec<Rc<[u8]>>,
+        arguments: Vec<Vec<u8>>,
+    },
+    /// Reads the log of revocations from this number on.
+    ReadLog {
+        from: u64,
+    },
+    /// Revokes a key, as the transaction of `crates/state/src/redis/directory/keys.rs` does.
+    RevokeKey {
+        key: usize,
+        durable: bool,
+    },
+    /// Appends to the log of revocations, as `crates/state/src/redis/directory/revocation_log.rs` does.
+    AppendLog {
+        key: usize,
+        durable: bool,
+    },
+}
+
+/// Reply of a server.
+#[derive(Debug)]
+pub enum Answer {
+    Script(Reply),
+    Log {
+        last: u64,
+        at_position: Option<Bytes>,
+        entries: Vec<Bytes>,
+    },
+    /// A change was made; with `true`, as many replicas as asked for have it.
+    Changed(bool),
+    /// The server refused the command, which did not run: its memory is full, or the hash slot is on its way.
+    Refused,
+}
+
+/// What the gateway does with a reply.
+pub enum Pending {
+    Read { request: u64 },
+    Decide(PendingDecide),
+    Status { key: usize, uses: UnreportedUses },
+    Report { visited: VisitedLease, org: usize, report: PendingReport },
+    Resync { org: usize, resync: Resync, request: Option<u64>, visited: Option<VisitedLease> },
+    Register { beat: Micros, seen: u64 },
+    Deregister,
+    ReadLog,
+    Revocation { number: usize },
+    Assert { kept: Vec<Kept>, history: Arc<str> },
+}
+
+/// A decide call in flight.
+pub struct PendingDecide {
+    pub request: u64,
+    pub key: usize,
+    /// None when the cached records refuse the request: then Redis is asked whether they are current.
+    pub report: Option<PendingReport>,
+    pub uses: Option<UnreportedUses>,
+    pub late: Arc<LateAnswer>,
+    /// The request was decided without the reply.
+    pub is_late: bool,
+}

@@ -1,0 +1,225 @@
+//! Network between gateways and shards: links, commands and replies, partitions, and servers that do not answer.
+//!
+//! It is a model of `crates/redis-client/src`: deadlines, the breaker, and the pauses before connecting are those of the
+//! product. What is sent into a partition arrives when it ends, also when the gateway has given it up by then.
+
+use super::database::{Bytes, Write};
+use super::event::{Answer, Call, Command, Event, Pending, Process};
+use super::gateway::DEADLINE;
+use super::shard::Shard;
+use super::world::World;
+
+/// Late replies in a row that open the breaker, as in `crates/redis-client/src/link.rs`.
+const BREAKER_THRESHOLD: u32 = 5;
+/// As `Settings::connections` divides the lease.
+const LATE_REPLY_TIMEOUT: u64 = 5_000_000;
+/// Time of the server for a script, beside the fields that it reads in a loop (`docs/scaling.md` has the measurement).
+const SCRIPT_COST: u64 = 6;
+/// Entries of the log that are read at a time, as in `crates/state/src/redis/revocation_reader.rs`.
+const LOG_BATCH: u64 = 500;
+
+impl World {
+    /// Time that a message takes: a fraction of a millisecond, and rarely as long as a deadline.
+    pub fn latency(&mut self) -> u64 {
+        let tail = if self.network.one_in(4000) { self.network.below(150_000) } else { 0 };
+        100 + self.network.exponential(150.0) + tail
+    }
+
+    /// Sends a command; returns what was to be done with the reply when the link is down.
+    pub fn send(&mut self, process: Process, shard: usize, call: Call, pending: Pending) -> Result<u64, Pending> {
+        let link = &self.gateways[process.gateway].links[shard];
+        if !link.is_up {
+            return Err(pending);
+        }
+        let (connection, history) = (link.connection, link.history);
+        let id = self.id();
+        let command = Command {
+            process,
+            shard,
+            connection,
+            history,
+            call,
+            answer: None,
+            is_dropped: false,
+            answer_number: 0,
+            sent: self.now,
+            pending: Some(pending),
+        };
+        self.commands.insert(id, command);
+        self.gateways[process.gateway].sent.insert(id);
+        let latency = self.latency();
+        self.queue.add(self.now + latency, Event::Arrive(id));
+        self.queue.add(self.now + DEADLINE, Event::Late(id));
+        Ok(id)
+    }
+
+    fn remove_command(&mut self, id: u64) -> Option<Command> {
+        let command = self.commands.remove(&id)?;
+        self.gateways[command.process.gateway].sent.remove(&id);
+        Some(command)
+    }
+
+    /// A command reaches its server, which runs it.
+    pub fn arrive(&mut self, id: u64) {
+        let Some(command) = self.commands.get(&id) else { return };
+        let (process, number) = (command.process, command.shard);
+        let shard = &self.shards[number];
+        let waits_until = shard.hangs_until.max(self.gateways[process.gateway].cut_until[number]);
+        if waits_until > self.now {
+            let latency = self.latency();
+            return self.queue.add(waits_until + latency, Event::Arrive(id));
+        }
+        // Its server is no more.
+        if !shard.is_alive || shard.history != command.history {
+            match self.commands.get_mut(&id) {
+                Some(command) if command.pending.is_some() => command.is_dropped = true,
+                _ => drop(self.remove_command(id)),
+            }
+            return;
+        }
+        if self.is_redirected(id) {
+            return;
+        }
+        let Some(mut command) = self.commands.remove(&id) else { return };
+        let (answer, extra) = if self.refuses(&command) { (Answer::Refused, 0) } else { self.run_call(&command) };
+        command.answer = Some(answer);
+        let org = command.pending.as_ref().and_then(|pending| self.org_of_pending(pending));
+        command.answer_number = org.map_or(0, |org| self.checks.slots.answer_number(org));
+        self.commands.insert(id, command);
+        let latency = self.latency() + extra;
+        self.queue.add(self.now + latency, Event::Answer(id));
+    }
+
+    /// The organization whose slots a reply tells.
+    pub fn org_of_pending(&self, pending: &Pending) -> Option<usize> {
+        match pending {
+            Pending::Decide(pending) => Some(self.directory.keys[pending.key].org),
+            Pending::Status { key, .. } => Some(self.directory.keys[*key].org),
+            Pending::Report { org, .. } | Pending::Resync { org, .. } => Some(*org),
+            _ => None,
+        }
+    }
+
+    /// Runs a command; returns the reply, and the time for which the server holds it back.
+    fn run_call(&mut self, command: &Command) -> (Answer, u64) {
+        let now = self.now;
+        let shard = &mut self.shards[command.shard];
+        match &command.call {
+            Call::Script { script, keys, arguments } => {
+                let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+                let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+                let reply = shard.run(&self.scripts, *script, &keys, &arguments, now);
+                let (done, busy) = shard.occupy(SCRIPT_COST, now);
+                self.checks.capacity.note(busy as f64 / 1e6, now, || {
+                    format!("shard {}: {:.1} % of a second", command.shard, busy as f64 / 1e4)
+                });
+                self.note_script(command, &reply);
+                (Answer::Script(reply), done)
+            }
+            Call::ReadLog { from } => {
+                let log = |field: &str| shard.field(&self.log_record, field.as_bytes()).cloned();
+                let last = log("last").map_or(0, |text| String::from_utf8_lossy(&text).parse().unwrap());
+                let entries = (*from + 1..=last.min(*from + LOG_BATCH)).map_while(|number| log(&number.to_string()));
+                (Answer::Log { last, at_position: log(&from.to_string()), entries: entries.collect() }, 0)
+            }
+            Call::RevokeKey { key, durable } => {
+                let directory_key = &self.directory.keys[*key];
+                let live = shard.field(&directory_key.record, b"live").unwrap().clone();
+                let version = self.chance.next().to_le_bytes();
+                let new = [&version[..], &live[8..]].concat();
+                shard.write(Write::set(&directory_key.record, b"revoked", b"1"), now);
+                shard.write(Write::set(&directory_key.record, b"live", &new), now);
+                wait(shard, *durable, now)
+            }
+            Call::AppendLog { key, durable } => {
+                let last = shard.field(&self.log_record, b"last");
+                let last: u64 = last.map_or(0, |text| String::from_utf8_lossy(text).parse().unwrap());
+                let (next, token) = ((last + 1).to_string(), self.chance.next());
+                let entry = format!("{token:x} {key}");
+                shard.write(Write::set(&self.log_record, next.as_bytes(), entry.as_bytes()), now);
+                shard.write(Write::set(&self.log_record, b"last", next.as_bytes()), now);
+                wait(shard, *durable, now)
+            }
+        }
+    }
+
+    /// A reply reaches its gateway.
+    pub fn answer(&mut self, id: u64) {
+        let Some(command) = self.commands.get(&id) else { return };
+        let (process, shard, connection) = (command.process, command.shard, command.connection);
+        let cut = self.gateways[process.gateway].cut_until[shard];
+        if cut > self.now {
+            let latency = self.latency();
+            return self.queue.add(cut + latency, Event::Answer(id));
+        }
+        let Some(mut command) = self.remove_command(id) else { return };
+        let (Some(pending), Some(answer)) = (command.pending.take(), command.answer.take()) else { return };
+        if !self.is_live(process) {
+            return;
+        }
+        let server = &self.shards[shard];
+        if matches!(answer, Answer::Changed(_)) && (!server.is_alive || server.history != command.history) {
+            // The primary died while it waited for its replica.
+            return self.lose(process, shard, pending);
+        }
+        let link = &mut self.gateways[process.gateway].links[shard];
+        if link.connection == connection {
+            link.late = 0;
+        }
+        if let Some(org) = self.org_of_pending(&pending) {
+            self.checks.slots.note_answer(org, process.gateway, command.answer_number);
+        }
+        self.complete(process, shard, pending, answer);
+    }
+
+    /// A command has no reply within the deadline.
+    pub fn note_late(&mut self, id: u64) {
+        let now = self.now;
+        let Some(command) = self.commands.get(&id) else { return };
+        let (process, shard, connection) = (command.process, command.shard, command.connection);
+        let Some(pending) = &command.pending else { return };
+        // A visit to a lease is given up after twice the deadline; other replies are waited for.
+        let is_visit = matches!(pending, Pending::Report { .. } | Pending::Resync { visited: Some(_), .. });
+        let pause = if is_visit { DEADLINE } else { LATE_REPLY_TIMEOUT };
+        self.queue.add(self.now + pause, Event::GiveUp(id));
+        if !self.is_live(process) {
+            return;
+        }
+        let link = &mut self.gateways[process.gateway].links[shard];
+        if link.connection == connection && link.is_up {
+            link.late += 1;
+            link.troubled = now;
+            if link.late >= BREAKER_THRESHOLD {
+                self.link_down(process, shard, connection);
+            }
+        }
+    }
+
+    /// The gateway takes the reply for lost.
+    pub fn give_up(&mut self, id: u64) {
+        let Some(command) = self.commands.get_mut(&id) else { return };
+        let (process, shard) = (command.process, command.shard);
+        let Some(pending) = command.pending.take() else { return };
+        if command.is_dropped {
+            self.remove_command(id);
+        }
+        if self.is_live(process) {
+            self.lose(process, shard, pending);
+        }
+    }
+}
+
+/// `WAIT`: the reply is held back until the replica has the write.
+fn wait(shard: &Shard, durable: bool, now: u64) -> (Answer, u64) {
+    match (durable, shard.has_replica) {
+        (false, _) => (Answer::Changed(true), 0),
+        (true, true) => (Answer::Changed(true), shard.replicated_at(now) - now),
+        // The time-out of `durability`.
+        (true, false) => (Answer::Changed(false), 1_000_000),
+    }
+}
+
+/// The fields of one record, from a reply.
+pub fn field<'a>(fields: &'a [Bytes], name: &[u8]) -> Option<&'a Bytes> {
+    fields.chunks(2).find(|pair| &*pair[0] == name).map(|pair| &pair[1])
+}

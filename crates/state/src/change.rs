@@ -1,0 +1,266 @@
+//! Changes to the state, as management makes them.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use domain::clock::Micros;
+use domain::identity::{OrgId, Permission, SessionId, UserId, Voucher};
+use domain::key::{KeyDigest, KeyId};
+use domain::quota::Quota;
+use domain::session::TokenDigest;
+
+use super::{ChangeError, Key, Org, Session, User, is_session_quota_digest, session_quota_digest};
+
+/// One change to the directory, to sessions or to tickets, made whole or not at all.
+///
+/// - `Debug` shows its kind only: it may carry secrets.
+#[derive(Clone)]
+pub enum Change {
+    /// Creates an organization.
+    CreateOrg(Org),
+    /// Suspends or resumes an organization.
+    SuspendOrg {
+        /// The organization.
+        org: OrgId,
+        /// True to suspend, false to resume.
+        suspended: bool,
+    },
+    /// Sets an organization's own limit of requests in flight.
+    LimitOrg {
+        /// The organization.
+        org: OrgId,
+        /// Requests in flight, at least 1; `None` for the configured limit.
+        concurrent: Option<u32>,
+    },
+    /// Creates a user.
+    CreateUser(User),
+    /// Replaces the permissions of a user, and takes back a withdrawal; holds for the user's keys from the next request on.
+    PermitUser {
+        /// The user's organization.
+        org: OrgId,
+        /// The user.
+        user: UserId,
+        /// All permissions; sorted, each once.
+        permissions: Vec<Permission>,
+        /// The provider that vouches for the membership from now on; `None` leaves the record's.
+        vouched_by: Option<Voucher>,
+    },
+    /// Withdraws a user for whose membership the provider no longer vouches: requests with the user's keys and sessions are
+    /// refused from the next one on, until [`Change::PermitUser`]. Of several withdrawals the first time stands.
+    WithdrawUser {
+        /// The user's organization.
+        org: OrgId,
+        /// The user.
+        user: UserId,
+        /// Time of the withdrawal.
+        at: Micros,
+    },
+    /// Removes a user; the user's keys are refused from the next request on, for good.
+    RemoveUser {
+        /// The user's organization.
+        org: OrgId,
+        /// The user.
+        user: UserId,
+        /// Time of removal.
+        at: Micros,
+    },
+    /// Creates a key.
+    CreateKey {
+        /// Its record.
+        key: Key,
+        /// SHA-256 of its secret, or [`session_quota_digest`] of its user.
+        digest: KeyDigest,
+    },
+    /// Revokes a key, from the next request on, for good. Revoking twice is no error; the first time stands.
+    RevokeKey {
+        /// The key.
+        key: KeyId,
+        /// Time of revocation.
+        at: Micros,
+    },
+    /// Gives a key a new secret. Id, limits and history stay.
+    RotateKey {
+        /// The key.
+        key: KeyId,
+        /// SHA-256 of the new secret.
+        digest: KeyDigest,
+        /// Time of rotation.
+        at: Micros,
+        /// Time until which the replaced secret stays valid; `at` for no overlap.
+        previous_until: Micros,
+        /// The rotation that has to be the key's last one.
+        last: LastRotation,
+    },
+    /// Sets a key's own quota. The tokens in the bucket stay, capped by the new burst.
+    LimitKey {
+        /// The key.
+        key: KeyId,
+        /// The quota, checked; `None` for the configured one.
+        quota: Option<Quota>,
+    },
+    /// Creates or rotates a key for a person: bound by [`super::Bounds`], in the transaction that makes the change.
+    ByPerson {
+        /// The person, who may create a key for another user. The token is taken from this person's bucket.
+        person: UserId,
+        /// [`Change::CreateKey`] or [`Change::RotateKey`].
+        change: Box<Change>,
+    },
+    /// Creates a web session.
+    CreateSession {
+        /// Its record.
+        session: Box<Session>,
+        /// SHA-256 of the token in its browser's cookie.
+        digest: TokenDigest,
+    },
+    /// Chooses the organization in which a session acts, among those that the person belongs to.
+    ChooseOrg {
+        /// The session.
+        session: SessionId,
+        /// The organization.
+        org: OrgId,
+    },
+    /// Ends a session, for every request that begins afterwards. Ending a session that does not exist is no error.
+    EndSession {
+        /// The session.
+        session: SessionId,
+    },
+    /// Ends the membership of a session in one organization, for every request that begins afterwards; the session goes on in
+    /// the person's others, and ends with the last one. Ending a membership that does not exist is no error.
+    EndMembership {
+        /// The session.
+        session: SessionId,
+        /// The organization.
+        org: OrgId,
+    },
+    /// Stores a ticket, to be handed out once by [`super::State::take_ticket`].
+    PutTicket {
+        /// SHA-256 of the token that the ticket is found by.
+        digest: TokenDigest,
+        /// Content to be handed out.
+        content: Vec<u8>,
+        /// Time from which it is no longer handed out.
+        expires: Micros,
+        /// The cause of the ticket.
+        source: TicketSource,
+    },
+}
+
+/// The last rotation of a key, as far as a rotation depends on it: who rotates a key that was rotated since they looked at it
+/// would replace a secret that was just handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LastRotation {
+    /// Any, or none.
+    #[default]
+    Any,
+    /// None: the key has its first secret.
+    Never,
+    /// The one at this time.
+    At(Micros),
+}
+
+/// The cause of a ticket. Where tickets are bounded, those of one source never remove those of another of fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TicketSource {
+    /// The operator, who created a sign-in link.
+    Operator,
+    /// A visitor who began to sign in, and is not authenticated; with their address, if it is known.
+    Visitor(Option<IpAddr>),
+}
+
+impl LastRotation {
+    /// Checks the time of a key's last rotation.
+    ///
+    /// # Errors
+    /// [`ChangeError::Rotated`] when it is another one.
+    pub(super) fn check(self, key: KeyId, rotated: Option<Micros>) -> Result<(), ChangeError> {
+        if self == Self::Any || self == Self::from(rotated) {
+            Ok(())
+        } else {
+            Err(ChangeError::Rotated { key, rotated })
+        }
+    }
+}
+
+impl From<Option<Micros>> for LastRotation {
+    fn from(rotated: Option<Micros>) -> Self {
+        rotated.map_or(Self::Never, Self::At)
+    }
+}
+
+impl Change {
+    /// True for a change that withdraws something, or changes a record in place. Such changes must succeed also when the disk
+    /// is full; others may then be refused, because they would use up the space that is kept for these.
+    pub fn withdraws(&self) -> bool {
+        match self {
+            Self::RevokeKey { .. }
+            | Self::RemoveUser { .. }
+            | Self::PermitUser { .. }
+            | Self::WithdrawUser { .. }
+            | Self::SuspendOrg { .. }
+            | Self::LimitOrg { .. }
+            | Self::LimitKey { .. }
+            | Self::EndMembership { .. }
+            | Self::EndSession { .. } => true,
+            Self::ByPerson { change, .. } => change.withdraws(),
+            Self::CreateOrg(_)
+            | Self::CreateUser(_)
+            | Self::CreateKey { .. }
+            | Self::RotateKey { .. }
+            | Self::CreateSession { .. }
+            | Self::ChooseOrg { .. }
+            | Self::PutTicket { .. } => false,
+        }
+    }
+
+    /// The change that is made: that of a person without its bounds.
+    pub(super) fn as_made(&self) -> &Self {
+        match self {
+            Self::ByPerson { change, .. } => change,
+            change => change,
+        }
+    }
+
+    /// Checks all that does not depend on the content of the state.
+    ///
+    /// - A session quota key has its user's session quota digest, and no other key has such a digest.
+    /// - A new session acts in an organization that the person belongs to.
+    ///
+    /// # Errors
+    /// [`ChangeError::Taken`] or [`ChangeError::NoOrg`].
+    pub(super) fn validate(&self) -> Result<(), ChangeError> {
+        let valid = match self {
+            Self::CreateKey { key, digest } if key.session_quota_key => *digest == session_quota_digest(key.user),
+            Self::CreateKey { digest, .. } | Self::RotateKey { digest, .. } => !is_session_quota_digest(digest),
+            Self::ByPerson { change, .. } => return change.validate(),
+            Self::CreateSession { session, .. } => {
+                return session.user().map(drop).ok_or(ChangeError::NoOrg(session.chosen));
+            }
+            _ => true,
+        };
+        if valid { Ok(()) } else { Err(ChangeError::Taken("digest")) }
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CreateOrg(_) => "CreateOrg",
+            Self::SuspendOrg { .. } => "SuspendOrg",
+            Self::LimitOrg { .. } => "LimitOrg",
+            Self::CreateUser(_) => "CreateUser",
+            Self::PermitUser { .. } => "PermitUser",
+            Self::WithdrawUser { .. } => "WithdrawUser",
+            Self::RemoveUser { .. } => "RemoveUser",
+            Self::CreateKey { .. } => "CreateKey",
+            Self::RevokeKey { .. } => "RevokeKey",
+            Self::RotateKey { .. } => "RotateKey",
+            Self::LimitKey { .. } => "LimitKey",
+            Self::ByPerson { .. } => "ByPerson",
+            Self::CreateSession { .. } => "CreateSession",
+            Self::ChooseOrg { .. } => "ChooseOrg",
+            Self::EndMembership { .. } => "EndMembership",
+            Self::EndSession { .. } => "EndSession",
+            Self::PutTicket { .. } => "PutTicket",
+        })
+    }
+}

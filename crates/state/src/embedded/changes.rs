@@ -1,0 +1,257 @@
+//! Changes as SQL: each is checked and written in one transaction, whole or not at all.
+//!
+//! The checks read the file, not the memory: so a change sees the changes before it in the same transaction.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::{Bounds, Change, ChangeError, Key, LastRotation, Org, User};
+use domain::clock::Micros;
+use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::key::{KeyDigest, KeyId};
+use domain::quota::Quota;
+
+use super::sql::{classify_error, execute, exists, integer, micros};
+use super::{key_creation, org_looks, session_rows, tickets};
+
+/// Checks a change and writes it. After an error the caller rolls the savepoint back.
+pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
+    match change {
+        Change::CreateOrg(org) => create_new_org(sql, org),
+        Change::SuspendOrg { org, suspended } => {
+            change_org(sql, *org, "UPDATE orgs SET suspended = ?2 WHERE id = ?1", *suspended)
+        }
+        Change::LimitOrg { org, concurrent } => {
+            change_org(sql, *org, "UPDATE orgs SET concurrent = ?2 WHERE id = ?1", *concurrent)
+        }
+        Change::CreateUser(user) => create_user(sql, user),
+        Change::PermitUser { org, user, permissions, vouched_by } => {
+            permit_user(sql, (*org, *user), permissions, vouched_by.as_ref())
+        }
+        Change::WithdrawUser { org, user, at } => {
+            let update = "UPDATE users SET withdrawn = coalesce(withdrawn, ?2) WHERE id = ?1";
+            change_user(sql, *org, *user, update, integer(at.0))
+        }
+        Change::RemoveUser { org, user, at } => {
+            change_user(sql, *org, *user, "UPDATE users SET removed = ?2 WHERE id = ?1", integer(at.0))
+        }
+        Change::CreateKey { key, digest } => create_key(sql, key, digest),
+        Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
+        Change::RotateKey { key, digest, at, previous_until, last } => {
+            require_rotation(sql, *key, last)?;
+            rotate_key(sql, *key, digest, *at, *previous_until)
+        }
+        Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
+        Change::ByPerson { person, change } => {
+            write(sql, change, bounds)?;
+            key_creation::check(sql, *person, change, bounds)
+        }
+        Change::CreateSession { session, digest } => {
+            session_rows::create(sql, session, digest, bounds.sessions_per_person)
+        }
+        Change::ChooseOrg { session, org } => session_rows::choose_org(sql, *session, *org),
+        Change::EndSession { session } => session_rows::end(sql, *session),
+        Change::EndMembership { session, org } => session_rows::end_membership(sql, *session, *org),
+        Change::PutTicket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),
+    }
+}
+
+/// Creates an organization whose name looks like no other one's.
+fn create_new_org(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
+    org_looks::require_new(sql, &org.name)?;
+    create_org(sql, org)
+}
+
+pub(super) fn create_org(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
+    let created = integer(org.created.0);
+    execute(
+        sql,
+        "INSERT INTO orgs (id, tag, name, created, suspended, concurrent) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![org.id.to_string(), org.tag.as_str(), org.name, created, org.suspended, org.concurrent],
+    )?;
+    org_looks::add(sql, &org.name)
+}
+
+fn change_org(sql: &Connection, org: OrgId, update: &str, value: impl rusqlite::ToSql) -> Result<(), ChangeError> {
+    match execute(sql, update, params![org.to_string(), value])? {
+        0 => Err(ChangeError::NoOrg(org)),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeError> {
+    require_org(sql, user.org)?;
+    let [removed, withdrawn] = [user.removed, user.withdrawn].map(|at| at.map(|at| integer(at.0)));
+    let (provider, person) = voucher_columns(user.vouched_by.as_ref());
+    let (id, org, permissions) = (user.id.to_string(), user.org.to_string(), permissions_column(&user.permissions));
+    execute(
+        sql,
+        "INSERT INTO users (id, org, email, permissions, created, removed, provider, person, withdrawn)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![id, org, user.email, permissions, integer(user.created.0), removed, provider, person, withdrawn],
+    )
+    .map(drop)
+}
+
+fn permit_user(
+    sql: &Connection,
+    (org, user): (OrgId, UserId),
+    permissions: &[Permission],
+    vouched_by: Option<&Voucher>,
+) -> Result<(), ChangeError> {
+    require_user(sql, org, user)?;
+    let (provider, person) = voucher_columns(vouched_by);
+    execute(
+        sql,
+        "UPDATE users SET permissions = ?2, withdrawn = NULL, provider = coalesce(?3, provider),
+                          person = coalesce(?4, person) WHERE id = ?1",
+        params![user.to_string(), permissions_column(permissions), provider, person],
+    )
+    .map(drop)
+}
+
+/// The provider that vouches for a user, and the person there.
+fn voucher_columns(vouched_by: Option<&Voucher>) -> (Option<&str>, Option<String>) {
+    vouched_by.map(|voucher| (&*voucher.provider, voucher.person.to_string())).unzip()
+}
+
+fn change_user(
+    sql: &Connection,
+    org: OrgId,
+    user: UserId,
+    update: &str,
+    value: impl rusqlite::ToSql,
+) -> Result<(), ChangeError> {
+    require_user(sql, org, user)?;
+    execute(sql, update, params![user.to_string(), value]).map(drop)
+}
+
+fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), ChangeError> {
+    require_user(sql, key.org, key.user)?;
+    insert_key(sql, key, digest)
+}
+
+/// Writes the row of a key, whose user exists.
+pub(super) fn insert_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), ChangeError> {
+    require_new_digest(sql, digest)?;
+    let time = |at: Option<Micros>| at.map(|at| integer(at.0));
+    let [requests, per, burst] = quota_columns(key.quota);
+    execute(
+        sql,
+        "INSERT INTO keys (id, digest, user, name, imported, created, rotated, previous_until, revoked, requests, per,
+                           burst, last_used, uses, seat)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+        params![
+            key.id.as_str(),
+            digest.as_bytes(),
+            key.user.to_string(),
+            key.name,
+            key.imported,
+            integer(key.created.0),
+            time(key.rotated),
+            time(key.previous_until),
+            time(key.revoked),
+            requests,
+            per,
+            burst,
+            time(key.last_used),
+            integer(key.uses),
+            key.session_quota_key,
+        ],
+    )
+    .map(drop)
+}
+
+/// The first revocation stands: a repeated one must not move its time.
+fn revoke_key(sql: &Connection, key: KeyId, at: Micros) -> Result<(), ChangeError> {
+    let update = "UPDATE keys SET revoked = ifnull(revoked, ?2) WHERE id = ?1";
+    match execute(sql, update, params![key.as_str(), integer(at.0)])? {
+        0 => Err(ChangeError::NoKey(key)),
+        _ => Ok(()),
+    }
+}
+
+fn rotate_key(
+    sql: &Connection,
+    key: KeyId,
+    digest: &KeyDigest,
+    at: Micros,
+    previous_until: Micros,
+) -> Result<(), ChangeError> {
+    // A session quota key has no secret that could be replaced.
+    if exists(sql, "SELECT 1 FROM keys WHERE id = ?1 AND seat", [key.as_str()])? {
+        return Err(ChangeError::NoKey(key));
+    }
+    require_new_digest(sql, digest)?;
+    // Kept for good: a use of the replaced secret is recognized, and no key ever gets its digest again.
+    execute(sql, "INSERT INTO replaced SELECT digest, id FROM keys WHERE id = ?1", [key.as_str()])?;
+    execute(
+        sql,
+        "UPDATE keys SET previous = digest, digest = ?2, rotated = ?3, previous_until = ?4 WHERE id = ?1",
+        params![key.as_str(), digest.as_bytes(), integer(at.0), integer(previous_until.0)],
+    )
+    .map(drop)
+}
+
+/// Time of the last rotation of a key.
+/// Requires a key that is not revoked, and whose last rotation is the expected one.
+fn require_rotation(sql: &Connection, key: KeyId, last: &LastRotation) -> Result<(), ChangeError> {
+    require_live_key(sql, key)?;
+    last.check(key, last_rotation(sql, key)?)
+}
+
+fn last_rotation(sql: &Connection, key: KeyId) -> Result<Option<Micros>, ChangeError> {
+    let mut query = sql.prepare_cached("SELECT rotated FROM keys WHERE id = ?1").map_err(classify_error)?;
+    let rotated: Option<i64> = query.query_row([key.as_str()], |row| row.get(0)).map_err(classify_error)?;
+    Ok(rotated.map(micros))
+}
+
+fn limit_key(sql: &Connection, key: KeyId, quota: Option<Quota>) -> Result<(), ChangeError> {
+    require_live_key(sql, key)?;
+    let [requests, per, burst] = quota_columns(quota);
+    let update = "UPDATE keys SET requests = ?2, per = ?3, burst = ?4 WHERE id = ?1";
+    execute(sql, update, params![key.as_str(), requests, per, burst]).map(drop)
+}
+
+pub(super) fn require_org(sql: &Connection, org: OrgId) -> Result<(), ChangeError> {
+    let found = exists(sql, "SELECT 1 FROM orgs WHERE id = ?1", [org.to_string()])?;
+    found.then_some(()).ok_or(ChangeError::NoOrg(org))
+}
+
+/// Requires that a user of the organization exists and is not removed.
+fn require_user(sql: &Connection, org: OrgId, user: UserId) -> Result<(), ChangeError> {
+    let query = "SELECT 1 FROM users WHERE id = ?1 AND org = ?2 AND removed IS NULL";
+    if exists(sql, query, [user.to_string(), org.to_string()])? {
+        return Ok(());
+    }
+    // A missing organization is the better answer: its users are missing with it.
+    require_org(sql, org)?;
+    Err(ChangeError::NoUser(user))
+}
+
+/// Requires that a key exists and is not revoked.
+fn require_live_key(sql: &Connection, key: KeyId) -> Result<(), ChangeError> {
+    let mut query = sql.prepare_cached("SELECT revoked IS NOT NULL FROM keys WHERE id = ?1").map_err(classify_error)?;
+    match query.query_row([key.as_str()], |row| row.get(0)).optional().map_err(classify_error)? {
+        Some(false) => Ok(()),
+        Some(true) => Err(ChangeError::Revoked(key)),
+        None => Err(ChangeError::NoKey(key)),
+    }
+}
+
+/// Requires a digest that no key has or had.
+pub(super) fn require_new_digest(sql: &Connection, digest: &KeyDigest) -> Result<(), ChangeError> {
+    let query = "SELECT 1 FROM keys WHERE digest = ?1 UNION ALL SELECT 1 FROM replaced WHERE digest = ?1";
+    let taken = exists(sql, query, [digest.as_bytes()])?;
+    if taken { Err(ChangeError::Taken("digest")) } else { Ok(()) }
+}
+
+/// Permissions as a column: comma-separated.
+fn permissions_column(permissions: &[Permission]) -> String {
+    permissions.iter().map(Permission::as_str).collect::<Vec<_>>().join(",")
+}
+
+/// A key's own quota as columns: requests, seconds, burst.
+fn quota_columns(quota: Option<Quota>) -> [Option<i64>; 3] {
+    let Some(quota) = quota else { return [None; 3] };
+    [u64::from(quota.requests), quota.per.as_secs(), u64::from(quota.burst)].map(|value| Some(integer(value)))
+}

@@ -1,0 +1,138 @@
+//! Records of another state as SQL, and in memory: each is checked and written in one transaction, like a change.
+
+use rusqlite::{Connection, params};
+
+use super::directory::Directory;
+use super::entitlements::Secrets;
+use super::key_state::Usage;
+use super::sql::{classify_error, execute, exists};
+use super::stored_key::StoredKey;
+use super::{changes, key_creation, load, usage_blocks};
+use crate::bucket::Bucket;
+use crate::{ChangeError, CreationBucket, Key, KeyExport, Org, User};
+use domain::clock;
+use domain::identity::UserId;
+use domain::key::{KeyDigest, KeyId};
+use domain::quota::Quota;
+
+/// A record of another state, on its way to the file and to memory.
+pub(super) enum Import {
+    /// Creates an organization.
+    Org(Org),
+    /// Creates a user, who may be removed, with the bucket of the keys that the user creates.
+    User(User, Option<CreationBucket>),
+    /// Makes the bucket of the keys that a user creates no fuller than this one.
+    Creation(UserId, CreationBucket),
+    /// Creates a key with its digests and its usage.
+    Key(Box<KeyExport>),
+    /// Takes over more uses, a later last use, and an emptier bucket, each by itself.
+    Usage(Box<KeyExport>),
+    /// Adds a digest that a key had.
+    Digest(KeyId, KeyDigest),
+}
+
+/// Checks an import and writes it. After an error the caller rolls the savepoint back.
+pub(super) fn write(sql: &Connection, import: &Import, directory: &Directory) -> Result<(), ChangeError> {
+    match import {
+        Import::Org(org) => changes::create_org(sql, org),
+        Import::User(user, creation) => {
+            changes::create_user(sql, user)?;
+            creation.map_or(Ok(()), |creation| key_creation::write(sql, user.id, &creation))
+        }
+        Import::Creation(user, creation) => limit_creation(sql, *user, creation, directory.bounds().key_creation),
+        Import::Key(export) => create_key(sql, export, directory.defaults().quota),
+        Import::Usage(export) => merge_usage(sql, export, directory),
+        Import::Digest(key, digest) => add_digest(sql, *key, digest),
+    }
+}
+
+fn limit_creation(sql: &Connection, user: UserId, from: &CreationBucket, quota: Quota) -> Result<(), ChangeError> {
+    let now = clock::now();
+    let stored = key_creation::read(sql, Some(user)).map_err(classify_error)?.remove(&user);
+    let level = stored.map_or(Bucket::full(quota, now).level, |stored| stored.level_at(quota, now));
+    if from.level_at(quota, now) < level { key_creation::write(sql, user, from) } else { Ok(()) }
+}
+
+fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<(), ChangeError> {
+    let KeyExport { key, digest, previous, replaced, .. } = export;
+    let owner = "SELECT 1 FROM users WHERE id = ?1 AND org = ?2";
+    if !exists(sql, owner, [key.user.to_string(), key.org.to_string()])? {
+        return Err(ChangeError::NoUser(key.user));
+    }
+    changes::insert_key(sql, key, digest)?;
+    let row = u32::try_from(sql.last_insert_rowid()).map_err(|_| ChangeError::Taken("row"))?;
+    if let Some(previous) = previous {
+        execute(sql, "UPDATE keys SET previous = ?2 WHERE rowid = ?1", params![row, previous.as_bytes()])?;
+    }
+    for digest in previous.iter().chain(replaced) {
+        add_digest(sql, key.id, digest)?;
+    }
+    let usage = usage_of(export, default.in_force(key.quota));
+    usage_blocks::write_block(sql, &[(row, usage)]).map_err(classify_error)
+}
+
+fn add_digest(sql: &Connection, key: KeyId, digest: &KeyDigest) -> Result<(), ChangeError> {
+    changes::require_new_digest(sql, digest)?;
+    execute(sql, "INSERT INTO replaced VALUES (?1, ?2)", params![digest.as_bytes(), key.as_str()]).map(drop)
+}
+
+/// The usage of a key that is created, measured in the effective quota.
+fn usage_of(export: &KeyExport, quota: Quota) -> Usage {
+    let Key { last_used, uses, .. } = export.key;
+    Usage { bucket: export.bucket_under(quota, clock::now()), per_us: quota.per_micros(), last_used, uses }
+}
+
+/// Writes the merged usage to the file at once: the write-back of memory may come after a crash.
+fn merge_usage(sql: &Connection, export: &KeyExport, directory: &Directory) -> Result<(), ChangeError> {
+    let id = export.key.id;
+    let row = usage_blocks::find_row(sql, id.as_str()).map_err(classify_error)?.ok_or(ChangeError::NoKey(id))?;
+    let merged = match directory.key(id) {
+        Some(record) => record.merged_usage(export, clock::now()),
+        None => {
+            // A retired key is not decided by: its bucket stays as it is.
+            let stored = load::read_retired(sql, Some(id)).map_err(classify_error)?.pop();
+            let (stored, _) = stored.ok_or(ChangeError::NoKey(id))?;
+            let quota = directory.defaults().quota.in_force(stored.key.quota);
+            let bucket = stored.bucket.unwrap_or((Bucket::full(quota, stored.key.created), quota.per_micros()));
+            let (last_used, uses) =
+                (stored.key.last_used.max(export.key.last_used), stored.key.uses.max(export.key.uses));
+            Usage { bucket: bucket.0, per_us: bucket.1, last_used, uses }
+        }
+    };
+    usage_blocks::write_block(sql, &[(row, merged)]).map_err(classify_error)
+}
+
+impl Directory {
+    /// Makes a committed import effective.
+    pub(super) fn apply_import(&self, import: Import) {
+        match import {
+            Import::Org(org) => self.add_org(org),
+            Import::User(user, _) => self.add_user(user),
+            // The file alone has it.
+            Import::Creation(..) => {}
+            Import::Key(export) => self.add_imported_key(*export),
+            Import::Usage(export) => {
+                if let Some(record) = self.key(export.key.id) {
+                    record.merge_usage(&export, clock::now(), &self.dirty);
+                }
+            }
+            Import::Digest(key, digest) => self.add_replaced_digest(digest, key),
+        }
+    }
+
+    fn add_imported_key(&self, export: KeyExport) {
+        let quota = self.defaults().quota.in_force(export.key.quota);
+        let bucket = export.bucket_under(quota, clock::now());
+        let KeyExport { key, digest, previous, replaced, .. } = export;
+        let secrets = Secrets {
+            current: digest,
+            replaced: Vec::new(),
+            previous: previous.zip(key.previous_until),
+            rotated: key.rotated,
+            previous_until: key.previous_until,
+        };
+        let id = key.id;
+        self.add_key(StoredKey { key, row: 0, secrets, bucket: Some((bucket, quota.per_micros())) });
+        previous.into_iter().chain(replaced).for_each(|digest| self.add_replaced_digest(digest, id));
+    }
+}

@@ -1,0 +1,70 @@
+//! Bounds of the keys that people create, checked in the transaction that creates or rotates one.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::sql::{classify_error, execute, integer, micros, text};
+use crate::bucket::Bucket;
+use crate::{Bounds, Change, ChangeError, CreationBucket};
+use domain::clock::Micros;
+use domain::identity::UserId;
+use domain::quota::Quota;
+
+/// Checks a change that a person asked for and that is written already: the caller rolls it back after an error.
+pub(super) fn check(sql: &Connection, person: UserId, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
+    match change {
+        Change::CreateKey { key, .. } => {
+            check_count(sql, key.user, bounds.keys_per_user)?;
+            draw(sql, person, bounds.key_creation, key.created)
+        }
+        Change::RotateKey { at, .. } => draw(sql, person, bounds.key_creation, *at),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the number of a user's keys that are not revoked, the new one included.
+fn check_count(sql: &Connection, user: UserId, limit: u32) -> Result<(), ChangeError> {
+    let query = "SELECT count(*) FROM keys WHERE user = ?1 AND revoked IS NULL AND seat = 0";
+    let mut query = sql.prepare_cached(query).map_err(classify_error)?;
+    let count: i64 = query.query_row([user.to_string()], |row| row.get(0)).map_err(classify_error)?;
+    if count > i64::from(limit) { Err(ChangeError::TooManyKeys(limit)) } else { Ok(()) }
+}
+
+/// Takes a token from a person's bucket.
+fn draw(sql: &Connection, person: UserId, quota: Quota, now: Micros) -> Result<(), ChangeError> {
+    let query = "SELECT level, per, at FROM key_creation WHERE user = ?1";
+    let mut query = sql.prepare_cached(query).map_err(classify_error)?;
+    let stored = query.query_row([person.to_string()], |row| {
+        let (level, per, at) = (row.get(0)?, micros(row.get(1)?), micros(row.get(2)?));
+        Ok(Bucket { level, at }.convert(per.0, quota))
+    });
+    let bucket = stored.optional().map_err(classify_error)?.unwrap_or(Bucket::full(quota, now));
+    let taken = bucket.try_take(quota, now).map_err(|wait| ChangeError::KeyCreationLimited { wait_us: wait })?;
+    write(sql, person, &CreationBucket { bucket: taken, per_us: quota.per_micros() })
+}
+
+/// The buckets of persons that have created keys: of this one, or of all.
+pub(super) fn read(sql: &Connection, user: Option<UserId>) -> rusqlite::Result<HashMap<UserId, CreationBucket>> {
+    let mut buckets = HashMap::new();
+    let (condition, user) = match user {
+        Some(user) => ("user = ?1", user.to_string()),
+        None => ("?1 = ''", String::new()),
+    };
+    let mut query = sql.prepare_cached(&format!("SELECT user, level, per, at FROM key_creation WHERE {condition}"))?;
+    let mut rows = query.query([user])?;
+    while let Some(row) = rows.next()? {
+        let bucket = Bucket { level: row.get("level")?, at: micros(row.get("at")?) };
+        let per_us = micros(row.get("per")?).0;
+        buckets.insert(text(row, "user")?, CreationBucket { bucket, per_us });
+    }
+    Ok(buckets)
+}
+
+/// Sets a person's bucket.
+pub(super) fn write(sql: &Connection, person: UserId, creation: &CreationBucket) -> Result<(), ChangeError> {
+    let CreationBucket { bucket, per_us } = creation;
+    let write = "INSERT OR REPLACE INTO key_creation (user, level, per, at) VALUES (?1, ?2, ?3, ?4)";
+    let (per, at) = (integer(*per_us), integer(bucket.at.0));
+    execute(sql, write, params![person.to_string(), bucket.level, per, at]).map(drop)
+}

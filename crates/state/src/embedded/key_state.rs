@@ -1,0 +1,109 @@
+//! Mutable part of a key, which the lock of its record guards.
+
+use std::sync::Arc;
+
+use crate::bucket::Bucket;
+use crate::{DecideRequest, KeyExport, Validity};
+use domain::clock::Micros;
+use domain::identity::Principal;
+use domain::key::KeyDigest;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+
+use super::entitlements::{Secrets, UserEntitlements};
+
+/// Mutable part of a key.
+///
+/// - A holder of the lock sees all of a change or none of it.
+/// - `bucket` is measured in `quota`.
+/// - While the state file lacks some of the usage, the record is `dirty`: it is in the list of dirty keys, or with the writer.
+pub(super) struct KeyState {
+    /// The digests of a key that was rotated; none: the record's digest is the only one.
+    pub(super) secrets: Option<Box<Secrets>>,
+    pub(super) revoked: Option<Micros>,
+    pub(super) entitlements: Arc<UserEntitlements>,
+    /// The principal of requests with the key: made at the first use after a checkpoint, so that only keys in use have it
+    /// in memory.
+    pub(super) principal: Option<Arc<Principal>>,
+    /// The key's own quota, in place of the configured one.
+    pub(super) own_quota: Option<Box<Quota>>,
+    /// The effective quota.
+    pub(super) quota: Quota,
+    pub(super) bucket: Bucket,
+    pub(super) last_used: Option<Micros>,
+    pub(super) uses: u64,
+    pub(super) dirty: bool,
+}
+
+/// Usage of a key at one moment: the part that is written back to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) bucket: Bucket,
+    /// The `per` that the bucket's level is measured in, in microseconds.
+    pub(super) per_us: u64,
+    pub(super) last_used: Option<Micros>,
+    pub(super) uses: u64,
+}
+
+impl KeyState {
+    /// Puts another quota in force from now on; the tokens of this moment stay.
+    pub(super) fn apply_quota(&mut self, quota: Quota, now: Micros) {
+        let per_us = self.quota.per_micros();
+        // Refilled first: the time until now still counts by the old quota.
+        self.bucket = self.bucket.refill(self.quota, now).convert(per_us, quota);
+        self.quota = quota;
+    }
+
+    /// Authenticates the presented secret; returns the refusal when it does not stand for a user.
+    ///
+    /// `digest` is that of the record.
+    pub(super) fn authenticate(&self, request: DecideRequest<'_>, digest: &KeyDigest) -> Option<Refusal> {
+        if self.revoked.is_some() {
+            return Some(Refusal::Revoked);
+        }
+        if request.now >= self.valid_until(request.digest, digest) {
+            return Some(Refusal::Expired);
+        }
+        self.entitlements.removed.then_some(Refusal::UserRemoved)
+    }
+
+    /// The time until which a secret with the digest `presented` is valid; the epoch when it is not. `digest` is that of the
+    /// record.
+    pub(super) fn valid_until(&self, presented: &KeyDigest, digest: &KeyDigest) -> Micros {
+        match &self.secrets {
+            Some(secrets) => secrets.valid_until(presented),
+            None if presented == digest => Validity::FOREVER,
+            None => Micros(0),
+        }
+    }
+
+    /// Counts a use and all uses before it; returns false when they are counted already.
+    ///
+    /// The bucket is charged for all of them at the time of the last one: so it is never fuller than it was.
+    pub(super) fn replay(&mut self, time: Micros, number: u64) -> bool {
+        // The journal may lack uses in between, which were decided all the same: their tokens are taken as well.
+        let Some(missing) = number.checked_sub(self.uses).filter(|missing| *missing > 0) else { return false };
+        self.bucket = self.bucket.refill(self.quota, time).charge(self.quota, missing);
+        self.uses = number;
+        self.last_used = self.last_used.max(Some(time));
+        true
+    }
+
+    /// The usage of this moment, merged with that of an export: more uses, a later last use, and the emptier bucket.
+    pub(super) fn merged_usage(&self, export: &KeyExport, now: Micros) -> Usage {
+        let theirs = export.bucket_under(self.quota, now);
+        let level = |bucket: Bucket| bucket.refill(self.quota, now).level;
+        let bucket = if level(theirs) < level(self.bucket) { theirs } else { self.bucket };
+        Usage {
+            bucket,
+            per_us: self.quota.per_micros(),
+            last_used: self.last_used.max(export.key.last_used),
+            uses: self.uses.max(export.key.uses),
+        }
+    }
+
+    /// The usage of this moment.
+    pub(super) fn usage(&self) -> Usage {
+        Usage { bucket: self.bucket, per_us: self.quota.per_micros(), last_used: self.last_used, uses: self.uses }
+    }
+}

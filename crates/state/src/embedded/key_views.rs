@@ -1,0 +1,66 @@
+//! Views of a key record beside decisions: for management, revocations and exports.
+
+use super::key_record::KeyRecord;
+use super::key_state::Usage;
+use crate::{Key, KeyExport, RevocationEntry};
+use domain::clock::Micros;
+use domain::key::KeyDigest;
+
+impl KeyRecord {
+    /// The last rotation, as an entry of the revocation log.
+    pub(super) fn secrets_entry(&self) -> RevocationEntry {
+        let state = self.state();
+        let (current, previous) = state.secrets.as_ref().map_or((self.digest, None), |secrets| {
+            let replaced = secrets.replaced.last().map(|replaced| (*replaced, RevocationEntry::ENDED));
+            (secrets.current, secrets.previous.or(replaced))
+        });
+        RevocationEntry::Secrets { key: self.id(), current, previous }
+    }
+
+    /// The record as management sees it.
+    pub(super) fn view(&self) -> Key {
+        let state = self.state();
+        let secrets = state.secrets.as_deref();
+        Key {
+            id: self.id(),
+            org: state.entitlements.org.id,
+            user: state.entitlements.user,
+            name: self.name.as_ref().to_owned(),
+            imported: self.imported,
+            session_quota_key: self.session_quota_key,
+            created: self.position.created,
+            rotated: secrets.and_then(|secrets| secrets.rotated),
+            previous_until: secrets.and_then(|secrets| secrets.previous_until),
+            revoked: state.revoked,
+            quota: state.own_quota.as_deref().copied(),
+            last_used: state.last_used,
+            uses: state.uses,
+        }
+    }
+
+    /// All digests that the key has or had.
+    pub(super) fn digests(&self) -> Vec<KeyDigest> {
+        match self.state().secrets.as_deref() {
+            Some(secrets) => secrets.replaced.iter().copied().chain([secrets.current]).collect(),
+            None => vec![self.digest],
+        }
+    }
+
+    /// The whole key.
+    pub(super) fn export(&self) -> KeyExport {
+        let (key, digests) = (self.view(), self.digests());
+        let state = self.state();
+        let (digest, previous) = state
+            .secrets
+            .as_deref()
+            .map_or((self.digest, None), |secrets| (secrets.current, secrets.previous.map(|(previous, _)| previous)));
+        let replaced = digests.into_iter().filter(|other| *other != digest && Some(*other) != previous).collect();
+        let (bucket, quota) = (state.bucket, state.quota);
+        KeyExport { key, digest, previous, replaced, bucket, quota }
+    }
+
+    /// The usage of this moment, merged with that of an export: more uses, a later last use, and an emptier bucket.
+    pub(super) fn merged_usage(&self, export: &KeyExport, now: Micros) -> Usage {
+        self.state().merged_usage(export, now)
+    }
+}

@@ -1,0 +1,138 @@
+//! Reads the state file whole, at start.
+
+use std::path::Path;
+
+use rusqlite::{Connection, Row};
+
+use crate::cursor_secret::CursorSecret;
+use crate::{Defaults, Org, User};
+use domain::clock::Micros;
+use domain::identity::{OrgId, Permission, Voucher};
+use domain::key::{KeyDigest, KeyId, OrgTag};
+
+use super::directory::Directory;
+use super::sql::{Columns, for_each_row, invalid, micros, text, time};
+use super::stored_key::StoredKey;
+use super::{load_keys, retired, session_rows, usage_blocks};
+
+/// Reads the whole directory, with its sessions.
+pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
+    // Without a condition SQLite counts the entries of the smallest index and reads no row. Retired keys have room, too.
+    let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
+    let directory = Directory::with_capacity(usize::try_from(keys).unwrap_or(0), defaults);
+    for_each_row(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
+    let users = "SELECT id, org, email, permissions, created, removed, withdrawn, provider, person FROM users
+                 ORDER BY rowid";
+    for_each_row(connection, users, |row| user(row).map(|user| directory.add_user(user)))?;
+    load_keys::load(path, connection, &directory)?;
+    for_each_row(connection, "SELECT digest, key FROM replaced", |row| {
+        let digest = KeyDigest::from_bytes(row.get("digest")?);
+        text(row, "key").map(|key| directory.add_replaced_digest(digest, key))
+    })?;
+    retired::load_replaced(connection, &directory.retired)?;
+    session_rows::load(connection, &directory.sessions)?;
+    Ok(directory)
+}
+
+/// The time up to which the file has counted every use; the epoch when no use was written back yet.
+pub(super) fn read_written_back_at(connection: &Connection) -> rusqlite::Result<Micros> {
+    let mut statement = connection.prepare("SELECT value FROM meta WHERE name = 'written_back_at'")?;
+    let mut rows = statement.query([])?;
+    rows.next()?.map_or(Ok(Micros(0)), |row| row.get(0).map(micros))
+}
+
+/// The number of the journal's line up to which the file has counted every use; `None` when it is not known.
+pub(super) fn read_written_back_line(connection: &Connection) -> rusqlite::Result<Option<u64>> {
+    let mut statement = connection.prepare("SELECT value FROM meta WHERE name = 'written_back_line'")?;
+    let mut rows = statement.query([])?;
+    rows.next()?.map(|row| row.get::<_, i64>(0).map(i64::cast_unsigned)).transpose()
+}
+
+/// The secret that the cursors of lists are sealed with; made and stored when the file has none yet.
+pub(super) fn read_cursor_secret(connection: &Connection) -> rusqlite::Result<CursorSecret> {
+    let fresh = CursorSecret::generate().map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    connection.execute("INSERT OR IGNORE INTO secrets (name, value) VALUES ('cursors', ?1)", [fresh.as_bytes()])?;
+    connection
+        .query_row("SELECT value FROM secrets WHERE name = 'cursors'", [], |row| row.get(0))
+        .map(CursorSecret::from_bytes)
+}
+
+/// Reads retired keys with their digests before the last rotation: the one with this id, or all of them.
+pub(super) fn read_retired(
+    connection: &Connection,
+    id: Option<KeyId>,
+) -> rusqlite::Result<Vec<(StoredKey, Vec<KeyDigest>)>> {
+    let query = format!(
+        "SELECT {}, users.org, usage.content FROM keys JOIN users ON users.id = keys.user
+           LEFT JOIN usage ON usage.block = keys.rowid / {}
+          WHERE keys.retired IS NOT NULL AND keys.id BETWEEN ?1 AND ?2 ORDER BY keys.rowid",
+        load_keys::COLUMNS,
+        usage_blocks::KEYS_PER_BLOCK
+    );
+    let mut query = connection.prepare(&query)?;
+    // Every id is letters and digits, which are between these two.
+    let (first, last) = id.as_ref().map_or(("", "~"), |id| (id.as_str(), id.as_str()));
+    let mut rows = query.query([first, last])?;
+    let mut replaced = connection.prepare("SELECT digest FROM replaced WHERE key = ?1")?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let Some(stored) = retired_key(row)? else { continue };
+        let digests = replaced.query_map([stored.key.id.as_str()], |row| row.get(0).map(KeyDigest::from_bytes))?;
+        let digests = digests.collect::<rusqlite::Result<_>>()?;
+        found.push((stored, digests));
+    }
+    Ok(found)
+}
+
+/// The ids of the retired keys of an organization, in their order.
+pub(super) fn read_retired_ids(connection: &Connection, tag: OrgTag) -> rusqlite::Result<Vec<KeyId>> {
+    let query = "SELECT id FROM keys WHERE retired IS NOT NULL AND id BETWEEN ?1 AND ?1 || '~' ORDER BY id";
+    let mut query = connection.prepare_cached(query)?;
+    let mut rows = query.query([tag.as_str()])?;
+    let mut ids = Vec::new();
+    while let Some(row) = rows.next()? {
+        ids.push(text(row, "id")?);
+    }
+    Ok(ids)
+}
+
+fn retired_key(row: &Row<'_>) -> rusqlite::Result<Option<StoredKey>> {
+    let org: OrgId = text(row, "org")?;
+    let block: Option<Vec<u8>> = row.get("content")?;
+    let number = row.get(0)?;
+    let usage = block.and_then(|block| usage_blocks::read_entry(&block, number));
+    load_keys::key(row, usage, |_| Some(org))
+}
+
+fn org(row: &Row<'_>) -> rusqlite::Result<Org> {
+    Ok(Org {
+        id: text(row, "id")?,
+        tag: text(row, "tag")?,
+        name: row.get("name")?,
+        created: time(row, "created")?.unwrap_or_default(),
+        suspended: row.get("suspended")?,
+        concurrent: row.get("concurrent")?,
+    })
+}
+
+fn voucher(columns: &mut Columns<'_>) -> rusqlite::Result<Option<Voucher>> {
+    let provider: Option<String> = columns.value()?;
+    provider.map(|provider| Ok(Voucher { provider, person: columns.text()? })).transpose()
+}
+
+fn user(row: &Row<'_>) -> rusqlite::Result<User> {
+    let mut columns = Columns::new(row);
+    let (id, org, email) = (columns.text()?, columns.text()?, columns.value()?);
+    let permissions: String = columns.value()?;
+    let permissions = permissions.split(',').filter(|permission| !permission.is_empty()).map(str::parse::<Permission>);
+    Ok(User {
+        id,
+        org,
+        email,
+        permissions: permissions.collect::<Result<_, _>>().map_err(|error| invalid(row, "permissions", error))?,
+        created: columns.time()?.unwrap_or_default(),
+        removed: columns.time()?,
+        withdrawn: columns.time()?,
+        vouched_by: voucher(&mut columns)?,
+    })
+}

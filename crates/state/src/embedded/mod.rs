@@ -1,0 +1,291 @@
+//! Embedded state: records in memory, durable in SQLite.
+//!
+//! - A decision reads and writes memory only: one look-up by digest, one short lock in the key's record (`key_record`).
+//! - A change is committed to the file, then applied to memory, then acknowledged (`writer`).
+//! - The usage of a key (bucket, Last Used, number of uses) is written back at checkpoints and at the end. Uses that a
+//!   crash kept from being written back are counted again from the journal ([`Embedded::replay`]): a restart never refills
+//!   a bucket. Until a journal is followed ([`Embedded::follow_journal`]), usage is written back each second.
+//! - Web sessions are in memory too; tickets, which are taken once, are in the file only.
+//! - One process has the file at a time (`state_file`). It keeps space for revocations on a full disk (`file_reserve`).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use domain::clock::Micros;
+use domain::identity::{OrgId, UserId};
+use domain::key::{KeyDigest, KeyId};
+use domain::quota::{Quota, RateLimitStatus};
+
+use super::cursor_secret::CursorSecret;
+use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, User};
+
+mod org_record;
+mod entitlements;
+mod stored_key;
+mod key_state;
+mod key_record;
+mod key_views;
+mod key_index;
+mod owned_keys;
+mod sessions;
+mod directory;
+mod revocations;
+mod sql;
+mod open_error;
+mod state_file;
+mod file_reserve;
+mod tickets;
+mod session_rows;
+mod usage_blocks;
+mod key_creation;
+mod org_looks;
+mod retired;
+mod changes;
+mod imports;
+mod load_keys;
+mod load;
+mod operation;
+mod writer;
+mod commit;
+mod checkpoint;
+mod checkpoint_schedule;
+mod write_back;
+mod export;
+mod import;
+mod successor_permit;
+mod successor;
+mod handover;
+mod decision_codec;
+
+use directory::Directory;
+use file_reserve::FileReserve;
+use state_file::Lock;
+use successor::HandoverSwitch;
+use writer::Writer;
+
+pub use checkpoint_schedule::JournalProgress;
+pub use decision_codec::DecisionRecord;
+pub use open_error::OpenError;
+pub use org_record::Permit;
+pub use successor::{OwnedAccess, OwnedDecideRequest, Successor, SuccessorRequest};
+pub use successor_permit::SuccessorPermit;
+
+/// Settings of the embedded state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The SQLite file. Its directory is created when missing (mode 0700), the file is made with mode 0600.
+    pub path: PathBuf,
+    /// The quota of keys without a quota of their own.
+    pub quota: Quota,
+    /// Requests that an organization without a limit of its own may have in flight.
+    pub concurrent: u32,
+}
+
+impl Settings {
+    /// The limits of keys and organizations without limits of their own.
+    pub(crate) fn defaults(&self) -> Defaults {
+        Defaults { quota: self.quota, concurrent: self.concurrent }
+    }
+}
+
+/// The key record that counted a use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UsedKey {
+    /// An API key.
+    Key(KeyId),
+    /// The session quota key of a user: one of the user's sessions was used.
+    SessionQuotaKey(UserId),
+}
+
+/// One use from the audit journal, to be replayed at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournaledUse {
+    /// The key record that counted it.
+    pub key: UsedKey,
+    /// Time of the use.
+    pub time: Micros,
+    /// Number of the use: [`super::Admitted::number`].
+    pub number: u64,
+}
+
+/// The embedded state.
+///
+/// - Dropping it writes back the usage of keys, as [`Embedded::close`] does, and waits for that.
+/// - When it is dropped, another process can open the file.
+pub struct Embedded {
+    directory: Arc<Directory>,
+    written_back_at: Micros,
+    written_back_line: Option<u64>,
+    cursor_secret: CursorSecret,
+    handover: HandoverSwitch,
+    /// Declared before `lock`, so dropped before it: its thread has ended when the lock is released.
+    writer: Writer,
+    lock: Lock,
+}
+
+impl Embedded {
+    /// Opens the state file, creates it when it is missing, migrates an older one, and reads it whole.
+    ///
+    /// # Errors
+    /// [`OpenError`]: in use by another process, not accessible, not a state file, or of a newer version.
+    pub fn open(settings: &Settings) -> Result<Self, OpenError> {
+        Self::open_locked(settings, Lock::acquire(&settings.path)?)
+    }
+
+    /// As [`Embedded::open`], with the lock that the predecessor has handed over ([`Embedded::share_lock`]).
+    ///
+    /// # Errors
+    /// [`OpenError`]; also when the lock is that of another file.
+    pub fn open_with_lock(settings: &Settings, lock: std::fs::File) -> Result<Self, OpenError> {
+        Self::open_locked(settings, Lock::adopt(&settings.path, lock)?)
+    }
+
+    fn open_locked(settings: &Settings, lock: Lock) -> Result<Self, OpenError> {
+        let path = &settings.path;
+        let sqlite = |source| OpenError::Sqlite { path: path.clone(), source };
+        let connection = state_file::open(path)?;
+        let written_back_at = load::read_written_back_at(&connection).map_err(sqlite)?;
+        let written_back_line = load::read_written_back_line(&connection).map_err(sqlite)?;
+        let cursor_secret = load::read_cursor_secret(&connection).map_err(sqlite)?;
+        let directory = Arc::new(load::load(path, &connection, settings.defaults()).map_err(sqlite)?);
+        let reserve = FileReserve::new(path, &connection);
+        let writer = Writer::start(connection, reserve, Arc::clone(&directory))
+            .map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        let handover = HandoverSwitch::new();
+        Ok(Self { directory, written_back_at, written_back_line, cursor_secret, handover, writer, lock })
+    }
+
+    /// The time up to which the file, when it was opened, had counted every use; it may have counted later ones too. The
+    /// epoch when no use was ever written back. Journaled uses from here on are to be replayed; replaying more does no
+    /// harm.
+    pub fn written_back_at(&self) -> Micros {
+        self.written_back_at
+    }
+
+    /// The number of the journal's line, over all segments, before which the file had counted every use when it was opened; `None`
+    /// when that is not known, as with a file of an earlier version. Unlike the time, it is right whatever the clock did.
+    pub fn written_back_line(&self) -> Option<u64> {
+        self.written_back_line
+    }
+
+    /// Replays journaled uses that were not written back before a crash, in any order. Call before the first decision.
+    /// Uses that the file has counted, and uses of unknown keys and users, are skipped. Returns the number replayed.
+    ///
+    /// Each use takes its token at its time. A gap in the numbers, left by uses that the journal did not keep, takes its
+    /// tokens with the next use: no bucket is ever fuller than it was.
+    pub fn replay(&self, uses: &[JournaledUse]) -> u64 {
+        let mut uses = uses.to_vec();
+        uses.sort_unstable_by_key(|replayed| (replayed.key, replayed.number));
+        self.directory.replay(&uses)
+    }
+
+    /// Writes usage back at checkpoints from now on, while the journal has every use; each second while `progress` returns
+    /// none. Call after the replay.
+    pub fn follow_journal(&self, progress: impl Fn() -> Option<JournalProgress> + Send + 'static) {
+        self.writer.follow_journal(Box::new(progress));
+    }
+
+    /// Decides one request: all or nothing. See [`super::State::decide`].
+    pub fn decide(&self, request: DecideRequest<'_>) -> Decision {
+        match self.directory.by_digest(request.digest) {
+            Some(record) => record.decide(request, &self.directory.dirty),
+            None => self.directory.retired.decide(request.digest),
+        }
+    }
+
+    /// Makes one change durable and effective. Once the future was polled, the change is made even when the future is
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing was changed then.
+    pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
+        self.writer.change(change).await
+    }
+
+    /// All organizations, in the order of their creation.
+    pub fn orgs(&self) -> Vec<Org> {
+        self.directory.orgs()
+    }
+
+    /// All users of an organization, removed ones too, in the order of their creation.
+    pub fn users(&self, org: OrgId) -> Vec<User> {
+        self.directory.users(org)
+    }
+
+    /// One organization.
+    pub fn org(&self, id: OrgId) -> Option<Org> {
+        self.directory.org(id)
+    }
+
+    /// The user with an email address. See [`super::State::user_by_email`].
+    pub fn user_by_email(&self, org: OrgId, email: &str) -> Option<User> {
+        self.directory.user_by_email(org, email)
+    }
+
+    /// An organization and one of its users. See [`super::State::member`].
+    pub fn member(&self, org: OrgId, user: UserId) -> Option<(Org, User)> {
+        self.directory.member(org, user)
+    }
+
+    /// All keys of an organization, revoked ones too, in the order of their creation; no session quota keys.
+    pub fn keys(&self, org: OrgId) -> Vec<Key> {
+        self.directory.keys(org)
+    }
+
+    /// The secret that the cursors of lists are sealed with.
+    pub fn cursor_secret(&self) -> CursorSecret {
+        self.cursor_secret.clone()
+    }
+
+    /// The quota of a key without one of its own.
+    pub fn quota(&self) -> Quota {
+        self.directory.defaults().quota
+    }
+
+    /// Requests that an organization without a limit of its own may have in flight.
+    pub fn concurrent(&self) -> u32 {
+        self.directory.defaults().concurrent
+    }
+
+    /// Replaces the limits of keys and organizations without limits of their own. See [`super::State::set_defaults`].
+    pub fn set_defaults(&self, defaults: Defaults) {
+        self.directory.set_defaults(defaults);
+    }
+
+    /// The key that has, or had, this digest.
+    pub fn key_of(&self, digest: &KeyDigest) -> Option<KeyId> {
+        let retired = || self.directory.retired.find(digest).map(|key| key.id);
+        self.directory.by_digest(digest).map(|record| record.id()).or_else(retired)
+    }
+
+    /// One key; a retired one is read from the file.
+    pub async fn key(&self, id: KeyId) -> Option<Key> {
+        match self.directory.key(id) {
+            Some(record) => Some(record.view()),
+            None => self.read_retired(Some(id)).await.pop().map(|(stored, _)| stored.key),
+        }
+    }
+
+    /// The rate-limit status of a key. Takes nothing.
+    pub fn rate_limit_status(&self, id: KeyId, now: Micros) -> Option<RateLimitStatus> {
+        self.directory.key(id).map(|record| record.rate_limit_status(now))
+    }
+
+    /// Requests in flight of all organizations together.
+    pub fn in_flight(&self) -> u64 {
+        self.directory.in_flight()
+    }
+
+    /// Writes back what is not yet durable and closes the file. Later decisions are made from memory and not written
+    /// back; later changes fail with [`ChangeError::Closed`].
+    pub async fn close(&self) {
+        self.writer.close().await;
+    }
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded").field("written_back_at", &self.written_back_at).finish_non_exhaustive()
+    }
+}

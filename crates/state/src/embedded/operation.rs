@@ -1,0 +1,49 @@
+//! An operation on the state file, as the writer thread gets it.
+
+use tokio::sync::oneshot;
+
+use crate::{Change, ChangeError};
+use domain::clock::Micros;
+use domain::session::TokenDigest;
+
+use super::imports::Import;
+
+/// An operation, and where its answer goes.
+pub(super) struct Request {
+    pub(super) operation: Operation,
+    /// Answered with the content of the ticket that was taken.
+    pub(super) reply: oneshot::Sender<Reply>,
+}
+
+/// The answer: the content of a ticket that was taken.
+pub(super) type Reply = Result<Option<Vec<u8>>, ChangeError>;
+
+/// An operation on the state file.
+#[allow(clippy::large_enum_variant, reason = "nearly every one is a change; a box would only add an allocation")]
+pub(super) enum Operation {
+    Change(Change),
+    /// Takes the ticket with this digest, at this time.
+    TakeTicket(TokenDigest, Micros),
+    /// Imports a record from another state.
+    Import(Import),
+}
+
+impl Operation {
+    /// True when it adds records, so that the file may grow.
+    pub(super) fn adds(&self) -> bool {
+        match self {
+            Self::Change(change) => !change.withdraws(),
+            Self::TakeTicket(..) => false,
+            Self::Import(_) => true,
+        }
+    }
+}
+
+/// Copies an error: one failed commit is the answer to many operations.
+pub(super) fn unavailable(error: &rusqlite::Error) -> ChangeError {
+    let copy = match error {
+        rusqlite::Error::SqliteFailure(code, message) => rusqlite::Error::SqliteFailure(*code, message.clone()),
+        other => rusqlite::Error::ToSqlConversionFailure(other.to_string().into()),
+    };
+    ChangeError::Unavailable(copy.into())
+}

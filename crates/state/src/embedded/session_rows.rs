@@ -1,0 +1,111 @@
+//! Rows of web sessions in the state file.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+
+use super::sessions::{SessionUpdates, Sessions};
+use super::sql::{classify_error, execute, exists, for_each_row, integer, invalid, text, time};
+use super::tickets;
+use crate::{ChangeError, Session};
+use domain::clock::Micros;
+use domain::identity::{OrgId, SessionId};
+use domain::session::TokenDigest;
+
+/// Creates a session, unless its person has `limit` of them already.
+pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest, limit: u32) -> Result<(), ChangeError> {
+    if exists(sql, "SELECT 1 FROM sessions WHERE digest = ?1", [digest.as_bytes()])? {
+        return Err(ChangeError::Taken("digest"));
+    }
+    let (count, person) = ("SELECT count(*) FROM sessions WHERE person = ?1", session.person().to_string());
+    let mut count = sql.prepare_cached(count).map_err(classify_error)?;
+    let count: i64 = count.query_row([&person], |row| row.get(0)).map_err(classify_error)?;
+    if count >= i64::from(limit) {
+        return Err(ChangeError::TooManySessions(limit));
+    }
+    let record = record(session);
+    let (seen, expires) = (integer(session.seen.0), integer(session.expires.0));
+    execute(
+        sql,
+        "INSERT INTO sessions (id, digest, record, chosen, seen, expires, email, person)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![
+            session.id.to_string(),
+            digest.as_bytes(),
+            record,
+            session.chosen.to_string(),
+            seen,
+            expires,
+            session.email,
+            person
+        ],
+    )
+    .map(drop)
+}
+
+/// Chooses the organization in which a session acts; the person must belong to it.
+pub(super) fn choose_org(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
+    let session = find(sql, id)?.ok_or(ChangeError::NoSession(id))?;
+    if !session.memberships.iter().any(|membership| membership.org == org) {
+        return Err(ChangeError::NoOrg(org));
+    }
+    let update = "UPDATE sessions SET chosen = ?2 WHERE id = ?1";
+    execute(sql, update, [id.to_string(), org.to_string()]).map(drop)
+}
+
+pub(super) fn end(sql: &Connection, id: SessionId) -> Result<(), ChangeError> {
+    execute(sql, "DELETE FROM sessions WHERE id = ?1", [id.to_string()]).map(drop)
+}
+
+/// Ends a session's membership in an organization, and the session with the last one.
+pub(super) fn end_membership(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
+    let Some(mut session) = find(sql, id)? else { return Ok(()) };
+    session.end_membership(org);
+    if session.memberships.is_empty() {
+        return end(sql, id);
+    }
+    let update = "UPDATE sessions SET record = ?2, chosen = ?3 WHERE id = ?1";
+    execute(sql, update, [id.to_string(), record(&session), session.chosen.to_string()]).map(drop)
+}
+
+fn find(sql: &Connection, id: SessionId) -> Result<Option<Session>, ChangeError> {
+    let mut query = sql.prepare_cached("SELECT * FROM sessions WHERE id = ?1").map_err(classify_error)?;
+    query.query_row([id.to_string()], session).optional().map_err(classify_error)
+}
+
+fn record(session: &Session) -> String {
+    serde_json::to_string(session).expect("a session is text, numbers and lists of them")
+}
+
+/// Reads all sessions into memory.
+pub(super) fn load(connection: &Connection, sessions: &Sessions) -> rusqlite::Result<()> {
+    for_each_row(connection, "SELECT * FROM sessions ORDER BY rowid", |row| {
+        sessions.add(session(row)?, TokenDigest::from_bytes(row.get("digest")?));
+        Ok(())
+    })
+}
+
+/// Writes back uses and expiries of sessions and removes expired tickets, in one transaction.
+pub(super) fn write_back(connection: &mut Connection, updates: &SessionUpdates, now: Micros) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    write_updates(&transaction, updates)?;
+    tickets::remove_expired(&transaction, now)?;
+    transaction.commit()
+}
+
+fn write_updates(transaction: &Transaction<'_>, updates: &SessionUpdates) -> rusqlite::Result<()> {
+    let mut update = transaction.prepare_cached("UPDATE sessions SET seen = ?2 WHERE digest = ?1")?;
+    for (digest, seen) in &updates.seen {
+        update.execute(params![digest.as_bytes(), integer(seen.0)])?;
+    }
+    let mut remove = transaction.prepare_cached("DELETE FROM sessions WHERE digest = ?1")?;
+    for digest in &updates.expired {
+        remove.execute([digest.as_bytes()])?;
+    }
+    Ok(())
+}
+
+fn session(row: &Row<'_>) -> rusqlite::Result<Session> {
+    let record: String = row.get("record")?;
+    let session: Session = serde_json::from_str(&record).map_err(|error| invalid(row, "record", error))?;
+    let seen = time(row, "seen")?.unwrap_or_default();
+    Ok(Session { chosen: text(row, "chosen")?, seen, ..session }.with_person())
+}

@@ -1,0 +1,112 @@
+//! Errors of the state.
+
+use domain::clock::Micros;
+use domain::counted::counted;
+use domain::identity::{OrgId, SessionId, UserId};
+use domain::key::KeyId;
+
+/// Reason why the shared state did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// The deadline passed before an answer came.
+    #[error("the shared state did not answer in time")]
+    TimedOut,
+    /// There is no connection, or it broke.
+    #[error("the shared state cannot be reached")]
+    Unreachable,
+    /// The answer was an error.
+    #[error("the shared state refused the command")]
+    ErrorReply,
+    /// The command was not sent: too many commands wait for an answer already.
+    #[error("too many decisions wait for the shared state")]
+    Overloaded,
+}
+
+impl Unavailable {
+    /// Label of this reason in metrics.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::TimedOut => "late",
+            Self::Unreachable => "unreachable",
+            Self::ErrorReply => "refused",
+            Self::Overloaded => "overloaded",
+        }
+    }
+}
+
+/// Text of [`ChangeError::Taken`] for the name of an organization that looks like that of another one.
+pub const LOOK_TAKEN: &str = "name, or one that looks the same,";
+
+/// Reason why a change was not made, or was made and not acknowledged.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// No organization has this id, or the signed-in person does not belong to it.
+    #[error("there is no organization {0}")]
+    NoOrg(OrgId),
+    /// The organization has no such user, or the user was removed.
+    #[error("there is no user {0} in this organization")]
+    NoUser(UserId),
+    /// No key has this id.
+    #[error("there is no key {0}")]
+    NoKey(KeyId),
+    /// No session has this id, or it has ended.
+    #[error("there is no session {0}")]
+    NoSession(SessionId),
+    /// The key is revoked.
+    #[error("key {0} is revoked")]
+    Revoked(KeyId),
+    /// The key's last rotation is not the one that the change depends on.
+    #[error("key {key} was rotated meanwhile")]
+    Rotated {
+        /// The key.
+        key: KeyId,
+        /// Time of its last rotation.
+        rotated: Option<Micros>,
+    },
+    /// Another record has this name, email, tag, id or digest already; the text says which of them.
+    #[error("{0} is already in use")]
+    Taken(&'static str),
+    /// The user has as many keys that are not revoked as people may create.
+    #[error("the user has {} already", counted(.0, "key"))]
+    TooManyKeys(u32),
+    /// The person has created and rotated as many keys as a person may for now.
+    #[error("too many keys were created or rotated")]
+    KeyCreationLimited {
+        /// Microseconds until one more may be created.
+        wait_us: u64,
+    },
+    /// The person has as many web sessions as a person may have; the oldest has to end first.
+    #[error("the person has {} already", counted(.0, "web session"))]
+    TooManySessions(u32),
+    /// The state could not be written. Nothing was changed in SQLite; in Redis the change may have been made.
+    #[error("the state could not be written")]
+    Unavailable(#[source] StorageError),
+    /// The change was made and holds, but too few replicas have it.
+    #[error(
+        "the change was made, but only {reached} of {} confirmed it in time: a failover may undo it; repeat it",
+        counted(.wanted, "replica")
+    )]
+    NotReplicated {
+        /// Replicas that were to confirm it.
+        wanted: u32,
+        /// Replicas that did.
+        reached: u32,
+    },
+    /// The state was closed.
+    #[error("the state is closed")]
+    Closed,
+    /// Another process has the state now. The change was not made.
+    #[error("another process has the state now")]
+    HandedOver,
+}
+
+/// Failure of the storage under the state.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// SQLite failed.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// Redis gave no answer, or a bad one.
+    #[error(transparent)]
+    Redis(Unavailable),
+}

@@ -1,0 +1,284 @@
+//! The shared state and the contract that both of its variants keep.
+//!
+//! - One call, [`State::decide`], authenticates the key, checks the permission, and takes a token and a slot. It checks
+//!   everything, then takes; a denied request leaves everything as it was.
+//! - When [`State::change`] has returned, the change is durable and holds in every decision that begins afterwards.
+//! - A [`Permit`] releases its slot when it is dropped.
+//! - A web session ([`State::session`]) is found while it is live. Once its end was acknowledged, no later look-up finds
+//!   it. The requests of a user's sessions are decided by the user's session quota key ([`session_quota_digest`]): a key
+//!   record with a bucket of its own, which lists of keys leave out.
+//! - A ticket ([`State::take_ticket`]) is handed out once, by one gateway, and never after its time.
+//! - Decisions take the time as a value; the state reads no clock for them.
+
+use std::sync::Arc;
+
+use domain::clock::Micros;
+use domain::identity::OrgId;
+use domain::key::{KeyDigest, KeyId};
+use domain::quota::{Quota, RateLimitStatus};
+
+pub mod bucket;
+mod decision;
+mod permit;
+mod records;
+mod session_quota;
+mod validity;
+mod revocation_log;
+mod change;
+mod error;
+mod sessions;
+mod lookup;
+mod listing;
+mod cursor_secret;
+mod export;
+mod exporter;
+pub mod import;
+mod defaults;
+mod bounds;
+mod settings;
+pub mod embedded;
+pub mod redis;
+pub mod migration;
+
+pub use bounds::Bounds;
+pub use change::{Change, LastRotation, TicketSource};
+pub use cursor_secret::CursorSecret;
+pub use decision::{Admitted, DecideRequest, Decision, RouteAccess};
+pub use defaults::Defaults;
+pub use embedded::Embedded;
+pub use error::{ChangeError, LOOK_TAKEN, StorageError, Unavailable};
+pub use export::{CreationBucket, KeyExport, OrgExport, StateExport, UserExport};
+pub use exporter::{Exporter, StateRecord};
+pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
+pub use permit::Permit;
+pub use records::{Key, Org, User};
+pub use redis::Redis;
+pub use revocation_log::{RevocationEntry, RevocationLog};
+pub use session_quota::{is_session_quota_digest, session_quota_digest};
+pub use sessions::{Membership, Session};
+pub use settings::Settings;
+pub use validity::{CredentialId, CredentialStatus, EntryEffect, RevokedBy, Validity};
+
+/// The state of a gateway.
+#[derive(Debug)]
+pub enum State {
+    /// In memory, durable in SQLite, for one gateway process.
+    Embedded(Embedded),
+    /// On Redis, for any number of gateways.
+    Redis(Redis),
+}
+
+impl State {
+    /// Returns the same state for the calling thread, which has a runtime of its own. A Redis state gets connections of
+    /// its own there, so that no decision hops between threads.
+    pub async fn for_thread(this: &Arc<Self>) -> Arc<Self> {
+        match &**this {
+            Self::Embedded(_) => Arc::clone(this),
+            Self::Redis(state) => Arc::new(Self::Redis(state.for_thread().await)),
+        }
+    }
+
+    /// Returns whether the state answers now. The embedded state always does; a Redis may be away while requests with known
+    /// keys go on.
+    pub fn is_connected(&self) -> bool {
+        match self {
+            Self::Embedded(_) => true,
+            Self::Redis(state) => state.is_connected(),
+        }
+    }
+
+    /// Replicas of the shared state's primaries; none with embedded state, and while no primary answers.
+    pub fn replication(&self) -> Option<redis::ReplicationStatus> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Redis(state) => state.client_shared.replication(),
+        }
+    }
+
+    /// Returns true while requests can be decided.
+    pub fn is_available(&self) -> bool {
+        match self {
+            Self::Embedded(_) => true,
+            Self::Redis(state) => state.is_available(),
+        }
+    }
+
+    /// Decides one request: all or nothing.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the state does not answer. The embedded state always answers.
+    pub async fn decide(&self, request: DecideRequest<'_>) -> Result<Decision, Unavailable> {
+        match self {
+            Self::Embedded(state) if state.is_frozen() => Box::pin(state.decide_after_handover(request)).await,
+            Self::Embedded(state) => Ok(state.decide(request)),
+            // Boxed, so that a request at an embedded state has no room for it.
+            Self::Redis(state) => Box::pin(state.decide(request)).await,
+        }
+    }
+
+    /// Makes one change. When this returns, the change is durable and effective.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing was changed then, with two exceptions: after [`ChangeError::NotReplicated`] it was, and
+    /// after [`ChangeError::Unavailable`] of a Redis state it may have been.
+    pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
+        change.validate()?;
+        match self {
+            Self::Embedded(state) => state.change(change).await,
+            Self::Redis(state) => state.change(change).await,
+        }
+    }
+
+    /// All organizations, in the order of their creation.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn orgs(&self) -> Result<Vec<Org>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.orgs()),
+            Self::Redis(state) => state.orgs().await,
+        }
+    }
+
+    /// All users of an organization, removed ones too, in the order of their creation.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn users(&self, org: OrgId) -> Result<Vec<User>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.users(org)),
+            Self::Redis(state) => state.users(org).await,
+        }
+    }
+
+    /// All keys of an organization in the order of their creation, revoked ones too for the time of
+    /// [`Bounds::keep_revoked`]. Session quota keys are left out.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn keys(&self, org: OrgId) -> Result<Vec<Key>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.keys(org)),
+            Self::Redis(state) => state.keys(org).await,
+        }
+    }
+
+    /// The key that has, or had, this digest.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn key_of(&self, digest: &KeyDigest) -> Result<Option<KeyId>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.key_of(digest)),
+            Self::Redis(state) => state.key_of(digest).await,
+        }
+    }
+
+    /// One key, also one that is no longer listed.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn key(&self, id: KeyId) -> Result<Option<Key>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.key(id).await),
+            Self::Redis(state) => state.key(id).await,
+        }
+    }
+
+    /// The rate-limit status of a key. Takes nothing.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn rate_limit_status(&self, id: KeyId, now: Micros) -> Result<Option<RateLimitStatus>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.rate_limit_status(id, now)),
+            Self::Redis(state) => state.rate_limit_status(id, now).await,
+        }
+    }
+
+    /// The quota of a key without one of its own.
+    pub fn quota(&self) -> Quota {
+        match self {
+            Self::Embedded(state) => state.quota(),
+            Self::Redis(state) => state.quota(),
+        }
+    }
+
+    /// Requests that an organization without a limit of its own may have in flight.
+    pub fn concurrent(&self) -> u32 {
+        match self {
+            Self::Embedded(state) => state.concurrent(),
+            Self::Redis(state) => state.concurrent(),
+        }
+    }
+
+    /// Replaces the limits of keys and organizations without limits of their own, for every decision that begins
+    /// afterwards. Buckets keep their tokens, capped by the new burst; slots that are held stay held.
+    pub fn set_defaults(&self, defaults: Defaults) {
+        match self {
+            Self::Embedded(state) => state.set_defaults(defaults),
+            Self::Redis(state) => state.set_defaults(defaults),
+        }
+    }
+
+    /// Replaces the bounds of what people create, for every change that begins afterwards. Before the first call they are
+    /// [`Bounds::DEFAULT`], and no revoked key leaves the lists.
+    pub fn set_bounds(&self, bounds: Bounds) {
+        match self {
+            Self::Embedded(state) => state.set_bounds(bounds),
+            Self::Redis(state) => state.set_bounds(bounds),
+        }
+    }
+
+    /// The bounds of what people create.
+    pub fn bounds(&self) -> Bounds {
+        match self {
+            Self::Embedded(state) => state.bounds(),
+            Self::Redis(state) => state.bounds(),
+        }
+    }
+
+    /// Requests in flight through this process, of all organizations together.
+    pub fn in_flight(&self) -> u64 {
+        match self {
+            Self::Embedded(state) => state.in_flight(),
+            Self::Redis(state) => state.in_flight(),
+        }
+    }
+
+    /// Writes back what is not yet durable and closes the durable copy. Later changes answer [`ChangeError::Closed`].
+    pub async fn close(&self) {
+        match self {
+            Self::Embedded(state) => state.close().await,
+            Self::Redis(state) => state.close().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::session::TokenDigest;
+
+    /// Compiles only while nothing that is not `Send` is held over an await.
+    #[test]
+    fn futures_of_the_state_can_move_between_threads() {
+        fn send<T: Send>(_: impl FnOnce(&'static State) -> T) {}
+        static DIGEST: std::sync::OnceLock<KeyDigest> = std::sync::OnceLock::new();
+        static TOKEN: std::sync::LazyLock<TokenDigest> = std::sync::LazyLock::new(|| TokenDigest::of(b"any"));
+        let digest = DIGEST.get_or_init(|| KeyDigest::of(b"any"));
+        let (org, key, now) = (OrgId::generate(), "abcDEF123".parse().unwrap(), Micros(0));
+        send(|state| state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now }));
+        send(|state| state.change(Change::SuspendOrg { org, suspended: true }));
+        send(|state| state.orgs());
+        send(|state| state.users(org));
+        send(|state| state.keys(org));
+        send(|state| state.key_of(digest));
+        send(|state| state.key(key));
+        send(|state| state.rate_limit_status(key, now));
+        send(|state| state.session(&TOKEN, now));
+        send(|state| state.sessions(now));
+        send(|state| state.take_ticket(&TOKEN, now));
+        send(|state| state.close());
+    }
+}

@@ -1,0 +1,63 @@
+//! Fields of several lines: buckets, quotas, digests.
+
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize};
+
+use super::invalid_record::InvalidRecord;
+use crate::bucket::{Bucket, capacity};
+use domain::clock::Micros;
+use domain::key::{InvalidDigest, KeyDigest};
+use domain::quota::{EXACT, Quota};
+
+/// A level in units of `1/per_us` tokens, at a time in microseconds since the Unix epoch.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreationLine {
+    pub(super) level: i64,
+    pub(super) at: Micros,
+    pub(super) per_us: u64,
+}
+
+/// The same, with the quota that it is measured in: `requests` flow in during each `per_us`, up to `burst`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BucketLine {
+    pub(super) level: i64,
+    pub(super) at: Micros,
+    pub(super) requests: u32,
+    pub(super) per_us: u64,
+    pub(super) burst: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QuotaLine {
+    pub(super) requests: u32,
+    pub(super) per_s: u64,
+    pub(super) burst: u32,
+}
+
+impl BucketLine {
+    /// The bucket, and the quota that it is measured in.
+    pub(super) fn parse(&self) -> Result<(Bucket, Quota), InvalidRecord> {
+        let Self { level, at, requests, per_us, burst } = *self;
+        let quota = Quota { requests, per: Duration::from_micros(per_us), burst, strict: false }.validate()?;
+        let full = i64::try_from(capacity(quota)).unwrap_or(i64::MAX);
+        let in_range = level <= full && level.unsigned_abs() < EXACT;
+        if in_range { Ok((Bucket { level, at }, quota)) } else { Err(InvalidRecord::Level) }
+    }
+}
+
+pub(super) fn hex(digest: &KeyDigest) -> String {
+    HEXLOWER.encode(digest.as_bytes())
+}
+
+pub(super) fn hex_all(digests: &[KeyDigest]) -> Vec<String> {
+    digests.iter().map(hex).collect()
+}
+
+pub(super) fn parse_all(digests: &[String]) -> Result<Vec<KeyDigest>, InvalidDigest> {
+    digests.iter().map(|digest| KeyDigest::from_hex(digest)).collect()
+}

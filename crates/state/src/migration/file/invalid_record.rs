@@ -1,0 +1,45 @@
+//! Reasons why a record of a file is not valid.
+
+use domain::key::InvalidDigest;
+use domain::names::{InvalidEmail, InvalidName};
+use domain::quota::QuotaError;
+
+/// Reason why a record is not valid.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidRecord {
+    /// It is not the JSON of a record.
+    #[error("it is not a record: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A digest is not valid.
+    #[error("a digest is not valid: {0}")]
+    Digest(#[from] InvalidDigest),
+    /// A quota is not valid.
+    #[error("a quota is not valid: {0}")]
+    Quota(#[from] QuotaError),
+    /// The name of an organization or a key is none that can be given.
+    #[error("the name `{}` is not valid: {reason}", .name.escape_debug())]
+    Name {
+        /// The name.
+        name: String,
+        /// Why not.
+        reason: InvalidName,
+    },
+    /// A name has white space around it, or an email address is not in lower case: no record is written so.
+    #[error("`{}` is not written as it was created", .0.escape_debug())]
+    NotNormalized(String),
+    /// An email address is not valid.
+    #[error(transparent)]
+    Email(#[from] InvalidEmail),
+    /// A bucket has more tokens than it can hold, or a debt that is out of range.
+    #[error("the level of a bucket is out of range")]
+    Level,
+    /// A session quota key has the digest of its user, and no other key has such a digest.
+    #[error("the digest belongs to web sessions, or not to those of this user")]
+    SessionQuotaDigest,
+    /// A digest is there twice.
+    #[error("a digest of the key is there twice")]
+    DigestTwice,
+    /// The last line stands where a record is expected.
+    #[error("it is the last line of a file")]
+    End,
+}

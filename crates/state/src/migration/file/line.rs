@@ -1,0 +1,273 @@
+//! Lines of a file: records as JSON, and back.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::fields::{BucketLine, CreationLine, QuotaLine, hex, hex_all, parse_all};
+use super::invalid_record::InvalidRecord;
+use super::{Counts, Summary};
+use crate::bucket::Bucket;
+use crate::{CreationBucket, Key, KeyExport, Org, StateRecord, User, UserExport};
+use crate::{is_session_quota_digest, session_quota_digest};
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::names::{self, InvalidName};
+use domain::quota::{EXACT, Quota};
+
+/// Former digests of a key in its own line; more of them follow in lines of their own.
+const DIGESTS_PER_LINE: usize = 1000;
+
+/// A line after the first.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Line {
+    Org(OrgLine),
+    User(UserLine),
+    Key(Box<KeyLine>),
+    Digests(DigestsLine),
+    End(Summary),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OrgLine {
+    id: OrgId,
+    tag: OrgTag,
+    name: String,
+    #[serde(with = "clock::rfc3339")]
+    created: Micros,
+    suspended: bool,
+    concurrent: Option<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UserLine {
+    id: UserId,
+    org: OrgId,
+    email: String,
+    permissions: Vec<Permission>,
+    #[serde(with = "clock::rfc3339")]
+    created: Micros,
+    #[serde(with = "clock::rfc3339::option")]
+    removed: Option<Micros>,
+    /// This and the next one are left out when there are none, as in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vouched_by: Option<Voucher>,
+    #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    withdrawn: Option<Micros>,
+    /// The bucket of the keys that the user creates.
+    creation: Option<CreationLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyLine {
+    id: KeyId,
+    org: OrgId,
+    user: UserId,
+    name: String,
+    imported: bool,
+    session_quota_key: bool,
+    #[serde(with = "clock::rfc3339")]
+    created: Micros,
+    #[serde(with = "clock::rfc3339::option")]
+    rotated: Option<Micros>,
+    #[serde(with = "clock::rfc3339::option")]
+    previous_until: Option<Micros>,
+    #[serde(with = "clock::rfc3339::option")]
+    revoked: Option<Micros>,
+    quota: Option<QuotaLine>,
+    #[serde(with = "clock::rfc3339::option")]
+    last_used: Option<Micros>,
+    uses: u64,
+    sha256: String,
+    previous: Option<String>,
+    replaced: Vec<String>,
+    bucket: BucketLine,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DigestsLine {
+    key: KeyId,
+    replaced: Vec<String>,
+}
+
+/// Parses a record from its line, and validates it.
+///
+/// # Errors
+/// [`InvalidRecord`].
+pub fn parse_record(line: &[u8]) -> Result<StateRecord, InvalidRecord> {
+    serde_json::from_slice::<Line>(line)?.into_record()
+}
+
+/// The lines of a record, without their ends.
+pub(super) fn lines(record: &StateRecord) -> Vec<Line> {
+    match record {
+        StateRecord::Org(org) => vec![Line::Org(org.into())],
+        StateRecord::User(user) => vec![Line::User((&**user).into())],
+        StateRecord::Key(key) => {
+            let (own, others) = key.replaced.split_at(key.replaced.len().min(DIGESTS_PER_LINE));
+            let line = Line::Key(Box::new(key_line(key, own)));
+            [line].into_iter().chain(digest_lines(key.key.id, others)).collect()
+        }
+        StateRecord::Digests(key, digests) => digest_lines(*key, digests).collect(),
+    }
+}
+
+fn digest_lines(key: KeyId, digests: &[KeyDigest]) -> impl Iterator<Item = Line> {
+    digests.chunks(DIGESTS_PER_LINE).map(move |part| Line::Digests(DigestsLine { key, replaced: hex_all(part) }))
+}
+
+impl Line {
+    pub(super) fn into_record(self) -> Result<StateRecord, InvalidRecord> {
+        Ok(match self {
+            Self::Org(org) => StateRecord::Org(org.into_org()?),
+            Self::User(user) => StateRecord::User(Box::new(user.into_export()?)),
+            Self::Key(key) => StateRecord::Key(Box::new(key.into_export()?)),
+            Self::Digests(DigestsLine { key, replaced }) => StateRecord::Digests(key, parse_all(&replaced)?),
+            Self::End(_) => return Err(InvalidRecord::End),
+        })
+    }
+}
+
+/// Checks the name of a record, by what its creation makes of it.
+fn check_name(name: &str, created: Result<String, InvalidName>) -> Result<(), InvalidRecord> {
+    let created = created.map_err(|reason| InvalidRecord::Name { name: name.to_owned(), reason })?;
+    check_normalized(name, &created)
+}
+
+fn check_normalized(text: &str, created: &str) -> Result<(), InvalidRecord> {
+    if text == created { Ok(()) } else { Err(InvalidRecord::NotNormalized(text.to_owned())) }
+}
+
+/// Counts a record.
+pub(super) fn count(counts: &mut Counts, record: &StateRecord) {
+    match record {
+        StateRecord::Org(_) => counts.orgs += 1,
+        StateRecord::User(_) => counts.users += 1,
+        StateRecord::Key(key) => {
+            counts.keys += 1;
+            counts.digests += key.digests().count() as u64;
+        }
+        StateRecord::Digests(_, digests) => counts.digests += digests.len() as u64,
+    }
+}
+
+impl From<&Org> for OrgLine {
+    fn from(org: &Org) -> Self {
+        let Org { id, tag, name, created, suspended, concurrent } = org.clone();
+        Self { id, tag, name, created, suspended, concurrent }
+    }
+}
+
+impl OrgLine {
+    fn into_org(self) -> Result<Org, InvalidRecord> {
+        let Self { id, tag, name, created, suspended, concurrent } = self;
+        check_name(&name, names::validate_org_name(&name))?;
+        Ok(Org { id, tag, name, created, suspended, concurrent })
+    }
+}
+
+impl From<&UserExport> for UserLine {
+    fn from(export: &UserExport) -> Self {
+        let User { id, org, email, permissions, created, removed, vouched_by, withdrawn } = export.user.clone();
+        let creation = export.creation.map(|CreationBucket { bucket: Bucket { level, at }, per_us }| CreationLine {
+            level,
+            at,
+            per_us,
+        });
+        Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, creation }
+    }
+}
+
+impl UserLine {
+    fn into_export(self) -> Result<UserExport, InvalidRecord> {
+        let Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, creation } = self;
+        check_normalized(&email, &names::validate_email(&email)?)?;
+        let is_exact = |line: &CreationLine| line.level.unsigned_abs() < EXACT && (1..EXACT).contains(&line.per_us);
+        if creation.as_ref().is_some_and(|line| !is_exact(line)) {
+            return Err(InvalidRecord::Level);
+        }
+        let creation =
+            creation.map(|CreationLine { level, at, per_us }| CreationBucket { bucket: Bucket { level, at }, per_us });
+        let user = User { id, org, email, permissions, created, removed, vouched_by, withdrawn };
+        Ok(UserExport { user, creation })
+    }
+}
+
+fn key_line(export: &KeyExport, replaced: &[KeyDigest]) -> KeyLine {
+    let KeyExport { key, digest, previous, bucket, quota, .. } = export;
+    let Key { id, org, user, name, imported, session_quota_key, created, rotated, previous_until, .. } = key.clone();
+    let own = key.quota.map(|Quota { requests, per, burst, .. }| QuotaLine { requests, per_s: per.as_secs(), burst });
+    KeyLine {
+        id,
+        org,
+        user,
+        name,
+        imported,
+        session_quota_key,
+        created,
+        rotated,
+        previous_until,
+        revoked: key.revoked,
+        quota: own,
+        last_used: key.last_used,
+        uses: key.uses,
+        sha256: hex(digest),
+        previous: previous.as_ref().map(hex),
+        replaced: hex_all(replaced),
+        // A strict quota by what it lets in, as the arithmetic of buckets sees it.
+        bucket: BucketLine {
+            level: bucket.level,
+            at: bucket.at,
+            requests: quota.inflow(),
+            per_us: quota.per_micros(),
+            burst: quota.burst,
+        },
+    }
+}
+
+impl KeyLine {
+    fn into_export(self) -> Result<KeyExport, InvalidRecord> {
+        check_name(&self.name, names::validate_name(&self.name))?;
+        let (bucket, quota) = self.bucket.parse()?;
+        let (digest, previous) = (KeyDigest::from_hex(&self.sha256)?, self.previous.as_deref());
+        let (previous, replaced) = (previous.map(KeyDigest::from_hex).transpose()?, parse_all(&self.replaced)?);
+        let own = self.quota.map(|QuotaLine { requests, per_s, burst }| {
+            Quota { requests, per: Duration::from_secs(per_s), burst, strict: false }.validate()
+        });
+        let of_sessions = [&digest].into_iter().chain(&previous).chain(&replaced).any(is_session_quota_digest);
+        let expected = self.session_quota_key && digest == session_quota_digest(self.user);
+        if of_sessions != expected || self.session_quota_key != expected {
+            return Err(InvalidRecord::SessionQuotaDigest);
+        }
+        let mut all: Vec<&[u8; 32]> =
+            [&digest].into_iter().chain(&previous).chain(&replaced).map(KeyDigest::as_bytes).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        if all.len() < count {
+            return Err(InvalidRecord::DigestTwice);
+        }
+        let key = Key {
+            id: self.id,
+            org: self.org,
+            user: self.user,
+            name: self.name,
+            imported: self.imported,
+            session_quota_key: self.session_quota_key,
+            created: self.created,
+            rotated: self.rotated,
+            previous_until: self.previous_until,
+            revoked: self.revoked,
+            quota: own.transpose()?,
+            last_used: self.last_used,
+            uses: self.uses,
+        };
+        Ok(KeyExport { key, digest, previous, replaced, bucket, quota })
+    }
+}

@@ -1,0 +1,140 @@
+//! Import of some records of a file, in their order, into any state.
+//!
+//! - Missing records are created. Of what exists, the stricter wins: a revocation, a removal, a suspension, more uses, a later
+//!   Last Used, the emptier bucket. Everything else stays as it is on the target, and is reported.
+//! - Every rule is monotone: an import that is repeated changes nothing, and one that broke off is completed by another run.
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::batch::{BATCH, Merge, Target};
+use super::keys::{copy_batch, look_up_digests};
+use super::report::{Finding, Mismatch, Progress, Record, Report};
+use super::retry::{MigrationError, retry};
+use super::{orgs, users};
+use crate::{KeyExport, Org, State, StateRecord, UserExport};
+use domain::identity::OrgId;
+use domain::key::{KeyDigest, KeyId, OrgTag};
+
+/// Batches of keys that are written side by side.
+const CONCURRENT_BATCHES: usize = 8;
+
+/// Imports records in their order: an organization before its users, and those before their keys.
+///
+/// # Errors
+/// [`MigrationError`] when it ended early; what was written stays. Conflicts are in the report.
+pub async fn import(records: &[StateRecord], state: &State) -> Result<Report, MigrationError> {
+    let target = Target { store: state.importer(), merge: Merge::Stricter };
+    let (mut report, progress) = (Report::default(), Progress::default());
+    for run in records.chunk_by(is_same_group) {
+        match run.first() {
+            Some(StateRecord::Org(_)) => {
+                let orgs: Vec<&Org> = run.iter().filter_map(as_org).collect();
+                orgs::copy_orgs(target, &orgs, &mut report, &progress).await?;
+            }
+            Some(StateRecord::User(first)) => {
+                let users: Vec<&UserExport> = run.iter().filter_map(as_user).collect();
+                match retry(async || target.store.tag_of(first.user.org).await).await? {
+                    Some(tag) => users::copy_users(target, tag, &users, &mut report, &progress).await?,
+                    None => report.left_out.users += users.len() as u64,
+                }
+            }
+            Some(StateRecord::Key(first)) => {
+                let keys: Vec<&KeyExport> = run.iter().filter_map(as_key).collect();
+                import_keys(target, first.key.org, first.key.id.tag(), &keys, &mut report).await?;
+            }
+            Some(StateRecord::Digests(key, digests)) => import_digests(target, *key, digests, &mut report).await?,
+            None => {}
+        }
+    }
+    confirm(target, records).await?;
+    Ok(report)
+}
+
+/// Waits for the replicas that are configured.
+async fn confirm(target: Target<'_>, records: &[StateRecord]) -> Result<(), MigrationError> {
+    let store = target.store;
+    let keys: Vec<&KeyExport> = records.iter().filter_map(as_key).collect();
+    let mut orgs: Vec<(OrgId, OrgTag)> = records.iter().filter_map(as_org).map(|org| (org.id, org.tag)).collect();
+    orgs.extend(keys.iter().map(|key| (key.key.org, key.key.id.tag())));
+    let mut of_users: Vec<OrgId> = records.iter().filter_map(as_user).map(|user| user.user.org).collect();
+    of_users.dedup();
+    for org in of_users {
+        orgs.extend(retry(async || store.tag_of(org).await).await?.map(|tag| (org, tag)));
+    }
+    for confirmation in store.confirmations(&orgs, &keys) {
+        retry(async || store.confirm(&confirmation).await).await?;
+    }
+    Ok(())
+}
+
+/// Returns whether two records that follow each other are imported together.
+fn is_same_group(one: &StateRecord, next: &StateRecord) -> bool {
+    match (one, next) {
+        (StateRecord::Org(_), StateRecord::Org(_)) => true,
+        (StateRecord::User(one), StateRecord::User(next)) => one.user.org == next.user.org,
+        (StateRecord::Key(one), StateRecord::Key(next)) => {
+            one.key.org == next.key.org && one.key.id.tag() == next.key.id.tag()
+        }
+        _ => false,
+    }
+}
+
+async fn import_keys(
+    target: Target<'_>,
+    org: OrgId,
+    tag: OrgTag,
+    keys: &[&KeyExport],
+    report: &mut Report,
+) -> Result<(), MigrationError> {
+    // The ids of an organization's keys begin with its tag: with another one, the organization is in conflict.
+    if retry(async || target.store.tag_of(org).await).await? != Some(tag) {
+        report.left_out.keys += keys.len() as u64;
+        return Ok(());
+    }
+    let batches = keys.chunks(BATCH).map(async |batch| {
+        let mut of_batch = Report::default();
+        copy_batch(target, tag, batch, &mut of_batch).await?;
+        Ok(of_batch)
+    });
+    let reports: Vec<Report> = stream::iter(batches).buffered(CONCURRENT_BATCHES).try_collect().await?;
+    reports.into_iter().for_each(|of_batch| report.add(of_batch));
+    Ok(())
+}
+
+/// Adds digests that an existing key had.
+async fn import_digests(
+    target: Target<'_>,
+    key: KeyId,
+    digests: &[KeyDigest],
+    report: &mut Report,
+) -> Result<(), MigrationError> {
+    let store = target.store;
+    let found = |problem| Finding { record: Record::Key(key), problem };
+    if retry(async || store.key(key).await).await?.is_none() {
+        report.in_the_way.push(found(Mismatch::OwnerMissing));
+        return Ok(());
+    }
+    match retry(async || look_up_digests(store, key, digests.iter()).await).await? {
+        Err(taken) => report.in_the_way.push(found(taken)),
+        Ok(claims) => {
+            report.digests.copied += claims.len() as u64;
+            report.digests.already_there += (digests.len() - claims.len()) as u64;
+            for claim in claims {
+                retry(async || store.claim_digest(claim).await).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn as_org(record: &StateRecord) -> Option<&Org> {
+    if let StateRecord::Org(org) = record { Some(org) } else { None }
+}
+
+fn as_user(record: &StateRecord) -> Option<&UserExport> {
+    if let StateRecord::User(user) = record { Some(user) } else { None }
+}
+
+fn as_key(record: &StateRecord) -> Option<&KeyExport> {
+    if let StateRecord::Key(key) = record { Some(key) } else { None }
+}

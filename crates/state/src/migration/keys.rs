@@ -1,0 +1,235 @@
+//! Keys: the digests of a batch are claimed first, then its keys are written, each with its bucket and its place in the
+//! list. A copied key has the permissions that its user has on the target.
+
+use std::collections::HashMap;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::batch::{BATCH, Existing, Merge, Target, complete};
+use super::report::{Finding, Mismatch, Progress, Record, Report};
+use super::retry::MigrationError;
+use crate::import::{DigestClaim, DigestOwner, ImportError, ImportedKey, Importer, KeyVersion, KeyWrite, Users};
+use crate::{Change, KeyExport, User};
+use domain::clock::{self, Micros};
+use domain::identity::UserId;
+use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::quota::Quota;
+
+/// The missing parts of a key.
+pub(super) struct MissingKeyParts {
+    record: RecordGap,
+    claims: Vec<DigestClaim>,
+    /// Other fields in which the key differs, and which stay as they are.
+    kept: Vec<&'static str>,
+}
+
+/// The gap between a key's record on the target and the export.
+enum RecordGap {
+    /// None: the record is equal.
+    Nothing,
+    /// The whole record.
+    Everything,
+    /// Some uses: the target has fewer. Its bucket is then fuller than it was, and is replaced as well.
+    Uses(KeyVersion, Option<Micros>),
+    /// Of an existing key: what is stricter in the export, and the target's own quota of the key.
+    Stricter { usage: bool, revocation: bool, own: Option<Quota> },
+}
+
+/// Copies keys of an organization.
+pub(super) async fn copy_keys(
+    target: Target<'_>,
+    tag: OrgTag,
+    keys: &[&KeyExport],
+    report: &mut Report,
+    progress: &Progress,
+) -> Result<(), MigrationError> {
+    for batch in keys.chunks(BATCH) {
+        copy_batch(target, tag, batch, report).await?;
+        progress.advance(batch.len());
+    }
+    Ok(())
+}
+
+/// Copies keys of an organization, as many as one batch has.
+pub(super) async fn copy_batch(
+    target: Target<'_>,
+    tag: OrgTag,
+    batch: &[&KeyExport],
+    report: &mut Report,
+) -> Result<(), MigrationError> {
+    let look_up = async || look_up_keys(target, batch).await;
+    let write = async |existing: &[Existing<MissingKeyParts>]| write_keys(target, tag, batch, existing).await;
+    let completed = complete(look_up, write).await?;
+    for ((key, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
+        match conflict {
+            None => count(report, key, first),
+            Some(problem) => report.in_the_way.push(Finding { record: Record::Key(key.key.id), problem }),
+        }
+    }
+    Ok(())
+}
+
+async fn look_up_keys(target: Target<'_>, keys: &[&KeyExport]) -> Result<Vec<Existing<MissingKeyParts>>, ImportError> {
+    let users = &read_users(target.store, keys).await?;
+    stream::iter(keys.iter().map(|key| look_up_key(target, key, users))).buffered(BATCH).try_collect().await
+}
+
+/// Reads the users of keys, as far as they exist on the target.
+pub(super) async fn read_users(store: Importer<'_>, keys: &[&KeyExport]) -> Result<Users, ImportError> {
+    let ids: HashMap<UserId, &KeyExport> = keys.iter().map(|key| (key.key.user, *key)).collect();
+    let read = ids.into_values().map(async |key| {
+        let user = store.user(key.key.id.tag(), key.key.user).await?;
+        Ok::<_, ImportError>(user.filter(|user| user.org == key.key.org).map(|user| (user.id, user)))
+    });
+    let users: Vec<Option<(UserId, User)>> = stream::iter(read).buffer_unordered(BATCH).try_collect().await?;
+    Ok(users.into_iter().flatten().collect())
+}
+
+async fn look_up_key(
+    target: Target<'_>,
+    key: &KeyExport,
+    users: &Users,
+) -> Result<Existing<MissingKeyParts>, ImportError> {
+    if !users.contains_key(&key.key.user) {
+        return Ok(Existing::OwnerMissing);
+    }
+    let (record, kept) = match target.store.key(key.key.id).await? {
+        None => (RecordGap::Everything, Vec::new()),
+        Some(stored) => match (target.merge, differences(key, &stored)) {
+            (Merge::Stricter, differences) if is_mergeable(&differences) => {
+                (stricter(target.store, key, &stored), kept(differences))
+            }
+            (_, differences) if !differences.is_empty() => {
+                return Ok(Existing::Conflict(Mismatch::Differs(differences)));
+            }
+            _ => {
+                let behind = stored.key.uses < key.key.uses;
+                let uses = RecordGap::Uses(stored.version, stored.key.last_used);
+                (if behind { uses } else { RecordGap::Nothing }, Vec::new())
+            }
+        },
+    };
+    let claims = match look_up_digests(target.store, key.key.id, key.digests()).await? {
+        Ok(claims) => claims,
+        Err(taken) => return Ok(Existing::Conflict(taken)),
+    };
+    let same = claims.is_empty() && kept.is_empty() && matches!(record, RecordGap::Nothing);
+    Ok(if same { Existing::Same } else { Existing::Incomplete(MissingKeyParts { record, claims, kept }) })
+}
+
+/// The digests that a key has to claim, or the conflict with another key that has one of them.
+pub(super) async fn look_up_digests(
+    store: Importer<'_>,
+    key: KeyId,
+    digests: impl Iterator<Item = &KeyDigest>,
+) -> Result<Result<Vec<DigestClaim>, Mismatch>, ImportError> {
+    let mut claims = Vec::new();
+    for digest in digests {
+        let claim = |abandoned_by| DigestClaim { digest: *digest, key, abandoned_by };
+        match store.digest_owner(digest, key).await? {
+            DigestOwner::Itself => {}
+            DigestOwner::None => claims.push(claim(None)),
+            DigestOwner::Abandoned(by) => claims.push(claim(Some(by))),
+            DigestOwner::Other(by) => return Ok(Err(Mismatch::DigestTaken(by))),
+        }
+    }
+    Ok(Ok(claims))
+}
+
+/// Returns whether a key with these differences is the same key all the same, changed by one of the two sides.
+fn is_mergeable(differences: &[&'static str]) -> bool {
+    !differences.iter().any(|field| ["org", "user", "session quota key"].contains(field))
+}
+
+/// The differences that no rule decides.
+fn kept(mut differences: Vec<&'static str>) -> Vec<&'static str> {
+    differences.retain(|field| *field != "revoked");
+    differences
+}
+
+/// The gap that is left by the parts of an export that are stricter than an existing key.
+fn stricter(store: Importer<'_>, export: &KeyExport, stored: &ImportedKey) -> RecordGap {
+    let (key, other) = (&export.key, &stored.key);
+    let (own, now) = (other.quota, clock::now());
+    let quota = store.quota().in_force(own);
+    let level = export.bucket_under(quota, now).refill(quota, now).level;
+    let theirs = stored.bucket_under(quota, now).refill(quota, now);
+    let emptier = level < theirs.level;
+    let usage = emptier || other.uses < key.uses || other.last_used < key.last_used;
+    let revocation = key.revoked.is_some() && other.revoked.is_none();
+    if usage || revocation { RecordGap::Stricter { usage, revocation, own } } else { RecordGap::Nothing }
+}
+
+async fn write_keys(
+    target: Target<'_>,
+    tag: OrgTag,
+    keys: &[&KeyExport],
+    existing: &[Existing<MissingKeyParts>],
+) -> Result<(), ImportError> {
+    let store = target.store;
+    let incomplete = || keys.iter().zip(existing).filter_map(|(key, found)| Some((*key, found.missing()?)));
+    let is_claimed = |missing: &MissingKeyParts| {
+        !(store.writes_digests_with_keys() && matches!(missing.record, RecordGap::Everything))
+    };
+    let claims = incomplete().filter(|(_, missing)| is_claimed(missing)).flat_map(|(_, missing)| &missing.claims);
+    stream::iter(claims.map(|claim| Ok(*claim)))
+        .try_for_each_concurrent(BATCH, async |claim| store.claim_digest(claim).await)
+        .await?;
+    let writes = incomplete().filter_map(|(export, missing)| match missing.record {
+        RecordGap::Nothing | RecordGap::Stricter { usage: false, .. } => None,
+        RecordGap::Everything => Some(KeyWrite::Create(export)),
+        RecordGap::Uses(version, last_used) => Some(KeyWrite::CatchUp { export, version, last_used }),
+        RecordGap::Stricter { own, .. } => Some(KeyWrite::Merge { export, own }),
+    });
+    store.write_keys(tag, &writes.collect::<Vec<_>>()).await?;
+    let revoked =
+        incomplete().filter(|(_, missing)| matches!(missing.record, RecordGap::Stricter { revocation: true, .. }));
+    let revocations = revoked
+        .map(|(export, _)| Ok(Change::RevokeKey { key: export.key.id, at: export.key.revoked.unwrap_or_default() }));
+    stream::iter(revocations).try_for_each_concurrent(BATCH, async |change| store.withdraw(change).await).await
+}
+
+fn count(report: &mut Report, key: &KeyExport, first: Existing<MissingKeyParts>) {
+    let digests = key.digests().count() as u64;
+    let missing = match first {
+        Existing::OwnerMissing => {
+            report.left_out.keys += 1;
+            return;
+        }
+        Existing::Incomplete(missing) => missing,
+        Existing::Same | Existing::Conflict(_) => {
+            report.keys.add_one(true);
+            report.digests.already_there += digests;
+            return;
+        }
+    };
+    let claimed = missing.claims.len() as u64;
+    report.keys.add_one(!matches!(missing.record, RecordGap::Everything));
+    report.digests.copied += claimed;
+    report.digests.already_there += digests - claimed;
+    let caught_up = matches!(missing.record, RecordGap::Uses(..) | RecordGap::Stricter { usage: true, .. });
+    report.caught_up += u64::from(caught_up);
+    report.withdrawn += u64::from(matches!(missing.record, RecordGap::Stricter { revocation: true, .. }));
+    report.keep(Record::Key(key.key.id), missing.kept);
+}
+
+/// The fields in which a key differs from the one with its id on the target, except those that uses change.
+pub(super) fn differences(export: &KeyExport, stored: &ImportedKey) -> Vec<&'static str> {
+    let (key, other) = (&export.key, &stored.key);
+    let same = [
+        ("org", key.org == other.org),
+        ("user", key.user == other.user),
+        ("name", key.name == other.name),
+        ("imported", key.imported == other.imported),
+        ("session quota key", key.session_quota_key == other.session_quota_key),
+        ("created", key.created == other.created),
+        ("rotated", key.rotated == other.rotated),
+        ("previous_until", key.previous_until == other.previous_until),
+        ("revoked", key.revoked == other.revoked),
+        ("quota", key.quota == other.quota),
+        ("digest", export.digest == stored.digest),
+        // Without an overlap the target does not keep the previous digest.
+        ("previous digest", export.previous.is_none() || export.previous == stored.previous),
+    ];
+    same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
+}

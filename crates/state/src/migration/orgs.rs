@@ -1,0 +1,119 @@
+//! Organizations: their records first, side by side, then their names and places in the list, in order.
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::batch::{BATCH, Existing, Merge, Target, complete};
+use super::report::{Finding, Mismatch, Progress, Record, Report};
+use super::retry::MigrationError;
+use crate::import::ImportError;
+use crate::{Change, Org};
+
+/// The missing parts of an organization.
+pub(super) struct MissingOrgParts {
+    record: bool,
+    listing: bool,
+    /// It is suspended in the export alone.
+    suspension: bool,
+    /// Other fields in which it differs, and which stay as they are.
+    kept: Vec<&'static str>,
+}
+
+/// Copies the organizations themselves; returns for each whether its users and keys can be copied.
+pub(super) async fn copy_orgs(
+    target: Target<'_>,
+    orgs: &[&Org],
+    report: &mut Report,
+    progress: &Progress,
+) -> Result<Vec<bool>, MigrationError> {
+    let mut usable = Vec::with_capacity(orgs.len());
+    for batch in orgs.chunks(BATCH) {
+        let look_up = async || look_up_orgs(target, batch).await;
+        let write = async |existing: &[Existing<MissingOrgParts>]| write_orgs(target, batch, existing).await;
+        let completed = complete(look_up, write).await?;
+        for ((org, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
+            usable.push(is_usable(conflict.as_ref()));
+            match conflict {
+                None => count(report, org, first),
+                Some(problem) => report.in_the_way.push(Finding { record: Record::Org(org.id), problem }),
+            }
+        }
+        progress.advance(batch.len());
+    }
+    Ok(usable)
+}
+
+fn count(report: &mut Report, org: &Org, first: Existing<MissingOrgParts>) {
+    let Existing::Incomplete(missing) = first else { return report.orgs.add_one(true) };
+    report.orgs.add_one(!missing.record && !missing.listing);
+    report.withdrawn += u64::from(missing.suspension);
+    report.keep(Record::Org(org.id), missing.kept);
+}
+
+/// An organization that is there under the same id and tag can take its users and keys, even when other fields differ.
+fn is_usable(conflict: Option<&Mismatch>) -> bool {
+    matches!(conflict, None | Some(Mismatch::Differs(_)))
+}
+
+/// Looks organizations up on the target.
+pub(super) async fn look_up_orgs(
+    target: Target<'_>,
+    orgs: &[&Org],
+) -> Result<Vec<Existing<MissingOrgParts>>, ImportError> {
+    stream::iter(orgs.iter().map(|org| look_up_org(target, org))).buffered(BATCH).try_collect().await
+}
+
+async fn look_up_org(target: Target<'_>, org: &Org) -> Result<Existing<MissingOrgParts>, ImportError> {
+    let Target { store, merge } = target;
+    let stored = store.org(org.tag).await?;
+    if let Some(other) = stored.as_ref().filter(|stored| stored.id != org.id) {
+        return Ok(Existing::Conflict(Mismatch::TagTaken(other.id)));
+    }
+    let listed = store.tag_of(org.id).await?;
+    if let Some(tag) = listed.filter(|tag| *tag != org.tag) {
+        return Ok(Existing::Conflict(Mismatch::OtherTag(tag)));
+    }
+    let mut kept = stored.as_ref().map(|stored| differences(org, stored)).unwrap_or_default();
+    // An organization of another name on the target keeps that name, so this one is of no concern.
+    if merge == Merge::Keep || stored.is_none() {
+        let name = store.org_id_by_name(&org.name).await?;
+        if let Some(by) = name.filter(|by| *by != org.id.to_string()) {
+            return Ok(Existing::Conflict(Mismatch::NameTaken { name: org.name.clone(), by }));
+        }
+    }
+    if merge == Merge::Keep && !kept.is_empty() {
+        return Ok(Existing::Conflict(Mismatch::Differs(kept)));
+    }
+    kept.retain(|field| *field != "suspended");
+    let suspension = org.suspended && stored.as_ref().is_some_and(|stored| !stored.suspended);
+    let missing = MissingOrgParts { record: stored.is_none(), listing: listed.is_none(), suspension, kept };
+    let same = !missing.record && !missing.listing && !missing.suspension && missing.kept.is_empty();
+    Ok(if same { Existing::Same } else { Existing::Incomplete(missing) })
+}
+
+async fn write_orgs(
+    target: Target<'_>,
+    orgs: &[&Org],
+    existing: &[Existing<MissingOrgParts>],
+) -> Result<(), ImportError> {
+    let store = target.store;
+    let incomplete = || orgs.iter().zip(existing).filter_map(|(org, found)| Some((*org, found.missing()?)));
+    let records = incomplete().filter(|(_, missing)| missing.record).map(|(org, _)| Ok(org));
+    // One after the other in the embedded state, whose list is in the order of the records.
+    let at_once = if store.is_ordered_by_creation() { 1 } else { BATCH };
+    stream::iter(records).try_for_each_concurrent(at_once, async |org| store.create_org(org).await).await?;
+    store.list_orgs(incomplete().filter(|(_, missing)| missing.listing).map(|(org, _)| org)).await?;
+    for (org, _) in incomplete().filter(|(_, missing)| missing.suspension) {
+        store.withdraw(Change::SuspendOrg { org: org.id, suspended: true }).await?;
+    }
+    Ok(())
+}
+
+fn differences(org: &Org, stored: &Org) -> Vec<&'static str> {
+    let same = [
+        ("name", org.name == stored.name),
+        ("created", org.created == stored.created),
+        ("suspended", org.suspended == stored.suspended),
+        ("concurrent", org.concurrent == stored.concurrent),
+    ];
+    same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
+}

@@ -1,0 +1,150 @@
+//! Users: a batch of one organization at a time, each with its email address, its place in the list, and the bucket of the
+//! keys that it creates. Of two such buckets the emptier one stays.
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::batch::{BATCH, Existing, Merge, Target, complete};
+use super::report::{Finding, Mismatch, Progress, Record, Report};
+use super::retry::MigrationError;
+use crate::bucket::Bucket;
+use crate::import::{ImportError, Importer, UserWrite};
+use crate::{Change, User, UserExport};
+use domain::clock;
+use domain::key::OrgTag;
+
+/// The missing parts of a user.
+#[derive(Default)]
+pub(super) struct MissingUserParts {
+    /// The record is missing.
+    pub(super) record: bool,
+    /// The bucket is fuller than the source's.
+    pub(super) bucket: bool,
+    /// The user is removed in the export alone.
+    removal: bool,
+    /// The user is withdrawn in the export alone.
+    withdrawal: bool,
+    /// Other fields in which the user differs, and which stay as they are.
+    kept: Vec<&'static str>,
+}
+
+/// Copies users of an organization.
+pub(super) async fn copy_users(
+    target: Target<'_>,
+    tag: OrgTag,
+    users: &[&UserExport],
+    report: &mut Report,
+    progress: &Progress,
+) -> Result<(), MigrationError> {
+    for batch in users.chunks(BATCH) {
+        let look_up = async || look_up_users(target, tag, batch).await;
+        let write = async |existing: &[Existing<MissingUserParts>]| write_users(target, tag, batch, existing).await;
+        let completed = complete(look_up, write).await?;
+        for ((export, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
+            match conflict {
+                None => count(report, export, first),
+                Some(problem) => report.in_the_way.push(Finding { record: Record::User(export.user.id), problem }),
+            }
+        }
+        progress.advance(batch.len());
+    }
+    Ok(())
+}
+
+fn count(report: &mut Report, export: &UserExport, first: Existing<MissingUserParts>) {
+    let Existing::Incomplete(missing) = first else { return report.users.add_one(true) };
+    report.users.add_one(!missing.record);
+    report.withdrawn += u64::from(missing.removal || missing.withdrawal);
+    report.keep(Record::User(export.user.id), missing.kept);
+}
+
+/// Looks users up on the target.
+pub(super) async fn look_up_users(
+    target: Target<'_>,
+    tag: OrgTag,
+    users: &[&UserExport],
+) -> Result<Vec<Existing<MissingUserParts>>, ImportError> {
+    stream::iter(users.iter().map(|user| look_up_user(target, tag, user))).buffered(BATCH).try_collect().await
+}
+
+async fn look_up_user(
+    target: Target<'_>,
+    tag: OrgTag,
+    export: &UserExport,
+) -> Result<Existing<MissingUserParts>, ImportError> {
+    let (Target { store, merge }, user) = (target, &export.user);
+    let Some(stored) = store.user(tag, user.id).await? else { return look_up_new_user(store, tag, user).await };
+    let mut kept = differences(user, &stored);
+    if !kept.is_empty() && (merge == Merge::Keep || user.org != stored.org) {
+        return Ok(Existing::Conflict(Mismatch::Differs(kept)));
+    }
+    kept.retain(|field| !["removed", "withdrawn"].contains(field));
+    let removal = user.removed.is_some() && stored.removed.is_none();
+    let withdrawal = user.withdrawn.is_some() && stored.withdrawn.is_none() && stored.removed.is_none() && !removal;
+    let bucket = is_fuller(store, tag, export).await?;
+    let missing = MissingUserParts { record: false, bucket, removal, withdrawal, kept };
+    let same = !missing.bucket && !missing.removal && !missing.withdrawal && missing.kept.is_empty();
+    Ok(if same { Existing::Same } else { Existing::Incomplete(missing) })
+}
+
+async fn look_up_new_user(
+    store: Importer<'_>,
+    tag: OrgTag,
+    user: &User,
+) -> Result<Existing<MissingUserParts>, ImportError> {
+    let missing = Existing::Incomplete(MissingUserParts { record: true, ..MissingUserParts::default() });
+    // A removed user has no claim on the email address: another one may have it.
+    if user.removed.is_some() {
+        return Ok(missing);
+    }
+    Ok(match store.user_id_by_email(tag, &user.email).await? {
+        Some(by) => Existing::Conflict(Mismatch::EmailTaken { email: user.email.clone(), by }),
+        None => missing,
+    })
+}
+
+/// Returns whether the user may create more keys on the target than on the source.
+async fn is_fuller(store: Importer<'_>, tag: OrgTag, export: &UserExport) -> Result<bool, ImportError> {
+    let Some(source) = export.creation else { return Ok(false) };
+    let stored = store.creation_bucket(tag, export.user.id).await?;
+    let (quota, now) = (store.key_creation(), clock::now());
+    let level = stored.map_or(Bucket::full(quota, now).level, |stored| stored.level_at(quota, now));
+    Ok(source.level_at(quota, now) < level)
+}
+
+async fn write_users(
+    target: Target<'_>,
+    tag: OrgTag,
+    users: &[&UserExport],
+    existing: &[Existing<MissingUserParts>],
+) -> Result<(), ImportError> {
+    let incomplete = || users.iter().zip(existing).filter_map(|(user, found)| Some((*user, found.missing()?)));
+    let written = incomplete().filter(|(_, missing)| missing.record || missing.bucket);
+    let writes: Vec<UserWrite<'_>> = written
+        .map(|(UserExport { user, creation }, missing)| UserWrite { user, create: missing.record, creation: *creation })
+        .collect();
+    if !writes.is_empty() {
+        target.store.write_users(tag, writes.into_iter()).await?;
+    }
+    for (UserExport { user, .. }, _) in incomplete().filter(|(_, missing)| missing.removal) {
+        let at = user.removed.unwrap_or_default();
+        target.store.withdraw(Change::RemoveUser { org: user.org, user: user.id, at }).await?;
+    }
+    for (UserExport { user, .. }, _) in incomplete().filter(|(_, missing)| missing.withdrawal) {
+        let at = user.withdrawn.unwrap_or_default();
+        target.store.withdraw(Change::WithdrawUser { org: user.org, user: user.id, at }).await?;
+    }
+    Ok(())
+}
+
+fn differences(user: &User, stored: &User) -> Vec<&'static str> {
+    let same = [
+        ("org", user.org == stored.org),
+        ("email", user.email == stored.email),
+        ("permissions", user.permissions == stored.permissions),
+        ("created", user.created == stored.created),
+        ("removed", user.removed == stored.removed),
+        ("vouched_by", user.vouched_by == stored.vouched_by),
+        ("withdrawn", user.withdrawn == stored.withdrawn),
+    ];
+    same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
+}

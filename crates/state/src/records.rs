@@ -1,0 +1,90 @@
+//! Records of the directory: organizations, users and keys, as management sees them.
+
+use serde::{Deserialize, Serialize};
+
+use domain::clock::Micros;
+use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::key::{KeyId, OrgTag};
+use domain::quota::Quota;
+
+/// An organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Org {
+    /// Its id.
+    pub id: OrgId,
+    /// Its tag: the beginning of the ids of all its keys. Unique.
+    pub tag: OrgTag,
+    /// Its name. Unique.
+    pub name: String,
+    /// Time of creation.
+    pub created: Micros,
+    /// True while it is suspended: all its requests are refused.
+    pub suspended: bool,
+    /// Its own limit of requests in flight, in place of the configured one.
+    pub concurrent: Option<u32>,
+}
+
+/// A user of one organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Its id.
+    pub id: UserId,
+    /// Its organization.
+    pub org: OrgId,
+    /// Its email address. Unique among the users of the organization that are not removed.
+    pub email: String,
+    /// Its permissions; sorted, each once.
+    pub permissions: Vec<Permission>,
+    /// Time of creation.
+    pub created: Micros,
+    /// Time of removal. The record of a removed user stays, because keys and audit records name it.
+    pub removed: Option<Micros>,
+    /// The provider that vouches for the membership; none of a user whom only the operator has entered.
+    pub vouched_by: Option<Voucher>,
+    /// Time since which this provider no longer vouches for the membership. Until it does again, requests as the user are
+    /// refused; `permissions` are those of before.
+    pub withdrawn: Option<Micros>,
+}
+
+impl User {
+    /// Returns true when the user may act in the organization: neither removed nor withdrawn.
+    pub fn is_active(&self) -> bool {
+        self.removed.is_none() && self.withdrawn.is_none()
+    }
+
+    /// The permissions that requests as the user have: none while the user is withdrawn.
+    pub(crate) fn permissions_in_force(&self) -> &[Permission] {
+        if self.withdrawn.is_some() { &[] } else { &self.permissions }
+    }
+}
+
+/// A key without its digests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// Its public id.
+    pub id: KeyId,
+    /// Its organization.
+    pub org: OrgId,
+    /// Its user, whose permissions it has.
+    pub user: UserId,
+    /// Name given at creation.
+    pub name: String,
+    /// True when it was imported by its SHA-256 from an older system.
+    pub imported: bool,
+    /// True for a session quota key, which has no secret: it meters the requests of its user's web sessions.
+    pub session_quota_key: bool,
+    /// Time of creation.
+    pub created: Micros,
+    /// Time of the last rotation.
+    pub rotated: Option<Micros>,
+    /// Time until which the secret before the last rotation is valid.
+    pub previous_until: Option<Micros>,
+    /// Time of revocation.
+    pub revoked: Option<Micros>,
+    /// Its own quota, in place of the configured one.
+    pub quota: Option<Quota>,
+    /// Time of the last admitted use.
+    pub last_used: Option<Micros>,
+    /// Number of admitted uses.
+    pub uses: u64,
+}

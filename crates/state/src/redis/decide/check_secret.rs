@@ -1,0 +1,44 @@
+//! Check of a secret that was admitted before: by the records alone, without a token and a slot.
+
+use super::decider::Decider;
+use crate::redis::digest_index::find_key;
+use crate::{CredentialStatus, DecideRequest, RevokedBy, RouteAccess};
+use domain::clock::Micros;
+use domain::key::{KeyDigest, KeyId};
+use domain::refusal::Refusal;
+use redis_client::CommandError;
+
+impl Decider {
+    /// Checks whether a secret of a key is still valid; without a key, whether the user of this session quota digest is.
+    pub(crate) async fn check_secret(
+        &self,
+        key: Option<KeyId>,
+        digest: &KeyDigest,
+        now: Micros,
+    ) -> Result<CredentialStatus, CommandError> {
+        let id = match key {
+            Some(id) => Some(id),
+            None => find_key(&self.client, &self.shared.names, digest).await?,
+        };
+        let records = match id {
+            Some(id) => self.read_records(id).await?,
+            None => None,
+        };
+        let Some(records) = records else { return Ok(CredentialStatus::Revoked(RevokedBy::Key)) };
+        // Into the cache, where the revocations that this gateway keeps are applied: the server may lack them.
+        let cached = self.shared.cache.insert(digest, self.shared.cached_key(digest, &records));
+        let refusal = cached.refusal(&DecideRequest { digest, id, access: RouteAccess::Everyone, now });
+        // A withdrawal is a change of permissions, which ends nothing that is open.
+        let refusal = refusal.filter(|refusal| *refusal != Refusal::Forbidden);
+        let until = cached.valid_until();
+        let expired = (until <= now).then_some(Refusal::Expired);
+        Ok(refusal.or(expired).map_or(CredentialStatus::Valid(until), |refusal| {
+            CredentialStatus::Revoked(match refusal {
+                Refusal::Expired => RevokedBy::Secret,
+                Refusal::UserRemoved => RevokedBy::User,
+                Refusal::OrgSuspended => RevokedBy::Org,
+                _ => RevokedBy::Key,
+            })
+        }))
+    }
+}

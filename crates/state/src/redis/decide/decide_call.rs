@@ -1,0 +1,195 @@
+//! One call of `decide.lua`, from the report that it carries to the permit that it acquires.
+//!
+//! A call that is dropped before its reply arrived, because the client has gone or the deadline has passed, is finished
+//! by a task of its own: the slot that it may have acquired is released as soon as the reply arrives.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use super::call_arguments::CallArguments;
+use super::call_outcome::{CallOutcome, CallResult, DecideError, DecideInput, complete};
+use super::decide_codec::Evaluation;
+use super::key_cache::CachedKey;
+use super::late_answer::LateAnswer;
+use super::shared::DeciderShared;
+use crate::redis::slots::PendingReport;
+use domain::clock::Micros;
+use redis_client::{CommandError, RedisClient, SentCommand};
+
+type CallFuture = Pin<Box<dyn Future<Output = CallResult> + Send>>;
+
+/// A decide call in flight.
+///
+/// - It is sent when it is made. Polled, it waits for the reply, however long that takes: the deadline is the caller's.
+/// - A reply at the first attempt is applied without a future of its own. What is rare is one: a second attempt, and a
+///   call whose caller has gone.
+pub(super) struct DecideCall<'a> {
+    shared: &'a Arc<DeciderShared>,
+    client: &'a RedisClient,
+    key: &'a Arc<CachedKey>,
+    /// Shared with the request, which may be admitted offline while this call is still in flight.
+    late_answer: Option<&'a Arc<LateAnswer>>,
+    stage: Stage,
+}
+
+/// Progress of a call.
+#[allow(clippy::large_enum_variant, reason = "nearly every call is sent; a box would be an allocation for each")]
+enum Stage {
+    /// Its reply is awaited.
+    Sent(SentCall),
+    /// It is finished by a future of its own.
+    Finishing(CallFuture),
+    /// This is the result, which was not taken yet; nothing was sent.
+    NotSent(CallResult),
+    Completed,
+}
+
+/// A call that was sent, and what its reply is applied to.
+struct SentCall {
+    command: SentCommand,
+    input: DecideInput,
+}
+
+impl<'a> DecideCall<'a> {
+    /// A call about a cached key, as evaluated.
+    pub(super) fn new(
+        shared: &'a Arc<DeciderShared>,
+        client: &'a RedisClient,
+        key: &'a Arc<CachedKey>,
+        evaluation: Evaluation,
+        now: Micros,
+        late_answer: Option<&'a Arc<LateAnswer>>,
+    ) -> Self {
+        let stage = send(shared, client, key, evaluation, now);
+        Self { shared, client, key, late_answer, stage }
+    }
+
+    /// Waits for the result as long as the link waits for replies.
+    pub(super) async fn finish(mut self) -> CallResult {
+        match self.take_finishing() {
+            Ok(finishing) => finishing.await,
+            Err(result) => result,
+        }
+    }
+
+    /// Takes the future that finishes the call; the result, if nothing was sent.
+    fn take_finishing(&mut self) -> Result<CallFuture, CallResult> {
+        match std::mem::replace(&mut self.stage, Stage::Completed) {
+            Stage::Sent(sent) => Ok(self.finishing(sent, None)),
+            Stage::Finishing(finishing) => Ok(finishing),
+            Stage::NotSent(result) => Err(result),
+            Stage::Completed => Err(Err(CommandError::Lost(None).into())),
+        }
+    }
+
+    /// The future that finishes a call; `first` is the error of its first attempt, if that has ended.
+    fn finishing(&self, sent: SentCall, first: Option<CommandError>) -> CallFuture {
+        // 'static, so that a task can run it.
+        let (shared, client, key) = (Arc::clone(self.shared), self.client.clone(), Arc::clone(self.key));
+        Box::pin(finish(shared, client, key, sent, first))
+    }
+}
+
+impl Future for DecideCall<'_> {
+    type Output = CallResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let call = &mut *self;
+        let first = match &mut call.stage {
+            Stage::Sent(sent) => ready!(sent.command.poll_reply(cx)),
+            Stage::Finishing(finishing) => {
+                let result = ready!(finishing.as_mut().poll(cx));
+                call.stage = Stage::Completed;
+                return Poll::Ready(result);
+            }
+            Stage::NotSent(_) | Stage::Completed => {
+                let result = call.take_finishing().err();
+                return Poll::Ready(result.unwrap_or_else(|| Err(CommandError::Lost(None).into())));
+            }
+        };
+        let Stage::Sent(sent) = std::mem::replace(&mut call.stage, Stage::Completed) else { return Poll::Pending };
+        match first {
+            Err(error) if error.asks_for_another_attempt() => {
+                call.stage = Stage::Finishing(call.finishing(sent, Some(error)));
+                self.poll(cx)
+            }
+            reply => Poll::Ready(complete(call.shared, call.key, sent.input, reply)),
+        }
+    }
+}
+
+impl Drop for DecideCall<'_> {
+    fn drop(&mut self) {
+        let Ok(finishing) = self.take_finishing() else { return };
+        // Without a runtime the process is ending: the slots are released when the lease expires.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (late_answer, key, shared) = (self.late_answer.cloned(), Arc::clone(self.key), Arc::clone(self.shared));
+        late_answer.iter().for_each(|late_answer| late_answer.mark_pending());
+        runtime.spawn(async move {
+            // A fenced call took its token as well: only its slot was forgotten.
+            let ran = matches!(finishing.await, Ok(CallOutcome::Admitted(..)) | Err(DecideError::Fenced));
+            if late_answer.is_some_and(|late_answer| late_answer.complete(ran)) {
+                shared.record_unreported(&key);
+            }
+        });
+    }
+}
+
+/// Sends a call once, unless the lease has to be resynced first.
+fn send(
+    shared: &DeciderShared,
+    client: &RedisClient,
+    key: &Arc<CachedKey>,
+    evaluation: Evaluation,
+    now: Micros,
+) -> Stage {
+    let report = match evaluation {
+        // A refused request acquires nothing, and so needs no valid lease.
+        Evaluation::Refused(_) | Evaluation::StatusOnly => None,
+        Evaluation::Allowed => match PendingReport::begin(&key.lease, Instant::now()) {
+            Some(report) => Some(report),
+            None => return Stage::NotSent(Ok(CallOutcome::LeaseInDoubt)),
+        },
+    };
+    let input = DecideInput { evaluation, now, report, uses: key.usage.unreported() };
+    let prepared = CallArguments::new(shared, key, &input);
+    let (keys, arguments) = prepared.keys_and_arguments(shared, key);
+    match client.begin(
+        key.lease.hash_slot,
+        &shared.scripts.decide,
+        &keys[..prepared.keys],
+        &arguments[..prepared.keys - 1],
+    ) {
+        Ok(command) => Stage::Sent(SentCall { command, input }),
+        Err(error) => Stage::NotSent(complete(shared, key, input, Err(error))),
+    }
+}
+
+/// Waits for the reply as long as the link does, sends the call again where the reply asks for that, and applies the
+/// result.
+async fn finish(
+    shared: Arc<DeciderShared>,
+    client: RedisClient,
+    key: Arc<CachedKey>,
+    sent: SentCall,
+    first: Option<CommandError>,
+) -> CallResult {
+    let SentCall { command, input } = sent;
+    let link = Arc::clone(command.link());
+    let reply = match first {
+        Some(error) => Err(error),
+        None => command.finish().await,
+    };
+    let reply = match reply {
+        Err(error) if error.asks_for_another_attempt() => {
+            let prepared = CallArguments::new(&shared, &key, &input);
+            let (keys, arguments) = prepared.keys_and_arguments(&shared, &key);
+            let (keys, arguments) = (&keys[..prepared.keys], &arguments[..prepared.keys - 1]);
+            client.run_again(link, error, &shared.scripts.decide, keys, arguments).await
+        }
+        reply => reply,
+    };
+    complete(&shared, &key, input, reply)
+}

@@ -1,0 +1,173 @@
+//! Arguments and replies of `decide.lua`.
+
+use redis::Value;
+
+use super::key_cache::CachedKey;
+use crate::bucket::{Bucket, capacity};
+use crate::redis::packed::{packed_number, unpack_signed, unsigned};
+use crate::redis::record_codec::{Fields, StoredRecords};
+use crate::redis::settings::Settings;
+use crate::redis::slots::PendingReport;
+use domain::clock::Micros;
+use domain::quota::{Quota, RateLimitStatus};
+use domain::refusal::Refusal;
+use redis_client::CommandError;
+
+/// Code of an admission.
+const ADMITTED: u64 = 0;
+/// Code of a reply: Redis has no lease entry of this generation.
+const UNREGISTERED: u64 = 9;
+/// Code of a request for the rate-limit status only. It counts as a refusal, so the script takes nothing.
+const STATUS_ONLY: u64 = 10;
+/// Length of the packed argument: three versions and thirteen numbers.
+pub(super) const REQUEST_LENGTH: usize = 8 * 16;
+
+/// The gateway's evaluation of its cached records, which the script applies if they are current.
+#[derive(Clone, Copy)]
+pub(super) enum Evaluation {
+    /// The records allow the request.
+    Allowed,
+    /// The records refuse it.
+    Refused(Refusal),
+    /// There is no request: only the rate-limit status is read.
+    StatusOnly,
+}
+
+impl Evaluation {
+    fn code(self) -> u64 {
+        match self {
+            Self::Allowed => ADMITTED,
+            Self::Refused(refusal) => {
+                refusal.row().redis_code.expect("records refuse only for reasons that have a code")
+            }
+            Self::StatusOnly => STATUS_ONLY,
+        }
+    }
+}
+
+/// Reply of the script.
+pub(super) enum DecideReply {
+    /// A decision, based on the versions in the request.
+    Decided(Decided),
+    /// The records have other versions than those in the request; these are the current records.
+    Stale(Box<StoredRecords>),
+    /// There is no such key.
+    Unknown,
+    /// Redis has no lease entry of this gateway in this generation.
+    Unregistered,
+}
+
+/// A decision of Redis.
+pub(super) struct Decided {
+    /// `None` when a token and a slot were taken.
+    pub(super) refusal: Option<Refusal>,
+    /// Level of the bucket; below zero while uses are repaid.
+    pub(super) level: i64,
+    /// Slots of the organization that are taken.
+    pub(super) taken: u32,
+    /// Those of them that this gateway holds, as Redis counts them: releases in flight are still included.
+    held: u32,
+    /// Uses of the key, this one included if it was admitted.
+    pub(super) uses: u64,
+}
+
+/// The argument that matches no version, so that the script returns the records.
+pub(super) fn encode_read() -> [u8; REQUEST_LENGTH] {
+    [0; REQUEST_LENGTH]
+}
+
+/// The argument for a decision about a cached key. `unreported` is the total of its unreported uses.
+pub(super) fn encode_request(
+    settings: &Settings,
+    key: &CachedKey,
+    evaluation: Evaluation,
+    unreported: u64,
+    report: Option<&PendingReport>,
+    now: Micros,
+) -> [u8; REQUEST_LENGTH] {
+    let quota = key.quota;
+    // Without a report nothing is acquired, and the script looks at none of the three.
+    let (released, generation, may_register) =
+        report.map_or((0, 0, true), |report| (report.released, report.generation, report.may_register));
+    let mut packed = [0; REQUEST_LENGTH];
+    let (fields, _) = packed.as_chunks_mut();
+    let versions = [key.key_version, key.org_version, key.user_version];
+    let numbers = [
+        evaluation.code(),
+        key.valid_until().0,
+        u64::from(quota.inflow()),
+        quota.per_micros(),
+        capacity(quota),
+        u64::from(key.concurrent),
+        unreported,
+        u64::from(released),
+        settings.lease_micros(),
+        generation,
+        u64::from(may_register),
+        settings.script_time(now),
+        key.quota_age(now),
+    ];
+    let values = versions.into_iter().chain(numbers.map(packed_number));
+    fields.iter_mut().zip(values).for_each(|(field, value): (&mut [u8; 8], _)| *field = value);
+    packed
+}
+
+impl DecideReply {
+    /// Decodes a reply: packed numbers for a decision, the three records for stale versions.
+    pub(super) fn decode(reply: Value) -> Result<Self, CommandError> {
+        match reply {
+            Value::BulkString(packed) => Self::decode_packed(&packed),
+            Value::Array(records) => {
+                let [key, org, user]: [Value; 3] = records.try_into().map_err(|_| CommandError::UnexpectedReply)?;
+                let key = Fields::decode(key)?.ok_or(CommandError::UnexpectedReply)?.key()?;
+                let org = Fields::decode(org)?.ok_or(CommandError::UnexpectedReply)?.org()?;
+                let user = Fields::decode(user)?.map(|fields| fields.user()).transpose()?;
+                Ok(Self::Stale(Box::new(StoredRecords { key, org, user })))
+            }
+            _ => Err(CommandError::UnexpectedReply),
+        }
+    }
+
+    fn decode_packed(packed: &[u8]) -> Result<Self, CommandError> {
+        let [code, level, rest @ ..] = unpack_signed::<5>(packed).ok_or(CommandError::UnexpectedReply)?;
+        let [taken, uses, held] = rest.map(unsigned);
+        let code = unsigned(code);
+        let refusal = match code {
+            ADMITTED => None,
+            UNREGISTERED => return Ok(Self::Unregistered),
+            // Any refusal will do: only the numbers of the reply are used.
+            STATUS_ONLY => Some(Refusal::Unknown),
+            code => match Refusal::from_redis(code).ok_or(CommandError::UnexpectedReply)? {
+                Refusal::Unknown => return Ok(Self::Unknown),
+                refusal => Some(refusal),
+            },
+        };
+        let [taken, held] = [taken, held].map(|slots| u32::try_from(slots).unwrap_or(u32::MAX));
+        Ok(Self::Decided(Decided { refusal, level, taken, held, uses }))
+    }
+}
+
+impl Decided {
+    /// Slots of the organization that other gateways hold.
+    pub(super) fn held_elsewhere(&self) -> u32 {
+        self.taken.saturating_sub(self.held)
+    }
+
+    /// The rate-limit status. Redis knows best what other gateways hold; this gateway knows best what it holds itself.
+    pub(super) fn rate_limit_status(&self, key: &CachedKey) -> RateLimitStatus {
+        let in_flight = self.held_elsewhere().saturating_add(key.lease.held());
+        rate_limit_status(Bucket { level: self.level, at: Micros(0) }, key.quota, key.concurrent, in_flight)
+    }
+}
+
+/// The rate-limit status of a key with this bucket.
+pub(super) fn rate_limit_status(bucket: Bucket, quota: Quota, concurrent: u32, in_flight: u32) -> RateLimitStatus {
+    RateLimitStatus {
+        quota,
+        remaining: bucket.remaining(quota),
+        full_in_us: bucket.full_in_us(quota),
+        token_in_us: bucket.token_in_us(quota),
+        concurrent,
+        in_flight,
+    }
+}

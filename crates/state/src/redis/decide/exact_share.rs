@@ -1,0 +1,59 @@
+//! Taking of the exact share: a token of the bucket's share, and a slot.
+
+use std::sync::Arc;
+
+use super::decide_codec::rate_limit_status;
+use super::share::{self, Share};
+use super::usage::CachedUsage;
+use crate::bucket::Bucket;
+use crate::redis::slots::{Permit, Portion, SlotLease};
+use domain::clock::Micros;
+use domain::quota::{Quota, RateLimitStatus};
+use domain::refusal::Refusal;
+
+/// An admission, with the number of the use; or the refusal for what is missing.
+pub type Taken = Result<(Permit, RateLimitStatus, u64), (Refusal, RateLimitStatus)>;
+
+/// The parts of a cached key from which its exact share is taken.
+pub struct ExactShare<'a> {
+    /// Usage of the key.
+    pub usage: &'a CachedUsage,
+    /// Lease on the slots of its organization.
+    pub lease: &'a Arc<SlotLease>,
+    /// The effective quota.
+    pub quota: Quota,
+    /// The effective concurrency limit.
+    pub concurrent: u32,
+}
+
+impl ExactShare<'_> {
+    /// Takes a token and a slot; `None` when this gateway has no share. `down_since` is the time since which the server is
+    /// not connected, if it is not; `portion` gives the portion in an outage that began at a time, and the time from which
+    /// inflow belongs to it. All times are steady.
+    pub fn take(
+        &self,
+        down_since: Option<Micros>,
+        now: Micros,
+        portion: impl FnOnce(Micros) -> Option<(Portion, Micros)>,
+    ) -> Option<Taken> {
+        let since = self.lease.outage_since(down_since, now);
+        // What flowed in before Redis last answered about this key is in its bucket.
+        let since = since.max(self.usage.state().confirmed);
+        let (portion, since) = portion(since)?;
+        let quota = share::quota_of(portion, self.quota)?;
+        Some(self.take_of_portion(portion, quota, since, now))
+    }
+
+    fn take_of_portion(&self, portion: Portion, quota: Quota, since: Micros, now: Micros) -> Taken {
+        let mut state = self.usage.state();
+        let status = |bucket: Bucket| rate_limit_status(bucket, quota, self.concurrent, self.lease.held());
+        let share = Share::in_outage(state.share, since, portion);
+        let taken = share.try_take(quota, now).map_err(|share| (Refusal::RateLimited, status(share.bucket)))?;
+        let permit = self.lease.acquire_in_outage(portion, self.concurrent);
+        let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, status(share.bucket)))?;
+        // Stored only now: without a slot no token is taken.
+        state.share = Some(taken);
+        let number = state.uses + state.unreported.pending() + 1;
+        Ok((permit, status(taken.bucket), number))
+    }
+}

@@ -1,0 +1,236 @@
+//! Cached key records. The cache never authorizes: each decision carries the record versions and Redis rejects stale
+//! ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use quick_cache::sync::Cache;
+
+use super::usage::CachedUsage;
+use super::verdict::Verdict;
+use crate::redis::active_defaults::ActiveDefaults;
+use crate::redis::record_codec::{NO_VERSION, StoredKey, StoredRecords, Version};
+use crate::redis::record_names::RecordNames;
+use crate::redis::revocations::KeptRevocations;
+use crate::redis::slots::SlotLease;
+use crate::{DecideRequest, Validity};
+use domain::clock::{self, Micros};
+use domain::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
+use domain::key::{KeyDigest, OrgTag};
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+
+/// Keys in the cache, some 500 bytes each. A key in use that was evicted costs one more round trip.
+const CAPACITY: usize = 200_000;
+
+/// Cached keys by their digest.
+pub(super) struct KeyCache {
+    entries: Cache<KeyDigest, Arc<CachedKey>>,
+    /// Limits of keys and organizations without limits of their own; they can change while the gateway runs.
+    defaults: Arc<ArcSwap<ActiveDefaults>>,
+    /// Revocations that hold whatever the records say.
+    revocations: Arc<KeptRevocations>,
+}
+
+/// A key with its organization and its user, as of these versions of their records.
+pub(super) struct CachedKey {
+    /// The digest that led here: the current one, or a replaced one.
+    pub(super) digest: KeyDigest,
+    /// Name of the key's record.
+    pub(super) record: Box<[u8]>,
+    pub(super) key_version: Version,
+    pub(super) org_version: Version,
+    /// Name of the record of the key's user.
+    pub(super) user_record: Box<[u8]>,
+    pub(super) user_version: Version,
+    pub(super) principal: Arc<Principal>,
+    permissions: Box<[Permission]>,
+    secret: PresentedSecret,
+    revoked: AtomicBool,
+    user_removed: AtomicBool,
+    /// Generation of the revocations that the two were last compared with.
+    revocations_seen: AtomicU64,
+    suspended: bool,
+    /// The provider no longer vouches for the user.
+    withdrawn: bool,
+    /// The default limits that `quota` and `concurrent` were computed with.
+    defaults: ActiveDefaults,
+    /// The effective quota.
+    pub(super) quota: Quota,
+    /// The effective concurrency limit.
+    pub(super) concurrent: u32,
+    pub(super) lease: Arc<SlotLease>,
+    /// Shared by all secrets of the key, and kept when the rest of the entry is replaced.
+    pub(super) usage: Arc<CachedUsage>,
+    /// Steady time at which Redis last confirmed this entry: its secret, as of these versions.
+    confirmed: AtomicU64,
+    pub(super) verdict: Verdict,
+}
+
+/// Secret of the key that was presented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PresentedSecret {
+    Current,
+    /// The one before the last rotation, valid until this time.
+    Previous(Micros),
+    /// An earlier one, or one whose rotation had no overlap.
+    Replaced,
+}
+
+impl KeyCache {
+    pub(super) fn new(defaults: Arc<ArcSwap<ActiveDefaults>>, revocations: Arc<KeptRevocations>) -> Self {
+        Self { entries: Cache::new(CAPACITY), defaults, revocations }
+    }
+
+    /// The active default limits.
+    pub(super) fn defaults(&self) -> ActiveDefaults {
+        **self.defaults.load()
+    }
+
+    /// The entry of a digest, if it was computed with the active default limits.
+    pub(super) fn lookup(&self, digest: &KeyDigest) -> Option<Arc<CachedKey>> {
+        self.lookup_offline(digest).filter(|key| key.defaults == self.defaults())
+    }
+
+    /// The entry of a digest, even if the default limits have changed: Redis is not there to read the record again.
+    pub(super) fn lookup_offline(&self, digest: &KeyDigest) -> Option<Arc<CachedKey>> {
+        self.entries.get(digest).inspect(|key| key.apply_revocations(&self.revocations))
+    }
+
+    /// Adds an entry, or replaces the one of this digest.
+    pub(super) fn insert(&self, digest: &KeyDigest, key: CachedKey) -> Arc<CachedKey> {
+        let key = Arc::new(key);
+        // The records may come from a new primary that lacks a revocation.
+        key.apply_revocations(&self.revocations);
+        self.entries.insert(*digest, Arc::clone(&key));
+        key
+    }
+
+    pub(super) fn remove(&self, digest: &KeyDigest) {
+        self.entries.remove(digest);
+    }
+}
+
+impl CachedKey {
+    /// An entry for a presented digest, from records that were read just now.
+    pub(super) fn new(
+        defaults: ActiveDefaults,
+        names: &RecordNames,
+        digest: &KeyDigest,
+        StoredRecords { key, org, user }: &StoredRecords,
+        lease: Arc<SlotLease>,
+        usage: Arc<CachedUsage>,
+    ) -> Self {
+        let (user_id, org_id) = (key.key.user, key.key.org);
+        let key_id = (!key.key.session_quota_key).then_some(key.key.id);
+        let method = if key_id.is_none() { AuthMethod::Session } else { AuthMethod::ApiKey };
+        let quota = defaults.limits.quota.in_force(key.key.quota);
+        let withdrawn = user.as_ref().is_some_and(|user| user.user.withdrawn.is_some());
+        let permissions = user.as_ref().map_or(&[][..], |user| user.user.permissions_in_force());
+        let headers = PrincipalHeaders::new(user_id, org_id, key_id, permissions);
+        Self {
+            digest: *digest,
+            record: names.key(key.key.id).into_bytes().into(),
+            key_version: key.live.version,
+            org_version: org.version,
+            user_record: names.user(org.org.tag, user_id).into_bytes().into(),
+            user_version: user.as_ref().map_or(NO_VERSION, |user| user.version),
+            principal: Arc::new(Principal { key_id, user_id, org_id, method, headers }),
+            permissions: permissions.into(),
+            secret: PresentedSecret::new(digest, key),
+            revoked: AtomicBool::new(key.key.revoked.is_some()),
+            // A user without a record has gone the same way.
+            user_removed: AtomicBool::new(user.as_ref().is_none_or(|user| user.user.removed.is_some())),
+            revocations_seen: AtomicU64::new(0),
+            suspended: org.org.suspended,
+            withdrawn,
+            defaults,
+            quota,
+            concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
+            lease,
+            usage,
+            confirmed: AtomicU64::new(clock::steady().0),
+            verdict: Verdict::default(),
+        }
+    }
+
+    /// Notes that Redis decided by this entry, at a steady time.
+    pub(super) fn confirm(&self, now: Micros) {
+        self.confirmed.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Steady time of the last confirmation by Redis.
+    pub(super) fn confirmed(&self) -> Micros {
+        Micros(self.confirmed.load(Ordering::Relaxed))
+    }
+
+    /// Time for which the quota is in force, in microseconds; that of the key's own, if it has one, at least for so long.
+    pub(super) fn quota_age(&self, now: Micros) -> u64 {
+        now.since(self.defaults.quota_since)
+    }
+
+    /// The tag of its organization.
+    pub(super) fn tag(&self) -> OrgTag {
+        self.lease.tag
+    }
+
+    /// Notes the revocations that this process keeps, if there are new ones.
+    fn apply_revocations(&self, revocations: &KeptRevocations) {
+        let generation = revocations.generation();
+        if self.revocations_seen.load(Ordering::Acquire) == generation {
+            return;
+        }
+        if self.principal.key_id.is_some_and(|key| revocations.has_key(key)) {
+            self.revoked.store(true, Ordering::Relaxed);
+        }
+        if revocations.has_user(self.principal.user_id) {
+            self.user_removed.store(true, Ordering::Relaxed);
+        }
+        self.revocations_seen.store(generation, Ordering::Release);
+    }
+
+    /// The refusal that follows from the records alone. Redis checks time and counters.
+    pub(super) fn refusal(&self, request: &DecideRequest<'_>) -> Option<Refusal> {
+        if self.revoked.load(Ordering::Relaxed) {
+            Some(Refusal::Revoked)
+        } else if self.secret == PresentedSecret::Replaced {
+            Some(Refusal::Expired)
+        } else if self.user_removed.load(Ordering::Relaxed) {
+            Some(Refusal::UserRemoved)
+        } else if self.suspended {
+            Some(Refusal::OrgSuspended)
+        } else if self.withdrawn {
+            Some(Refusal::Forbidden)
+        } else {
+            request.access.refusal(&self.permissions)
+        }
+    }
+
+    /// Validity of the presented secret.
+    pub(super) fn validity(&self) -> Validity {
+        Validity::new(self.digest, self.valid_until())
+    }
+
+    /// The time until which the presented secret is valid.
+    pub(super) fn valid_until(&self) -> Micros {
+        match self.secret {
+            PresentedSecret::Current => Validity::FOREVER,
+            PresentedSecret::Previous(until) => until,
+            PresentedSecret::Replaced => Micros(0),
+        }
+    }
+}
+
+impl PresentedSecret {
+    fn new(digest: &KeyDigest, key: &StoredKey) -> Self {
+        // A rotation without an overlap stores its own time as the end of the previous secret.
+        let until = key.key.previous_until.filter(|until| Some(*until) > key.key.rotated);
+        if *digest == key.digest {
+            Self::Current
+        } else {
+            let previous = key.previous.filter(|previous| previous == digest).and(until);
+            previous.map_or(Self::Replaced, Self::Previous)
+        }
+    }
+}

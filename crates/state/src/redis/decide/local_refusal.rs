@@ -1,0 +1,96 @@
+//! Local refusal: a key that Redis has refused several times in a row is refused here by a verdict, without asking Redis, for a short
+//! time.
+//!
+//! A verdict never refuses what Redis would admit, but for these times after Redis has last refused the key:
+//!
+//! - one second where a change of the directory could admit it: a raised limit, a granted permission, an organization that
+//!   is resumed. The first decision after that asks Redis again;
+//! - 10 ms while the organization has no free slot, since one can become free at any time, and until this gateway
+//!   releases one;
+//! - for good when the key is revoked, as long as the key is cached and the servers are the same.
+//!
+//! A verdict on an empty bucket ends when its next token has flowed in, and its response says when that is. Every change
+//! that this process makes, and every failover, ends all verdicts: what was changed here is effective at once.
+//!
+//! An admitted request reads a few numbers more than it would without verdicts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::decide_codec::{Decided, rate_limit_status};
+use super::key_cache::CachedKey;
+use super::verdict::Basis;
+use crate::bucket::{Bucket, REORDERED_US};
+use crate::{DecideRequest, Decision};
+use domain::clock::Micros;
+use domain::quota::RateLimitStatus;
+use domain::refusal::Refusal;
+
+/// Time for which a verdict holds where a change of the directory could admit the key.
+const CHANGES_SEEN_AFTER: Duration = Duration::from_secs(1);
+/// Time for which a verdict holds when no slot is free: some ten round trips, in which a slot is rarely missed, and few
+/// enough decisions that a loop costs Redis next to nothing.
+const SLOTS_SEEN_AFTER: Duration = Duration::from_millis(10);
+
+/// Notes that Redis has refused a request; `epoch` is the one in which the request was sent.
+pub(super) fn add_refusal(
+    key: &CachedKey,
+    request: &DecideRequest<'_>,
+    decided: &Decided,
+    refusal: Refusal,
+    epoch: u64,
+) {
+    key.verdict.add_refusal(Basis {
+        refusal,
+        at: request.now,
+        bucket: Bucket { level: decided.level, at: bucket_time(key, request.now) },
+        held_elsewhere: decided.held_elsewhere(),
+        held: key.lease.held(),
+        epoch,
+    });
+}
+
+/// The time of the bucket of a request that was refused at `now`: that of a later request, if that was admitted before.
+fn bucket_time(key: &CachedKey, now: Micros) -> Micros {
+    let admitted = key.usage.state().last_admitted;
+    if admitted.since(now) > REORDERED_US { now } else { now.max(admitted) }
+}
+
+/// Refuses a request, if a verdict of this epoch holds.
+pub(super) fn refuse(key: &CachedKey, request: &DecideRequest<'_>, epoch: u64) -> Option<Decision> {
+    let basis = key.verdict.basis(epoch)?;
+    let refusal = find_refusal(&basis, key, request)?;
+    let rate_limit = refusal.is_of_authenticated_caller().then(|| status_at(&basis, key, request.now));
+    Some(Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), rate_limit })
+}
+
+/// The refusal that holds for this request; `None` when Redis is to be asked.
+fn find_refusal(basis: &Basis, key: &CachedKey, request: &DecideRequest<'_>) -> Option<Refusal> {
+    if basis.refusal == Refusal::Revoked {
+        return Some(Refusal::Revoked);
+    }
+    // A time before the refusal means that the clock was set back, and how far is unknown.
+    let is_recent = request.now >= basis.at && request.now < basis.at.after(CHANGES_SEEN_AFTER);
+    is_recent.then_some(())?;
+    // By the clock of Redis, which may differ from this gateway's.
+    if basis.refusal == Refusal::Expired {
+        return Some(Refusal::Expired);
+    }
+    if key.valid_until() <= request.now {
+        return None;
+    }
+    key.refusal(request).or_else(|| find_exceeded_limit(basis, key, request.now))
+}
+
+fn find_exceeded_limit(basis: &Basis, key: &CachedKey, now: Micros) -> Option<Refusal> {
+    if basis.bucket.try_take(key.quota, now).is_err() {
+        return Some(Refusal::RateLimited);
+    }
+    let may_have_slots = now >= basis.at.after(SLOTS_SEEN_AFTER) || key.lease.held() < basis.held;
+    (basis.refusal == Refusal::TooManyInFlight && !may_have_slots).then_some(Refusal::TooManyInFlight)
+}
+
+fn status_at(basis: &Basis, key: &CachedKey, now: Micros) -> RateLimitStatus {
+    let in_flight = basis.held_elsewhere.saturating_add(key.lease.held());
+    rate_limit_status(basis.bucket.refill(key.quota, now), key.quota, key.concurrent, in_flight)
+}

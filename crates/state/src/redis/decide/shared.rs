@@ -1,0 +1,89 @@
+//! State that the deciders of all threads share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::key_cache::{CachedKey, KeyCache};
+use super::usage::CachedUsage;
+use super::usage_index::UsageIndex;
+use crate::redis::record_codec::{StoredRecords, new_version};
+use crate::redis::record_names::RecordNames;
+use crate::redis::scripts::Scripts;
+use crate::redis::settings::Settings;
+use crate::redis::slots::SlotLeases;
+use domain::key::KeyDigest;
+
+/// State that the deciders of all threads share.
+pub(super) struct DeciderShared {
+    pub(super) settings: Arc<Settings>,
+    pub(super) names: RecordNames,
+    pub(super) scripts: Arc<Scripts>,
+    pub(super) slots: Arc<SlotLeases>,
+    pub(super) cache: KeyCache,
+    usages: UsageIndex,
+    /// Number of changes that this process has made to the directory.
+    changes: AtomicU64,
+    /// Keys with uses that were admitted offline and have not been reported.
+    unreported_keys: Mutex<Vec<Arc<CachedKey>>>,
+}
+
+impl DeciderShared {
+    pub(super) fn new(settings: Arc<Settings>, scripts: Arc<Scripts>, slots: Arc<SlotLeases>, cache: KeyCache) -> Self {
+        let names = RecordNames::new(&settings.prefix);
+        Self {
+            settings,
+            names,
+            scripts,
+            slots,
+            cache,
+            usages: UsageIndex::default(),
+            changes: AtomicU64::new(0),
+            unreported_keys: Mutex::default(),
+        }
+    }
+
+    /// Epoch of local verdicts: changes of this process and failovers begin another one.
+    pub(super) fn verdict_epoch(&self) -> u64 {
+        self.changes.load(Ordering::Acquire) + self.slots.failovers()
+    }
+
+    /// Begins another epoch of local verdicts.
+    pub(super) fn end_verdicts(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// A cache entry from records, under the active default limits.
+    pub(super) fn cached_key(&self, digest: &KeyDigest, records: &StoredRecords) -> CachedKey {
+        let (key, defaults) = (&records.key, self.cache.defaults());
+        let quota = defaults.limits.quota.in_force(key.key.quota);
+        let usage = self.usages.usage_of(key.key.id, || CachedUsage::new(key, quota));
+        let lease = self.slots.lease_of(records.org.org.tag);
+        CachedKey::new(defaults, &self.names, digest, records, lease, usage)
+    }
+
+    /// Records a use that was admitted offline, to be reported.
+    pub(super) fn record_unreported(&self, key: &Arc<CachedKey>) {
+        // Without randomness there is no name to report it under: the use is not counted.
+        let Some(name) = new_version().ok().and_then(|name| name.as_bytes().first_chunk().copied()) else {
+            return;
+        };
+        // The first unreported use enters the key into the list; later ones find it there.
+        if key.usage.add_unreported(name) == 1 {
+            self.add_unreported_key(key);
+        }
+    }
+
+    /// Enters a key into the list of those with unreported uses.
+    pub(super) fn add_unreported_key(&self, key: &Arc<CachedKey>) {
+        self.unreported_keys().push(Arc::clone(key));
+    }
+
+    /// Takes all keys with unreported uses out of the list.
+    pub(super) fn take_unreported_keys(&self) -> Vec<Arc<CachedKey>> {
+        std::mem::take(&mut *self.unreported_keys())
+    }
+
+    fn unreported_keys(&self) -> MutexGuard<'_, Vec<Arc<CachedKey>>> {
+        self.unreported_keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

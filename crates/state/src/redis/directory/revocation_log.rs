@@ -1,0 +1,174 @@
+//! Shared revocation log, which propagates revocations to all gateways: every change that ends the validity of credentials is
+//! appended to it before the change is acknowledged. Each gateway reads on from where it was (`revocation_reader`).
+//!
+//! - The log is one hash in one hash slot: entries by their numbers, and the last number. A change and its entry are
+//!   therefore two writes. A gateway that dies between them has not acknowledged the change; the exchanges that it should
+//!   have ended are found by the checks that every gateway makes each minute.
+//! - An entry begins with a random token, so that entries with the same number in two histories of a server differ.
+
+use super::commit_error::CommitError;
+use super::records::Directory;
+use crate::redis::record_codec::new_version;
+use crate::redis::record_names::{hex, revocations_slot, token_digest};
+use crate::redis::revocations::Revocation;
+use crate::{Change, ChangeError, RevocationEntry};
+use domain::clock::Micros;
+use domain::key::{KeyDigest, KeyId};
+
+/// Entries to keep. A gateway that falls behind by more checks every open exchange instead.
+const CAPACITY: u64 = 10_000;
+
+impl Directory {
+    /// Appends what a change has revoked. Returns the number of replicas that have the entry; none when the change revokes
+    /// nothing.
+    pub(super) async fn log_revocation(
+        &self,
+        change: &Change,
+        locator: Option<String>,
+    ) -> Result<Option<u32>, CommitError> {
+        let entry = match change.as_made() {
+            Change::RevokeKey { key, .. } => RevocationEntry::Key(*key),
+            Change::RemoveUser { user, .. } => RevocationEntry::User(*user),
+            Change::SuspendOrg { org, suspended: true } => RevocationEntry::Org(*org),
+            Change::EndSession { session } => RevocationEntry::Session(*session),
+            Change::EndMembership { session, org } => RevocationEntry::Membership { session: *session, org: *org },
+            Change::RotateKey { key, .. } => self.secrets_entry(*key).await?,
+            _ => return Ok(None),
+        };
+        let mut transaction = self.withdrawal::<CommitError>();
+        let log = transaction.record(self.shared.names.revocations());
+        let text = format!("{} {}{}", new_version()?, encode(&entry), locator.unwrap_or_default());
+        transaction.append_entry(log, CAPACITY, &text);
+        self.commit(revocations_slot(), transaction).await?.into_replicas().map(Some)
+    }
+
+    /// The locator by which other gateways find the record of an entry: a space and the tag of a user's organization, or the
+    /// digest of a session. To be called before the change, which removes a session from the index.
+    pub(super) async fn revocation_locator(&self, change: &Change) -> Result<Option<String>, CommitError> {
+        Ok(match change {
+            Change::RemoveUser { org, .. } => self.find_tag(*org).await?.map(|tag| format!(" {}", tag.as_str())),
+            Change::EndSession { session } | Change::EndMembership { session, .. } => {
+                let digest = self.find_session_digest(*session).await?;
+                digest.map(|digest| format!(" {}", hex(digest.as_bytes())))
+            }
+            _ => None,
+        })
+    }
+
+    /// The last rotation of a key: another one may have followed that of the change.
+    async fn secrets_entry(&self, id: KeyId) -> Result<RevocationEntry, CommitError> {
+        let stored = self.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
+        let until = stored.key.previous_until.filter(|until| Some(*until) > stored.key.rotated);
+        let previous = stored.previous.map(|previous| (previous, until.unwrap_or(RevocationEntry::ENDED)));
+        Ok(RevocationEntry::Secrets { key: id, current: stored.digest, previous })
+    }
+}
+
+/// An entry as text: its kind, then what it names.
+fn encode(entry: &RevocationEntry) -> String {
+    match entry {
+        RevocationEntry::Key(key) => format!("key {}", key.as_str()),
+        RevocationEntry::User(user) => format!("user {user}"),
+        RevocationEntry::Org(org) => format!("org {org}"),
+        RevocationEntry::Session(session) => format!("session {session}"),
+        RevocationEntry::Membership { session, org } => format!("membership {session} {org}"),
+        RevocationEntry::Secrets { key, current, previous } => {
+            let previous = previous.map(|(digest, until)| format!(" {} {}", hex(digest.as_bytes()), until.0));
+            format!("secrets {} {}{}", key.as_str(), hex(current.as_bytes()), previous.unwrap_or_default())
+        }
+        RevocationEntry::Gap => "gap".to_owned(),
+    }
+}
+
+/// Decodes the text of an entry, with its token. A text of another version of keygate is a gap: whatever it says, it is
+/// found by checking every open exchange.
+pub(crate) fn decode(text: &[u8]) -> RevocationEntry {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    let words: Vec<&str> = text.split(' ').skip(1).collect();
+    decode_words(&words).unwrap_or(RevocationEntry::Gap)
+}
+
+fn decode_words(words: &[&str]) -> Option<RevocationEntry> {
+    Some(match words {
+        ["key", key] => RevocationEntry::Key(key.parse().ok()?),
+        ["user", user, ..] => RevocationEntry::User(user.parse().ok()?),
+        ["org", org] => RevocationEntry::Org(org.parse().ok()?),
+        ["session", session, ..] => RevocationEntry::Session(session.parse().ok()?),
+        ["membership", session, org, ..] => {
+            RevocationEntry::Membership { session: session.parse().ok()?, org: org.parse().ok()? }
+        }
+        ["secrets", key, current, previous @ ..] => {
+            let digest = |hex: &str| KeyDigest::from_hex(hex).ok();
+            let previous = match previous {
+                [] => None,
+                [previous, until] => Some((digest(previous)?, Micros(until.parse().ok()?))),
+                _ => return None,
+            };
+            RevocationEntry::Secrets { key: key.parse().ok()?, current: digest(current)?, previous }
+        }
+        _ => return None,
+    })
+}
+
+/// Decodes the text of an entry as a revocation to keep; none for entries that are no final refusals. It was made at about
+/// this time.
+pub(crate) fn decode_final(text: &[u8], now: Micros) -> Option<Revocation> {
+    let words: Vec<&str> = std::str::from_utf8(text).ok()?.split(' ').skip(1).collect();
+    Some(match *words {
+        ["key", key] => Revocation::Key { key: key.parse().ok()?, at: now },
+        ["user", user, tag] => {
+            Revocation::User { tag: tag.parse().ok()?, user: user.parse().ok()?, email: None, at: now }
+        }
+        ["session", _, digest] => Revocation::Session(token_digest(digest)?),
+        ["membership", _, org, digest] => Revocation::Membership(token_digest(digest)?, org.parse().ok()?),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::identity::{OrgId, SessionId, UserId};
+    use domain::key::OrgTag;
+
+    #[test]
+    fn entries_are_decoded_as_they_were_encoded() {
+        let key = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
+        let [current, previous] = [&b"1"[..], b"2"].map(KeyDigest::of);
+        for entry in [
+            RevocationEntry::Key(key),
+            RevocationEntry::User(UserId::generate()),
+            RevocationEntry::Org(OrgId::generate()),
+            RevocationEntry::Session(SessionId::generate()),
+            RevocationEntry::Membership { session: SessionId::generate(), org: OrgId::generate() },
+            RevocationEntry::Secrets { key, current, previous: None },
+            RevocationEntry::Secrets { key, current, previous: Some((previous, Micros(7))) },
+        ] {
+            let text = format!("aaaaaaaa {}", encode(&entry));
+            assert_eq!(decode(text.as_bytes()), entry, "{text}");
+        }
+    }
+
+    #[test]
+    fn final_refusals_are_decoded_with_all_that_finds_their_records() {
+        let (user, digest) = (UserId::generate(), "ab".repeat(32));
+        let user = decode_final(format!("aaaaaaaa user {user} abc").as_bytes(), Micros(7));
+        assert!(matches!(user, Some(Revocation::User { at: Micros(7), .. })), "{user:?}");
+        let session = format!("aaaaaaaa session {} {digest}", SessionId::generate());
+        assert!(matches!(decode_final(session.as_bytes(), Micros(7)), Some(Revocation::Session(_))));
+        assert_eq!(decode(session.as_bytes()), decode(&session.as_bytes()[..session.len() - 65]));
+        let membership = format!("aaaaaaaa membership {} {} {digest}", SessionId::generate(), OrgId::generate());
+        assert!(matches!(decode_final(membership.as_bytes(), Micros(7)), Some(Revocation::Membership(..))));
+        let org = format!("aaaaaaaa org {}", OrgId::generate());
+        assert!(decode_final(org.as_bytes(), Micros(7)).is_none(), "a suspension can be lifted");
+    }
+
+    #[test]
+    fn unknown_entry_is_a_gap() {
+        for text in
+            ["", "aaaaaaaa", "aaaaaaaa key", "aaaaaaaa key x", "aaaaaaaa tenant 7", "aaaaaaaa key abcDEF123 more"]
+        {
+            assert_eq!(decode(text.as_bytes()), RevocationEntry::Gap, "{text}");
+        }
+    }
+}

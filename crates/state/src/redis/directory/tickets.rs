@@ -1,0 +1,60 @@
+//! Tickets: values that can be taken once. Each is a record in a hash slot by its digest, which Redis deletes when it
+//! expires.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use redis::{FromRedisValue as _, Value};
+use tokio::time::timeout;
+
+use super::change::CHANGE_TIMEOUT;
+use super::commit_error::CommitError;
+use super::records::Directory;
+use super::sessions::milliseconds;
+use crate::{ChangeError, StorageError, Unavailable};
+use domain::clock::Micros;
+use domain::session::TokenDigest;
+use redis_client::{CommandError, hash_slot};
+
+impl Directory {
+    pub(super) async fn put_ticket(
+        &self,
+        digest: &TokenDigest,
+        content: &[u8],
+        expires: Micros,
+    ) -> Result<u32, CommitError> {
+        let name = self.shared.names.ticket(digest);
+        let slot = hash_slot(&name);
+        let mut transaction = self.transaction::<CommitError>();
+        let record = transaction.record(name);
+        transaction.set(record, &[("content", BASE64.encode(content)), ("expires", expires.0.to_string())]);
+        transaction.expire(record, milliseconds(expires));
+        self.commit(slot, transaction).await?.into_replicas()
+    }
+
+    /// Takes a ticket. See [`crate::State::take_ticket`].
+    ///
+    /// # Errors
+    /// [`ChangeError::Unavailable`]; the ticket may be gone then. Also when too few replicas know that it was taken:
+    /// after a failover it could be taken again.
+    pub(crate) async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
+        let limit = CHANGE_TIMEOUT + self.shared.settings.durability.timeout;
+        let taken = timeout(limit, self.take_once(digest, now)).await;
+        taken
+            .unwrap_or(Err(Unavailable::TimedOut))
+            .map_err(|error| ChangeError::Unavailable(StorageError::Redis(error)))
+    }
+
+    async fn take_once(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, Unavailable> {
+        let name = self.shared.names.ticket(digest);
+        let (reply, replicas) = self.run_take_ticket(hash_slot(&name), &name).await?;
+        if reply == Value::Nil {
+            return Ok(None);
+        }
+        if replicas < self.shared.settings.durability.replicas {
+            return Err(Unavailable::TimedOut);
+        }
+        let (content, expires) = <(String, u64)>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
+        let content = BASE64.decode(content).map_err(|_| CommandError::UnexpectedReply)?;
+        Ok(Some(content).filter(|_| now.0 < expires))
+    }
+}

@@ -1,0 +1,327 @@
+//! An optimistic transaction on records of one hash slot, as `commit.lua` executes it: everything is checked, then
+//! everything is written, or nothing.
+
+use redis::Value;
+use serde::Serialize;
+use serde_json::json;
+
+use super::record_fields::quota_numbers;
+use crate::bucket::Bucket;
+use crate::redis::record_codec::{Version, new_version};
+use crate::redis::scripts::Scripts;
+use crate::{CreationBucket, KeyExport};
+use domain::clock::Micros;
+use domain::quota::Quota;
+use redis_client::{CommandError, Script};
+
+/// Checks and writes. Each check carries the failure `F` that the caller gets when it does not hold.
+pub(crate) struct Transaction<F> {
+    /// Names of the records, which checks and writes refer to.
+    records: Vec<String>,
+    checks: Vec<serde_json::Value>,
+    /// The failure of each check.
+    failures: Vec<F>,
+    writes: Vec<serde_json::Value>,
+    /// The time for the writes, in microseconds; 0 for the server's.
+    now: u64,
+    /// True when it runs also while the server's memory is full.
+    allows_oom: bool,
+}
+
+/// A record of a transaction: its number, from 1.
+#[derive(Clone, Copy, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Record(usize);
+
+/// A condition on a record.
+#[derive(Clone, Copy)]
+pub(crate) enum Check<'a> {
+    /// The record exists.
+    Present(Record),
+    /// The record does not exist.
+    Absent(Record),
+    /// The field has this value.
+    Equal(Record, &'a str, &'a str),
+    /// The field does not exist.
+    NoField(Record, &'a str),
+    /// The field does not exist, or has this value.
+    Free(Record, &'a str, &'a str),
+    /// The set has fewer members.
+    Fewer(Record, u32),
+    /// The sorted set has fewer members whose time is not over, or this one.
+    FewerScored(Record, u32, &'a str),
+    /// The first value of the list.
+    First(Record, &'a str),
+    /// The user's bucket of keys to create has a token, by this quota.
+    Token(Record, &'a serde_json::Value),
+    /// The live part has this version.
+    Version(Record, &'a Version),
+    /// The key has fewer uses.
+    FewerUses(Record, u64),
+}
+
+/// Result of a transaction.
+pub(crate) enum CommitResult<F> {
+    /// Everything is written, and so many replicas have confirmed it (0 when none was waited for).
+    Written(u32),
+    /// This is the failure of the first check that did not hold; nothing was written.
+    Failed(F),
+}
+
+impl<F> Transaction<F> {
+    /// An empty transaction. `now` is the time for its writes, in microseconds; 0 for the server's.
+    pub(crate) fn new(now: u64) -> Self {
+        Self {
+            records: Vec::new(),
+            checks: Vec::new(),
+            failures: Vec::new(),
+            writes: Vec::new(),
+            now,
+            allows_oom: false,
+        }
+    }
+
+    /// Has it run also while the server's memory is full. For changes that withdraw something, and write no more than a few
+    /// fields.
+    pub(crate) fn allow_oom(&mut self) {
+        self.allows_oom = true;
+    }
+
+    /// Adds a record.
+    pub(crate) fn record(&mut self, name: String) -> Record {
+        self.records.push(name);
+        Record(self.records.len())
+    }
+
+    /// Adds a check, with the failure to return when it does not hold.
+    pub(crate) fn check(&mut self, check: Check<'_>, failure: F) {
+        self.checks.push(check.json());
+        self.failures.push(failure);
+    }
+
+    /// Sets fields of a hash.
+    pub(crate) fn set(&mut self, record: Record, fields: &[(&str, String)]) {
+        let mut write = vec![json!("set"), json!(record)];
+        for (name, value) in fields {
+            write.extend([json!(name), json!(value)]);
+        }
+        self.writes.push(serde_json::Value::Array(write));
+    }
+
+    /// Sets one field of a hash.
+    pub(crate) fn set_field(&mut self, record: Record, field: &str, value: &str) {
+        self.write(("set", record, field, value));
+    }
+
+    /// Removes fields of a hash.
+    pub(crate) fn unset(&mut self, record: Record, fields: &[&str]) {
+        let mut write = vec![json!("unset"), json!(record)];
+        write.extend(fields.iter().map(|field| json!(field)));
+        self.writes.push(serde_json::Value::Array(write));
+    }
+
+    /// Appends a value to a list.
+    pub(crate) fn append(&mut self, record: Record, value: &str) {
+        self.write(("append", record, value));
+    }
+
+    /// Adds a member to a set.
+    pub(crate) fn add(&mut self, record: Record, member: &str) {
+        self.write(("add", record, member));
+    }
+
+    /// Removes a member of a set.
+    pub(crate) fn remove(&mut self, record: Record, member: &str) {
+        self.write(("remove", record, member));
+    }
+
+    /// Removes so many values from the beginning of a list.
+    pub(crate) fn trim(&mut self, record: Record, count: usize) {
+        self.write(("trim", record, count));
+    }
+
+    /// Takes a token from the bucket of the keys that a user creates.
+    pub(crate) fn take_token(&mut self, record: Record, quota: &serde_json::Value) {
+        self.write(("take", record, quota));
+    }
+
+    /// Makes the bucket of the keys that a user creates as empty as this one, if it is fuller.
+    pub(crate) fn limit_tokens(&mut self, record: Record, from: &CreationBucket, quota: Quota) {
+        let Bucket { level, at } = from.bucket;
+        self.write(("limit", record, level, at, from.per_us, quota_numbers(quota)));
+    }
+
+    /// Sets the bucket of the keys that a new user creates.
+    pub(crate) fn set_tokens(&mut self, record: Record, creation: &CreationBucket) {
+        self.write(("tokens", record, creation.bucket.level, creation.bucket.at, creation.per_us));
+    }
+
+    /// Takes over more uses, a later last use and an emptier bucket, each by itself. Buckets are compared under the quota
+    /// in force, which has been so for `age` microseconds.
+    pub(crate) fn merge_usage(&mut self, record: Record, from: &KeyExport, quota: Quota, age: u64) {
+        let Bucket { level, at } = from.bucket;
+        let (uses, used) = (from.key.uses, from.key.last_used.unwrap_or_default());
+        self.write(("merge", record, level, at, uses, used, quota_numbers(from.quota), quota_numbers(quota), age));
+    }
+
+    /// Deletes a record.
+    pub(crate) fn delete(&mut self, record: Record) {
+        self.write(("drop", record));
+    }
+
+    /// Makes a record expire at a time, in milliseconds since the Unix epoch.
+    pub(crate) fn expire(&mut self, record: Record, at: u64) {
+        self.write(("expire", record, at));
+    }
+
+    /// Adds a member to a sorted set, by a score.
+    pub(crate) fn add_scored(&mut self, record: Record, score: u64, member: &str) {
+        self.write(("rank", record, score, member));
+    }
+
+    /// Removes a member of a sorted set.
+    pub(crate) fn remove_scored(&mut self, record: Record, member: &str) {
+        self.write(("unrank", record, member));
+    }
+
+    /// Removes at most `count` members of a sorted set whose score is in the past, and the fields of these names from
+    /// the hash `index`.
+    pub(crate) fn sweep(&mut self, ends: Record, index: Record, count: usize) {
+        self.write(("sweep", ends, index, count));
+    }
+
+    /// Appends an entry to a log, which keeps its last `capacity` entries.
+    pub(crate) fn append_entry(&mut self, log: Record, capacity: u64, entry: &str) {
+        self.write(("log", log, capacity, entry));
+    }
+
+    /// Removes at most `count` members of a sorted set whose score is in the past.
+    pub(crate) fn prune(&mut self, record: Record, count: usize) {
+        self.write(("prune", record, count));
+    }
+
+    /// Writes the live part of a new key: a version, the bucket with the quota that it is measured in, uses, and the
+    /// time of the last use.
+    pub(crate) fn init_key(
+        &mut self,
+        record: Record,
+        (bucket, quota): (Bucket, Quota),
+        uses: u64,
+        used: Micros,
+    ) -> Result<(), getrandom::Error> {
+        let Bucket { level, at } = bucket;
+        self.write(("bucket", record, new_version()?, level, at, uses, used, quota_numbers(quota)));
+        Ok(())
+    }
+
+    /// Writes the live part of a new organization: a version, and no slots taken.
+    pub(crate) fn init_org(&mut self, record: Record) -> Result<(), getrandom::Error> {
+        self.write(("slots", record, new_version()?));
+        Ok(())
+    }
+
+    /// Replaces the version of a record, so that no decision is made from the old one any more.
+    pub(crate) fn replace_version(&mut self, record: Record) -> Result<(), getrandom::Error> {
+        self.write(("stamp", record, new_version()?));
+        Ok(())
+    }
+
+    /// Converts a key's bucket from one quota, in force for `age` microseconds, to another. The tokens that it has at
+    /// this moment stay.
+    pub(crate) fn convert_quota(&mut self, record: Record, from: Quota, to: Quota, age: u64) {
+        self.write(("quota", record, quota_numbers(from), quota_numbers(to), age));
+    }
+
+    /// Returns whether it would neither check nor write anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    fn write(&mut self, write: impl Serialize) {
+        self.writes.push(json!(write));
+    }
+
+    /// The names of the records, as the keys of the script.
+    pub(super) fn keys(&self) -> Vec<&[u8]> {
+        self.records.iter().map(|name| name.as_bytes()).collect()
+    }
+
+    /// The script that executes it.
+    pub(super) fn script<'a>(&self, scripts: &'a Scripts) -> &'a Script {
+        if self.allows_oom { &scripts.withdraw } else { &scripts.commit }
+    }
+
+    /// The argument of the script.
+    pub(super) fn json(&self) -> String {
+        json!({ "checks": self.checks, "writes": self.writes, "now": self.now }).to_string()
+    }
+
+    /// Decodes the reply of the script: 0, or the number of the first check that failed, from 1.
+    pub(super) fn into_result(mut self, reply: &Value, replicas: u32) -> Result<CommitResult<F>, CommandError> {
+        match reply {
+            Value::Int(0) => Ok(CommitResult::Written(replicas)),
+            Value::Int(number) => {
+                let index = usize::try_from(*number).ok().and_then(|number| number.checked_sub(1));
+                let index = index.filter(|index| *index < self.failures.len()).ok_or(CommandError::UnexpectedReply)?;
+                Ok(CommitResult::Failed(self.failures.swap_remove(index)))
+            }
+            _ => Err(CommandError::UnexpectedReply),
+        }
+    }
+}
+
+impl Check<'_> {
+    /// The check on the wire: its name in `commit.lua`, then its arguments.
+    fn json(self) -> serde_json::Value {
+        match self {
+            Self::Present(record) => json!(("present", record)),
+            Self::Absent(record) => json!(("absent", record)),
+            Self::Equal(record, field, value) => json!(("equal", record, field, value)),
+            Self::NoField(record, field) => json!(("none", record, field)),
+            Self::Free(record, field, value) => json!(("free", record, field, value)),
+            Self::Fewer(record, count) => json!(("fewer", record, count)),
+            Self::FewerScored(record, count, member) => json!(("room", record, count, member)),
+            Self::First(record, value) => json!(("first", record, value)),
+            Self::Token(record, quota) => json!(("token", record, quota)),
+            Self::Version(record, version) => json!(("version", record, String::from_utf8_lossy(version))),
+            Self::FewerUses(record, uses) => json!(("behind", record, uses)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_check_returns_its_own_failure() {
+        let failed = |number| {
+            let mut transaction = Transaction::new(0);
+            let record = transaction.record("r".into());
+            transaction.check(Check::Present(record), "missing");
+            transaction.check(Check::NoField(record, "f"), "taken");
+            transaction.into_result(&Value::Int(number), 2)
+        };
+        assert!(matches!(failed(0), Ok(CommitResult::Written(2))));
+        assert!(matches!(failed(1), Ok(CommitResult::Failed("missing"))));
+        assert!(matches!(failed(2), Ok(CommitResult::Failed("taken"))));
+        assert!(failed(3).is_err());
+        assert!(failed(-1).is_err());
+    }
+
+    #[test]
+    fn transaction_has_the_wire_format_of_the_script() {
+        let mut transaction = Transaction::new(7);
+        let (org, keys) = (transaction.record("o".into()), transaction.record("k".into()));
+        transaction.check(Check::Equal(org, "id", "x"), ());
+        transaction.check(Check::Version(org, b"abcdefgh"), ());
+        transaction.set(org, &[("name", "n".into())]);
+        transaction.unset(org, &["a", "b"]);
+        transaction.append(keys, "key");
+        transaction.expire(keys, 5);
+        let json: serde_json::Value = serde_json::from_str(&transaction.json()).unwrap();
+        let checks = json!([["equal", 1, "id", "x"], ["version", 1, "abcdefgh"]]);
+        let writes = json!([["set", 1, "name", "n"], ["unset", 1, "a", "b"], ["append", 2, "key"], ["expire", 2, 5]]);
+        assert_eq!(json, json!({ "checks": checks, "writes": writes, "now": 7 }));
+    }
+}

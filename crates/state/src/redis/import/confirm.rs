@@ -1,0 +1,80 @@
+//! Confirmation by replicas: one write after all others, for as many replicas as are configured.
+//!
+//! A replica that has a write has all that its primary wrote before. So one write is enough for each primary: a single
+//! one without a Cluster, and on a Cluster one for every hash slot that has imported records.
+
+use std::collections::BTreeMap;
+
+use super::Importer;
+use crate::KeyExport;
+use crate::import::ImportError;
+use crate::redis::directory::{Check, CommitResult};
+use crate::redis::record_names::{org_slot, orgs_slot};
+use domain::identity::OrgId;
+use domain::key::OrgTag;
+use redis_client::hash_slot;
+
+/// Fields of imported records at one primary, of which the first that has its value is to be written once more: a record that
+/// was in conflict with the import is not there.
+pub struct Confirmation(Vec<Field>);
+
+struct Field {
+    slot: u16,
+    record: String,
+    name: String,
+    value: String,
+}
+
+impl Importer<'_> {
+    /// Returns the writes after which replicas have all records of these organizations, and these keys; none when no replica
+    /// is waited for.
+    pub fn confirmations(&self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> Vec<Confirmation> {
+        if self.0.shared.settings.durability.replicas == 0 {
+            return Vec::new();
+        }
+        let fields = self.fields_by_slot(orgs, keys).into_values();
+        if self.0.client.is_cluster() {
+            return fields.map(|field| Confirmation(vec![field])).collect();
+        }
+        vec![Confirmation(fields.collect())]
+    }
+
+    /// One field in each hash slot that has imported records.
+    fn fields_by_slot(&self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> BTreeMap<u16, Field> {
+        let names = &self.0.shared.names;
+        let mut fields = BTreeMap::new();
+        for (org, tag) in orgs {
+            let (id, tag) = (org.to_string(), *tag);
+            let slot = org_slot(tag);
+            let of_org = Field { slot, record: names.org(tag), name: "id".into(), value: id.clone() };
+            let listing = Field { slot: orgs_slot(), record: names.tags(), name: id, value: tag.as_str().into() };
+            fields.entry(slot).or_insert(of_org);
+            fields.entry(listing.slot).or_insert(listing);
+        }
+        for (key, digest) in keys.iter().flat_map(|key| key.digests().map(move |digest| (key, digest))) {
+            let record = names.digest(digest);
+            let slot = hash_slot(&record);
+            let value = key.key.id.as_str().into();
+            fields.entry(slot).or_insert_with(|| Field { slot, record, name: "key".into(), value });
+        }
+        fields
+    }
+
+    /// Writes a field once more and waits for the configured replicas.
+    ///
+    /// # Errors
+    /// [`ImportError::NotReplicated`] when too few replicas confirmed it in time. When all fields are missing or differ, there
+    /// is nothing to confirm, which is no error.
+    pub async fn confirm(&self, confirmation: &Confirmation) -> Result<(), ImportError> {
+        for field in &confirmation.0 {
+            let mut transaction = self.0.transaction();
+            let record = transaction.record(field.record.clone());
+            transaction.check(Check::Equal(record, &field.name, &field.value), ());
+            transaction.set_field(record, &field.name, &field.value);
+            if let CommitResult::Written(replicas) = self.0.commit(field.slot, transaction).await? {
+                return self.0.check_replicated(replicas).map_err(ImportError::NotReplicated);
+            }
+        }
+        Ok(())
+    }
+}

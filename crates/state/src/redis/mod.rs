@@ -1,0 +1,305 @@
+//! The shared state on Redis: any number of gateways with one set of records.
+//!
+//! Read in this order: `record_names` (the records), `scripts/decide.lua` and `decide` (a decision), `slots` (the lease
+//! on slots, which cannot leak), `directory` (records and their changes), `revocations` (how they outlast a failover),
+//! `client` (connections, and how they fail).
+//!
+//! ```text
+//! Redis > import, export, maintenance > decide, directory > revocations, slots > record_codec, record_names, scripts > client
+//! ```
+//!
+//! # Guarantees
+//!
+//! - A decision is one script in one hash slot, at the server's time. It carries the versions of the records that the
+//!   gateway evaluated, and is committed only if they are current: it obeys every change made before it begins. A key
+//!   that is not cached, or that was changed, costs one more round trip.
+//! - A gateway holds slots on a lease in the organization's record. It renews the lease while it lives. When it dies, the
+//!   lease expires, and the next command about the organization removes the entry. Leases that nobody could renew, because
+//!   the server was away or its clock stepped, begin anew once. If a reply is lost, the gateway sends the absolute number
+//!   of its slots before it admits anything else.
+//! - A released slot is reported with the next decision of the organization, or within 0.2 s (2 ms if the organization
+//!   was last seen at half its limit or more). Until then it counts as taken.
+//! - A change is acknowledged once the primary has it, and as many replicas as `durability` says.
+//!
+//! # What a failover undoes
+//!
+//! Redis replicates asynchronously. A primary that dies takes along what it acknowledged and no replica has got yet:
+//! usually the last milliseconds, after a partition up to as long as it lasted. Of that,
+//!
+//! - tokens come back to buckets: as many requests as were lost may be admitted once more;
+//! - slots are reported again, the absolute number of them, by every gateway before it admits anything on the new
+//!   primary. Until all have done so, which takes them a tenth of a second, an organization may get more slots than its
+//!   limit, by what the others have not reported yet;
+//! - revocations of keys, removals of users with their keys, and ends of sessions are obeyed without a gap by the gateway
+//!   that acknowledged them, and by those that have read them in the log of revocations since. These write them to the new
+//!   primary, so that all obey them (`revocations`). They are undone only when all these gateways die with the primary;
+//! - entries of the revocation log may be lost: every gateway notices it, and checks all its open exchanges
+//!   (`revocation_reader`);
+//! - a ticket may be taken once more;
+//! - other changes (a new key, a new session, a rotation, a suspension, permissions, limits) are undone.
+//!
+//! With `durability: { replicas: 1 }` a change is acknowledged only when a replica has it too, and survives the loss of
+//! the primary as long as that replica is the one promoted. Set Redis's `min-replicas-to-write 1` and
+//! `min-replicas-max-lag` as well, so that a primary cut off from its replicas stops admitting.
+//!
+//! # Capacity
+//!
+//! Redis runs scripts on one thread. A decision takes 6 to 8 µs of it with one in flight and 5 to 6 µs under load, and a
+//! forwarded request takes one command, its releases included (`benches/README.md` has the figures and how they were
+//! measured). With what the server spends on reading and writing its sockets, one Redis carries about 100,000 decisions
+//! a second on a core of its own, whatever the number of gateways, and two thirds of that with room for bursts. That is
+//! the number to plan with; `io-threads` take some of the sockets' share off the one thread.
+//!
+//! **Cluster** multiplies it: all records of an organization are in one hash slot, and organizations spread over the
+//! hash slots by their tags, so N primaries carry N times as much, and each decision still is one round trip to one of
+//! them. A single organization does not spread: its decisions are counted in one place, which is what makes its limits
+//! exact, so one organization has at most what one primary carries.
+//!
+//! **A million requests a second** take a Cluster of 12 to 16 primaries, each on a core of its own and at about two
+//! thirds of what it carries, and as many gateways as the traffic itself needs. When a single organization comes near
+//! the limit of a primary, give it several, or upstreams of its own behind gateways with a Redis of their own
+//! (`prefix` keeps deployments apart that share one). Before that, check whether the time goes into the sockets
+//! (`io-threads`), and whether the gateways are near Redis: a decision waits for the round trip, at 0.2 ms as well as
+//! at 2 ms, and only requests in flight hide that.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::timeout;
+
+use domain::clock::{self, Micros};
+use domain::quota::Quota;
+use domain::session::TokenDigest;
+use platform::tls;
+
+use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
+
+mod settings;
+mod active_defaults;
+mod record_names;
+mod record_codec;
+mod packed;
+mod scripts;
+mod decide;
+pub(super) mod slots;
+mod revocations;
+mod directory;
+mod digest_index;
+mod lookup;
+mod open_credentials;
+mod revocation_reader;
+mod maintenance;
+mod unavailable;
+mod inspect;
+pub mod import;
+pub(super) mod export;
+
+use active_defaults::ActiveDefaults;
+use decide::Decider;
+use directory::{Directory, DirectoryShared};
+use maintenance::Maintenance;
+use redis_client::{ClientShared, RedisClient};
+use revocation_reader::RevocationReader;
+use revocations::assert_revocations;
+use scripts::Scripts;
+use slots::SlotLeases;
+
+pub use inspect::{InspectError, InspectedServer, ServerDescription, inspect};
+pub use redis_client::{
+    Address, ConnectError, Durability, InvalidUrl, Login, ReplicationStatus, Servers, Unsuitable, Url,
+};
+pub use settings::{Clock, OnUnavailable, Settings, Share};
+pub use slots::Permit;
+
+// The steps that decide without I/O: the simulation of many gateways drives them.
+pub use decide::{CachedUsage, ExactShare, LateAnswer, Taken, UnreportedUses};
+pub use record_names::{RecordNames, gateways_slot, org_slot, revocations_slot};
+pub use redis_client::Replication;
+pub use revocations::{Kept, KeptRevocations, Revocation, Write};
+pub use slots::{
+    ActiveSet, EARLY_REPORT, HeartbeatAction, HeartbeatRound, Membership, PendingReport, Portion, Resync, SlotLease,
+    TICK, VisitedLease, retry_interval,
+};
+
+/// Time to wait for the servers at the start, before going on without them.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The Redis state could not be opened. It is no error that no server can be reached: one may come back.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::Error),
+    /// A server answers and cannot be used as it is configured.
+    #[error("the Redis server cannot be used")]
+    Server(#[source] Arc<ConnectError>),
+    /// The operating system gives no randomness.
+    #[error("the operating system gives no randomness")]
+    Randomness(#[from] getrandom::Error),
+}
+
+/// The Redis state, for one thread. Cache and leases are shared by all threads of a process.
+///
+/// - It belongs to the runtime in which it was created, and its connections live as long as both.
+pub struct Redis {
+    client: RedisClient,
+    pub(super) client_shared: Arc<ClientShared>,
+    decider: Decider,
+    slots: Arc<SlotLeases>,
+    directory: Directory,
+    /// Log of revocations, shared by all threads.
+    revocations: Arc<RevocationLog>,
+    maintenance: Maintenance,
+}
+
+impl Redis {
+    /// Connects, and starts the background task, on the current runtime.
+    ///
+    /// # Errors
+    /// [`OpenError`] when an operator has to change something. When no server can be reached, this is no error: until
+    /// one can, decisions are refused, or made offline.
+    pub async fn open(settings: Settings) -> Result<Self, OpenError> {
+        let (settings, scripts) = (Arc::new(settings), Arc::new(Scripts::new()));
+        let defaults = Arc::new(ArcSwap::from_pointee(ActiveDefaults::new(settings.defaults(), clock::now())));
+        let revocations = Arc::new(KeptRevocations::new(RecordNames::new(&settings.prefix)));
+        let client_shared = Arc::new(ClientShared::new(settings.connections())?);
+        let gateway_id = format!("h:{}", record_codec::new_version()?).into_bytes().into();
+        let failovers = Arc::clone(client_shared.failovers());
+        let slots = Arc::new(SlotLeases::new(Arc::clone(&settings), Arc::clone(&scripts), gateway_id, failovers));
+
+        let client = RedisClient::start(&client_shared);
+        if let Ok(Err(error)) = timeout(START_TIMEOUT, client.wait_connected()).await
+            && error.is_lasting()
+        {
+            return Err(OpenError::Server(error));
+        }
+        let decider = Decider::new(
+            Arc::clone(&settings),
+            Arc::clone(&scripts),
+            Arc::clone(&slots),
+            Arc::clone(&defaults),
+            Arc::clone(&revocations),
+            client.clone(),
+        );
+        let background = RedisClient::start(&client_shared);
+        let background_decider = decider.with_client(background.clone());
+        let assertion = assert_revocations(Arc::clone(&revocations), Arc::clone(&scripts), Arc::clone(&client_shared));
+        let (log, failovers) = (Arc::new(RevocationLog::new()), Arc::clone(client_shared.failovers()));
+        let names = RecordNames::new(&settings.prefix);
+        let reader =
+            RevocationReader::new(background.clone(), &names, Arc::clone(&log), Arc::clone(&revocations), failovers);
+        let maintenance = Maintenance::start(Arc::clone(&slots), background_decider, background, assertion, reader);
+        // WAIT blocks all that is behind it on a connection, so commits that use it get connections of their own.
+        let waits = settings.durability.replicas > 0;
+        let commit_client = if waits { RedisClient::start_for_waits(&client_shared) } else { client.clone() };
+        let directory_shared = DirectoryShared::new(settings, scripts, revocations, defaults);
+        let directory = Directory::new(Arc::new(directory_shared), client.clone(), commit_client);
+        Ok(Self { client, client_shared, decider, slots, directory, revocations: log, maintenance })
+    }
+
+    /// The same state with connections of its own, on the current runtime. The first attempt to connect has ended when
+    /// it returns.
+    pub async fn for_thread(&self) -> Self {
+        let client = RedisClient::start(&self.client_shared);
+        // Without a server the thread starts all the same: `on_unavailable` says what it does then.
+        let _ = timeout(START_TIMEOUT, client.wait_connected()).await;
+        Self {
+            client_shared: Arc::clone(&self.client_shared),
+            decider: self.decider.with_client(client.clone()),
+            slots: Arc::clone(&self.slots),
+            directory: self.directory.with_client(client.clone()),
+            revocations: Arc::clone(&self.revocations),
+            maintenance: self.maintenance.clone(),
+            client,
+        }
+    }
+
+    /// Returns whether Redis can be reached now, and accepts writes.
+    pub fn is_connected(&self) -> bool {
+        self.client.is_up() && !self.client_shared.is_out_of_memory()
+    }
+
+    /// Returns whether decisions can be made: Redis is connected, or some are made offline.
+    pub fn is_available(&self) -> bool {
+        let on_unavailable = self.directory.shared.settings.on_unavailable;
+        self.is_connected() || matches!(on_unavailable, OnUnavailable::KnownKeys { .. })
+    }
+
+    /// Decides one request. See [`super::State::decide`].
+    ///
+    /// # Errors
+    /// [`Unavailable`]. When a reply was late or lost, a token may have been taken; a slot never stays taken.
+    pub async fn decide(&self, request: DecideRequest<'_>) -> Result<Decision, Unavailable> {
+        self.decider.decide(request).await
+    }
+
+    /// Makes one change durable and effective. See [`super::State::change`].
+    ///
+    /// # Errors
+    /// [`ChangeError`]. After `Unavailable` it may have been made; after `NotReplicated` it was.
+    pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
+        let result = self.directory.change(change).await;
+        // Also after an error: the change may have been made.
+        self.decider.end_verdicts();
+        result
+    }
+
+    /// Takes a ticket. See [`super::State::take_ticket`].
+    ///
+    /// # Errors
+    /// [`ChangeError::Unavailable`]; the ticket may be gone then.
+    pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
+        self.directory.take_ticket(digest, now).await
+    }
+
+    /// The quota of keys without one of their own.
+    pub fn quota(&self) -> Quota {
+        self.directory.shared.defaults.load().limits.quota
+    }
+
+    /// Requests that an organization without a limit of its own may have in flight.
+    pub fn concurrent(&self) -> u32 {
+        self.directory.shared.defaults.load().limits.concurrent
+    }
+
+    /// Replaces the limits of keys and organizations without limits of their own. See [`super::State::set_defaults`].
+    ///
+    /// The next decision of each key reads its records again; while Redis is unavailable, cached ones stay in use. The
+    /// time before this moment still counts by the quota before.
+    pub fn set_defaults(&self, defaults: Defaults) {
+        let active = &self.directory.shared.defaults;
+        active.store(Arc::new(active.load().with_limits(defaults, clock::now())));
+    }
+
+    /// The bounds of what people create.
+    pub fn bounds(&self) -> Bounds {
+        self.directory.bounds()
+    }
+
+    /// Replaces the bounds of what people create. See [`super::State::set_bounds`].
+    pub fn set_bounds(&self, bounds: Bounds) {
+        self.directory.shared.bounds.store(Arc::new(Some(bounds)));
+    }
+
+    /// Requests in flight through this process.
+    pub fn in_flight(&self) -> u64 {
+        self.slots.in_flight()
+    }
+
+    /// Reports all releases and uses, and deregisters this gateway.
+    pub async fn close(&self) {
+        // All threads close their state, and one of them does it.
+        if self.maintenance.stop() {
+            maintenance::deregister(&self.slots, &self.decider, &self.client_shared).await;
+        }
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gateways = self.slots.live_gateways();
+        f.debug_struct("Redis").field("client", &self.client).field("gateways", &gateways).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,231 @@
+//! Decodes records from Redis: hashes of texts, with one packed field `live` for the part that scripts change.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use redis::{FromRedisValue as _, Value};
+
+use crate::bucket::Bucket;
+use crate::redis::packed::{unpack, unpack_signed, unsigned};
+use crate::{Key, Org, Session, User};
+use domain::clock::Micros;
+use domain::identity::{OrgId, Permission, Voucher};
+use domain::key::KeyDigest;
+use domain::quota::Quota;
+use redis_client::CommandError;
+
+/// Version of a record: 8 random characters, replaced on every change of anything but the live part. Being random, a
+/// version never comes back with another content, not even when data was lost and written again.
+pub(crate) type Version = [u8; 8];
+
+/// The version of a user's record that has none, because an earlier version of keygate wrote it. Its next change gives it
+/// one.
+pub(crate) const NO_VERSION: Version = [0; 8];
+
+/// Beginning of the name of the field of a session's record that says that a membership was ended; the organization's id
+/// follows. A field of its own, and not less in `record`: so an end can be written again without knowing the rest.
+const ENDED_MEMBERSHIP: &str = "ended:";
+
+/// Name of the field that says that the membership of a session in an organization was ended.
+pub(crate) fn ended_membership(org: OrgId) -> String {
+    format!("{ENDED_MEMBERSHIP}{org}")
+}
+
+/// Fields of a hash.
+pub(crate) struct Fields(HashMap<String, Vec<u8>>);
+
+/// Record of an organization.
+pub(crate) struct StoredOrg {
+    pub(crate) org: Org,
+    pub(crate) version: Version,
+}
+
+/// Record of a user.
+pub(crate) struct StoredUser {
+    pub(crate) user: User,
+    pub(crate) version: Version,
+}
+
+/// The records that a decision is made from, as of one moment.
+pub(crate) struct StoredRecords {
+    pub(crate) key: StoredKey,
+    pub(crate) org: StoredOrg,
+    /// The key's user; none when Redis has no record of it.
+    pub(crate) user: Option<StoredUser>,
+}
+
+/// Record of a key.
+pub(crate) struct StoredKey {
+    pub(crate) key: Key,
+    pub(crate) digest: KeyDigest,
+    /// The digest before the last rotation, if that had an overlap.
+    pub(crate) previous: Option<KeyDigest>,
+    pub(crate) live: Live,
+}
+
+/// Live part of a key: the part that decisions change.
+pub(crate) struct Live {
+    pub(crate) version: Version,
+    pub(crate) bucket: Bucket,
+    /// The `per` in which the bucket's level is measured, in microseconds.
+    pub(crate) per_us: u64,
+}
+
+impl Live {
+    /// The quota that the bucket is measured in: the one that was written with it, or, where an earlier version wrote no more
+    /// than the `per`, that in force with this `per`.
+    pub(crate) fn measured_in(&self, metered: Option<Quota>, in_force: Quota) -> Quota {
+        let metered = metered.filter(|metered| metered.per_micros() == self.per_us);
+        metered.unwrap_or(Quota { per: Duration::from_micros(self.per_us), ..in_force })
+    }
+}
+
+impl Fields {
+    /// Decodes the reply to `HGETALL`; `None` when there is no such hash.
+    pub(crate) fn decode(reply: Value) -> Result<Option<Self>, CommandError> {
+        let fields = HashMap::<String, Vec<u8>>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
+        Ok((!fields.is_empty()).then_some(Self(fields)))
+    }
+
+    fn optional<T: FromStr>(&self, name: &str) -> Result<Option<T>, CommandError> {
+        let Some(value) = self.0.get(name) else { return Ok(None) };
+        let text = std::str::from_utf8(value).map_err(|_| CommandError::UnexpectedReply)?;
+        text.parse().map(Some).map_err(|_| CommandError::UnexpectedReply)
+    }
+
+    fn required<T: FromStr>(&self, name: &str) -> Result<T, CommandError> {
+        self.optional(name)?.ok_or(CommandError::UnexpectedReply)
+    }
+
+    fn time(&self, name: &str) -> Result<Option<Micros>, CommandError> {
+        Ok(self.optional(name)?.map(Micros))
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, CommandError> {
+        Ok(self.required::<u8>(name)? != 0)
+    }
+
+    fn digest(&self, name: &str) -> Result<Option<KeyDigest>, CommandError> {
+        let hex: Option<String> = self.optional(name)?;
+        hex.map(|hex| KeyDigest::from_hex(&hex).map_err(|_| CommandError::UnexpectedReply)).transpose()
+    }
+
+    fn permissions(&self) -> Result<Vec<Permission>, CommandError> {
+        let joined: String = self.required("permissions")?;
+        let each = joined.split(',').filter(|permission| !permission.is_empty());
+        each.map(|permission| permission.parse().map_err(|_| CommandError::UnexpectedReply)).collect()
+    }
+
+    fn live(&self) -> Result<&[u8], CommandError> {
+        self.0.get("live").map(Vec::as_slice).ok_or(CommandError::UnexpectedReply)
+    }
+
+    pub(crate) fn org(&self) -> Result<StoredOrg, CommandError> {
+        let org = Org {
+            id: self.required("id")?,
+            tag: self.required("tag")?,
+            name: self.required("name")?,
+            created: Micros(self.required("created")?),
+            suspended: self.flag("suspended")?,
+            concurrent: self.optional("concurrent")?,
+        };
+        Ok(StoredOrg { org, version: *self.live()?.first_chunk().ok_or(CommandError::UnexpectedReply)? })
+    }
+
+    pub(crate) fn user(&self) -> Result<StoredUser, CommandError> {
+        let user = User {
+            id: self.required("id")?,
+            org: self.required("org")?,
+            email: self.required("email")?,
+            permissions: self.permissions()?,
+            created: Micros(self.required("created")?),
+            removed: self.time("removed")?,
+            vouched_by: self.voucher()?,
+            withdrawn: self.time("withdrawn")?,
+        };
+        let version = self.0.get("version").and_then(|version| version.first_chunk().copied());
+        Ok(StoredUser { user, version: version.unwrap_or(NO_VERSION) })
+    }
+
+    fn voucher(&self) -> Result<Option<Voucher>, CommandError> {
+        let Some(provider) = self.optional("provider")? else { return Ok(None) };
+        Ok(Some(Voucher { provider, person: self.required("person")? }))
+    }
+
+    pub(crate) fn key(&self) -> Result<StoredKey, CommandError> {
+        let (live, last_used, uses) = decode_live(self.live()?)?;
+        let key = Key {
+            id: self.required("id")?,
+            org: self.required("org")?,
+            user: self.required("user")?,
+            name: self.required("name")?,
+            imported: self.flag("imported")?,
+            session_quota_key: self.optional::<u8>("seat")?.unwrap_or_default() != 0,
+            created: Micros(self.required("created")?),
+            rotated: self.time("rotated")?,
+            previous_until: self.time("previous_until")?,
+            revoked: self.time("revoked")?,
+            quota: self.quota()?,
+            last_used,
+            uses,
+        };
+        Ok(StoredKey {
+            key,
+            digest: self.digest("digest")?.ok_or(CommandError::UnexpectedReply)?,
+            previous: self.digest("previous")?,
+            live,
+        })
+    }
+
+    pub(crate) fn session(&self) -> Result<Session, CommandError> {
+        let record = self.0.get("record").ok_or(CommandError::UnexpectedReply)?;
+        let session: Session = serde_json::from_slice(record).map_err(|_| CommandError::UnexpectedReply)?;
+        let chosen = self.required("chosen")?;
+        let mut session = Session { chosen, seen: Micros(self.required("seen")?), ..session }.with_person();
+        for ended in self.0.keys().filter_map(|name| name.strip_prefix(ENDED_MEMBERSHIP)) {
+            session.end_membership(ended.parse().map_err(|_| CommandError::UnexpectedReply)?);
+        }
+        Ok(session)
+    }
+
+    /// The quota that a key's bucket is measured in, as the scripts compute with it: strict quotas by their inflow.
+    pub(crate) fn metered(&self) -> Result<Option<Quota>, CommandError> {
+        let Some(packed) = self.0.get("metered") else { return Ok(None) };
+        let [inflow, per, capacity] = unpack::<3>(packed).ok_or(CommandError::UnexpectedReply)?;
+        let number = |number: u64| u32::try_from(number).map_err(|_| CommandError::UnexpectedReply);
+        let (requests, burst) = (number(inflow)?, number(capacity / per.max(1))?);
+        Ok(Some(Quota { requests, per: Duration::from_micros(per), burst, strict: false }))
+    }
+
+    fn quota(&self) -> Result<Option<Quota>, CommandError> {
+        let Some(requests) = self.optional("requests")? else { return Ok(None) };
+        let (per, burst) = (Duration::from_secs(self.required("per")?), self.required("burst")?);
+        let quota = Quota { requests, per, burst, strict: false };
+        quota.validate().map(Some).map_err(|_| CommandError::UnexpectedReply)
+    }
+}
+
+/// Decodes the live part of a key: bucket and version, time of the last use, number of uses.
+fn decode_live(packed: &[u8]) -> Result<(Live, Option<Micros>, u64), CommandError> {
+    let (version, numbers) = packed.split_first_chunk().ok_or(CommandError::UnexpectedReply)?;
+    let [level, rest @ ..] = unpack_signed::<5>(numbers).ok_or(CommandError::UnexpectedReply)?;
+    let [at, per_us, uses, used] = rest.map(unsigned);
+    let live = Live { version: *version, bucket: Bucket { level, at: Micros(at) }, per_us };
+    Ok((live, Some(Micros(used)).filter(|used| used.0 > 0), uses))
+}
+
+/// A version that no record had before: 47 random bits as 8 letters and digits.
+///
+/// # Errors
+/// The operating system provides no randomness.
+pub(crate) fn new_version() -> Result<String, getrandom::Error> {
+    const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let mut random = getrandom::u64()?;
+    let mut letter = || {
+        let letter = LETTERS[usize::try_from(random % 62).unwrap_or_default()];
+        random /= 62;
+        char::from(letter)
+    };
+    Ok((0..8).map(|_| letter()).collect())
+}

@@ -1,0 +1,240 @@
+//! Names of the records in Redis, and their hash slots on a Cluster.
+//!
+//! | record | name | type |
+//! |---|---|---|
+//! | organization, with its slots and their leases | `P:{tag}:org` | hash |
+//! | its users, in the order of their creation | `P:{tag}:users` | list of ids |
+//! | its listed keys that are revoked, by the time of their revocation | `P:{tag}:revoked` | sorted set of ids |
+//! | its keys, as earlier versions wrote them | `P:{tag}:keys` | list of ids |
+//! | its email addresses | `P:{tag}:emails` | hash to user ids |
+//! | user, with the bucket of the keys that the user creates | `P:{tag}:user:ID` | hash |
+//! | a user's keys that are not revoked | `P:{tag}:user:ID:keys` | set of ids |
+//! | keys of an organization or a user by creation time, for lists | `P:{tag}:keys:listed`, `P:{tag}:user:ID:keys:listed` | sorted sets of ids |
+//! | key, with its bucket | `P:{tag}:key:ID` | hash |
+//! | reported uses that had been admitted offline | `P:{tag}:debts` | hash that expires |
+//! | all organizations, in the order of their creation | `P:{orgs}:list` | list of ids |
+//! | their tags, their names, the looks of their names | `P:{orgs}:tags`, `P:{orgs}:names`, `P:{orgs}:looks` | hashes |
+//! | secret of the cursors of lists | `P:{orgs}:cursor_secret` | 32 bytes |
+//! | users with an email address | `P:email:HEX` | set of "organization user" |
+//! | marks of completed upgrades | `P:{sessions}:indexed`, `P:{orgs}:emails-indexed`, `P:{orgs}:looks-indexed` | texts |
+//! | owner of a key digest, present or past | `P:digest:HEX` | hash: the key's id, and the time of the claim |
+//! | live gateways | `P:{gateways}` | hash |
+//! | web session | `P:session:HEX` | hash that expires |
+//! | digests of sessions by session id | `P:{sessions}:digests` | hash |
+//! | ends of sessions | `P:{sessions}:ends` | sorted set of ids |
+//! | sessions of a person, of an organization, by their ends | `P:{sessions}:person:HEX`, `P:{sessions}:org:ID` | sorted sets of ids that expire |
+//! | ticket | `P:ticket:HEX` | hash that expires |
+//! | revocation log: entries by number, and the last number | `P:{revocations}` | hash |
+//!
+//! `P` is the configured prefix. A key's id begins with the organization's tag. So everything that one decision or one
+//! change reads and writes is in one hash slot, which is known before anything is looked up; organizations spread over
+//! all hash slots.
+
+use data_encoding::HEXLOWER;
+
+use domain::identity::{OrgId, PersonId, UserId};
+use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::session::TokenDigest;
+use redis_client::hash_slot;
+
+/// Names of the records of one deployment.
+#[derive(Clone, Debug)]
+pub struct RecordNames {
+    prefix: Box<str>,
+}
+
+impl RecordNames {
+    /// Names with this prefix.
+    pub fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.into() }
+    }
+
+    /// An organization.
+    pub fn org(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "org")
+    }
+
+    pub(crate) fn users(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "users")
+    }
+
+    pub(crate) fn keys(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "keys")
+    }
+
+    pub(super) fn revoked_keys(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "revoked")
+    }
+
+    pub(crate) fn emails(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "emails")
+    }
+
+    /// Reported uses of an organization's keys that had been admitted offline.
+    pub fn reported_uses(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "debts")
+    }
+
+    pub(crate) fn user(&self, tag: OrgTag, user: UserId) -> String {
+        self.of_org(tag, &format!("user:{user}"))
+    }
+
+    pub(crate) fn keys_of(&self, tag: OrgTag, user: UserId) -> String {
+        self.of_org(tag, &format!("user:{user}:keys"))
+    }
+
+    /// Keys of an organization, or of one of its users, by creation time; session quota keys at 0.
+    pub(crate) fn listed_keys(&self, tag: OrgTag, owner: Option<UserId>) -> String {
+        let keys = owner.map_or_else(|| self.keys(tag), |user| self.keys_of(tag, user));
+        format!("{keys}:listed")
+    }
+
+    /// A key.
+    pub fn key(&self, key: KeyId) -> String {
+        self.of_org(key.tag(), &format!("key:{}", key.as_str()))
+    }
+
+    pub(crate) fn digest(&self, digest: &KeyDigest) -> String {
+        format!("{}{}", self.digests(), hex(digest.as_bytes()))
+    }
+
+    /// The beginning of the names of all digests.
+    pub(super) fn digests(&self) -> String {
+        format!("{}:digest:", self.prefix)
+    }
+
+    pub(crate) fn orgs(&self) -> String {
+        format!("{}:{{orgs}}:list", self.prefix)
+    }
+
+    pub(crate) fn tags(&self) -> String {
+        format!("{}:{{orgs}}:tags", self.prefix)
+    }
+
+    pub(crate) fn names(&self) -> String {
+        format!("{}:{{orgs}}:names", self.prefix)
+    }
+
+    /// Ids of organizations by the looks of their names.
+    pub(crate) fn looks(&self) -> String {
+        format!("{}:{{orgs}}:looks", self.prefix)
+    }
+
+    /// Version of the looks that all organizations have in [`RecordNames::looks`].
+    pub(super) fn looks_indexed(&self) -> String {
+        format!("{}:{{orgs}}:looks-indexed", self.prefix)
+    }
+
+    pub(super) fn cursor_secret(&self) -> String {
+        format!("{}:{{orgs}}:cursor_secret", self.prefix)
+    }
+
+    /// Live gateways.
+    pub fn gateways(&self) -> String {
+        format!("{}:{{gateways}}", self.prefix)
+    }
+
+    pub(super) fn session(&self, digest: &TokenDigest) -> String {
+        format!("{}:session:{}", self.prefix, hex(digest.as_bytes()))
+    }
+
+    pub(super) fn sessions(&self) -> String {
+        format!("{}:{{sessions}}:digests", self.prefix)
+    }
+
+    pub(super) fn session_ends(&self) -> String {
+        format!("{}:{{sessions}}:ends", self.prefix)
+    }
+
+    pub(super) fn sessions_of_person(&self, person: &PersonId) -> String {
+        format!("{}:{{sessions}}:person:{person}", self.prefix)
+    }
+
+    pub(super) fn sessions_of_org(&self, org: OrgId) -> String {
+        format!("{}:{{sessions}}:org:{org}", self.prefix)
+    }
+
+    pub(super) fn sessions_indexed(&self) -> String {
+        format!("{}:{{sessions}}:indexed", self.prefix)
+    }
+
+    /// By a hash of the address: it may have any characters, and braces would choose the hash slot.
+    pub(super) fn users_by_email(&self, email: &str) -> String {
+        format!("{}:email:{}", self.prefix, hex(TokenDigest::of(email.as_bytes()).as_bytes()))
+    }
+
+    pub(super) fn users_by_person(&self, person: &PersonId) -> String {
+        format!("{}:person:{person}", self.prefix)
+    }
+
+    pub(super) fn emails_indexed(&self) -> String {
+        format!("{}:{{orgs}}:emails-indexed", self.prefix)
+    }
+
+    pub(super) fn ticket(&self, digest: &TokenDigest) -> String {
+        format!("{}:ticket:{}", self.prefix, hex(digest.as_bytes()))
+    }
+
+    /// Revocation log.
+    pub fn revocations(&self) -> String {
+        format!("{}:{{revocations}}", self.prefix)
+    }
+
+    /// Written on every connect, to check that writing works and is fast enough; it expires.
+    pub(super) fn probe(&self) -> String {
+        format!("{}:probe", self.prefix)
+    }
+
+    fn of_org(&self, tag: OrgTag, rest: &str) -> String {
+        format!("{}:{{{}}}:{rest}", self.prefix, tag.as_str())
+    }
+}
+
+/// The hash slot of all records of an organization.
+pub fn org_slot(tag: OrgTag) -> u16 {
+    hash_slot(tag.as_str())
+}
+
+/// The hash slot of the list of organizations.
+pub(crate) fn orgs_slot() -> u16 {
+    hash_slot("orgs")
+}
+
+/// The hash slot of the gateways.
+pub fn gateways_slot() -> u16 {
+    hash_slot("gateways")
+}
+
+/// The hash slot of the revocation log.
+pub fn revocations_slot() -> u16 {
+    hash_slot("revocations")
+}
+
+/// The hash slot of the index of sessions.
+pub(super) fn sessions_slot() -> u16 {
+    hash_slot("sessions")
+}
+
+/// The digest of a token from 64 hexadecimal digits.
+pub(super) fn token_digest(hex: &str) -> Option<TokenDigest> {
+    KeyDigest::from_hex(hex).ok().map(|digest| TokenDigest::from_bytes(*digest.as_bytes()))
+}
+
+/// A digest as 64 hexadecimal digits.
+pub(crate) fn hex(digest: &[u8; 32]) -> String {
+    HEXLOWER.encode(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_an_organization_have_its_tag_as_hash_tag() {
+        let names = RecordNames::new("p");
+        let tag = OrgTag::generate().unwrap();
+        let key = KeyId::generate(tag).unwrap();
+        assert_eq!(names.org(tag), format!("p:{{{}}}:org", tag.as_str()));
+        assert!(names.key(key).starts_with(&format!("p:{{{}}}:key:{}", tag.as_str(), tag.as_str())));
+    }
+}

@@ -1,0 +1,41 @@
+//! The Lua scripts of the state, each preceded by the functions that it shares with others.
+
+use redis_client::Script;
+
+/// All scripts.
+pub(super) struct Scripts {
+    /// One decision.
+    pub(super) decide: Script,
+    /// A report about the slot lease, outside of decisions.
+    pub(super) slot_report: Script,
+    /// An optimistic transaction on records of one hash slot.
+    pub(super) commit: Script,
+    /// The same transaction, where it withdraws something: it runs also when the server's memory is full.
+    pub(super) withdraw: Script,
+    /// Writes final refusals again.
+    pub(super) assert_revocations: Script,
+    /// The heartbeat of a gateway.
+    pub(super) heartbeat: Script,
+    /// A page of keys.
+    pub(super) key_page: Script,
+    /// Redemption of a ticket.
+    pub(super) take_ticket: Script,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        const BUCKET: &str = include_str!("scripts/bucket.lua");
+        const SLOT_LEASES: &str = include_str!("scripts/slot_leases.lua");
+        const COMMIT: &str = include_str!("scripts/commit.lua");
+        Self {
+            decide: Script::new(&[BUCKET, SLOT_LEASES, include_str!("scripts/decide.lua")]),
+            slot_report: Script::new(&[BUCKET, SLOT_LEASES, include_str!("scripts/slot_report.lua")]),
+            commit: Script::new(&[BUCKET, COMMIT]),
+            withdraw: Script::allowing_oom(&[BUCKET, COMMIT]),
+            assert_revocations: Script::allowing_oom(&[include_str!("scripts/assert_revocations.lua")]),
+            heartbeat: Script::new(&[BUCKET, include_str!("scripts/heartbeat.lua")]),
+            key_page: Script::new(&[include_str!("scripts/key_page.lua")]),
+            take_ticket: Script::new(&[include_str!("scripts/take_ticket.lua")]),
+        }
+    }
+}

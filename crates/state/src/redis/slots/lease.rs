@@ -1,0 +1,266 @@
+//! The lease on the slots of one organization, and the permits for its slots.
+//!
+//! The table of states and events is in the module's documentation.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use super::active_set::ActiveSet;
+use crate::redis::record_names::{RecordNames, org_slot};
+use domain::clock::Micros;
+use domain::key::OrgTag;
+
+/// This gateway's lease on the slots of one organization, shared by all its threads.
+pub struct SlotLease {
+    /// Tag of the organization.
+    pub tag: OrgTag,
+    /// Hash slot of the organization.
+    pub(crate) hash_slot: u16,
+    /// Name of the organization's record.
+    pub(crate) org_record: Box<[u8]>,
+    data: Mutex<LeaseData>,
+    /// Held during a resync: one at a time.
+    pub(super) resync: tokio::sync::Mutex<()>,
+    /// Notified whenever a report of releases has ended.
+    report_ended: Notify,
+    /// Leases that the heartbeat visits; this one adds itself.
+    active: Arc<ActiveSet<SlotLease>>,
+    /// Failovers of the servers so far, counted by the client.
+    failovers: Arc<AtomicU64>,
+}
+
+/// The numbers and the state of a lease.
+pub(super) struct LeaseData {
+    /// Permits that exist.
+    pub(super) held: u32,
+    /// Permits given back and not reported yet.
+    pub(super) released: u32,
+    /// Commands in flight that report releases.
+    pub(super) releases_in_flight: u32,
+    /// Generation of the entry in Redis; grows with every resync.
+    pub(super) generation: u64,
+    pub(super) state: LeaseState,
+    /// Commands sent so far.
+    pub(super) commands: u64,
+    /// `commands` in the last round of the heartbeat: equal when no decision came since.
+    pub(super) commands_at_visit: u64,
+    /// Visits of the heartbeat that go on.
+    pub(super) visits: u32,
+    /// Begin of the last command that renewed the lease.
+    pub(super) renewed: Instant,
+    /// True when the organization was last seen near its limit, so that others may be waiting for released slots.
+    pub(super) near_limit: bool,
+    /// Transitions to [`LeaseState::InDoubt`], and doubts within it.
+    doubts: u64,
+    /// True when the lease is in the active set.
+    pub(super) is_active: bool,
+    /// Failovers that this lease has reacted to.
+    failovers: u64,
+    /// Slots of the organization that were taken, by the last answer that says so; all, before the first.
+    pub(super) taken: u32,
+    /// Begin of the outage of Redis, in steady time; `None` once Redis has answered about the organization.
+    pub(super) outage: Option<Micros>,
+    /// Slots that may be held in the outage; `None` before one is acquired in it, and once Redis counts what is held.
+    pub(super) allowance: Option<u32>,
+}
+
+/// State of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeaseState {
+    /// Redis has no entry, and nothing is held.
+    Unregistered,
+    /// Redis counts what is held, but for commands in flight.
+    Registered,
+    /// Redis may count something else. Nothing is acquired before a resync.
+    InDoubt,
+}
+
+/// A slot of an organization; released on drop.
+pub struct Permit(Arc<SlotLease>);
+
+/// A resync that has begun.
+#[derive(Clone, Copy)]
+pub struct Resync {
+    /// The slots held at its begin.
+    pub held: u32,
+    /// The generation that it begins.
+    pub generation: u64,
+    doubts: u64,
+    begun: Instant,
+}
+
+impl SlotLease {
+    /// A lease without slots, of which Redis has no entry.
+    pub fn new(
+        names: &RecordNames,
+        tag: OrgTag,
+        active: Arc<ActiveSet<SlotLease>>,
+        failovers: Arc<AtomicU64>,
+        now: Instant,
+    ) -> Self {
+        let data = LeaseData {
+            held: 0,
+            released: 0,
+            releases_in_flight: 0,
+            generation: 1,
+            state: LeaseState::Unregistered,
+            commands: 0,
+            commands_at_visit: 0,
+            visits: 0,
+            renewed: now,
+            near_limit: false,
+            doubts: 0,
+            is_active: false,
+            failovers: 0,
+            taken: u32::MAX,
+            outage: None,
+            allowance: None,
+        };
+        Self {
+            tag,
+            hash_slot: org_slot(tag),
+            org_record: names.org(tag).into_bytes().into(),
+            data: Mutex::new(data),
+            resync: tokio::sync::Mutex::default(),
+            report_ended: Notify::new(),
+            active,
+            failovers,
+        }
+    }
+
+    /// Permits that exist.
+    pub fn held(&self) -> u32 {
+        self.data().held
+    }
+
+    /// Adds a permit.
+    pub(super) fn grant(self: &Arc<Self>, data: &mut LeaseData) -> Permit {
+        data.held += 1;
+        Permit(Arc::clone(self))
+    }
+
+    /// Acquires a slot without Redis, which is unavailable, if fewer than `share` are held.
+    pub(crate) fn acquire_offline(self: &Arc<Self>, share: u32) -> Option<Permit> {
+        let mut data = self.data();
+        if data.held >= share {
+            return None;
+        }
+        // Redis does not count this slot: a resync reports it once Redis is back.
+        self.mark_in_doubt(&mut data);
+        Some(self.grant(&mut data))
+    }
+
+    /// Puts the lease in doubt after a failover: the new primary may lack the last reports.
+    pub(super) fn check_failovers(self: &Arc<Self>, data: &mut LeaseData) {
+        let failovers = self.failovers.load(Ordering::Acquire);
+        let is_new = std::mem::replace(&mut data.failovers, failovers) != failovers;
+        // Without an entry there is nothing that the new primary could lack.
+        if is_new && data.state == LeaseState::Registered {
+            self.mark_in_doubt(data);
+        }
+    }
+
+    /// Begins a resync, if the lease is in doubt. Permits released from here on belong to the new generation.
+    pub fn begin_resync(&self, now: Instant) -> Option<Resync> {
+        let mut data = self.data();
+        if data.state != LeaseState::InDoubt {
+            return None;
+        }
+        data.generation += 1;
+        // `held` is without the released permits, so their report would count them twice.
+        data.released = 0;
+        data.commands += 1;
+        let (held, generation, doubts) = (data.held, data.generation, data.doubts);
+        Some(Resync { held, generation, doubts, begun: now })
+    }
+
+    /// Ends a resync that Redis has confirmed. `deleted` says that Redis has deleted the entry, as nothing was held.
+    pub fn finish_resync(self: &Arc<Self>, resync: Resync, deleted: bool) {
+        let mut data = self.data();
+        // A doubt since its begin, an offline admission for instance, is not covered by the number that was sent.
+        if data.generation == resync.generation && data.doubts == resync.doubts {
+            self.mark_registered(&mut data, resync.begun, deleted);
+        }
+    }
+
+    /// Notes that Redis confirmed the lease with a command that began at `begun`.
+    pub(super) fn mark_registered(self: &Arc<Self>, data: &mut LeaseData, begun: Instant, deleted: bool) {
+        data.renewed = data.renewed.max(begun);
+        if deleted {
+            // Commands in flight must not find the entry that the next decision creates.
+            data.generation += 1;
+            data.state = LeaseState::Unregistered;
+        } else {
+            data.state = LeaseState::Registered;
+            self.activate(data);
+        }
+        data.allowance = None;
+    }
+
+    /// Notes that Redis has no entry of this generation, or that a reply of this generation was lost.
+    pub(super) fn doubt_generation(self: &Arc<Self>, data: &mut LeaseData, generation: u64) {
+        // An earlier generation is fenced: whatever became of its command has no effect any more.
+        if data.generation == generation {
+            self.mark_in_doubt(data);
+        }
+    }
+
+    pub(super) fn mark_in_doubt(self: &Arc<Self>, data: &mut LeaseData) {
+        data.state = LeaseState::InDoubt;
+        data.doubts += 1;
+        self.activate(data);
+    }
+
+    /// Notes that a command that reported releases has ended, one way or the other.
+    pub(super) fn end_report(&self, data: &mut LeaseData, released: u32) {
+        if released > 0 {
+            data.releases_in_flight -= 1;
+            self.report_ended.notify_waiters();
+        }
+    }
+
+    /// Waits until a report of releases that is in flight has ended.
+    pub(crate) async fn wait_for_report(&self) {
+        // Registered before the check: a report that ends in between is not missed.
+        let ended = self.report_ended.notified();
+        if self.data().releases_in_flight > 0 {
+            ended.await;
+        }
+    }
+
+    /// Puts the lease into the active set.
+    fn activate(self: &Arc<Self>, data: &mut LeaseData) {
+        if !std::mem::replace(&mut data.is_active, true) {
+            self.active.add(Arc::clone(self));
+        }
+    }
+
+    fn release(&self) {
+        let mut data = self.data();
+        data.held -= 1;
+        data.released += 1;
+        if data.near_limit {
+            self.active.request_early_visit();
+        }
+    }
+
+    /// The lock cannot be poisoned half-way: its holders only assign.
+    pub(super) fn data(&self) -> MutexGuard<'_, LeaseData> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+impl std::fmt::Debug for Permit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}

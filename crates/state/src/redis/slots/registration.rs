@@ -1,0 +1,83 @@
+//! The registration of this gateway among the live ones (`membership`), and its end.
+//!
+//! - It is renewed several times per lease time; at every [`retry_interval`] while not every gateway has seen every other
+//!   one, or while Redis does not confirm it.
+//! - It has a task of its own: no visit to a lease delays it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::sleep;
+
+use super::membership::Membership;
+use super::slot_leases::SlotLeases;
+use crate::redis::record_names::gateways_slot;
+use domain::clock;
+use redis_client::{CommandError, RedisClient};
+
+/// Shortest interval until all gateways know of each other: they divide limits in an outage, which may begin at any time.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// The part of a retry interval that belongs to each gateway. A heartbeat reads the entries of all gateways, some 0.4
+/// microseconds each: with 1,000 of them that start together, a thousand heartbeats a second take two fifths of the
+/// server's time.
+const RETRY_PART: Duration = Duration::from_millis(1);
+
+/// Keeps this gateway registered for as long as the task lives.
+pub(crate) async fn keep_registered(slots: Arc<SlotLeases>, client: RedisClient) {
+    loop {
+        let is_settled = slots.register(&client).await.unwrap_or(false);
+        let gateways = slots.membership().map_or(1, Membership::gateways);
+        let longest = slots.settings.renew_interval();
+        sleep(if is_settled { longest } else { retry_interval(gateways).min(longest) }).await;
+    }
+}
+
+/// Interval of heartbeats until the gateways know of each other: all together send at most a thousand a second.
+pub fn retry_interval(gateways: u32) -> Duration {
+    RETRY_INTERVAL.max(RETRY_PART * gateways)
+}
+
+impl SlotLeases {
+    /// Reports all releases, deletes the entries of leases that hold nothing, and removes this gateway's registration, side by
+    /// side: the registration may be on another node than the leases.
+    pub(crate) async fn deregister(&self, client: &RedisClient) -> Result<(), CommandError> {
+        let ((), deregistered) = tokio::join!(self.report_all(client), self.send_heartbeat(client, 0));
+        deregistered.map(drop)
+    }
+
+    /// Registers this gateway as live, and learns its place among the gateways. Returns whether every gateway has seen
+    /// every other one.
+    async fn register(&self, client: &RedisClient) -> Result<bool, CommandError> {
+        // Read before the heartbeat: the entry lives no shorter than from here.
+        let (beat, seen) = (clock::steady(), self.membership().map_or(0, |membership| membership.latest_join));
+        let reply = self.send_heartbeat(client, self.settings.registration_micros()).await?;
+        let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };
+        let membership = Membership::decode(&packed, beat).ok_or(CommandError::UnexpectedReply)?;
+        self.set_membership(membership.following(self.membership(), clock::steady()));
+        Ok(membership.is_settled(seen))
+    }
+
+    /// Runs `heartbeat.lua`. A lifetime of 0 removes the registration.
+    async fn send_heartbeat(&self, client: &RedisClient, lifetime: u64) -> Result<Value, CommandError> {
+        let seen = self.membership().map_or(0, |membership| membership.latest_join);
+        let (gateways, lifetime, seen) = (self.names.gateways(), lifetime.to_string(), seen.to_string());
+        let arguments: [&[u8]; 3] = [&self.gateway_id, lifetime.as_bytes(), seen.as_bytes()];
+        client.run(gateways_slot(), &self.scripts.heartbeat, &[gateways.as_bytes()], &arguments).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heartbeats_of_gateways_that_start_together_are_bounded() {
+        assert_eq!(retry_interval(1), RETRY_INTERVAL);
+        for gateways in [100, 1_000, 5_000] {
+            let a_second =
+                Duration::from_secs(1).as_micros() / retry_interval(gateways).as_micros() * u128::from(gateways);
+            assert!(a_second <= 1_000, "{a_second} heartbeats a second of {gateways} gateways");
+        }
+    }
+}

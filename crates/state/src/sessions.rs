@@ -1,0 +1,188 @@
+//! Web sessions and tickets, in both variants of the state.
+//!
+//! - A session is found by the SHA-256 of the token in its browser's cookie. The token itself is not stored.
+//! - Every look-up reads the shared state: a session that was ended, or has expired, is found by no look-up that begins
+//!   afterwards, on any gateway.
+//! - A ticket is taken once, even when several try at the same time.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ChangeError, State, Unavailable};
+use domain::clock::Micros;
+use domain::identity::{OrgId, PersonId, SessionId, UserId};
+use domain::session::TokenDigest;
+
+/// A web session.
+///
+/// - It is valid while the time is before `expires`, and within `idle` of `seen`.
+/// - `chosen` is the organization of one of `memberships`.
+/// - `Debug` does not show the `id_token`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Its public id.
+    pub id: SessionId,
+    /// The person; none in a record of an earlier version, until it is read.
+    #[serde(default)]
+    pub person: Option<PersonId>,
+    /// Email address of the person, for display.
+    pub email: String,
+    /// The person's user in each organization; at least one.
+    pub memberships: Vec<Membership>,
+    /// The organization in which the session acts.
+    pub chosen: OrgId,
+    /// Identity provider of the sign-in; none for a sign-in by link.
+    pub provider: Option<String>,
+    /// ID token of the sign-in, sent as `id_token_hint` when the person signs out at the provider.
+    pub id_token: Option<String>,
+    /// Time of the sign-in.
+    pub created: Micros,
+    /// Time at which it ends, even when it is in use.
+    pub expires: Micros,
+    /// Time that it may go unused.
+    pub idle: Duration,
+    /// Time of the last use, to about a minute.
+    pub seen: Micros,
+    /// Client address of the sign-in.
+    pub ip: Option<IpAddr>,
+    /// `User-Agent` of the sign-in; capped.
+    pub user_agent: Option<String>,
+}
+
+/// Membership of a person in one organization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// The organization.
+    pub org: OrgId,
+    /// The person's user in it.
+    pub user: UserId,
+}
+
+impl Session {
+    /// The person. Of a session of an earlier version, the first user stands for it.
+    pub fn person(&self) -> PersonId {
+        let first = || self.memberships.first().map(|membership| PersonId::from_user(membership.user));
+        self.person.or_else(first).unwrap_or_else(|| PersonId::from_subject("", &self.id.to_string()))
+    }
+
+    /// The same session with its person, as it is decoded: which user is the first may change later.
+    pub(crate) fn with_person(self) -> Self {
+        Self { person: Some(self.person()), ..self }
+    }
+
+    /// Ends the membership in an organization. The session then acts in the first of the others, if it acted there.
+    pub(crate) fn end_membership(&mut self, org: OrgId) {
+        self.memberships.retain(|membership| membership.org != org);
+        if self.user().is_none()
+            && let Some(first) = self.memberships.first()
+        {
+            self.chosen = first.org;
+        }
+    }
+
+    /// The person's user in the chosen organization.
+    pub fn user(&self) -> Option<UserId> {
+        self.memberships.iter().find(|membership| membership.org == self.chosen).map(|membership| membership.user)
+    }
+
+    /// Returns true when it is valid at this time.
+    pub fn is_live(&self, now: Micros) -> bool {
+        now < self.valid_until()
+    }
+
+    /// The time at which it ends, unless it is used before.
+    pub fn valid_until(&self) -> Micros {
+        self.expires.min(self.seen.after(self.idle))
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &self.id)
+            .field("email", &self.email)
+            .field("memberships", &self.memberships)
+            .field("chosen", &self.chosen)
+            .field("provider", &self.provider)
+            .field("created", &self.created)
+            .field("expires", &self.expires)
+            .field("idle", &self.idle)
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// The live session with this digest. The look-up counts as a use.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn session(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Session>, Unavailable> {
+        match self {
+            Self::Embedded(state) if state.is_frozen() => Box::pin(state.session_after_handover(digest, now)).await,
+            Self::Embedded(state) => Ok(state.session(digest, now)),
+            Self::Redis(state) => state.session(digest, now).await,
+        }
+    }
+
+    /// The live session with this id. The look-up does not count as a use.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn session_by_id(&self, id: SessionId, now: Micros) -> Result<Option<Session>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.session_by_id(id, now)),
+            Self::Redis(state) => state.session_by_id(id, now).await,
+        }
+    }
+
+    /// All sessions that are live at this time, oldest first. The look-up does not count as a use.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn sessions(&self, now: Micros) -> Result<Vec<Session>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.sessions(now)),
+            Self::Redis(state) => state.sessions(now).await,
+        }
+    }
+
+    /// The sessions of members of an organization that are live at this time, oldest first. The look-up reads no other
+    /// organization's sessions, and does not count as a use.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn sessions_of_org(&self, org: OrgId, now: Micros) -> Result<Vec<Session>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.sessions_of_org(org, now)),
+            Self::Redis(state) => state.sessions_of_org(org, now).await,
+        }
+    }
+
+    /// The sessions of a person that count against the bound of sessions: also those that went
+    /// unused for too long and are not yet removed. Oldest first.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn sessions_of_person(&self, person: &PersonId) -> Result<Vec<Session>, Unavailable> {
+        match self {
+            Self::Embedded(state) => Ok(state.sessions_of_person(person)),
+            Self::Redis(state) => state.sessions_of_person(person).await,
+        }
+    }
+
+    /// Takes a ticket and returns its content; none when it does not exist, has expired, or was taken before. When this
+    /// returns, the removal is durable.
+    ///
+    /// # Errors
+    /// [`ChangeError::Unavailable`] and [`ChangeError::Closed`]; the ticket may be gone then.
+    pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
+        match self {
+            Self::Embedded(state) => state.take_ticket(digest, now).await,
+            Self::Redis(state) => state.take_ticket(digest, now).await,
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Validity of the credential that a request was admitted with, for as long as its exchange is open.
+
+use super::{RevocationEntry, Session, session_quota_digest};
+use domain::clock::Micros;
+use domain::identity::{Principal, SessionId};
+use domain::key::KeyDigest;
+use domain::quota::EXACT;
+
+/// Credential of an admitted request, and the time until which it is valid.
+///
+/// - A revocation is applied as an entry of the revocation log ([`Validity::apply`]). Applying an entry twice has the
+///   effect of applying it once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    pub(crate) credential: CredentialId,
+    /// Time from which the credential is no longer valid, as known now. Later uses of a session put it off.
+    pub(crate) until: Micros,
+}
+
+/// Identity of a credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CredentialId {
+    /// SHA-256 of the presented secret; for a session, the digest of its user's session quota key.
+    pub(crate) digest: KeyDigest,
+    /// The session that was presented; none for a key.
+    pub(crate) session: Option<SessionId>,
+}
+
+/// Reason why a credential is no longer valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RevokedBy {
+    /// The key was revoked.
+    Key,
+    /// The secret was replaced by a rotation, and its overlap is over.
+    Secret,
+    /// The user was removed.
+    User,
+    /// The organization was suspended.
+    Org,
+    /// The session was ended, or has expired.
+    Session,
+}
+
+/// Effect of an entry of the revocation log on a credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryEffect {
+    /// The credential is valid as before, or until another time.
+    StillValid,
+    /// It is no longer valid.
+    Revoked(RevokedBy),
+    /// The entry does not say: the credential has to be checked against the directory.
+    Unclear,
+}
+
+/// Result of checking a credential against the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CredentialStatus {
+    /// It is valid, until this time as known now.
+    Valid(Micros),
+    /// It is no longer valid.
+    Revoked(RevokedBy),
+}
+
+impl Validity {
+    /// End of a validity without an end. Later than any time that a clock shows, and exact in a double.
+    pub const FOREVER: Micros = Micros(EXACT);
+
+    /// Validity of a secret of a key, or of a session quota key.
+    pub(crate) fn new(digest: KeyDigest, until: Micros) -> Self {
+        Self { credential: CredentialId { digest, session: None }, until }
+    }
+
+    /// Validity of a session, until the session ends.
+    #[must_use]
+    pub fn of_session(self, session: SessionId, until: Micros) -> Self {
+        let credential = CredentialId { session: Some(session), ..self.credential };
+        Self { credential, until: self.until.min(until) }
+    }
+
+    /// Time from which the credential is no longer valid, as known now.
+    pub fn until(&self) -> Micros {
+        self.until
+    }
+
+    /// Puts off the end of the validity, or brings it forward.
+    pub fn set_until(&mut self, until: Micros) {
+        self.until = until;
+    }
+
+    /// Returns whether the end may be put off by uses that this gateway does not see: then the directory has to be asked
+    /// whether it has come.
+    pub fn may_be_extended(&self) -> bool {
+        self.credential.session.is_some()
+    }
+
+    /// Returns whether the session that was presented still has the membership that the request acted by.
+    pub(crate) fn is_of_member(&self, session: &Session) -> bool {
+        session.memberships.iter().any(|membership| session_quota_digest(membership.user) == self.credential.digest)
+    }
+
+    /// Identity of the credential.
+    pub fn credential(&self) -> CredentialId {
+        self.credential
+    }
+
+    /// Reason that stands for the end of the validity by time.
+    pub fn expiry_reason(&self) -> RevokedBy {
+        if self.credential.session.is_some() { RevokedBy::Session } else { RevokedBy::Secret }
+    }
+
+    /// Applies an entry of the revocation log to the credential of this principal. A rotation with an overlap sets the end
+    /// of the secret that it replaced.
+    pub fn apply(&mut self, principal: &Principal, entry: &RevocationEntry) -> EntryEffect {
+        let (reason, is_concerned) = match entry {
+            RevocationEntry::Key(key) => (RevokedBy::Key, principal.key_id == Some(*key)),
+            RevocationEntry::User(user) => (RevokedBy::User, principal.user_id == *user),
+            RevocationEntry::Org(org) => (RevokedBy::Org, principal.org_id == *org),
+            RevocationEntry::Session(session) => (RevokedBy::Session, self.credential.session == Some(*session)),
+            RevocationEntry::Membership { session, org } => {
+                (RevokedBy::Session, self.credential.session == Some(*session) && principal.org_id == *org)
+            }
+            RevocationEntry::Secrets { key, .. } if principal.key_id != Some(*key) => return EntryEffect::StillValid,
+            RevocationEntry::Secrets { current, previous, .. } => return self.apply_rotation(current, *previous),
+            // A gap says nothing about a single credential: all are checked.
+            RevocationEntry::Gap => return EntryEffect::StillValid,
+        };
+        if is_concerned { EntryEffect::Revoked(reason) } else { EntryEffect::StillValid }
+    }
+
+    /// Applies a rotation of the key from one secret to another.
+    fn apply_rotation(&mut self, current: &KeyDigest, previous: Option<(KeyDigest, Micros)>) -> EntryEffect {
+        let digest = self.credential.digest;
+        match previous {
+            _ if *current == digest => EntryEffect::StillValid,
+            Some((previous, RevocationEntry::ENDED)) if previous == digest => EntryEffect::Revoked(RevokedBy::Secret),
+            Some((previous, until)) if previous == digest => {
+                self.until = until;
+                EntryEffect::StillValid
+            }
+            // An earlier rotation has replaced it, and set its end.
+            _ if self.until != Self::FOREVER => EntryEffect::Revoked(RevokedBy::Secret),
+            // Older than this rotation, or that of a later one, with which the request came before this entry was read.
+            _ => EntryEffect::Unclear,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::identity::{AuthMethod, OrgId, PrincipalHeaders, UserId};
+    use domain::key::{KeyId, OrgTag};
+
+    fn principal(key_id: Option<KeyId>) -> Principal {
+        let (user_id, org_id) = (UserId::generate(), OrgId::generate());
+        let headers = PrincipalHeaders::new(user_id, org_id, key_id, &[]);
+        Principal { key_id, user_id, org_id, method: AuthMethod::ApiKey, headers }
+    }
+
+    fn apply(mut validity: Validity, principal: &Principal, entry: &RevocationEntry) -> Option<RevokedBy> {
+        match validity.apply(principal, entry) {
+            EntryEffect::Revoked(reason) => Some(reason),
+            EntryEffect::StillValid => None,
+            EntryEffect::Unclear => panic!("unclear: {entry:?}"),
+        }
+    }
+
+    fn key() -> KeyId {
+        KeyId::generate(OrgTag::generate().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn entry_revokes_the_credentials_that_it_names_and_no_others() {
+        let (id, session) = (key(), SessionId::generate());
+        let (by_key, by_session) = (principal(Some(id)), principal(None));
+        let of_key = Validity::new(KeyDigest::of(b"secret"), Validity::FOREVER);
+        let of_session = Validity::new(KeyDigest::of(b"user"), Validity::FOREVER).of_session(session, Micros(7));
+        assert_eq!(
+            (of_session.until(), of_session.may_be_extended(), of_key.may_be_extended()),
+            (Micros(7), true, false)
+        );
+        let cases = [
+            (RevocationEntry::Key(id), Some(RevokedBy::Key), None),
+            (RevocationEntry::Key(key()), None, None),
+            (RevocationEntry::User(by_key.user_id), Some(RevokedBy::User), None),
+            (RevocationEntry::User(by_session.user_id), None, Some(RevokedBy::User)),
+            (RevocationEntry::Org(by_session.org_id), None, Some(RevokedBy::Org)),
+            (RevocationEntry::Session(session), None, Some(RevokedBy::Session)),
+            (RevocationEntry::Session(SessionId::generate()), None, None),
+            (RevocationEntry::Membership { session, org: by_session.org_id }, None, Some(RevokedBy::Session)),
+            (RevocationEntry::Membership { session, org: OrgId::generate() }, None, None),
+            (RevocationEntry::Membership { session: SessionId::generate(), org: by_session.org_id }, None, None),
+            (RevocationEntry::Gap, None, None),
+        ];
+        for (entry, key_end, session_end) in cases {
+            assert_eq!(apply(of_key, &by_key, &entry), key_end, "{entry:?}");
+            assert_eq!(apply(of_session, &by_session, &entry), session_end, "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn rotation_ends_replaced_secrets_and_bounds_the_previous_one() {
+        const FOREVER: Micros = Validity::FOREVER;
+        let (id, [old, previous, current]) = (key(), [&b"1"[..], b"2", b"3"].map(KeyDigest::of));
+        let principal = principal(Some(id));
+        let entry = |until| RevocationEntry::Secrets { key: id, current, previous: Some((previous, until)) };
+        let apply = |digest, until, entry: &RevocationEntry| {
+            let mut validity = Validity::new(digest, until);
+            let first = validity.apply(&principal, entry);
+            assert_eq!(validity.apply(&principal, entry), first, "the second time changes nothing");
+            (first, validity.until)
+        };
+        let (revoked, valid) = (EntryEffect::Revoked(RevokedBy::Secret), EntryEffect::StillValid);
+        let with_overlap = entry(Micros(9));
+        assert_eq!(apply(current, FOREVER, &with_overlap), (valid, FOREVER));
+        assert_eq!(apply(previous, FOREVER, &with_overlap), (valid, Micros(9)));
+        assert_eq!(apply(old, Micros(20), &with_overlap).0, revoked, "an earlier rotation set its end");
+        assert_eq!(apply(previous, FOREVER, &entry(RevocationEntry::ENDED)).0, revoked);
+        let of_another_key = RevocationEntry::Secrets { key: key(), current, previous: None };
+        assert_eq!(apply(old, FOREVER, &of_another_key), (valid, FOREVER));
+    }
+
+    /// Of two rotations in a row, the first entry may be read when requests with the newest secret are open.
+    #[test]
+    fn rotation_does_not_end_the_secret_of_a_later_one() {
+        let (id, [first, second, third]) = (key(), [&b"1"[..], b"2", b"3"].map(KeyDigest::of));
+        let mut newest = Validity::new(third, Validity::FOREVER);
+        for (current, previous) in [(second, first), (third, second)] {
+            let entry =
+                RevocationEntry::Secrets { key: id, current, previous: Some((previous, RevocationEntry::ENDED)) };
+            let effect = newest.apply(&principal(Some(id)), &entry);
+            let expected = if current == third { EntryEffect::StillValid } else { EntryEffect::Unclear };
+            assert_eq!((effect, newest.until), (expected, Validity::FOREVER));
+        }
+    }
+}
