@@ -4,40 +4,35 @@
 //!
 //! One request passes each module once, and so does its response:
 //!
-//! 1. [`transport`] accepts the connection, reads its PROXY header, performs the TLS handshake with the certificates of
-//!    [`tls`], parses heads strictly, enforces time-outs and sizes, and hands each request with its [`identity::Peer`] to the
+//! 1. [`edge::transport`] accepts the connection, reads its PROXY header, performs the TLS handshake with the certificates of
+//!    [`platform::tls`], parses heads strictly, enforces time-outs and sizes, and hands each request with its [`domain::identity::Peer`] to the
 //!    gateway.
-//! 2. [`gateway`] asks [`admission`] to authorize the request, opens its audit entry, has [`forward`] rewrite the head,
+//! 2. [`gateway`] asks [`admission`] to authorize the request, opens its audit entry, has [`edge::forward`] rewrite the head,
 //!    sends it through [`upstream`], and returns the response in a body that holds the permit and the audit entry until
 //!    its last frame.
 //! 3. [`admission`] reads the credential, finds the route, and asks [`state`] for one decision: key, permission, token and
 //!    slot. All or nothing: a refusal leaves everything as it was.
-//! 4. [`forward`] rewrites heads, in both directions: a head goes in, a head or a refusal comes out. It removes first, then
+//! 4. [`edge::forward`] rewrites heads, in both directions: a head goes in, a head or a refusal comes out. It removes first, then
 //!    sets.
 //! 5. [`upstream`] picks an endpoint and a pooled connection, validates the response, and classifies failures.
-//! 6. [`audit`] has the record before the request leaves for the upstream, and its outcome after the last byte.
+//! 6. [`journal::audit`] has the record before the request leaves for the upstream, and its outcome after the last byte.
 //!
-//! `docs/architecture.md` walks through a request and a management operation with file names; `docs/glossary.md` explains
-//! the terms.
+//! `docs/architecture.md` walks through a request and a management operation with file names, and has the map of all crates;
+//! `docs/glossary.md` explains the terms.
 //!
 //! # Map
 //!
-//! Imports go strictly down and form no circle. `tests/integration/house/` holds the exact table.
+//! This crate puts the parts together. Its modules import strictly down; the walls between the crates below are in their
+//! `Cargo.toml`.
 //!
 //! ```text
-//! main > cli > app, doctor > config > {gateway | admin, dashboard} > {admission | management}
-//!      > {transport, forward, upstream, oidc, audit, state} > platform > domain
+//! main > cli > app, doctor > config > gateway > admission
+//!      > control > {edge, upstream, journal, state > redis-client} > platform > domain
 //! ```
 //!
-//! - The data plane (`gateway`, `admission`) and the control plane (`admin`, `dashboard`, `management`) never import each
-//!   other, and mechanisms (`transport` to `state`) never import each other.
-//! - [`management`] has one function for each operation on organizations, users, keys and sessions. [`admin`] offers them on
-//!   a socket for programs, [`dashboard`] on web pages and as a JSON API for users, who sign in with [`oidc`].
+//! - The data plane ([`gateway`], [`admission`]) and the control plane ([`control`]) never import each other.
 //! - [`doctor`] diagnoses a running gateway and its environment.
-//! - [`migration`] copies an embedded state to Redis, and imports the records of an exported state.
-//! - [`shipping`] follows the journal, and delivers its records to sinks.
-//! - [`query_store`] is a program of its own. It lives in this crate so that the demo can embed it, and uses only the
-//!   platform, the domain and [`transport`].
+//! - [`query_store`] is a program of its own, which the demo embeds.
 
 // Data plane.
 pub mod gateway;

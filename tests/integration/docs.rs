@@ -94,7 +94,8 @@ fn links_lead_to_files() {
     assert!(count > 30, "only {count} links were found");
 }
 
-/// Code spans that are paths, such as `state/bucket.rs` or `forward/`, name files and folders of the repository or of `src/`.
+/// Code spans that are paths, such as `state/bucket.rs` or `edge/forward/`, name files and folders of the repository, of `src/`, or
+/// of a crate's `src/`.
 #[test]
 fn architecture_and_glossary_name_files_that_exist() {
     let mut count = 0;
@@ -106,24 +107,42 @@ fn architecture_and_glossary_name_files_that_exist() {
         });
         for span in spans.filter(|span| span.trim_end_matches('/').contains('/') || span.ends_with(".rs")) {
             count += 1;
-            let exists = [Path::new(span).to_owned(), Path::new("src").join(span)].iter().any(|path| path.exists());
+            let (first, rest) = span.split_once('/').unwrap_or((span, ""));
+            let places = [
+                PathBuf::from(span),
+                Path::new("src").join(span),
+                Path::new("crates").join(first).join("src").join(rest),
+            ];
+            let exists = places.iter().any(|path| path.exists());
             assert!(exists, "{page}: `{span}`");
         }
     }
     assert!(count > 80, "only {count} paths were found");
 }
 
-/// The map has every module of `src/lib.rs`, as a file or as a folder.
+/// The map has every crate, and every public module of the gateway and of the crates with several rooms.
 #[test]
 fn architecture_map_names_every_module() {
     let page = fs::read_to_string("docs/architecture.md").unwrap();
     let map = page.split("## Threads").next().unwrap();
-    let library = fs::read_to_string("src/lib.rs").unwrap();
-    let modules: Vec<&str> =
-        library.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let mut modules = BTreeSet::new();
+    for library in [
+        "src",
+        "crates/domain/src",
+        "crates/platform/src",
+        "crates/edge/src",
+        "crates/journal/src",
+        "crates/control/src",
+    ] {
+        let text = fs::read_to_string(format!("{library}/lib.rs")).unwrap();
+        let names = text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+        modules.extend(names.map(str::to_owned));
+    }
     assert!(modules.len() > 30, "only {} modules were found", modules.len());
     let is_named = |module: &str| map.contains(&format!("`{module}.rs`")) || map.contains(&format!("`{module}/`"));
-    let missing: Vec<_> = modules.into_iter().filter(|module| !is_named(module)).collect();
+    let crates = fs::read_dir("crates").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut missing: Vec<String> = crates.filter(|name| !map.contains(&format!("| `{name}`"))).collect();
+    missing.extend(modules.into_iter().filter(|module| !is_named(module)));
     assert!(missing.is_empty(), "{missing:?}");
 }
 
@@ -168,7 +187,7 @@ fn security_page_names_tests_that_exist() {
 /// The names of all functions, and of all files and folders, in which tests are.
 fn tests() -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut functions, mut files) = (BTreeSet::new(), BTreeSet::new());
-    for file in ["tests", "src"].iter().flat_map(|folder| rust_files(Path::new(folder))) {
+    for file in ["tests", "src", "crates"].iter().flat_map(|folder| rust_files(Path::new(folder))) {
         let text = fs::read_to_string(&file).unwrap();
         let named = text.lines().filter_map(|line| line.trim_start().split_once("fn "));
         functions.extend(named.map(|(_, rest)| rest.split('(').next().unwrap().to_owned()));

@@ -7,3 +7,8 @@ pub mod management;
 pub mod admin;
 pub mod dashboard;
 pub mod oidc;
+
+/// The example of the README is compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -20,3 +20,8 @@ pub mod page;
 pub mod clock;
 pub mod secret;
 pub mod failed_auth;
+
+/// The example of the README is compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,3 +3,8 @@
 
 pub mod transport;
 pub mod forward;
+
+/// The example of the README is compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -2,3 +2,8 @@
 
 pub mod audit;
 pub mod shipping;
+
+/// The example of the README is compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

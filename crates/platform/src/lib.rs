@@ -19,3 +19,8 @@ pub mod outbound;
 pub mod abort_on_drop;
 pub mod disk;
 pub mod accept_errors;
+
+/// The example of the README is compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

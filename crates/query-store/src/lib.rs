@@ -9,20 +9,6 @@
 //! beside the gateway (the default), or to an address of a private network that only the gateway can route to. A request
 //! without the headers is refused. This detects a service that is exposed by mistake, but does not stop an attacker who
 //! sends the headers.
-//!
-//! # Embedding
-//!
-//! ```no_run
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use keygate_query_store::{self as query_store, Settings};
-//!
-//! let settings = Settings::embedded("data/queries.db".into());
-//! let service = query_store::open(&settings)?;
-//! let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-//! query_store::run(listener, service, settings.drain, std::future::pending())?;
-//! # Ok(())
-//! # }
-//! ```
 
 mod server;
 pub mod http;
@@ -114,3 +100,8 @@ fn load_keyring(settings: &Settings) -> Result<Keyring, OpenError> {
     let secret = key_file::load_or_generate(&path).map_err(|source| OpenError::KeyFile { path, source })?;
     Ok(Keyring::new([(key_file::ID, &secret)])?)
 }
+
+/// The example of the README is compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

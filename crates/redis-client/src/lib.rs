@@ -56,3 +56,8 @@ pub use settings::ConnectionSettings;
 pub use settings::{Address, Durability, Login, Servers};
 pub use shared::ClientShared;
 pub use url::{InvalidUrl, Url};
+
+/// The example of the README is compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -282,3 +282,8 @@ mod tests {
         send(|state| state.close());
     }
 }
+
+/// The example of the README is compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

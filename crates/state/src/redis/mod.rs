@@ -69,14 +69,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::timeout;
 
+use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
 use domain::clock::{self, Micros};
 use domain::quota::Quota;
 use domain::session::TokenDigest;
-use platform::tls;
-
-use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
 
 mod settings;
+mod open_error;
 mod active_defaults;
 mod record_names;
 mod record_codec;
@@ -107,8 +106,9 @@ use scripts::Scripts;
 use slots::SlotLeases;
 
 pub use inspect::{InspectError, InspectedServer, ServerDescription, inspect};
+pub use open_error::OpenError;
 pub use redis_client::{
-    Address, ConnectError, Durability, InvalidUrl, Login, ReplicationStatus, Servers, Unsuitable, Url,
+    Address, ConnectError, Durability, InvalidUrl, Login, Replication, ReplicationStatus, Servers, Unsuitable, Url,
 };
 pub use settings::{Clock, OnUnavailable, Settings, Share};
 pub use slots::Permit;
@@ -116,7 +116,6 @@ pub use slots::Permit;
 // The steps that decide without I/O: the simulation of many gateways drives them.
 pub use decide::{CachedUsage, ExactShare, LateAnswer, Taken, UnreportedUses};
 pub use record_names::{RecordNames, gateways_slot, org_slot, revocations_slot};
-pub use redis_client::Replication;
 pub use revocations::{Kept, KeptRevocations, Revocation, Write};
 pub use slots::{
     ActiveSet, EARLY_REPORT, HeartbeatAction, HeartbeatRound, Membership, PendingReport, Portion, Resync, SlotLease,
@@ -125,20 +124,6 @@ pub use slots::{
 
 /// Time to wait for the servers at the start, before going on without them.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The Redis state could not be opened. It is no error that no server can be reached: one may come back.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The certificates cannot be used.
-    #[error(transparent)]
-    Tls(#[from] tls::Error),
-    /// A server answers and cannot be used as it is configured.
-    #[error("the Redis server cannot be used")]
-    Server(#[source] Arc<ConnectError>),
-    /// The operating system gives no randomness.
-    #[error("the operating system gives no randomness")]
-    Randomness(#[from] getrandom::Error),
-}
 
 /// The Redis state, for one thread. Cache and leases are shared by all threads of a process.
 ///
