@@ -12,11 +12,12 @@ use super::dispatch::ListenerRouter;
 use super::shared_handles::SharedHandles;
 use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{self, Listener, ListenerRole};
-use crate::gateway::{EarlyRejection, Gateway, Observer, OpenExchanges, PolicyCache, Upstream};
+use crate::gateway::{EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
 use control::dashboard::{self, CurlExample, CurlExamples, Dashboard};
 use edge::forward::{ResponseOrigin, TrustedProxies};
 use edge::transport::{ServeOptions, Settings};
 use platform::request_body::BodyLimits;
+use platform::telemetry::Observer;
 use upstream::{Endpoints, Pool};
 
 /// Active configuration of a worker. Clones share it.
@@ -122,7 +123,7 @@ impl SharedHandles {
             Some(dashboard) => admission.with_sessions(&dashboard.settings.origin),
             None => admission,
         };
-        let observer = Observer::new(snapshot.access_log.clone(), self.metrics.conventions.clone()).map(Rc::new);
+        let observe = |tracer| Observer::new(snapshot.access_log.clone(), self.metrics.conventions.clone(), tracer);
         Gateway {
             admission,
             upstreams,
@@ -137,13 +138,14 @@ impl SharedHandles {
             }),
             body_limits: Rc::new(limits),
             metrics: self.metrics.clone(),
-            early_rejection: EarlyRejection::new(&self.metrics, observer.clone()),
+            // Connections hold it, also after a reload: with a tracer they would keep the exporter of before from
+            // ending.
+            early_rejection: EarlyRejection::new(&self.metrics, observe(None)),
             tunnel_idle: snapshot.config.tunnel_idle,
             open: open.clone(),
             ids: ContextV7::new(),
             policies: PolicyCache::default(),
-            tracer: snapshot.tracer.clone(),
-            observer,
+            observer: observe(snapshot.tracer.clone()),
             usage_reads: self.usage_reads.clone(),
         }
     }

@@ -7,8 +7,8 @@ use futures_util::FutureExt as _;
 /// Returns a future that completes as the request's future does, or with none when that panics. All that the request's
 /// future held is dropped then, which gives back the slot and closes the audit entry as `internal_error`.
 ///
-/// The process's panic hook has logged the place and the message of the panic before: so no message may contain data of a
-/// client.
+/// The process's panic hook has logged the place and the message of the panic before: so no message may contain data of
+/// a client.
 pub(super) fn catch_panic<T>(answer: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
     // Half-done changes belong to the request alone: state that requests share is atomic, or behind a lock whose next
     // holder restores it. Not an `async fn`: that has room for its argument beside what it awaits, twice the size here.
@@ -147,7 +147,6 @@ mod tests {
             outcome: None,
             in_flight: metrics.in_flight.clone(),
             duration: metrics.route("test").duration.clone(),
-            trace: None,
             observed: None,
             usage: None,
         };

@@ -1,5 +1,5 @@
-//! Checks of open exchanges against the directory, where the revocation log says too little: behind a gap, when a session
-//! may have expired, and when a rotation names neither the secret nor one that it can tell to be older.
+//! Checks of open exchanges against the directory, where the revocation log says too little: behind a gap, when a
+//! session may have expired, and when a rotation names neither the secret nor one that it can tell to be older.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ struct Check {
 }
 
 impl OpenExchanges {
-    /// Checks exchanges when they are to be checked, for as long as the worker runs. While the state is unavailable, they
-    /// go on, and are checked when it is back.
+    /// Checks exchanges when they are to be checked, for as long as the worker runs. While the state is unavailable,
+    /// they go on, and are checked when it is back.
     pub(super) async fn run_checks(&self, state: &State) {
         loop {
             self.0.check_requested.notified().await;
@@ -67,12 +67,12 @@ impl OpenExchanges {
         let mut checks: HashMap<CredentialId, Check> = HashMap::new();
         for id in ids {
             slots.with(id, |exchange| {
-                let new = || Check {
+                let check = checks.entry(exchange.validity.credential()).or_insert_with(|| Check {
                     principal: Arc::clone(&exchange.principal),
                     validity: exchange.validity,
                     exchanges: Vec::new(),
-                };
-                checks.entry(exchange.validity.credential()).or_insert_with(new).exchanges.push(id);
+                });
+                check.exchanges.push(id);
             });
         }
         checks.into_values().collect()

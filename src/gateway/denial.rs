@@ -3,7 +3,8 @@
 //! - A denied use of an existing key or session is in the audit like any other use. Of a key that is denied again and
 //!   again, most uses are counted in one record for each second.
 //! - After many denials in a row, the connection closes.
-//! - Attempts with unknown keys are recorded at a bounded rate; too many of them from one address are not even recorded.
+//! - Attempts with unknown keys are recorded at a bounded rate; too many of them from one address are not even
+//!   recorded.
 //! - A request without a credential is no use of a key and has no record.
 
 use bytes::Bytes;
@@ -29,19 +30,14 @@ impl Gateway {
         route: &Route,
         denial: &Denial,
     ) -> Response<GuardedBody> {
-        arrival.note_route(route, head);
         if is_unknown_key(denial)
             && let Err(seconds) = self.failed_auth.count_attempt(arrival.client.ip, arrival.time)
         {
             self.metrics.attempts_refused.inc();
             return reject(arrival, &Rejection::of_attempt(seconds), &route.metrics);
         }
-        if let Some(principal) = &denial.principal {
-            arrival.note_caller(principal);
-        }
-        arrival.note_refusal(denial.refusal);
         let rejection = Rejection::of_denial(denial, route);
-        let mut response = rejection.response(arrival.reference());
+        let mut response = arrival.reject(&rejection);
         if denial.principal.is_some() {
             arrival.connection.count_refusal(arrival.version, &mut response);
         }
@@ -71,9 +67,7 @@ impl Gateway {
             Some(_) => self.journal.record_refusal(&opening, end).await,
             None => Ok(self.journal.record_unknown_key(&opening, end)),
         };
-        if let Some(observed) = &arrival.observed {
-            observed.note_audited(matches!(recorded, Ok(true)));
-        }
+        arrival.note(|facts| facts.is_audited = matches!(recorded, Ok(true)));
         recorded.is_ok()
     }
 }

@@ -7,14 +7,15 @@ use http::Response;
 use uuid::Uuid;
 
 use super::guarded_body::GuardedBody;
-use super::observer::Observer;
 use super::own_response::own;
 use super::rejection::{Rejection, of_head_error};
-use super::request::Reference;
+use super::request::Arrival;
+use domain::clock;
 use domain::identity::Peer;
 use domain::refusal::Refusal;
 use edge::transport::HeadError;
 use platform::metrics::{Metrics, RouteMetrics};
+use platform::telemetry::{Observer, RequestFacts};
 
 /// Label `route` of such requests in the metrics.
 const UNREAD: &str = "unread";
@@ -33,20 +34,27 @@ impl EarlyRejection {
     }
 
     /// Response to a head that could not be read: a whole HTTP/1.1 response. The connection closes after it.
-    pub fn answer(&self, error: HeadError, peer: &Rc<Peer>) -> Bytes {
-        let (id, refusal) = (Uuid::now_v7(), of_head_error(error));
+    pub fn answer(&self, error: HeadError, peer: &Peer) -> Bytes {
+        let id = Uuid::now_v7();
         // Without a head there is no trace.
-        let response = Rejection::new(refusal).response(Reference { request_id: id, trace: None });
+        let observed = self
+            .observer
+            .as_ref()
+            .map(|observer| observer.begin(RequestFacts::new(Some(id), clock::read(), peer, peer.address.ip())));
+        let response = Rejection::new(of_head_error(error)).response(id, observed.as_deref());
         self.metrics.count_response(response.status());
-        if let Some(observer) = &self.observer {
-            observer.observe_unread(peer, refusal, &response, id);
+        if let Some(observed) = observed {
+            observed.note(|facts| {
+                facts.status = Some(response.status());
+                facts.response_body_bytes = response.body().len() as u64;
+            });
         }
         serialize(&response, id)
     }
 
     /// Response to a head that could be read but is refused.
-    pub(super) fn refuse(&self, refusal: Refusal, reference: Reference<'_>) -> Response<GuardedBody> {
-        let response = Rejection::new(refusal).response(reference);
+    pub(super) fn refuse(&self, refusal: Refusal, arrival: &Arrival) -> Response<GuardedBody> {
+        let response = arrival.reject(&Rejection::new(refusal));
         self.metrics.count_response(response.status());
         own(response)
     }

@@ -10,7 +10,6 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::Gateway;
 use super::caller_usage::CallerUsage;
-use super::observer::ObservedRequest;
 use super::open_exchanges::OpenExchange;
 use super::rate_limit::RateLimitFields;
 use super::rejection::{Rejection, of_body_error};
@@ -21,21 +20,26 @@ use domain::refusal::Refusal;
 use edge::forward::RequestFeatures;
 use journal::audit::{AuditEntry, Outcome, UseEnd};
 use platform::request_body::UploadProgress;
-use platform::telemetry::trace::RequestTrace;
+use platform::telemetry::{ObservedRequest, RequestFacts};
 use state::{Admitted, Permit};
-use upstream::ResponseBody;
+use upstream::{ResponseBody, SendTerms};
 
 /// Guard of an admitted request: its slot, its open audit entry, and the body of its response.
 ///
 /// - Dropped anywhere, it gives the slot back and closes the entry; as `aborted` unless another outcome was set.
 /// - It is reset, and the outcome is `terminated`, when its credential is revoked.
+/// - One owner at a time: the request's future, then the body of the response or the tunnel.
 pub struct Exchange {
+    /// Slot of the organization, given back when the exchange is dropped.
     pub(super) _permit: Permit,
+    /// Open audit entry. Taken by the drop alone, which closes it: exactly one outcome for each use.
     pub(super) entry: Option<AuditEntry>,
-    /// Ends the exchange when its credential is revoked.
+    /// Registration among the worker's open exchanges, which resets the exchange when its credential is revoked.
+    /// Removed when the exchange is dropped.
     pub(super) open: OpenExchange,
     /// Time at which the head arrived.
     pub(super) arrived: Micros,
+    /// Progress of the request's body, shared with the body, which the upstream's connection reads.
     pub(super) upload: UploadProgress,
     /// Body of the upstream's response, once its head is on its way to the client.
     pub(super) body: Option<ForwardedBody>,
@@ -53,11 +57,11 @@ pub struct Exchange {
     pub(super) trailers: Option<IntCounter>,
     /// Outcome, once it is known.
     pub(super) outcome: Option<Outcome>,
+    /// Gauge of the process, counted up when the exchange began and down when it is dropped.
     pub(super) in_flight: IntGauge,
+    /// Histogram of the route, observed when the exchange is dropped.
     pub(super) duration: Histogram,
-    /// Trace of the request, which ends with the exchange; none when traces are off.
-    pub(super) trace: Option<Rc<RequestTrace>>,
-    /// The request as the access log sees it; none without one.
+    /// Facts of the request, which get the end of the exchange; none when it is not observed.
     pub(super) observed: Option<Rc<ObservedRequest>>,
     /// Facts for the answer of the gateway itself; none: the upstream answers.
     pub(super) usage: Option<Box<CallerUsage>>,
@@ -66,8 +70,8 @@ pub struct Exchange {
 /// Body of the upstream's response.
 pub(super) struct ForwardedBody {
     pub(super) frames: ResponseBody,
-    /// True if there is no body, but a `Content-Length` of the body that a GET would bring. On HTTP/1 the library sends such
-    /// a length only when it takes the body for one that may still come.
+    /// True if there is no body, but a `Content-Length` of the body that a GET would bring. On HTTP/1 the library sends
+    /// such a length only when it takes the body for one that may still come.
     pub(super) length_only: bool,
 }
 
@@ -87,10 +91,11 @@ impl Exchange {
         let Admitted { principal, validity, permit, rate_limit, .. } = admitted;
         let rate_limit = RateLimitFields::new(rate_limit, principal.method);
         let reset = arrival.downstream.reset_handle();
-        if let Some(observed) = &arrival.observed {
+        arrival.note(|facts| {
             let upstream = route.serve.is_none().then(|| gateway.upstreams[route.upstream].pool.upstream());
-            observed.note_admitted(&principal, upstream, entry.is_recorded());
-        }
+            facts.upstream = upstream.map(str::to_owned);
+            facts.is_audited = entry.is_recorded();
+        });
         Self {
             _permit: permit,
             entry: Some(entry),
@@ -107,15 +112,18 @@ impl Exchange {
             outcome: None,
             in_flight: gateway.metrics.in_flight.clone(),
             duration: route.metrics.duration.clone(),
-            trace: arrival.trace.clone(),
             observed: arrival.observed.clone(),
             usage,
         }
     }
 
-    /// Time in which something must come in a long-lived exchange, of this length; none for others.
-    pub(super) fn idle_limit(&self, idle: Duration) -> Option<Duration> {
-        self.features.long_lived.then_some(idle)
+    /// Terms on which the request is sent. In a long-lived exchange, something must come within `idle`.
+    pub(super) fn send_terms(&self, route: &Route, idle: Duration) -> SendTerms {
+        SendTerms {
+            long_lived: self.features.long_lived.then_some(idle),
+            is_idempotent: route.idempotent,
+            trace: self.observed.clone(),
+        }
     }
 
     /// Sets the outcome, unless one was set before: the first cause is the one that counts.
@@ -128,12 +136,36 @@ impl Exchange {
         // When the request's body failed, the upstream could not respond: the body's failure is the cause.
         let refusal = self.upload.error().map_or(refusal, of_body_error);
         self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
-        arrival.note_refusal(refusal);
-        let response = Rejection::with_rate_limit(refusal, self.rate_limit).response(arrival.reference());
+        let response = arrival.reject(&Rejection::with_rate_limit(refusal, self.rate_limit));
         self.status = Some(response.status());
         self.sent = arrival.sent(&response);
         route.metrics.count_response(response.status());
         response
+    }
+
+    /// End of the audit record.
+    fn audit_end(&self, duration_us: u64) -> UseEnd {
+        // A panic drops the exchange, too. It is not the client's doing, and the client is answered with 500, unless
+        // the head of another response was sent before.
+        let panic_status = std::thread::panicking().then_some(StatusCode::INTERNAL_SERVER_ERROR);
+        UseEnd {
+            outcome: self.outcome.unwrap_or_else(|| self.outcome_of_drop(panic_status.is_some())),
+            status: self.status.or(panic_status).map(|status| status.as_u16()),
+            duration_us,
+            request_bytes: self.upload.received_bytes() + self.tunnelled,
+            response_bytes: self.sent,
+        }
+    }
+
+    /// Outcome of an exchange that is dropped before its end.
+    fn outcome_of_drop(&self, panicked: bool) -> Outcome {
+        if panicked {
+            Outcome::InternalError
+        } else if self.open.is_terminated() {
+            Outcome::Terminated
+        } else {
+            Outcome::Aborted
+        }
     }
 }
 
@@ -152,31 +184,24 @@ impl Drop for Exchange {
         self.in_flight.dec();
         #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
         self.duration.observe(duration_us as f64 / 1e6);
+        let end = self.audit_end(duration_us);
+        if let Some(observed) = &self.observed {
+            observed.note(|facts| note_end(facts, &end));
+        }
+        debug_assert!(self.entry.is_some(), "an exchange has its audit entry until it is dropped");
         if let Some(entry) = self.entry.take() {
-            // A panic drops the exchange, too. It is not the client's doing, and the client is answered with 500, unless
-            // the head of another response was sent before.
-            let panicked = std::thread::panicking();
-            let default = match panicked {
-                true => Outcome::InternalError,
-                false if self.open.is_terminated() => Outcome::Terminated,
-                false => Outcome::Aborted,
-            };
-            let outcome = self.outcome.unwrap_or(default);
-            if let Some(trace) = self.trace.as_ref().filter(|_| outcome != Outcome::Completed) {
-                trace.set_error(outcome.name());
-            }
-            let status = self.status.or(panicked.then_some(StatusCode::INTERNAL_SERVER_ERROR));
-            let end = UseEnd {
-                outcome,
-                status: status.map(|status| status.as_u16()),
-                duration_us,
-                request_bytes: self.upload.received_bytes() + self.tunnelled,
-                response_bytes: self.sent,
-            };
-            if let Some(observed) = &self.observed {
-                observed.note_end(&end);
-            }
             entry.close(end);
         }
+    }
+}
+
+/// Notes the end of an exchange among the facts of its request.
+fn note_end(facts: &mut RequestFacts, end: &UseEnd) {
+    facts.outcome = Some(end.outcome.name());
+    facts.status = end.status.and_then(|status| StatusCode::from_u16(status).ok());
+    facts.request_body_bytes = end.request_bytes;
+    facts.response_body_bytes = end.response_bytes;
+    if end.outcome != Outcome::Completed {
+        facts.fail(end.outcome.name());
     }
 }

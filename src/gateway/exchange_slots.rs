@@ -7,11 +7,15 @@ use domain::identity::Principal;
 use edge::transport::ResetHandle;
 use state::{EntryEffect, RevocationEntry, Validity};
 
-/// Slots of a worker's open exchanges.
+/// Slots of a worker's open exchanges. Owned by the worker's registry; no other thread sees them.
+///
+/// - An exchange has its slot until its `OpenExchange` is dropped. A reset takes the handle, and leaves the slot.
+/// - The identity of an exchange that has ended finds nothing: its slot has another generation.
 #[derive(Default)]
 pub(super) struct ExchangeSlots {
+    /// As many as exchanges were open at once.
     slots: Vec<Slot>,
-    /// Indices of the free slots.
+    /// Indices of the slots without an exchange.
     free: Vec<usize>,
 }
 
@@ -31,7 +35,9 @@ pub(super) struct SlotId {
 
 /// Registered exchange: its credential, and the handle that resets it.
 pub(super) struct RegisteredExchange {
+    /// Caller; shared with the state's cached record.
     pub(super) principal: Arc<Principal>,
+    /// Validity of the credential, which entries of the revocation log and checks change.
     pub(super) validity: Validity,
     /// None once the exchange was reset.
     reset: Option<ResetHandle>,
@@ -52,6 +58,7 @@ impl ExchangeSlots {
     /// Removes an exchange, which must be registered.
     pub(super) fn remove(&mut self, id: SlotId) -> Option<RegisteredExchange> {
         let slot = &mut self.slots[id.index];
+        debug_assert!(slot.generation == id.generation && slot.exchange.is_some(), "an exchange is removed once");
         slot.generation += 1;
         self.free.push(id.index);
         slot.exchange.take()
@@ -71,7 +78,8 @@ impl ExchangeSlots {
 
     /// The exchanges whose credentials have expired at this time, and the time at which the next one expires.
     pub(super) fn due(&self, now: Micros) -> (Vec<(SlotId, Validity)>, Micros) {
-        let (mut due, mut next) = (Vec::new(), Validity::FOREVER);
+        let mut due = Vec::new();
+        let mut next = Validity::FOREVER;
         for (id, exchange) in self.registered() {
             match exchange.validity.until() {
                 until if until <= now => due.push((id, exchange.validity)),

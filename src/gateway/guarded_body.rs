@@ -9,33 +9,26 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
 use super::exchange::{Exchange, ForwardedBody};
-use super::observer::ObservedRequest;
 use edge::forward;
 use journal::audit::Outcome;
+use platform::telemetry::{COMPLETED, ObservedRequest};
 use upstream::ResponseError;
 
 /// Body of a response to a client.
 pub enum GuardedBody {
     /// Body that the gateway wrote itself.
-    Own(Full<Bytes>),
-    /// The same, with the request that is observed. Boxed, because it is rare.
-    Observed(Box<ObservedBody>),
+    Own(OwnBody),
     /// Exchange, which holds the body of the upstream's response and ends with it. Boxed: it moves with every response.
     Upstream(Box<Exchange>),
 }
 
-/// Body that the gateway wrote itself, which holds the observed request to its end.
-pub struct ObservedBody {
+/// Body that the gateway wrote itself.
+#[derive(Default)]
+pub struct OwnBody {
     pub(super) body: Full<Bytes>,
-    pub(super) observed: Rc<ObservedRequest>,
-}
-
-impl Drop for ObservedBody {
-    fn drop(&mut self) {
-        if self.body.is_end_stream() {
-            self.observed.note_sent();
-        }
-    }
+    /// The request, which ends with the body, and is completed unless it has another outcome; none when it is not
+    /// observed.
+    pub(super) observed: Option<Rc<ObservedRequest>>,
 }
 
 type PolledFrame = Option<Result<Frame<Bytes>, ResponseError>>;
@@ -46,24 +39,21 @@ impl Body for GuardedBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<PolledFrame> {
         match &mut *self {
-            Self::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
-            Self::Observed(own) => Pin::new(&mut own.body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Own(own) => Pin::new(&mut own.body).poll_frame(cx).map_err(|never| match never {}),
             Self::Upstream(exchange) => exchange.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Own(body) => body.is_end_stream(),
-            Self::Observed(own) => own.body.is_end_stream(),
+            Self::Own(own) => own.body.is_end_stream(),
             Self::Upstream(exchange) => exchange.body.as_ref().is_none_or(|body| !body.length_only && body.has_ended()),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Own(body) => body.size_hint(),
-            Self::Observed(own) => own.body.size_hint(),
+            Self::Own(own) => own.body.size_hint(),
             Self::Upstream(exchange) => match &exchange.body {
                 Some(body) if !body.length_only => body.frames.size_hint(),
                 _ => SizeHint::default(),
@@ -111,10 +101,14 @@ impl Exchange {
 impl Drop for GuardedBody {
     /// A body without a frame left is complete, also when the server has not polled for the end, which it could see.
     fn drop(&mut self) {
-        if let Self::Upstream(exchange) = self
-            && exchange.body.as_ref().is_some_and(ForwardedBody::has_ended)
-        {
-            exchange.end(Outcome::Completed);
+        match self {
+            Self::Own(OwnBody { body, observed: Some(observed) }) if body.is_end_stream() => {
+                observed.note(|facts| _ = facts.outcome.get_or_insert(COMPLETED));
+            }
+            Self::Upstream(exchange) if exchange.body.as_ref().is_some_and(ForwardedBody::has_ended) => {
+                exchange.end(Outcome::Completed);
+            }
+            _ => {}
         }
     }
 }

@@ -36,9 +36,10 @@ fn check_size(head: &Parts, settings: &Settings) -> Result<(), Refusal> {
 }
 
 fn size(head: &Parts) -> usize {
-    let field_size = |name: &http::HeaderName, value: &http::HeaderValue| name.as_str().len() + value.len();
     match head.version {
-        Version::HTTP_2 => head.headers.iter().map(|(name, value)| field_size(name, value) + FIELD_OVERHEAD).sum(),
+        Version::HTTP_2 => {
+            head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum()
+        }
         _ => 0,
     }
 }

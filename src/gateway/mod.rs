@@ -17,16 +17,13 @@
 //! - The permit lives in the `Exchange`, too: it is given back after the last frame of the response body, or when the
 //!   future is dropped at any of its awaits. At that time the connection has taken the last frame, and may still be
 //!   sending it.
-//! - A denied request costs no token and holds no slot. An admitted one has paid its token, whatever becomes of it; also
-//!   when its audit entry could not be written.
+//! - A denied request costs no token and holds no slot. An admitted one has paid its token, whatever becomes of it;
+//!   also when its audit entry could not be written.
 //! - An exchange whose key, secret, user, organization or session is revoked while it is open is reset, within a second
 //!   of the acknowledgement of the change (`open_exchanges`).
 //! - A panic within a request is answered with 500 and harms no other request.
 
 mod connection;
-mod upstream;
-mod observed_head;
-mod observer;
 mod request;
 mod head;
 mod denial;
@@ -57,19 +54,19 @@ use tracing::field::display;
 use uuid::ContextV7;
 
 use crate::admission::{Admission, Authorization, Route};
-use ::state::Admitted;
-use ::upstream::SendTerms;
 use domain::failed_auth::FailedAuthLimiter;
 use domain::head_fields::FieldSet;
 use domain::refusal::Refusal;
 use edge::forward::{
-    self, AllowedFeatures, ForwardContext, ResponseOrigin, TrustedProxies, UpstreamRequest, ValidatedHead,
+    self, AllowedFeatures, ForwardContext, PassedFields, ResponseOrigin, TrustedProxies, UpstreamRequest, ValidatedHead,
 };
 use edge::transport::Settings;
 use journal::audit::{AuditEntry, Journal, Unavailable, Use};
 use platform::metrics::Metrics;
 use platform::request_body::{BodyLimits, RequestBody};
-use platform::telemetry::trace::Tracer;
+use platform::telemetry::Observer;
+use state::Admitted;
+use upstream::Pool;
 
 use catch_panic::catch_panic;
 use exchange::Exchange;
@@ -78,11 +75,9 @@ use request::Arrival;
 pub use connection::Connection;
 pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
-pub use observer::{ObservedRequest, Observer};
 pub use open_exchanges::OpenExchanges;
 pub use own_response::own_observed;
 pub use rate_limit::PolicyCache;
-pub use upstream::Upstream;
 pub use usage::UsageReads;
 
 /// One worker's gateway.
@@ -115,12 +110,18 @@ pub struct Gateway {
     pub ids: ContextV7,
     /// Values of `RateLimit-Policy`.
     pub policies: PolicyCache,
-    /// Begins traces; none when traces are off.
-    pub tracer: Option<Tracer>,
-    /// Writes the access log; none without one.
+    /// Observes requests for the access log, traces and metrics by convention; none when all of them are off.
     pub observer: Option<Rc<Observer>>,
     /// Turns to read the usage of callers, shared by all workers.
     pub usage_reads: UsageReads,
+}
+
+/// One worker's access to an upstream.
+pub struct Upstream {
+    /// Connections.
+    pub pool: Pool,
+    /// Spoofable fields of clients that reach the upstream.
+    pub passed_fields: PassedFields,
 }
 
 /// Future of a response. Boxed: the HTTP library has room for it on each connection, and moves it before it polls it.
@@ -133,8 +134,8 @@ struct Unsent {
 }
 
 impl Gateway {
-    /// Answers one request. Never fails: every refusal is a response, and so is a panic. To be called when the connection
-    /// calls its service.
+    /// Answers one request. Never fails: every refusal is a response, and so is a panic. To be called when the
+    /// connection calls its service.
     ///
     /// A response that switches protocols hands its tunnel to the connection. `origin` is the one on which browsers see
     /// the response.
@@ -149,8 +150,7 @@ impl Gateway {
         match self.check(head, arrival.downstream.fields(), &body) {
             Ok(head) => Box::pin(Rc::clone(self).answer(arrival, Unsent { head, body })),
             Err(refusal) => {
-                arrival.note_refusal(refusal);
-                let response = self.early_rejection.refuse(refusal, arrival.reference());
+                let response = self.early_rejection.refuse(refusal, &arrival);
                 Box::pin(own_response::finish(response, arrival, Some(body)))
             }
         }
@@ -170,8 +170,8 @@ impl Gateway {
         Ok(head)
     }
 
-    /// Answers a request whose head was checked. This is the future that every request has: what is rare is boxed behind
-    /// it.
+    /// Answers a request whose head was checked. This is the future that every request has: what is rare is boxed
+    /// behind it.
     fn answer(self: Rc<Self>, arrival: Arrival, request: Unsent) -> impl Future<Output = Response<GuardedBody>> {
         // Taken when the request leaves for the upstream; a body that is left here is still unread.
         let mut unsent = Some(request);
@@ -181,15 +181,15 @@ impl Gateway {
                 Some(response) => response,
                 None => {
                     let trace_id = arrival.trace_id().map(display);
-                    tracing::error!(request_id = %arrival.id, trace_id, "the gateway panicked while handling a request");
+                    let request_id = display(arrival.id);
+                    tracing::error!(request_id, trace_id, "the gateway panicked while handling a request");
                     self.metrics.panics.inc();
-                    arrival.note_refusal(Refusal::InternalError);
-                    self.early_rejection.refuse(Refusal::InternalError, arrival.reference())
+                    self.early_rejection.refuse(Refusal::InternalError, &arrival)
                 }
             };
             match response.body() {
                 GuardedBody::Upstream(_) => arrival.mark(response),
-                GuardedBody::Own(_) | GuardedBody::Observed(_) => {
+                GuardedBody::Own(_) => {
                     let unread = unsent.map(|request| request.body);
                     Box::pin(own_response::finish(response, arrival, unread)).await
                 }
@@ -208,13 +208,8 @@ impl Gateway {
         if let Some(caller) = exchange.usage.take() {
             return Box::pin(self.serve_usage(arrival, route, exchange, caller)).await;
         }
-        let pool = &self.upstreams[route.upstream].pool;
-        let terms = SendTerms {
-            long_lived: exchange.idle_limit(self.tunnel_idle),
-            is_idempotent: route.idempotent,
-            trace: arrival.trace.clone(),
-        };
-        let received = pool.send(request, terms, now).await;
+        let terms = exchange.send_terms(route, self.tunnel_idle);
+        let received = self.upstreams[route.upstream].pool.send(request, terms, now).await;
         let response = match self.rewrite_response(received, &exchange, arrival) {
             Ok(response) => response,
             Err(refusal) => return own_response::own(exchange.fail(arrival, route, refusal)),
@@ -225,8 +220,9 @@ impl Gateway {
         self.respond(arrival, route, response, exchange)
     }
 
-    /// Authorizes a request, opens its audit entry, and takes it through `forward` on its way to the upstream; or records
-    /// and answers its denial.
+    /// Authorizes a request, opens its audit entry, and takes it through `forward` on its way to the upstream; or
+    /// records and answers its denial. Apart from `serve`, whose future would have room for all of this while it waits
+    /// for the upstream.
     async fn admit(
         &self,
         arrival: &Arrival,
@@ -234,15 +230,13 @@ impl Gateway {
     ) -> Result<(&Route, Box<Exchange>, Request<RequestBody>), Response<GuardedBody>> {
         let head = &unsent.as_ref().expect("a request is admitted once").head;
         let Authorization { route, result } = self.admission.authorize(head, arrival.time).await;
-        arrival.trace_caller(route, &result);
+        arrival.note_admission(head, route, &result);
         let admitted = match result {
             Ok(admitted) => admitted,
             Err(denial) => return Err(Box::pin(self.refuse(arrival, head, route, &denial)).await),
         };
         arrival.connection.count_admission();
-        arrival.note_route(route, head);
         let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
-            arrival.note_caller(&admitted.principal);
             return Err(own_response::reject_unrecorded(arrival, &admitted, route));
         };
         let Unsent { head, body } = unsent.take().expect("a request is admitted once");
@@ -285,7 +279,7 @@ impl Gateway {
             strip_prefix: route.strip_prefix.as_deref(),
             allowed: AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers },
             passed: &self.upstreams[route.upstream].passed_fields,
-            trace: arrival.trace.as_deref(),
+            trace: arrival.observed.as_deref(),
         };
         let UpstreamRequest { request, features, dropped_fields } =
             forward::rewrite_request(head, body.size_hint().exact(), context);

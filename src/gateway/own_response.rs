@@ -5,19 +5,25 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::request::Parts;
 use http::{HeaderValue, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use uuid::Uuid;
 
-use super::guarded_body::{GuardedBody, ObservedBody};
-use super::observer::ObservedRequest;
+use super::Gateway;
+use super::connection::Connection;
+use super::guarded_body::{GuardedBody, OwnBody};
 use super::rate_limit::RateLimitFields;
 use super::rejection::Rejection;
 use super::request::Arrival;
 use crate::admission::Route;
+use domain::clock;
+use domain::identity::X_REQUEST_ID;
 use domain::refusal::Refusal;
 use platform::metrics::RouteMetrics;
+use platform::telemetry::{HeadFacts, ObservedRequest, RequestFacts};
 use state::Admitted;
 
 /// Bytes of a refused request's body that are read and dropped, so that its connection can be used again.
@@ -27,13 +33,12 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Wraps a response of the gateway itself.
 pub(super) fn own(response: Response<Bytes>) -> Response<GuardedBody> {
-    response.map(|body| GuardedBody::Own(Full::new(body)))
+    response.map(|body| GuardedBody::Own(OwnBody { body: Full::new(body), observed: None }))
 }
 
 /// Builds and counts the response to a refused request.
 pub(super) fn reject(arrival: &Arrival, rejection: &Rejection<'_>, metrics: &RouteMetrics) -> Response<GuardedBody> {
-    arrival.note_refusal(rejection.refusal);
-    let response = rejection.response(arrival.reference());
+    let response = arrival.reject(rejection);
     metrics.count_response(response.status());
     own(response)
 }
@@ -44,8 +49,9 @@ pub(super) fn reject_unrecorded(arrival: &Arrival, admitted: &Admitted, route: &
     reject(arrival, &Rejection::with_rate_limit(Refusal::AuditUnavailable, rate_limit), &route.metrics)
 }
 
-/// Finishes a response of the gateway itself: it has no body in answer to `HEAD` (RFC 9110, section 9.3.2), and ends the
-/// connection when the rest of the request may still come. `unread` is the body of a request that was not forwarded.
+/// Finishes a response of the gateway itself: it has no body in answer to `HEAD` (RFC 9110, section 9.3.2), and ends
+/// the connection when the rest of the request may still come. `unread` is the body of a request that was not
+/// forwarded.
 pub(super) async fn finish(
     response: Response<GuardedBody>,
     arrival: Arrival,
@@ -55,7 +61,7 @@ pub(super) async fn finish(
     let length = response.body().size_hint().lower();
     if arrival.is_head {
         response.headers_mut().insert(CONTENT_LENGTH, length.into());
-        *response.body_mut() = GuardedBody::Own(Full::default());
+        *response.body_mut() = GuardedBody::Own(OwnBody::default());
     }
     // A client that expects 100-continue has not sent its body, and will not after a refusal.
     let is_unread = match unread {
@@ -65,34 +71,34 @@ pub(super) async fn finish(
     if is_unread {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    let observed = arrival.observed.clone();
-    let response = arrival.mark(response);
-    match observed {
-        Some(observed) => {
-            observed.note_response(response.status(), response.body().size_hint().lower());
-            response.map(|body| observe_body(body, observed))
-        }
-        None => response,
+    if let GuardedBody::Own(own) = response.body_mut() {
+        arrival.note(|facts| facts.response_body_bytes = own.body.size_hint().lower());
+        own.observed.clone_from(&arrival.observed);
+    }
+    arrival.mark(response)
+}
+
+impl Gateway {
+    /// Begins to observe a request that the dashboard answers; none without an observer. It is shown with this path.
+    pub fn observe(&self, connection: &Connection, head: &Parts, path: &str) -> Option<Rc<ObservedRequest>> {
+        let observer = self.observer.as_ref()?;
+        let client = connection.clients.find(&connection.peer, &head.headers, &self.trusted_proxies).ip;
+        let facts = RequestFacts::new(None, clock::read(), &connection.peer, client);
+        Some(observer.begin(RequestFacts { head: Some(HeadFacts::new(head, path)), ..facts }))
     }
 }
 
-/// Wraps a response of the dashboard, with the request that is observed.
+/// Wraps a response of the dashboard, which carries the request's id, with the request that is observed.
 pub fn own_observed(response: Response<Bytes>, observed: Option<Rc<ObservedRequest>>) -> Response<GuardedBody> {
-    match observed {
-        Some(observed) => {
-            observed.note_dashboard_response(&response);
-            own(response).map(|body| observe_body(body, observed))
-        }
-        None => own(response),
+    if let Some(observed) = &observed {
+        observed.note(|facts| {
+            let id = response.headers().get(X_REQUEST_ID).map(HeaderValue::as_bytes);
+            facts.id = id.and_then(|id| Uuid::try_parse_ascii(id).ok());
+            facts.status = Some(response.status());
+            facts.response_body_bytes = response.body().len() as u64;
+        });
     }
-}
-
-/// Has the body hold the observed request.
-fn observe_body(mut body: GuardedBody, observed: Rc<ObservedRequest>) -> GuardedBody {
-    match &mut body {
-        GuardedBody::Own(own) => GuardedBody::Observed(Box::new(ObservedBody { body: std::mem::take(own), observed })),
-        _ => body,
-    }
+    response.map(|body| GuardedBody::Own(OwnBody { body: Full::new(body), observed }))
 }
 
 /// Reads and drops a small body. Returns whether its end was seen.

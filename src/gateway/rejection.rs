@@ -6,18 +6,21 @@ use http::{HeaderMap, HeaderValue, Response};
 use uuid::Uuid;
 
 use super::rate_limit::{self, RateLimitFields};
-use super::request::Reference;
 use crate::admission::{Denial, Route};
 use domain::identity::{AuthMethod, Permission};
 use domain::problem::{self, Problem};
 use domain::refusal::{Answer, Refusal};
+use domain::trace_context::TraceId;
 use edge::forward::InvalidHead;
 use edge::transport::HeadError;
 use platform::request_body::BodyError;
+use platform::telemetry::ObservedRequest;
 use upstream::{SendError, TimeoutKind};
 
 /// Seconds until a retry where no better time is known.
 const RETRY_SOON: u64 = 1;
+/// Outcome in the access log of a refusal that has none in the audit journal.
+const REFUSED: &str = "refused";
 
 /// Refusal of one request, with all that its response says about this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,32 +65,37 @@ impl<'a> Rejection<'a> {
         Self { refusal, scope: None, retry_after: None, ..self }
     }
 
-    /// Builds the response, and notes the refusal in the trace. The ids are in its body only.
-    pub(super) fn response(&self, reference: Reference<'_>) -> Response<Bytes> {
+    /// Builds the response to the request of this id, and notes the refusal, where the request is observed. The ids of
+    /// the request and of its trace are in the body only.
+    pub(super) fn response(&self, request_id: Uuid, observed: Option<&ObservedRequest>) -> Response<Bytes> {
         let answer = self.refusal.answer(self.method);
-        if let Some(trace) = reference.trace {
-            trace.set_error(answer.code);
+        if let Some(observed) = observed {
+            observed.note(|facts| {
+                facts.refusal = Some(answer.code);
+                facts.outcome = Some(self.refusal.row().outcome.unwrap_or(REFUSED));
+                facts.fail(answer.code);
+            });
         }
-        let mut response = Response::new(self.body(answer, reference));
+        let mut response = Response::new(self.body(answer, request_id, observed.and_then(ObservedRequest::trace_id)));
         *response.status_mut() = answer.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
         if let Some(rate_limit) = &self.rate_limit {
-            rate_limit.write_with(headers, self.refusal.row().limit, reference.request_id);
+            rate_limit.write_with(headers, self.refusal.row().limit, request_id);
         }
         self.write_fields(answer, headers);
         response
     }
 
-    fn body(&self, answer: &Answer, reference: Reference<'_>) -> Bytes {
+    fn body(&self, answer: &Answer, request_id: Uuid, trace_id: Option<TraceId>) -> Bytes {
         let row = self.refusal.row();
         let violated = row.limit.map(|limit| rate_limit::policy_name(limit, self.method));
         let mut id = Uuid::encode_buffer();
-        let id = &*reference.request_id.hyphenated().encode_lower(&mut id);
+        let id = &*request_id.hyphenated().encode_lower(&mut id);
         let problem = Problem {
             kind: row.problem_type.into(),
             violated_policies: violated.as_slice(),
-            trace_id: reference.trace_id(),
+            trace_id,
             ..Problem::new(answer.status, answer.code, answer.detail).with_request_id(id)
         };
         problem.to_json().into()
@@ -167,7 +175,7 @@ mod tests {
         let permission = "queries:write".parse().unwrap();
         let rejection = Rejection { scope: Some(&permission), ..Rejection::new(Refusal::Forbidden) };
         let id = Uuid::now_v7();
-        let response = rejection.response(Reference { request_id: id, trace: None });
+        let response = rejection.response(id, None);
         assert_eq!(response.status(), http::StatusCode::FORBIDDEN);
         let challenge = "Bearer realm=\"keygate\", error=\"insufficient_scope\", scope=\"queries:write\"";
         assert_eq!(response.headers()[WWW_AUTHENTICATE], challenge);
@@ -181,7 +189,7 @@ mod tests {
     #[test]
     fn refusal_closes_the_connection_and_asks_for_a_retry_where_its_row_says_so() {
         let fields = |rejection: &Rejection<'_>| {
-            let response = rejection.response(Reference { request_id: Uuid::now_v7(), trace: None });
+            let response = rejection.response(Uuid::now_v7(), None);
             [CONNECTION, RETRY_AFTER]
                 .map(|name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned()))
         };

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -13,17 +14,16 @@ use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::Gateway;
 use super::connection::Connection;
-use super::observer::{ObservedRequest, Observer};
+use super::rejection::Rejection;
 use crate::admission::{Denial, Route};
 use domain::clock::{self, Micros, Reading};
 use domain::head_fields::FieldSet;
 use domain::identity::{AuthMethod, Principal, X_REQUEST_ID};
-use domain::refusal::Refusal;
 use domain::trace_context::TraceId;
 use edge::forward::{Client, ResponseOrigin};
 use edge::transport::ExchangeHandle;
 use journal::audit::Use;
-use platform::telemetry::trace::{Arrived, RequestTrace, Tracer};
+use platform::telemetry::{HeadFacts, ObservedRequest, Observer, RequestFacts, RequestText};
 use state::Admitted;
 
 /// Facts about a request that are known when its head has arrived.
@@ -36,8 +36,10 @@ pub(super) struct Arrival {
     pub(super) time: Micros,
     /// The same on the monotonic clock, from which spans are measured.
     begun: Instant,
+    /// Connection, shared with the other requests on it.
     pub(super) connection: Rc<Connection>,
-    /// Handle of the exchange on its connection.
+    /// Handle of the exchange on its connection. Not kept beyond the head of the response: on HTTP/1 the next exchange
+    /// has the same one.
     pub(super) downstream: ExchangeHandle,
     /// Position in the revocation log before the credential was checked.
     pub(super) log_position: u64,
@@ -51,51 +53,19 @@ pub(super) struct Arrival {
     pub(super) expects_continue: bool,
     /// Origin on which browsers see the response.
     pub(super) origin: ResponseOrigin,
-    /// The request as the access log sees it; none without one.
+    /// Facts for the access log, the trace and the metrics by convention; none when all of them are off. Shared with
+    /// the exchange and the tries at the upstream: they are rendered when the last holder is dropped.
     pub(super) observed: Option<Rc<ObservedRequest>>,
-    /// Trace of the request; none when traces are off.
-    pub(super) trace: Option<Rc<RequestTrace>>,
-}
-
-/// Ids by which a refused request can be found again: its own, and that of its trace.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reference<'a> {
-    pub(super) request_id: Uuid,
-    pub(super) trace: Option<&'a RequestTrace>,
-}
-
-impl Reference<'_> {
-    /// Id of the trace, if there is one.
-    pub(super) fn trace_id(&self) -> Option<TraceId> {
-        self.trace.map(RequestTrace::trace_id)
-    }
 }
 
 impl Arrival {
     pub(super) fn new(gateway: &Gateway, connection: &Rc<Connection>, origin: ResponseOrigin, head: &Parts) -> Self {
-        let reading = clock::read();
-        let Reading { time, instant: begun } = reading;
+        let Reading { time, instant: begun } = clock::read();
         let id = id_at(time, &gateway.ids);
         let downstream = connection.exchange();
         let has_expect = downstream.fields().map(|fields| fields.contains(FieldSet::EXPECT));
         let client = connection.clients.find(&connection.peer, &head.headers, &gateway.trusted_proxies);
-        let begin = |tracer: &Tracer| {
-            let peer = &connection.peer;
-            tracer.begin(Arrived {
-                head,
-                client: client.ip,
-                is_trusted: gateway.trusted_proxies.trusts(peer.address.ip().to_canonical()),
-                is_encrypted: client.proto(peer, &head.headers) == "https",
-                request_id: id,
-                time: time.0,
-                begun,
-            })
-        };
-        let trace = gateway.tracer.as_ref().map(begin);
-        let trace_id = trace.as_deref().map(RequestTrace::trace_id);
-        let observe = |observer: &Rc<Observer>| observer.observe(connection, client.ip, head, reading, (id, trace_id));
-        let observed = gateway.observer.as_ref().map(observe);
-        Self {
+        let mut arrival = Self {
             id,
             id_header: id_header(id),
             time,
@@ -104,64 +74,66 @@ impl Arrival {
             connection: Rc::clone(connection),
             log_position: gateway.open.position(),
             version: head.version,
-            trace,
             client,
-            observed,
+            observed: None,
             is_head: head.method == Method::HEAD,
             expects_continue: has_expect.unwrap_or_else(|| head.headers.contains_key(EXPECT)),
             origin,
-        }
+        };
+        arrival.observed = gateway.observer.as_ref().map(|observer| arrival.observe(gateway, observer, head));
+        arrival
     }
 
-    /// Ids by which the request can be found again.
-    pub(super) fn reference(&self) -> Reference<'_> {
-        Reference { request_id: self.id, trace: self.trace.as_deref() }
+    /// Begins to observe the request.
+    fn observe(&self, gateway: &Gateway, observer: &Rc<Observer>, head: &Parts) -> Rc<ObservedRequest> {
+        let peer = &self.connection.peer;
+        let trace = observer.tracer().map(|tracer| {
+            let is_trusted = gateway.trusted_proxies.trusts(peer.address.ip().to_canonical());
+            tracer.begin(head, is_trusted, self.client.proto(peer, &head.headers) == "https")
+        });
+        let arrival = Reading { time: self.time, instant: self.begun };
+        observer.begin(RequestFacts {
+            head: Some(HeadFacts::new(head, head.uri.path())),
+            trace,
+            ..RequestFacts::new(Some(self.id), arrival, peer, self.client.ip)
+        })
+    }
+
+    /// Builds the response to the request when it is refused, and notes the refusal.
+    pub(super) fn reject(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
+        rejection.response(self.id, self.observed.as_deref())
     }
 
     /// Id of the trace, if there is one.
     pub(super) fn trace_id(&self) -> Option<TraceId> {
-        self.reference().trace_id()
+        self.observed.as_ref()?.trace_id()
     }
 
-    /// Notes the route and the caller in the trace.
-    pub(super) fn trace_caller(&self, route: &Route, result: &Result<Admitted, Denial>) {
-        if let Some(trace) = &self.trace {
-            let principal = match result {
-                Ok(admitted) => Some(&*admitted.principal),
-                Err(denial) => denial.principal.as_deref(),
+    /// Writes facts down, where the request is observed.
+    pub(super) fn note(&self, change: impl FnOnce(&mut RequestFacts)) {
+        if let Some(observed) = &self.observed {
+            observed.note(change);
+        }
+    }
+
+    /// Notes what admission has found: the route, what it allows to be shown, and the caller.
+    pub(super) fn note_admission(&self, head: &Parts, route: &Route, result: &Result<Admitted, Denial>) {
+        self.note(|facts| {
+            facts.route.clone_from(&route.name);
+            facts.pattern.clone_from(&route.path);
+            facts.query = head.uri.query().filter(|_| route.log_query).map(RequestText::query);
+            facts.caller = match result {
+                Ok(admitted) => Some(Arc::clone(&admitted.principal)),
+                Err(denial) => denial.principal.clone(),
             };
-            trace.set_caller(route.path.as_deref(), principal);
-        }
+        });
     }
 
-    /// Sets `X-Request-Id` of the response.
+    /// Sets `X-Request-Id` of the response, and notes its status.
     pub(super) fn mark<B>(self, mut response: Response<B>) -> Response<B> {
-        if let Some(trace) = &self.trace {
-            trace.set_status(response.status());
-        }
+        self.note(|facts| facts.status = Some(response.status()));
         response.headers_mut().insert(X_REQUEST_ID, self.id_header);
         response
-    }
-
-    /// Notes the route for the access log.
-    pub(super) fn note_route(&self, route: &Route, head: &Parts) {
-        if let Some(observed) = &self.observed {
-            observed.note_route(route, head);
-        }
-    }
-
-    /// Notes the caller for the access log.
-    pub(super) fn note_caller(&self, principal: &Principal) {
-        if let Some(observed) = &self.observed {
-            observed.note_caller(principal);
-        }
-    }
-
-    /// Notes for the access log that the gateway refuses the request.
-    pub(super) fn note_refusal(&self, refusal: Refusal) {
-        if let Some(observed) = &self.observed {
-            observed.note_refusal(refusal);
-        }
     }
 
     /// Seconds from the arrival to `now`.
@@ -223,8 +195,8 @@ fn id_header(id: Uuid) -> HeaderValue {
     id.hyphenated().encode_lower(&mut text);
     let text = Bytes::from_owner(text);
     let mut value = HeaderValue::from_maybe_shared(text).expect("hexadecimal digits and dashes are visible ASCII");
-    // It never comes again. HTTP/2 would keep it in the table of the connection's fields otherwise, compare the next ones with
-    // it, and evict those that do come again (RFC 7541, section 6.2.3).
+    // It never comes again. HTTP/2 would keep it in the table of the connection's fields otherwise, compare the next
+    // ones with it, and evict those that do come again (RFC 7541, section 6.2.3).
     value.set_sensitive(true);
     value
 }

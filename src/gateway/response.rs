@@ -1,15 +1,13 @@
 //! The upstream's response on its way to the client.
 
-use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, VARY};
 use http::{HeaderMap, HeaderValue, Response, Version};
 use http_body::Body as _;
-use http_body_util::Full;
 use tracing::field::display;
 
 use super::Gateway;
 use super::exchange::{Exchange, ForwardedBody};
-use super::guarded_body::GuardedBody;
+use super::guarded_body::{GuardedBody, OwnBody};
 use super::own_response::own;
 use super::rejection::{Rejection, of_send_error};
 use super::request::Arrival;
@@ -34,9 +32,7 @@ impl Gateway {
             tracing::debug!(request_id = %arrival.id, trace_id, %error, "no response from the upstream");
             of_send_error(&error)
         })?;
-        if let Some(observed) = &exchange.observed {
-            observed.note_endpoint(response.endpoint());
-        }
+        arrival.note(|facts| facts.endpoint = Some(response.endpoint().to_owned()));
         match forward::rewrite_response(&mut response.head, response.fields, &exchange.features, arrival.origin) {
             Ok(dropped_fields) => {
                 self.metrics.fields_dropped.response.inc_by(dropped_fields);
@@ -63,8 +59,8 @@ impl Gateway {
         mut exchange: Box<Exchange>,
     ) -> Response<GuardedBody> {
         self.write_head(&mut response, route, &mut exchange);
-        // The upstream did not wait for the whole request. The rest of it has no reader, and would stand before the next
-        // request on this connection.
+        // The upstream did not wait for the whole request. The rest of it has no reader, and would stand before the
+        // next request on this connection.
         if !exchange.upload.is_finished() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -100,18 +96,17 @@ impl Gateway {
         let Some(upstream) = body.into_tunnel().await else {
             let exchange = &mut exchange;
             exchange.end(Outcome::UpstreamError);
-            arrival.note_refusal(Refusal::UpstreamFailed);
-            let response =
-                Rejection::with_rate_limit(Refusal::UpstreamFailed, exchange.rate_limit).response(arrival.reference());
+            let response = arrival.reject(&Rejection::with_rate_limit(Refusal::UpstreamFailed, exchange.rate_limit));
             exchange.status = Some(response.status());
             return own(response);
         };
         self.open_tunnel(arrival, upstream, exchange);
-        Response::from_parts(head, GuardedBody::Own(Full::new(Bytes::new())))
+        Response::from_parts(head, GuardedBody::Own(OwnBody::default()))
     }
 
     fn open_tunnel(&self, arrival: &Arrival, upstream: Tunnel, exchange: Box<Exchange>) {
-        let (idle, timeouts) = (self.tunnel_idle, self.metrics.upstream_timeouts.tunnel.clone());
+        let idle = self.tunnel_idle;
+        let timeouts = self.metrics.upstream_timeouts.tunnel.clone();
         let tunnel = TunnelExchange::new(exchange);
         arrival.downstream.on_upgrade(move |client| tunnel.run(client, upstream, idle, timeouts));
     }

@@ -10,8 +10,8 @@
 //! | the credential is revoked | both sides are reset; the outcome is `terminated` |
 //! | the connection is dropped, as at the end of a drain | the outcome is `aborted` |
 //!
-//! - It runs in the task of the client's connection and holds the exchange: permit, in-flight count and audit entry, whose
-//!   bytes are those of both directions.
+//! - It runs in the task of the client's connection and holds the exchange: permit, in-flight count and audit entry,
+//!   whose bytes are those of both directions.
 //! - It holds no more than one buffer in each direction.
 
 use std::cell::Cell;
@@ -34,8 +34,13 @@ use upstream::Tunnel;
 const BUFFER: usize = 16 * 1024;
 
 /// Exchange of a tunnel, and its traffic.
+///
+/// - Dropped anywhere, before the 101 was sent or in the middle of a copy, it hands the bytes that went through to the
+///   exchange, which is dropped next and ends the audit record with them.
 pub(super) struct TunnelExchange {
+    /// Owned: slot, audit entry and registration among the open exchanges live as long as the tunnel.
     exchange: Box<Exchange>,
+    /// Shared with the client's side, which counts.
     traffic: Rc<Traffic>,
 }
 
@@ -63,8 +68,8 @@ impl TunnelExchange {
         Self { exchange, traffic: Rc::new(traffic) }
     }
 
-    /// Passes bytes both ways, until both sides have ended, one fails, the credential is revoked, or nothing goes through
-    /// for the idle time. Counts the latter in `timeouts`.
+    /// Passes bytes both ways, until both sides have ended, one fails, the credential is revoked, or nothing goes
+    /// through for the idle time. Counts the latter in `timeouts`.
     pub(super) async fn run<C>(mut self, client: C, mut upstream: Tunnel, idle: Duration, timeouts: IntCounter)
     where
         C: AsyncRead + AsyncWrite + Unpin,

@@ -1,7 +1,9 @@
-//! Telemetry: logging, as structured lines on standard error, as text for people or as JSON for machines; the
-//! [`access_log`]; and traces of requests ([`trace`]).
+//! Telemetry: logging, as structured lines on standard error, as text for people or as JSON for machines; and what is
+//! written of requests by an [`Observer`], from the [`RequestFacts`] of each: the [`access_log`], and traces
+//! ([`trace`]).
 //!
-//! - A server logs through a queue ([`init_queued`]): a reader of standard error that stalls stops no thread but the log's.
+//! - A server logs through a queue ([`init_queued`]): a reader of standard error that stalls stops no thread but the
+//!   log's.
 //! - Panics of all threads, and signals that end the process, leave a line of the log.
 
 mod lines;
@@ -9,6 +11,8 @@ mod log_queue;
 mod panic_log;
 mod fatal_signals;
 pub mod syslog_message;
+mod observer;
+mod request_facts;
 pub mod access_log;
 pub mod trace;
 
@@ -25,6 +29,8 @@ use crate::metrics::LogMetrics;
 use log_queue::LogQueue;
 
 pub use fatal_signals::log_fatal_signals;
+pub use observer::{ObservedRequest, Observer};
+pub use request_facts::{COMPLETED, HeadFacts, RequestFacts, RequestText};
 
 /// Environment variable that overrides the configured level: a level, or directives such as `keygate::audit=debug`.
 pub const LEVEL_VARIABLE: &str = "KEYGATE_LOG";
@@ -97,16 +103,16 @@ impl fmt::Debug for LogHandle {
     }
 }
 
-/// Starts logging for a command: lines are written where they are logged. Text on a terminal is coloured. A second call in a
-/// process has no effect.
+/// Starts logging for a command: lines are written where they are logged. Text on a terminal is coloured. A second call
+/// in a process has no effect.
 ///
 /// An invalid `KEYGATE_LOG` is ignored, with a warning.
 pub fn init(settings: Settings) -> LogHandle {
     start(settings, None, LogMetrics::default())
 }
 
-/// Starts logging for a server, as [`init`] does, and through a queue: no thread that logs waits. [`LogHandle::flush`] is to be
-/// called before the process ends.
+/// Starts logging for a server, as [`init`] does, and through a queue: no thread that logs waits. [`LogHandle::flush`]
+/// is to be called before the process ends.
 pub fn init_queued(settings: Settings) -> LogHandle {
     let metrics = LogMetrics::default();
     match LogQueue::start(&metrics) {
@@ -173,8 +179,8 @@ fn choose_filter(level: LevelFilter, variable: Option<&str>) -> (EnvFilter, bool
     }
 }
 
-/// The filter of these directives, in which the HTTP/2 library does not warn: any client can have it warn. It logs all that it
-/// has to say from level debug on, and where a directive names it.
+/// The filter of these directives, in which the HTTP/2 library does not warn: any client can have it warn. It logs all
+/// that it has to say from level debug on, and where a directive names it.
 fn quiet_http2(filter: EnvFilter, directives: &str) -> EnvFilter {
     let is_named = directives.split(',').any(|directive| directive.trim().starts_with(HTTP2_TARGET));
     let level = directives.split(',').filter_map(|directive| directive.trim().parse::<LevelFilter>().ok()).next_back();

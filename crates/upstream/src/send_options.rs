@@ -9,7 +9,7 @@ use super::connect_budget::ConnectBudget;
 use super::error::SendError;
 use super::retry::Tries;
 use platform::request_body::UploadProgress;
-use platform::telemetry::trace::RequestTrace;
+use platform::telemetry::ObservedRequest;
 
 /// Terms of one exchange.
 #[derive(Debug, Default)]
@@ -18,8 +18,8 @@ pub struct SendTerms {
     pub long_lived: Option<Duration>,
     /// True if the route declares that its requests may be executed twice.
     pub is_idempotent: bool,
-    /// Trace of the request, which gets a span for each try; none when traces are off.
-    pub trace: Option<Rc<RequestTrace>>,
+    /// The request whose trace gets a span for each try; none when traces are off.
+    pub trace: Option<Rc<ObservedRequest>>,
 }
 
 /// Options of one exchange.
@@ -31,7 +31,7 @@ pub(super) struct SendOptions {
     /// Time for connections, of all tries together.
     pub(super) connecting: ConnectBudget,
     pub(super) tries: Tries,
-    pub(super) trace: Option<Rc<RequestTrace>>,
+    pub(super) trace: Option<Rc<ObservedRequest>>,
 }
 
 impl SendOptions {

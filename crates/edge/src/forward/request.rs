@@ -13,7 +13,7 @@ use domain::identity::{
     Peer, Principal, X_AUTH_METHOD, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_KEY_ID, X_ORG_ID,
     X_PERMISSIONS, X_REQUEST_ID, X_USER_ID,
 };
-use platform::telemetry::trace::RequestTrace;
+use platform::telemetry::ObservedRequest;
 
 /// Fields that are set at most, and `Host`, which is set where the request is sent.
 const FIELDS_SET: usize = 15;
@@ -35,8 +35,8 @@ pub struct ForwardContext<'a> {
     pub allowed: AllowedFeatures<'a>,
     /// Spoofable fields that the configuration lets through.
     pub passed: &'a PassedFields,
-    /// Trace of the request, in whose context the upstream is called; none: the client's goes through.
-    pub trace: Option<&'a RequestTrace>,
+    /// The request, in the context of whose trace the upstream is called. Without a trace, the client's goes through.
+    pub trace: Option<&'a ObservedRequest>,
 }
 
 /// Head to send upstream.

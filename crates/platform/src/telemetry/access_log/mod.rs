@@ -1,13 +1,14 @@
 //! Access log: one line of JSON for each request, with the names of the Elastic Common Schema.
 //!
-//! - A request hands its line ([`Line`]) to a bounded queue, and never waits; a writer thread (`super::lines`) brings the lines to
-//!   a file, the standard output or a syslog server (`sink`). A line that finds no room is dropped and counted.
+//! - A request hands its line (`line`) to a bounded queue, and never waits; a writer thread (`super::lines`) brings the
+//!   lines to a file, the standard output or a syslog server (`sink`). A line that finds no room is dropped and
+//!   counted.
 //! - A file is opened again when that is asked for, as after its rotation: no line is lost or torn.
 //! - Dropping the last clone has the writer write what is there; [`AccessLog::close`] waits for it.
 
 mod settings;
 mod json;
-mod query;
+pub(super) mod query;
 mod line;
 mod sink;
 mod file;
@@ -22,7 +23,7 @@ use crate::metrics::LineMetrics;
 
 use sink::Sink;
 
-pub use line::{Caller, Line, RequestText};
+pub(super) use line::write_line;
 pub use settings::{FACILITIES, LoggedRequests, Settings, SinkSettings, SyslogServer, SyslogSettings};
 
 /// Bytes of lines that wait: a second of 20,000 requests, and far more than one write takes.
@@ -102,8 +103,8 @@ impl AccessLog {
         self.handle.queue.reopen();
     }
 
-    /// Takes no more lines, and waits until all of them are written, for five seconds at most. To be called when no request
-    /// is left.
+    /// Takes no more lines, and waits until all of them are written, for five seconds at most. To be called when no
+    /// request is left.
     pub fn close(&self) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         for queue in self.handle.unfinished() {

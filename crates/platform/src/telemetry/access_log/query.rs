@@ -48,7 +48,7 @@ const SECRET: &[&str] = &[
 ];
 
 /// Redacts a query string. Parameters keep their names, their order and their encoding.
-pub(super) fn redact(query: &str) -> Cow<'_, [u8]> {
+pub(crate) fn redact(query: &str) -> Cow<'_, [u8]> {
     if !query.split('&').any(has_secret) {
         return key::redact(query.as_bytes());
     }

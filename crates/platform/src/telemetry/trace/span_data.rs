@@ -11,7 +11,8 @@ use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, Trac
 use opentelemetry::{InstrumentationScope, KeyValue, trace};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use super::record::{TraceRecord, Try};
+use super::record::TraceRecord;
+use super::trace_facts::Try;
 use domain::key;
 use domain::trace_context::{SpanId, TraceId, TraceParent, TraceState};
 
@@ -25,26 +26,26 @@ const OTHER_METHOD: &str = "_OTHER";
 /// Appends the spans of a request: the server span, then those of its tries.
 pub(super) fn push_spans(record: &TraceRecord, scope: &InstrumentationScope, spans: &mut Vec<SpanData>) {
     spans.push(server_span(record, scope));
-    let tries = record.tries.iter().enumerate();
+    let tries = record.trace.tries.iter().enumerate();
     spans.extend(tries.map(|(number, attempt)| client_span(record, number, attempt, scope)));
 }
 
 fn server_span(record: &TraceRecord, scope: &InstrumentationScope) -> SpanData {
-    let method = known_method(&record.method);
-    let name: Cow<'static, str> = match &record.route {
+    let method = known_method(&record.head.method);
+    let name: Cow<'static, str> = match &record.facts.pattern {
         Some(route) => format!("{} {route}", name_of(method)).into(),
         None => name_of(method).into(),
     };
     let mut links = SpanLinks::default();
-    links.links.extend(record.link.as_ref().map(link));
+    links.links.extend(record.trace.link.as_ref().map(link));
     SpanData {
-        span_context: context(record, record.span_id),
-        parent_span_id: record.parent.map_or(trace::SpanId::INVALID, otel_span_id),
-        parent_span_is_remote: record.parent.is_some(),
+        span_context: context(record, record.trace.span_id),
+        parent_span_id: record.trace.parent.map_or(trace::SpanId::INVALID, otel_span_id),
+        parent_span_is_remote: record.trace.parent.is_some(),
         span_kind: SpanKind::Server,
         name,
-        start_time: record.started,
-        end_time: record.started + record.duration,
+        start_time: start_time(record),
+        end_time: start_time(record) + record.facts.duration,
         attributes: server_attributes(record, method),
         dropped_attributes_count: 0,
         events: SpanEvents::default(),
@@ -57,41 +58,41 @@ fn server_span(record: &TraceRecord, scope: &InstrumentationScope) -> SpanData {
 fn server_attributes(record: &TraceRecord, method: &'static str) -> Vec<KeyValue> {
     let mut attributes = vec![
         KeyValue::new("http.request.method", method),
-        KeyValue::new("url.scheme", if record.is_encrypted { "https" } else { "http" }),
-        KeyValue::new("url.path", redacted(record.path.as_bytes())),
+        KeyValue::new("url.scheme", if record.trace.is_encrypted { "https" } else { "http" }),
+        KeyValue::new("url.path", record.head.path.truncated(MAX_TEXT).into_owned()),
         KeyValue::new("network.protocol.name", "http"),
-        KeyValue::new("network.protocol.version", version(record.version)),
-        KeyValue::new("client.address", record.client.to_string()),
-        KeyValue::new("keygate.request.id", record.request_id.to_string()),
+        KeyValue::new("network.protocol.version", version(record.head.version)),
+        KeyValue::new("client.address", record.facts.client.to_string()),
     ];
-    if let Some(route) = &record.route {
+    if let Some(id) = record.facts.id {
+        attributes.push(KeyValue::new("keygate.request.id", id.to_string()));
+    }
+    if let Some(route) = &record.facts.pattern {
         attributes.push(KeyValue::new("http.route", route.to_string()));
     }
-    if let Some(host) = &record.host {
+    if let Some(host) = &record.trace.host {
         push_server(&mut attributes, &redacted(host));
     }
-    if let Some(key) = &record.key_id {
-        attributes.push(KeyValue::new("keygate.key.id", key.to_string()));
+    if let Some(caller) = &record.facts.caller {
+        attributes.extend(caller.key_id.map(|key| KeyValue::new("keygate.key.id", key.to_string())));
+        attributes.push(KeyValue::new("keygate.org.id", caller.org_id.to_string()));
     }
-    if let Some(org) = &record.org_id {
-        attributes.push(KeyValue::new("keygate.org.id", org.to_string()));
-    }
-    push_result(&mut attributes, record.status, record.error, StatusCode::is_server_error);
+    push_result(&mut attributes, record.facts.status, record.facts.error, StatusCode::is_server_error);
     attributes
 }
 
 /// `Error` for what is the gateway's or the upstream's doing: a refusal is the client's.
 fn server_status(record: &TraceRecord) -> Status {
-    let is_refused = record.status.is_some_and(|status| status.is_client_error());
-    match record.error {
+    let is_refused = record.facts.status.is_some_and(|status| status.is_client_error());
+    match record.facts.error {
         Some(reason) if !is_refused => Status::error(reason),
-        _ if record.status.is_some_and(|status| status.is_server_error()) => Status::error(""),
+        _ if record.facts.status.is_some_and(|status| status.is_server_error()) => Status::error(""),
         _ => Status::Unset,
     }
 }
 
 fn client_span(record: &TraceRecord, number: usize, attempt: &Try, scope: &InstrumentationScope) -> SpanData {
-    let method = known_method(&record.method);
+    let method = known_method(&record.head.method);
     let mut attributes = vec![
         KeyValue::new("http.request.method", method),
         KeyValue::new("network.protocol.name", "http"),
@@ -106,12 +107,12 @@ fn client_span(record: &TraceRecord, number: usize, attempt: &Try, scope: &Instr
     let has_failed = attributes.iter().any(|attribute| attribute.key.as_str() == "error.type");
     SpanData {
         span_context: context(record, attempt.span_id),
-        parent_span_id: otel_span_id(record.span_id),
+        parent_span_id: otel_span_id(record.trace.span_id),
         parent_span_is_remote: false,
         span_kind: SpanKind::Client,
         name: name_of(method).into(),
         start_time: wall_time(record, attempt.begun),
-        end_time: attempt.ended.map_or(record.started + record.duration, |ended| wall_time(record, ended)),
+        end_time: attempt.ended.map_or(start_time(record) + record.facts.duration, |ended| wall_time(record, ended)),
         attributes,
         dropped_attributes_count: 0,
         events: SpanEvents::default(),
@@ -175,8 +176,12 @@ fn redacted(text: &[u8]) -> String {
     String::from_utf8_lossy(&redacted[..redacted.len().min(MAX_TEXT)]).into_owned()
 }
 
+fn start_time(record: &TraceRecord) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(record.facts.time.0)
+}
+
 fn wall_time(record: &TraceRecord, time: Instant) -> SystemTime {
-    record.started + time.checked_duration_since(record.begun).unwrap_or(Duration::ZERO)
+    start_time(record) + time.checked_duration_since(record.facts.begun).unwrap_or(Duration::ZERO)
 }
 
 fn link((parent, state): &(TraceParent, Option<TraceState>)) -> Link {
@@ -186,8 +191,8 @@ fn link((parent, state): &(TraceParent, Option<TraceState>)) -> Link {
 }
 
 fn context(record: &TraceRecord, span_id: SpanId) -> SpanContext {
-    let (trace_id, flags) = (otel_trace_id(record.trace_id), flags(record.is_sampled));
-    SpanContext::new(trace_id, otel_span_id(span_id), flags, false, otel_state(record.state.as_ref()))
+    let (trace_id, flags) = (otel_trace_id(record.trace.trace_id), flags(record.trace.is_sampled));
+    SpanContext::new(trace_id, otel_span_id(span_id), flags, false, otel_state(record.trace.state.as_ref()))
 }
 
 fn flags(is_sampled: bool) -> TraceFlags {
@@ -213,13 +218,13 @@ fn otel_state(state: Option<&TraceState>) -> OtelState {
 mod tests {
     use http::{HeaderMap, HeaderValue, Request};
 
-    use super::super::request_trace::RequestTrace;
     use super::super::tracer::tests::record;
     use super::*;
+    use crate::telemetry::ObservedRequest;
     use domain::trace_context::{TRACEPARENT, TRACESTATE};
 
     /// The spans of a request to which this happens.
-    fn spans(request: Request<()>, happens: impl FnOnce(&RequestTrace)) -> Vec<SpanData> {
+    fn spans(request: Request<()>, happens: impl FnOnce(&ObservedRequest)) -> Vec<SpanData> {
         let (mut spans, scope) = (Vec::new(), InstrumentationScope::builder("keygate").build());
         push_spans(&record(request, happens), &scope, &mut spans);
         spans
@@ -261,8 +266,7 @@ mod tests {
             spans(Request::new(()), |trace| {
                 trace.begin_try(&mut HeaderMap::new(), &HeaderValue::from_static("a:1"), Version::HTTP_11);
                 trace.end_try(Ok(status));
-                trace.set_status(status);
-                error.into_iter().for_each(|error| trace.set_error(error));
+                trace.note(|facts| (facts.status, facts.error) = (Some(status), error));
             })
         };
         let is_error = |span: &SpanData| matches!(span.status, Status::Error { .. });
@@ -284,7 +288,7 @@ mod tests {
             let parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{flags}");
             let request = Request::get("/").header(TRACEPARENT, parent).header(TRACESTATE, state).body(()).unwrap();
             // Exported in any case, as it fails.
-            let span = spans(request, |trace| trace.set_error("aborted")).swap_remove(0);
+            let span = spans(request, |trace| trace.note(|facts| facts.fail("aborted"))).swap_remove(0);
             (span.span_context.is_sampled(), span.span_context.trace_state().header())
         };
         assert_eq!(with("01", "a=1"), (true, "a=1".to_owned()));

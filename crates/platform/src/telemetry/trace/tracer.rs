@@ -1,48 +1,25 @@
 //! Beginning of the trace of a request.
 
-use std::net::IpAddr;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
 
 use http::header::HOST;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
-use uuid::Uuid;
 
-use super::ids::{new_span_id, new_trace_id};
 use super::queue::Queue;
 use super::record::TraceRecord;
-use super::request_trace::RequestTrace;
 use super::sampling::Ratio;
 use super::settings::{ClientContext, Settings};
+use super::trace_facts::{TraceFacts, new_span_id, new_trace_id};
+use crate::telemetry::request_facts::RequestFacts;
 use domain::trace_context::{self, TraceId, TraceParent, TraceState};
 
-/// Begins traces. Clones share one exporter, which ends when the last of them, and of the traces that they have begun, is
-/// dropped.
+/// Begins traces, and hands those of ended requests to the exporter. Clones share one exporter, which ends when the
+/// last of them is dropped: every traced request has one, by its observer.
 #[derive(Clone, Debug)]
 pub struct Tracer {
     settings: Arc<Settings>,
     queue: Queue,
-}
-
-/// Facts about a request that has arrived.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrived<'a> {
-    /// Head of the request.
-    pub head: &'a Parts,
-    /// Client, by the trusted-proxy rule.
-    pub client: IpAddr,
-    /// True if the other end of the connection is a trusted proxy.
-    pub is_trusted: bool,
-    /// True if the client's connection is encrypted.
-    pub is_encrypted: bool,
-    /// Id of the request.
-    pub request_id: Uuid,
-    /// Time of arrival, in microseconds since 1970.
-    pub time: u64,
-    /// The same on the monotonic clock.
-    pub begun: Instant,
 }
 
 /// Origin of a trace.
@@ -65,36 +42,29 @@ impl Tracer {
         &self.settings
     }
 
-    /// Begins the trace of a request, or goes on with that of its caller.
-    pub fn begin(&self, arrived: Arrived<'_>) -> Rc<RequestTrace> {
-        let head = arrived.head;
-        let Origin { parent, state, link } = find_origin(&head.headers, arrived.is_trusted, self.settings.clients);
+    /// Begins the trace of a request, or goes on with that of its caller. `is_trusted`: the other end of the connection
+    /// is a trusted proxy. `is_encrypted`: the client's connection is.
+    pub fn begin(&self, head: &Parts, is_trusted: bool, is_encrypted: bool) -> Box<TraceFacts> {
+        let Origin { parent, state, link } = find_origin(&head.headers, is_trusted, self.settings.clients);
         let trace_id = parent.map_or_else(new_trace_id, |parent| parent.trace_id);
-        let record = TraceRecord {
+        Box::new(TraceFacts {
             trace_id,
             span_id: new_span_id(),
             parent: parent.map(|parent| parent.span_id),
             link,
             state,
             is_sampled: is_sampled(self.settings.ratio, parent, trace_id),
-            started: SystemTime::UNIX_EPOCH + Duration::from_micros(arrived.time),
-            begun: arrived.begun,
-            duration: Duration::ZERO,
-            request_id: arrived.request_id,
-            method: head.method.clone(),
-            version: head.version,
-            is_encrypted: arrived.is_encrypted,
-            client: arrived.client,
-            path: head.uri.path().into(),
+            is_encrypted,
             host: host(head),
-            route: None,
-            key_id: None,
-            org_id: None,
-            status: None,
-            error: None,
             tries: Vec::new(),
-        };
-        Rc::new(RequestTrace::new(self.queue.clone(), record))
+        })
+    }
+
+    /// Hands a request that has ended to the exporter, if its spans are to be exported.
+    pub(crate) fn end(&self, facts: RequestFacts) {
+        if let Some(record) = TraceRecord::new(facts) {
+            self.queue.push(record);
+        }
     }
 }
 
@@ -123,12 +93,19 @@ fn is_sampled(ratio: Ratio, parent: Option<TraceParent>, trace_id: TraceId) -> b
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::rc::Rc;
+    use std::time::Duration;
+
     use http::Request;
+    use uuid::Uuid;
 
     use super::super::queue::QueueEnd;
     use super::*;
     use crate::metrics::Metrics;
+    use crate::telemetry::{HeadFacts, ObservedRequest, Observer};
     use crate::tls::ClientSettings;
+    use domain::clock;
+    use domain::identity::Peer;
     use domain::trace_context::{TRACEPARENT, TRACESTATE};
 
     pub(crate) fn settings() -> Settings {
@@ -152,15 +129,19 @@ pub(super) mod tests {
     }
 
     /// Begins the trace of a request of a trusted proxy.
-    pub(crate) fn begin(tracer: &Tracer, request: Request<()>, is_encrypted: bool) -> Rc<RequestTrace> {
+    pub(crate) fn begin(tracer: &Tracer, request: Request<()>, is_encrypted: bool) -> Rc<ObservedRequest> {
         let (head, ()) = request.into_parts();
-        let (client, begun) = ([127, 0, 0, 1].into(), Instant::now());
-        let request_id = Uuid::nil();
-        tracer.begin(Arrived { head: &head, client, is_trusted: true, is_encrypted, request_id, time: 0, begun })
+        let peer = Peer { address: "127.0.0.1:1".parse().unwrap(), tls: None };
+        let facts = RequestFacts {
+            head: Some(HeadFacts::new(&head, head.uri.path())),
+            trace: Some(tracer.begin(&head, true, is_encrypted)),
+            ..RequestFacts::new(Some(Uuid::nil()), clock::read(), &peer, peer.address.ip())
+        };
+        Observer::new(None, None, Some(tracer.clone())).unwrap().begin(facts)
     }
 
     /// The record of a request to which this happens.
-    pub(crate) fn record(request: Request<()>, happens: impl FnOnce(&RequestTrace)) -> Box<TraceRecord> {
+    pub(crate) fn record(request: Request<()>, happens: impl FnOnce(&ObservedRequest)) -> Box<TraceRecord> {
         let (tracer, mut end) = tracer(1);
         happens(&begin(&tracer, request, true));
         end.records.try_recv().unwrap()
