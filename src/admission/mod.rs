@@ -23,7 +23,7 @@ use domain::quota::RateLimitStatus;
 use domain::refusal::{Limit, Refusal};
 use domain::session::TokenDigest;
 use platform::metrics::Metrics;
-use state::{Admitted, DecideRequest, Decision, State, Unavailable, Validity, session_quota_digest};
+use state::{Admitted, DecideRequest, Decision, State, Unavailable, session_quota_digest};
 
 use credential::Credential;
 pub use routes::{Route, Routes};
@@ -96,14 +96,17 @@ impl Admission {
         let digest = session_quota_digest(user);
         let request = DecideRequest { digest: &digest, id: None, access: route.access(), now };
         let decided = self.decide(request).await;
-        let of_session = |validity: Validity| validity.of_session(session.id, session.valid_until());
-        decided.map(|admitted| Admitted { validity: of_session(admitted.validity), ..admitted }).map_err(|denial| {
-            match denial.principal {
-                // The user, and with it the record that meters its sessions, is gone: to the caller, so is the session.
-                None if denial.refusal == Refusal::Unknown => Denial::new(Refusal::NoSession),
-                _ => denial,
+        match decided {
+            Ok(admitted) => {
+                let validity = admitted.validity.of_session(session.id, session.valid_until());
+                Ok(Admitted { validity, ..admitted })
             }
-        })
+            // The user, and with it the record that meters its sessions, is gone: to the caller, so is the session.
+            Err(denial) if denial.principal.is_none() && denial.refusal == Refusal::Unknown => {
+                Err(Denial::new(Refusal::NoSession))
+            }
+            Err(denial) => Err(denial),
+        }
     }
 
     async fn decide(&self, request: DecideRequest<'_>) -> Result<Admitted, Denial> {

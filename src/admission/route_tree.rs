@@ -63,9 +63,10 @@ impl RouteTree {
     fn child(&mut self, node: usize, segment: &str, number: usize) -> usize {
         let next = self.nodes.len();
         let is_parameter = segment.starts_with('{') && segment.ends_with('}');
-        let child = match is_parameter {
-            true => *self.nodes[node].parameter.get_or_insert(next),
-            false => *self.nodes[node].literals.entry(segment.into()).or_insert(next),
+        let child = if is_parameter {
+            *self.nodes[node].parameter.get_or_insert(next)
+        } else {
+            *self.nodes[node].literals.entry(segment.into()).or_insert(next)
         };
         if child == next {
             self.nodes.push(Node::new(number));
@@ -98,19 +99,21 @@ impl RouteTree {
 
 impl Node {
     fn new(first: usize) -> Self {
-        let (ending, open_ended) = (Vec::new(), Vec::new());
-        Self { first, literals: FxHashMap::default(), parameter: None, ending, open_ended }
+        Self { first, literals: FxHashMap::default(), parameter: None, ending: Vec::new(), open_ended: Vec::new() }
     }
 }
 
 /// The number of the first of these routes that is for a method.
 fn first_for(routes: &[Listed], method: &Method) -> usize {
-    // A route for GET is one for HEAD, too (RFC 9110, section 9.3.2).
-    let is_head = |listed: &Method| listed == Method::GET && method == Method::HEAD;
-    let is_for = |route: &&Listed| {
-        route.methods.is_empty() || route.methods.iter().any(|listed| listed == method || is_head(listed))
-    };
-    routes.iter().find(is_for).map_or(usize::MAX, |route| route.number)
+    routes.iter().find(|route| route.is_for(method)).map_or(usize::MAX, |route| route.number)
+}
+
+impl Listed {
+    /// Returns whether the route is for a method. One for GET is for HEAD, too (RFC 9110, section 9.3.2).
+    fn is_for(&self, method: &Method) -> bool {
+        let get = if method == Method::HEAD { &Method::GET } else { method };
+        self.methods.is_empty() || self.methods.iter().any(|listed| listed == method || listed == get)
+    }
 }
 
 #[cfg(test)]

@@ -134,7 +134,8 @@ impl Forwarded {
 
 /// Address of the client, and the trusted hops from there to the peer.
 fn walk(peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> (IpAddr, Vec<IpAddr>) {
-    let (mut client, mut hops) = (peer.address.ip().to_canonical(), Vec::new());
+    let mut client = peer.address.ip().to_canonical();
+    let mut hops = Vec::new();
     if !trusted.trusts(client) {
         return (client, hops);
     }

@@ -175,10 +175,10 @@ fn check_content_length(headers: &HeaderMap) -> Result<Option<u64>, InvalidRespo
 
 /// Drops the fields whose names are not plain, and those that would act on the dashboard. Returns the number of the former.
 fn drop_names(headers: &mut HeaderMap, origin: ResponseOrigin) -> u64 {
-    let acts_on_dashboard = |name| origin == ResponseOrigin::Dashboard && ORIGIN_WIDE.contains(name);
+    let is_dashboard = origin == ResponseOrigin::Dashboard;
     let is_odd = |name: &HeaderName| !field_names::is_plain(name);
-    let names: Vec<HeaderName> =
-        headers.keys().filter(|name| is_odd(name) || acts_on_dashboard(name)).cloned().collect();
+    let dropped = headers.keys().filter(|name| is_odd(name) || is_dashboard && ORIGIN_WIDE.contains(name));
+    let names: Vec<HeaderName> = dropped.cloned().collect();
     let odd = names.iter().filter(|name| is_odd(name));
     let fields: usize = odd.map(|name| headers.get_all(name).iter().count()).sum();
     for name in names {

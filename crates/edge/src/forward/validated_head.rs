@@ -120,8 +120,9 @@ fn has_one_host(head: &Parts, fields: FieldSet) -> bool {
     match (head.version, head.uri.authority()) {
         (Version::HTTP_11, _) => field.is_some(),
         (Version::HTTP_2, Some(authority)) => {
-            let same = |field: &HeaderValue| field.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes());
-            !authority.as_str().contains('@') && !authority.host().is_empty() && field.is_none_or(same)
+            !authority.as_str().contains('@')
+                && !authority.host().is_empty()
+                && field.is_none_or(|field| field.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()))
         }
         (Version::HTTP_2, None) => field.is_some(),
         _ => true,
@@ -143,8 +144,8 @@ fn is_authority(value: &HeaderValue) -> bool {
 /// compares the length with the frames, but accepts several fields.
 fn has_one_length(headers: &HeaderMap) -> bool {
     let mut fields = headers.get_all(CONTENT_LENGTH).into_iter();
-    let digits = |value: &HeaderValue| !value.is_empty() && value.as_bytes().iter().all(u8::is_ascii_digit);
-    fields.next().is_none_or(digits) && fields.next().is_none()
+    let first = fields.next().map(HeaderValue::as_bytes);
+    first.is_none_or(|length| !length.is_empty() && length.iter().all(u8::is_ascii_digit)) && fields.next().is_none()
 }
 
 #[cfg(test)]

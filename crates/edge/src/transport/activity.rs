@@ -23,9 +23,13 @@ pub(super) enum Phase {
     Exchange,
 }
 
-/// The phase of a connection, and whether its client takes what is sent.
+/// The phase of a connection, and whether its client takes what is sent. Shared, within the connection's state, by its
+/// bytes and its exchanges, which note what happens, and its watchdog, which reads it.
+///
+/// - While exchanges go on, and only then, the phase is `Exchange`.
 #[derive(Debug)]
 pub(super) struct Activity {
+    /// Phase, with the time that its time-out counts from.
     phase: Cell<Phase>,
     /// Exchanges that are going on; on HTTP/1 one at most.
     exchanges: Cell<u32>,
@@ -63,6 +67,7 @@ impl Activity {
 
     /// Ends one exchange. Returns whether it was the last, with which the connection becomes idle.
     pub(super) fn end_exchange(&self) -> bool {
+        debug_assert!(self.exchanges.get() > 0 && self.phase.get() == Phase::Exchange, "an exchange ends once");
         self.exchanges.set(self.exchanges.get() - 1);
         let is_idle = self.exchanges.get() == 0;
         if is_idle {

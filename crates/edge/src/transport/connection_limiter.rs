@@ -21,14 +21,18 @@ const SHARDS: usize = 64;
 #[derive(Clone, Debug)]
 pub struct ConnectionLimiter(Arc<Counts>);
 
+/// Shared by the limiters of all workers and by the permits, which give their counts back.
 #[derive(Debug)]
 struct Counts {
+    /// Limits, which a reload changes.
     max_total: AtomicUsize,
     max_per_address: AtomicUsize,
     exempt: ArcSwap<Vec<IpNet>>,
+    /// Permits that are not dropped, and for a moment those that are about to be refused.
     total: AtomicUsize,
     /// Random, so that no client can choose addresses that share a shard.
     hasher: RandomState,
+    /// Permits of each address that has one.
     by_address: [Mutex<FxHashMap<IpAddr, usize>>; SHARDS],
 }
 
@@ -121,6 +125,7 @@ impl Drop for ConnectionPermit {
 impl Drop for PerAddressPermit {
     fn drop(&mut self) {
         let mut shard = self.counts.lock_shard(self.address);
+        debug_assert!(shard.contains_key(&self.address), "an address is counted until its last permit is dropped");
         if let Some(count) = shard.get_mut(&self.address) {
             *count -= 1;
             // Addresses without a connection take no memory.

@@ -24,8 +24,11 @@ pub(super) enum DrainStage {
 #[derive(Clone)]
 pub(super) struct OpenConnections(Rc<Registry>);
 
+/// Shared by the listener's accept loop and the tasks of its connections, on one thread.
 struct Registry {
+    /// Set by the accept loop, read by the connections.
     stage: Cell<DrainStage>,
+    /// Number of the next connection; never used again.
     next_number: Cell<u64>,
     /// The waker of every open connection's task, by the connection's number.
     wakers: RefCell<FxHashMap<u64, Waker>>,
@@ -99,16 +102,12 @@ impl Registration {
     pub(super) async fn wait_for_closing(&self) {
         poll_fn(|cx| if self.stage(cx) == DrainStage::Closing { Poll::Ready(()) } else { Poll::Pending }).await;
     }
-}
 
-impl Registration {
     /// Notes whether the connection is warm: it waits for a request and keeps its buffers meanwhile.
     pub(super) fn set_warm(&self, is_warm: bool) {
-        let warm = &self.registry.warm;
-        match (self.is_warm.replace(is_warm), is_warm) {
-            (false, true) => warm.set(warm.get() + 1),
-            (true, false) => warm.set(warm.get() - 1),
-            _ => {}
+        if self.is_warm.replace(is_warm) != is_warm {
+            let warm = self.registry.warm.get();
+            self.registry.warm.set(if is_warm { warm + 1 } else { warm - 1 });
         }
     }
 
@@ -121,7 +120,8 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.set_warm(false);
-        self.registry.wakers.borrow_mut().remove(&self.number);
+        let removed = self.registry.wakers.borrow_mut().remove(&self.number);
+        debug_assert!(removed.is_some(), "an open connection is registered until it is dropped");
         if let Some(waker) = self.registry.drained.borrow_mut().take() {
             waker.wake();
         }

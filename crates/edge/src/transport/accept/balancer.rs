@@ -89,7 +89,8 @@ impl WorkerLoads {
     /// Counts a connection for the worker that is to have it, when `accepting` has accepted it.
     fn count_for_least(&self, accepting: usize) -> LoadGuard {
         let mut open = self.lock();
-        let (own, least) = (open[accepting], (0..open.len()).min_by_key(|worker| open[*worker]).unwrap_or(accepting));
+        let own = open[accepting];
+        let least = (0..open.len()).min_by_key(|worker| open[*worker]).unwrap_or(accepting);
         let worker = if own - open[least] > own / TOLERANCE_DIVISOR { least } else { accepting };
         open[worker] += 1;
         LoadGuard { worker, loads: self.clone() }
@@ -124,11 +125,15 @@ impl WorkerListener {
         let inboxes: Arc<[_]> = inboxes.into();
         let balancers = (0..).map(|worker| Balancer { worker, loads: loads.clone(), inboxes: Arc::clone(&inboxes) });
         let shared = sockets.into_iter().zip(receivers).zip(balancers);
-        let listener = |((socket, inbox), balancer)| {
-            let (release, errors) = (release.clone(), errors.clone());
-            Self { socket, balancer, inbox, release, errors }
-        };
-        shared.map(listener).collect()
+        shared
+            .map(|((socket, inbox), balancer)| Self {
+                socket,
+                balancer,
+                inbox,
+                release: release.clone(),
+                errors: errors.clone(),
+            })
+            .collect()
     }
 
     /// A listener that is alone on its address.

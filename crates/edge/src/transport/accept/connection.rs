@@ -51,7 +51,8 @@ pub(super) async fn run<S, B>(
     let Ok(_permit) = per_address.transpose() else {
         return options.connections.refused_address.inc();
     };
-    let (stream, handle) = (SharedStream::new(stream), ConnectionHandle::default());
+    let stream = SharedStream::new(stream);
+    let handle = ConnectionHandle::default();
     let service = service(Rc::clone(&peer), handle.clone());
     if http2 {
         // On the heap: the task of an HTTP/1 connection, which is parked while it is idle, has no room for it.

@@ -71,13 +71,14 @@ fn parse_text(line: &[u8]) -> Result<ProxyHeader, MalformedHeader> {
         return Ok(ProxyHeader { length: line.len(), client: None });
     }
     let mut next = || words.next().ok_or(MalformedHeader);
-    let (source, destination) = (parse_address(family, next()?)?, parse_address(family, next()?)?);
-    let (port, destination_port) = (parse_port(next()?)?, parse_port(next()?)?);
+    let source = parse_address(family, next()?)?;
+    // The destination is parsed, because the header is valid only if it is, and not used.
+    parse_address(family, next()?)?;
+    let port = parse_port(next()?)?;
+    parse_port(next()?)?;
     if words.next().is_some() {
         return Err(MalformedHeader);
     }
-    // Parsed, because the header is valid only if it is, and not used.
-    let _destination = SocketAddr::new(destination, destination_port);
     Ok(ProxyHeader { length: line.len(), client: Some(SocketAddr::new(source, port)) })
 }
 
@@ -98,14 +99,14 @@ fn parse_port(text: &str) -> Result<u16, MalformedHeader> {
 /// Parses version 2: signature, command, family, length (2 bytes), addresses and further fields.
 fn parse_binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
     let Some(fixed) = bytes.first_chunk::<FIXED>() else { return Ok(None) };
-    let (command, family) = (fixed[12], fixed[13]);
+    let command = fixed[12];
     let rest = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
     // Before the rest has come: a malformed header is refused as soon as possible.
     if rest > MAX_REST || !matches!(command, LOCAL | PROXY) {
         return Err(MalformedHeader);
     }
     let Some(addresses) = bytes.get(FIXED..FIXED + rest) else { return Ok(None) };
-    let client = match (command, family) {
+    let client = match (command, fixed[13]) {
         // The proxy's own connection: addresses are to be ignored.
         (LOCAL, _) => None,
         (_, TCP_OVER_IPV4) => Some(parse_source(addresses, |ip: [u8; 4]| ip.into())?),
@@ -121,8 +122,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
 /// Parses the source: the first of two addresses, which stand before both ports. Fields after the ports are not used.
 fn parse_source<const N: usize>(bytes: &[u8], ip: impl Fn([u8; N]) -> IpAddr) -> Result<SocketAddr, MalformedHeader> {
     let is_complete = bytes.len() >= 2 * N + 4;
-    let (address, port) = (bytes.first_chunk::<N>(), bytes.get(2 * N..2 * N + 2));
-    match (address, port) {
+    match (bytes.first_chunk::<N>(), bytes.get(2 * N..2 * N + 2)) {
         (Some(address), Some([high, low])) if is_complete => {
             Ok(SocketAddr::new(ip(*address), u16::from_be_bytes([*high, *low])))
         }

@@ -109,11 +109,11 @@ impl HeadScanner {
         }
         // A folded line begins with a blank and has no token before its colon: it is refused here, too.
         let (length, is_plain) = http_syntax::scan_name(line).ok_or(HeadError::Malformed)?;
-        let (name, value) = (&line[..length], &line[length + 1..]);
+        let value = &line[length + 1..];
         if !is_field_value(value) {
             return Err(HeadError::Malformed);
         }
-        let field = if is_plain { FieldSet::of_plain_name(name) } else { FieldSet::ODD_NAME };
+        let field = if is_plain { FieldSet::of_plain_name(&line[..length]) } else { FieldSet::ODD_NAME };
         self.fields = self.fields.with_field(field);
         match field {
             FieldSet::CONTENT_LENGTH => self.scan_content_length(value),
@@ -139,10 +139,8 @@ impl HeadScanner {
 
     /// The head that has been scanned to its end.
     fn head(&self) -> ScannedHead {
-        let framing = match self.is_chunked {
-            true => BodyFraming::Chunked,
-            false => BodyFraming::Length(self.content_length.unwrap_or(0)),
-        };
+        let framing =
+            if self.is_chunked { BodyFraming::Chunked } else { BodyFraming::Length(self.content_length.unwrap_or(0)) };
         ScannedHead { length: self.at, framing, fields: self.fields }
     }
 }

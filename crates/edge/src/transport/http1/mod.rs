@@ -75,7 +75,8 @@ pub(super) async fn run<S, B>(
     let state = Rc::new(Http1State::new());
     upgrade_slot.set_reset(ResetHandle::new(Rc::clone(&state)));
     let gate = HeadGate::new(Rc::clone(&state), head_limits(settings));
-    let (exchange_state, exchange_slot) = (Rc::clone(&state), upgrade_slot.clone());
+    let exchange_state = Rc::clone(&state);
+    let exchange_slot = upgrade_slot.clone();
     let begin = move |version: Version| Http1Exchange::begin(&exchange_state, &exchange_slot, version);
     let mut parked =
         Some(Parked { io: InspectedStream::new(stream.clone(), gate), service: TrackedService { service, begin } });

@@ -17,11 +17,13 @@ use domain::head_fields::FieldSet;
 ///   a truncated response is reset.
 #[derive(Debug)]
 pub(super) struct Http1State {
+    /// Phase of the connection: noted by the gate and the exchanges, read by the watchdog.
     pub(super) activity: Activity,
     /// True if the connection has been read to its end while it waits for the first byte of a head: the gate and the
     /// HTTP library hold no byte of it.
     awaits_head: Cell<bool>,
-    /// True if a head was passed to the HTTP library whose exchange has not ended.
+    /// True if a head was passed to the HTTP library whose exchange has not ended: set by the gate, and cleared when
+    /// the exchange is dropped, with or without a response.
     head_passed: Cell<bool>,
     /// Fields of that head that are acted on.
     fields: Cell<FieldSet>,
@@ -81,6 +83,7 @@ impl Http1State {
 
     /// A whole head, with these fields, goes to the HTTP library, which begins an exchange with it.
     pub(super) fn pass_head(&self, fields: FieldSet) {
+        debug_assert!(self.may_read_head(), "one exchange at a time");
         self.head_passed.set(true);
         self.fields.set(fields);
     }

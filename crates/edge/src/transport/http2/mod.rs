@@ -77,7 +77,8 @@ pub(super) async fn run<S, B>(
     let state = Rc::new(Http2State::new());
     let inspector = FrameInspector::new(Rc::clone(&state), options.settings.max_streams);
     let io = byte_stream::SharedStream::new(WriteGatherer::new(InspectedStream::new(stream.clone(), inspector)));
-    let (exchange_state, upgrade_slot) = (Rc::clone(&state), handle.upgrade_slot.clone());
+    let exchange_state = Rc::clone(&state);
+    let upgrade_slot = handle.upgrade_slot.clone();
     let begin = move |_: Version| {
         let exchange = Http2Exchange::begin(&exchange_state);
         upgrade_slot.set_reset(exchange.reset_handle());

@@ -12,6 +12,7 @@ use platform::http2_frames::FrameError;
 
 /// State of one HTTP/2 connection.
 pub(super) struct Http2State {
+    /// Phase of the connection: noted by the frames and the exchanges, read by the watchdog.
     pub(super) activity: Activity,
     /// The highest stream of which a head has begun; 0 before the first. For the GOAWAY.
     highest_stream: Cell<u32>,
@@ -32,6 +33,8 @@ pub(super) struct Http2State {
 pub(super) struct StreamState {
     /// Since when a piece of the response waits for the client to make room for it.
     stalled_since: Cell<Option<Instant>>,
+    /// The task, until a reset aborts it. The handle of a task that has ended is dropped with the last holder of this
+    /// state.
     task: Cell<Option<JoinHandle<()>>>,
 }
 

@@ -25,8 +25,7 @@ impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for StreamExecutor
     fn execute(&self, stream: F) {
         // The service was called for this stream just before; see `Http2State::next_stream`.
         let state = self.state.take_stream().unwrap_or_default();
-        let (executor, timer) = (self.clone(), LazyTimer::default());
-        let task = StreamTask { stream, executor, state: Rc::clone(&state), timer };
+        let task = StreamTask { stream, executor: self.clone(), state: Rc::clone(&state), timer: LazyTimer::default() };
         state.set_task(tokio::task::spawn_local(task));
     }
 }
