@@ -49,8 +49,7 @@ fn journal(section: &mut Section<'_>, gateway: &str) -> Result<Settings, Reporte
     let path = section.required("path", |value| value.path());
     let durabilities = [("written", Durability::Written), ("synced", Durability::Synced)];
     let durability = section.value_or("durability", Durability::Written, |value| value.choice(&durabilities));
-    let policies = [("refuse", OnUnavailable::Refuse), ("drop", OnUnavailable::Drop)];
-    let on_unavailable = section.value_or("on_unavailable", OnUnavailable::Refuse, |value| value.choice(&policies));
+    let on_unavailable = section.value_or("on_unavailable", OnUnavailable::Refuse, on_unavailable);
     let segment_size = section.value_or("segment_size", SEGMENT_SIZE, |value| value.size(1 << 20..=1 << 34));
     let segment_age = section.value_or("segment_age", DAY, |value| value.duration(Duration::from_secs(60)..=DAY * 366));
     let retention = section.section("retention", |section| Ok(retention(section)));
@@ -122,6 +121,16 @@ fn retention(section: &mut Section<'_>) -> Retention {
     });
     let unshipped = section.value_or("unshipped", UNSHIPPED, |value| value.size(0..=1 << 50));
     Retention { age, size, unshipped }
+}
+
+/// Reads the treatment of requests while the journal cannot be written.
+fn on_unavailable(value: &Value<'_>) -> Result<OnUnavailable, Reported> {
+    if value.text()? == "drop" {
+        return value.reject(
+            "`drop` is called `serve_unrecorded`: requests are served without an audit record; give refuse or that",
+        );
+    }
+    value.choice(&[("refuse", OnUnavailable::Refuse), ("serve_unrecorded", OnUnavailable::ServeUnrecorded)])
 }
 
 /// Reads a part of the volume in percent, or a size.

@@ -124,9 +124,10 @@ fn judge_durability(durability: Durability, on_unavailable: OnUnavailable, findi
             findings.note("audit.durability", "written: a power failure may lose the uses of the last second", advice);
         }
     }
-    if on_unavailable == OnUnavailable::Drop {
-        let advice = "set audit.on_unavailable: refuse, if no request may go unrecorded";
-        findings.note("audit.on_unavailable", "drop: requests go on unrecorded while the journal fails", advice);
+    if on_unavailable == OnUnavailable::ServeUnrecorded {
+        let advice = "set audit.on_unavailable: refuse, if every request must have an audit record";
+        let found = "serve_unrecorded: requests are served without an audit record while the journal fails";
+        findings.note("audit.on_unavailable", found, advice);
     }
 }
 
@@ -172,6 +173,6 @@ mod tests {
         }
         let durability = |durability, policy| problems(|findings| judge_durability(durability, policy, findings));
         assert_eq!(durability(Durability::Synced, OnUnavailable::Refuse), []);
-        assert_eq!(durability(Durability::Written, OnUnavailable::Drop), [Note, Note]);
+        assert_eq!(durability(Durability::Written, OnUnavailable::ServeUnrecorded), [Note, Note]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::quota::Quota;
 use domain::secret::Secret;
-use journal::audit::Durability;
+use journal::audit::{Durability, OnUnavailable};
 use keygate::config::Config;
 use platform::settings::{Document, Section, SettingsErrors};
 
@@ -134,6 +134,17 @@ fn contradicting_values_are_errors() {
     let heads = problems_with("http: { max_head: 8KiB, max_target: 16KiB }\n");
     assert_eq!(heads.len(), 1);
     assert!(heads[0].contains("http.max_target: is larger than `max_head`"));
+}
+
+#[test]
+fn unrecorded_service_has_a_name_that_says_so() {
+    let with = |policy: &str| {
+        MINIMAL.replace("durability: written", &format!("durability: written, on_unavailable: {policy}"))
+    };
+    let config = parse(&with("serve_unrecorded")).unwrap();
+    assert_eq!(config.audit.on_unavailable, OnUnavailable::ServeUnrecorded);
+    let problem = parse(&with("drop")).unwrap_err().to_string();
+    assert!(problem.contains("audit.on_unavailable: `drop` is called `serve_unrecorded`"), "{problem}");
 }
 
 #[test]

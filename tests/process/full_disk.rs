@@ -76,12 +76,12 @@ fn full_disk_refuses_requests_until_there_is_space() {
 }
 
 #[test]
-fn full_disk_with_drop_serves_requests_and_counts_lost_records() {
+fn full_disk_with_serve_unrecorded_serves_requests_and_counts_lost_records() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, "limits: { key: { requests: 1000000, per: 1s } }");
     let path = setup.path().join("keygate.yaml");
     let old = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, old.replace("path: audit }", "path: audit, on_unavailable: drop }")).unwrap();
+    std::fs::write(&path, old.replace("path: audit }", "path: audit, on_unavailable: serve_unrecorded }")).unwrap();
     let key = setup.key();
     let gateway = start(&setup);
     let mut client = setup.client();
@@ -199,7 +199,7 @@ fn log_of_the_state_does_not_grow_while_the_disk_is_full() {
     let test = "full_disk::log_of_the_state_does_not_grow_while_the_disk_is_full";
     let Some(disk) = SmallDisk::mount(test, 40) else { return };
     let upstream = Upstream::start();
-    let setup = setup_on(&disk, &upstream, "drop");
+    let setup = setup_on(&disk, &upstream, "serve_unrecorded");
     let key = setup.key();
     let gateway = setup.start();
     let state = rusqlite::Connection::open(disk.path().join("state.db")).unwrap();
@@ -240,7 +240,7 @@ fn gateway_starts_and_serves_on_a_full_disk_when_records_may_be_dropped() {
     let test = "full_disk::gateway_starts_and_serves_on_a_full_disk_when_records_may_be_dropped";
     let Some(disk) = SmallDisk::mount(test, 40) else { return };
     let upstream = Upstream::start();
-    let setup = setup_on(&disk, &upstream, "drop");
+    let setup = setup_on(&disk, &upstream, "serve_unrecorded");
     let key = setup.key();
     disk.fill();
     let gateway = setup.start();

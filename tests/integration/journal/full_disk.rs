@@ -69,12 +69,15 @@ fn full_disk_refuses_requests_until_there_is_room() {
 }
 
 #[test]
-fn full_disk_drops_and_counts_records_when_configured() {
+fn unrecorded_requests_on_a_full_disk_are_served_and_counted_when_configured() {
     if std::env::var_os("KEYGATE_SMALL_DISK").is_none() {
-        return with_small_disk("journal::full_disk::full_disk_drops_and_counts_records_when_configured", 60_000);
+        return with_small_disk(
+            "journal::full_disk::unrecorded_requests_on_a_full_disk_are_served_and_counted_when_configured",
+            60_000,
+        );
     }
     let directory = TempDir::new().unwrap();
-    let settings = Settings { on_unavailable: OnUnavailable::Drop, ..settings(directory.path()) };
+    let settings = Settings { on_unavailable: OnUnavailable::ServeUnrecorded, ..settings(directory.path()) };
     let metrics = Metrics::new().audit;
     let journal = Journal::open(settings.clone(), metrics.clone()).unwrap();
     block_on(async {

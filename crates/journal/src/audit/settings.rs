@@ -114,6 +114,6 @@ pub enum RefusalRecords {
 pub enum OnUnavailable {
     /// Refuses them with 503 `audit_unavailable`; the gateway is not ready.
     Refuse,
-    /// Forwards them unrecorded, and counts the missing records.
-    Drop,
+    /// Serves them without a record, and counts them: the promise that every use has a record does not hold then.
+    ServeUnrecorded,
 }

@@ -61,7 +61,7 @@ impl JournalWriter {
     }
 
     /// Decides, as configured, about a request that could not be recorded: refuses it, or lets it go on unrecorded.
-    pub(crate) fn refuse_or_drop(&self) -> Result<(), Unavailable> {
+    pub(crate) fn refuse_unless_unrecorded(&self) -> Result<(), Unavailable> {
         let closed = self.lock_pending().status == JournalStatus::Closed;
         // A closed journal always refuses: the process is about to end.
         if closed || self.settings.on_unavailable == OnUnavailable::Refuse {

@@ -172,7 +172,7 @@ impl Journal {
         async move {
             if self.handle.writer.wait_written(appended).await == BatchResult::Failed {
                 entry.open = None;
-                self.handle.writer.refuse_or_drop()?;
+                self.handle.writer.refuse_unless_unrecorded()?;
             }
             Ok(entry)
         }
@@ -187,7 +187,7 @@ impl Journal {
         let completion = self.handle.writer.append(|pending| pending.append_record(&line, indexed));
         match self.handle.writer.wait_written(completion).await {
             BatchResult::Written => Ok(true),
-            BatchResult::Failed => self.handle.writer.refuse_or_drop().map(|()| false),
+            BatchResult::Failed => self.handle.writer.refuse_unless_unrecorded().map(|()| false),
         }
     }
 
@@ -235,7 +235,7 @@ impl Journal {
     pub fn accepts_requests(&self) -> bool {
         let writer = &self.handle.writer;
         let works = !writer.write_failed.load(Ordering::Relaxed) && !writer.sync_failed.load(Ordering::Relaxed);
-        works || writer.settings.on_unavailable == OnUnavailable::Drop
+        works || writer.settings.on_unavailable == OnUnavailable::ServeUnrecorded
     }
 
     /// True while there is less free space on the journal's volume than the low-water mark.
