@@ -17,8 +17,6 @@ pub(super) struct Hello {
     pub(super) version: u32,
     /// Version of the program.
     pub(super) program: String,
-    /// For versions that believe it; since then the kernel is asked ([`super::peer::PeerProcess`]).
-    pub(super) pid: u32,
     /// Also from a gateway in full service, and not only from one that drains.
     pub(super) replaces: bool,
     pub(super) identity: Identity,

@@ -139,8 +139,8 @@ fn talk(stream: UnixStream, config: &Config, replaces: bool) -> anyhow::Result<(
     upgrade_connection(&stream)?;
     let mut channel = Channel::new(stream)?;
     channel.set_timeout(Some(STEP_TIMEOUT))?;
-    let (program, pid) = (env!("CARGO_PKG_VERSION").to_owned(), std::process::id());
-    channel.send(&Hello { version: VERSION, program, pid, replaces, identity: Identity::new(config) })?;
+    let program = env!("CARGO_PKG_VERSION").to_owned();
+    channel.send(&Hello { version: VERSION, program, replaces, identity: Identity::new(config) })?;
     let mut listeners = InheritedListeners::from_gateway();
     loop {
         match channel.receive::<FromOld>().context("it does not answer")? {

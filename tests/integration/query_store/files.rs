@@ -98,8 +98,13 @@ fn database_of_another_release_is_not_changed() {
     let Fixture { home, settings, service, .. } = fixture;
     drop(service);
     let database = home.path("data/queries.db");
-    rusqlite::Connection::open(&database).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let error = query_store::open(&settings).unwrap_err();
-    assert!(matches!(error, OpenError::Store { .. }), "{error}");
-    assert!(std::error::Error::source(&error).unwrap().to_string().contains("schema version 99"));
+    for version in [1, 99] {
+        rusqlite::Connection::open(&database).unwrap().pragma_update(None, "user_version", version).unwrap();
+        let error = query_store::open(&settings).unwrap_err();
+        assert!(matches!(error, OpenError::Store { .. }), "{error}");
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        let expected =
+            format!("schema version {version}, and this release reads version 2; use the release that wrote it");
+        assert!(source.contains(&expected), "{source}");
+    }
 }

@@ -18,7 +18,6 @@ with_every_engine!(
     history_of_an_organization_is_bounded,
     history_is_free_again_when_snapshots_have_expired,
     full_history_is_answered_with_429,
-    history_of_an_earlier_release_is_counted,
 );
 
 fn store(home: &Home) -> Store {
@@ -129,68 +128,5 @@ fn full_history_is_answered_with_429(engine: Engine) {
         assert_eq!(fixture.get("/api/queries?limit=1").await.code(), (429, "history_full"));
         assert_eq!(fixture.get("/api/queries?limit=3").await.status, 200);
         assert_eq!(fixture.get(&target).await.status, 200);
-    });
-}
-
-/// SQL that makes the tables of the release before out of those of this one.
-const EARLIER_SQLITE: &str =
-    "DROP INDEX queries_current; ALTER TABLE orgs DROP COLUMN history; PRAGMA user_version = 1;";
-const EARLIER_POSTGRESQL: &str = "
-    DROP FUNCTION query_store.replace_query(text, uuid, text, text, bigint, bigint);
-    DROP FUNCTION query_store.delete_query(text, uuid, bigint);
-    DROP FUNCTION query_store.end_query(text, uuid, bigint);
-    DROP FUNCTION query_store.register_snapshot(text, bigint, bigint);
-    DROP FUNCTION query_store.history_cost(query_store.queries);
-    DROP INDEX query_store.queries_current;
-    ALTER TABLE query_store.orgs DROP COLUMN history;
-    DELETE FROM query_store.migrations WHERE version = 2;";
-
-fn history_of_an_earlier_release_is_counted(engine: Engine) {
-    let home = engine.home();
-    runtime().block_on(async {
-        let (org, ids) = {
-            let store = store(&home);
-            let org = OrgId::generate();
-            let ids = fill(&store, org, 3).await;
-            begin(&store, org).await.unwrap();
-            for _ in 0..4 {
-                assert!(replace(&store, org, ids[0]).await);
-            }
-            (org, ids)
-        };
-        match &home {
-            Home::Sqlite { .. } => {
-                let file = rusqlite::Connection::open(home.path("queries.db")).unwrap();
-                file.execute_batch(EARLIER_SQLITE).unwrap();
-            }
-            Home::Postgresql { server, database } => drop(server.sql_in(database, EARLIER_POSTGRESQL)),
-        }
-        let store = store(&home);
-        let mut edits = 4;
-        while replace(&store, org, ids[0]).await {
-            edits += 1;
-        }
-        assert_eq!(edits, 10);
-    });
-}
-
-/// A query-store of the release before goes on with the functions that it knows while another one migrates the tables.
-#[test]
-fn functions_of_the_earlier_release_count_the_history() {
-    let home = Engine::Postgresql.home();
-    let Home::Postgresql { server, database } = &home else { unreachable!() };
-    runtime().block_on(async {
-        let store = store(&home);
-        let org = OrgId::generate();
-        let ids = fill(&store, org, 3).await;
-        begin(&store, org).await.unwrap();
-        let history = || server.sql_in(database, "SELECT history FROM query_store.orgs");
-        server
-            .sql_in(database, &format!("SELECT * FROM query_store.replace_query('{org}', '{}', 'a', 'b', 1)", ids[0]));
-        assert_eq!(history(), [COST.to_string()]);
-        server.sql_in(database, &format!("SELECT query_store.delete_query('{org}', '{}')", ids[1]));
-        assert_eq!(history(), [(2 * COST).to_string()]);
-        collect_all(&store, NOW.after(KEPT)).await;
-        assert_eq!(history(), ["0"]);
     });
 }

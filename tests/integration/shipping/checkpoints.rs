@@ -112,22 +112,6 @@ fn last_checkpoint_of_each_day_and_tree_outlives_retention() {
     assert_eq!(left(), ["a3", "a5", "a6", "b1"]);
 }
 
-#[test]
-fn database_of_the_version_before_gets_the_table() {
-    let (dir, server) = (tempfile::tempdir().unwrap(), Postgresql::start());
-    let (settings, _) = signed(dir.path());
-    keep_plain(&settings);
-    write_uses(&settings, 5);
-    ship_all(&settings, &sink(&server));
-    let records = server.sql("SELECT count(*) FROM keygate.records");
-    server.sql("DROP TABLE keygate.checkpoints; DELETE FROM keygate.migrations WHERE version > 2");
-    write_uses(&settings, 5);
-    ship_all(&settings, &sink(&server));
-    assert_ne!(server.sql("SELECT count(*) FROM keygate.records"), records);
-    // Those from before the migration lie behind its position.
-    assert!(count(&server) > 0 && rows(&server, "gw-1").len() == count(&server));
-}
-
 /// Runs `audit verify` with a checkpoint on standard input, or in a file.
 fn verify(setup: &Setup, file: &str, input: &str) -> (Option<i32>, String) {
     let key = setup.path().join("audit.key.pub");

@@ -14,9 +14,10 @@ pub(super) const NAME: &str = "keygate";
 pub(super) const LOCK: i64 = 0x6b67_2d61_7564_6974;
 
 /// Schema of the records.
-pub const SCHEMA: Schema = Schema { name: NAME, lock: LOCK, migrations: &[RECORDS, READING, CHECKPOINTS] };
+pub const SCHEMA: Schema = Schema { name: NAME, lock: LOCK, migrations: &[TABLES] };
 
-const RECORDS: Migration = Migration(
+/// The records, with an index of the uses in progress and a view for reports; the positions; the signed checkpoints.
+const TABLES: Migration = Migration(
     "CREATE TABLE keygate.records (
          id uuid NOT NULL,
          time timestamptz NOT NULL,
@@ -47,6 +48,7 @@ const RECORDS: Migration = Migration(
      CREATE INDEX ON keygate.records (org_id, time, id) WHERE org_id IS NOT NULL;
      CREATE INDEX ON keygate.records (user_id, time, id) WHERE user_id IS NOT NULL;
      CREATE INDEX ON keygate.records (key_id, time, id) WHERE key_id IS NOT NULL;
+     CREATE INDEX ON keygate.records (time, id) WHERE outcome = 'in_progress';
      COMMENT ON TABLE keygate.records IS 'Audit records of all gateways: one row for each use';
      COMMENT ON COLUMN keygate.records.outcome IS 'in_progress until the use has ended';
      COMMENT ON COLUMN keygate.records.count IS 'refusals that the row stands for; NULL is one use';
@@ -65,12 +67,7 @@ const RECORDS: Migration = Migration(
          PRIMARY KEY (journal, gateway)
      );
      COMMENT ON TABLE keygate.journals IS 'Position up to which each journal is in keygate.records';
-     COMMENT ON COLUMN keygate.journals.complete_until IS 'the records before this time are in keygate.records'",
-);
-
-/// Additions for readers: an index of the uses in progress, and the view for reports.
-const READING: Migration = Migration(
-    "CREATE INDEX ON keygate.records (time, id) WHERE outcome = 'in_progress';
+     COMMENT ON COLUMN keygate.journals.complete_until IS 'the records before this time are in keygate.records';
 
      CREATE VIEW keygate.audit AS SELECT
          time, id, gateway, org_id, user_id, key_id, auth_method, host(ip) AS ip, user_agent, action, method, path,
@@ -80,12 +77,9 @@ const READING: Migration = Migration(
          auth_method <> 'api-key' AND method = 'ADMIN' AS is_change,
          duration_us / 1000.0 AS duration_ms, request_bytes, response_bytes, trace_id
      FROM keygate.records;
-     COMMENT ON VIEW keygate.audit IS 'Audit records of all gateways, for reports and panels'",
-);
+     COMMENT ON VIEW keygate.audit IS 'Audit records of all gateways, for reports and panels';
 
-/// Signed checkpoints of the journals.
-const CHECKPOINTS: Migration = Migration(
-    "CREATE TABLE keygate.checkpoints (
+     CREATE TABLE keygate.checkpoints (
          origin text NOT NULL,
          size bigint NOT NULL,
          root text NOT NULL,

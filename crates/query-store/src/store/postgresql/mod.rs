@@ -38,11 +38,8 @@ use database::Database;
 use replicas::Replicas;
 
 /// The tables. The lock's number is arbitrary, and the same in every release.
-const SCHEMA: Schema = Schema {
-    name: "query_store",
-    lock: 7_163_889_501,
-    migrations: &[Migration(include_str!("schema.sql")), Migration(include_str!("schema_history.sql"))],
-};
+const SCHEMA: Schema =
+    Schema { name: "query_store", lock: 7_163_889_501, migrations: &[Migration(include_str!("schema.sql"))] };
 
 /// Time by which the clocks of several query-stores may differ: far more than those of machines that synchronize them, and
 /// little beside the lifetime of a cursor.

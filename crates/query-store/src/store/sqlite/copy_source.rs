@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::{FIRST_SCHEMA_VERSION, SCHEMA_VERSION};
+use super::SCHEMA_VERSION;
 use crate::store::records::{OrgRecord, ROW_VERSION_COLUMNS, RowVersionRecord, SnapshotRecord, StoreTotals};
 
 /// The file cannot be copied.
@@ -17,7 +17,9 @@ pub enum CopySourceError {
     #[error("cannot read the database")]
     Database(#[from] rusqlite::Error),
     /// The file was written by another release, or by another program.
-    #[error("the database has schema version {found}; this release supports version {SCHEMA_VERSION}")]
+    #[error(
+        "the database has schema version {found}, and this release reads version {SCHEMA_VERSION}; use the release that wrote it"
+    )]
     SchemaVersion {
         /// The version in the file.
         found: i64,
@@ -40,7 +42,7 @@ impl CopySource {
         connection.busy_timeout(super::BUSY)?;
         connection.execute_batch("BEGIN IMMEDIATE")?;
         match connection.query_row("PRAGMA user_version", [], |row| row.get(0))? {
-            FIRST_SCHEMA_VERSION..=SCHEMA_VERSION => Ok(Self { connection }),
+            SCHEMA_VERSION => Ok(Self { connection }),
             found => Err(CopySourceError::SchemaVersion { found }),
         }
     }

@@ -40,20 +40,21 @@ const BUSY: Duration = Duration::from_secs(5);
 const READERS: usize = 4;
 /// Number of prepared statements that are cached: more than there are.
 const STATEMENTS: usize = 32;
-/// Version of the schema below, in `user_version`. A file of a later version is not changed.
+/// Version of the schema below, in `user_version`. A file of another version is not changed.
 const SCHEMA_VERSION: i64 = 2;
-/// Version of [`SCHEMA`] alone, without [`HISTORY_SCHEMA`]. It has the same rows.
-const FIRST_SCHEMA_VERSION: i64 = 1;
 
 /// Tables and their invariants:
 /// - a version ends at most one row version (`queries_by_end` is unique), and so does it create at most one;
 /// - a query has at most one current row version (`queries_by_id` is unique);
-/// - `position` is the `version_created` of a query's first row version.
+/// - `position` is the `version_created` of a query's first row version;
+/// - `orgs.history` is the sum of `history_cost!` over the ended row versions of the organization;
+/// - `queries_current` has the current row versions only, so that a first page passes no ended one.
 const SCHEMA: &str = "
     CREATE TABLE orgs (
         number  INTEGER PRIMARY KEY,
         org     TEXT NOT NULL UNIQUE,
-        version INTEGER NOT NULL
+        version INTEGER NOT NULL,
+        history INTEGER NOT NULL DEFAULT 0
     ) STRICT;
     CREATE TABLE queries (
         org             INTEGER NOT NULL REFERENCES orgs(number),
@@ -68,6 +69,7 @@ const SCHEMA: &str = "
         position        INTEGER NOT NULL
     ) STRICT;
     CREATE UNIQUE INDEX queries_by_position ON queries (org, position, version_created, version_ended);
+    CREATE UNIQUE INDEX queries_current ON queries (org, position) WHERE version_ended IS NULL;
     CREATE UNIQUE INDEX queries_by_id ON queries (org, id) WHERE version_ended IS NULL;
     CREATE UNIQUE INDEX queries_by_end ON queries (org, version_ended) WHERE version_ended IS NOT NULL;
     CREATE TABLE snapshots (
@@ -86,17 +88,6 @@ macro_rules! history_cost {
     };
 }
 use history_cost;
-
-/// Version 2 of the schema, over version 1. Invariants:
-/// - `orgs.history` is the sum of `history_cost!` over the ended row versions of the organization;
-/// - `queries_current` has the current row versions only, so that a first page passes no ended one.
-const HISTORY_SCHEMA: &str = concat!(
-    "ALTER TABLE orgs ADD COLUMN history INTEGER NOT NULL DEFAULT 0;
-     CREATE UNIQUE INDEX queries_current ON queries (org, position) WHERE version_ended IS NULL;
-     UPDATE orgs SET history = (SELECT coalesce(sum(",
-    history_cost!(),
-    "), 0) FROM queries WHERE queries.org = orgs.number AND version_ended IS NOT NULL);"
-);
 
 /// A store in one SQLite file. Dropping it completes the accepted operations, then closes the file.
 #[derive(Debug)]
@@ -124,7 +115,10 @@ pub enum OpenError {
     #[error("cannot start the database's thread")]
     Thread(#[source] std::io::Error),
     /// The file was written by another release.
-    #[error("the database has schema version {found}; this release supports version {SCHEMA_VERSION}")]
+    #[error(
+        "the database has schema version {found}, and this release reads version {SCHEMA_VERSION}; use the release that wrote it, or \
+         another file"
+    )]
     SchemaVersion {
         /// The version in the file.
         found: i64,
@@ -245,15 +239,14 @@ fn prepare(connection: &mut Connection) -> Result<(), OpenError> {
     connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")?;
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let found = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if !(0..=SCHEMA_VERSION).contains(&found) {
-        return Err(OpenError::SchemaVersion { found });
-    }
-    if found < FIRST_SCHEMA_VERSION {
-        transaction.execute_batch(SCHEMA)?;
-    }
-    if found < SCHEMA_VERSION {
-        transaction.execute_batch(HISTORY_SCHEMA)?;
-        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    match found {
+        SCHEMA_VERSION => {}
+        // A new file.
+        0 => {
+            transaction.execute_batch(SCHEMA)?;
+            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        }
+        found => return Err(OpenError::SchemaVersion { found }),
     }
     Ok(transaction.commit()?)
 }
