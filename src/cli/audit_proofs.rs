@@ -133,10 +133,6 @@ fn beginning(report: &VerifyReport) -> Option<String> {
     let first = report.first_segment;
     match report.beginning {
         Beginning::Removed => Some(format!("it begins with segment {first}: retention has removed those before it")),
-        Beginning::Unknown => Some(format!(
-            "it begins with segment {first}: a version that did not record removals has written it; \
-             the next start of the gateway records this beginning"
-        )),
         Beginning::Complete | Beginning::Missing => None,
     }
 }

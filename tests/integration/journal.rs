@@ -10,7 +10,7 @@ mod removal;
 mod integrity;
 mod recovery;
 mod compression;
-mod earlier_version;
+mod other_version;
 mod tree;
 pub mod checkpoints;
 mod tampering;

@@ -180,28 +180,23 @@ fn add_up(mixed: &MixedJournal) {
 }
 
 #[test]
-fn index_without_a_version_is_rebuilt() {
+fn index_of_another_version_is_rebuilt() {
     let mixed = MixedJournal::complete();
     let index = mixed.settings.path.join("index.db");
     fs::remove_file(&index).unwrap();
     let last = segment_files(&mixed.settings).len() as i64;
-    let old = rusqlite::Connection::open(&index).unwrap();
-    let schema = "
-        CREATE TABLE block (
-            id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
-            first INTEGER, last INTEGER);
-        CREATE TABLE member (id TEXT NOT NULL, block INTEGER NOT NULL, PRIMARY KEY (id, block)) WITHOUT ROWID;";
-    old.execute_batch(schema).unwrap();
-    // The old index claims to cover all but the last byte of the journal.
+    let other = rusqlite::Connection::open(&index).unwrap();
+    other.execute_batch("CREATE TABLE covered (segment INTEGER, end INTEGER); PRAGMA user_version = 2;").unwrap();
+    // It claims to cover all but the last byte of the journal.
     let length = fs::metadata(segment_files(&mixed.settings).last().unwrap()).unwrap().len() as i64 - 1;
-    old.execute("INSERT INTO block (segment, start, end) VALUES (?1, 0, ?2)", [last, length]).unwrap();
-    drop(old);
+    other.execute("INSERT INTO covered (segment, end) VALUES (?1, ?2)", [last, length]).unwrap();
+    drop(other);
     mixed.check();
     mixed.index();
     mixed.check();
     let version: i64 =
         open_index(&mixed.settings).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
+    assert_eq!(version, 3);
 }
 
 /// After a crash of the machine, the index may cover lines that the journal has lost.

@@ -14,8 +14,7 @@ use journal::audit::{
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_records, block_on, export_records, keep_plain, open_journal, open_reader, settings,
-    wait_until_indexed,
+    Caller, END, all_records, block_on, export_records, open_journal, open_reader, settings, wait_until_indexed,
 };
 
 pub const HOUR: u64 = 3_600_000_000;
@@ -94,18 +93,7 @@ impl MixedJournal {
 
     /// Writes all 6000 uses and closes the journal.
     pub fn complete() -> Self {
-        Self::new().write_all()
-    }
-
-    /// The same in segments that stay uncompressed.
-    pub fn complete_plain() -> Self {
-        let mixed = Self::new();
-        keep_plain(&mixed.settings);
-        mixed.write_all()
-    }
-
-    fn write_all(self) -> Self {
-        let mut mixed = self;
+        let mut mixed = Self::new();
         let journal = open_journal(&mixed.settings);
         block_on(async {
             drop(mixed.write(&journal, 6000).await);

@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use journal::audit::{Beginning, Settings, VerifyReport};
-use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::earlier_version::rewrite_as_earlier_version;
 use super::support::{
     Caller, END, assert_intact, block_on, keep_numbers_plain, keep_plain, open_journal, open_reader, segment_files,
     segment_number, settings, write_uses,
@@ -158,49 +156,4 @@ fn removal_during_the_check_is_no_problem() {
     older.iter().filter(|path| path.exists()).for_each(|path| fs::remove_file(path).unwrap());
     assert_eq!(verify(&settings).beginning, Beginning::Missing, "only {} is left", last.display());
     block_on(journal.close());
-}
-
-/// Rewrites a journal as a version before the record of removals would have written it, with the digests that its seals have
-/// then.
-fn make_old(settings: &Settings) {
-    rewrite_as_earlier_version(settings);
-    let mut digests: Vec<(String, String)> = Vec::new();
-    for path in segment_files(settings) {
-        let text = fs::read_to_string(&path).unwrap();
-        let old: String = text.lines().map(|line| old_line(line, &digests)).collect();
-        fs::write(&path, &old).unwrap();
-        digests.push((digest(&text), digest(&old)));
-    }
-}
-
-fn old_line(line: &str, digests: &[(String, String)]) -> String {
-    let covered = line.rsplit_once(",\"crc\"").unwrap().0;
-    // The last field of a header, or one before others.
-    let mut old = match covered.strip_suffix("\"first\":1") {
-        Some(before) => format!("{before}\"open\":[]"),
-        None => covered.replacen("\"first\":1,", "\"open\":[],", 1),
-    };
-    for (sealed, now) in digests {
-        old = old.replace(sealed, now);
-    }
-    format!("{old},\"crc\":\"{:08x}\"}}\n", crc32fast::hash(old.as_bytes()))
-}
-
-fn digest(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-#[test]
-fn journal_of_an_earlier_version_gets_its_beginning_at_the_next_start() {
-    let directory = TempDir::new().unwrap();
-    let settings = small_segments(directory.path());
-    write_uses(&settings, 50);
-    make_old(&settings);
-    fs::remove_file(&segment_files(&settings)[0]).unwrap();
-    let report = assert_intact(&settings);
-    assert_eq!((report.beginning, report.first_segment), (Beginning::Unknown, 2));
-    write_uses(&settings, 1);
-    assert_eq!(assert_intact(&settings).beginning, Beginning::Removed);
-    fs::remove_file(&segment_files(&settings)[0]).unwrap();
-    assert_eq!(verify(&settings).beginning, Beginning::Missing);
 }

@@ -52,10 +52,8 @@ pub struct SinkReport {
     /// Segments that were removed or damaged before it had taken them, since the start.
     pub skipped_segments: u64,
     /// Lines of the journal that were damaged when their turn came, since the start.
-    #[serde(default)]
     pub skipped_lines: u64,
     /// Records that the sink has refused, or that were too old for it, since the start.
-    #[serde(default)]
     pub rejected: u64,
     /// The last failure, while it fails.
     pub error: Option<String>,

@@ -3,7 +3,7 @@
 //! - Each frame has about 1 MiB of whole lines, packed ([`pack`]) and compressed by itself: a line in the middle costs
 //!   reading one frame. Offsets of lines stay what they were.
 //! - To zstd, a frame is three in succession: what is random among the packed lines is one by itself, which costs no attempt
-//!   to compress it. Older files have one. Readers see no difference.
+//!   to compress it.
 //! - The table is that of zstd's seekable format, with the lengths of the lines before packing. Each frame has a checksum.
 
 use std::fs::File;
@@ -15,6 +15,7 @@ use zstd::bulk::Compressor;
 
 use super::line;
 use super::pack::{self, Packed};
+use super::version::{self, VERSION};
 
 /// Bytes of lines in a frame. Keys repeat within as many uses; reading it takes a millisecond or two.
 const FRAME: usize = 1 << 20;
@@ -98,6 +99,9 @@ impl CompressedSegment {
         // Packed lines are longer than the lines only where these are short.
         let capacity = size(frame.length)? * 4 + MIN_CAPACITY;
         let packed = zstd::bulk::decompress(&bytes, capacity).map_err(|_| invalid())?;
+        if let Some(other) = packed.first().filter(|found| **found != VERSION) {
+            return Err(version::other_version("a compressed segment of the audit journal", Some((*other).into())));
+        }
         pack::unpack(&packed, size(frame.length)?).ok_or_else(invalid)
     }
 }
@@ -251,6 +255,21 @@ mod tests {
             assert!(read_all(&mut segment, from as u64) == expected, "from {from}");
         }
         assert_eq!(compressed(b"").0.length(), 0);
+    }
+
+    #[test]
+    fn segment_of_another_version_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("target");
+        let mut packed = pack::pack(b"line\n");
+        packed.bytes[0] = VERSION + 1;
+        let frame = FrameCompressor::new().expect("a compressor").compress(&packed).expect("it is small");
+        let table = encode_table(&[(frame.len(), 5)]).expect("it is small");
+        std::fs::write(&path, [frame, table].concat()).expect("a new file");
+        let mut segment = CompressedSegment::open(&path).expect("it is whole").expect("it is there");
+        let error = segment.read_at(&mut [0; 5], 0).expect_err("it is of another version");
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert!(error.to_string().contains("has format version 2,"), "{error}");
     }
 
     #[test]

@@ -22,7 +22,6 @@ use domain::trace_context::TraceId;
 pub(crate) struct OpenUse {
     pub(crate) id: Uuid,
     /// The segment that holds the event of its beginning.
-    #[serde(default)]
     pub(crate) segment: u64,
     /// The last header that lists it; 0 when none does.
     #[serde(skip)]
@@ -95,19 +94,15 @@ pub(crate) struct UseEvent<'a> {
     pub(crate) trace_id: Option<TraceId>,
 }
 
-/// The end of a use. Whose use it was is in the line of its beginning only; earlier versions repeated it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+/// The end of a use. Whose use it was is in the line of its beginning only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutcomeEvent {
     pub(crate) id: Uuid,
     pub(crate) outcome: Outcome,
-    #[serde(default)]
     pub(crate) status: Option<u16>,
     /// `None` when the gateway died, so that no time was measured.
-    #[serde(default)]
     pub(crate) duration_us: Option<u64>,
-    #[serde(default)]
     pub(crate) request_bytes: Option<u64>,
-    #[serde(default)]
     pub(crate) response_bytes: Option<u64>,
 }
 

@@ -135,11 +135,11 @@ mod tests {
 
     #[test]
     fn json_line_carries_its_number_and_checksum() {
-        let event = serde_json::json!({"e": "outcome", "id": uuid::Uuid::nil(), "outcome": "aborted"});
+        let event = serde_json::json!({"e": "record", "id": uuid::Uuid::nil(), "outcome": "aborted"});
         let mut lines = Vec::new();
         with_serialized(&event, |body| body.write_line(41, &mut lines));
         assert!(lines.ends_with(b"\"}\n"));
-        check_frame(&lines);
+        check_frame(&lines, EventKind::Record);
     }
 
     #[test]
@@ -147,14 +147,14 @@ mod tests {
         let mut lines = b"o\tAAAAAAAAAAAAAAAAAAAAAA\taborted".to_vec();
         finish_compact(&mut lines, 0, 41);
         assert!(lines.starts_with(b"o\tAAAAAAAAAAAAAAAAAAAAAA\taborted\t41\t"));
-        check_frame(&lines);
+        check_frame(&lines, EventKind::Outcome);
     }
 
-    /// Checks the line of an outcome with the number 41.
-    fn check_frame(lines: &[u8]) {
+    /// Checks a line of this kind with the number 41.
+    fn check_frame(lines: &[u8], kind: EventKind) {
         let line = lines.strip_suffix(b"\n").unwrap();
         assert_eq!(verify_line(line), Some(41));
-        assert_eq!(line::event_kind(line), Some(EventKind::Outcome));
+        assert_eq!(line::event_kind(line), Some(kind));
         assert_eq!(line::event_id(line), Some(0));
         let mut again = Vec::new();
         extract_body(line).unwrap().write_line(42, &mut again);

@@ -39,8 +39,6 @@ pub(crate) fn event_kind(line: &[u8]) -> Option<EventKind> {
         _ => {}
     }
     match line.strip_prefix(b"{\"e\":\"")? {
-        [b'u', ..] => Some(EventKind::Use),
-        [b'o', ..] => Some(EventKind::Outcome),
         [b'r', ..] => Some(EventKind::Record),
         [b's', ..] => Some(EventKind::Seal),
         [b'h', ..] => Some(EventKind::Header),

@@ -1,13 +1,13 @@
 //! The journal on disk: segment files of lines, each line an event in a frame.
 //!
-//! Every part of the journal reads and writes through these modules; their format is fixed, since old journals must
-//! stay readable.
+//! Every part of the journal reads and writes through these modules. Their format has one version, and a journal of another
+//! one is refused ([`version`]).
 //!
 //! - [`segment`]: segment files: names, listing, and blocks; [`source`]: reading them, plain or compressed ([`compressed`],
 //!   [`pack`]).
 //! - [`line`]: the lines of a segment; the kind and the id of a line without parsing it.
 //! - [`frame`]: the number and the checksum around each event.
-//! - [`event`]: the events of a use; [`encode`]: their compact lines; [`decode`]: the one way to read them, in whatever form.
+//! - [`event`]: the events of a use; [`encode`]: their compact lines; [`decode`]: the one way to read them.
 //! - [`segment_event`]: the events about segments, in JSON: header, seal and expired.
 //! - [`prepared`]: fields of compact lines that seldom change on a connection; [`field`] and [`id_text`]: single fields.
 //! - [`open_uses`]: the uses that are open where a segment begins, by the headers.
@@ -17,6 +17,7 @@
 //! - [`seal`]: the digest of a closed segment.
 //! - [`pieces`]: reading a segment line by line in bounded memory; [`lines_at`]: single lines by their places.
 
+pub(crate) mod version;
 pub(crate) mod record;
 pub(crate) mod escape;
 pub(crate) mod phrases;

@@ -20,11 +20,6 @@ pub(crate) struct OpenUses {
 impl OpenUses {
     /// Applies the header of the next segment.
     pub(crate) fn apply(&mut self, header: &SegmentHeader<'_>) {
-        // Headers of earlier versions list all open uses.
-        if let Some(open) = &header.open {
-            self.uses =
-                open.iter().map(|open| (open.id.as_u128(), OpenUse { listed_by: header.segment, ..*open })).collect();
-        }
         for id in header.ended.iter() {
             self.uses.remove(&id.as_u128());
         }

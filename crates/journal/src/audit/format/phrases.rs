@@ -102,11 +102,11 @@ mod tests {
             assert_eq!(shorten(text), short);
             assert_eq!(expand(short).as_deref(), Some(text));
         }
-        assert_eq!(expand("\\Dx\\Z"), None, "a phrase of a later version");
+        assert_eq!(expand("\\Dx\\Z"), None, "an unknown phrase");
         assert_eq!(expand("\\D\\"), None);
     }
 
-    /// Old lines are read for as long as there are any.
+    /// Lines are read for as long as there are any.
     #[test]
     fn table_is_part_of_the_format() {
         let table: String = PHRASES.iter().map(|(letter, phrase)| format!("{letter}{phrase}\n")).collect();

@@ -19,15 +19,16 @@ use domain::counted::Counted;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SegmentHeader<'a> {
     pub(crate) e: EventKind,
+    /// Version of the journal's format: readers look for it behind `e` ([`super::version`]).
+    pub(crate) version: u8,
     pub(crate) segment: u64,
     pub(crate) created: Micros,
     /// Name of the gateway that writes this segment, for the records in it.
     pub(crate) gateway: Cow<'a, str>,
     /// Closed segments whose seals are not written yet.
     pub(crate) unsealed: Cow<'a, [u64]>,
-    /// The first segment that retention has not removed; `None` in journals of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) first: Option<u64>,
+    /// The first segment that retention has not removed.
+    pub(crate) first: u64,
     /// The oldest segment that holds the beginning of a use that is open where this one begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) oldest: Option<u64>,
@@ -37,9 +38,6 @@ pub(crate) struct SegmentHeader<'a> {
     /// Uses that an earlier header lists, and that have ended in the segment before.
     #[serde(default, skip_serializing_if = "<[Uuid]>::is_empty")]
     pub(crate) ended: Cow<'a, [Uuid]>,
-    /// All uses that are open where this segment begins: only in journals of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) open: Option<Vec<OpenUse>>,
 }
 
 /// The digest of a closed segment, by which a later change of it is detected.
@@ -64,7 +62,6 @@ pub(crate) struct CheckpointSeal<'a> {
     /// Root of the tree over them, in hexadecimal.
     pub(crate) sha256: Cow<'a, str>,
     /// Time at which it was signed.
-    #[serde(default)]
     pub(crate) time: Micros,
     /// The signed note.
     pub(crate) checkpoint: Cow<'a, str>,
@@ -105,8 +102,6 @@ pub(crate) enum ExpiryReason {
     Size,
     /// All segments together were larger than the size of the volume allows.
     Volume,
-    /// A version that did not record removals had removed it, and all before it.
-    Baseline,
     /// It was missing when its turn came: something other than retention has removed it.
     Missing,
 }

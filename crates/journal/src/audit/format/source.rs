@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::compressed::CompressedSegment;
 use super::segment::{self, Block};
+use super::version;
 
 /// Bytes that are read at a time behind a block, to complete its last line. Most lines are shorter.
 const REST_OF_LINE: u64 = 4 << 10;
@@ -23,12 +24,17 @@ impl SegmentSource {
     /// Opens a segment; `None` when there is none.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] when a compressed one is damaged.
+    /// [`io::ErrorKind::InvalidData`] when a compressed one is damaged; [`io::ErrorKind::Unsupported`] when it is of another version.
     pub(crate) fn open(directory: &Path, number: u64) -> io::Result<Option<Self>> {
         // In this order: the compressed file is there before the plain one is removed.
-        match File::open(segment::path(directory, number)) {
+        let path = segment::path(directory, number);
+        match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            file => return file.map(Self::Plain).map(Some),
+            file => {
+                let file = file?;
+                version::check_plain(&path, &file)?;
+                return Ok(Some(Self::Plain(file)));
+            }
         }
         Ok(CompressedSegment::open(&segment::compressed_path(directory, number))?.map(Self::Compressed))
     }

@@ -11,24 +11,15 @@ use crate::audit::format::segment::Point;
 /// Name of the file in the journal's directory.
 pub(crate) const FILE: &str = "index.db";
 
-/// Version of the schema, counted up whenever the tables or their meaning change. Releases from before the version
-/// existed look for the columns `first` and `last` in `block`, find none, and rebuild the index for themselves; so a
-/// point that one version calls covered was never covered by another one.
-const VERSION: i64 = 2;
-/// - `block`: the lines it consists of, and when its first and last uses began.
-/// - `covered`: one row, the point up to which the journal is indexed; it stays when the blocks before it are removed.
-/// - `member`: the keys, users and organizations with uses in a block, and whether one of these uses was refused.
+/// Version of the schema, counted up whenever the tables or their meaning change. An index of another version is built again.
+const VERSION: i64 = 3;
+/// - `covered`: one row, the point up to which the usage of the journal is added up; it stays when the segments before it are removed.
 /// - `hour`: requests and refusals of a key in an hour. Hours are numbered from the epoch.
 /// - `refusal`: the line of the last refused use of a key.
 /// - `last`: the line of the last admitted use of a key and, once it has ended in a line of its own, that line.
 const SCHEMA: &str = "
     BEGIN;
-    CREATE TABLE block (
-        id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
-        earliest INTEGER, latest INTEGER);
     CREATE TABLE covered (one INTEGER PRIMARY KEY CHECK (one = 1), segment INTEGER NOT NULL, end INTEGER NOT NULL);
-    CREATE TABLE member (
-        id TEXT NOT NULL, block INTEGER NOT NULL, refused INTEGER NOT NULL, PRIMARY KEY (id, block)) WITHOUT ROWID;
     CREATE TABLE hour (
         org BLOB NOT NULL, key TEXT NOT NULL, hour INTEGER NOT NULL,
         requests INTEGER NOT NULL, refusals INTEGER NOT NULL, PRIMARY KEY (org, key, hour)) WITHOUT ROWID;
@@ -37,15 +28,21 @@ const SCHEMA: &str = "
         PRIMARY KEY (org, key)) WITHOUT ROWID;
     CREATE TABLE refusal (
         org BLOB NOT NULL, key TEXT NOT NULL, line BLOB NOT NULL, PRIMARY KEY (org, key)) WITHOUT ROWID;
-    PRAGMA user_version = 2;
+    PRAGMA user_version = 3;
     COMMIT;
 ";
 
 /// Opens the index for writing; creates it anew when there is none or it has another version.
 pub(crate) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let database = connect(path)?;
-    if version(&database)? == VERSION {
+    let found = version(&database)?;
+    if found == VERSION {
         return Ok(database);
+    }
+    // A new file has version 0.
+    if found != 0 {
+        tracing::warn!(found, expected = VERSION, path = %path.display(),
+            "the index of the audit journal has another version, and is built again; counts from removed segments are lost");
     }
     drop(database);
     create(path)
@@ -100,12 +97,6 @@ pub(crate) fn open_for_reading(directory: &Path) -> rusqlite::Result<Option<Conn
 
 fn version(database: &Connection) -> rusqlite::Result<i64> {
     database.query_row("PRAGMA user_version", [], |row| row.get(0))
-}
-
-/// Deletes the rows of blocks, by which versions before found records: nothing checks them, so nothing is read from them, and the
-/// segments get an index in a file.
-pub(crate) fn delete_block_rows(database: &Connection) -> rusqlite::Result<()> {
-    database.execute_batch("DELETE FROM member; DELETE FROM block")
 }
 
 /// Loads the point up to which the index covers the journal; `None` before the first block.

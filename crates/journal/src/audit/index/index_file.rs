@@ -32,8 +32,6 @@ use crate::audit::format::segment::{self, Block};
 
 /// First bytes of the file, with the version of the format.
 const MAGIC: u64 = u64::from_le_bytes(*b"kgindex2");
-/// Those of the version before, which had no checksums of members and times: it is built again.
-const MAGIC_BEFORE: u64 = u64::from_le_bytes(*b"kgindex1");
 /// Numbers in the header: magic, segment, length, part length, counted from, times, members, bytes of usage, CRC-32 of times and page
 /// checksums, CRC-32 of these.
 const HEADER: usize = 10;
@@ -129,16 +127,13 @@ impl IndexFile {
     }
 
     /// Opens the index of a segment, of whatever length that is, and checks its header and its small tables. `None` when there is
-    /// none, or one of an earlier version.
+    /// none.
     pub(crate) fn open_any(directory: &Path, segment: u64) -> io::Result<Option<Self>> {
         let file = match File::open(path(directory, segment)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
         let length = file.metadata()?.len();
-        if length >= NUMBER && read_numbers(&file, 0, 1)?[0] == MAGIC_BEFORE {
-            return Ok(None);
-        }
         if length < HEADER as u64 * NUMBER {
             return Err(damaged("it is torn"));
         }
@@ -146,7 +141,10 @@ impl IndexFile {
         let [magic, number, indexed, part, counted_from, times, members, usage, tables_crc, crc] =
             numbers[..].try_into().expect("as many numbers were read");
         let head = to_bytes(numbers[..HEADER - 1].iter().copied());
-        if (magic, number) != (MAGIC, segment) || u64::from(crc32fast::hash(&head)) != crc {
+        if magic != MAGIC {
+            return Err(damaged("it is no index of format version 2"));
+        }
+        if number != segment || u64::from(crc32fast::hash(&head)) != crc {
             return Err(damaged("its header is not that of an index of this segment"));
         }
         let pages = members.div_ceil(PAGE);

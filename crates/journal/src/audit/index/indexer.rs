@@ -96,10 +96,7 @@ impl Indexer {
 
     fn reopen(&mut self, end: Point) -> rusqlite::Result<()> {
         let path = self.directory.join(database::FILE);
-        let found = database::open(&path).and_then(|connection| {
-            database::delete_block_rows(&connection)?;
-            Ok((database::load_covered(&connection)?, connection))
-        });
+        let found = database::open(&path).and_then(|connection| Ok((database::load_covered(&connection)?, connection)));
         let (covered, connection) = match found {
             // An index that covers more than there is belongs to another journal, or to one that was put back.
             Ok((covered, connection)) if covered.is_none_or(|covered| covered <= end) => (covered, connection),
@@ -170,7 +167,7 @@ impl Indexer {
 
     fn log_damage(&self, error: &io::Error, segment: u64) {
         tracing::error!(%error, segment, path = %self.directory.display(),
-            "the index of an audit segment is damaged, and is made again from the segment; check the disk");
+            "the index of an audit segment cannot be used, and is made again from the segment; check the disk");
     }
 
     /// Checks the index of one closed segment again, now and then. One that was damaged or removed meanwhile is made again by the

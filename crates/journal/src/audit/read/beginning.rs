@@ -18,11 +18,8 @@ pub enum Beginning {
     /// There were none.
     #[default]
     Complete,
-    /// Retention has removed them, and has recorded it; or an earlier version has, before the journal was first opened by
-    /// one that records removals.
+    /// Retention has removed them, and has recorded it.
     Removed,
-    /// A version that did not record removals has written the whole journal.
-    Unknown,
     /// Some are missing without a record.
     Missing,
 }
@@ -30,8 +27,8 @@ pub enum Beginning {
 /// The removed segments of a journal, as the journal records them.
 #[derive(Debug, Default)]
 pub(crate) struct Removals {
-    /// The first segment that should be there; `None` in journals of earlier versions.
-    first: Option<u64>,
+    /// The first segment that should be there; 0 before the first header.
+    first: u64,
     /// The last removed segments, each with the number of the line after it. Retention removes some at a time.
     next: Vec<(u64, u64)>,
     /// The number of the first line that is there.
@@ -44,7 +41,7 @@ impl Removals {
     }
 
     pub(crate) fn add(&mut self, expired: &Expired<'_>) {
-        self.first = self.first.max(Some(expired.segment.saturating_add(1)));
+        self.first = self.first.max(expired.segment.saturating_add(1));
         self.next.extend(expired.next.map(|next| (expired.segment, next)));
     }
 
@@ -79,9 +76,8 @@ impl Removals {
 
     /// Judges the beginning of a journal by its first segment. Returns also what is wrong with it.
     pub(crate) fn judge(&self, present: u64) -> (Beginning, Option<String>) {
-        let Some(first) = self.first else {
-            return (if present <= 1 { Beginning::Complete } else { Beginning::Unknown }, None);
-        };
+        // Segments are numbered from 1.
+        let first = self.first.max(1);
         if present > first {
             let last = present - 1;
             let problem =
@@ -105,10 +101,12 @@ mod tests {
     use crate::audit::format::segment_event::ExpiryReason;
     use domain::clock::Micros;
 
+    use crate::audit::format::version::VERSION;
+
     #[test]
     fn segments_may_be_missing_only_up_to_the_recorded_one() {
         let removals = |segments: &[u64]| {
-            let mut removals = Removals { first: Some(1), first_number: Some(70), ..Removals::default() };
+            let mut removals = Removals { first: 1, first_number: Some(70), ..Removals::default() };
             let expired =
                 |segment| Expired { next: Some(segment * 10), ..Expired::new(segment, ExpiryReason::Age, Micros(0)) };
             segments.iter().for_each(|segment| removals.add(&expired(*segment)));
@@ -121,7 +119,7 @@ mod tests {
         // A removal that a crash has interrupted.
         assert_eq!(removals(&[6, 7]).judge(7).0, Beginning::Removed);
         assert!(removals(&[7, 8]).judge(9).1.is_some(), "line 80 is missing");
-        assert_eq!(Removals::default().judge(7), (Beginning::Unknown, None));
+        assert_eq!(Removals::default().judge(7).0, Beginning::Missing, "no header is whole");
     }
     #[test]
     fn header_stands_for_a_record_that_was_removed_after_its_segment() {
@@ -130,19 +128,19 @@ mod tests {
         let mut line = Vec::new();
         let header = SegmentHeader {
             e: EventKind::Header,
+            version: VERSION,
             segment: 9,
             created: Micros(0),
             gateway: "gw-1".into(),
             unsealed: [].as_slice().into(),
-            first: Some(8),
+            first: 8,
             oldest: None,
             began: Vec::new(),
             ended: [].as_slice().into(),
-            open: None,
         };
         frame::with_serialized(&header, |body| body.write_line(80, &mut line));
         std::fs::write(segment::path(directory.path(), 9), line).unwrap();
-        let mut removals = Removals { first: Some(6), first_number: Some(70), ..Removals::default() };
+        let mut removals = Removals { first: 6, first_number: Some(70), ..Removals::default() };
         assert_eq!(removals.judge(8).0, Beginning::Missing);
         removals.add_later(directory.path(), &listed).unwrap();
         assert_eq!(removals.judge(8), (Beginning::Removed, None));

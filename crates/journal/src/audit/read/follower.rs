@@ -179,6 +179,5 @@ impl Follower {
 /// The segment in which the oldest of the uses began that were open when the last segment began.
 fn oldest_open_segment(directory: &Path, last: u64) -> io::Result<u64> {
     let Some(header) = open_uses::read_header(directory, last)? else { return Ok(last) };
-    let listed = header.open.iter().flatten().map(|open| open.segment).min();
-    Ok(header.oldest.or(listed).unwrap_or(last).min(last))
+    Ok(header.oldest.unwrap_or(last).min(last))
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::stop::StopSignal;
 use crate::audit::filter::Filter;
-use crate::audit::format::event::{OpenUse, OutcomeEvent, UseEvent};
+use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Block, Point, Segment};
@@ -40,35 +40,30 @@ pub(crate) struct RecordScanner {
 #[derive(Debug, Default)]
 struct HeaderInfo {
     gateway: String,
-    open: OpenAtBeginning,
+    /// `None` when the header is damaged.
+    changes: Option<OpenChanges>,
 }
 
-/// The uses that were open when the segment began, as its header lists them.
-#[derive(Debug, Default)]
-enum OpenAtBeginning {
-    /// Nothing: the header is damaged.
-    #[default]
-    Unknown,
-    /// All of them, in journals of earlier versions.
-    All(FxHashSet<u128>),
-    /// Of those that began in the segment before, the open ones; of the others, those that ended in it.
-    Changes { began: FxHashSet<u128>, ended: FxHashSet<u128> },
+/// The changes of the open uses in segment N - 1, as the header of segment N lists them.
+#[derive(Debug)]
+struct OpenChanges {
+    /// Uses that began in N - 1 and are open at its end.
+    began: FxHashSet<u128>,
+    /// Uses that began before N - 1 and ended in it.
+    ended: FxHashSet<u128>,
 }
 
-impl OpenAtBeginning {
-    /// True when a use was open that had no outcome before the segment before; `is_new` when it began in that segment.
-    fn contains(&self, id: u128, is_new: bool) -> bool {
-        match self {
-            Self::Unknown => false,
-            Self::All(open) => open.contains(&id),
-            Self::Changes { began, ended } => {
-                if is_new {
-                    began.contains(&id)
-                } else {
-                    !ended.contains(&id)
-                }
-            }
-        }
+impl HeaderInfo {
+    fn new(header: SegmentHeader<'_>) -> Self {
+        let began = header.began.iter().map(|open| open.id.as_u128()).collect();
+        let ended = header.ended.iter().map(Uuid::as_u128).collect();
+        Self { gateway: header.gateway.into_owned(), changes: Some(OpenChanges { began, ended }) }
+    }
+
+    /// Returns whether a use without an outcome before segment N - 1 was open at its end; `is_new` when it began in it.
+    fn is_open(&self, id: u128, is_new: bool) -> bool {
+        let Some(OpenChanges { began, ended }) = &self.changes else { return false };
+        if is_new { began.contains(&id) } else { !ended.contains(&id) }
     }
 }
 
@@ -167,7 +162,7 @@ impl RecordScanner {
     fn all_open_after(&mut self, i: usize, are_new: bool, waiting: &FxHashMap<u128, usize>) -> io::Result<bool> {
         let Some(next) = self.segments.get(i + 1).map(|segment| segment.number) else { return Ok(false) };
         let header = self.header_info(next)?;
-        Ok(waiting.keys().all(|id| header.open.contains(*id, are_new)))
+        Ok(waiting.keys().all(|id| header.is_open(*id, are_new)))
     }
 
     fn read_block(&mut self, block: Block) -> io::Result<u64> {
@@ -186,18 +181,6 @@ impl RecordScanner {
                 Ok(Rc::clone(vacant.insert(Rc::new(header.map(HeaderInfo::new).unwrap_or_default()))))
             }
         }
-    }
-}
-
-impl HeaderInfo {
-    fn new(header: SegmentHeader<'_>) -> Self {
-        let ids = |open: Vec<OpenUse>| open.iter().map(|open| open.id.as_u128()).collect();
-        let ended = || header.ended.iter().map(Uuid::as_u128).collect();
-        let open = match header.open {
-            Some(open) => OpenAtBeginning::All(ids(open)),
-            None => OpenAtBeginning::Changes { ended: ended(), began: ids(header.began) },
-        };
-        Self { gateway: header.gateway.into_owned(), open }
     }
 }
 

@@ -66,7 +66,10 @@ pub(crate) struct NodesWriter {
 }
 
 impl NodesReader {
-    /// Opens the file; `None` when there is none, or it is none of this format.
+    /// Opens the file; `None` when there is none, or its first line is damaged.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] when it is of another version.
     pub(crate) fn open(directory: &Path) -> io::Result<Option<Self>> {
         let file = match File::open(path(directory)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -75,8 +78,17 @@ impl NodesReader {
         let mut input = BufReader::new(file);
         let (mut line, mut read) = (Vec::new(), 0);
         read += input.read_until(b'\n', &mut line)? as u64;
-        let header = serde_json::from_slice::<Header>(&line).ok().filter(|header| header.tree == VERSION);
-        Ok(header.map(|header| Self { input, origin: header.origin, last: None, good: read }))
+        let Ok(header) = serde_json::from_slice::<Header>(&line) else { return Ok(None) };
+        if header.tree != VERSION {
+            let message = format!(
+                "{} has format version {}, and this keygate reads version {VERSION} only; use the keygate that wrote it, or move \
+                 the file away: the next start makes it again from the segments that are there",
+                path(directory).display(),
+                header.tree
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        Ok(Some(Self { input, origin: header.origin, last: None, good: read }))
     }
 
     /// Reads the next row; `None` at the end, and at a row that is torn or does not follow.
@@ -211,6 +223,15 @@ mod tests {
         assert_eq!(found, rows[..2]);
         NodesWriter::resume(directory.path(), good).unwrap().append(&rows[2]).unwrap();
         assert_eq!(fs::read(path(directory.path())).unwrap(), whole);
+    }
+
+    #[test]
+    fn file_of_another_version_is_refused() {
+        let directory = TempDir::new().unwrap();
+        fs::write(path(directory.path()), "{\"tree\":2,\"origin\":\"log\"}\n").unwrap();
+        let error = NodesReader::open(directory.path()).map(drop).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert!(error.to_string().contains("has format version 2, and this keygate reads version 1 only"), "{error}");
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn divert(writer: &Arc<JournalWriter>) -> io::Result<()> {
     segment.discard_next(&writer.settings);
     let mut spool = Spool::create(&writer.settings.path, segment.number)?;
     let pending = writer.lock_pending();
-    let header = SpoolHeader { open: pending.unfinished_uses() };
+    let header = SpoolHeader { open: pending.unfinished_uses(), ..SpoolHeader::default() };
     let begun = match pending.status {
         JournalStatus::Running => spool.begin(&header),
         JournalStatus::SyncFailed | JournalStatus::Closed => Err(io::ErrorKind::NotConnected.into()),

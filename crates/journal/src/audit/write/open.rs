@@ -20,7 +20,7 @@ use super::refusals::flusher;
 use super::signer::CheckpointSigner;
 use super::use_guards::UseGuards;
 use super::writer::JournalWriter;
-use super::{checkpoints, committer, damaged_tail, free_space, maintenance, newest_record, retention, timed_sync};
+use super::{checkpoints, committer, damaged_tail, free_space, maintenance, newest_record, timed_sync};
 use crate::audit::error::OpenError;
 use crate::audit::format::event::OutcomeEvent;
 use crate::audit::format::frame;
@@ -178,18 +178,14 @@ fn first_lines(
     last: &RecoveredSegment,
     new_segment_of: Option<&String>,
 ) -> io::Result<PendingLines> {
-    let RecoveredJournal { next, open, ended, unsealed, first, first_present, .. } = found;
+    let RecoveredJournal { next, open, ended, unsealed, first, .. } = found;
     let mut pending = PendingLines::new(last.number, next, open, unsealed);
     pending.newest = newest_record::read_time(last)?;
     pending.ended = ended;
-    pending.first_segment = first.unwrap_or(first_present);
+    pending.first_segment = first;
     // Before all other lines: whenever there is room for them, none gets into the segment of another gateway.
     if let Some(gateway) = new_segment_of {
         pending.begin_segment(gateway, clock::now());
-    }
-    // A version that did not record removals has written the journal: what is there now counts as its beginning.
-    if first.is_none() {
-        retention::append_baseline(&mut pending, first_present);
     }
     for damaged in damaged {
         frame::with_serialized(damaged, |body| pending.append_line(&body));

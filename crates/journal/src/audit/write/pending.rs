@@ -26,6 +26,7 @@ use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::frame::{self, Line};
 use crate::audit::format::line::EventKind;
 use crate::audit::format::segment_event::SegmentHeader;
+use crate::audit::format::version::VERSION;
 use crate::audit::index::live_index::PlacedEvent;
 use crate::audit::index::{IndexedEvent, IndexedUse};
 use domain::clock::Micros;
@@ -276,15 +277,15 @@ impl PendingLines {
         let ended = mem::take(&mut self.ended);
         let header = SegmentHeader {
             e: EventKind::Header,
+            version: VERSION,
             segment: self.segment,
             created,
             gateway: gateway.into(),
             unsealed: self.unsealed.clone().into(),
-            first: Some(self.first_segment),
+            first: self.first_segment,
             oldest: self.open.values().map(|open| open.segment).min(),
             began,
             ended: ended.into(),
-            open: None,
         };
         frame::with_serialized(&header, |body| self.push(&body));
     }

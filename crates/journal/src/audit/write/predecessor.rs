@@ -21,6 +21,7 @@ use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Outcome;
 use crate::audit::format::source::{self, Piece};
+use crate::audit::format::version::{self, VERSION};
 use crate::audit::format::{decode, frame, segment};
 use crate::audit::index::IndexedUse;
 
@@ -69,6 +70,9 @@ impl Predecessor {
         // Without a whole first line, the process ended while it began to hand over, and wrote nothing else.
         if let Some(end) = found.lines.iter().position(|byte| *byte == b'\n') {
             let header: SpoolHeader = serde_json::from_slice(&found.lines[..end]).unwrap_or_default();
+            if header.version != Some(VERSION.into()) {
+                return Err(version::other_version(found.path.display(), header.version));
+            }
             found.lines.drain(..=end);
             found.owned = header.open.iter().map(uuid::Uuid::as_u128).collect();
         }

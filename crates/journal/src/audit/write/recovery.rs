@@ -34,10 +34,8 @@ pub(crate) struct RecoveredJournal {
     /// Uses that a header lists, and that have ended in the last segment.
     pub(crate) ended: Vec<Uuid>,
     pub(crate) unsealed: Vec<u64>,
-    /// The first segment that was not removed by retention; `None` when an earlier version has written the journal.
-    pub(crate) first: Option<u64>,
-    /// The first segment that is there; 0 in a new journal.
-    pub(crate) first_present: u64,
+    /// The first segment that was not removed by retention.
+    pub(crate) first: u64,
     /// Damage at its end, whose lines were set aside.
     pub(crate) damaged: Vec<Damaged<'static>>,
     /// Damaged lines before the last good one, in the last segment.
@@ -64,11 +62,14 @@ pub(crate) fn recover(directory: &Path) -> io::Result<RecoveredJournal> {
                 "lines of the audit journal are damaged, and stay where they are; check the disk, and run `keygate audit verify`");
         }
         found.segment.file = Some(file);
-        found.first_present = segments[0].number;
+        if found.first == 0 {
+            // The header is damaged: what is there counts as the beginning.
+            found.first = segments[0].number;
+        }
         found.damaged = damaged;
         return Ok(found);
     }
-    Ok(RecoveredJournal { next: 1, first: Some(1), damaged, ..RecoveredJournal::default() })
+    Ok(RecoveredJournal { next: 1, first: 1, damaged, ..RecoveredJournal::default() })
 }
 
 /// Reads the state from the last segment; its length is 0 when the segment has no good line.
@@ -128,7 +129,7 @@ impl RecoveredJournal {
         self.segment.created = header.created;
         self.gateway = header.gateway.into_owned();
         self.unsealed = header.unsealed.into_owned();
-        self.first = header.first.map(|first| first.min(self.segment.number));
+        self.first = header.first.min(self.segment.number);
     }
 
     fn apply_seal(&mut self, line: &[u8]) {
@@ -139,7 +140,7 @@ impl RecoveredJournal {
 
     fn apply_expired(&mut self, line: &[u8]) {
         if let Ok(expired) = serde_json::from_slice::<Expired<'_>>(line) {
-            self.first = self.first.max(Some(expired.segment.saturating_add(1).min(self.segment.number)));
+            self.first = self.first.max(expired.segment.saturating_add(1).min(self.segment.number));
         }
     }
 }

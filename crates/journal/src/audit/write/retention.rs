@@ -136,11 +136,6 @@ fn carry_use(writer: &JournalWriter, line: &[u8], number: u64) {
     }
 }
 
-/// Records that a journal of an earlier version begins with this segment; what was before it is not known.
-pub(crate) fn append_baseline(pending: &mut PendingLines, first: u64) {
-    append_expired(pending, &Expired::new(first.saturating_sub(1), ExpiryReason::Baseline, clock::now()));
-}
-
 fn append_expired(pending: &mut PendingLines, expired: &Expired<'_>) {
     frame::with_serialized(expired, |body| pending.append_expired(&body, expired.segment));
 }

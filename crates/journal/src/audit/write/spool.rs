@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::audit::format::version::VERSION;
+
 /// Beginning of the name.
 const PREFIX: &str = "predecessor-";
 
@@ -26,10 +28,19 @@ pub(crate) struct Spool {
 }
 
 /// The first line.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SpoolHeader {
+    /// Version of the journal's format.
+    pub(crate) version: Option<u64>,
     /// Uses of the process that are open in the journal, or were when lines before their outcomes were written.
     pub(crate) open: Vec<Uuid>,
+}
+
+impl Default for SpoolHeader {
+    /// The header of a spool of this version, without uses; also in place of one that is damaged.
+    fn default() -> Self {
+        Self { version: Some(VERSION.into()), open: Vec::new() }
+    }
 }
 
 impl Spool {

@@ -8,6 +8,7 @@ use super::{
     COLUMNS, ColumnState, FIRST, KINDS, LAYOUTS, LINES, Layout, Packed, RANDOM, RANDOMS, STREAMS, TEXTS, TRACED, WHOLE,
     layout_of, number_after,
 };
+use crate::audit::format::version::VERSION;
 use crate::audit::format::{frame, id_text};
 
 /// Numbers and texts of a line at most, each.
@@ -35,6 +36,7 @@ pub(crate) fn pack(lines: &[u8]) -> Packed {
         rest = packer.add(rest);
     }
     let mut bytes = Vec::with_capacity(packer.streams.iter().map(|stream| stream.len() + 4).sum());
+    bytes.push(VERSION);
     put(&mut bytes, packer.first);
     let mut random = 0..0;
     for (number, stream) in packer.streams.iter().enumerate() {

@@ -5,11 +5,12 @@ use super::{
     COLUMNS, ColumnState, FIRST, KINDS, LAYOUTS, LINES, RANDOM, RANDOMS, STREAMS, TEXTS, TRACE, TRACED, WHOLE,
     layout_of, number_after,
 };
+use crate::audit::format::version::VERSION;
 use crate::audit::format::{frame, id_text};
 
 /// Unpacks lines, of which there are this many bytes. `None` when the bytes are not those of [`pack`].
 pub(crate) fn unpack(packed: &[u8], length: usize) -> Option<Vec<u8>> {
-    let mut rest = Input(packed);
+    let mut rest = Input(packed.strip_prefix(&[VERSION])?);
     let first = rest.number()?;
     let mut streams = [Input(&[]); STREAMS];
     for stream in &mut streams {
