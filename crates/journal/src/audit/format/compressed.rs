@@ -15,7 +15,7 @@ use zstd::bulk::Compressor;
 
 use super::line;
 use super::pack::{self, Packed};
-use super::version::{self, VERSION};
+use super::version;
 
 /// Bytes of lines in a frame. Keys repeat within as many uses; reading it takes a millisecond or two.
 const FRAME: usize = 1 << 20;
@@ -99,9 +99,7 @@ impl CompressedSegment {
         // Packed lines are longer than the lines only where these are short.
         let capacity = size(frame.length)? * 4 + MIN_CAPACITY;
         let packed = zstd::bulk::decompress(&bytes, capacity).map_err(|_| invalid())?;
-        if let Some(other) = packed.first().filter(|found| **found != VERSION) {
-            return Err(version::other_version("a compressed segment of the audit journal", Some((*other).into())));
-        }
+        version::check(*packed.first().ok_or_else(invalid)?, "a compressed segment of the audit journal")?;
         pack::unpack(&packed, size(frame.length)?).ok_or_else(invalid)
     }
 }
@@ -262,7 +260,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("target");
         let mut packed = pack::pack(b"line\n");
-        packed.bytes[0] = VERSION + 1;
+        packed.bytes[0] = version::VERSION + 1;
         let frame = FrameCompressor::new().expect("a compressor").compress(&packed).expect("it is small");
         let table = encode_table(&[(frame.len(), 5)]).expect("it is small");
         std::fs::write(&path, [frame, table].concat()).expect("a new file");

@@ -272,7 +272,7 @@ mod tests {
     fn use_and_outcome_in_json_are_no_events() {
         let id = Uuid::nil();
         for event in [
-            serde_json::json!({"e": "use", "id": id, "time": 1, "auth_method": "api-key", "action": "a", "method": "GET", "path": "/"}),
+            serde_json::json!({"e": "use", "id": id, "time": 1, "auth_method": "api-key", "action": "a", "method": "GET"}),
             serde_json::json!({"e": "outcome", "id": id, "outcome": "completed"}),
         ] {
             let mut line = Vec::new();

@@ -45,12 +45,18 @@ impl OpenUses {
 
 /// Reads the header of a segment; `None` when the segment is missing, empty, or begins with a damaged line.
 pub(crate) fn read_header(directory: &Path, number: u64) -> io::Result<Option<SegmentHeader<'static>>> {
+    Ok(read_numbered_header(directory, number)?.map(|(_, header)| header))
+}
+
+/// As [`read_header`], with the number of the line.
+pub(crate) fn read_numbered_header(directory: &Path, number: u64) -> io::Result<Option<(u64, SegmentHeader<'static>)>> {
     let mut piece = Piece::default();
     match source::read_block(directory, Block::header_of(number), &mut piece) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
         read => read?,
     };
-    Ok(line::split_lines(&piece).next().and_then(|(_, line)| parse_header(line)))
+    let header = line::split_lines(&piece).next().map(|(_, line)| line);
+    Ok(header.and_then(|line| Some((frame::verify_line(line)?, parse_header(line)?))))
 }
 
 /// Parses the line of a header; `None` when it is damaged.

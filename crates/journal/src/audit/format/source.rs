@@ -24,7 +24,8 @@ impl SegmentSource {
     /// Opens a segment; `None` when there is none.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] when a compressed one is damaged; [`io::ErrorKind::Unsupported`] when it is of another version.
+    /// [`io::ErrorKind::InvalidData`] when a compressed one is damaged; [`io::ErrorKind::Unsupported`] when it is of
+    /// another version.
     pub(crate) fn open(directory: &Path, number: u64) -> io::Result<Option<Self>> {
         // In this order: the compressed file is there before the plain one is removed.
         let path = segment::path(directory, number);

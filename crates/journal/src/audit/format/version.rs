@@ -1,7 +1,8 @@
 //! Version of the format of a journal. A journal of another version is refused: it is neither read nor continued.
 //!
-//! The number is in the header of each segment, at the beginning of each frame of a compressed one, and in the first line of a
-//! spool. It is one number for all of them, counted up whenever a reader of the version before would misread one.
+//! The number is in the header of each segment, at the beginning of each frame of a compressed one, and in the first
+//! line of a spool and of the file of hashes. It is one number for all of them, counted up whenever a reader of the
+//! version before would misread one.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -11,20 +12,33 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::segment::BLOCK;
 use super::{frame, line};
 
 /// Version that this program writes and reads.
 pub(crate) const VERSION: u8 = 1;
+/// The version in a header.
+#[derive(Deserialize)]
+struct Versioned {
+    version: Option<u8>,
+}
+
+/// Bytes of a header that is read whole, to be sure that it is of another version.
+const LONG_HEADER: usize = 256 << 10;
 /// First bytes of a plain segment of this version.
 const BEGINNING: &[u8; 26] = b"{\"e\":\"header\",\"version\":1,";
 
-/// The error for a file of another version; `None` when it names none.
-pub(crate) fn other_version(file: impl Display, found: Option<u64>) -> io::Error {
-    let found = found.map_or_else(|| "no format version".to_owned(), |found| format!("format version {found}"));
+/// Checks the version that a file names.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`] when it is another one.
+pub(crate) fn check(found: u8, file: impl Display) -> io::Result<()> {
+    if found == VERSION { Ok(()) } else { Err(other_version(format_args!("format version {found}"), file)) }
+}
+
+fn other_version(found: impl Display, file: impl Display) -> io::Error {
     let message = format!(
-        "{file} has {found}, and this keygate reads and writes version {VERSION} only; use the keygate that wrote it, or set \
-         `audit.path` to a new directory"
+        "{file} has {found}, and this keygate reads and writes version {VERSION} only; use the keygate that wrote it, \
+         or set `audit.path` to a new directory"
     );
     io::Error::new(io::ErrorKind::Unsupported, message)
 }
@@ -39,23 +53,15 @@ pub(crate) fn check_plain(path: &Path, file: &File) -> io::Result<()> {
     if &beginning == BEGINNING {
         return Ok(());
     }
-    let mut bytes = vec![0; BLOCK as usize];
+    let mut bytes = vec![0; LONG_HEADER];
     let read = file.read_at(&mut bytes, 0)?;
     let first = line::split_lines(&bytes[..read]).next().map(|(_, line)| line);
     let header = first.filter(|line| line.starts_with(b"{\"e\":\"header\"") && frame::verify_line(line).is_some());
-    match header.map(version_in) {
-        Some(found) if found != Some(VERSION.into()) => Err(other_version(path.display(), found)),
-        _ => Ok(()),
+    match header.map(serde_json::from_slice::<Versioned>) {
+        Some(Ok(Versioned { version: Some(found) })) => check(found, path.display()),
+        Some(_) => Err(other_version("no format version", path.display())),
+        None => Ok(()),
     }
-}
-
-/// The version that a line of JSON names.
-fn version_in(line: &[u8]) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        version: Option<u64>,
-    }
-    serde_json::from_slice::<Versioned>(line).ok()?.version
 }
 
 #[cfg(test)]

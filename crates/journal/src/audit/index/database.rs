@@ -11,9 +11,11 @@ use crate::audit::format::segment::Point;
 /// Name of the file in the journal's directory.
 pub(crate) const FILE: &str = "index.db";
 
-/// Version of the schema, counted up whenever the tables or their meaning change. An index of another version is built again.
+/// Version of the schema, counted up whenever the tables or their meaning change. An index of another version is built
+/// again.
 const VERSION: i64 = 3;
-/// - `covered`: one row, the point up to which the usage of the journal is added up; it stays when the segments before it are removed.
+/// - `covered`: one row, the point up to which the usage of the journal is added up; it stays when the segments before
+///   it are removed.
 /// - `hour`: requests and refusals of a key in an hour. Hours are numbered from the epoch.
 /// - `refusal`: the line of the last refused use of a key.
 /// - `last`: the line of the last admitted use of a key and, once it has ended in a line of its own, that line.
@@ -42,7 +44,7 @@ pub(crate) fn open(path: &Path) -> rusqlite::Result<Connection> {
     // A new file has version 0.
     if found != 0 {
         tracing::warn!(found, expected = VERSION, path = %path.display(),
-            "the index of the audit journal has another version, and is built again; counts from removed segments are lost");
+            "the index of the audit journal has another version, and is built again without removed segments");
     }
     drop(database);
     create(path)

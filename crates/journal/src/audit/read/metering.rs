@@ -14,20 +14,26 @@ pub(crate) mod query;
 pub(crate) mod tally;
 pub(crate) mod report;
 mod scan;
-mod settled;
 
 use std::io;
 use std::path::Path;
 
+use super::lock;
 use super::stop::StopSignal;
 use crate::audit::filter::Filter;
 use crate::audit::format::segment;
 use crate::audit::index::lookup;
+use crate::audit::write::refusals::slot_file;
+use crate::audit::write::spool;
 use domain::clock::Micros;
 
 use query::UsageQuery;
 use report::UsageReport;
 use scan::MeteringScan;
+
+/// Time within which the record of a request is in the journal of a gateway that runs: decisions and the counts of
+/// refusals take seconds at most. In microseconds.
+const SETTLING: u64 = 60_000_000;
 
 /// Reads the usage of a journal.
 pub(crate) fn read_usage(
@@ -37,7 +43,7 @@ pub(crate) fn read_usage(
     stop: &StopSignal,
 ) -> io::Result<UsageReport> {
     // In this order: what is settled now is in the segments that are listed next.
-    let settled_before = settled::settled_before(directory, now)?;
+    let settled_before = settled_before(directory, now)?;
     let segments = segment::list(directory)?;
     let filter = Filter { since: query.since, until: query.until, ..Filter::default() };
     let candidates = lookup::candidate_blocks(directory, None, &segments, &filter);
@@ -55,4 +61,17 @@ pub(crate) fn read_usage(
         damaged_lines: scan.damaged_lines,
         rows: scan.tally.into_rows(),
     })
+}
+
+/// The time before which a journal has all its records, when it is read after this call.
+///
+/// A gateway that was killed, or whose disk is full, has counts of refusals beside the journal. They have the times of
+/// their requests, and are recorded later.
+fn settled_before(directory: &Path, now: Micros) -> io::Result<Micros> {
+    let settled = Micros(now.0.saturating_sub(SETTLING));
+    // Lines of a process that was replaced: a gateway that runs merges them at once.
+    if !lock::is_locked(directory) && !spool::list(directory)?.is_empty() {
+        return Ok(Micros(0));
+    }
+    Ok(slot_file::oldest_group(directory)?.map_or(settled, |oldest| oldest.min(settled)))
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use crate::audit::format::line::{self, EventKind};
-use crate::audit::format::segment::{self, Block};
+use crate::audit::format::segment;
 use crate::audit::format::source::{self, Piece};
 use crate::audit::format::{decode, frame, open_uses};
 use domain::clock::Micros;
@@ -109,11 +109,5 @@ fn skip_damage(segment: u64, error: io::Error) -> io::Result<()> {
 
 /// The number of the first line of a segment, and the time at which it was created, by its header.
 fn beginning(directory: &Path, segment: u64) -> io::Result<Option<(u64, Micros)>> {
-    let mut piece = Piece::default();
-    match source::read_block(directory, Block::header_of(segment), &mut piece) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
-        read => read?,
-    };
-    let parse = |line: &[u8]| Some((frame::verify_line(line)?, open_uses::parse_header(line)?.created));
-    Ok(line::split_lines(&piece).next().and_then(|(_, line)| parse(line)))
+    Ok(open_uses::read_numbered_header(directory, segment)?.map(|(number, header)| (number, header.created)))
 }

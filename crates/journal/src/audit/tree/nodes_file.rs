@@ -20,15 +20,14 @@ use serde::{Deserialize, Serialize};
 use super::hash;
 use super::range::LeafRange;
 use crate::audit::format::segment;
+use crate::audit::format::version::{self, VERSION};
 
 /// Name of the file.
 pub(crate) const FILE: &str = "merkle.tree";
-/// Version of the format.
-const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    tree: u32,
+    tree: u8,
     origin: String,
 }
 
@@ -79,15 +78,7 @@ impl NodesReader {
         let (mut line, mut read) = (Vec::new(), 0);
         read += input.read_until(b'\n', &mut line)? as u64;
         let Ok(header) = serde_json::from_slice::<Header>(&line) else { return Ok(None) };
-        if header.tree != VERSION {
-            let message = format!(
-                "{} has format version {}, and this keygate reads version {VERSION} only; use the keygate that wrote it, or move \
-                 the file away: the next start makes it again from the segments that are there",
-                path(directory).display(),
-                header.tree
-            );
-            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
-        }
+        version::check(header.tree, path(directory).display())?;
         Ok(Some(Self { input, origin: header.origin, last: None, good: read }))
     }
 
@@ -231,7 +222,7 @@ mod tests {
         fs::write(path(directory.path()), "{\"tree\":2,\"origin\":\"log\"}\n").unwrap();
         let error = NodesReader::open(directory.path()).map(drop).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
-        assert!(error.to_string().contains("has format version 2, and this keygate reads version 1 only"), "{error}");
+        assert!(error.to_string().contains("has format version 2,"), "{error}");
     }
 
     #[test]

@@ -22,7 +22,10 @@ const ROTATION_RETRY: Duration = Duration::from_secs(1);
 /// - A batch is written as a whole or not at all: after a failure the file is cut back to its last good byte before
 ///   anything else is written.
 /// - The next segment exists, with space of its own, before the present one is closed: a full disk closes none.
-#[derive(Debug)]
+///
+/// It belongs to the thread that holds its lock. Dropped, the files stay as they are: what is behind the end is cut off
+/// by the next start, and an empty next segment is found by it.
+#[derive(Debug, Default)]
 pub(crate) struct ActiveSegment {
     /// `None` before the first segment of a journal.
     pub(crate) file: Option<File>,
@@ -39,17 +42,19 @@ pub(crate) struct ActiveSegment {
     /// Empty buffers for the lines that are appended next.
     pub(crate) spare: SpareBuffers,
     allocation: Allocation,
-    /// The file of the next segment, empty, while its header waits to be written.
+    /// The file of the next segment, empty, while its header waits to be written. Taken by the batch that begins with
+    /// the header, or removed when the journal is closed.
     next: Option<(File, Allocation)>,
     /// The next segment could not be created; not tried again before this time.
     rotation_retry: Option<Instant>,
     /// This segment takes no more lines.
     is_retired: bool,
-    /// Spool that takes the lines while another process has the journal, and the length of the segment when that began.
+    /// Spool that takes the lines while another process has the journal, as the mode says, and the length of the
+    /// segment when that began. Removed when the journal is taken back, and else by the successor.
     spool: Option<(Spool, u64)>,
 }
 
-/// The last segment of a journal, as recovery has found it.
+/// A segment to be continued: the last one of a journal, as recovery has found it, or one that was just begun.
 #[derive(Debug, Default)]
 pub(crate) struct RecoveredSegment {
     /// Open for writing; `None` in a new journal.
@@ -74,28 +79,18 @@ impl RecoveredSegment {
 impl ActiveSegment {
     /// The segment to continue; number 0 and no file when there is none yet.
     pub(crate) fn new(recovered: RecoveredSegment) -> Self {
-        let RecoveredSegment { file, number, length, header_length, created, has_events } = recovered;
         let mut allocation = Allocation::default();
-        if let Some(file) = &file
-            && allocation.extend(file, length, 0).is_err()
+        if let Some(file) = &recovered.file
+            && allocation.extend(file, recovered.length, 0).is_err()
         {
             allocation.adopt(file);
         }
-        Self {
-            file,
-            number,
-            length,
-            header_length,
-            created,
-            has_events,
-            dirty: false,
-            spare: SpareBuffers::default(),
-            allocation,
-            next: None,
-            rotation_retry: None,
-            is_retired: false,
-            spool: None,
-        }
+        Self::with_allocation(recovered, allocation)
+    }
+
+    fn with_allocation(found: RecoveredSegment, allocation: Allocation) -> Self {
+        let RecoveredSegment { file, number, length, header_length, created, has_events } = found;
+        Self { file, number, length, header_length, created, has_events, allocation, ..Self::default() }
     }
 
     /// True when there was no space at the last attempt to allocate some.
@@ -192,22 +187,9 @@ impl ActiveSegment {
         self.release_reserve();
         let length = batch.lines.len() as u64;
         let header_length = batch.lines.iter().position(|byte| *byte == b'\n').map_or(0, |newline| newline as u64 + 1);
-        let spare = std::mem::take(&mut self.spare);
-        *self = Self {
-            file: Some(file),
-            number,
-            length,
-            header_length,
-            created: clock::now(),
-            has_events: batch.events > 1,
-            dirty: false,
-            spare,
-            allocation,
-            next: None,
-            rotation_retry: None,
-            is_retired: false,
-            spool: None,
-        };
+        let (file, created, has_events) = (Some(file), clock::now(), batch.events > 1);
+        let begun = RecoveredSegment { file, number, length, header_length, created, has_events };
+        *self = Self { spare: std::mem::take(&mut self.spare), ..Self::with_allocation(begun, allocation) };
         Ok(())
     }
 

@@ -1,13 +1,17 @@
 //! Appending of lines by requests, and waiting until they are written.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
+
+use serde::Serialize;
 
 use super::completion::{BatchCompletion, BatchResult};
-use super::pending::{JournalStatus, PendingLines};
-use super::turn;
+use super::pending::PendingLines;
 use super::writer::JournalWriter;
 use crate::audit::error::Unavailable;
 use crate::audit::format::event::OutcomeEvent;
+use crate::audit::format::frame;
 use crate::audit::settings::{Durability, OnUnavailable};
 
 /// A line that was appended and is not written yet.
@@ -40,6 +44,14 @@ impl JournalWriter {
         Some(AppendedLine { completion, is_alone })
     }
 
+    /// Appends an event about the journal itself, which the committer writes.
+    pub(crate) fn append_event(&self, event: &impl Serialize) {
+        let mut pending = self.lock_pending();
+        let appended = frame::with_serialized(event, |body| pending.append_line(&body));
+        self.metrics.backlog.add(i64::from(appended.is_some()));
+        self.wake_committer(&mut pending);
+    }
+
     /// Waits until an appended line is as durable as configured. When `written`, the first thread to come writes for all
     /// that have appended meanwhile: among them are the requests that are ready in the same turn of its event loop.
     pub(crate) async fn wait_written(&self, appended: Option<AppendedLine>) -> BatchResult {
@@ -49,7 +61,7 @@ impl JournalWriter {
             Durability::Written => {
                 // Without another open use there is no other request that could be ready.
                 if !is_alone {
-                    turn::let_ready_tasks_run().await;
+                    let_ready_tasks_run().await;
                 }
                 self.flush_for(&completion)
             }
@@ -62,9 +74,8 @@ impl JournalWriter {
 
     /// Decides, as configured, about a request that could not be recorded: refuses it, or lets it go on unrecorded.
     pub(crate) fn refuse_unless_unrecorded(&self) -> Result<(), Unavailable> {
-        let closed = self.lock_pending().status == JournalStatus::Closed;
         // A closed journal always refuses: the process is about to end.
-        if closed || self.settings.on_unavailable == OnUnavailable::Refuse {
+        if self.mode.get().is_closed() || self.settings.on_unavailable == OnUnavailable::Refuse {
             self.metrics.refused.inc();
             return Err(Unavailable);
         }
@@ -79,11 +90,27 @@ impl JournalWriter {
             self.metrics.backlog.add(i64::from(pending.append_change_outcome(outcome)));
             return self.wake_committer(&mut pending);
         }
-        let before = pending.events;
+        let before = pending.events();
         if !pending.append_outcome(outcome) {
             self.metrics.dropped.inc();
         }
-        self.metrics.backlog.add(pending.events - before);
+        self.metrics.backlog.add(pending.events() - before);
         self.wake_committer(&mut pending);
     }
+}
+
+/// Lets the tasks run first that are ready already: all whose events came in the same turn of the event loop.
+///
+/// The task is woken at once, behind them: without other tasks it goes on at once, and the event loop does not ask the
+/// kernel for events before it does.
+async fn let_ready_tasks_run() {
+    let mut is_woken = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_woken, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

@@ -17,7 +17,6 @@ use super::signer::CheckpointSigner;
 use super::timed_sync;
 use super::witness::Witnesses;
 use super::writer::JournalWriter;
-use crate::audit::format::frame;
 use crate::audit::format::segment::Point;
 use crate::audit::format::segment_event::CheckpointSeal;
 use crate::audit::settings::Durability;
@@ -117,26 +116,24 @@ fn note_round(writer: &JournalWriter, round: Result<u64, TreeError>, is_failing:
 
 /// The end of the lines that are on disk; `None` when that is not known.
 fn written_end(writer: &JournalWriter) -> Option<Point> {
-    let has_failed = match writer.settings.durability {
+    let (has_failed, end) = match writer.settings.durability {
         // A batch is synced before the segment is unlocked.
-        Durability::Synced => &writer.sync_failed,
-        Durability::Written => &writer.timed_sync_failed,
-    };
-    let end = match writer.settings.durability {
         Durability::Synced => {
             let segment = writer.lock_segment();
-            Point { segment: segment.number, offset: segment.length }
+            (writer.mode.get().sync_failed(), Point { segment: segment.number, offset: segment.length })
         }
-        Durability::Written => *writer.synced.lock().expect("nothing panics while it holds a position"),
+        Durability::Written => {
+            let synced = writer.synced.lock().expect("nothing panics while it holds a position");
+            (writer.timed_sync_failed.load(Ordering::Relaxed), *synced)
+        }
     };
     // Before the first timed sync, it is not known which of the lines that the last process left are on disk.
-    (!has_failed.load(Ordering::Relaxed) && end.offset > 0).then_some(end)
+    (!has_failed && end.offset > 0).then_some(end)
 }
 
 /// Writes and syncs all lines, and returns the end; `None` when that fails.
 fn sync_all(writer: &JournalWriter) -> Option<Point> {
-    let has_failed =
-        [&writer.sync_failed, &writer.timed_sync_failed].iter().any(|failed| failed.load(Ordering::Relaxed));
+    let has_failed = writer.mode.get().sync_failed() || writer.timed_sync_failed.load(Ordering::Relaxed);
     let mut segment = writer.lock_segment();
     let written = writer.flush(&mut segment).and_then(|()| segment.sync());
     // Segments may have been closed since the last timed sync; one that is compressed is on disk.
@@ -154,15 +151,9 @@ fn publish(writer: &JournalWriter, signer: &CheckpointSigner, witnesses: &Witnes
         // The line in the journal and the witnesses have it all the same.
         tracing::warn!(%error, path = %writer.settings.path.display(), "cannot write the file of the latest checkpoint");
     }
-    append_line(writer, &CheckpointSeal::new(signed.checkpoint.size, &signed.checkpoint.root, clock::now(), &note));
+    let SignedCheckpoint { checkpoint, .. } = &signed;
+    writer.append_event(&CheckpointSeal::new(checkpoint.size, &checkpoint.root, clock::now(), &note));
     writer.metrics.checkpoints_signed.inc();
-    writer.metrics.checkpoint_lines.set(i64::try_from(signed.checkpoint.size).unwrap_or(i64::MAX));
+    writer.metrics.checkpoint_lines.set(i64::try_from(checkpoint.size).unwrap_or(i64::MAX));
     witnesses.submit(&signed, &head);
-}
-
-fn append_line(writer: &JournalWriter, seal: &CheckpointSeal<'_>) {
-    let mut pending = writer.lock_pending();
-    let is_appended = frame::with_serialized(seal, |body| pending.append_line(&body)).is_some();
-    writer.metrics.backlog.add(i64::from(is_appended));
-    writer.wake_committer(&mut pending);
 }

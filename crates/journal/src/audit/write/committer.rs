@@ -5,11 +5,11 @@
 //! - When `synced`, it alone writes: one write and one sync for all lines that were appended meanwhile (group commit).
 //! - While there is traffic, it looks for lines by itself, and no request wakes it; it sleeps when there is none.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::completion::BatchResult;
-use super::pending::{JournalStatus, SpareBuffers};
+use super::mode::Mode;
+use super::pending::SpareBuffers;
 use super::writer::JournalWriter;
 use domain::clock;
 
@@ -25,7 +25,7 @@ const NO_PANIC: &str = "nothing panics while it holds the pending lines";
 
 /// Runs until the journal is closed; then writes and syncs the remaining lines.
 pub(crate) fn run(writer: &JournalWriter) {
-    while wait_for_lines(writer) != JournalStatus::Closed {
+    while !wait_for_lines(writer).is_closed() {
         // The failure was logged, and those who wait for these lines were told by their completion.
         if writer.flush(&mut writer.lock_segment()).is_err() {
             std::thread::sleep(RETRY_DELAY);
@@ -34,19 +34,21 @@ pub(crate) fn run(writer: &JournalWriter) {
     write_remaining(writer);
 }
 
-fn wait_for_lines(writer: &JournalWriter) -> JournalStatus {
+/// Waits until lines are to be written, or the journal is closed, and returns its mode.
+fn wait_for_lines(writer: &JournalWriter) -> Mode {
     let mut pending = writer.lock_pending();
     let (mut watch, mut pause) = (Watch::new(pending.next), MAX_OUTCOME_DELAY);
     loop {
         // Outcomes may wait a little for others; a request that waits for a sync may not.
-        if !pending.sync_requested && pending.status != JournalStatus::Closed {
+        if !pending.sync_requested && !pending.mode.get().is_closed() {
             pending = writer.wake.wait_timeout(pending, pause).expect(NO_PANIC).0;
         }
-        if pending.sync_requested && !pending.is_empty() || pending.status == JournalStatus::Closed {
-            return pending.status;
+        let mode = pending.mode.get();
+        if pending.sync_requested && !pending.is_empty() || mode.is_closed() {
+            return mode;
         }
         match watch.look(pending.oldest(clock::now()), pending.next) {
-            Look::Write => return pending.status,
+            Look::Write => return mode,
             Look::Wait(until_due) => pause = until_due,
             Look::Sleep => {
                 drop(pending);
@@ -103,7 +105,7 @@ impl Watch {
 /// Sleeps until the first line, or until the journal is closed.
 fn sleep_until_woken(writer: &JournalWriter) {
     let mut pending = writer.lock_pending();
-    while pending.is_empty() && pending.status != JournalStatus::Closed {
+    while pending.is_empty() && !pending.mode.get().is_closed() {
         pending.committer_asleep = true;
         pending = writer.wake.wait(pending).expect(NO_PANIC);
     }
@@ -112,9 +114,8 @@ fn sleep_until_woken(writer: &JournalWriter) {
 
 fn write_remaining(writer: &JournalWriter) {
     let mut segment = writer.lock_segment();
-    let sync_failed = writer.sync_failed.load(Ordering::Relaxed);
     // After a failed sync nothing is written any more: the next start closes the open uses.
-    if sync_failed || writer.flush(&mut segment).and_then(|()| segment.sync()).is_err() {
+    if writer.mode.get().sync_failed() || writer.flush(&mut segment).and_then(|()| segment.sync()).is_err() {
         tracing::error!(path = %writer.settings.path.display(),
             "the audit journal was closed without writing its last lines; their uses will be closed as aborted");
     }

@@ -132,11 +132,7 @@ pub(crate) fn set_spool_aside(writer: &JournalWriter, number: u64, spool: &Path,
     let (e, time, file) = (EventKind::Damaged, clock::now(), Some(name.into()));
     let damaged = Damaged { e, time, segment: number, offset: 0, bytes, lines, written: None, file, handed_over: true };
     tracing::error!(%damaged, path = %directory.display(), "check the disk, and compare with what was shipped");
-    let mut pending = writer.lock_pending();
-    let is_appended = frame::with_serialized(&damaged, |body| pending.append_line(&body)).is_some();
-    writer.metrics.backlog.add(i64::from(is_appended));
-    writer.wake_committer(&mut pending);
-    drop(pending);
+    writer.append_event(&damaged);
     count_files(writer);
     Ok(())
 }

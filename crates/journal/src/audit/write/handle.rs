@@ -2,15 +2,17 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::open::RunningThreads;
-use super::pending::JournalStatus;
+use super::mode::Event;
+use super::open::{JournalThread, RunningThreads};
 use super::unknown_key_limiter::UnknownKeyLimiter;
 use super::writer::JournalWriter;
 
 /// The part of a journal that its clones share. Dropping the last clone writes all lines and stops the threads.
 #[derive(Debug)]
 pub(crate) struct Handle {
+    /// Shared with the threads, which have ended before the last reference of a handle is dropped.
     pub(crate) writer: Arc<JournalWriter>,
+    /// Shared by all requests with unknown keys.
     pub(crate) unknown_keys: Mutex<UnknownKeyLimiter>,
     /// `None` once the journal is closed.
     pub(crate) running: Mutex<Option<RunningThreads>>,
@@ -24,20 +26,14 @@ impl Handle {
         let RunningThreads { background, indexer: _, committer, timed_sync, lock } = running;
         // These end first: they append lines, which the committer then writes. There are none while another process has the
         // journal.
-        let maintained = background.map(|background| background.stop(&self.writer));
-        let synced = timed_sync.map_or(Ok(()), |(stop, thread)| {
-            drop(stop);
-            thread.join()
-        });
-        {
-            let mut pending = self.writer.lock_pending();
-            pending.status = JournalStatus::Closed;
-            self.writer.wake.notify_one();
-        }
-        let committed = committer.join();
+        let maintained = background.map(|background| background.stop(&self.writer)).transpose();
+        let synced = timed_sync.map(JournalThread::stop).transpose();
+        self.writer.apply(Event::Closed, None);
+        let committed = committer.stop();
         match maintained {
-            Some(Ok(indexer)) if committed.is_ok() && synced.is_ok() => indexer.leave(&self.writer.live_index),
-            None if committed.is_ok() && synced.is_ok() => {}
+            Ok(indexer) if committed.is_ok() && synced.is_ok() => {
+                indexer.iter().for_each(|indexer| indexer.leave(&self.writer.live_index));
+            }
             _ => tracing::error!("a thread of the audit journal has panicked"),
         }
         drop(lock);

@@ -12,11 +12,12 @@ use std::io;
 use std::sync::Arc;
 
 use super::journal::Journal;
-use super::open::{self, BackgroundThreads};
-use super::pending::JournalStatus;
+use super::mode::Event;
+use super::open::{self, BackgroundThreads, JournalThread};
 use super::refusals::flusher;
 use super::spool::{Spool, SpoolHeader};
 use super::writer::JournalWriter;
+use crate::audit::format::version::VERSION;
 use crate::audit::index::indexer::Indexer;
 use domain::identity::OrgId;
 
@@ -54,6 +55,7 @@ impl Journal {
             let mut segment = writer.lock_segment();
             writer.flush(&mut segment)?;
             segment.take_back(&writer.settings)?;
+            writer.apply(Event::TakenBack, None);
         }
         writer.refusals.resume();
         if let Some(indexer) = threads.indexer.take() {
@@ -96,39 +98,32 @@ fn divert(writer: &Arc<JournalWriter>) -> io::Result<()> {
     segment.discard_next(&writer.settings);
     let mut spool = Spool::create(&writer.settings.path, segment.number)?;
     let pending = writer.lock_pending();
-    let header = SpoolHeader { open: pending.unfinished_uses(), ..SpoolHeader::default() };
-    let begun = match pending.status {
-        JournalStatus::Running => spool.begin(&header),
-        JournalStatus::SyncFailed | JournalStatus::Closed => Err(io::ErrorKind::NotConnected.into()),
-    };
+    let header = SpoolHeader { version: VERSION, open: pending.unfinished_uses() };
+    let takes_lines = pending.mode.get().takes_lines();
+    let begun = if takes_lines { spool.begin(&header) } else { Err(io::ErrorKind::NotConnected.into()) };
+    drop(pending);
     if let Err(error) = begun {
         spool.remove();
         return Err(error);
     }
+    // Nothing was written since the flush: the segment is locked.
     segment.divert(spool);
+    writer.apply(Event::HandedOver, None);
     Ok(())
 }
 
 impl BackgroundThreads {
     /// Stops the threads, which write what they have, and returns the index.
     pub(crate) fn stop(self, writer: &JournalWriter) -> io::Result<Indexer> {
-        let panicked = |_| io::Error::other("a thread of the audit journal has panicked");
         // These end first: they append records, seals and the lines of a predecessor.
         writer.refusals.close();
-        self.refusals.join().map_err(panicked)?;
-        drop(self.stop_maintenance);
-        let indexer = self.maintenance.join().map_err(panicked)?;
-        if let Some((stop, follower)) = self.follower {
-            drop(stop);
-            follower.join().map_err(panicked)?;
-        }
+        self.refusals.stop()?;
+        let indexer = self.maintenance.stop()?;
+        self.follower.map(JournalThread::stop).transpose()?;
         // A refusal that was being counted when the thread ended.
         flusher::flush_all(writer);
         // The last one: its checkpoint covers what the others have written.
-        if let Some((stop, checkpoints)) = self.checkpoints {
-            drop(stop);
-            checkpoints.join().map_err(panicked)?;
-        }
+        self.checkpoints.map(JournalThread::stop).transpose()?;
         Ok(indexer)
     }
 }

@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::append::AppendedLine;
 use super::completion::BatchResult;
 use super::handle::Handle;
+use super::mode::Mode;
 use super::open;
-use super::pending::JournalStatus;
 use super::refusals::coalescer::Disposition;
 use super::signer;
 use super::unknown_key_limiter::UnknownKeyLimiter;
@@ -152,7 +152,7 @@ impl Journal {
     /// # Errors
     /// As [`Journal::begin`].
     pub async fn begin_change(&self, opening: &Use<'_>, withdraws: bool) -> Result<AuditEntry, Unavailable> {
-        let may_write = withdraws || !self.handle.writer.reserve_scarce.load(Ordering::Relaxed);
+        let may_write = withdraws || self.handle.writer.mode.get() != Mode::ReserveScarce;
         let append = || {
             let line = UseLine::of_use(opening, None);
             self.handle.writer.append(|pending| pending.append_change(&line, OpenUse::from_use(opening)))
@@ -234,7 +234,8 @@ impl Journal {
     /// closed journal refuses only when it is to record.
     pub fn accepts_requests(&self) -> bool {
         let writer = &self.handle.writer;
-        let works = !writer.write_failed.load(Ordering::Relaxed) && !writer.sync_failed.load(Ordering::Relaxed);
+        let mode = writer.mode.get();
+        let works = !mode.write_fails() && !mode.sync_failed();
         works || writer.settings.on_unavailable == OnUnavailable::ServeUnrecorded
     }
 
@@ -245,8 +246,7 @@ impl Journal {
 
     /// True when uses can be recorded now.
     pub fn is_available(&self) -> bool {
-        let writer = &self.handle.writer;
-        !writer.write_failed.load(Ordering::Relaxed) && writer.lock_pending().status == JournalStatus::Running
+        matches!(self.handle.writer.mode.get(), Mode::Running | Mode::HandedOver)
     }
 
     /// Writes all lines, syncs and closes the journal. Later calls return [`Unavailable`]; uses that are still open are

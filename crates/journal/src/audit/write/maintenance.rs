@@ -4,7 +4,6 @@
 //! keeps. While writing fails, it tests for free space, so that the gateway becomes ready again without traffic.
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ pub(crate) fn run(writer: &JournalWriter, mut indexer: Indexer, stop: &Receiver<
 
 fn run_once(writer: &JournalWriter, (indexer, ages): (&mut Indexer, &mut AgeLimit), stop: &Receiver<()>) {
     // After a failed sync the files are left as they are for the next start.
-    if writer.sync_failed.load(Ordering::Relaxed) {
+    if writer.mode.get().sync_failed() {
         return;
     }
     let end = {
@@ -85,7 +84,7 @@ fn report_retention_failure(error: &io::Error) {
 
 /// Tests for free space while writing fails, and begins a new segment when the present one is old.
 fn rotate_or_probe(writer: &JournalWriter, segment: &mut ActiveSegment) -> io::Result<()> {
-    if writer.write_failed.load(Ordering::Relaxed) {
+    if writer.mode.get().write_fails() {
         segment.probe_space(&writer.settings)?;
         writer.clear_write_failure();
     }
@@ -100,7 +99,8 @@ fn rotate_or_probe(writer: &JournalWriter, segment: &mut ActiveSegment) -> io::R
 /// Compresses and seals the segments that were closed.
 fn seal_closed_segments(writer: &JournalWriter, current: u64, proceed: &impl Fn() -> bool) {
     // Segments from `current` on may still be written: a header is pending before its segment is the active one.
-    let closed: Vec<u64> = writer.lock_pending().unsealed.iter().copied().filter(|number| *number < current).collect();
+    let closed: Vec<u64> =
+        writer.lock_pending().segments.unsealed.iter().copied().filter(|number| *number < current).collect();
     for number in closed {
         match compress_and_digest(writer, number, proceed) {
             Ok(Some(seal)) => append_seal(writer, number, seal.as_ref()),
@@ -127,7 +127,7 @@ fn compress_and_digest(
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         // It is tried again when there is room. Retention, which makes room, goes on meanwhile: it removes the oldest segment
         // first, once that is sealed.
-        Err(error) if disk::is_out_of_space(&error) && number > writer.lock_pending().first_segment => {
+        Err(error) if disk::is_out_of_space(&error) && number > writer.lock_pending().segments.first => {
             tracing::debug!(%error, segment = number, "no room to compress a closed audit segment yet");
             return Ok(None);
         }
@@ -144,7 +144,7 @@ fn compress_and_digest(
 fn append_seal(writer: &JournalWriter, number: u64, seal: Option<&Seal<'_>>) {
     let mut pending = writer.lock_pending();
     if seal.is_none_or(|seal| frame::with_serialized(seal, |body| pending.append_line(&body)).is_some()) {
-        pending.unsealed.retain(|unsealed| *unsealed != number);
+        pending.segments.unsealed.retain(|unsealed| *unsealed != number);
     }
     writer.metrics.backlog.add(i64::from(seal.is_some()));
     writer.wake_committer(&mut pending);

@@ -1,11 +1,13 @@
 //! Writing the journal.
 //!
 //! - [`journal`]: the handle [`journal::Journal`] and its open uses.
-//! - [`append`]: appending of lines by requests, and waiting until they are written.
+//! - [`append`]: appending of lines by requests, and waiting until they are written; requests that are ready together
+//!   share one write.
 //! - [`pending`]: lines that are not written yet and uses that are open, under one short lock; [`completion`]: the result
-//!   of a batch for those who wait for it; [`turn`]: the requests that are ready together share one write.
+//!   of a batch for those who wait for it.
 //! - [`position`]: how far the journal has come, for those who replay it.
 //! - [`tap`]: access for programs that follow the journal in this process.
+//! - [`mode`]: the journal's mode, as a state machine: running, no room, handed over, sync failed, closed.
 //! - [`writer`]: writes batches of pending lines to the [`active_segment`], whose space is allocated in advance
 //!   ([`allocation`]).
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
@@ -35,9 +37,9 @@ mod handover;
 pub(crate) mod spool;
 mod use_guards;
 mod predecessor;
-mod turn;
 mod completion;
 mod pending;
+mod mode;
 mod allocation;
 mod active_segment;
 mod writer;

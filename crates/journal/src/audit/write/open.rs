@@ -6,13 +6,13 @@ use std::mem;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::active_segment::{ActiveSegment, RecoveredSegment};
-use super::pending::PendingLines;
+use super::pending::{PendingLines, SegmentState};
 use super::predecessor::{self, Predecessor};
 use super::recovery::{self, RecoveredJournal};
 use super::refusals::coalescer::RefusalCoalescer;
@@ -39,32 +39,59 @@ use platform::metrics::AuditMetrics;
 /// does.
 const LOCK_ATTEMPTS: u32 = 20;
 
-/// Threads and lock of a journal that is not closed.
+/// Threads and lock of a journal that is not closed. Taken out of its handle, they are stopped.
 #[derive(Debug)]
 pub(crate) struct RunningThreads {
     /// None while another process has the journal.
     pub(crate) background: Option<BackgroundThreads>,
     /// The index, while the threads that keep it do not run and may run again.
     pub(crate) indexer: Option<Indexer>,
-    pub(crate) committer: JoinHandle<()>,
-    /// Ends when its sender is dropped. `None` when every use is synced.
-    pub(crate) timed_sync: Option<(Sender<()>, JoinHandle<()>)>,
-    /// Held until all threads have ended. None once it was left to another process.
+    /// Ends when the journal is closed.
+    pub(crate) committer: JournalThread<()>,
+    /// `None` when every use is synced.
+    pub(crate) timed_sync: Option<JournalThread<()>>,
+    /// Held until all threads have ended. None once it was left to another process. Dropped, it lets another process
+    /// in.
     pub(crate) lock: Option<File>,
 }
 
 /// Threads that only the process that has the journal runs.
 #[derive(Debug)]
 pub(crate) struct BackgroundThreads {
-    pub(crate) maintenance: JoinHandle<Indexer>,
-    /// Dropping this ends the maintenance thread.
-    pub(crate) stop_maintenance: Sender<()>,
-    /// Writes the records of coalesced refusals.
-    pub(crate) refusals: JoinHandle<()>,
-    /// Appends the lines of predecessors. Ends when its sender is dropped. `None` without a predecessor.
-    pub(crate) follower: Option<(Sender<()>, JoinHandle<()>)>,
-    /// Signs checkpoints. Ends when its sender is dropped. `None` without a key.
-    pub(crate) checkpoints: Option<(Sender<()>, JoinHandle<()>)>,
+    pub(crate) maintenance: JournalThread<Indexer>,
+    /// Writes the records of coalesced refusals. Ends when these are closed.
+    pub(crate) refusals: JournalThread<()>,
+    /// Appends the lines of predecessors. `None` without a predecessor.
+    pub(crate) follower: Option<JournalThread<()>>,
+    /// Signs checkpoints. `None` without a key.
+    pub(crate) checkpoints: Option<JournalThread<()>>,
+}
+
+/// A thread of a journal. Dropped, it is told to end, and nothing waits for it.
+#[derive(Debug)]
+pub(crate) struct JournalThread<T> {
+    /// Dropping it tells the thread to end.
+    stop: Sender<()>,
+    thread: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> JournalThread<T> {
+    fn start(
+        writer: &Arc<JournalWriter>,
+        name: &str,
+        run: impl FnOnce(&Arc<JournalWriter>, &Receiver<()>) -> T + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let writer = Arc::clone(writer);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&writer, &stopped))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Tells the thread to end, and waits for that.
+    pub(crate) fn stop(self) -> io::Result<T> {
+        drop(self.stop);
+        self.thread.join().map_err(|_| io::Error::other("a thread of the audit journal has panicked"))
+    }
 }
 
 /// Locks the journal against other writers.
@@ -114,16 +141,14 @@ pub(crate) fn resume_journal(
     let writer = JournalWriter {
         settings,
         metrics,
+        mode: pending.mode.clone(),
         pending: Mutex::new(pending),
         wake: Condvar::new(),
         synced: Mutex::new(Point { segment: segment.number, offset: 0 }),
         segment: Mutex::new(ActiveSegment::new(segment)),
         live_index: Arc::new(live_index),
         refusals,
-        write_failed: AtomicBool::new(false),
-        sync_failed: AtomicBool::new(false),
         timed_sync_failed: AtomicBool::new(false),
-        reserve_scarce: AtomicBool::new(false),
         low_on_space: AtomicBool::new(false),
         needed_from: AtomicU64::new(0),
         predecessor_uses: UseGuards::default(),
@@ -132,7 +157,7 @@ pub(crate) fn resume_journal(
     };
     write_first_lines(&writer, needs_segment, &damaged)?;
     flusher::recover(&writer, left)?;
-    writer.metrics.backlog.set(writer.lock_pending().events);
+    writer.metrics.backlog.set(writer.lock_pending().events());
     free_space::check(&writer);
     let running = remove_ended(predecessors, &writer);
     Ok((writer, indexer, running))
@@ -179,10 +204,9 @@ fn first_lines(
     new_segment_of: Option<&String>,
 ) -> io::Result<PendingLines> {
     let RecoveredJournal { next, open, ended, unsealed, first, .. } = found;
-    let mut pending = PendingLines::new(last.number, next, open, unsealed);
+    let segments = SegmentState { current: last.number, unsealed, first };
+    let mut pending = PendingLines::new(segments, next, open, ended);
     pending.newest = newest_record::read_time(last)?;
-    pending.ended = ended;
-    pending.first_segment = first;
     // Before all other lines: whenever there is room for them, none gets into the segment of another gateway.
     if let Some(gateway) = new_segment_of {
         pending.begin_segment(gateway, clock::now());
@@ -220,16 +244,10 @@ pub(crate) fn start_threads(
     predecessors: Vec<Predecessor>,
     lock: File,
 ) -> io::Result<RunningThreads> {
-    let for_committer = Arc::clone(writer);
-    let committer = thread("audit-commit").spawn(move || committer::run(&for_committer))?;
+    let committer = JournalThread::start(writer, "audit-commit", |writer, _| committer::run(writer))?;
     let background = Some(start_background(writer, indexer, predecessors)?);
-    let start_timed_sync = || {
-        let (stop, stopped) = mpsc::channel();
-        let for_sync = Arc::clone(writer);
-        io::Result::Ok((stop, thread("audit-sync").spawn(move || timed_sync::run(&for_sync, &stopped))?))
-    };
-    let is_written = writer.settings.durability == Durability::Written;
-    let timed_sync = is_written.then(start_timed_sync).transpose()?;
+    let start_sync = || JournalThread::start(writer, "audit-sync", |writer, stop| timed_sync::run(writer, stop));
+    let timed_sync = (writer.settings.durability == Durability::Written).then(start_sync).transpose()?;
     Ok(RunningThreads { background, indexer: None, committer, timed_sync, lock: Some(lock) })
 }
 
@@ -239,37 +257,27 @@ pub(crate) fn start_background(
     indexer: Indexer,
     predecessors: Vec<Predecessor>,
 ) -> io::Result<BackgroundThreads> {
-    let (stop_maintenance, stopped) = mpsc::channel();
-    let (for_maintenance, for_refusals) = (Arc::clone(writer), Arc::clone(writer));
     writer.refusals.reopen();
     if writer.checkpoints.is_some() {
         // Until it is known which segments are to be hashed, none is removed.
         writer.first_unhashed.store(0, Ordering::Relaxed);
     }
-    let maintenance = thread("audit-maintain").spawn(move || maintenance::run(&for_maintenance, indexer, &stopped))?;
-    let refusals = thread("audit-refusals").spawn(move || flusher::run(&for_refusals))?;
-    let follow = |predecessors: Vec<Predecessor>| {
-        let (stop, stopped) = mpsc::channel();
-        let for_follower = Arc::clone(writer);
-        let run = move || predecessor::follow(&for_follower, predecessors, &stopped);
-        io::Result::Ok((stop, thread("audit-follow").spawn(run)?))
+    let maintain = move |writer: &Arc<JournalWriter>, stop: &Receiver<()>| maintenance::run(writer, indexer, stop);
+    let has_predecessor = !predecessors.is_empty();
+    let follow = move |writer: &Arc<JournalWriter>, stop: &Receiver<()>| {
+        predecessor::follow(writer, predecessors, stop);
     };
-    let follower = Some(predecessors).filter(|running| !running.is_empty()).map(follow).transpose()?;
-    let checkpoints = writer.checkpoints.is_some().then(|| start_checkpoints(writer)).transpose()?;
-    Ok(BackgroundThreads { maintenance, stop_maintenance, refusals, follower, checkpoints })
-}
-
-fn start_checkpoints(writer: &Arc<JournalWriter>) -> io::Result<(Sender<()>, JoinHandle<()>)> {
-    let (stop, stopped) = mpsc::channel();
-    let for_checkpoints = Arc::clone(writer);
-    let run = move || {
-        if let Some(signer) = &for_checkpoints.checkpoints {
-            checkpoints::run(&for_checkpoints, signer, &stopped);
-        }
+    let sign = |writer: &Arc<JournalWriter>, stop: &Receiver<()>| {
+        writer.checkpoints.iter().for_each(|signer| checkpoints::run(writer, signer, stop));
     };
-    Ok((stop, thread("audit-tree").spawn(run)?))
-}
-
-fn thread(name: &str) -> std::thread::Builder {
-    std::thread::Builder::new().name(name.into())
+    Ok(BackgroundThreads {
+        maintenance: JournalThread::start(writer, "audit-maintain", maintain)?,
+        refusals: JournalThread::start(writer, "audit-refusals", |writer, _| flusher::run(writer))?,
+        follower: has_predecessor.then(|| JournalThread::start(writer, "audit-follow", follow)).transpose()?,
+        checkpoints: writer
+            .checkpoints
+            .is_some()
+            .then(|| JournalThread::start(writer, "audit-tree", sign))
+            .transpose()?,
+    })
 }

@@ -21,10 +21,13 @@ mod unfinished;
 
 pub(crate) use batch::{Batch, SpareBuffers};
 
+use batch::PendingChanges;
+
 use super::completion::BatchCompletion;
+use super::mode::SharedMode;
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::frame::{self, Line};
-use crate::audit::format::line::EventKind;
+use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment_event::SegmentHeader;
 use crate::audit::format::version::VERSION;
 use crate::audit::index::live_index::PlacedEvent;
@@ -34,125 +37,95 @@ use domain::clock::Micros;
 /// Bytes of outcomes that are kept while the file cannot be written: those of some 800,000 requests that were in flight
 /// when writing failed.
 const MAX_KEPT_OUTCOMES: usize = 64 << 20;
-/// Bytes by which a line may grow when it gets its number.
-const NUMBER_LENGTH: usize = 20;
 
-/// Status of a journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JournalStatus {
-    /// Takes lines.
-    Running,
-    /// Takes no lines until a restart: a sync has failed. The kernel may have lost what it had accepted, and no later
-    /// sync would report it.
-    SyncFailed,
-    /// Takes no lines any more.
-    Closed,
-}
-
-/// Lines that are not written yet, and uses that are open.
-#[derive(Debug)]
+/// Lines that are not written yet, and uses that are open. Shared by the handles and the threads of a journal, under
+/// one lock.
+///
+/// - `batch` has the lines with the numbers from its first one to `next`, without a gap.
+/// - Each use in `open` has its beginning in the file or in `batch`, and no outcome in either.
+///
+/// Dropped, it drops no line: [`committer`](super::committer) has written the last batch then, or has failed it.
+#[derive(Debug, Default)]
 pub(crate) struct PendingLines {
-    pub(crate) status: JournalStatus,
-    lines: Vec<u8>,
-    /// The events among the lines that the index needs.
-    indexed: Vec<PlacedEvent>,
-    /// The number of the first pending line.
-    first: u64,
-    /// Time of its event.
-    first_time: Micros,
+    /// Shared with the writer; changes only while this is locked.
+    pub(crate) mode: SharedMode,
+    /// The lines that the next write takes. Requests share its completion, and wait for that without the lock.
+    batch: Batch,
+    changes: PendingChanges,
     /// The number of the next line to be appended.
     pub(crate) next: u64,
-    pub(crate) events: i64,
-    /// Attempts with unknown keys among the events. Nothing waits for them; they are counted when their batch completes.
-    attempts: u64,
-    /// True when the pending lines begin with a header.
-    header: bool,
-    /// The segment to which the pending lines will be written.
-    pub(crate) segment: u64,
-    /// Closed segments without a seal.
-    pub(crate) unsealed: Vec<u64>,
+    pub(crate) segments: SegmentState,
+    /// Uses that are open, by their ids. What is left when the process ends is closed by the next start, or its
+    /// successor.
     pub(crate) open: FxHashMap<u128, OpenUse>,
     /// Uses that a header lists, and that have ended since the last one.
     pub(crate) ended: Vec<Uuid>,
-    /// The first segment that retention has not removed.
-    pub(crate) first_segment: u64,
     /// Time of the last event, or of the last look of the maintenance: by it, segments grow old.
     pub(crate) time: Micros,
     /// Time of the record that was appended last: against it, retention judges ages.
     pub(crate) newest: Micros,
-    completion: Arc<BatchCompletion>,
-    /// Lines of changes by management, numbered 0: they get their numbers when they are taken, so that they can be written
-    /// while the lines before them have no room.
-    changes: Vec<u8>,
-    change_count: usize,
-    /// The completion of these changes; `None` without changes.
-    change_completion: Option<Arc<BatchCompletion>>,
     /// The committer sleeps until the first event.
     pub(crate) committer_asleep: bool,
     /// A request waits for a sync.
     pub(crate) sync_requested: bool,
 }
 
+/// The segments of a journal, as the next header tells them.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentState {
+    /// The segment to which the pending lines will be written.
+    pub(crate) current: u64,
+    /// Closed segments without a seal.
+    pub(crate) unsealed: Vec<u64>,
+    /// The first segment that retention has not removed.
+    pub(crate) first: u64,
+}
+
 impl PendingLines {
     /// No pending lines, where the journal continues.
-    pub(crate) fn new(segment: u64, next: u64, open: FxHashMap<u128, OpenUse>, unsealed: Vec<u64>) -> Self {
-        Self {
-            status: JournalStatus::Running,
-            lines: Vec::new(),
-            indexed: Vec::new(),
-            first: next,
-            first_time: Micros(0),
-            next,
-            events: 0,
-            attempts: 0,
-            header: false,
-            segment,
-            unsealed,
-            open,
-            ended: Vec::new(),
-            first_segment: 1,
-            time: Micros(0),
-            newest: Micros(0),
-            completion: Arc::default(),
-            changes: Vec::new(),
-            change_count: 0,
-            change_completion: None,
-            committer_asleep: false,
-            sync_requested: false,
-        }
+    pub(crate) fn new(segments: SegmentState, next: u64, open: FxHashMap<u128, OpenUse>, ended: Vec<Uuid>) -> Self {
+        let batch = Batch::new(next, SpareBuffers::default());
+        Self { batch, next, segments, open, ended, ..Self::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.changes.is_empty()
+        self.batch.lines.is_empty() && self.changes.is_empty()
     }
 
     /// Number and age of the oldest pending line; changes have the number of the line that they come before.
     pub(crate) fn oldest(&self, now: Micros) -> Option<(u64, Duration)> {
-        (!self.is_empty()).then(|| (self.first, Duration::from_micros(now.0.saturating_sub(self.first_time.0))))
+        let Batch { first, first_time, .. } = self.batch;
+        (!self.is_empty()).then(|| (first, Duration::from_micros(now.0.saturating_sub(first_time.0))))
     }
 
     /// Bytes of the pending lines, at most.
     pub(crate) fn size(&self) -> u64 {
-        (self.lines.len() + self.changes_size()) as u64
+        (self.batch.lines.len() + self.changes.size()) as u64
+    }
+
+    /// Number of the pending lines, without changes by management.
+    pub(crate) fn events(&self) -> i64 {
+        self.batch.events
     }
 
     /// True when the pending lines begin with a header.
     pub(crate) fn has_header(&self) -> bool {
-        self.header
+        self.batch.header
     }
 
     fn push(&mut self, line: &impl Line) {
-        if self.lines.is_empty() {
-            self.first_time = self.time;
+        if self.batch.lines.is_empty() {
+            self.batch.first_time = self.time;
         }
-        line.write_line(self.next, &mut self.lines);
+        line.write_line(self.next, &mut self.batch.lines);
         self.next += 1;
-        self.events += 1;
+        self.batch.events += 1;
+        debug_assert_eq!(self.next - self.batch.first, self.batch.events.cast_unsigned(), "numbers have no gap");
     }
 
     /// Appends the beginning of a use, which is open from now on; `None` when the journal takes no lines.
     pub(crate) fn append_use(&mut self, line: &impl Line, open: OpenUse) -> Option<Arc<BatchCompletion>> {
-        let segment = self.segment;
+        let segment = self.segments.current;
         self.newest = open.time;
         self.advance(open.time);
         self.index(IndexedEvent::Use(IndexedUse::from_open(&open)));
@@ -163,9 +136,9 @@ impl PendingLines {
 
     /// Appends a line that opens no use; `None` when the journal takes no lines.
     pub(crate) fn append_line(&mut self, line: &impl Line) -> Option<Arc<BatchCompletion>> {
-        (self.status == JournalStatus::Running).then_some(())?;
+        self.mode.get().takes_lines().then_some(())?;
         self.push(line);
-        Some(Arc::clone(&self.completion))
+        Some(Arc::clone(&self.batch.completion))
     }
 
     /// Appends a use that ended where it began; `None` when the journal takes no lines.
@@ -179,7 +152,7 @@ impl PendingLines {
     /// Appends an attempt with an unknown key. Returns false when the journal takes no lines.
     pub(crate) fn append_attempt(&mut self, line: &impl Line, indexed: IndexedUse) -> bool {
         let appended = self.append_record(line, indexed).is_some();
-        self.attempts += u64::from(appended);
+        self.batch.attempts += u64::from(appended);
         appended
     }
 
@@ -187,10 +160,10 @@ impl PendingLines {
     /// stays open until a restart closes it.
     pub(crate) fn append_outcome(&mut self, outcome: &OutcomeEvent) -> bool {
         // The next start closes what is open.
-        if self.status != JournalStatus::Running {
+        if !self.mode.get().takes_lines() {
             return true;
         }
-        if self.lines.len() > MAX_KEPT_OUTCOMES {
+        if self.batch.lines.len() > MAX_KEPT_OUTCOMES {
             return false;
         }
         if let Some(ended) = self.end_use(outcome.id) {
@@ -203,8 +176,8 @@ impl PendingLines {
 
     /// Notes the event of the line that is appended next, while the journal takes lines.
     fn index(&mut self, event: IndexedEvent) {
-        if self.status == JournalStatus::Running {
-            self.indexed.push(PlacedEvent { event, at: self.lines.len() });
+        if self.mode.get().takes_lines() {
+            self.batch.indexed.push(PlacedEvent { event, at: self.batch.lines.len() });
         }
     }
 
@@ -225,10 +198,9 @@ impl PendingLines {
     /// Appends again the beginning of a use, because the segment that holds it is to be removed. Returns false when it is no
     /// longer open, and so needs none.
     pub(crate) fn append_carried(&mut self, line: &impl Line, id: Uuid) -> bool {
-        let Some(open) = self.open.get_mut(&id.as_u128()).filter(|_| self.status == JournalStatus::Running) else {
-            return false;
-        };
-        open.segment = self.segment;
+        let takes_lines = self.mode.get().takes_lines();
+        let Some(open) = self.open.get_mut(&id.as_u128()).filter(|_| takes_lines) else { return false };
+        open.segment = self.segments.current;
         let carried = IndexedUse::from_open(open);
         self.index(IndexedEvent::Carried(carried));
         self.push(line);
@@ -238,51 +210,46 @@ impl PendingLines {
     /// Appends the removal of a segment, after which the next one is the first.
     pub(crate) fn append_expired(&mut self, line: &impl Line, segment: u64) {
         if self.append_line(line).is_some() {
-            self.first_segment = segment + 1;
+            self.segments.first = segment + 1;
         }
     }
 
     /// Takes all pending lines as a batch, and continues with the empty buffers `spare`.
     pub(crate) fn take_batch(&mut self, spare: SpareBuffers) -> Batch {
         self.sync_requested = false;
-        let changes_from = self.lines.len();
-        self.number_changes();
-        Batch {
-            lines: mem::replace(&mut self.lines, spare.lines),
-            indexed: mem::replace(&mut self.indexed, spare.indexed),
-            first: mem::replace(&mut self.first, self.next),
-            events: mem::take(&mut self.events),
-            header: mem::take(&mut self.header),
-            attempts: mem::take(&mut self.attempts),
-            changes_from,
-            completion: mem::take(&mut self.completion),
-            change_completion: self.change_completion.take(),
-        }
+        let changes_from = self.batch.lines.len();
+        let change_completion = self.number_changes();
+        let taken = mem::replace(&mut self.batch, Batch::new(self.next, spare));
+        debug_assert!(
+            !taken.header || line::event_kind(&taken.lines) == Some(EventKind::Header),
+            "a batch that begins a segment begins with its header"
+        );
+        Batch { changes_from, change_completion, ..taken }
     }
 
     /// Begins a new segment: appends its header, and all later lines belong to it. Only while no lines are pending.
     pub(crate) fn begin_segment(&mut self, gateway: &str, created: Micros) {
         debug_assert!(self.is_empty(), "a header is the first line of its segment");
-        let before = self.segment;
+        let before = self.segments.current;
         if before > 0 {
-            self.unsealed.push(before);
+            self.segments.unsealed.push(before);
         }
-        self.segment += 1;
-        self.header = true;
+        self.segments.current += 1;
+        self.batch.header = true;
         let mut began = Vec::new();
         for open in self.open.values_mut().filter(|open| open.listed_by == 0 || open.segment == before) {
-            open.listed_by = self.segment;
+            open.listed_by = self.segments.current;
             began.push(*open);
         }
         let ended = mem::take(&mut self.ended);
         let header = SegmentHeader {
             e: EventKind::Header,
             version: VERSION,
-            segment: self.segment,
+            segment: self.segments.current,
             created,
             gateway: gateway.into(),
-            unsealed: self.unsealed.clone().into(),
-            first: self.first_segment,
+            unsealed: self.segments.unsealed.clone().into(),
+            first: self.segments.first,
             oldest: self.open.values().map(|open| open.segment).min(),
             began,
             ended: ended.into(),

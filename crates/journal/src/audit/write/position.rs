@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::journal::Journal;
-use super::pending::JournalStatus;
 
 /// Position of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +24,14 @@ impl Journal {
         move || {
             let handle = handle.upgrade()?;
             // Lines that are not synced each second may be gone after the loss of power, and with them the uses to count.
-            let fails = [&handle.writer.write_failed, &handle.writer.timed_sync_failed];
-            let fails = fails.iter().any(|fails| fails.load(Ordering::Relaxed));
+            let mode = handle.writer.mode.get();
+            let is_synced = !handle.writer.timed_sync_failed.load(Ordering::Relaxed);
             let metrics = &handle.writer.metrics;
             let lost = metrics.refused.get() + metrics.dropped.get();
             let pending = handle.writer.lock_pending();
             // A closed journal has every use up to its end.
-            let works = !fails && pending.status != JournalStatus::SyncFailed;
-            works.then_some(JournalPosition { segment: pending.segment, line: pending.next, lost })
+            let works = is_synced && !mode.write_fails() && !mode.sync_failed();
+            works.then_some(JournalPosition { segment: pending.segments.current, line: pending.next, lost })
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Outcome;
 use crate::audit::format::source::{self, Piece};
-use crate::audit::format::version::{self, VERSION};
+use crate::audit::format::version;
 use crate::audit::format::{decode, frame, segment};
 use crate::audit::index::IndexedUse;
 
@@ -69,12 +69,12 @@ impl Predecessor {
         found.read()?;
         // Without a whole first line, the process ended while it began to hand over, and wrote nothing else.
         if let Some(end) = found.lines.iter().position(|byte| *byte == b'\n') {
-            let header: SpoolHeader = serde_json::from_slice(&found.lines[..end]).unwrap_or_default();
-            if header.version != Some(VERSION.into()) {
-                return Err(version::other_version(found.path.display(), header.version));
+            let first: Vec<u8> = found.lines.drain(..=end).collect();
+            // Of a damaged one, no use is known, and all are closed as aborted.
+            if let Ok(SpoolHeader { version, open }) = serde_json::from_slice(&first) {
+                version::check(version, found.path.display())?;
+                found.owned = open.iter().map(uuid::Uuid::as_u128).collect();
             }
-            found.lines.drain(..=end);
-            found.owned = header.open.iter().map(uuid::Uuid::as_u128).collect();
         }
         Ok(found)
     }
@@ -207,11 +207,11 @@ fn follow_once(writer: &JournalWriter, predecessor: &mut Predecessor) -> io::Res
     }
     predecessor.read()?;
     let mut pending = writer.lock_pending();
-    let before = pending.events;
+    let before = pending.events();
     let mut ended = predecessor.merge(&mut pending, &FxHashSet::default());
     let aborted = if predecessor.is_alive { Vec::new() } else { abort_rest(&mut pending, predecessor) };
     ended.extend(&aborted);
-    writer.metrics.backlog.add(pending.events - before);
+    writer.metrics.backlog.add(pending.events() - before);
     writer.wake_committer(&mut pending);
     drop(pending);
     if !aborted.is_empty() {

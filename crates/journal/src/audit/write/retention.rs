@@ -54,7 +54,7 @@ pub(crate) fn remove_expired(
     let look = look(writer);
     let first_young = writer.settings.retention_age.map_or(0, |age| ages.first_kept(&segments, age, look));
     let limits = RetentionLimits::new(writer, &segments, space, first_young);
-    let first = writer.lock_pending().first_segment;
+    let first = writer.lock_pending().segments.first;
     let needed = NeededSegments::new(writer, &segments);
     let mut bytes = 0;
     for (segment, reason) in needed.keep(select_expired(&segments, required, limits)) {
@@ -84,7 +84,7 @@ fn log_removal(writer: &JournalWriter, segment: &SegmentFile, reason: ExpiryReas
 
 /// The oldest segment without a seal.
 fn oldest_unsealed(writer: &JournalWriter) -> u64 {
-    writer.lock_pending().unsealed.iter().copied().min().unwrap_or(u64::MAX)
+    writer.lock_pending().segments.unsealed.iter().copied().min().unwrap_or(u64::MAX)
 }
 
 /// Appends the record of a removal, and the beginnings of the uses that are open and begin in the segment.
@@ -109,14 +109,14 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
         .or_else(|error| if error.kind() == io::ErrorKind::InvalidData { Ok(()) } else { Err(error) })?;
     let digest = seal::compute(directory, number, Some(lines))?;
     let mut pending = writer.lock_pending();
-    let before = pending.events;
+    let before = pending.events();
     // Segments before this one that are neither there nor recorded were removed by something else.
-    for missing in pending.first_segment.max(number.saturating_sub(MAX_MISSING))..number {
+    for missing in pending.segments.first.max(number.saturating_sub(MAX_MISSING))..number {
         append_expired(&mut pending, &Expired::new(missing, ExpiryReason::Missing, clock::now()));
     }
     let (lines, sha256) = digest.map_or((None, None), |seal| (Some(seal.lines), Some(seal.sha256)));
     append_expired(&mut pending, &Expired { lines, sha256, next, ..Expired::new(number, reason, clock::now()) });
-    writer.metrics.backlog.add(pending.events - before);
+    writer.metrics.backlog.add(pending.events() - before);
     Ok(())
 }
 
@@ -148,7 +148,7 @@ fn remove_recorded(
     required: u64,
     (end, indexer): (Point, &mut Indexer),
 ) -> io::Result<()> {
-    let first = writer.lock_pending().first_segment.min(required);
+    let first = writer.lock_pending().segments.first.min(required);
     let recorded: Vec<u64> = segments.iter().map(|segment| segment.number).filter(|number| *number < first).collect();
     let Some(last) = recorded.last() else { return Ok(()) };
     write_records(writer)?;
@@ -169,7 +169,7 @@ fn write_records(writer: &JournalWriter) -> io::Result<()> {
         let mut segment = writer.lock_segment();
         writer.flush_for_purpose(&mut segment, Purpose::Removal)?;
         // After a failed sync nothing is written any more.
-        if writer.sync_failed.load(Ordering::Relaxed) {
+        if writer.mode.get().sync_failed() {
             return Err(io::ErrorKind::Other.into());
         }
         segment.file.as_ref().map(File::try_clone).transpose()?

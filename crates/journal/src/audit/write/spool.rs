@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::audit::format::version::VERSION;
-
 /// Beginning of the name.
 const PREFIX: &str = "predecessor-";
 
-/// The spool of this process.
+/// The spool of this process. Dropped, it gives its lock back, by which the successor knows that nothing more comes;
+/// the file stays.
 #[derive(Debug)]
 pub(crate) struct Spool {
+    /// Holds the lock.
     file: File,
     path: PathBuf,
     /// Length of the first line.
@@ -31,16 +31,9 @@ pub(crate) struct Spool {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SpoolHeader {
     /// Version of the journal's format.
-    pub(crate) version: Option<u64>,
+    pub(crate) version: u8,
     /// Uses of the process that are open in the journal, or were when lines before their outcomes were written.
     pub(crate) open: Vec<Uuid>,
-}
-
-impl Default for SpoolHeader {
-    /// The header of a spool of this version, without uses; also in place of one that is damaged.
-    fn default() -> Self {
-        Self { version: Some(VERSION.into()), open: Vec::new() }
-    }
 }
 
 impl Spool {

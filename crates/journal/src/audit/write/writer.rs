@@ -5,13 +5,14 @@
 
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::active_segment::ActiveSegment;
 use super::allocation::{self, Purpose};
 use super::completion::{BatchCompletion, BatchResult};
-use super::pending::{Batch, JournalStatus, PendingLines, SpareBuffers};
+use super::mode::{Action, Event, SharedMode};
+use super::pending::{Batch, PendingLines, SpareBuffers};
 use super::refusals::coalescer::RefusalCoalescer;
 use super::signer::CheckpointSigner;
 use super::use_guards::UseGuards;
@@ -26,37 +27,37 @@ const SPARE_CAPACITY: usize = 1 << 20;
 /// Events of the index for which room is kept: those of about as many bytes.
 const SPARE_EVENTS: usize = 1 << 13;
 
-/// Writer of a journal, shared by its handles and its threads.
+/// Writer of a journal, shared by its handles and its threads. Dropped with the last of them, after the committer has
+/// written what was pending.
 #[derive(Debug)]
 pub(crate) struct JournalWriter {
     pub(crate) settings: Settings,
     pub(crate) metrics: AuditMetrics,
-    /// Locked after `segment` where both are locked.
+    /// Read without a lock; [`JournalWriter::apply`] changes it.
+    pub(crate) mode: SharedMode,
+    /// Locked after `segment` where both are locked, and for no longer than an append.
     pub(crate) pending: Mutex<PendingLines>,
     /// Wakes the committer: lines are pending, a sync is requested, or the journal is closed.
     pub(crate) wake: Condvar,
+    /// Locked by the thread that writes, for as long as it writes. Dropped, the file stays as it is.
     pub(crate) segment: Mutex<ActiveSegment>,
     /// The index of the open segment.
     pub(crate) live_index: Arc<LiveIndex>,
     /// Refusals that are counted and not written yet.
     pub(crate) refusals: RefusalCoalescer,
-    /// The last write failed.
-    pub(crate) write_failed: AtomicBool,
-    /// A sync has failed; this is final.
-    pub(crate) sync_failed: AtomicBool,
-    /// A timed sync has failed; this is final.
+    /// A timed sync has failed; this is final. Set by the thread of the timed sync.
     pub(crate) timed_sync_failed: AtomicBool,
-    /// Half of the reserve is used up: what is left is for changes that withdraw something.
-    pub(crate) reserve_scarce: AtomicBool,
-    /// There is less free space than the low-water mark.
+    /// There is less free space than the low-water mark. Set by the maintenance.
     pub(crate) low_on_space: AtomicBool,
-    /// The first segment that a sink has not taken: 0 until their positions are known, `u64::MAX` when no sink needs any.
+    /// Set by the shippers, read by retention. The first segment that a sink has not taken: 0 until their positions are
+    /// known, `u64::MAX` when no sink needs any.
     pub(crate) needed_from: AtomicU64,
-    /// Guards of uses that a predecessor still serves.
+    /// Guards of uses that a predecessor still serves. Each is dropped when its use ends.
     pub(crate) predecessor_uses: UseGuards,
-    /// The end of what a timed sync has brought to disk.
+    /// The end of what a timed sync has brought to disk; read by the checkpoint thread.
     pub(crate) synced: Mutex<Point>,
-    /// The oldest segment whose lines are to be hashed for checkpoints, and which stays until they are.
+    /// The oldest segment whose lines are to be hashed for checkpoints, and which stays until they are. Set by the
+    /// checkpoint thread, read by retention.
     pub(crate) first_unhashed: AtomicU64,
     /// `None` without checkpoints.
     pub(crate) checkpoints: Option<CheckpointSigner>,
@@ -128,11 +129,11 @@ impl JournalWriter {
             let mut pending = self.lock_pending();
             let without_room = pending.take_changes();
             let taken = without_room.changes.as_ref().map_or(0, |batch| batch.events);
-            self.metrics.backlog.set(pending.events + taken);
+            self.metrics.backlog.set(pending.events() + taken);
             without_room
         };
-        self.metrics.dropped.inc_by(without_room.attempts);
-        without_room.completion.complete(BatchResult::Failed);
+        self.metrics.dropped.inc_by(without_room.refused.attempts);
+        without_room.refused.complete(BatchResult::Failed);
         let Some(batch) = without_room.changes else { return };
         // A failure reaches those who wait through the completion of the batch.
         if segment.room(batch.header, Purpose::Change) >= batch.lines.len() as u64 {
@@ -140,8 +141,8 @@ impl JournalWriter {
         } else {
             self.fail_batch(segment, &batch, error);
         }
-        let half_used = segment.room(false, Purpose::Change) < allocation::RESERVE / 2;
-        self.reserve_scarce.store(half_used, Ordering::Relaxed);
+        let is_scarce = segment.room(false, Purpose::Change) < allocation::RESERVE / 2;
+        self.apply(Event::ReserveUsed { is_scarce }, None);
     }
 
     /// Writes the pending lines, unless another thread has written those of `completion` while this one waited for the
@@ -179,10 +180,11 @@ impl JournalWriter {
     /// its position.
     fn try_take_batch(&self, segment: &mut ActiveSegment, purpose: Purpose) -> NextBatch {
         let mut pending = self.lock_pending();
-        let running = pending.status == JournalStatus::Running;
+        let mode = self.mode.get();
         // A batch with a header begins a segment itself, and is not followed by another header.
-        let due =
-            running && !pending.has_header() && segment.is_rotation_due(&self.settings, pending.size(), pending.time);
+        let due = mode.takes_lines()
+            && !pending.has_header()
+            && segment.is_rotation_due(&self.settings, pending.size(), pending.time);
         if due && !segment.has_next() {
             return NextBatch::NeedsSegment;
         }
@@ -190,7 +192,7 @@ impl JournalWriter {
         if due && pending.is_empty() {
             pending.begin_segment(&self.settings.gateway, clock::now());
         }
-        if pending.status == JournalStatus::SyncFailed || pending.is_empty() {
+        if mode.sync_failed() || pending.is_empty() {
             return NextBatch::None;
         }
         let (header, bytes) = (pending.has_header(), pending.size());
@@ -223,9 +225,8 @@ impl JournalWriter {
     /// Notes that writing works again.
     pub(crate) fn clear_write_failure(&self) {
         // The load alone decides in the usual case, so that no request writes to a shared cache line.
-        if self.write_failed.load(Ordering::Relaxed) && self.write_failed.swap(false, Ordering::Relaxed) {
-            self.reserve_scarce.store(false, Ordering::Relaxed);
-            tracing::info!(path = %self.settings.path.display(), "the audit journal can be written again");
+        if self.mode.get().write_fails() {
+            self.apply(Event::Written, None);
         }
     }
 
@@ -238,10 +239,32 @@ impl JournalWriter {
 
     /// Notes that writing fails.
     pub(crate) fn set_write_failure(&self, error: &io::Error) {
-        // Logged once per outage, not per request.
-        if !self.write_failed.swap(true, Ordering::Relaxed) {
-            tracing::error!(%error, path = %self.settings.path.display(),
-                "the audit journal cannot be written; check the disk's free space and the directory's permissions");
+        if !self.mode.get().write_fails() {
+            self.apply(Event::WriteFailed, Some(error));
+        }
+    }
+
+    /// Makes the transition of an event, and performs its actions. `error` is the reason of a failure.
+    pub(crate) fn apply(&self, event: Event, error: Option<&io::Error>) {
+        let mut pending = self.lock_pending();
+        let mut waiting = None;
+        for action in self.mode.step(event) {
+            let error = error.map(tracing::field::display);
+            let path = self.settings.path.display();
+            match action {
+                Action::LogFailure => tracing::error!(error, %path,
+                    "the audit journal cannot be written; check the disk's free space and the directory's permissions"),
+                Action::LogRecovery => tracing::info!(%path, "the audit journal can be written again"),
+                Action::LogSyncFailure => tracing::error!(error, %path,
+                    "the audit journal could not be synced and takes no records any more; check the disk, then \
+                     restart"),
+                Action::FailPending => waiting = Some(pending.take_batch(SpareBuffers::default())),
+                Action::WakeCommitter => self.wake.notify_one(),
+            }
+        }
+        drop(pending);
+        if let Some(waiting) = waiting {
+            waiting.complete(BatchResult::Failed);
         }
     }
 
@@ -250,7 +273,7 @@ impl JournalWriter {
         {
             let mut pending = self.lock_pending();
             pending.restore_failed_batch(batch);
-            self.metrics.backlog.set(pending.events);
+            self.metrics.backlog.set(pending.events());
         }
         self.metrics.dropped.inc_by(batch.attempts);
         batch.complete(BatchResult::Failed);
@@ -261,18 +284,9 @@ impl JournalWriter {
     /// the error, so a second sync could succeed without the data being on disk.
     fn sync_batch(&self, segment: &ActiveSegment, batch: &Batch) -> io::Result<()> {
         let directory = if batch.header { segment::sync_directory(&self.settings.path) } else { Ok(()) };
-        directory.and_then(|()| segment.sync()).inspect_err(|error| self.fail_permanently(batch, error))
-    }
-
-    fn fail_permanently(&self, batch: &Batch, error: &io::Error) {
-        tracing::error!(%error, path = %self.settings.path.display(),
-            "the audit journal could not be synced and takes no records any more; check the disk, then restart");
-        self.sync_failed.store(true, Ordering::Relaxed);
-        let mut pending = self.lock_pending();
-        pending.status = JournalStatus::SyncFailed;
-        let waiting = pending.take_batch(SpareBuffers::default());
-        drop(pending);
-        batch.complete(BatchResult::Failed);
-        waiting.complete(BatchResult::Failed);
+        directory.and_then(|()| segment.sync()).inspect_err(|error| {
+            self.apply(Event::SyncFailed, Some(error));
+            batch.complete(BatchResult::Failed);
+        })
     }
 }

@@ -6,7 +6,8 @@
 -- * Every write locks its organization's row in `orgs` until it has committed, and takes the next version from it: versions
 --   are in commit order. A function that writes takes the lock in a statement of its own, because only the statements
 --   after that see what the previous writer has committed.
--- * `orgs.history` is the sum of `history_cost` over the ended row versions of the organization. What ends or deletes a row
+-- * `orgs.history` is the sum of `history_cost` over the ended row versions of the organization. What ends or deletes a
+-- row
 --   version changes it in the same transaction, under that lock.
 -- * A function that would exceed its `history_limit` fails with SQLSTATE KG001 and changes nothing.
 -- * Nothing refers to `orgs` by a foreign key: its rows are never deleted, and the checks would lock them.
@@ -63,8 +64,8 @@ END $$;
 CREATE FUNCTION query_store.history_cost(q query_store.queries) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT octet_length(q.name)::bigint + octet_length(q.sql) + 512 $$;
 
--- Ends the current row version of a query, and returns it; null when the organization has no such query. The lock is taken in a
--- statement of its own.
+-- Ends the current row version of a query, and returns it; null when the organization has no such query. The lock is
+-- taken in a statement of its own.
 CREATE FUNCTION query_store.end_query(an_org text, query_id uuid, history_limit bigint) RETURNS query_store.queries
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -89,8 +90,8 @@ BEGIN
     RETURN ended;
 END $$;
 
--- Ends the current row version of a query and creates the next one at the same position. Returns that, or no row when the
--- organization has no such query.
+-- Ends the current row version of a query and creates the next one at the same position. Returns that, or no row when
+-- the organization has no such query.
 CREATE FUNCTION query_store.replace_query(
     an_org text, query_id uuid, new_name text, new_sql text, changed_at bigint, history_limit bigint)
 RETURNS SETOF query_store.queries

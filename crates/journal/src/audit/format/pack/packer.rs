@@ -162,9 +162,10 @@ impl<'a> Packer<'a> {
         let values = &mut self.values;
         let mut fields = Fields { rest: &lines[1..] };
         values.id_text = fields.id()?;
-        match layout.is_reference {
-            true => values.distance = distance(&self.ids, values.id_text),
-            false => values.id = id_text::decode(values.id_text)?,
+        if layout.is_reference {
+            values.distance = distance(&self.ids, values.id_text);
+        } else {
+            values.id = id_text::decode(values.id_text)?;
         }
         let (numbers, numbers_after) = values.numbers.split_at_mut(layout.numbers);
         let texts = first_column + 1 + layout.numbers;

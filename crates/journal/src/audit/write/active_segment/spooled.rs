@@ -36,6 +36,10 @@ impl ActiveSegment {
 
     /// Sends what is written from now on to a spool.
     pub(crate) fn divert(&mut self, spool: Spool) {
+        debug_assert!(
+            self.spool.is_none() && self.next.is_none(),
+            "the journal is handed over once, and begins no segment then"
+        );
         self.spool = Some((spool, self.length));
     }
 

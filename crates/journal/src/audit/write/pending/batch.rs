@@ -1,27 +1,38 @@
-//! A batch: lines that are written together.
+//! A batch: lines that are written together; and the changes by management that wait for the next one.
 
 use std::sync::Arc;
 
+use crate::audit::format::frame::Line;
 use crate::audit::index::live_index::PlacedEvent;
 use crate::audit::write::completion::{BatchCompletion, BatchResult};
+use crate::clock::Micros;
 
-/// Lines that were taken to be written together.
-#[derive(Debug)]
+/// Bytes by which a line may grow when it gets its number.
+const NUMBER_LENGTH: usize = 20;
+
+/// Lines that are written together: filled by those who append, under the lock of the pending lines; then taken by the
+/// thread that writes them, which completes the batch once. A batch that were dropped before would leave requests
+/// waiting for ever.
+#[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) lines: Vec<u8>,
     /// The events among the lines that the index needs.
     pub(crate) indexed: Vec<PlacedEvent>,
     /// The number of the first line.
     pub(super) first: u64,
+    /// Time of its event.
+    pub(super) first_time: Micros,
+    /// Number of the lines.
     pub(crate) events: i64,
     /// True when the lines begin with a header, and so with a new segment.
     pub(crate) header: bool,
-    /// Attempts with unknown keys among the events.
+    /// Attempts with unknown keys among the lines. Nothing waits for them; they are counted when the batch completes.
     pub(crate) attempts: u64,
-    /// Offset at which the lines of changes by management begin.
+    /// Offset at which the lines of changes by management begin, once the batch is taken.
     pub(super) changes_from: usize,
+    /// Shared by all who wait for a line.
     pub(super) completion: Arc<BatchCompletion>,
-    /// The completion of the changes; `None` without changes.
+    /// The completion of the changes, once the batch is taken; `None` without changes.
     pub(super) change_completion: Option<Arc<BatchCompletion>>,
 }
 
@@ -33,9 +44,47 @@ pub(crate) struct SpareBuffers {
 }
 
 impl Batch {
+    /// An empty batch, whose first line gets this number.
+    pub(super) fn new(first: u64, spare: SpareBuffers) -> Self {
+        let SpareBuffers { lines, indexed } = spare;
+        Self { lines, indexed, first, ..Self::default() }
+    }
+
     /// Tells all who wait for a line of this batch.
     pub(crate) fn complete(&self, result: BatchResult) {
         self.completion.complete(result);
         self.change_completion.iter().for_each(|completion| completion.complete(result));
+    }
+}
+
+/// Pending lines of changes by management, numbered 0.
+#[derive(Debug, Default)]
+pub(super) struct PendingChanges {
+    pub(super) lines: Vec<u8>,
+    count: usize,
+    /// Shared by those who wait for one of them; the batch that takes the lines completes it.
+    pub(super) completion: Option<Arc<BatchCompletion>>,
+}
+
+impl PendingChanges {
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of the lines with their numbers, at most.
+    pub(super) fn size(&self) -> usize {
+        self.lines.len() + self.count * NUMBER_LENGTH
+    }
+
+    pub(super) fn push(&mut self, line: &impl Line) {
+        line.write_line(0, &mut self.lines);
+        self.count += 1;
+    }
+
+    /// Appends the changes that came later.
+    pub(super) fn append(&mut self, later: Self) {
+        self.lines.extend_from_slice(&later.lines);
+        self.count += later.count;
+        self.completion = later.completion;
     }
 }

@@ -1,7 +1,7 @@
-//! Pending lines after a failure: what is withdrawn, what stays, and what is written although there is no room for the rest.
+//! Retry: pending lines after a failure. What requests wait for is withdrawn, because they are refused for it; what is
+//! kept is written by the next attempt, under new numbers.
 
 use std::mem;
-use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
@@ -9,43 +9,45 @@ use super::{Batch, PendingLines, SpareBuffers};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::{frame, open_uses};
 use crate::audit::index::IndexedEvent;
-use crate::audit::write::completion::BatchCompletion;
 
 /// Result of taking the changes by management while there is no room for other lines.
 pub(crate) struct WithoutRoom {
-    /// The completion of the lines that were withdrawn.
-    pub(crate) completion: Arc<BatchCompletion>,
-    /// Attempts with unknown keys among them.
-    pub(crate) attempts: u64,
+    /// The other lines, which have failed.
+    pub(crate) refused: Batch,
     pub(crate) changes: Option<Batch>,
+}
+
+/// Returns whether a line other than a header stays when its batch has failed: no request waits for it, and its use is
+/// in the file.
+fn stays(kind: EventKind, id: Option<u128>, withdrawn: &FxHashSet<u128>) -> bool {
+    match kind {
+        EventKind::Seal | EventKind::Carried | EventKind::Expired | EventKind::Damaged => true,
+        EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
+        EventKind::Header | EventKind::Use | EventKind::Record => false,
+    }
 }
 
 impl PendingLines {
     /// Takes the changes by management while there is no room for the other lines, together with a header that waits. Of
     /// the other lines, those that requests wait for are withdrawn; outcomes and seals stay pending, after the changes.
     pub(crate) fn take_changes(&mut self) -> WithoutRoom {
-        let (waiting, header) = (mem::take(&mut self.lines), mem::take(&mut self.header));
-        self.indexed.clear();
-        let withdrawn = self.withdraw_uses(&waiting);
-        let (completion, attempts) = (mem::take(&mut self.completion), mem::take(&mut self.attempts));
-        self.next = self.first;
-        self.events = 0;
+        let first = self.batch.first;
+        let refused = mem::replace(&mut self.batch, Batch::new(first, SpareBuffers::default()));
+        let withdrawn = self.withdraw_uses(&refused.lines);
+        self.next = first;
         let mut changes = None;
-        if self.change_count > 0 {
-            self.header = header;
-            self.append_again(&waiting, |kind, _| kind == EventKind::Header);
+        if !self.changes.is_empty() {
+            self.batch.header = refused.header;
+            self.append_again(&refused.lines, |kind, _| kind == EventKind::Header);
             changes = Some(self.take_batch(SpareBuffers::default()));
         }
         // A header that was not taken stays the first of the pending lines.
-        self.header = header && changes.is_none();
-        let keep_header = self.header;
-        self.append_again(&waiting, |kind, id| match kind {
-            EventKind::Header => keep_header,
-            EventKind::Seal | EventKind::Carried | EventKind::Expired | EventKind::Damaged => true,
-            EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
-            EventKind::Use | EventKind::Record => false,
+        let keeps_header = refused.header && changes.is_none();
+        self.batch.header = keeps_header;
+        self.append_again(&refused.lines, |kind, id| {
+            if kind == EventKind::Header { keeps_header } else { stays(kind, id, &withdrawn) }
         });
-        WithoutRoom { completion, attempts, changes }
+        WithoutRoom { refused, changes }
     }
 
     /// Appends again, under new numbers, those of the lines that `keep` selects.
@@ -66,43 +68,41 @@ impl PendingLines {
         let withdrawn = self.withdraw_uses(&batch.lines);
         let (lines, changes) = batch.lines.split_at(batch.changes_from);
         self.restore_changes(changes, &withdrawn);
-        let newer = mem::take(&mut self.lines);
-        self.indexed.clear();
+        let newer = mem::take(&mut self.batch.lines);
+        self.batch.indexed.clear();
         // The withdrawn numbers are given again, so that there is no gap.
         self.next = batch.first;
-        self.first = batch.first;
-        self.events = 0;
+        self.batch.first = batch.first;
+        self.batch.events = 0;
         // A segment that was to begin after this batch cannot begin before the batch is written.
-        if self.header && !batch.header {
+        if self.batch.header && !batch.header {
             self.undo_begin_segment(&newer);
         }
-        self.header = batch.header;
-        let keep_header = batch.header;
-        self.append_again(lines, |kind, id| match kind {
-            EventKind::Header => keep_header,
-            EventKind::Seal | EventKind::Carried | EventKind::Expired | EventKind::Damaged => true,
-            EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
-            EventKind::Use | EventKind::Record => false,
-        });
+        self.batch.header = batch.header;
+        self.append_again(
+            lines,
+            |kind, id| {
+                if kind == EventKind::Header { batch.header } else { stays(kind, id, &withdrawn) }
+            },
+        );
         // Newer lines were not part of the failed write: their requests wait for the next one.
         self.append_again(&newer, |kind, id| match kind {
             EventKind::Header => false,
-            EventKind::Outcome => !id.is_some_and(|id| withdrawn.contains(&id)),
-            _ => true,
+            EventKind::Use | EventKind::Record => true,
+            kind => stays(kind, id, &withdrawn),
         });
     }
 
     /// Puts the outcomes of earlier changes back in front of the newer changes.
     fn restore_changes(&mut self, lines: &[u8], withdrawn: &FxHashSet<u128>) {
-        let newer = (mem::take(&mut self.changes), mem::take(&mut self.change_count));
+        let newer = mem::take(&mut self.changes);
         for (_, line) in line::split_lines(lines) {
             let is_kept = line::event_id(line).is_some_and(|id| !withdrawn.contains(&id));
             if let Some(body) = frame::extract_body(line).filter(|_| is_kept) {
-                self.push_change(&body);
+                self.changes.push(&body);
             }
         }
-        self.changes.extend_from_slice(&newer.0);
-        self.change_count += newer.1;
+        self.changes.append(newer);
     }
 
     /// Closes the uses that begin in these lines, and returns their ids.
@@ -123,9 +123,9 @@ impl PendingLines {
         self.ended = header.map(|header| header.ended.into_owned()).unwrap_or_default();
         self.ended.extend(since);
         for open in self.open.values_mut() {
-            open.segment = open.segment.min(self.segment - 1);
+            open.segment = open.segment.min(self.segments.current - 1);
         }
-        self.segment -= 1;
-        self.unsealed.retain(|number| *number != self.segment);
+        self.segments.current -= 1;
+        self.segments.unsealed.retain(|number| *number != self.segments.current);
     }
 }

@@ -10,7 +10,7 @@ use crate::audit::index::IndexedEvent;
 impl PendingLines {
     /// The uses that are open, and those whose outcomes are not written yet.
     pub(crate) fn unfinished_uses(&self) -> Vec<Uuid> {
-        let ended = line::split_lines(&self.lines).map(|(_, line)| line);
+        let ended = line::split_lines(&self.batch.lines).map(|(_, line)| line);
         let ended = ended.filter(|line| line::event_kind(line) == Some(EventKind::Outcome)).filter_map(line::event_id);
         self.open.keys().copied().chain(ended).map(Uuid::from_u128).collect()
     }

@@ -53,7 +53,7 @@ fn write(writer: &JournalWriter, groups: &[Box<RefusalGroup>]) -> BatchResult {
             frame::with_serialized(&group.event, |body| pending.append_record(&body, indexed))
         });
         let completion = lines.last();
-        writer.metrics.backlog.set(pending.events);
+        writer.metrics.backlog.set(pending.events());
         completion
     };
     // Without a completion, the journal takes no lines any more.
