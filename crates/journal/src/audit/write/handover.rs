@@ -32,13 +32,17 @@ impl Journal {
         let lock = threads.lock.as_ref().ok_or(io::ErrorKind::NotConnected)?.try_clone()?;
         let background = threads.background.take().ok_or(io::ErrorKind::NotConnected)?;
         let writer = &self.handle.writer;
-        // Refusals that were counted become records, and none is counted from now on: the slots are for the successor.
-        writer.refusals.suspend();
+        // Refusals that were counted become records, and none is counted from now on. One that is being counted holds
+        // the lock of its shard, which the last flush takes.
+        writer.apply(Event::HandedOver, None);
         let indexer = background.stop(writer)?;
         let diverted = divert(writer);
         match diverted {
             Ok(()) => threads.indexer = Some(indexer),
-            Err(_) => threads.background = Some(open::start_background(writer, indexer, Vec::new())?),
+            Err(_) => {
+                writer.apply(Event::TakenBack, None);
+                threads.background = Some(open::start_background(writer, indexer, Vec::new())?);
+            }
         }
         diverted.map(|()| lock)
     }
@@ -57,7 +61,6 @@ impl Journal {
             segment.take_back(&writer.settings)?;
             writer.apply(Event::TakenBack, None);
         }
-        writer.refusals.resume();
         if let Some(indexer) = threads.indexer.take() {
             threads.background = Some(open::start_background(writer, indexer, Vec::new())?);
         }
@@ -108,7 +111,6 @@ fn divert(writer: &Arc<JournalWriter>) -> io::Result<()> {
     }
     // Nothing was written since the flush: the segment is locked.
     segment.divert(spool);
-    writer.apply(Event::HandedOver, None);
     Ok(())
 }
 

@@ -20,7 +20,7 @@ pub(crate) enum Mode {
     NoRoom,
     /// As `NoRoom`; half of the reserve is used up, and what is left is for changes that withdraw something.
     ReserveScarce,
-    /// Another process has the journal: lines go to a spool.
+    /// Another process has the journal, and lines go to a spool; or this one writes what it must before.
     HandedOver,
     /// As `HandedOver`, and the last write to the spool failed.
     SpoolFailed,
@@ -44,9 +44,9 @@ pub(crate) enum Event {
     ReserveUsed {
         is_scarce: bool,
     },
-    /// Lines go to a spool from now on.
+    /// A hand-over begins.
     HandedOver,
-    /// The lines of the spool are in the journal, and it is removed.
+    /// Nothing came of it: the lines of the spool, if there is one, are in the journal.
     TakenBack,
     SyncFailed,
     Closed,
@@ -104,6 +104,11 @@ impl Mode {
     /// A sync has failed, and nothing is written any more.
     pub(crate) fn sync_failed(self) -> bool {
         matches!(self, SyncFailed | ClosedUnsynced)
+    }
+
+    /// Another process has the journal, or is about to get it.
+    pub(crate) fn is_handed_over(self) -> bool {
+        matches!(self, HandedOver | SpoolFailed)
     }
 
     /// The journal is closed.

@@ -137,7 +137,7 @@ pub(crate) fn resume_journal(
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
     let mut pending = first_lines(found, &damaged, &segment, needs_segment.then_some(&settings.gateway))?;
     append_spooled(&mut pending, &mut predecessors, &settings.path)?;
-    let (refusals, left) = RefusalCoalescer::open(&settings.path, settings.refusals);
+    let (refusals, left) = RefusalCoalescer::open(&settings.path, settings.refusals, pending.mode.clone());
     let writer = JournalWriter {
         settings,
         metrics,

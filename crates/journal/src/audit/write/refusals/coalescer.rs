@@ -14,6 +14,7 @@ use super::table::{RefusalKey, RefusalTable, WINDOW};
 use crate::audit::format::record::{Use, UseEnd};
 use crate::audit::settings::RefusalRecords;
 use domain::clock;
+use crate::audit::write::mode::SharedMode;
 
 /// Records of their own for each key and outcome in a second: enough to see what a client does, and few enough that a key
 /// in a loop writes some 5 KB/s.
@@ -30,8 +31,8 @@ pub(crate) struct RefusalCoalescer {
     records: RefusalRecords,
     /// The disk is nearly full: no refusal is a record of its own.
     low_space: AtomicBool,
-    /// Another process has the journal: every refusal is a record of its own.
-    suspended: AtomicBool,
+    /// That of the journal.
+    mode: SharedMode,
     slots: SlotFile,
     shards: [Mutex<Shard>; SHARDS],
     flusher: Mutex<FlusherState>,
@@ -64,14 +65,14 @@ pub(crate) enum Disposition {
 impl RefusalCoalescer {
     /// Opens the slot file of a journal. Groups that a killed gateway left are returned: those that are not in the journal
     /// are to be given to [`RefusalCoalescer::restore`], the others to [`RefusalCoalescer::clear`].
-    pub(crate) fn open(directory: &Path, records: RefusalRecords) -> (Self, Vec<Box<RefusalGroup>>) {
+    pub(crate) fn open(directory: &Path, records: RefusalRecords, mode: SharedMode) -> (Self, Vec<Box<RefusalGroup>>) {
         let (slots, left) = SlotFile::open(directory);
         let capacity = MAX_SLOTS as usize / SHARDS;
         let shard = |_| Mutex::new(Shard { table: RefusalTable::new(capacity), buffer: Vec::new() });
         let coalescer = Self {
             records,
             low_space: AtomicBool::new(false),
-            suspended: AtomicBool::new(false),
+            mode,
             slots,
             shards: std::array::from_fn(shard),
             flusher: Mutex::default(),
@@ -83,16 +84,6 @@ impl RefusalCoalescer {
     /// While space is low, no refusal is a record of its own: they shrink to one record per key, outcome and second.
     pub(crate) fn set_low_space(&self, is_low: bool) {
         self.low_space.store(is_low, Ordering::Relaxed);
-    }
-
-    /// Makes every refusal a record of its own from now on. One that is being counted holds the lock of its shard.
-    pub(crate) fn suspend(&self) {
-        self.suspended.store(true, Ordering::SeqCst);
-    }
-
-    /// Counts refusals again.
-    pub(crate) fn resume(&self) {
-        self.suspended.store(false, Ordering::SeqCst);
     }
 
     /// Decides about a refusal, and counts it unless it is to be a record of its own.
@@ -136,7 +127,8 @@ impl RefusalCoalescer {
 
     fn singles_per_second(&self) -> u32 {
         match self.records {
-            _ if self.suspended.load(Ordering::SeqCst) => u32::MAX,
+            // The slots are for the successor.
+            _ if self.mode.get().is_handed_over() => u32::MAX,
             _ if self.low_space.load(Ordering::Relaxed) => 0,
             RefusalRecords::Coalesced => SINGLES_PER_SECOND,
             RefusalRecords::Each => u32::MAX,
