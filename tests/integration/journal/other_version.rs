@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use keygate::audit::{Filter, Journal, OpenError};
-use keygate::metrics::Metrics;
+use journal::audit::{Filter, Journal, OpenError};
+use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{assert_intact, open_reader, segment_files, settings, write_uses};

@@ -99,9 +99,8 @@ mod tests {
     use super::*;
     use crate::audit::format::frame::Line as _;
     use crate::audit::format::segment_event::ExpiryReason;
-    use domain::clock::Micros;
-
     use crate::audit::format::version::VERSION;
+    use domain::clock::Micros;
 
     #[test]
     fn segments_may_be_missing_only_up_to_the_recorded_one() {

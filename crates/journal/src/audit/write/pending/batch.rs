@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::audit::format::frame::Line;
 use crate::audit::index::live_index::PlacedEvent;
 use crate::audit::write::completion::{BatchCompletion, BatchResult};
-use crate::clock::Micros;
+use domain::clock::Micros;
 
 /// Bytes by which a line may grow when it gets its number.
 const NUMBER_LENGTH: usize = 20;

@@ -13,8 +13,8 @@ use super::slot_file::{MAX_SLOTS, SlotFile};
 use super::table::{RefusalKey, RefusalTable, WINDOW};
 use crate::audit::format::record::{Use, UseEnd};
 use crate::audit::settings::RefusalRecords;
-use domain::clock;
 use crate::audit::write::mode::SharedMode;
+use domain::clock;
 
 /// Records of their own for each key and outcome in a second: enough to see what a client does, and few enough that a key
 /// in a loop writes some 5 KB/s.
