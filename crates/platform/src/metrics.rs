@@ -4,6 +4,8 @@
 //! Names begin with `keygate_`, units are base units, and the values of labels are bounded: never a key, a user or an
 //! organization. `CONTRIBUTING.md` has the steps to add a metric.
 
+#[macro_use]
+mod declaration;
 mod registration;
 mod computed;
 mod decision;
@@ -23,16 +25,11 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{
-    Encoder as _, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
-};
+use prometheus::{Encoder as _, Histogram, IntCounter, IntCounterVec, Registry, TextEncoder};
 
 use computed::{ComputedFamily, ComputedGauge};
 use conventions::ClientConventions;
-use registration::{
-    DELAY_BUCKETS, OVERHEAD_BUCKETS, REQUEST_BUCKETS, counter, counters, gauge, gauges, histogram, histograms,
-    time_gauge,
-};
+use registration::{DELAY_BUCKETS, OVERHEAD_BUCKETS, REQUEST_BUCKETS};
 
 pub use audit::AuditMetrics;
 pub use conventions::{ActiveRequest, ClientDurations, RequestEnd, ServerConventions};
@@ -48,63 +45,78 @@ pub use traces::TraceMetrics;
 use upstream::UpstreamFamilies;
 pub use upstream::{EndpointMetrics, UpstreamMetrics};
 
-/// All metrics of a gateway.
-#[derive(Clone, Debug)]
-pub struct Metrics {
-    registry: Registry,
-    /// Metrics whose names have no prefix: of the process (CPU time, memory, open files and their limit), and of the
-    /// semantic conventions.
-    plain: Registry,
-    delays: HistogramVec,
-    requests: IntCounterVec,
-    durations: HistogramVec,
-    upstreams: UpstreamFamilies,
-    /// Expired time-outs of the upstream side.
-    pub upstream_timeouts: UpstreamTimeouts,
-    /// Discovery of the upstreams' endpoints.
-    pub discovery: DiscoveryFamilies,
-    /// Seconds from the arrival of a request's head to its forwarding, with admission and audit.
-    pub overhead: Histogram,
-    /// Results of authentication and authorization.
-    pub auth: AuthMetrics,
-    /// Decisions of the rate and concurrency limits.
-    pub limits: LimitMetrics,
-    /// Requests in flight, of all organizations.
-    pub in_flight: IntGauge,
-    /// Open exchanges that were ended because their credential was revoked.
-    pub terminated: TerminationMetrics,
-    /// Duration and failures of operations of the state.
-    pub state: StateMetrics,
-    /// Records of the audit journal.
-    pub audit: AuditMetrics,
-    /// Shipping of the audit to sinks.
-    pub shipping: ShippingMetrics,
-    /// Lines of the access log.
-    pub access_log: LineMetrics,
-    /// Requests that failed with a panic of the gateway.
-    pub panics: IntCounter,
-    /// Attempts with invalid credentials that were refused because the client's address had made too many.
-    pub attempts_refused: IntCounter,
-    /// Requests to the dashboard that were refused because the person had sent too many.
-    pub dashboard_limited: IntCounter,
-    /// Header fields that were removed because a server could misread their names.
-    pub fields_dropped: FieldMetrics,
-    /// Downstream connections.
-    pub connections: ConnectionMetrics,
-    /// Expired time-outs of the downstream side.
-    pub timeouts: TimeoutMetrics,
-    /// Certificates of TLS listeners.
-    pub tls: TlsMetrics,
-    /// Export of traces.
-    pub traces: TraceMetrics,
-    /// Metrics of requests by the semantic conventions; none unless configured.
-    pub conventions: Option<ServerConventions>,
-    /// Unix time of the last successful load of the configuration, in seconds.
-    pub config_loaded_at: Gauge,
-    /// 1 when the last reload of the configuration succeeded, or there was none; else 0.
-    pub config_reload_ok: IntGauge,
-    /// Failed reloads of the configuration.
-    pub config_reload_failures: IntCounter,
+metrics! {
+    /// All metrics of a gateway.
+    pub struct Metrics(registry) {
+        /// Always 1; the label has the version
+        gauges "build_info" { version } => build;
+        /// Time by which a worker's event loop is late, looked at once a second
+        histograms "worker_delay_seconds" { worker } in DELAY_BUCKETS => delays;
+        /// Responses sent
+        counters "requests_total" { route, code } => requests;
+        /// Time from the request's head to the response's last byte
+        histograms "request_duration_seconds" { route } in REQUEST_BUCKETS => durations;
+        /// Time from the arrival of a request's head to its forwarding
+        histogram "gateway_overhead_seconds" in OVERHEAD_BUCKETS =>
+            /// With admission and audit.
+            pub overhead;
+        /// Requests in flight
+        gauge "in_flight" => pub in_flight;
+        /// Requests that failed with a panic of the gateway
+        counter "panics_total" => pub panics;
+        /// Attempts with invalid credentials refused because their address made too many
+        counter "attempts_refused_total" => pub attempts_refused;
+        /// Requests to the dashboard refused because their person had sent too many
+        counter "dashboard_rate_limited_total" => pub dashboard_limited;
+        /// Unix time of the last successful load of the configuration
+        time_gauge "config_last_reload_success_timestamp_seconds" => pub config_loaded_at;
+        /// 1 when the last reload of the configuration succeeded, else 0
+        gauge "config_last_reload_successful" =>
+            /// Also 1 when there was none.
+            pub config_reload_ok;
+        /// Failed reloads of the configuration
+        counter "config_reload_failures_total" => pub config_reload_failures;
+        /// Expired time-outs
+        counters "timeouts_total" { kind } => all_timeouts;
+        /// Upstreams and their endpoints.
+        set UpstreamFamilies => upstreams;
+        /// Discovery of the upstreams' endpoints.
+        set DiscoveryFamilies => pub discovery;
+        /// Results of authentication and authorization.
+        set AuthMetrics => pub auth;
+        /// Decisions of the rate and concurrency limits.
+        set LimitMetrics => pub limits;
+        /// Open exchanges that were ended because their credential was revoked.
+        set TerminationMetrics => pub terminated;
+        /// Duration and failures of operations of the state.
+        set StateMetrics => pub state;
+        /// Records of the audit journal.
+        set AuditMetrics => pub audit;
+        /// Shipping of the audit to sinks.
+        set ShippingMetrics => pub shipping;
+        /// Lines of the access log.
+        set LineMetrics => pub access_log;
+        /// Header fields that were removed because a server could misread their names.
+        set FieldMetrics => pub fields_dropped;
+        /// Downstream connections.
+        set ConnectionMetrics => pub connections;
+        /// Certificates of TLS listeners.
+        set TlsMetrics => pub tls;
+        /// Export of traces.
+        set TraceMetrics => pub traces;
+    } with {
+        /// Those whose names have the prefix.
+        registry: Registry = registry.clone();
+        /// Metrics whose names have no prefix: of the process (CPU time, memory, open files), and of the
+        /// semantic conventions.
+        plain: Registry = Registry::new();
+        /// Expired time-outs of the downstream side.
+        pub timeouts: TimeoutMetrics = TimeoutMetrics::new(&all_timeouts);
+        /// Expired time-outs of the upstream side.
+        pub upstream_timeouts: UpstreamTimeouts = UpstreamTimeouts::new(&all_timeouts);
+        /// Metrics of requests by the semantic conventions; none unless configured.
+        pub conventions: Option<ServerConventions> = None;
+    }
 }
 
 /// Metrics of one route. The counter of a status is resolved when the status is first sent.
@@ -118,12 +130,6 @@ pub struct RouteMetrics {
 }
 
 // Help texts that do not fit their lines.
-const REQUEST_DURATION: &str = "Time from the request's head to the response's last byte";
-const OVERHEAD: &str = "Time from the arrival of a request's head to its forwarding";
-const ATTEMPTS_REFUSED: &str = "Attempts with invalid credentials refused because their address made too many";
-const DASHBOARD_LIMITED: &str = "Requests to the dashboard refused because their person had sent too many";
-const CONFIG_LOADED_AT: &str = "Unix time of the last successful load of the configuration";
-const CONFIG_RELOAD_OK: &str = "1 when the last reload of the configuration succeeded, else 0";
 const READY: &str = "1 while this readiness check passes, else 0";
 const STATE_CONNECTED: &str = "1 while the shared state answers, else 0; always 1 with embedded state";
 const DISK_LOW: &str = "1 while the volume of the audit journal is below its low-water mark, else 0";
@@ -132,56 +138,22 @@ const SHIP_LAG_SECONDS: &str = "Age of the oldest line of the audit journal that
 const REPLICAS: &str = "Replicas in step, of the Redis primary that has the fewest";
 const REPLICA_LAG: &str = "Bytes that the slowest replica of Redis has not confirmed";
 const EVICTS: &str = "1 when the eviction policy of a Redis primary allows it to delete records";
-const WORKER_DELAY: &str = "Time by which a worker's event loop is late, looked at once a second";
 
 impl Metrics {
     /// A new set of metrics, in a registry of its own.
     pub fn new() -> Self {
         let registry = Registry::new_custom(Some("keygate".into()), None).expect("the prefix is a valid name");
-        let r = &registry;
-        let timeouts = counters(r, "timeouts_total", "Expired time-outs", &["kind"]);
-        let build = gauges(r, "build_info", "Always 1; the label has the version", &["version"]);
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let plain = Registry::new();
-        plain.register(Box::new(ProcessCollector::for_self())).expect("it is registered once");
-        Self {
-            plain,
-            conventions: None,
-            delays: histograms(r, "worker_delay_seconds", WORKER_DELAY, "worker", DELAY_BUCKETS),
-            requests: counters(r, "requests_total", "Responses sent", &["route", "code"]),
-            durations: histograms(r, "request_duration_seconds", REQUEST_DURATION, "route", REQUEST_BUCKETS),
-            upstreams: UpstreamFamilies::new(r),
-            upstream_timeouts: UpstreamTimeouts::new(&timeouts),
-            discovery: DiscoveryFamilies::new(r),
-            overhead: histogram(r, "gateway_overhead_seconds", OVERHEAD, OVERHEAD_BUCKETS),
-            auth: AuthMetrics::new(r),
-            limits: LimitMetrics::new(r),
-            in_flight: gauge(r, "in_flight", "Requests in flight"),
-            terminated: TerminationMetrics::new(r),
-            state: StateMetrics::new(r),
-            audit: AuditMetrics::new(r),
-            shipping: ShippingMetrics::new(r),
-            access_log: LineMetrics::of_access_log(r),
-            panics: counter(r, "panics_total", "Requests that failed with a panic of the gateway"),
-            attempts_refused: counter(r, "attempts_refused_total", ATTEMPTS_REFUSED),
-            dashboard_limited: counter(r, "dashboard_rate_limited_total", DASHBOARD_LIMITED),
-            fields_dropped: FieldMetrics::new(r),
-            connections: ConnectionMetrics::new(r),
-            timeouts: TimeoutMetrics::new(&timeouts),
-            tls: TlsMetrics::new(r),
-            traces: TraceMetrics::new(r),
-            config_loaded_at: time_gauge(r, "config_last_reload_success_timestamp_seconds", CONFIG_LOADED_AT),
-            config_reload_ok: gauge(r, "config_last_reload_successful", CONFIG_RELOAD_OK),
-            config_reload_failures: counter(r, "config_reload_failures_total", "Failed reloads of the configuration"),
-            registry,
-        }
+        let metrics = Self::register(&registry);
+        metrics.build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        metrics.plain.register(Box::new(ProcessCollector::for_self())).expect("it is registered once");
+        metrics
     }
 
     /// The same set, with the metrics of the semantic conventions for HTTP. To be called once, before it is shared.
     #[must_use]
     pub fn with_conventions(mut self) -> Self {
-        self.conventions = Some(ServerConventions::new(&self.plain));
-        self.upstreams.conventions = Some(ClientConventions::new(&self.plain));
+        self.conventions = Some(ServerConventions::register(&self.plain));
+        self.upstreams.conventions = Some(ClientConventions::register(&self.plain));
         self
     }
 
@@ -197,7 +169,7 @@ impl Metrics {
 
     /// The metrics of an upstream. Its name must come from the configuration.
     pub fn upstream(&self, name: &str) -> UpstreamMetrics {
-        self.upstreams.upstream(name, &self.upstream_timeouts)
+        self.upstreams.upstream(name, &UpstreamTimeouts::new(&self.all_timeouts))
     }
 
     /// Delays of the event loop of a worker, in seconds.
@@ -229,7 +201,8 @@ impl Metrics {
         self.show_number("redis_evicts", EVICTS, None, move || evicts().map(|[.., evicts]| evicts));
     }
 
-    /// Shows the lag of the audit's sinks: `audit_ship_lag_records{sink}`, `audit_ship_lag_seconds{sink}`. To be called once.
+    /// Shows the lag of the audit's sinks: `audit_ship_lag_records{sink}`,
+    /// `audit_ship_lag_seconds{sink}`. To be called once.
     #[allow(clippy::cast_precision_loss, reason = "numbers for people")]
     pub fn show_shipping(&self, read: impl Fn() -> Vec<SinkLag> + Clone + Send + Sync + 'static) {
         let seconds = read.clone();

@@ -5,29 +5,31 @@
 //! - They cost look-ups by label at each request, and so are off unless configured.
 
 use http::{Method, StatusCode};
-use prometheus::{HistogramVec, IntGauge, IntGaugeVec, Registry};
-
-use super::registration::{gauges, histograms_by};
+use prometheus::{HistogramVec, IntGauge};
 
 /// Buckets of the convention, in seconds.
 const BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
-const SERVER_DURATION: &str = "Duration of HTTP server requests";
-const ACTIVE: &str = "Number of active HTTP server requests";
-const CLIENT_DURATION: &str = "Duration of HTTP client requests";
-const SERVER_LABELS: [&str; 4] = ["http_request_method", "http_route", "http_response_status_code", "error_type"];
-const CLIENT_LABELS: [&str; 5] =
-    ["http_request_method", "server_address", "server_port", "http_response_status_code", "error_type"];
 
-/// `http_server_request_duration_seconds` and `http_server_active_requests`.
-#[derive(Clone, Debug)]
-pub struct ServerConventions {
-    durations: HistogramVec,
-    active: IntGaugeVec,
+metrics! {
+    /// Requests of clients.
+    pub struct ServerConventions {
+        /// Duration of HTTP server requests
+        histograms "http_server_request_duration_seconds"
+            { http_request_method, http_route, http_response_status_code, error_type } in BUCKETS => durations;
+        /// Number of active HTTP server requests
+        gauges "http_server_active_requests" { http_request_method, url_scheme } => active;
+    }
 }
 
-/// `http_client_request_duration_seconds`.
-#[derive(Clone, Debug)]
-pub(super) struct ClientConventions(HistogramVec);
+metrics! {
+    /// Requests to upstreams.
+    pub(super) struct ClientConventions {
+        /// Duration of HTTP client requests
+        histograms "http_client_request_duration_seconds"
+            { http_request_method, server_address, server_port, http_response_status_code, error_type }
+            in BUCKETS => durations;
+    }
+}
 
 /// `http_client_request_duration_seconds` of one server.
 #[derive(Clone, Debug)]
@@ -55,20 +57,6 @@ pub struct RequestEnd<'a> {
 }
 
 impl ServerConventions {
-    pub(super) fn new(plain: &Registry) -> Self {
-        let labels = ["http_request_method", "url_scheme"];
-        Self {
-            durations: histograms_by(
-                plain,
-                "http_server_request_duration_seconds",
-                SERVER_DURATION,
-                &SERVER_LABELS,
-                BUCKETS,
-            ),
-            active: gauges(plain, "http_server_active_requests", ACTIVE, &labels),
-        }
-    }
-
     /// Counts a request as active.
     pub fn begin(&self, method: &Method, scheme: &'static str) -> ActiveRequest {
         let active = self.active.with_label_values(&[known_method(method), scheme]);
@@ -86,10 +74,6 @@ impl ServerConventions {
 }
 
 impl ClientConventions {
-    pub(super) fn new(plain: &Registry) -> Self {
-        Self(histograms_by(plain, "http_client_request_duration_seconds", CLIENT_DURATION, &CLIENT_LABELS, BUCKETS))
-    }
-
     /// The metric of one server: an entry of the configuration, such as `http://store:8081`.
     pub(super) fn server(&self, entry: &str) -> ClientDurations {
         let authority = entry.split_once("://").map_or(entry, |(_, rest)| rest);
@@ -97,7 +81,7 @@ impl ClientConventions {
             Some((address, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => (address, port),
             _ => (authority, ""),
         };
-        ClientDurations { durations: self.0.clone(), address: address.to_owned(), port: port.to_owned() }
+        ClientDurations { durations: self.durations.clone(), address: address.to_owned(), port: port.to_owned() }
     }
 }
 
@@ -133,7 +117,8 @@ fn known_method(method: &Method) -> &'static str {
     KNOWN.into_iter().find(|known| method.as_str() == *known).unwrap_or("_OTHER")
 }
 
-/// A registered status; for others the first one of their class, as which clients must treat them (RFC 9110, section 15).
+/// A registered status; for others the first one of their class, as which clients must treat them
+/// (RFC 9110, section 15).
 fn known_status(status: StatusCode) -> u16 {
     match status.canonical_reason() {
         Some(_) => status.as_u16(),
@@ -143,7 +128,7 @@ fn known_status(status: StatusCode) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use prometheus::TextEncoder;
+    use prometheus::{Registry, TextEncoder};
 
     use super::*;
 
@@ -154,7 +139,7 @@ mod tests {
     #[test]
     fn labels_are_bounded() {
         let registry = Registry::new();
-        let server = ServerConventions::new(&registry);
+        let server = ServerConventions::register(&registry);
         for (method, status) in [("GET", 200), ("BREW", 418), ("X", 599), ("Y", 598), ("GET", 777)] {
             let (method, status) = (Method::from_bytes(method.as_bytes()).unwrap(), StatusCode::from_u16(status).ok());
             server.observe(RequestEnd { method: &method, status, error: None, seconds: 0.02 }, "/a/{id}");
@@ -180,7 +165,7 @@ mod tests {
     #[test]
     fn active_requests_are_those_that_have_not_ended() {
         let registry = Registry::new();
-        let server = ServerConventions::new(&registry);
+        let server = ServerConventions::register(&registry);
         let active = server.begin(&Method::GET, "https");
         let line = "http_server_active_requests{http_request_method=\"GET\",url_scheme=\"https\"}";
         assert!(text(&registry).contains(&format!("{line} 1")));
@@ -190,7 +175,7 @@ mod tests {
 
     #[test]
     fn server_is_the_entry_of_the_configuration() {
-        let client = ClientConventions::new(&Registry::new());
+        let client = ClientConventions::register(&Registry::new());
         let parts = |entry: &str| {
             let ClientDurations { address, port, .. } = client.server(entry);
             (address, port)

@@ -1,14 +1,15 @@
 //! Metrics of the discovery of upstream endpoints.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{IntCounter, IntGauge, IntGaugeVec};
 
-use super::registration::{counters, gauges};
-
-/// `upstream_lookups_total{upstream,result}` and `upstream_endpoints{upstream}`.
-#[derive(Clone, Debug)]
-pub struct DiscoveryFamilies {
-    lookups: IntCounterVec,
-    endpoints: IntGaugeVec,
+metrics! {
+    /// Discovery of the endpoints of all upstreams.
+    pub struct DiscoveryFamilies {
+        /// Look-ups of the names of upstream endpoints
+        counters "upstream_lookups_total" { upstream, result } => lookups;
+        /// Upstream endpoints with an address
+        gauges "upstream_endpoints" { upstream } => endpoints;
+    }
 }
 
 /// Metrics of the discovery of one upstream's endpoints.
@@ -23,14 +24,6 @@ pub struct DiscoveryMetrics {
 }
 
 impl DiscoveryFamilies {
-    pub(super) fn new(r: &Registry) -> Self {
-        let lookups = "Look-ups of the names of upstream endpoints";
-        Self {
-            lookups: counters(r, "upstream_lookups_total", lookups, &["upstream", "result"]),
-            endpoints: gauges(r, "upstream_endpoints", "Upstream endpoints with an address", &["upstream"]),
-        }
-    }
-
     /// The metrics of an upstream.
     pub fn upstream(&self, name: &str) -> DiscoveryMetrics {
         DiscoveryMetrics {

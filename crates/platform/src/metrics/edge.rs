@@ -1,34 +1,45 @@
 //! Metrics of both edges: connections, time-outs, removed header fields, and certificates.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{IntCounter, IntCounterVec};
 
-use super::registration::{counter, counters, gauge, gauges};
-
-/// `fields_dropped_total{direction}`: header fields that were removed because a server could misread their names.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the label's values")]
-pub struct FieldMetrics {
-    pub request: IntCounter,
-    pub response: IntCounter,
+metrics! {
+    /// Removed header fields, by the direction of their message.
+    pub struct FieldMetrics {
+        /// Header fields removed because a server could misread their names
+        counter "fields_dropped_total" { direction } => pub request("request"), pub response("response");
+    }
 }
 
-/// `connections`, `connections_parked`, `connections_refused_total{reason}`, `handshake_failures_total{kind}` and `http2_floods_total`.
-#[derive(Clone, Debug)]
-pub struct ConnectionMetrics {
-    /// Open connections.
-    pub open: IntGauge,
-    /// Those of them that wait for a request without buffers.
-    pub parked: IntGauge,
-    /// Connections closed at once, because the maximum was open.
-    pub refused_total: IntCounter,
-    /// Connections closed at once, because the maximum of their address was open.
-    pub refused_address: IntCounter,
-    /// Failed TLS handshakes.
-    pub failed_tls: IntCounter,
-    /// Missing or malformed PROXY headers.
-    pub failed_proxy: IntCounter,
-    /// HTTP/2 connections closed for a flood of frames.
-    pub floods: IntCounter,
+metrics! {
+    /// Downstream connections.
+    pub struct ConnectionMetrics {
+        /// Open downstream connections
+        gauge "connections" => pub open;
+        /// HTTP/1 connections that wait for a request without buffers
+        gauge "connections_parked" => pub parked;
+        /// Connections closed at once because a maximum was reached
+        counter "connections_refused_total" { reason } =>
+            pub refused_total("total"),
+            /// That of their address.
+            pub refused_address("address");
+        /// Connections that failed before HTTP
+        counter "handshake_failures_total" { kind } =>
+            pub failed_tls("tls"),
+            /// Missing or malformed PROXY headers.
+            pub failed_proxy("proxy");
+        /// HTTP/2 connections closed for a flood of frames
+        counter "http2_floods_total" => pub floods;
+    }
+}
+
+metrics! {
+    /// Certificates.
+    pub struct TlsMetrics {
+        /// Unix time at which the certificate expires
+        gauges "tls_certificate_not_after_timestamp_seconds" { certificate } => not_after;
+        /// Changed certificates that could not be used
+        counter "tls_reload_failures_total" => pub reload_failures;
+    }
 }
 
 /// `timeouts_total{kind}`: expired time-outs of the downstream side.
@@ -57,48 +68,6 @@ pub struct UpstreamTimeouts {
     pub whole: IntCounter,
     /// A tunnel was idle for too long.
     pub tunnel: IntCounter,
-}
-
-/// `tls_certificate_not_after_timestamp_seconds{certificate}` and `tls_reload_failures_total`.
-#[derive(Clone, Debug)]
-pub struct TlsMetrics {
-    not_after: IntGaugeVec,
-    /// Changed certificate files that could not be used; the previous certificates stay in use.
-    pub reload_failures: IntCounter,
-}
-
-impl FieldMetrics {
-    pub(super) fn new(r: &Registry) -> Self {
-        let fields = counters(
-            r,
-            "fields_dropped_total",
-            "Header fields removed because a server could misread their names",
-            &["direction"],
-        );
-        let direction = |direction| fields.with_label_values(&[direction]);
-        Self { request: direction("request"), response: direction("response") }
-    }
-}
-
-impl ConnectionMetrics {
-    pub(super) fn new(r: &Registry) -> Self {
-        let refused = counters(
-            r,
-            "connections_refused_total",
-            "Connections closed at once because a maximum was reached",
-            &["reason"],
-        );
-        let failed = counters(r, "handshake_failures_total", "Connections that failed before HTTP", &["kind"]);
-        Self {
-            open: gauge(r, "connections", "Open downstream connections"),
-            parked: gauge(r, "connections_parked", "HTTP/1 connections that wait for a request without buffers"),
-            refused_total: refused.with_label_values(&["total"]),
-            refused_address: refused.with_label_values(&["address"]),
-            failed_tls: failed.with_label_values(&["tls"]),
-            failed_proxy: failed.with_label_values(&["proxy"]),
-            floods: counter(r, "http2_floods_total", "HTTP/2 connections closed for a flood of frames"),
-        }
-    }
 }
 
 impl TimeoutMetrics {
@@ -130,18 +99,6 @@ impl UpstreamTimeouts {
 }
 
 impl TlsMetrics {
-    pub(super) fn new(r: &Registry) -> Self {
-        Self {
-            not_after: gauges(
-                r,
-                "tls_certificate_not_after_timestamp_seconds",
-                "Unix time at which the certificate expires",
-                &["certificate"],
-            ),
-            reload_failures: counter(r, "tls_reload_failures_total", "Changed certificates that could not be used"),
-        }
-    }
-
     /// Sets the expiry of a certificate, Unix time in seconds. Its name must come from the configuration or from the
     /// certificate itself.
     pub fn set_expiry(&self, certificate: &str, at: i64) {

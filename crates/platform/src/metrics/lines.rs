@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
 use super::Metrics;
-use super::registration::counters;
+use super::registration::counter;
 
 /// Lines of a log, by what became of them.
 #[derive(Clone, Debug)]
@@ -24,8 +24,8 @@ pub struct LogMetrics {
 
 impl LineMetrics {
     /// `access_log_lines_total{result}`.
-    pub(super) fn of_access_log(r: &Registry) -> Self {
-        Self::of(&counters(r, "access_log_lines_total", "Lines of the access log, by what became of them", &["result"]))
+    pub(super) fn register(r: &Registry) -> Self {
+        Self::of(&counter(r, "access_log_lines_total", "Lines of the access log, by what became of them", &["result"]))
     }
 
     fn of(family: &IntCounterVec) -> Self {

@@ -1,9 +1,8 @@
-//! Registration of metrics, and the buckets of histograms.
+//! Registration of families of metrics, and the buckets of histograms. A metric without labels is a
+//! family of one series.
 
 use prometheus::core::Collector;
-use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-};
+use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 /// Buckets for the duration of requests, in seconds: 0.5 ms to 60 s.
 pub(super) const REQUEST_BUCKETS: &[f64] =
@@ -18,55 +17,41 @@ pub(super) const OVERHEAD_BUCKETS: &[f64] =
 /// Buckets for the delay of an event loop, in seconds: 2 ms, above the resolution of its timers, to 2.5 s.
 pub(super) const DELAY_BUCKETS: &[f64] = &[0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
-/// Registers a metric, and returns it.
-fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
-    let metric = metric.expect("names, labels and buckets are constants");
-    registry.register(Box::new(metric.clone())).expect("each name is registered once");
-    metric
+/// Registers a family, and returns it.
+fn register<C: Collector + Clone + 'static>(registry: &Registry, family: prometheus::Result<C>) -> C {
+    let family = family.expect("names, labels and buckets are constants");
+    registry.register(Box::new(family.clone())).expect("each name is registered once");
+    family
 }
 
-/// Registers a counter.
-pub(super) fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
-    register(registry, IntCounter::new(name, help))
+/// A help text as Prometheus shows it: without the space that a doc comment begins with.
+fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(name, help.trim_start())
 }
 
 /// Registers a family of counters.
-pub(super) fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    register(registry, IntCounterVec::new(Opts::new(name, help), labels))
-}
-
-/// Registers a gauge.
-pub(super) fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
-    register(registry, IntGauge::new(name, help))
-}
-
-/// Registers a gauge of a time with fractions of a second.
-pub(super) fn time_gauge(registry: &Registry, name: &str, help: &str) -> Gauge {
-    register(registry, Gauge::new(name, help))
+pub(super) fn counter(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    register(registry, IntCounterVec::new(opts(name, help), labels))
 }
 
 /// Registers a family of gauges.
-pub(super) fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
-    register(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+pub(super) fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    register(registry, IntGaugeVec::new(opts(name, help), labels))
 }
 
-/// Registers a histogram.
-pub(super) fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
-    register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())))
+/// Registers a family of gauges of times with fractions of a second.
+pub(super) fn time_gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+    register(registry, GaugeVec::new(opts(name, help), labels))
 }
 
-/// Registers a family of histograms with several labels.
-pub(super) fn histograms_by(
+/// Registers a family of histograms.
+pub(super) fn histograms(
     registry: &Registry,
     name: &str,
     help: &str,
     labels: &[&str],
     buckets: &[f64],
 ) -> HistogramVec {
-    register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels))
-}
-
-/// Registers a family of histograms with one label.
-pub(super) fn histograms(registry: &Registry, name: &str, help: &str, label: &str, buckets: &[f64]) -> HistogramVec {
-    register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), &[label]))
+    let opts = HistogramOpts { common_opts: opts(name, help), buckets: buckets.to_vec() };
+    register(registry, HistogramVec::new(opts, labels))
 }

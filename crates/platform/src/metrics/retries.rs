@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prometheus::core::{Collector, Desc};
 use prometheus::{IntCounter, IntCounterVec, Registry, proto};
 
-use super::registration::counters;
+use super::registration::counter;
 
 const BY_REASON: &str = "Requests sent again, by the failure of the try before";
 const TOTAL: &str = "Requests sent again";
@@ -36,9 +36,10 @@ impl RetryMetrics {
     }
 }
 
-/// Registers `upstream_retries_by_reason_total{upstream,reason}`, which is returned, and `upstream_retries_total{upstream}`.
+/// Registers `upstream_retries_by_reason_total{upstream,reason}`, which is returned, and
+/// `upstream_retries_total{upstream}`.
 pub(super) fn register(r: &Registry) -> IntCounterVec {
-    let by_reason = counters(r, "upstream_retries_by_reason_total", BY_REASON, &[UPSTREAM, "reason"]);
+    let by_reason = counter(r, "upstream_retries_by_reason_total", BY_REASON, &[UPSTREAM, "reason"]);
     let labels = vec![UPSTREAM.to_owned()];
     let desc = Desc::new("upstream_retries_total".into(), TOTAL.into(), labels, Default::default());
     let total = RetriesTotal { desc: desc.expect("names and labels are constants"), by_reason: by_reason.clone() };

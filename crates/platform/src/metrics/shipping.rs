@@ -1,27 +1,23 @@
 //! Metrics of the shipping of the audit.
 
-use prometheus::{IntCounter, IntCounterVec, Registry};
+use prometheus::{IntCounter, IntCounterVec};
 
-use super::registration::counters;
-
-const SKIPPED: &str = "Segments of the audit journal that were removed or damaged before a sink had taken them";
-
-const SKIPPED_LINES: &str = "Damaged lines of the audit journal that a sink did not get";
-const REJECTED: &str =
-    "Audit records that a sink has refused (refused), or that were older than its retention (too_old)";
-const OLDER_JOURNAL: &str = "Connections at which the audit journal lacked the last lines that a sink had taken";
-
-/// `audit_ship_records_total{sink}`, `audit_ship_failures_total{sink}`, `audit_ship_skipped_segments_total{sink}`,
-/// `audit_ship_skipped_lines_total{sink}`, `audit_ship_rejected_records_total{sink,reason}` and
-/// `audit_ship_older_journal_total{sink}`.
-#[derive(Clone, Debug)]
-pub struct ShippingMetrics {
-    records: IntCounterVec,
-    failures: IntCounterVec,
-    skipped: IntCounterVec,
-    skipped_lines: IntCounterVec,
-    rejected: IntCounterVec,
-    older_journal: IntCounterVec,
+metrics! {
+    /// Deliveries to all sinks.
+    pub struct ShippingMetrics {
+        /// Audit records delivered to a sink
+        counters "audit_ship_records_total" { sink } => records;
+        /// Failed connections and deliveries to a sink of the audit
+        counters "audit_ship_failures_total" { sink } => failures;
+        /// Segments of the audit journal that were removed or damaged before a sink had taken them
+        counters "audit_ship_skipped_segments_total" { sink } => skipped;
+        /// Damaged lines of the audit journal that a sink did not get
+        counters "audit_ship_skipped_lines_total" { sink } => skipped_lines;
+        /// Audit records that a sink has refused (refused), or that were older than its retention (too_old)
+        counters "audit_ship_rejected_records_total" { sink, reason } => rejected;
+        /// Connections at which the audit journal lacked the last lines that a sink had taken
+        counters "audit_ship_older_journal_total" { sink } => older_journal;
+    }
 }
 
 /// Metrics of one sink.
@@ -55,19 +51,6 @@ pub struct SinkLag {
 }
 
 impl ShippingMetrics {
-    pub(super) fn new(r: &Registry) -> Self {
-        let records = "Audit records delivered to a sink";
-        let failures = "Failed connections and deliveries to a sink of the audit";
-        Self {
-            records: counters(r, "audit_ship_records_total", records, &["sink"]),
-            failures: counters(r, "audit_ship_failures_total", failures, &["sink"]),
-            skipped: counters(r, "audit_ship_skipped_segments_total", SKIPPED, &["sink"]),
-            skipped_lines: counters(r, "audit_ship_skipped_lines_total", SKIPPED_LINES, &["sink"]),
-            rejected: counters(r, "audit_ship_rejected_records_total", REJECTED, &["sink", "reason"]),
-            older_journal: counters(r, "audit_ship_older_journal_total", OLDER_JOURNAL, &["sink"]),
-        }
-    }
-
     /// The metrics of a sink. Its name must come from the configuration.
     pub fn sink(&self, name: &str) -> SinkMetrics {
         let of = |family: &IntCounterVec| family.with_label_values(&[name]);
