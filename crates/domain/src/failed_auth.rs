@@ -1,5 +1,5 @@
-//! Failed-authentication limiter: bounds, for each client address, attempts with unknown keys, or sign-ins that were not
-//! completed. Each of the two has a limiter of its own: neither takes attempts from the other.
+//! Failed-authentication limiter: bounds, for each client address, attempts with unknown keys, or sign-ins that were
+//! not completed. Each of the two has a limiter of its own: neither takes attempts from the other.
 //!
 //! - Only failed attempts are counted, and only they are refused: behind a shared address, valid keys are never locked
 //!   out.
@@ -10,61 +10,45 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::Micros;
 use crate::identity::client_prefix;
-use crate::quota::Quota;
+use crate::quota::{ArrivalTime, Gcra, Quota};
 
 /// Number of cells: half a megabyte. With far fewer attackers at a time, each nearly always has a cell of its own.
 const CELLS: usize = 1 << 16;
 
-/// Limiter of failed authentications, shared by all workers. A rate limit by GCRA (generic cell rate algorithm).
+/// Limiter of failed authentications, shared by all workers.
 #[derive(Clone, Debug)]
 pub struct FailedAuthLimiter(Arc<Table>);
 
 #[derive(Debug)]
 struct Table {
-    /// Microseconds after which one attempt no longer counts.
-    interval: u64,
-    /// Microseconds of attempts that may be counted at a time: the burst.
-    burst: u64,
+    limit: Gcra,
     hasher: RandomState,
-    /// For each cell the time at which its last attempt no longer counts: GCRA's theoretical arrival time.
-    cells: Box<[AtomicU64]>,
+    cells: Box<[ArrivalTime]>,
 }
 
 impl FailedAuthLimiter {
     /// Makes a limiter that allows each client address the attempts of this quota.
     pub fn new(quota: Quota) -> Self {
-        let per = u64::try_from(quota.per.as_micros()).unwrap_or(u64::MAX);
-        let interval = per / u64::from(quota.requests).max(1);
         Self(Arc::new(Table {
-            interval,
-            burst: interval.saturating_mul(u64::from(quota.burst)),
+            limit: Gcra::new(quota.requests, quota.per, quota.burst),
             hasher: RandomState::new(),
-            cells: (0..CELLS).map(|_| AtomicU64::new(0)).collect(),
+            cells: (0..CELLS).map(|_| ArrivalTime::default()).collect(),
         }))
     }
 
     /// Counts a failed attempt.
     ///
     /// # Errors
-    /// There were too many attempts already; this one is not counted. The whole seconds until the next one is allowed, at
-    /// least 1.
+    /// There were too many attempts already; this one is not counted. The whole seconds until the next one is
+    /// allowed, at least 1.
     pub fn count_attempt(&self, address: IpAddr, now: Micros) -> Result<(), u64> {
         let table = &*self.0;
         let hash = table.hasher.hash_one(client_prefix(address));
         let cell = &table.cells[usize::try_from(hash % CELLS as u64).expect("less than the number of cells")];
-        let counted = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |arrival| {
-            // Time that the cell was idle earns nothing beyond the burst.
-            let next = arrival.max(now.0) + table.interval;
-            (next - now.0 <= table.burst).then_some(next)
-        });
-        counted.map(drop).map_err(|arrival| {
-            let wait = (arrival + table.interval).saturating_sub(now.0 + table.burst);
-            wait.div_ceil(1_000_000).max(1)
-        })
+        table.limit.count(cell, now).map_err(|wait| wait.div_ceil(1_000_000).max(1))
     }
 }
 

@@ -1,8 +1,12 @@
-//! Quotas of keys, and the rate-limit status that responses show.
+//! Quotas of keys, and the rate-limit status that responses show; and the rate limit of everything else ([`Gcra`]).
+
+mod gcra;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+pub use gcra::{ArrivalTime, Gcra};
 
 /// Rate limit of one key: the parameters of its token bucket.
 ///
@@ -10,10 +14,11 @@ use serde::{Deserialize, Serialize};
 /// hour and a burst of 1000 that is up to 2000 in the worst sliding hour: a full bucket spent at its beginning, and the
 /// hour's refill spent as it comes.
 ///
-/// With `strict` it is at most `requests` in any window of `per`, exactly: the bucket's burst and what flows in during one
-/// `per` share `requests`. A window `[t, t + per)` spans less than `per` between its first and its last request, so less
-/// than `burst + inflow` whole tokens leave the bucket in it; with `inflow = requests + 1 - burst` that is `requests` at
-/// most. The price is the rate of a client that sends all the time: `requests + 1 - burst` for each `per`.
+/// With `strict` it is at most `requests` in any window of `per`, exactly: the bucket's burst and what flows in
+/// during one `per` share `requests`. A window `[t, t + per)` spans less than `per` between its first and its last
+/// request, so less than `burst + inflow` whole tokens leave the bucket in it; with `inflow = requests + 1 -
+/// burst` that is `requests` at most. The price is the rate of a client that sends all the time: `requests + 1 -
+/// burst` for each `per`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     /// Tokens that flow in during one `per`. 1 to 1,000,000,000.
@@ -81,7 +86,8 @@ impl Quota {
         }
     }
 
-    /// The burst of a strict quota where none is chosen: a tenth of the requests, so that nine tenths flow in all the time.
+    /// The burst of a strict quota where none is chosen: a tenth of the requests, so that nine tenths
+    /// flow in all the time.
     pub fn strict_burst(requests: u32) -> u32 {
         requests.div_ceil(10)
     }
@@ -92,8 +98,9 @@ impl Quota {
         if self.strict { self.requests.saturating_add(1).saturating_sub(self.burst).max(1) } else { self.requests }
     }
 
-    /// The effective quota of a key where this one is configured: the key's own, or this one. A strict configuration makes
-    /// own quotas strict, too; a burst that leaves nothing to flow in, as without a choice of one, becomes a tenth.
+    /// The effective quota of a key where this one is configured: the key's own, or this one. A strict
+    /// configuration makes own quotas strict, too; a burst that leaves nothing to flow in, as without a choice of
+    /// one, becomes a tenth.
     #[must_use]
     pub fn in_force(self, own: Option<Self>) -> Self {
         match own {

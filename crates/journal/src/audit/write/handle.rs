@@ -4,16 +4,17 @@ use std::sync::{Arc, Mutex};
 
 use super::mode::Event;
 use super::open::{JournalThread, RunningThreads};
-use super::unknown_key_limiter::UnknownKeyLimiter;
 use super::writer::JournalWriter;
+use domain::quota::{ArrivalTime, Gcra};
 
 /// The part of a journal that its clones share. Dropping the last clone writes all lines and stops the threads.
 #[derive(Debug)]
 pub(crate) struct Handle {
     /// Shared with the threads, which have ended before the last reference of a handle is dropped.
     pub(crate) writer: Arc<JournalWriter>,
-    /// Shared by all requests with unknown keys.
-    pub(crate) unknown_keys: Mutex<UnknownKeyLimiter>,
+    /// Limit of the records of attempts with unknown keys, so that an attacker cannot fill the disk, and its state.
+    pub(crate) unknown_key_limit: Gcra,
+    pub(crate) unknown_keys: ArrivalTime,
     /// `None` once the journal is closed.
     pub(crate) running: Mutex<Option<RunningThreads>>,
 }

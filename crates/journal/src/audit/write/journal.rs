@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -15,7 +16,6 @@ use super::mode::Mode;
 use super::open;
 use super::refusals::coalescer::Disposition;
 use super::signer;
-use super::unknown_key_limiter::UnknownKeyLimiter;
 use crate::audit::error::{OpenError, Unavailable};
 use crate::audit::format::encode::UseLine;
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
@@ -27,6 +27,7 @@ use crate::audit::read::reader::Reader;
 use crate::audit::read::replay::{self, ReplayEntry, ReplayStart};
 use crate::audit::settings::{OnUnavailable, Settings};
 use domain::clock::{self, Micros};
+use domain::quota::{ArrivalTime, Gcra};
 use platform::metrics::AuditMetrics;
 
 /// The journal of this process; clones share it.
@@ -68,8 +69,8 @@ impl Journal {
         Self::open_locked(settings, metrics, open::lock_directory(&path)?)
     }
 
-    /// As [`Journal::open`], with the lock that a predecessor has handed over ([`Journal::hand_over`]). The uses that it still
-    /// serves stay open.
+    /// As [`Journal::open`], with the lock that a predecessor has handed over ([`Journal::hand_over`]). The uses that
+    /// it still serves stay open.
     ///
     /// # Errors
     /// As [`Journal::open`]; also when the lock is that of another journal.
@@ -81,16 +82,19 @@ impl Journal {
     fn open_locked(settings: Settings, metrics: AuditMetrics, lock: File) -> Result<Self, OpenError> {
         let path = settings.path.clone();
         let failed = |source| OpenError::Io { path: path.clone(), source };
-        let unknown_keys = Mutex::new(UnknownKeyLimiter::new(settings.unknown_per_second));
+        let per_second = settings.unknown_per_second;
+        let unknown_key_limit = Gcra::new(per_second, Duration::from_secs(1), per_second);
         let signer = signer::load(&settings)?;
         let (writer, indexer, predecessors) = open::resume_journal(settings, metrics, signer).map_err(failed)?;
         let writer = Arc::new(writer);
         let threads = open::start_threads(&writer, indexer, predecessors, lock).map_err(failed)?;
-        Ok(Self { handle: Arc::new(Handle { writer, unknown_keys, running: Mutex::new(Some(threads)) }) })
+        let running = Mutex::new(Some(threads));
+        let unknown_keys = ArrivalTime::default();
+        Ok(Self { handle: Arc::new(Handle { writer, unknown_key_limit, unknown_keys, running }) })
     }
 
-    /// Reads the numbered uses from a start on, for the replay at start. Given by its time alone, uses may be missing when the
-    /// clock was set back while no gateway ran.
+    /// Reads the numbered uses from a start on, for the replay at start. Given by its time alone, uses may be missing
+    /// when the clock was set back while no gateway ran.
     ///
     /// # Errors
     /// [`OpenError::Io`] when the segments cannot be read.
@@ -145,9 +149,9 @@ impl Journal {
         self.wait_begun(AuditEntry::new(self, opening, false), appended)
     }
 
-    /// Records the beginning of a change by management, as [`Journal::begin`] does, and also while the disk is full: its
-    /// lines may use the reserve of the journal. The last half of the reserve is for changes that withdraw something, such
-    /// as revocations.
+    /// Records the beginning of a change by management, as [`Journal::begin`] does, and also while the disk is full:
+    /// its lines may use the reserve of the journal. The last half of the reserve is for changes that withdraw
+    /// something, such as revocations.
     ///
     /// # Errors
     /// As [`Journal::begin`].
@@ -212,8 +216,7 @@ impl Journal {
     /// not recorded are counted. Returns whether this one is recorded.
     pub fn record_unknown_key(&self, opening: &Use<'_>, end: UseEnd) -> bool {
         let writer = &self.handle.writer;
-        let within_rate =
-            self.handle.unknown_keys.lock().expect("the limiter does not panic").try_acquire(opening.time);
+        let within_rate = self.handle.unknown_key_limit.count(&self.handle.unknown_keys, opening.time).is_ok();
         if !within_rate {
             writer.metrics.suppressed.inc();
             return false;
@@ -294,8 +297,6 @@ impl Drop for AuditEntry {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::time::Duration;
-
     use futures_util::FutureExt as _;
     use tempfile::TempDir;
     use uuid::Uuid;

@@ -13,15 +13,15 @@
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
 //! - [`timed_sync`]: the thread that syncs each second when uses are only `written`.
 //! - [`refusals`]: refusals of known keys, which are coalesced.
-//! - [`maintenance`]: the thread that rotates by age, compresses ([`compression`]), seals and indexes closed segments, watches
-//!   the [`free_space`] and, by [`retention`], removes segments: the old ones by several clocks ([`age_limit`]), those that
-//!   sinks have not taken later ([`needed_segments`]).
-//! - [`checkpoints`]: the thread that hashes lines and signs checkpoints of the [`journal_tree`] by the [`signer`]'s key,
-//!   which [`witness`]es cosign.
+//! - [`maintenance`]: the thread that rotates by age, compresses ([`compression`]), seals and indexes closed segments,
+//!   watches the [`free_space`] and, by [`retention`], removes segments: the old ones by several clocks
+//!   ([`age_limit`]), those that sinks have not taken later ([`needed_segments`]).
+//! - [`checkpoints`]: the thread that hashes lines and signs checkpoints of the [`journal_tree`] by the [`signer`]'s
+//!   key, which [`witness`]es cosign.
 //! - [`handover`]: handing the journal over to another process; [`spool`]: the lines that come afterwards;
 //!   [`predecessor`]: takes these into the journal; [`use_guards`]: guards that are held until its uses end.
-//! - [`open`], [`recovery`] and [`newest_record`]: opening: lock, state that the last gateway left, threads; [`damaged_tail`]
-//!   and [`torn_tail`]: what is behind its last good line.
+//! - [`open`], [`recovery`] and [`newest_record`]: opening: lock, state that the last gateway left, threads;
+//!   [`damaged_tail`] and [`torn_tail`]: what is behind its last good line.
 
 pub(crate) mod journal;
 mod append;
@@ -55,5 +55,4 @@ mod signer;
 mod checkpoints;
 mod needed_segments;
 mod free_space;
-mod unknown_key_limiter;
 pub(crate) mod refusals;
