@@ -1,9 +1,14 @@
-//! Secret text, zeroed on drop and never shown by `Debug`; and the comparison of digests of secrets.
+//! Secret text, zeroed on drop and never shown by `Debug`; the comparison of digests of secrets; and sealed
+//! tokens, such as cursors.
+
+mod sealed_token;
 
 use std::fmt;
 
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
+
+pub use sealed_token::{SealedToken, TokenKey};
 
 /// A secret. `Debug` prints a placeholder, there is no `Display`, and the memory is zeroed on drop.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,41 +1,31 @@
 //! Cursors: the position at which a sequence of pages continues, sealed so that clients can neither read nor forge it.
 //!
-//! ```text
-//! base64url, no padding, of:   format 1 │ key id 1 │ nonce 24 │ ciphertext of snapshot 8, position 8, expiry 8 │ tag 16
-//! ```
+//! A cursor is a [sealed token](domain::secret::SealedToken) of `snapshot 8, position 8, expiry 8`, with the prefix
+//! `format 1, key id 1`. Prefix, endpoint and organization are associated data, so a token opens only for the list and
+//! the organization that it was made for.
 //!
-//! A token is sealed with XChaCha20-Poly1305 under a random nonce, which with 24 bytes needs no counter. Format, key id,
-//! endpoint and organization are associated data, so a token opens only for the list and the organization that it was
-//! made for.
-//!
-//! - A text that differs from a sealed token in one bit, in length or in its base64 form is [`CursorError::Invalid`]; only
-//!   authentic tokens can be [`CursorError::Expired`].
-//! - The first key of a [`Keyring`] seals, and all of them open. To rotate keys, put a new one first and remove the old one
-//!   after the cursor lifetime. Cursors of a removed key are invalid.
+//! - A text that differs from a sealed token in one bit, in length or in its base64 form is [`CursorError::Invalid`];
+//!   only authentic tokens can be [`CursorError::Expired`].
+//! - The first key of a [`Keyring`] seals, and all of them open. To rotate keys, put a new one first and remove the old
+//!   one after the cursor lifetime. Cursors of a removed key are invalid.
 
 use std::fmt;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chacha20poly1305::aead::{Aead as _, Payload};
-use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
-use sha2::{Digest as _, Sha256};
-use zeroize::Zeroizing;
 
 use crate::store::{Bookmark, Version};
 use domain::clock::Micros;
 use domain::identity::OrgId;
-use domain::secret::Secret;
+use domain::secret::{SealedToken, Secret, TokenKey};
 
-/// Version of the layout above; a change of the layout gets the next number.
+/// Version of the content; a change of it gets the next number.
 const FORMAT: u8 = 1;
+/// Bytes of the prefix: format and key id.
 const PREFIX: usize = 2;
-const NONCE: usize = 24;
+/// Bytes of the content.
 const PLAIN: usize = 24;
-const TAG: usize = 16;
-const TOKEN: usize = PREFIX + NONCE + PLAIN + TAG;
 /// Characters of a token.
-const TEXT: usize = (TOKEN * 4).div_ceil(3);
+const TEXT: usize = SealedToken::<PREFIX>::text_len(PLAIN);
+/// Purpose of the keys.
+const PURPOSE: &str = "query-store cursor key 1";
 /// Minimum length of a key's secret in characters: 32 of base64 or hexadecimal are 128 bits at least.
 pub const MIN_SECRET: usize = 32;
 
@@ -97,7 +87,7 @@ pub struct Keyring {
 
 struct Key {
     id: u8,
-    cipher: XChaCha20Poly1305,
+    key: TokenKey,
 }
 
 impl Keyring {
@@ -111,7 +101,10 @@ impl Keyring {
             if keys.iter().any(|key| key.id == id) {
                 return Err(KeyringError::Duplicate(id));
             }
-            keys.push(Key { id, cipher: cipher(secret).ok_or(KeyringError::Short(id))? });
+            if secret.expose().chars().count() < MIN_SECRET {
+                return Err(KeyringError::Short(id));
+            }
+            keys.push(Key { id, key: TokenKey::derive(PURPOSE, secret.expose().as_bytes()) });
         }
         if keys.is_empty() { Err(KeyringError::Empty) } else { Ok(Self { keys }) }
     }
@@ -122,12 +115,8 @@ impl Keyring {
     /// If the operating system has no random numbers.
     pub fn seal(&self, scope: Scope, cursor: Cursor) -> Result<String, getrandom::Error> {
         let key = self.keys.first().expect("a keyring is not empty");
-        let mut nonce = [0; NONCE];
-        getrandom::fill(&mut nonce)?;
         let prefix = [FORMAT, key.id];
-        let payload = Payload { msg: &cursor.to_bytes(), aad: &associated(prefix, scope) };
-        let sealed = key.cipher.encrypt(&XNonce::from(nonce), payload).expect("24 bytes are not too long");
-        Ok(URL_SAFE_NO_PAD.encode([&prefix[..], &nonce, &sealed].concat()))
+        key.key.seal(prefix, &associated(prefix, scope), &cursor.to_bytes())
     }
 
     /// Opens a token.
@@ -142,16 +131,9 @@ impl Keyring {
     /// Decrypts a token; `None` when any part of it is not as it was sealed.
     fn authenticate(&self, scope: Scope, token: &str) -> Option<Cursor> {
         // All tokens have one length, so a client cannot make the service decode a large text.
-        if token.len() != TEXT {
-            return None;
-        }
-        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
-        let (prefix, rest) = bytes.split_first_chunk::<PREFIX>()?;
-        let (nonce, sealed) = rest.split_first_chunk::<NONCE>()?;
-        let key = self.keys.iter().find(|key| *prefix == [FORMAT, key.id])?;
-        let payload = Payload { msg: sealed, aad: &associated(*prefix, scope) };
-        let plain = key.cipher.decrypt(&XNonce::from(*nonce), payload).ok()?;
-        Cursor::from_bytes(&plain)
+        let token = SealedToken::<PREFIX>::decode(token, TEXT)?;
+        let key = self.keys.iter().find(|key| token.prefix == [FORMAT, key.id])?;
+        Cursor::from_bytes(&key.key.open(&token, &associated(token.prefix, scope))?)
     }
 }
 
@@ -179,17 +161,6 @@ impl Cursor {
     }
 }
 
-/// Derives the cipher from a secret. The secret is random text, so one hash suffices. `None` when the secret is too short
-/// to be random enough.
-fn cipher(secret: &Secret) -> Option<XChaCha20Poly1305> {
-    if secret.expose().chars().count() < MIN_SECRET {
-        return None;
-    }
-    let hash = Sha256::new().chain_update(b"query-store cursor key 1\0").chain_update(secret.expose()).finalize();
-    let key: Zeroizing<[u8; 32]> = Zeroizing::new(hash.into());
-    Some(XChaCha20Poly1305::new((&*key).into()))
-}
-
 /// The associated data of a token. Its length is fixed, so no two scopes have the same.
 fn associated(prefix: [u8; PREFIX], scope: Scope) -> Vec<u8> {
     [&prefix[..], &[scope.endpoint as u8], scope.org.to_string().as_bytes()].concat()
@@ -197,6 +168,9 @@ fn associated(prefix: [u8; PREFIX], scope: Scope) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
     use super::*;
 
     const NOW: Micros = Micros(1_000_000);
