@@ -8,16 +8,18 @@
 //!
 //! - **At least once, in order for each gateway, exactly once by id.** A position is made durable with the delivery, or
 //!   after it: after a crash, records come again, and a sink that knows their ids changes nothing.
-//! - **A request waits for the journal only.** A shipper runs on a thread of its own, reads the journal's files, and holds one
-//!   batch in memory. When its sink is away, the journal keeps what it has not taken.
-//! - **One record for each use**: when its outcome is known. PostgreSQL also gets uses that stay open, as `in_progress`, and
-//!   their outcome later; the outcome `aborted` of a gateway that died comes from its next start, as in the journal.
-//! - `shipper`: the loop of one sink; `running_shipper`: its end; `shippers`: all of them, through start, reload, hand-over and stop.
+//! - **A request waits for the journal only.** A shipper runs on a thread of its own, reads the journal's files, and
+//!   holds one batch in memory. When its sink is away, the journal keeps what it has not taken.
+//! - **One record for each use**: when its outcome is known. PostgreSQL also gets uses that stay open, as
+//!   `in_progress`, and their outcome later; the outcome `aborted` of a gateway that died comes from its next
+//!   start, as in the journal.
+//! - `shipper`: the loop of one sink; `running_shipper`: its end; `shippers`: all of them, through start,
+//!   reload, hand-over and stop.
 //! - `sink`: the sinks, and their failures (`sink_error`); `postgresql`: the tables; `files`: compressed objects;
 //!   `webhook`: signed messages over HTTP; `otlp`: log records of OpenTelemetry; `syslog`: messages over TLS.
-//! - `message_progress`: messages of a batch that fails in the midst of it; `isolation`: the record that a sink refuses, alone;
-//!   `rejected_file`: what was refused.
-//! - `needs`: the segments for which retention waits; `backoff`: pauses after failures.
+//! - `message_progress`: messages of a batch that fails in the midst of it; `isolation`: the record that a sink
+//!   refuses, alone; `rejected_file`: what was refused.
+//! - `needs`: the segments for which retention waits.
 //! - `position_file`: positions that sinks do not keep themselves; `journal_id`: the name of a journal;
 //!   `ship_files`: their files.
 
@@ -25,7 +27,6 @@ mod settings;
 mod ship_files;
 mod journal_id;
 mod position_file;
-mod backoff;
 mod needs;
 mod batch;
 mod sink_error;
@@ -46,8 +47,8 @@ mod running_shipper;
 mod shippers;
 
 // What decides without I/O: the simulation of many shippers drives it.
-pub use backoff::Backoff;
 pub use batch::OPEN_AFTER;
+pub use platform::outbound::delivery::Backoff;
 pub use shipper::INTERVAL;
 
 pub use otlp::PATH as OTLP_PATH;

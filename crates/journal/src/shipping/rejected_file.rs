@@ -1,8 +1,8 @@
 //! File of the records that a sink refuses, one by one: `ship/NAME.rejected.jsonl`.
 //!
 //! - A line has the record, the reason and the time. It is on the disk before the position goes beyond the record.
-//! - Bounded: at [`LIMIT`] bytes the file becomes `NAME.rejected.old.jsonl`, in place of the one before. The journal has the
-//!   records until its retention removes them.
+//! - Bounded: at [`LIMIT`] bytes the file becomes `NAME.rejected.old.jsonl`, in place of the one before. The journal
+//!   has the records until its retention removes them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -69,8 +69,8 @@ impl RejectedFile {
             tracing::error!(
                 reason,
                 file = %self.path.display(),
-                "a sink refuses a record of the audit, and takes others: it is missing there, and set aside in the file; \
-                further ones are counted, and logged once a minute"
+                "a sink refuses a record of the audit, and takes others: it is missing there, and set aside in the \
+                 file; further ones are counted, and logged once a minute"
             );
         }
         Ok(())
@@ -120,6 +120,7 @@ mod tests {
     use super::*;
     use crate::audit::StreamPosition;
     use platform::metrics::Metrics;
+    use platform::outbound::delivery::PostError;
 
     #[test]
     fn two_files_bound_what_a_flood_of_refusals_takes() {
@@ -139,7 +140,8 @@ mod tests {
         };
         for _ in 0..20 {
             let refused = Message::Checkpoints(std::slice::from_ref(&checkpoint));
-            file.add(refused, &SinkError::Status(http::StatusCode::FORBIDDEN)).unwrap();
+            file.add(refused, &PostError::Status { status: http::StatusCode::FORBIDDEN, retry_after: None }.into())
+                .unwrap();
         }
         let mut names: Vec<_> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap()).collect();
         names.sort_by_key(|entry| entry.file_name());

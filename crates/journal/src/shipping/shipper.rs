@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use super::backoff::Backoff;
 use super::batch::{Batch, OPEN_AFTER};
 use super::needs::Needs;
 use super::position_file::PositionFile;
@@ -24,6 +23,7 @@ use super::status::{SinkState, Status};
 use crate::audit::{JournalTap, RecordStream, StreamBatch, StreamPosition};
 use domain::clock::{self, Micros};
 use platform::metrics::SinkMetrics;
+use platform::outbound::delivery::Backoff;
 
 /// Records of a batch, about: large enough that the round trips of a delivery hardly count, and a few megabytes.
 const BATCH: usize = 8192;
@@ -89,7 +89,7 @@ impl Shipper {
                 sleep(LAST_PAUSE).await;
                 continue;
             }
-            let pause = backoff.next_pause();
+            let pause = backoff.pause_after(error.retry());
             self.note_failure(&error, pause);
             let mut command = self.command.clone();
             tokio::select! {
@@ -112,10 +112,12 @@ impl Shipper {
         let open_after = self.sink.takes_open_uses().then_some(OPEN_AFTER);
         let stream = RecordStream::open(self.tap.directory(), from, self.tap.end(), open_after);
         let mut stream = stream.map_err(SinkError::Journal)?;
-        // Lines are numbered on: a journal with fewer of them than the sink has taken is an older one, whatever its segments.
+        // Lines are numbered on: a journal with fewer of them than the sink has taken is an older one,
+        // whatever its segments.
         if stream.has_lost_lines() || from.line >= self.tap.next_line() {
             self.note_older_journal(&from);
-            // The copy of the position was put back with the journal: what was written since is behind it, and the rest comes again.
+            // The copy of the position was put back with the journal: what was written since is behind it, and
+            // the rest comes again.
             let copy = self.file.read();
             if keeps_position && copy.is_before(&from) {
                 let opened = RecordStream::open(self.tap.directory(), copy, self.tap.end(), open_after);
@@ -211,8 +213,8 @@ impl Shipper {
             tracing::error!(
                 segments = skipped,
                 target = self.sink.target(),
-                "segments of the audit journal were removed or damaged before they were shipped; their records are missing \
-                at the sink"
+                "segments of the audit journal were removed or damaged before they were shipped; their records are \
+                 missing at the sink"
             );
         }
         if skipped_lines > 0 {
@@ -233,8 +235,9 @@ impl Shipper {
             taken = taken.line,
             next = self.tap.next_line(),
             segment = taken.segment,
-            "the audit journal no longer has the last lines that this sink has taken: it was put back to an earlier state, has lost \
-             its end, or is damaged; compare it with all checkpoints of the sink by `keygate audit verify --checkpoint`"
+            "the audit journal no longer has the last lines that this sink has taken: it was put back to an earlier \
+             state, has lost its end, or is damaged; compare it with all checkpoints of the sink by `keygate audit \
+             verify --checkpoint`"
         );
     }
 

@@ -1,7 +1,7 @@
 //! Sinks: the places to which records go.
 //!
-//! A sink that fails is connected anew, with a pause that grows. Its futures may be dropped at any await: nothing has happened
-//! then, or a batch was delivered and will be again.
+//! A sink that fails is connected anew, with a pause that grows. Its futures may be dropped at any await: nothing has
+//! happened then, or a batch was delivered and will be again.
 
 use std::time::Duration;
 
@@ -46,8 +46,8 @@ impl Sink {
         match destination {
             Destination::Postgresql(settings) => Ok(Self::Postgresql(Box::new(RecordTable::open(settings.clone())?))),
             Destination::Files(settings) => Ok(Self::Files(ObjectDirectory::new(settings.clone()))),
-            Destination::Webhook(settings) => Ok(Self::Webhook(Box::new(Webhook::open(settings.clone())?))),
-            Destination::Otlp(settings) => Ok(Self::Otlp(Box::new(LogCollector::open(settings.clone())?))),
+            Destination::Webhook(settings) => Ok(Self::Webhook(Box::new(Webhook::open(settings)?))),
+            Destination::Otlp(settings) => Ok(Self::Otlp(Box::new(LogCollector::open(settings)?))),
             Destination::Syslog(settings) => Ok(Self::Syslog(Syslog::open(settings)?)),
         }
     }
@@ -90,7 +90,8 @@ impl Sink {
         }
     }
 
-    /// Delivers a batch, as a whole or not at all, but for the records that the sink refuses: these are in `rejected` then.
+    /// Delivers a batch, as a whole or not at all, but for the records that the sink refuses: these
+    /// are in `rejected` then.
     pub(super) async fn deliver(&mut self, batch: &Batch, rejected: &mut RejectedFile) -> Result<(), SinkError> {
         match self {
             Self::Postgresql(table) => table.deliver(batch, rejected).await,

@@ -1,11 +1,10 @@
 //! Failures of sinks.
 
-use std::error::Error as _;
-use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
-use platform::outbound::{ExchangeError, ServerError};
+use platform::outbound::ServerError;
+use platform::outbound::delivery::{self, PostError, Retry};
 use platform::postgresql;
 
 /// Failure of a sink.
@@ -21,12 +20,8 @@ pub(super) enum SinkError {
     Files(#[source] io::Error),
     #[error("there is no connection to the server")]
     Server(#[from] ServerError),
-    #[error("there is no answer of the server")]
-    Exchange(#[from] ExchangeError),
-    #[error("the server answers with status {0}")]
-    Status(http::StatusCode),
-    #[error("the address of the server cannot be used in a request")]
-    Address(#[source] http::Error),
+    #[error(transparent)]
+    Post(#[from] PostError),
     #[error("the syslog server has not taken all messages")]
     Syslog(#[source] io::Error),
     #[error("the journal cannot be read")]
@@ -47,7 +42,7 @@ impl SinkError {
     /// Of HTTP these are the statuses of class 4xx, but those that are about the connection, the time or the client.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
-            Self::Status(status) => {
+            Self::Post(PostError::Status { status, .. }) => {
                 status.is_client_error() && !matches!(status.as_u16(), 401 | 407 | 408 | 421 | 425 | 429)
             }
             Self::Postgresql(error) => error.is_of_content(),
@@ -55,16 +50,17 @@ impl SinkError {
         }
     }
 
+    /// When the sink may be tried again.
+    pub(super) fn retry(&self) -> Retry {
+        match self {
+            Self::Post(error) => error.retry(),
+            Self::AllRefused(refusal) => refusal.retry(),
+            _ => Retry::Later,
+        }
+    }
+
     /// The whole chain of causes, in one line.
     pub(super) fn in_full(&self) -> String {
-        let (mut text, mut source) = (self.to_string(), self.source());
-        while let Some(cause) = source {
-            let said = cause.to_string();
-            if !text.ends_with(&said) {
-                write!(text, ": {said}").expect("a String takes every write");
-            }
-            source = cause.source();
-        }
-        text
+        delivery::in_full(self)
     }
 }

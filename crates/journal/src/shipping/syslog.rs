@@ -1,15 +1,14 @@
 //! Syslog server as a sink: messages of RFC 5424 over TLS (RFC 5425), each with its length in front (RFC 6587).
 //!
-//! - The text of a message is the record, or the checkpoint, in JSON. The same one gives the same message each time: it has the
-//!   time of the record or of the signature, and no number.
-//! - Syslog acknowledges nothing. A batch has a connection of its own, which the gateway ends after the last message; that the
-//!   server ends it, too, and in order, tells that it has read all. Otherwise the batch is delivered again.
+//! - The text of a message is the record, or the checkpoint, in JSON. The same one gives the same message each time: it
+//!   has the time of the record or of the signature, and no number.
+//! - Syslog acknowledges nothing. A batch has a connection of its own, which the gateway ends after the last message;
+//!   that the server ends it, too, and in order, tells that it has read all. Otherwise the batch is delivered again.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::batch::Batch;
@@ -18,12 +17,15 @@ use super::settings::SyslogSettings;
 use super::sink_error::SinkError;
 use crate::audit::JournalCheckpoint;
 use domain::clock::Micros;
-use platform::outbound::{OutboundStream, Server};
+use platform::outbound::Server;
+use platform::outbound::delivery::SyslogConnection;
 use platform::telemetry::syslog_message::MessageWriter;
 use platform::tls::{self, ClientTls};
 
 /// Bytes of messages that are written at once.
 const CHUNK: usize = 64 << 10;
+/// Time for the server to take anything of what is sent: that of the whole delivery.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for the server to read the rest of a batch, and to end the connection.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// Names of the kinds of messages: `MSGID`.
@@ -56,9 +58,9 @@ impl Syslog {
         if batch.records.is_empty() && batch.checkpoints.is_empty() {
             return Ok(());
         }
-        let mut stream = self.server.connect().await?;
-        self.write(&mut *stream, batch).await.map_err(SinkError::Syslog)?;
-        match timeout(END_TIMEOUT, end(&mut *stream)).await {
+        let mut connection = SyslogConnection::Stream(self.server.connect().await?);
+        self.write(&mut connection, batch).await.map_err(SinkError::Syslog)?;
+        match timeout(END_TIMEOUT, connection.end()).await {
             Ok(ended) => ended.map_err(SinkError::Syslog),
             Err(_) => Err(SinkError::Syslog(io::Error::new(
                 io::ErrorKind::TimedOut,
@@ -67,12 +69,12 @@ impl Syslog {
         }
     }
 
-    async fn write(&self, stream: &mut dyn OutboundStream, batch: &Batch) -> io::Result<()> {
+    async fn write(&self, connection: &mut SyslogConnection, batch: &Batch) -> io::Result<()> {
         let mut frames = Frames { facility: self.facility, ..Frames::default() };
         for record in &batch.records {
             frames.push(RECORD_ID, &record.gateway, record.time, |text| ndjson::push_line(text, record));
             if frames.ready.len() >= CHUNK {
-                stream.write_all(&frames.ready).await?;
+                connection.send_all(&frames.ready, SEND_TIMEOUT).await.1?;
                 frames.ready.clear();
             }
         }
@@ -80,8 +82,7 @@ impl Syslog {
             let JournalCheckpoint { gateway, time, .. } = checkpoint;
             frames.push(CHECKPOINT_ID, gateway, *time, |text| ndjson::push_checkpoint(text, checkpoint));
         }
-        stream.write_all(&frames.ready).await?;
-        stream.flush().await
+        connection.send_all(&frames.ready, SEND_TIMEOUT).await.1
     }
 }
 
@@ -106,21 +107,5 @@ impl Frames {
         let new = || (kind, gateway.to_owned(), MessageWriter::without_numbers(self.facility, gateway, kind));
         let (_, _, messages) = self.writer.insert(known.unwrap_or_else(new));
         messages.write_unnumbered(&mut self.ready, &mut self.scratch, time, &self.text);
-    }
-}
-
-/// Ends the connection, and waits for the server to end it, too.
-async fn end(stream: &mut dyn OutboundStream) -> io::Result<()> {
-    stream.shutdown().await?;
-    let mut ignored = [0; 1024];
-    loop {
-        match stream.read(&mut ignored).await {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            // It has closed the connection without the message of TLS that says so. One that is closed with bytes that were not
-            // read is reset instead, which is another error.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            Err(error) => return Err(error),
-        }
     }
 }

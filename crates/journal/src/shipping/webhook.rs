@@ -2,23 +2,20 @@
 //!
 //! - A message is a `POST` of up to 1,000 records, or of checkpoints, as `application/x-ndjson`, with `webhook-id`,
 //!   `webhook-timestamp` and `webhook-signature` (`v1`, HMAC-SHA256). A status of 2xx takes it.
-//! - The id is made of the content: a message that is sent again has the same id and body, and its signature is of the time
-//!   at which it is sent. A failed batch is cut at the same records when it is delivered again, although the journal has
-//!   grown. Only after a restart the last message of a batch may be cut elsewhere; the ids of its records are the same.
+//! - The id is made of the content: a message that is sent again has the same id and body, and its signature is of
+//!   the time at which it is sent. A failed batch is cut at the same records when it is delivered again, although
+//!   the journal has grown. Only after a restart the last message of a batch may be cut elsewhere; the ids of its
+//!   records are the same.
 //! - A message with a record that the receiver refuses is sent in parts ([`super::isolation`]).
 //! - No redirect is followed: the receiver is the configured one.
 
 use std::fmt;
-use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
-use http::{HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest as _, Sha256};
-use tokio::time::timeout;
 
 use super::batch::Batch;
 use super::message::Message;
@@ -28,8 +25,8 @@ use super::rejected_file::RejectedFile;
 use super::settings::WebhookSettings;
 use super::sink_error::SinkError;
 use domain::clock::Micros;
-use platform::outbound::{HttpConnection, Server};
-use platform::tls::{self, ClientTls};
+use platform::outbound::delivery::HttpPost;
+use platform::tls;
 
 /// Prefix of a secret.
 const SECRET_PREFIX: &str = "whsec_";
@@ -38,16 +35,9 @@ const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 /// Receiver of webhooks.
 pub(super) struct Webhook {
-    sender: Sender,
-    progress: MessageProgress,
-}
-
-/// Sender of messages. It keeps one connection.
-struct Sender {
-    settings: WebhookSettings,
-    server: Server,
+    post: HttpPost,
     key: hmac::Key,
-    connection: Option<HttpConnection>,
+    progress: MessageProgress,
 }
 
 /// Text that is not a secret of Standard Webhooks.
@@ -74,70 +64,46 @@ fn key(secret: &str) -> Result<hmac::Key, InvalidSecret> {
 
 impl Webhook {
     /// A receiver by these settings, whose secret was checked.
-    pub(super) fn open(settings: WebhookSettings) -> Result<Self, tls::Error> {
-        let key = key(settings.secret.expose()).expect("the configuration has checked the secret");
-        let tls = settings.url.is_encrypted().then(|| ClientTls::open(&settings.tls, &[]).map(Arc::new)).transpose()?;
-        let server = Server { host: settings.url.host().to_owned(), port: settings.url.port(), tls };
-        let sender = Sender { settings, server, key, connection: None };
-        Ok(Self { sender, progress: MessageProgress::default() })
+    pub(super) fn open(settings: &WebhookSettings) -> Result<Self, tls::Error> {
+        let WebhookSettings { url, tls, timeout, secret } = settings;
+        let key = key(secret.expose()).expect("the configuration has checked the secret");
+        let post = HttpPost::open(url, tls, "application/x-ndjson", *timeout)?;
+        Ok(Self { post, key, progress: MessageProgress::default() })
     }
 
     /// The place, without the path, which may hold a token.
     pub(super) fn target(&self) -> String {
-        self.sender.settings.url.authority().to_owned()
+        self.post.target().to_owned()
     }
 
     pub(super) fn disconnect(&mut self) {
-        self.sender.connection = None;
+        self.post.disconnect();
     }
 
     /// Sends the records of a batch, and then its checkpoints, message by message.
     pub(super) async fn deliver(&mut self, batch: &Batch, rejected: &mut RejectedFile) -> Result<(), SinkError> {
-        let Self { sender, progress } = self;
+        let Self { post, key, progress } = self;
         let send = async |message: Message<'_>| {
             let body = match message {
                 Message::Records(records) => ndjson::lines(records),
                 Message::Checkpoints(checkpoints) => ndjson::checkpoint_lines(checkpoints),
             };
-            sender.send(&body).await
+            let fields = signed_fields(key, &body, Micros::wall());
+            post.post(body.into(), fields).await?;
+            Ok(())
         };
         progress.deliver(batch, rejected, send).await
     }
 }
 
-impl Sender {
-    async fn send(&mut self, body: &[u8]) -> Result<(), SinkError> {
-        let request = self.request(body, Micros::wall())?;
-        let limit = self.settings.timeout;
-        let status = timeout(limit, self.exchange(request)).await.map_err(|_| SinkError::TimedOut(limit))??;
-        if status.is_success() { Ok(()) } else { Err(SinkError::Status(status)) }
-    }
-
-    /// Sends a message over the connection that is kept, or a new one.
-    async fn exchange(&mut self, request: Request<Bytes>) -> Result<http::StatusCode, SinkError> {
-        // Taken, so that a message that is given up closes its connection.
-        let mut connection = match self.connection.take().filter(HttpConnection::is_open) {
-            Some(connection) => connection,
-            None => HttpConnection::open(self.server.connect().await?).await?,
-        };
-        let response = connection.send(request).await?;
-        self.connection = Some(connection);
-        Ok(response.status())
-    }
-
-    fn request(&self, body: &[u8], now: Micros) -> Result<Request<Bytes>, SinkError> {
-        let id = message_id(body);
-        let seconds = (now.0 / 1_000_000).to_string();
-        Request::post(self.settings.url.target())
-            .header(HOST, self.settings.url.authority())
-            .header(USER_AGENT, concat!("keygate/", env!("CARGO_PKG_VERSION")))
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"))
-            .header("webhook-id", &id)
-            .header("webhook-timestamp", &seconds)
-            .header("webhook-signature", sign(&self.key, &id, &seconds, body))
-            .body(Bytes::copy_from_slice(body))
-            .map_err(SinkError::Address)
-    }
+/// The fields that sign a message.
+fn signed_fields(key: &hmac::Key, body: &[u8], now: Micros) -> HeaderMap {
+    let id = message_id(body);
+    let seconds = (now.0 / 1_000_000).to_string();
+    let signature = sign(key, &id, &seconds, body);
+    let fields = [("webhook-id", id), ("webhook-timestamp", seconds), ("webhook-signature", signature)];
+    let visible = |value: String| HeaderValue::try_from(value).expect("digits and base64 are visible ASCII");
+    fields.into_iter().map(|(name, value)| (HeaderName::from_static(name), visible(value))).collect()
 }
 
 /// The id of a message: of the same content the same.

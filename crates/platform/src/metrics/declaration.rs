@@ -77,7 +77,7 @@ macro_rules! metrics {
                 $field_visibility:vis $field:ident $(($($value:literal),+))?
             ),+;
         )*} with {$(
-            #[doc = $other_doc:literal]
+            $(#[doc = $other_doc:literal])+
             $other_visibility:vis $other:ident: $other_type:ty = $other_value:expr;
         )*}
     ) => {
@@ -89,7 +89,7 @@ macro_rules! metrics {
                 $(#[doc = ""] #[doc = $doc])*
                 $field_visibility $field: metric_type!($kind $name),
             )+)*
-            $(#[doc = $other_doc] $other_visibility $other: $other_type,)*
+            $($(#[doc = $other_doc])+ $other_visibility $other: $other_type,)*
         }
 
         impl $set {

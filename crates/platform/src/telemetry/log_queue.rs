@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::lines::{Queue, StandardStream, Writer};
+use super::lines::{self, LineQueue, StandardStream};
 use crate::metrics::LogMetrics;
 
 /// Bytes of lines that wait: some thousand lines. The oldest ones are kept: they say most about what went wrong.
@@ -18,7 +18,7 @@ const MAX_WAITING: usize = 1 << 20;
 /// Queue of the log; clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct LogQueue {
-    queue: Arc<Queue>,
+    queue: Arc<LineQueue>,
     metrics: LogMetrics,
 }
 
@@ -29,9 +29,8 @@ impl LogQueue {
     /// There is no descriptor or no thread left.
     pub(super) fn start(metrics: &LogMetrics) -> io::Result<Self> {
         // Lines are few: each is written at once, and others that come meanwhile with the next write.
-        let queue = Arc::new(Queue::new(MAX_WAITING, Duration::ZERO));
-        let writer = Writer::new("log", &queue, StandardStream::stderr()?, &metrics.lines);
-        std::thread::Builder::new().name("log".into()).spawn(move || writer.run())?;
+        let queue = LineQueue::new(MAX_WAITING, Duration::ZERO);
+        lines::start("log", "log", &queue, StandardStream::stderr()?, &metrics.lines)?;
         Ok(Self { queue, metrics: metrics.clone() })
     }
 
@@ -54,7 +53,7 @@ pub(super) struct LogLine<'a>(&'a LogQueue);
 
 impl io::Write for LogLine<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if !self.0.queue.push(line) {
+        if !self.0.queue.push_all(line) {
             self.0.metrics.lines.dropped.inc();
         }
         Ok(line.len())

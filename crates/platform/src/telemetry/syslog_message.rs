@@ -24,7 +24,7 @@ pub struct MessageWriter {
 
 impl MessageWriter {
     /// Messages of this process, with numbers.
-    pub(crate) fn new(facility: u8, gateway: &str, message_id: &str) -> Self {
+    pub fn new(facility: u8, gateway: &str, message_id: &str) -> Self {
         Self::with_process(facility, gateway, &std::process::id().to_string(), message_id)
     }
 
@@ -42,7 +42,7 @@ impl MessageWriter {
     }
 
     /// Appends a message. Its text is ASCII, and so needs no byte order mark (RFC 5424, section 6.4).
-    pub(crate) fn write(&mut self, out: &mut Vec<u8>, now: Micros, text: &[u8]) {
+    pub fn write(&mut self, out: &mut Vec<u8>, now: Micros, text: &[u8]) {
         self.sequence = self.sequence % MAX_SEQUENCE + 1;
         out.extend_from_slice(self.priority.as_bytes());
         out.extend_from_slice(now.to_string().as_bytes());
@@ -53,7 +53,7 @@ impl MessageWriter {
     }
 
     /// Appends a message with its length in front (RFC 6587, section 3.4.1). `scratch` is emptied.
-    pub(crate) fn write_framed(&mut self, out: &mut Vec<u8>, scratch: &mut Vec<u8>, now: Micros, text: &[u8]) {
+    pub fn write_framed(&mut self, out: &mut Vec<u8>, scratch: &mut Vec<u8>, now: Micros, text: &[u8]) {
         scratch.clear();
         self.write(scratch, now, text);
         push_frame(out, scratch);
@@ -74,7 +74,7 @@ impl MessageWriter {
     }
 
     /// Takes numbers back: so many messages were not sent.
-    pub(crate) fn take_back(&mut self, messages: u64) {
+    pub fn take_back(&mut self, messages: u64) {
         self.sequence = self.sequence.saturating_sub(u32::try_from(messages).unwrap_or(u32::MAX));
     }
 }

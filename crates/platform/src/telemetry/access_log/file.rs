@@ -1,7 +1,7 @@
 //! Files of the access log.
 //!
-//! - A file is opened for appending, never followed through a symbolic link, and is a regular file. A new one has the mode
-//!   0640: its group may read it.
+//! - A file is opened for appending, never followed through a symbolic link, and is a regular file. A new one has the
+//!   mode 0640: its group may read it.
 //! - A write that stops within a line, as on a full disk, is cut back to the end of the line before.
 
 use std::fmt;
@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use crate::metrics::LineMetrics;
-use crate::telemetry::lines::{Batch, end_of_last_line, write_some};
+use crate::outbound::delivery::Batch;
+use crate::telemetry::lines::{end_of_last_line, note_written, write_some};
 
 /// Mode of a new file.
 const MODE: u32 = 0o640;
@@ -44,7 +45,7 @@ impl LogFile {
         Ok(())
     }
 
-    pub(super) fn write(&mut self, batch: &mut Batch, metrics: &LineMetrics) -> io::Result<()> {
+    pub(super) fn write(&mut self, batch: &mut Batch<u8>, metrics: &LineMetrics) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(open(&self.path)?),
@@ -55,7 +56,7 @@ impl LogFile {
         if written > whole {
             cut(file, before + written as u64, before + whole as u64)?;
         }
-        metrics.written.inc_by(batch.advance(whole));
+        note_written(batch, whole, metrics);
         result
     }
 }
@@ -127,7 +128,7 @@ mod tests {
         let file = File::options().append(true).open("/dev/full").unwrap();
         let mut log = LogFile { path: "/dev/full".into(), file: Some(file) };
         let metrics = Metrics::new().access_log;
-        let mut batch = Batch::of(b"a\nb\n");
+        let mut batch = Batch::from(b"a\nb\n".to_vec());
         assert!(log.write(&mut batch, &metrics).is_err());
         assert_eq!((batch.rest(), metrics.written.get()), (&b"a\nb\n"[..], 0));
     }

@@ -18,7 +18,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::lines::{Queue, Writer, count_lines};
+use super::lines::{self, LineQueue, count_lines};
 use crate::metrics::LineMetrics;
 
 use sink::Sink;
@@ -43,9 +43,9 @@ pub struct AccessLog {
 /// Handle of the writer. Dropping it has the writer end.
 #[derive(Debug)]
 struct Handle {
-    queue: Arc<Queue>,
+    queue: Arc<LineQueue>,
     /// Queues of destinations before this one, whose last requests may still end.
-    earlier: Vec<Arc<Queue>>,
+    earlier: Vec<Arc<LineQueue>>,
     metrics: LineMetrics,
 }
 
@@ -58,11 +58,10 @@ impl AccessLog {
         Self::open_after(Vec::new(), settings, metrics)
     }
 
-    fn open_after(earlier: Vec<Arc<Queue>>, settings: &Settings, metrics: &LineMetrics) -> io::Result<Self> {
+    fn open_after(earlier: Vec<Arc<LineQueue>>, settings: &Settings, metrics: &LineMetrics) -> io::Result<Self> {
         let sink = Sink::open(&settings.sink, &settings.gateway)?;
-        let queue = Arc::new(Queue::new(MAX_WAITING, COLLECT));
-        let writer = Writer::new("access log", &queue, sink, metrics);
-        std::thread::Builder::new().name("access-log".into()).spawn(move || writer.run())?;
+        let queue = LineQueue::new(MAX_WAITING, COLLECT);
+        lines::start("access-log", "access log", &queue, sink, metrics)?;
         let handle = Handle { queue, earlier, metrics: metrics.clone() };
         Ok(Self { settings: Arc::new(settings.clone()), handle: Arc::new(handle) })
     }
@@ -93,7 +92,7 @@ impl AccessLog {
 
     /// Adds a line, which ends in a line feed. It never waits; a line that finds no room is counted.
     pub fn push(&self, line: &[u8]) {
-        if !self.handle.queue.push(line) {
+        if !self.handle.queue.push_all(line) {
             self.handle.metrics.dropped.inc();
         }
     }
@@ -120,7 +119,7 @@ impl AccessLog {
 
 impl Handle {
     /// The queues whose writers have not ended: this one, and those before it.
-    fn unfinished(&self) -> Vec<Arc<Queue>> {
+    fn unfinished(&self) -> Vec<Arc<LineQueue>> {
         let queues = self.earlier.iter().chain([&self.queue]);
         queues.filter(|queue| !queue.has_ended()).cloned().collect()
     }

@@ -7,10 +7,10 @@ use super::file::LogFile;
 use super::settings::SinkSettings;
 use super::syslog::Syslog;
 use crate::metrics::LineMetrics;
-use crate::telemetry::lines::{Batch, Destination, StandardStream};
+use crate::outbound::delivery::Batch;
+use crate::telemetry::lines::{LineSink, StandardStream};
 
 /// A destination.
-#[derive(Debug)]
 pub(super) enum Sink {
     File(LogFile),
     Stdout(StandardStream),
@@ -18,8 +18,8 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    /// Opens a destination. A syslog server is connected to when the first line comes; a file that cannot be created for want
-    /// of space is tried again then, because a full disk keeps no gateway from starting.
+    /// Opens a destination. A syslog server is connected to when the first line comes; a file that cannot be created
+    /// for want of space is tried again then, because a full disk keeps no gateway from starting.
     ///
     /// # Errors
     /// The file cannot be opened or created.
@@ -32,12 +32,12 @@ impl Sink {
     }
 }
 
-impl Destination for Sink {
-    fn write(&mut self, batch: &mut Batch, metrics: &LineMetrics) -> io::Result<()> {
+impl LineSink for Sink {
+    async fn write(&mut self, batch: &mut Batch<u8>, metrics: &LineMetrics) -> io::Result<()> {
         match self {
             Self::File(file) => file.write(batch, metrics),
-            Self::Stdout(stdout) => stdout.write(batch, metrics),
-            Self::Syslog(syslog) => syslog.write(batch, metrics),
+            Self::Stdout(stdout) => stdout.write(batch, metrics).await,
+            Self::Syslog(syslog) => syslog.write(batch, metrics).await,
         }
     }
 

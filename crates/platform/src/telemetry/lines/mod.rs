@@ -1,15 +1,11 @@
-//! Lines on their way to a destination, of the access log and of the log on standard error.
+//! Lines on their way to a destination, of the access log and of the log on standard error: a [`LineSink`] that takes
+//! them from a [queue](crate::outbound::delivery) of bytes.
 //!
-//! - A line goes into a bounded queue (`queue`), and its sender never waits: a line that finds no room is dropped and
-//!   counted.
-//! - A thread (`writer`) brings the lines to their destination, a whole batch at a time.
+//! - Lines that cannot be written are kept, and tried again about every second.
+//! - A line is written whole or not at all.
 
-mod batch;
-mod queue;
+mod destination;
 mod standard_stream;
-mod writer;
 
-pub(super) use batch::{Batch, count_lines, end_of_last_line, write_some};
-pub(super) use queue::Queue;
+pub(super) use destination::{LineQueue, LineSink, count_lines, end_of_last_line, note_written, start, write_some};
 pub(super) use standard_stream::StandardStream;
-pub(super) use writer::{Destination, Writer};

@@ -7,9 +7,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
 
-use super::batch::{Batch, end_of_last_line, write_some};
-use super::writer::Destination;
+use super::destination::{LineSink, end_of_last_line, note_written, write_some};
 use crate::metrics::LineMetrics;
+use crate::outbound::delivery::Batch;
 
 /// A standard stream of the process.
 #[derive(Debug)]
@@ -33,13 +33,13 @@ impl StandardStream {
     }
 }
 
-impl Destination for StandardStream {
-    fn write(&mut self, batch: &mut Batch, metrics: &LineMetrics) -> io::Result<()> {
+impl LineSink for StandardStream {
+    async fn write(&mut self, batch: &mut Batch<u8>, metrics: &LineMetrics) -> io::Result<()> {
         let (written, result) = write_some(&mut self.file, &batch.rest()[self.begun..]);
         let end = self.begun + written;
         let whole = end_of_last_line(&batch.rest()[..end]);
         self.begun = end - whole;
-        metrics.written.inc_by(batch.advance(whole));
+        note_written(batch, whole, metrics);
         result
     }
 

@@ -1,204 +1,116 @@
-//! Collector: delivers batches of spans over HTTP, with the retries of the OTLP specification.
+//! Collector: the destination of the spans of ended requests, which it takes in batches by OTLP over HTTP.
 //!
-//! - A batch is sent again after 429, 502, 503 and 504, and when no answer came: with growing pauses, or after `Retry-After`,
-//!   until the time of the batch is up.
-//! - No redirect is followed: the fields of a request may hold a token.
+//! A batch is sent again after 429, 502, 503 and 504, and when no answer came: with growing pauses, or after
+//! `Retry-After`, until the time of the batch is up (OTLP specification, "Failures"). Then it is dropped and counted.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use opentelemetry_http::{HttpClient, HttpError};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use http::HeaderMap;
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
 use prost::Message as _;
-use tokio::time::{Instant, sleep, timeout_at};
 
-use super::collector_connection::{SendError, Target};
+use super::record::TraceRecord;
 use super::settings::Settings;
-use crate::outbound::HttpConnection;
-use crate::tls::{self, ClientTls};
+use super::span_data::push_spans;
+use crate::metrics::TraceMetrics;
+use crate::outbound::delivery::{Batch, Destination, Failure, HttpPost, otlp};
 
-/// Pause before the first retry; each one doubles it.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Longest pause without `Retry-After`.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Longest `Retry-After` that counts: meanwhile spans are dropped.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
-const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
+/// Spans of a batch, from which on it is sent.
+const BATCH: usize = 512;
 
-/// Client of a collector. It keeps one connection.
+/// A collector.
 #[derive(Debug)]
 pub(super) struct Collector {
-    target: Target,
-    headers: HeaderMap,
-    /// Time of a batch, with all tries.
-    timeout: Duration,
-    connection: tokio::sync::Mutex<Option<HttpConnection>>,
-    delivery: Mutex<Delivery>,
-}
-
-/// Result of a batch, beyond what the library tells.
-#[derive(Debug, Default)]
-pub(super) struct Delivery {
-    /// Spans that the collector has rejected of a batch that it took.
-    pub(super) rejected: u64,
-    /// The collector's reason for that.
-    pub(super) message: String,
-    /// Reason why the batch was not taken.
-    pub(super) failure: Option<String>,
-}
-
-/// Reason why a batch was not taken.
-#[derive(Debug, thiserror::Error)]
-enum DeliveryError {
-    #[error("the collector answers with status {0}")]
-    Status(StatusCode),
-    #[error("the collector does not answer in time")]
-    TimedOut,
-    #[error(transparent)]
-    NotSent(#[from] SendError),
+    post: HttpPost,
+    resource: Resource,
+    metrics: TraceMetrics,
 }
 
 impl Collector {
-    /// A client by these settings.
-    ///
-    /// # Errors
-    /// [`tls::Error`]: a file cannot be used.
-    pub(super) fn new(settings: &Settings) -> Result<Self, tls::Error> {
-        let mut headers = HeaderMap::new();
-        headers.insert(HOST, host(settings));
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("keygate/", env!("CARGO_PKG_VERSION"))));
-        headers.insert(CONTENT_TYPE, PROTOBUF);
-        for (name, value) in &settings.headers {
-            // The configuration has checked it.
-            let Ok(mut value) = HeaderValue::from_str(value.expose()) else { continue };
-            value.set_sensitive(true);
-            headers.insert(name, value);
-        }
-        Ok(Self {
-            target: Target::new(settings)?,
-            headers,
-            timeout: settings.timeout,
-            connection: tokio::sync::Mutex::default(),
-            delivery: Mutex::default(),
-        })
+    pub(super) fn new(post: HttpPost, settings: &Settings, metrics: &TraceMetrics) -> Self {
+        let resource = otlp::resource(&settings.service, &settings.instance);
+        Self { post, resource, metrics: metrics.clone() }
     }
 
-    /// The TLS of its connections; none without encryption.
-    pub(super) fn tls(&self) -> Option<Arc<ClientTls>> {
-        self.target.tls()
-    }
-
-    /// Takes the result of the last batch.
-    pub(super) fn take_delivery(&self) -> Delivery {
-        std::mem::take(&mut *self.delivery.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn set_delivery(&self, delivery: Delivery) {
-        *self.delivery.lock().unwrap_or_else(PoisonError::into_inner) = delivery;
-    }
-
-    /// Delivers a batch: sends it until it is taken, refused for good, or its time is up.
-    async fn deliver(&self, batch: Bytes) -> Result<Response<Bytes>, DeliveryError> {
-        let deadline = Instant::now() + self.timeout;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let (error, retry_after) = match timeout_at(deadline, self.send(batch.clone())).await {
-                Ok(Ok(response)) if response.status().is_success() => return Ok(response),
-                Ok(Ok(response)) if !is_retried(response.status()) => {
-                    return Err(DeliveryError::Status(response.status()));
-                }
-                Ok(Ok(response)) => (DeliveryError::Status(response.status()), retry_after(response.headers())),
-                Ok(Err(error)) => (error.into(), None),
-                Err(_) => return Err(DeliveryError::TimedOut),
-            };
-            let wait = retry_after.unwrap_or(pause);
-            let is_last = Instant::now() + wait >= deadline;
-            // The next batch must wait as well for as long as the collector asks.
-            if !is_last || retry_after.is_some() {
-                sleep(wait.min(LONGEST_RETRY_AFTER)).await;
-            }
-            if is_last {
-                return Err(error);
-            }
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
-    /// Sends a batch once, over the connection that is kept, or a new one.
-    async fn send(&self, batch: Bytes) -> Result<Response<Bytes>, SendError> {
-        // Taken, so that a try that is given up closes its connection.
-        let kept = self.connection.lock().await.take();
-        let mut connection = match kept.filter(HttpConnection::is_open) {
-            Some(connection) => connection,
-            None => self.target.connect().await?,
+    /// The message of a batch.
+    fn encode(&self, records: &[Box<TraceRecord>]) -> Vec<u8> {
+        let mut spans = Vec::new();
+        records.iter().for_each(|record| push_spans(record, &mut spans));
+        let spans = ScopeSpans { scope: Some(otlp::scope()), spans, schema_url: String::new() };
+        let spans = ResourceSpans {
+            resource: Some(self.resource.clone()),
+            scope_spans: vec![spans],
+            schema_url: String::new(),
         };
-        let mut request = Request::post(self.target.path()).body(batch).map_err(SendError::Address)?;
-        request.headers_mut().clone_from(&self.headers);
-        let response = connection.send(request).await?;
-        *self.connection.lock().await = Some(connection);
-        Ok(response)
+        ExportTraceServiceRequest { resource_spans: vec![spans] }.encode_to_vec()
+    }
+
+    /// Counts the spans of a batch that was taken, but for those that the collector has rejected.
+    fn count_exported(&self, spans: u64, answer: &[u8]) {
+        let (rejected, message) = rejected_spans(answer);
+        let rejected = rejected.min(spans);
+        self.metrics.dropped_rejected.inc_by(rejected);
+        self.metrics.exported.inc_by(spans - rejected);
+        if rejected > 0 {
+            tracing::debug!(rejected, message, "the collector has rejected spans");
+        }
     }
 }
 
-impl HttpClient for Collector {
-    /// Sends the body of a request. All its fields are the collector's own.
-    fn send_bytes<'s, 'f>(
-        &'s self,
-        request: Request<Bytes>,
-    ) -> Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'f>>
-    where
-        's: 'f,
-        Self: 'f,
-    {
-        Box::pin(async move {
-            let delivered = self.deliver(request.into_body()).await;
-            self.set_delivery(match &delivered {
-                Ok(response) => partial_success(response.body()),
-                Err(error) => Delivery { failure: Some(in_full(error)), ..Delivery::default() },
-            });
-            Ok(delivered?)
-        })
+impl Destination for Collector {
+    type Item = Box<TraceRecord>;
+
+    async fn deliver(&mut self, batch: &mut Batch<Box<TraceRecord>>) -> Result<(), Failure> {
+        let part = self.part_len(batch.rest());
+        let records = &batch.rest()[..part];
+        let message = self.encode(records).into();
+        let answer = self.post.post(message, HeaderMap::new()).await;
+        let answer = answer.map_err(|error| {
+            let retry = error.retry();
+            Failure::new(error, retry)
+        })?;
+        self.count_exported(count_spans(records), &answer);
+        batch.advance(part);
+        Ok(())
+    }
+
+    fn part_len(&self, rest: &[Box<TraceRecord>]) -> usize {
+        let mut spans = 0;
+        let fitting = rest.iter().take_while(|record| {
+            let has_room = spans < BATCH;
+            spans += record.spans();
+            has_room
+        });
+        fitting.count()
+    }
+
+    fn count_lost(&self, records: &[Box<TraceRecord>]) {
+        self.metrics.dropped_export.inc_by(count_spans(records));
+    }
+
+    fn log_failure(&self, failure: &Failure) {
+        tracing::warn!(error = %failure, "cannot export traces; spans are dropped until the collector takes them");
+    }
+
+    fn log_recovery(&self) {
+        tracing::info!("traces are exported again");
+    }
+
+    fn log_flush_timeout(&self) {
+        tracing::warn!("the collector did not take the last spans in time; they are dropped");
     }
 }
 
-/// Spans that a collector has rejected of a batch that it took. A body that is not that of OTLP rejects none.
-fn partial_success(body: &[u8]) -> Delivery {
-    let partial = ExportTraceServiceResponse::decode(body).ok().and_then(|response| response.partial_success);
-    partial.map_or_else(Delivery::default, |partial| Delivery {
-        rejected: u64::try_from(partial.rejected_spans).unwrap_or(0),
-        message: partial.error_message,
-        failure: None,
-    })
+fn count_spans(records: &[Box<TraceRecord>]) -> u64 {
+    records.iter().map(|record| record.spans() as u64).sum()
 }
 
-fn is_retried(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT
-    )
-}
-
-/// Time for which a collector asks, in seconds; a date counts as none.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
-}
-
-fn host(settings: &Settings) -> HeaderValue {
-    HeaderValue::from_str(settings.endpoint.url().authority()).expect("the authority of an address is visible ASCII")
-}
-
-/// An error with its causes.
-fn in_full(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+/// Spans that a collector has rejected of a batch that it took, and its reason. A body that is not that
+/// of OTLP rejects none.
+fn rejected_spans(answer: &[u8]) -> (u64, String) {
+    let partial = ExportTraceServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
+    let partial = partial.unwrap_or_default();
+    (u64::try_from(partial.rejected_spans).unwrap_or(0), partial.error_message)
 }
 
 #[cfg(test)]
@@ -211,18 +123,9 @@ mod tests {
     fn rejected_spans_are_read_of_the_answer() {
         let partial = ExportTracePartialSuccess { rejected_spans: 3, error_message: "too old".into() };
         let answer = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
-        let delivery = partial_success(&answer);
-        assert_eq!((delivery.rejected, delivery.message.as_str(), delivery.failure), (3, "too old", None));
+        assert_eq!(rejected_spans(&answer), (3, "too old".into()));
         for other in [&b""[..], b"{}", b"\xff\xff", &answer[..3]] {
-            assert_eq!(partial_success(other).rejected, 0, "{other:?}");
+            assert_eq!(rejected_spans(other).0, 0, "{other:?}");
         }
-    }
-
-    #[test]
-    fn retry_after_is_a_number_of_seconds() {
-        let read = |value: &str| retry_after(&HeaderMap::from_iter([(RETRY_AFTER, value.parse().unwrap())]));
-        assert_eq!(read("7"), Some(Duration::from_secs(7)));
-        assert_eq!(read("Wed, 21 Oct 2026 07:28:00 GMT"), None);
-        assert_eq!(retry_after(&HeaderMap::new()), None);
     }
 }

@@ -1,90 +1,70 @@
 //! Queue of ended requests on their way to the exporter: bounded, and never waited for.
 
 use std::sync::Arc;
-
-use tokio::sync::{Notify, mpsc, watch};
+use std::time::Duration;
 
 use super::record::TraceRecord;
 use crate::metrics::TraceMetrics;
+use crate::outbound::delivery;
 
-/// Sending end of the queue. Clones share it.
+/// Time for which requests are collected, so that the exporter is not woken for each.
+const COLLECT: Duration = Duration::from_secs(1);
+
+/// The exporter's end of the queue.
+pub(super) type QueueEnd = Arc<delivery::Queue<Box<TraceRecord>>>;
+
+/// Sending end of the queue. Clones share it; dropping the last one closes the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Queue(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Before `_open`: when the exporter sees that it is closed, nothing more comes.
-    records: mpsc::Sender<Box<TraceRecord>>,
-    /// Wakes the exporter before its time.
-    wake: Arc<Notify>,
+    records: QueueEnd,
     metrics: TraceMetrics,
-    /// Closes when the last clone is dropped.
-    _open: watch::Sender<()>,
-}
-
-/// The exporter's end of the queue.
-pub(super) struct QueueEnd {
-    pub(super) records: mpsc::Receiver<Box<TraceRecord>>,
-    pub(super) wake: Arc<Notify>,
-    pub(super) open: watch::Receiver<()>,
 }
 
 impl Queue {
     /// A queue for so many requests, and its other end.
     pub(super) fn new(size: usize, metrics: TraceMetrics) -> (Self, QueueEnd) {
-        let (records, receiver) = mpsc::channel(size);
-        let (open, is_open) = watch::channel(());
-        let wake = Arc::new(Notify::new());
-        let end = QueueEnd { records: receiver, wake: Arc::clone(&wake), open: is_open };
-        (Self(Arc::new(Shared { records, wake, metrics, _open: open })), end)
+        let end = delivery::Queue::new(size, COLLECT);
+        (Self(Arc::new(Shared { records: Arc::clone(&end), metrics })), end)
     }
 
     /// Hands a request to the exporter; counts its spans as dropped when the queue is full.
     pub(super) fn push(&self, record: Box<TraceRecord>) {
-        let Shared { records, wake, metrics, .. } = &*self.0;
-        if let Err(error) = records.try_send(record) {
-            let record = error.into_inner();
-            metrics.dropped_queue.inc_by(record.spans() as u64);
+        if let Err(record) = self.0.records.push(record) {
+            self.0.metrics.dropped_queue.inc_by(record.spans() as u64);
         }
-        // The exporter looks now and then. Waking it for each request would cost a system call each time.
-        if records.capacity() < records.max_capacity() / 2 {
-            wake.notify_one();
-        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.records.close();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt as _;
     use http::{HeaderMap, HeaderValue, Request, Version};
 
     use super::super::tracer::Tracer;
-    use super::super::tracer::tests::{begin, settings, tracer};
+    use super::super::tracer::tests::{begin, settings};
     use super::*;
     use crate::metrics::Metrics;
 
     #[test]
     fn full_queue_drops_a_request_and_counts_all_its_spans() {
         let metrics = Metrics::new().traces;
-        let (queue, mut end) = Queue::new(1, metrics.clone());
+        let (queue, end) = Queue::new(1, metrics.clone());
         let tracer = Tracer::new(settings(), queue);
         for _ in 0..2 {
             let trace = begin(&tracer, Request::new(()), false);
             trace.begin_try(&mut HeaderMap::new(), &HeaderValue::from_static("a:1"), Version::HTTP_11);
         }
         assert_eq!(metrics.dropped_queue.get(), 2);
-        assert!(end.records.try_recv().is_ok() && end.records.try_recv().is_err());
-    }
-
-    #[test]
-    fn exporter_is_woken_when_the_queue_is_half_full_and_not_before() {
-        let (tracer, end) = tracer(4);
-        let push = || drop(begin(&tracer, Request::new(()), false));
-        let is_woken = || end.wake.notified().now_or_never().is_some();
-        push();
-        push();
-        assert!(!is_woken());
-        push();
-        assert!(is_woken());
+        drop(tracer);
+        assert!(end.is_closed(), "with its last tracer");
+        assert_eq!(end.wait_for_end(Duration::ZERO).unwrap().len(), 1);
     }
 }

@@ -1,4 +1,5 @@
-//! Spans of a request, under the names of OpenTelemetry's semantic conventions for HTTP, version 1.30.
+//! Spans of a request as messages of OTLP, under the names of OpenTelemetry's semantic conventions
+//! for HTTP, version 1.30.
 //!
 //! - The name of a server span is the method and the pattern of the route: bounded, whatever clients send.
 //! - Texts of the client are redacted: the secret of a key, wherever a client has put it, is not exported.
@@ -7,12 +8,14 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::{Method, StatusCode, Version};
-use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, TraceState as OtelState};
-use opentelemetry::{InstrumentationScope, KeyValue, trace};
-use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
+use opentelemetry_proto::tonic::trace::v1::{Span, SpanFlags, Status};
 
 use super::record::TraceRecord;
 use super::trace_facts::Try;
+use crate::outbound::delivery::otlp::{number, text};
 use domain::key;
 use domain::trace_context::{SpanId, TraceId, TraceParent, TraceState};
 
@@ -24,58 +27,62 @@ const MAX_STATE: usize = 512;
 const OTHER_METHOD: &str = "_OTHER";
 
 /// Appends the spans of a request: the server span, then those of its tries.
-pub(super) fn push_spans(record: &TraceRecord, scope: &InstrumentationScope, spans: &mut Vec<SpanData>) {
-    spans.push(server_span(record, scope));
+pub(super) fn push_spans(record: &TraceRecord, spans: &mut Vec<Span>) {
+    spans.push(server_span(record));
     let tries = record.trace.tries.iter().enumerate();
-    spans.extend(tries.map(|(number, attempt)| client_span(record, number, attempt, scope)));
+    spans.extend(tries.map(|(resends, attempt)| client_span(record, resends, attempt)));
 }
 
-fn server_span(record: &TraceRecord, scope: &InstrumentationScope) -> SpanData {
+fn server_span(record: &TraceRecord) -> Span {
     let method = known_method(&record.head.method);
-    let name: Cow<'static, str> = match &record.facts.pattern {
-        Some(route) => format!("{} {route}", name_of(method)).into(),
-        None => name_of(method).into(),
-    };
-    let mut links = SpanLinks::default();
-    links.links.extend(record.trace.link.as_ref().map(link));
-    SpanData {
-        span_context: context(record, record.trace.span_id),
-        parent_span_id: record.trace.parent.map_or(trace::SpanId::INVALID, otel_span_id),
-        parent_span_is_remote: record.trace.parent.is_some(),
-        span_kind: SpanKind::Server,
-        name,
-        start_time: start_time(record),
-        end_time: start_time(record) + record.facts.duration,
+    Span {
+        parent_span_id: record.trace.parent.map_or_else(Vec::new, span_bytes),
+        flags: flags(record.trace.is_sampled, record.trace.parent.is_some()),
+        name: match &record.facts.pattern {
+            Some(route) => format!("{} {route}", name_of(method)),
+            None => name_of(method).to_owned(),
+        },
+        kind: SpanKind::Server.into(),
+        start_time_unix_nano: nanos(start_time(record)),
+        end_time_unix_nano: nanos(start_time(record) + record.facts.duration),
         attributes: server_attributes(record, method),
-        dropped_attributes_count: 0,
-        events: SpanEvents::default(),
-        links,
-        status: server_status(record),
-        instrumentation_scope: scope.clone(),
+        links: record.trace.link.iter().map(link).collect(),
+        status: Some(server_status(record)),
+        ..span_of(record, record.trace.span_id)
+    }
+}
+
+/// A span of the trace of a request.
+fn span_of(record: &TraceRecord, span_id: SpanId) -> Span {
+    Span {
+        trace_id: trace_bytes(record.trace.trace_id),
+        span_id: span_bytes(span_id),
+        trace_state: exported_state(record.trace.state.as_ref()),
+        ..Span::default()
     }
 }
 
 fn server_attributes(record: &TraceRecord, method: &'static str) -> Vec<KeyValue> {
     let mut attributes = vec![
-        KeyValue::new("http.request.method", method),
-        KeyValue::new("url.scheme", if record.trace.is_encrypted { "https" } else { "http" }),
-        KeyValue::new("url.path", record.head.path.truncated(MAX_TEXT).into_owned()),
-        KeyValue::new("network.protocol.name", "http"),
-        KeyValue::new("network.protocol.version", version(record.head.version)),
-        KeyValue::new("client.address", record.facts.client.to_string()),
+        text("http.request.method", method),
+        text("url.scheme", if record.trace.is_encrypted { "https" } else { "http" }),
+        text("url.path", record.head.path.truncated(MAX_TEXT).into_owned()),
+        text("network.protocol.name", "http"),
+        text("network.protocol.version", version(record.head.version)),
+        text("client.address", record.facts.client.to_string()),
     ];
     if let Some(id) = record.facts.id {
-        attributes.push(KeyValue::new("keygate.request.id", id.to_string()));
+        attributes.push(text("keygate.request.id", id.to_string()));
     }
     if let Some(route) = &record.facts.pattern {
-        attributes.push(KeyValue::new("http.route", route.to_string()));
+        attributes.push(text("http.route", route.to_string()));
     }
     if let Some(host) = &record.trace.host {
         push_server(&mut attributes, &redacted(host));
     }
     if let Some(caller) = &record.facts.caller {
-        attributes.extend(caller.key_id.map(|key| KeyValue::new("keygate.key.id", key.to_string())));
-        attributes.push(KeyValue::new("keygate.org.id", caller.org_id.to_string()));
+        attributes.extend(caller.key_id.map(|key| text("keygate.key.id", key.to_string())));
+        attributes.push(text("keygate.org.id", caller.org_id.to_string()));
     }
     push_result(&mut attributes, record.facts.status, record.facts.error, StatusCode::is_server_error);
     attributes
@@ -85,40 +92,41 @@ fn server_attributes(record: &TraceRecord, method: &'static str) -> Vec<KeyValue
 fn server_status(record: &TraceRecord) -> Status {
     let is_refused = record.facts.status.is_some_and(|status| status.is_client_error());
     match record.facts.error {
-        Some(reason) if !is_refused => Status::error(reason),
-        _ if record.facts.status.is_some_and(|status| status.is_server_error()) => Status::error(""),
-        _ => Status::Unset,
+        Some(reason) if !is_refused => error_status(reason),
+        _ if record.facts.status.is_some_and(|status| status.is_server_error()) => error_status(""),
+        _ => Status::default(),
     }
 }
 
-fn client_span(record: &TraceRecord, number: usize, attempt: &Try, scope: &InstrumentationScope) -> SpanData {
+fn error_status(reason: &str) -> Status {
+    Status { code: SpanStatus::Error.into(), message: reason.to_owned() }
+}
+
+fn client_span(record: &TraceRecord, resends: usize, attempt: &Try) -> Span {
     let method = known_method(&record.head.method);
     let mut attributes = vec![
-        KeyValue::new("http.request.method", method),
-        KeyValue::new("network.protocol.name", "http"),
-        KeyValue::new("network.protocol.version", version(attempt.version)),
+        text("http.request.method", method),
+        text("network.protocol.name", "http"),
+        text("network.protocol.version", version(attempt.version)),
     ];
-    if number > 0 {
-        attributes.push(KeyValue::new("http.request.resend_count", i64::try_from(number).unwrap_or(i64::MAX)));
+    if resends > 0 {
+        attributes.push(number("http.request.resend_count", i64::try_from(resends).unwrap_or(i64::MAX)));
     }
     push_server(&mut attributes, &String::from_utf8_lossy(attempt.host.as_bytes()));
     let error = attempt.error.map(|error| error.0);
     push_result(&mut attributes, attempt.status, error, |status| status.is_client_error() || status.is_server_error());
-    let has_failed = attributes.iter().any(|attribute| attribute.key.as_str() == "error.type");
-    SpanData {
-        span_context: context(record, attempt.span_id),
-        parent_span_id: otel_span_id(record.trace.span_id),
-        parent_span_is_remote: false,
-        span_kind: SpanKind::Client,
-        name: name_of(method).into(),
-        start_time: wall_time(record, attempt.begun),
-        end_time: attempt.ended.map_or(start_time(record) + record.facts.duration, |ended| wall_time(record, ended)),
+    let has_failed = attributes.iter().any(|attribute| attribute.key == "error.type");
+    let ended = attempt.ended.map_or(start_time(record) + record.facts.duration, |ended| wall_time(record, ended));
+    Span {
+        parent_span_id: span_bytes(record.trace.span_id),
+        flags: flags(record.trace.is_sampled, false),
+        name: name_of(method).to_owned(),
+        kind: SpanKind::Client.into(),
+        start_time_unix_nano: nanos(wall_time(record, attempt.begun)),
+        end_time_unix_nano: nanos(ended),
         attributes,
-        dropped_attributes_count: 0,
-        events: SpanEvents::default(),
-        links: SpanLinks::default(),
-        status: if has_failed { Status::error(error.unwrap_or_default()) } else { Status::Unset },
-        instrumentation_scope: scope.clone(),
+        status: Some(if has_failed { error_status(error.unwrap_or_default()) } else { Status::default() }),
+        ..span_of(record, attempt.span_id)
     }
 }
 
@@ -130,11 +138,11 @@ fn push_result(
     is_error: impl Fn(&StatusCode) -> bool,
 ) {
     if let Some(status) = status {
-        attributes.push(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        attributes.push(number("http.response.status_code", i64::from(status.as_u16())));
     }
     match (error, status.filter(is_error)) {
-        (Some(reason), _) => attributes.push(KeyValue::new("error.type", reason)),
-        (None, Some(status)) => attributes.push(KeyValue::new("error.type", status.as_u16().to_string())),
+        (Some(reason), _) => attributes.push(text("error.type", reason)),
+        (None, Some(status)) => attributes.push(text("error.type", status.as_u16().to_string())),
         (None, None) => {}
     }
 }
@@ -146,8 +154,8 @@ fn push_server(attributes: &mut Vec<KeyValue>, authority: &str) {
         _ => (authority, None),
     };
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    attributes.push(KeyValue::new("server.address", host.to_owned()));
-    attributes.extend(port.map(|port| KeyValue::new("server.port", i64::from(port))));
+    attributes.push(text("server.address", host.to_owned()));
+    attributes.extend(port.map(|port| number("server.port", i64::from(port))));
 }
 
 /// A method that everybody knows; a client can send any other, and names of spans are bounded.
@@ -184,39 +192,45 @@ fn wall_time(record: &TraceRecord, time: Instant) -> SystemTime {
     start_time(record) + time.checked_duration_since(record.facts.begun).unwrap_or(Duration::ZERO)
 }
 
+fn nanos(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn link((parent, state): &(TraceParent, Option<TraceState>)) -> Link {
-    let flags = flags(parent.is_sampled);
-    let (trace_id, span_id) = (otel_trace_id(parent.trace_id), otel_span_id(parent.span_id));
-    Link::with_context(SpanContext::new(trace_id, span_id, flags, true, otel_state(state.as_ref())))
+    Link {
+        trace_id: trace_bytes(parent.trace_id),
+        span_id: span_bytes(parent.span_id),
+        trace_state: exported_state(state.as_ref()),
+        flags: flags(parent.is_sampled, true),
+        ..Link::default()
+    }
 }
 
-fn context(record: &TraceRecord, span_id: SpanId) -> SpanContext {
-    let (trace_id, flags) = (otel_trace_id(record.trace.trace_id), flags(record.trace.is_sampled));
-    SpanContext::new(trace_id, otel_span_id(span_id), flags, false, otel_state(record.trace.state.as_ref()))
+/// Flags of W3C in the last byte, and whether the parent, or the linked span, is another service's.
+fn flags(is_sampled: bool, is_remote: bool) -> u32 {
+    let remote = if is_remote { SpanFlags::ContextIsRemoteMask as u32 } else { 0 };
+    u32::from(is_sampled) | SpanFlags::ContextHasIsRemoteMask as u32 | remote
 }
 
-fn flags(is_sampled: bool) -> TraceFlags {
-    if is_sampled { TraceFlags::SAMPLED } else { TraceFlags::default() }
+fn trace_bytes(id: TraceId) -> Vec<u8> {
+    id.bits().to_be_bytes().to_vec()
 }
 
-fn otel_trace_id(id: TraceId) -> trace::TraceId {
-    trace::TraceId::from_bytes(id.bits().to_be_bytes())
-}
-
-fn otel_span_id(id: SpanId) -> trace::SpanId {
-    trace::SpanId::from_bytes(id.bits().to_be_bytes())
+fn span_bytes(id: SpanId) -> Vec<u8> {
+    id.bits().to_be_bytes().to_vec()
 }
 
 /// The state of a trace; empty when it is too long, or has the secret of a key.
-fn otel_state(state: Option<&TraceState>) -> OtelState {
+fn exported_state(state: Option<&TraceState>) -> String {
     let text = state.map(TraceState::as_str).filter(|text| text.len() <= MAX_STATE);
-    let text = text.filter(|text| matches!(key::redact(text.as_bytes()), Cow::Borrowed(_)));
-    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+    text.filter(|text| matches!(key::redact(text.as_bytes()), Cow::Borrowed(_))).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use http::{HeaderMap, HeaderValue, Request};
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
 
     use super::super::tracer::tests::record;
     use super::*;
@@ -224,15 +238,19 @@ mod tests {
     use domain::trace_context::{TRACEPARENT, TRACESTATE};
 
     /// The spans of a request to which this happens.
-    fn spans(request: Request<()>, happens: impl FnOnce(&ObservedRequest)) -> Vec<SpanData> {
-        let (mut spans, scope) = (Vec::new(), InstrumentationScope::builder("keygate").build());
-        push_spans(&record(request, happens), &scope, &mut spans);
+    fn spans(request: Request<()>, happens: impl FnOnce(&ObservedRequest)) -> Vec<Span> {
+        let mut spans = Vec::new();
+        push_spans(&record(request, happens), &mut spans);
         spans
     }
 
-    fn get(span: &SpanData, name: &str) -> String {
-        let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == name);
-        found.map_or_else(String::new, |attribute| attribute.value.as_str().into_owned())
+    fn get(span: &Span, name: &str) -> String {
+        let found = span.attributes.iter().find(|attribute| attribute.key == name);
+        match found.and_then(|attribute| attribute.value.clone()?.value) {
+            Some(Value::StringValue(text)) => text,
+            Some(Value::IntValue(number)) => number.to_string(),
+            _ => String::new(),
+        }
     }
 
     #[test]
@@ -269,7 +287,7 @@ mod tests {
                 trace.note(|facts| (facts.status, facts.error) = (Some(status), error));
             })
         };
-        let is_error = |span: &SpanData| matches!(span.status, Status::Error { .. });
+        let is_error = |span: &Span| span.status.as_ref().unwrap().code() == SpanStatus::Error;
         for (status, error, expected) in [
             (StatusCode::OK, None, [false, false]),
             (StatusCode::NOT_FOUND, None, [false, true]),
@@ -289,7 +307,7 @@ mod tests {
             let request = Request::get("/").header(TRACEPARENT, parent).header(TRACESTATE, state).body(()).unwrap();
             // Exported in any case, as it fails.
             let span = spans(request, |trace| trace.note(|facts| facts.fail("aborted"))).swap_remove(0);
-            (span.span_context.is_sampled(), span.span_context.trace_state().header())
+            (span.flags & 1 == 1, span.trace_state)
         };
         assert_eq!(with("01", "a=1"), (true, "a=1".to_owned()));
         assert_eq!(with("00", "a=1"), (false, "a=1".to_owned()));

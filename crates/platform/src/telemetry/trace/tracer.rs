@@ -99,7 +99,6 @@ pub(super) mod tests {
     use http::Request;
     use uuid::Uuid;
 
-    use super::super::queue::QueueEnd;
     use super::*;
     use crate::metrics::Metrics;
     use crate::telemetry::{HeadFacts, ObservedRequest, Observer};
@@ -122,12 +121,6 @@ pub(super) mod tests {
         }
     }
 
-    /// A queue for so many requests, and a tracer that fills it.
-    pub(crate) fn tracer(size: usize) -> (Tracer, QueueEnd) {
-        let (queue, end) = Queue::new(size, Metrics::new().traces);
-        (Tracer::new(settings(), queue), end)
-    }
-
     /// Begins the trace of a request of a trusted proxy.
     pub(crate) fn begin(tracer: &Tracer, request: Request<()>, is_encrypted: bool) -> Rc<ObservedRequest> {
         let (head, ()) = request.into_parts();
@@ -142,9 +135,9 @@ pub(super) mod tests {
 
     /// The record of a request to which this happens.
     pub(crate) fn record(request: Request<()>, happens: impl FnOnce(&ObservedRequest)) -> Box<TraceRecord> {
-        let (tracer, mut end) = tracer(1);
-        happens(&begin(&tracer, request, true));
-        end.records.try_recv().unwrap()
+        let (queue, end) = Queue::new(1, Metrics::new().traces);
+        happens(&begin(&Tracer::new(settings(), queue), request, true));
+        end.wait_for_end(Duration::ZERO).unwrap().remove(0)
     }
 
     fn headers(fields: &[(http::HeaderName, &str)]) -> HeaderMap {
