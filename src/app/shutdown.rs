@@ -1,4 +1,4 @@
-//! Shutdown: the phases of a gateway, how threads wait for them, and how a drain is expedited.
+//! Graceful shutdown: the phases of a gateway, how threads wait for them, and how a drain is expedited.
 //!
 //! ```text
 //! Serving --stop--> LameDuck --time-out or expedited--> Draining --all ended, time-out or expedited--> Ending

@@ -1,4 +1,5 @@
-//! The body of a request on its way to the upstream: counted, with limits on its size and on the time that it takes.
+//! The body of a request on its way to the upstream: counted, with limits on its size and on the time that it takes:
+//! an idle time-out, and a lowest rate.
 
 use std::cell::Cell;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Hand-over: a new process takes the place of an old one of the same configuration, and no client notices.
+//! Hand-over (hot restart): a new process takes the place of an old one of the same configuration, and no client notices.
 //!
 //! Both speak over the admin socket, which only the user of the gateway may open. One message is one step:
 //!

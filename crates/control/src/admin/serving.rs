@@ -1,4 +1,4 @@
-//! Accept loop and HTTP/1.1 connections of the admin socket and the admin listener, with a graceful shutdown.
+//! Accept loop and HTTP/1.1 connections of the admin socket and the admin listener, which end with the gateway.
 
 use std::convert::Infallible;
 use std::future::poll_fn;

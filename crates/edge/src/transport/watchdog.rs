@@ -1,4 +1,4 @@
-//! The time-outs of a connection: idle, slow heads, stalled writes.
+//! The time-outs of a connection: the idle time-out of a silent one, slow heads (slowloris), stalled writes.
 
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -21,7 +21,7 @@
 //!   change of what they cover, also to those who do not trust the machine.
 //! - **Full disk.** A partly written batch is cut off again. Its requests are refused or go unrecorded, as configured, and
 //!   the next request tries again. Outcomes are kept in memory until there is room.
-//! - **Failed sync.** It is never repeated, because the kernel may have dropped the pages. The journal takes no lines until
+//! - **Failed sync** (fsync). It is never repeated, because the kernel may have dropped the pages. The journal takes no lines until
 //!   a restart. Uses of requests that were refused for it may be in the file; the restart closes them as `aborted`.
 //!
 //! Text from requests is capped and escaped before it is written, so that a terminal may show it.

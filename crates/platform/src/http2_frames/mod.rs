@@ -4,8 +4,9 @@
 //! The library limits what it keeps: streams that were reset and not accepted yet, streams that it had to reset itself,
 //! CONTINUATION frames of one head, DATA frames of a few bytes or of padding. What is left is scanned for here:
 //!
-//! - **Floods** (CVE-2019-9512 and kin): PING and SETTINGS that must be answered, empty frames, priorities, window
-//!   updates, resets. A peer has an allowance (`allowance`) for them, which requests, responses and sent bytes refill.
+//! - **Floods** (CVE-2019-9512 and kin, rapid reset): PING and SETTINGS that must be answered, empty frames,
+//!   priorities, window updates, resets. A peer has an allowance (`allowance`) for them, which requests, responses and
+//!   sent bytes refill.
 //! - **Heads**: the library drops a fragment of `:path`, a `:scheme` beside `Host`, pseudo-fields of trailers and
 //!   interim responses without a word. `head_block` finds them in the compressed heads (HPACK), without decompressing.
 //!

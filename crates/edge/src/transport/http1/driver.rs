@@ -46,7 +46,7 @@ const READ_AHEAD: usize = 8192;
 const FIELDS_ON_STACK: usize = 100;
 
 /// Time without a byte after which a connection is parked. A client in the middle of its work sends its next request
-/// sooner, and a second is little against the idle time-out.
+/// sooner, and a second is little against `timeouts.keep_alive`.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Connections of a listener that are silent and not parked yet; beyond them, a connection is parked as soon as it is
 /// silent. So thousands that come at once do not hold thousands of buffers for a second. The number is more than a

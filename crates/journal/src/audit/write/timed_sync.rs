@@ -1,4 +1,5 @@
-//! Timed sync: brings the journal to disk once a second while uses are only written before their requests are forwarded.
+//! Timed sync (fsync): brings the journal to disk once a second while uses are only written before their requests are
+//! forwarded.
 //!
 //! - The loss of power takes the lines of about the last second, instead of those that the kernel keeps for half a minute. The
 //!   state counts the tokens of these uses from the journal, so it bounds also how many tokens come back.
