@@ -1,10 +1,13 @@
-//! The documentation: its configurations are valid, its links lead to files, and the tests that it names exist.
+//! The documentation: its configurations are valid, its links lead to files, and the tests and functions that it names
+//! exist.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use keygate::config::Config;
+
+use crate::house::{files, rust_files};
 
 /// The keys that every configuration must have, as the README's smallest example gives them.
 const REQUIRED: [(&str, &str); 5] = [
@@ -198,25 +201,56 @@ fn tests() -> (BTreeSet<String>, BTreeSet<String>) {
     (functions, files)
 }
 
+/// Code spans of the examples' pages that are functions, scripts, tests or words of the contract name some that exist.
+#[test]
+fn design_pages_name_functions_that_exist() {
+    let code: Vec<PathBuf> = CODE.iter().flat_map(|folder| files(Path::new(folder))).collect();
+    let names: BTreeSet<&str> = code.iter().filter_map(|file| file.file_name()?.to_str()).collect();
+    let text: String = code.iter().map(|file| fs::read_to_string(file).unwrap_or_default()).collect();
+    let mut count = 0;
+    for page in pages().into_iter().filter(|page| page.parent() == Some(Path::new("docs/design"))) {
+        let page_text = fs::read_to_string(&page).unwrap();
+        // Not the example, and not its limits.
+        let prose = page_text.split("```").step_by(2).collect::<String>();
+        for span in prose.split('`').skip(1).step_by(2) {
+            let function = span.rsplit("::").next().unwrap();
+            let is_function = span.contains("::") || function.contains('_');
+            let is_name = span.chars().all(|c| c.is_ascii_alphanumeric() || "_:.".contains(c));
+            let exists = match span.rsplit_once('.') {
+                Some((_, "lua")) => names.contains(span),
+                None if is_name && is_function => is_defined(&text, function) && is_defined_type(&text, span),
+                _ => continue,
+            };
+            count += 1;
+            assert!(exists, "{}: `{span}`", page.display());
+        }
+    }
+    assert!(count > 50, "only {count} names were found");
+}
+
+/// Folders with code that the pages of `docs/design/` name.
+const CODE: [&str; 3] = ["src", "crates", "tests"];
+
+/// Returns whether a function of Rust or of Lua has this name, or a setting or a code.
+fn is_defined(code: &str, name: &str) -> bool {
+    ["fn ", "function "].iter().any(|word| code.contains(&format!("{word}{name}(")))
+        || code.contains(&format!("fn {name}<"))
+        || code.contains(&format!("\"{name}\""))
+}
+
+/// Returns whether the type of a function with a path exists.
+fn is_defined_type(code: &str, span: &str) -> bool {
+    span.split_once("::")
+        .is_none_or(|(name, _)| ["struct", "enum"].iter().any(|word| code.contains(&format!("{word} {name}"))))
+}
+
 fn pages() -> Vec<PathBuf> {
-    let docs = fs::read_dir("docs").unwrap().map(|entry| entry.unwrap().path());
+    let folders = ["docs", "docs/design", "docs/design/decisions"];
+    let docs = folders.into_iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
     let mut pages: Vec<PathBuf> =
         docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
     pages.extend(
         ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benches/README.md"].map(PathBuf::from),
     );
     pages
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() && path.file_name().is_some_and(|name| name != "node_modules") {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files
 }

@@ -11,7 +11,7 @@ mod integrity;
 mod recovery;
 mod compression;
 mod other_version;
-mod tree;
+pub mod tree;
 pub mod checkpoints;
 mod tampering;
 mod witnesses;

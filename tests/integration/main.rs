@@ -51,6 +51,9 @@ mod query_store;
 // The servers that the above is tried against.
 mod redis_harness;
 
+// The mechanisms, as the pages of docs/design tell them.
+mod design;
+
 // The code and what is shipped with it.
 mod deploy;
 mod packaging;

@@ -108,15 +108,23 @@ fn product_files() -> Vec<PathBuf> {
     [rust_files(Path::new("src")), rust_files(Path::new("crates"))].concat()
 }
 
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+/// The files of Rust in a folder and in those in it.
+pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = files(folder);
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    found
+}
+
+/// The files of a folder and of those in it; none when there is no such folder.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
+        if !path.is_dir() {
+            found.push(path);
+        } else if !path.ends_with("node_modules") {
+            found.extend(files(&path));
         }
     }
-    files
+    found
 }

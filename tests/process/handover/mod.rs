@@ -13,6 +13,7 @@ use crate::support::{Client, Running, Setup, Upstream, eventually, head};
 
 mod activation;
 mod dashboard;
+mod example;
 mod failures;
 mod impostor;
 mod in_flight;

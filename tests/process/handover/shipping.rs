@@ -14,7 +14,8 @@ const NOTES: &str = "
     CREATE TABLE public.deliveries (number bigserial, connection integer);
     CREATE FUNCTION public.note_delivery() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN INSERT INTO public.deliveries (connection) VALUES (pg_backend_pid()); RETURN NEW; END $$;
-    CREATE TRIGGER note_delivery AFTER INSERT OR UPDATE ON keygate.journals FOR EACH ROW EXECUTE FUNCTION public.note_delivery()";
+    CREATE TRIGGER note_delivery AFTER INSERT OR UPDATE ON keygate.journals
+        FOR EACH ROW EXECUTE FUNCTION public.note_delivery()";
 
 /// A gateway that ships, and the key of its client.
 fn start(backend: &Backend, server: &Postgresql) -> (Lineage, String) {

@@ -1,4 +1,5 @@
-//! A clock that steps, for one server: its wall clock is the machine's, plus a difference that the test sets.
+//! A clock that steps or stands, for one server: its wall clock is the machine's, plus a difference that the test sets, or
+//! stands where the test has stopped it.
 //!
 //! The server is started with a small library before its C library (`LD_PRELOAD`), which the C compiler that links Rust
 //! programs builds. Steady clocks are not touched, as when an operator or NTP sets the time.
@@ -12,7 +13,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// Replaces the three functions that tell the time of day; the difference, in nanoseconds, is in a mapped file.
+/// Replaces the three functions that tell the time of day. A mapped file has the difference, and the time at which the
+/// clock stands, or zero; both in nanoseconds.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -28,8 +30,9 @@ static volatile long long *difference;
 static long long now(void) {
   if (!difference) {
     int file = open(getenv("CLOCK_DIFFERENCE"), O_RDONLY);
-    difference = mmap(0, sizeof(long long), PROT_READ, MAP_SHARED, file, 0);
+    difference = mmap(0, 2 * sizeof(long long), PROT_READ, MAP_SHARED, file, 0);
   }
+  if (difference[1]) return difference[1];
   struct timespec real;
   syscall(SYS_clock_gettime, CLOCK_REALTIME, &real);
   return real.tv_sec * 1000000000LL + real.tv_nsec + *difference;
@@ -74,7 +77,7 @@ impl Clock {
         fs::write(&source, SOURCE).unwrap();
         let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(library).arg(source).status();
         assert!(compiled.expect("a C compiler is installed, as for Rust").success());
-        fs::write(dir.path().join("difference"), 0_i64.to_ne_bytes()).unwrap();
+        fs::write(dir.path().join("difference"), [0; 16]).unwrap();
         let difference = File::options().write(true).open(dir.path().join("difference")).unwrap();
         Self(Arc::new(Parts { dir, difference }))
     }
@@ -83,6 +86,12 @@ impl Clock {
     pub fn set_ahead(&self, by: Duration) {
         let nanoseconds = i64::try_from(by.as_nanos()).unwrap();
         self.0.difference.write_all_at(&nanoseconds.to_ne_bytes(), 0).unwrap();
+    }
+
+    /// Stops the clock at this time since 1970; it stands there until it is stopped at another one.
+    pub fn stand_at(&self, time: Duration) {
+        let nanoseconds = i64::try_from(time.as_nanos()).unwrap();
+        self.0.difference.write_all_at(&nanoseconds.to_ne_bytes(), 8).unwrap();
     }
 
     /// Environment of a process that has this clock.
