@@ -50,7 +50,8 @@ impl ConfigSnapshot {
         access_log: Option<AccessLog>,
         metrics: &Metrics,
     ) -> Result<Self, StartError> {
-        let (bad_keys, sign_ins) = (FailedAuthLimiter::new(config.bad_keys), FailedAuthLimiter::new(config.sign_ins));
+        let bad_keys = FailedAuthLimiter::new(config.bad_keys);
+        let sign_ins = FailedAuthLimiter::new(config.sign_ins);
         let exporters = TraceExporters::default();
         let tracer = start_tracer(&exporters, config.traces.as_ref(), None, &metrics.traces)?;
         Ok(Self { upstreams, bad_keys, sign_ins, access_log, tracer, exporters, config: Arc::new(config) })
@@ -76,7 +77,8 @@ impl ConfigSnapshot {
         let bad_keys = limiter(&self.bad_keys, self.config.bad_keys, config.bad_keys);
         let sign_ins = limiter(&self.sign_ins, self.config.sign_ins, config.sign_ins);
         let tracer = start_tracer(&self.exporters, config.traces.as_ref(), self.tracer.as_ref(), &metrics.traces)?;
-        let (exporters, access_log) = (self.exporters.clone(), self.access_log.clone());
+        let exporters = self.exporters.clone();
+        let access_log = self.access_log.clone();
         Ok(Self { upstreams, bad_keys, sign_ins, access_log, tracer, exporters, config: Arc::new(config) })
     }
 

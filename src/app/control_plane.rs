@@ -61,7 +61,8 @@ impl ControlPlane {
             ending.await;
             tokio::time::sleep(CLOSE_TIMEOUT).await;
         };
-        let (release, ended) = (self.release, wait_for_phase(phase.clone(), Phase::Ending));
+        let release = self.release;
+        let ended = wait_for_phase(phase.clone(), Phase::Ending);
         let shippers = self.shippers;
         let (snapshot, reported) = (Arc::clone(&self.snapshot), self.snapshot);
         let services = SocketServices {

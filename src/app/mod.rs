@@ -5,8 +5,8 @@
 //! - Start: bind all listeners; open the state and the journal; replay the journaled uses that the state had not
 //!   written back, so that no bucket comes back fuller than it was; then start one thread per worker, one for the
 //!   control plane, and one that reloads the configuration.
-//! - Stop: report "not ready"; serve on for the lame-duck time while clients are asked to reconnect elsewhere; accept no
-//!   new connections and finish the exchanges in flight, or drop them when the grace period is over; flush and close
+//! - Stop: report "not ready"; serve on for the lame-duck time while clients are asked to reconnect elsewhere; accept
+//!   no new connections and finish the exchanges in flight, or drop them when the grace period is over; flush and close
 //!   the journal and the state.
 
 mod process_handles;
@@ -139,8 +139,8 @@ impl App {
         let (workers, mut threads) = components.start_workers(listeners.workers, &snapshot, &phases, &ended)?;
         let parts = components.handover_parts(listeners.kept, listeners.release, &workers, &phases, process.notifier);
         let handover = HandoverControl::new(&snapshot.config, parts, takeover.as_ref());
-        let (socket, admin, errors) = (listeners.socket, listeners.admin, listeners.accept_errors);
-        let control = components.control_plane(socket, admin, &active, &handover, errors);
+        let BoundListeners { socket, admin, accept_errors, addresses, .. } = listeners;
+        let control = components.control_plane(socket, admin, &active, &handover, accept_errors);
         let control = control.start(runtime.0, phases.clone())?;
         let watchdog = watchdog::start(process.notifier, workers.clone(), phases)?;
         discovery.follow(snapshot.config.upstreams.iter().map(|upstream| (&upstream.settings, &upstream.discovery)));
@@ -152,7 +152,7 @@ impl App {
         Ok(Self {
             handover,
             running,
-            addresses: listeners.addresses,
+            addresses,
             admin_address,
             management: components.management,
             certificates: components.handles.certificates,
@@ -210,8 +210,8 @@ fn inherit(config: &Config, succession: Succession) -> anyhow::Result<(Option<Ta
     }
 }
 
-/// Has the process drain that this one takes over from, if there is one. Call when the workers have started, and connections
-/// queue at the shared sockets.
+/// Has the process drain that this one takes over from, if there is one. Call when the workers have started, and
+/// connections queue at the shared sockets.
 fn finish(takeover: Option<Takeover>, state: &Arc<State>, running: &mut RunMarker) -> anyhow::Result<()> {
     if let Some(takeover) = takeover {
         takeover.finish(state)?;

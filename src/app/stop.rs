@@ -48,11 +48,13 @@ impl App {
         // Ends the reload thread, which is joined below: nothing is reloaded while the gateway drains.
         drop(self.reload);
         let config = Arc::clone(&self.snapshot.load().config);
-        let lame_duck = match handed_over {
+        let lame_duck = if handed_over {
             // Clients reconnect to the same address, and are served there at once.
-            true => config.lame_duck.max(HANDOVER_LAME_DUCK),
-            false if self.has_lame_duck => config.lame_duck,
-            false => Duration::ZERO,
+            config.lame_duck.max(HANDOVER_LAME_DUCK)
+        } else if self.has_lame_duck {
+            config.lame_duck
+        } else {
+            Duration::ZERO
         };
         if !lame_duck.is_zero() {
             self.phase.send_replace(Phase::LameDuck);

@@ -46,7 +46,8 @@ pub(super) fn read_copies(file: &Path, key: &PublicKey, witnesses: &[PublicKey])
     for_each(file, |note| {
         number += 1;
         for witness in witnesses {
-            let (is_cosigned, name) = (journal::is_signed_by(&note, witness), witness.name());
+            let is_cosigned = journal::is_signed_by(&note, witness);
+            let name = witness.name();
             anyhow::ensure!(is_cosigned, "checkpoint {number}: it is not cosigned by {name}");
         }
         copies.add(&note, key).with_context(|| format!("checkpoint {number}"))

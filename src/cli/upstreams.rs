@@ -38,7 +38,9 @@ const HEADER: [&str; 13] = [
 
 impl Args {
     pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
-        let (mut json, mut table, mut cursor) = (JsonList::default(), Table::new(&HEADER), None);
+        let mut json = JsonList::default();
+        let mut table = Table::new(&HEADER);
+        let mut cursor = None;
         loop {
             let page = fetch(config, self.upstream.as_deref(), cursor.as_deref())?;
             if let (Some(upstream), true) = (&self.upstream, page.items.is_empty()) {

@@ -85,10 +85,12 @@ pub(super) fn quota(section: &mut Section<'_>, default: Quota) -> Quota {
         if per.subsec_nanos() == 0 { Ok(per) } else { value.reject("is not whole seconds; round it") }
     });
     // A burst follows the requests that are given; the default burst belongs to the default requests.
-    let burst = match default.strict {
-        true => Quota::strict_burst(requests),
-        false if requests == default.requests => default.burst,
-        false => requests,
+    let burst = if default.strict {
+        Quota::strict_burst(requests)
+    } else if requests == default.requests {
+        default.burst
+    } else {
+        requests
     };
     let burst = section.value_or("burst", burst, |value| value.integer(tokens));
     let quota = Quota { requests, per, burst, ..default };

@@ -263,9 +263,10 @@ fn check_upgrades(file: &Section<'_>, upstreams: &[Upstream], routes: &[RouteSet
     let upgraded = routes.iter().filter(|route| !route.upgrade.is_empty());
     let mut upgraded = upgraded.filter_map(|route| upstreams.get(route.upstream));
     if let Some(upstream) = upgraded.find(|upstream| upstream.settings.protocol == Protocol::Http2) {
-        let block = match file.contains("upstreams") {
-            true => format!("upstreams.{}", upstream.settings.name),
-            false => "upstream".to_owned(),
+        let block = if file.contains("upstreams") {
+            format!("upstreams.{}", upstream.settings.name)
+        } else {
+            "upstream".to_owned()
         };
         let what = format!("`upgrade` needs HTTP/1 to the upstream; remove it, or `{block}.protocol: http2`");
         file.report("routes", what);

@@ -76,10 +76,11 @@ pub(super) fn check_for(
     tls: ClientSettings,
 ) -> Result<ClientSettings, Reported> {
     if !url.is_encrypted() {
-        return match section.contains("tls") {
-            true => Err(section.report("tls", format_args!("has no effect without `https` in `{name}`; remove one"))),
-            false => Ok(tls),
-        };
+        if section.contains("tls") {
+            let what = format_args!("has no effect without `https` in `{name}`; remove one");
+            return Err(section.report("tls", what));
+        }
+        return Ok(tls);
     }
     match tls.config() {
         Ok(_) => Ok(tls),

@@ -100,12 +100,14 @@ fn passed_field(value: &Value<'_>) -> Result<PassedField, Reported> {
 
 /// Reads the sources of endpoints: a list, or a file that is watched.
 fn sources(section: &mut Section<'_>) -> Result<Sources, Reported> {
-    section.required("endpoints", |value| match value.is_block() {
-        true => value.section(|block| {
+    section.required("endpoints", |value| {
+        if !value.is_block() {
+            return listed(value).map(Sources::Listed);
+        }
+        value.section(|block| {
             let path = block.required("file", Value::path)?;
             Ok(Sources::File { path, server_name: None })
-        }),
-        false => listed(value).map(Sources::Listed),
+        })
     })
 }
 

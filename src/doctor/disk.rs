@@ -23,7 +23,8 @@ struct Volume {
 /// Checks the volumes.
 pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
     let audit = &environment.config.audit;
-    let (journal, state) = (audit.path.clone(), state_directory(&environment.config.state));
+    let journal = audit.path.clone();
+    let state = state_directory(&environment.config.state);
     let (journal, state) = read_files(move || (inspect(&journal), state.map(|path| inspect(&path)))).await;
     match &journal {
         Ok(journal) => {

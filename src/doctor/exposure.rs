@@ -85,21 +85,18 @@ pub(super) fn judge(subject: &str, place: Place, answer: &Answer, is_gateway: bo
 
 fn judge_open(subject: &str, status: StatusCode, is_gateway: bool, findings: &mut Findings) {
     let refuses = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-    let found = match refuses {
-        true => format!("answers {status} without identity headers, and would believe forged ones"),
-        false => format!("answers {status} to a request that did not come through the gateway"),
+    let found = if refuses {
+        format!("answers {status} without identity headers, and would believe forged ones")
+    } else {
+        format!("answers {status} to a request that did not come through the gateway")
     };
     let advice = "let only the gateway reach it: a NetworkPolicy (deploy/helm/keygate has one), a firewall, or client \
         certificates (upstream.tls)";
-    match is_gateway {
-        true => findings.warning(
-            subject,
-            found,
-            format!(
-                "{advice}; then run `keygate doctor --only upstreams` on another machine, where it must not answer"
-            ),
-        ),
-        false => findings.error(subject, format!("{found}, and no gateway runs on this machine"), advice),
+    if is_gateway {
+        let elsewhere = "then run `keygate doctor --only upstreams` on another machine, where it must not answer";
+        findings.warning(subject, found, format!("{advice}; {elsewhere}"));
+    } else {
+        findings.error(subject, format!("{found}, and no gateway runs on this machine"), advice);
     }
 }
 

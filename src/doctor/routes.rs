@@ -69,7 +69,8 @@ fn covers(first: &RouteSettings, later: &RouteSettings) -> bool {
 fn covers_path(first: &str, later: &str) -> bool {
     let (first, first_is_open) = first.strip_suffix("/**").map_or((first, false), |path| (path, true));
     let (later, later_is_open) = later.strip_suffix("/**").map_or((later, false), |path| (path, true));
-    let (first, later): (Vec<&str>, Vec<&str>) = (first.split('/').collect(), later.split('/').collect());
+    let first: Vec<&str> = first.split('/').collect();
+    let later: Vec<&str> = later.split('/').collect();
     let fits = if first_is_open { first.len() <= later.len() } else { first.len() == later.len() && !later_is_open };
     // A parameter stands for any segment that is not empty.
     let is_covered = |(first, later): (&&str, &&str)| first == later || first.starts_with('{') && !later.is_empty();

@@ -32,7 +32,8 @@ impl HandoverControl {
 
     /// Hand-overs, as the admin socket offers them.
     pub(crate) fn services(&self) -> HandoverServices {
-        let (server, upgrades) = (Arc::clone(&self.server), Arc::clone(&self.upgrades));
+        let server = Arc::clone(&self.server);
+        let upgrades = Arc::clone(&self.upgrades);
         HandoverServices {
             take_over: Arc::new(move |stream, process| server.serve(stream, process)),
             upgrade: Arc::new(move |binary| upgrades.run(binary)),

@@ -68,7 +68,8 @@ pub(super) fn forward_requests(
     requests: mpsc::UnboundedReceiver<SuccessorRequest>,
 ) -> io::Result<()> {
     channel.set_timeout(None)?;
-    let (receiving, pending) = (channel.try_clone()?, Arc::new(Mutex::new(Some(FxHashMap::default()))));
+    let receiving = channel.try_clone()?;
+    let pending = Arc::new(Mutex::new(Some(FxHashMap::default())));
     let (sending, waiting) = (Arc::new(Mutex::new(channel)), Arc::clone(&pending));
     let (release, released) = mpsc::unbounded_channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
@@ -158,7 +159,9 @@ pub(super) fn serve_old_process(mut channel: Channel, state: &Arc<State>, is_ali
     let receiving = channel.try_clone()?;
     let sending = Arc::new(Mutex::new(channel));
     if matches!(**state, State::Embedded(_)) {
-        let (state, sending, is_alive) = (Arc::clone(state), Arc::clone(&sending), Arc::clone(&is_alive));
+        let state = Arc::clone(state);
+        let sending = Arc::clone(&sending);
+        let is_alive = Arc::clone(&is_alive);
         let run = move || report_revocations(&state, &sending, &is_alive);
         std::thread::Builder::new().name("handover-revoke".into()).spawn(run)?;
     }

@@ -59,7 +59,8 @@ pub(crate) struct HandoverServer {
 
 impl HandoverServer {
     pub(crate) fn new(config: &Config, parts: HandoverParts, predecessor: Option<Arc<AtomicBool>>) -> Arc<Self> {
-        let (identity, handed_over) = (Identity::new(config), watch::Sender::new(false));
+        let identity = Identity::new(config);
+        let handed_over = watch::Sender::new(false);
         Arc::new(Self {
             parts,
             predecessor,

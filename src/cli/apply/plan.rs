@@ -149,7 +149,8 @@ fn key_step(org: &OrgSpec, spec: &KeySpec, existing: Option<&PresentOrg>, presen
 }
 
 fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option<&PresentOrg>) {
-    let (user, name) = (spec.user.clone().unwrap_or_default().to_lowercase(), spec.name.clone().unwrap_or_default());
+    let user = spec.user.clone().unwrap_or_default().to_lowercase();
+    let name = spec.name.clone().unwrap_or_default();
     let in_file = org.users.iter().find(|other| other.email.to_lowercase() == user);
     let mut users = existing.into_iter().flat_map(|existing| &existing.users);
     let exists = users.any(|other| other.email == user && other.removed.is_none());

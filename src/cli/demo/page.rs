@@ -13,9 +13,14 @@ pub(super) fn page(app: &App, dir: &Path, listen: SocketAddr, keys: &Keys, link:
     let (gateway, admin) = (local_address(app.addresses[0]), app.admin_address);
     let (reader, writer) = (keys.reader.expose(), keys.writer.expose());
     let keygate = std::env::current_exe().map_or_else(|_| "keygate".into(), |path| quote(&path));
-    let (shown, config, quoted) = (dir.display(), quote(&dir.join("keygate.yaml")), quote(dir));
+    let shown = dir.display();
+    let config = quote(&dir.join("keygate.yaml"));
+    let quoted = quote(dir);
     let dashboard = dashboard(&keygate, &config, keys.org, link);
     let listen = if listen.to_string() == LISTEN { String::new() } else { format!(" --listen {listen}") };
+    let first = format!("curl -s -H 'Authorization: Bearer {reader}' 'http://{gateway}/api/queries?limit=2'");
+    let cursor = r#"sed -E 's/.*"nextCursor":"([^"]+)".*/\1/'"#;
+    let query = r#"-H 'Content-Type: application/json' -d '{"name":"mine","sql":"select 1"}'"#;
     format!(
         r#"keygate demo: gateway and query-store are running, with {QUERIES} queries of one organization
 
@@ -29,16 +34,16 @@ Keys, one for each user:
   may read and write   {writer}
 
 {dashboard}The first page:
-curl -s -H 'Authorization: Bearer {reader}' 'http://{gateway}/api/queries?limit=2'
+{first}
 
 The next page, with the cursor of the first:
-curl -s -H 'Authorization: Bearer {reader}' "http://{gateway}/api/queries?limit=2&cursor=$(curl -s -H 'Authorization: Bearer {reader}' 'http://{gateway}/api/queries?limit=2' | sed -E 's/.*"nextCursor":"([^"]+)".*/\1/')"
+curl -s -H 'Authorization: Bearer {reader}' "http://{gateway}/api/queries?limit=2&cursor=$({first} | {cursor})"
 
 Create a query, with the key that may write:
-curl -s -i -H 'Authorization: Bearer {writer}' -H 'Content-Type: application/json' -d '{{"name":"mine","sql":"select 1"}}' http://{gateway}/api/queries
+curl -s -i -H 'Authorization: Bearer {writer}' {query} http://{gateway}/api/queries
 
 A request that is refused, because the key may not write:
-curl -s -i -H 'Authorization: Bearer {reader}' -H 'Content-Type: application/json' -d '{{"name":"mine","sql":"select 1"}}' http://{gateway}/api/queries
+curl -s -i -H 'Authorization: Bearer {reader}' {query} http://{gateway}/api/queries
 
 Metrics:
 curl -s http://{admin}/metrics

@@ -69,7 +69,8 @@ pub(super) fn print(reports: &[UsageReport], as_batch: bool) -> io::Result<()> {
 
 fn note_withheld(withheld: &[(&UsageReport, &UsageRow)]) {
     let Some((report, first)) = withheld.iter().min_by_key(|(_, row)| row.period) else { return };
-    let (count, open) = (withheld.len(), withheld.iter().map(|(_, row)| row.open).sum::<u64>());
+    let count = withheld.len();
+    let open = withheld.iter().map(|(_, row)| row.open).sum::<u64>();
     let period = report.query.per.label(first.period.start);
     output::note(format_args!(
         "withheld, from {period} on: {}, with {}; their periods are not over or not complete, or uses have not ended: export \

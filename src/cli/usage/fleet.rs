@@ -17,7 +17,8 @@ const SETTLING: Duration = Duration::from_secs(60);
 /// Sums by period, gateway, subject and outcome. `$1` is `day` or `month`, `$2` and `$3` the range in microseconds; the
 /// placeholders in braces are made from the query.
 const SUMS: &str = "
-SELECT (extract(epoch FROM date_trunc($1::text, time AT TIME ZONE 'UTC')) * 1000000)::bigint, {gateway}, {org}, {key}, {route}, outcome,
+SELECT (extract(epoch FROM date_trunc($1::text, time AT TIME ZONE 'UTC')) * 1000000)::bigint,
+       {gateway}, {org}, {key}, {route}, outcome,
        sum(coalesce(count, 1))::bigint,
        sum(CASE WHEN outcome = ANY($4::text[]) THEN 0 ELSE coalesce(request_bytes, 0) END)::bigint,
        sum(CASE WHEN outcome = ANY($4::text[]) THEN 0 ELSE coalesce(response_bytes, 0) END)::bigint
@@ -48,7 +49,8 @@ pub(super) fn read(settings: postgresql::Settings, query: UsageQuery) -> anyhow:
         let fresh = transaction.query(FRESHNESS, &[]).await.context("cannot read the journals in the database")?;
         let fresh: BTreeMap<String, Micros> = fresh.iter().map(|row| (row.get(0), micros(row.get(1)))).collect();
         let first: Option<String> = transaction.query_one(FIRST_DAY, &[]).await?.get(0);
-        let (since, until) = (query.since.unwrap_or_default(), query.until.unwrap_or(Micros(u64::MAX / 4096)));
+        let since = query.since.unwrap_or_default();
+        let until = query.until.unwrap_or(Micros(u64::MAX / 4096));
         let refusals: Vec<&str> = Outcome::all().filter(|outcome| outcome.is_refusal()).map(Outcome::name).collect();
         let range = (since.0.cast_signed(), until.0.cast_signed());
         let sums = transaction.query(&statement(query), &[&query.per.name(), &range.0, &range.1, &refusals]).await;

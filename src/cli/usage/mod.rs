@@ -34,7 +34,8 @@ pub(super) struct Args {
     #[arg(long)]
     fleet: bool,
     /// Print CloudEvents 1.0 in JSON, of final rows only: one on each line, or all in one batch
-    #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, default_missing_value = "lines", conflicts_with = "json")]
+    #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, default_missing_value = "lines")]
+    #[arg(conflicts_with = "json")]
     cloudevents: Option<Form>,
     #[command(flatten)]
     format: Format,
@@ -87,9 +88,10 @@ impl Args {
             until: self.until,
             by_gateway: self.cloudevents.is_some(),
         };
-        let reports = match self.fleet {
-            true => fleet::read(database(config)?, query)?,
-            false => vec![journal(config)?.usage(query, clock::now())?],
+        let reports = if self.fleet {
+            fleet::read(database(config)?, query)?
+        } else {
+            vec![journal(config)?.usage(query, clock::now())?]
         };
         reports.iter().for_each(present::note_gaps);
         if let Some(form) = self.cloudevents {

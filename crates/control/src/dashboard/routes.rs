@@ -274,12 +274,14 @@ impl Route {
         }
         let mut value = "";
         for (own, given) in own.zip(segments) {
-            match own.starts_with('{') {
-                // In the API, `keys/` is no path. On pages, the handler says what is wrong with an empty id.
-                true if given.is_empty() && matches!(self.endpoint, Api(_)) => return None,
-                true => value = given,
-                false if own == *given => {}
-                false => return None,
+            let is_parameter = own.starts_with('{');
+            // In the API, `keys/` is no path. On pages, the handler says what is wrong with an empty id.
+            let is_missing = is_parameter && given.is_empty() && matches!(self.endpoint, Api(_));
+            if is_missing || !is_parameter && own != *given {
+                return None;
+            }
+            if is_parameter {
+                value = given;
             }
         }
         Some(value)

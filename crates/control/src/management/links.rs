@@ -87,8 +87,14 @@ impl Management {
         self.link_settings()?;
         let LinkTicket { membership, .. } = self.take_link(link, now).await?;
         let (_, user) = self.find_link_member(membership).await?;
-        let (memberships, email, person) = (vec![membership], user.email, PersonId::from_user(user.id));
-        let new_session = NewSession { memberships, person, email, provider: None, id_token: None, previous };
+        let new_session = NewSession {
+            memberships: vec![membership],
+            person: PersonId::from_user(user.id),
+            email: user.email,
+            provider: None,
+            id_token: None,
+            previous,
+        };
         self.start_session(new_session, client, now).await
     }
 

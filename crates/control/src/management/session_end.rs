@@ -24,7 +24,8 @@ impl Management {
     pub(super) async fn apply_end(&self, session: &state::Session, by: AuditActor<'_>) -> Result<(), ManagementError> {
         let user = session.user().ok_or_else(|| ManagementError::NoSession(session.id.to_string()))?;
         let org = by.actor.org().unwrap_or(session.chosen);
-        let (path, change) = (format!("session.end/{}", session.id), Change::EndSession { session: session.id });
+        let path = format!("session.end/{}", session.id);
+        let change = Change::EndSession { session: session.id };
         self.apply_change_at("session.end", &path, target(org, user), change, by).await
     }
 

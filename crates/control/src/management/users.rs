@@ -60,10 +60,16 @@ impl Management {
         vouched_by: Option<Voucher>,
         by: AuditActor<'_>,
     ) -> Result<state::User, ManagementError> {
-        let (id, email, permissions) =
-            (UserId::generate(), email.to_owned(), operands::normalize_permissions(permissions));
-        let (created, removed, withdrawn) = (by.now, None, None);
-        let user = state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn };
+        let user = state::User {
+            id: UserId::generate(),
+            org,
+            email: email.to_owned(),
+            permissions: operands::normalize_permissions(permissions),
+            created: by.now,
+            removed: None,
+            vouched_by,
+            withdrawn: None,
+        };
         self.apply_change("user.create", target(&user), Change::CreateUser(user.clone()), by).await?;
         Ok(user)
     }

@@ -84,12 +84,16 @@ struct ApiCall<'a> {
 
 impl<'a> ApiCall<'a> {
     fn new(dashboard: &'a Dashboard, request: &'a DashboardRequest, user: &'a SignedInUser) -> Self {
-        let (actor, org) = (Actor::User(Box::new(user.clone())), user.org.id.to_string());
+        let actor = Actor::User(Box::new(user.clone()));
+        let org = user.org.id.to_string();
         Self { dashboard, management: &dashboard.management, request, user, actor, org }
     }
 
     async fn perform(&self, endpoint: ApiEndpoint, id: &str) -> Result<DashboardResponse, ApiError> {
-        let (management, actor, org, now) = (self.management, &self.actor, &*self.org, self.request.now);
+        let management = self.management;
+        let actor = &self.actor;
+        let org = &*self.org;
+        let now = self.request.now;
         let body = match endpoint {
             ApiEndpoint::ShowSession => self.session().await?,
             ApiEndpoint::ChooseOrg => self.choose_org().await?,

@@ -46,7 +46,8 @@ impl PageContext<'_> {
     }
 
     fn paging(&self, page: &PageQuery, next: Option<&str>, filter: &KeyFilter) -> Paging {
-        let (path, state) = (format!("{}/keys", self.base), filter.state.map_or("", |state| state.name()));
+        let path = format!("{}/keys", self.base);
+        let state = filter.state.map_or("", |state| state.name());
         let href = |cursor: &str| link(&path, &[("q", &filter.text), ("state", state), ("cursor", cursor)]);
         Paging::new(page.cursor.as_deref(), next, href)
     }

@@ -148,7 +148,8 @@ impl Dashboard {
         let verified = provider.finish_sign_in(&pending.oidc, &self.redirect_uri(name), &response, request.now).await;
         let verified = verified.map_err(of_provider)?;
         let person = PersonId::from_subject(&provider.settings().issuer, &verified.subject);
-        let (vouched_by, email) = (Voucher { provider: name.clone(), person }, mapping.email(&verified.claims));
+        let vouched_by = Voucher { provider: name.clone(), person };
+        let email = mapping.email(&verified.claims);
         let entitlements = mapping.entitlements(&verified.claims);
         // Before anything can refuse the sign-in: what the provider no longer vouches for ends all the same.
         let (address, client) = (email.as_deref().ok(), &request.client);

@@ -51,7 +51,8 @@ impl PageContext<'_> {
     pub(super) async fn rotate_key(&self, id: &str) -> HandlerResult {
         let key = self.unrevoked_key(id).await?;
         let form = self.request.form();
-        let (overlap, rotated) = (Overlap::from_value(form.field("overlap")), parse_rotated(form.field("rotated")));
+        let overlap = Overlap::from_value(form.field("overlap"));
+        let rotated = parse_rotated(form.field("rotated"));
         let (Some(overlap), Some(rotated)) = (overlap, rotated) else {
             let input = Input { overlap: overlap.unwrap_or(Overlap::Day), rotated: key.rotated };
             let errors = RotateErrors { overlap: Some("Choose one of these."), name: None };

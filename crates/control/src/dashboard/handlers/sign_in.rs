@@ -99,7 +99,8 @@ impl Dashboard {
 
     /// Signs in by a link: starts a session, and ends the one that the browser had.
     pub(super) async fn redeem_link(&self, request: &DashboardRequest, token: &str) -> HandlerResult {
-        let (digest, previous) = (TokenDigest::of(token.as_bytes()), request.session.unwrap_or_default());
+        let digest = TokenDigest::of(token.as_bytes());
+        let previous = request.session.unwrap_or_default();
         let signed_in = self.management.sign_in_with_link(&digest, previous, request.client.clone(), request.now).await;
         let (token, session) = signed_in.map_err(|error| self.count_failure(request, "link", error.into()))?;
         tracing::info!(session = %session.id, org = %session.chosen, "user signed in with a link");

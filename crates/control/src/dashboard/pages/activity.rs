@@ -144,7 +144,8 @@ impl Bar {
         let refused = bar_height(hour.refusals, most);
         // Both may have the least height, which together must not exceed the chart's.
         let admitted = bar_height(hour.requests, most).min(HEIGHT - refused);
-        let (requests, refusals) = (format_counted(hour.requests, "request"), format_counted(hour.refusals, "refusal"));
+        let requests = format_counted(hour.requests, "request");
+        let refusals = format_counted(hour.refusals, "refusal");
         Self {
             x,
             admitted: (round(HEIGHT - admitted), round(admitted)),

@@ -38,7 +38,8 @@ pub(super) async fn create(
     let sql = "WITH org AS (SELECT org_number, last_version FROM query_store.take_versions($1, 1))
                INSERT INTO query_store.queries
                (org, position, version_created, id, name, sql, created_at, updated_at, created_by)
-               SELECT org_number, last_version, last_version, $2::text::uuid, $3::text, $4::text, $5::bigint, $5::bigint, $6::text
+               SELECT org_number, last_version, last_version,
+                      $2::text::uuid, $3::text, $4::text, $5::bigint, $5::bigint, $6::text
                FROM org";
     let query = Query {
         id: Uuid::now_v7(),
@@ -49,7 +50,9 @@ pub(super) async fn create(
         created_by: user,
     };
     let statement = client.prepare_cached(sql).await?;
-    let (org, id, user) = (org.to_string(), query.id.to_string(), user.to_string());
+    let org = org.to_string();
+    let id = query.id.to_string();
+    let user = user.to_string();
     client.execute(&statement, &[&org, &id, &query.name, &query.sql, &stored_time(now), &user]).await?;
     Ok(query)
 }
@@ -64,7 +67,8 @@ pub(super) async fn import(
     if drafts.is_empty() {
         return Ok(());
     }
-    let sql = "WITH org AS (SELECT org_number, last_version - $2::bigint AS base FROM query_store.take_versions($1, $2::bigint))
+    let sql = "WITH org AS (SELECT org_number, last_version - $2::bigint AS base
+                           FROM query_store.take_versions($1, $2::bigint))
                INSERT INTO query_store.queries
                (org, position, version_created, id, name, sql, created_at, updated_at, created_by)
                SELECT org_number, base + n, base + n, d.id::uuid, d.name, d.sql, d.created_at, d.created_at, $7::text
@@ -106,7 +110,10 @@ pub(super) async fn replace(
     let sql =
         concat!("SELECT ", columns!(), " FROM query_store.replace_query($1, $2::text::uuid, $3, $4, $5, $6) AS q");
     let statement = client.prepare_cached(sql).await?;
-    let (org, id, now, history) = (org.to_string(), id.to_string(), stored_time(now), history.bytes());
+    let org = org.to_string();
+    let id = id.to_string();
+    let now = stored_time(now);
+    let history = history.bytes();
     let row = client.query_opt(&statement, &[&org, &id, &draft.name(), &draft.sql(), &now, &history]).await?;
     row.map(|row| Ok(QueryRow::read(&row, 0)?.query)).transpose()
 }
@@ -126,16 +133,15 @@ pub(super) async fn delete(
 /// Checks that the database answers and accepts writes.
 pub(super) async fn check_writable(client: &Client, server: impl FnOnce() -> String) -> Result<(), PostgresqlError> {
     let statement = client.prepare_cached("SELECT current_setting('transaction_read_only') = 'on'").await?;
-    match client.query_one(&statement, &[]).await?.try_get(0)? {
-        true => Err(PostgresqlError::ReadOnly { server: server() }),
-        false => Ok(()),
-    }
+    let is_read_only: bool = client.query_one(&statement, &[]).await?.try_get(0)?;
+    if is_read_only { Err(PostgresqlError::ReadOnly { server: server() }) } else { Ok(()) }
 }
 
 impl QueryRow {
     /// Reads the columns of [`columns`], which begin at `first`.
     pub(super) fn read(row: &Row, first: usize) -> Result<Self, PostgresqlError> {
-        let (id, created_by): (&str, &str) = (row.try_get(first + 1)?, row.try_get(first + 6)?);
+        let id: &str = row.try_get(first + 1)?;
+        let created_by: &str = row.try_get(first + 6)?;
         let query = Query {
             id: id.parse().map_err(PostgresqlError::unreadable)?,
             sql: row.try_get(first + 2)?,

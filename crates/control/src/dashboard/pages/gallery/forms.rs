@@ -50,7 +50,8 @@ fn create_with_errors() -> CreatePage {
 pub(crate) fn new_key(issuance: Issuance) -> NewKeyPage {
     let curl_command = format!("curl https://gateway.example/api/queries \\\n  -H 'Authorization: Bearer {NEW_KEY}'");
     let (name, owner) = ("Nightly report".into(), "ada.lovelace@acme.example".into());
-    let (api_key, curl_command) = (Secret::new(NEW_KEY.to_owned()), Secret::new(curl_command));
+    let api_key = Secret::new(NEW_KEY.to_owned());
+    let curl_command = Secret::new(curl_command);
     NewKeyPage {
         layout: layout(NavEntry::Keys, true),
         issuance,

@@ -68,7 +68,8 @@ fn link_page() -> LinkPage {
 }
 
 fn error(layout: Layout, status: u16, description: &str, next: NextStep) -> ErrorPage {
-    let (title, advice) = ("Not possible in the current state".into(), "Check the current state.".into());
+    let title = "Not possible in the current state".into();
+    let advice = "Check the current state.".into();
     let request_id = "0193f2aa-9c1e-7d2b-8a44-3f0d9a1b2c3d".into();
     ErrorPage { layout, status, title, description: description.into(), advice, next, request_id }
 }
