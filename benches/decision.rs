@@ -1,6 +1,7 @@
 //! Cost of one decision: with one key, and with random keys of directories of growing size.
 //!
-//! `cargo bench --bench decision`; without `--bench`, as under `cargo test`, each case runs once, and the largest directory is left out.
+//! `cargo bench --bench decision`; without `--bench`, as under `cargo test`, each case runs once, and the largest
+//! directory is left out.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 
 use std::hint::black_box;

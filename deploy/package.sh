@@ -1,7 +1,7 @@
 #!/bin/sh
-# Lays out the files of a release around the built programs: man pages, completions, units, configurations, and from them
-# the archive and the Debian package. Usage: package.sh PROGRAMS OUT, with the directory of the programs and one for the
-# results.
+# Lays out the files of a release around the built programs: man pages, completions, units, configurations, and from
+# them the archive and the Debian package. Usage: package.sh PROGRAMS OUT, with the directory of the programs and
+# one for the results.
 #
 # The same programs give the same bytes: times are SOURCE_DATE_EPOCH, names are sorted, and owners are root.
 set -eu
@@ -31,7 +31,8 @@ for program in keygate query-store; do
 done
 gzip -9n "$tree"/man/*.1
 
-# The package installs programs into /usr/bin, and makes a user that outlives restarts, to whom its configuration belongs.
+# The package installs programs into /usr/bin, and makes a user that outlives restarts, to whom its
+# configuration belongs.
 for unit in keygate query-store; do
     sed -e 's,/usr/local/bin/,/usr/bin/,g' "deploy/$unit.service" > "$tree/systemd/$unit.service"
 done

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Builds a release: static programs with the list of their dependencies in them, the archive, the Debian package, the SBOM,
-# and the checksums of all. Usage: release.sh [OUT]; PROFILE chooses the profile of the build.
+# Builds a release: static programs with the list of their dependencies in them, the archive, the Debian package, the
+# SBOM, and the checksums of all. Usage: release.sh [OUT]; PROFILE chooses the profile of the build.
 #
-# The same commit is to give the same bytes, in whatever directory it is built (`make release-check`): paths are mapped to
-# fixed ones, and times are that of the commit. The tools are those that `setup.sh release` installs.
+# The same commit is to give the same bytes, in whatever directory it is built (`make release-check`): paths are mapped
+# to fixed ones, and times are that of the commit. The tools are those that `setup.sh release` installs.
 set -eu
 cd "$(dirname "$0")/.."
 source=$(pwd -P)
@@ -16,9 +16,10 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 PATH="$source/target/tools/bin:$PATH"
 
-# Static, so that the programs run on every Linux of this architecture, and on an empty image. Host names are looked up by
-# /etc/hosts and /etc/resolv.conf, without modules of the system.
-export RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$source=/keygate --remap-path-prefix=$cargo_home=/cargo"
+# Static, so that the programs run on every Linux of this architecture, and on an empty image. Host names are looked up
+# by /etc/hosts and /etc/resolv.conf, without modules of the system.
+remapped="--remap-path-prefix=$source=/keygate --remap-path-prefix=$cargo_home=/cargo"
+export RUSTFLAGS="-C target-feature=+crt-static $remapped"
 prefixes="-ffile-prefix-map=$source=/keygate -ffile-prefix-map=$cargo_home=/cargo"
 export CFLAGS="$prefixes" CXXFLAGS="$prefixes"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the commit once more, from a clone in another directory, and compares every file. Usage: release_check.sh ARTIFACTS,
-# with what `make release` has built of the same commit. PROFILE as there.
+# Builds the commit once more, from a clone in another directory, and compares every file. Usage: release_check.sh
+# ARTIFACTS, with what `make release` has built of the same commit. PROFILE as there.
 set -eu
 artifacts=$(cd "$1" && pwd -P)
 source=$(cd "$(dirname "$0")/.." && pwd -P)

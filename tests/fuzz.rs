@@ -1,5 +1,5 @@
-//! The short run of the fuzz targets: every seed of the corpora, and variations of each, from the same start every time.
-//! `make fuzz` is the long one, which is guided by coverage.
+//! The short run of the fuzz targets: every seed of the corpora, and variations of each, from the same start every
+//! time. `make fuzz` is the long one, which is guided by coverage.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

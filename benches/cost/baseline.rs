@@ -2,8 +2,8 @@
 //! `baseline.json`.
 //!
 //! They are counted on a build of their own (`make cost-check`), not on that of deployments, whose whole-program
-//! optimization takes longer to build than all tests. It has the optimization of releases for this crate, and reuses the
-//! libraries of the tests' build. Its counts are higher than those of deployments, and move with them.
+//! optimization takes longer to build than all tests. It has the optimization of releases for this crate, and reuses
+//! the libraries of the tests' build. Its counts are higher than those of deployments, and move with them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,7 +16,8 @@ use crate::{KEYS, callgrind, load, strace};
 
 /// Requests of each count.
 const REQUESTS: usize = 4_000;
-/// Counts of which the lowest of each figure is taken: what disturbs a count, such as a timer on a busy machine, raises it.
+/// Counts of which the lowest of each figure is taken: what disturbs a count, such as a timer on a
+/// busy machine, raises it.
 const COUNTS: usize = 3;
 /// Rise above the baseline that fails. The lowest counts repeat within a per cent.
 const MOST_RISE: f64 = 1.03;
@@ -62,9 +63,9 @@ fn count() -> Baseline {
     let counts: Vec<[f64; 4]> = (0..COUNTS).map(|_| count_once(&job)).collect();
     let lowest = |figure: usize| counts.iter().map(|figures| figures[figure]).fold(f64::INFINITY, f64::min);
     Baseline {
-        about: "Counts for each request of the build that `make cost-check` counts; `make cost-baseline` writes this file. \
-                They are higher than those of the build that is deployed (`make cost`), which takes too long to build for \
-                each change."
+        about: "Counts for each request of the build that `make cost-check` counts; `make cost-baseline` writes this \
+                file. They are higher than those of the build that is deployed (`make cost`), which takes too long to \
+                build for each change."
             .to_owned(),
         instructions: lowest(0).round(),
         background_instructions: lowest(1).round(),
@@ -111,7 +112,8 @@ fn compare(baseline: &Baseline, counted: &Baseline) -> bool {
     }
     if !holds {
         println!(
-            "A request costs more than before. If that is intended, run `make cost-baseline`, and say why in the commit."
+            "A request costs more than before. If that is intended, run `make cost-baseline`, and say why in the \
+             commit."
         );
     }
     holds

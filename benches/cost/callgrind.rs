@@ -70,9 +70,9 @@ fn largest_first(costs: BTreeMap<String, u64>, requests: usize) -> Vec<(String, 
 }
 
 impl Profile {
-    /// Reads a file in callgrind's format: lines `ob=(id) path` and `fn=(id) name` begin a function, and lines of two numbers
-    /// are a position and a cost. A call is a line `cfn=(id) name`, a line `calls=COUNT POSITION`, and the cost of the
-    /// function called. Names are given once, with their id.
+    /// Reads a file in callgrind's format: lines `ob=(id) path` and `fn=(id) name` begin a function, and lines of two
+    /// numbers are a position and a cost. A call is a line `cfn=(id) name`, a line `calls=COUNT POSITION`, and the cost
+    /// of the function called. Names are given once, with their id.
     fn read(text: &str) -> Self {
         let (mut names, mut profile) = (BTreeMap::new(), Self::default());
         let (mut object, mut current, mut called) = (String::new(), String::new(), String::new());

@@ -1,10 +1,10 @@
-//! Cost of a request, counted: instructions by thread and module, system calls by kind, allocations, bytes copied, bytes of
-//! journal and of idle connections.
+//! Cost of a request, counted: instructions by thread and module, system calls by kind, allocations, bytes copied,
+//! bytes of journal and of idle connections.
 //!
-//! Counts repeat within a per cent on any machine, where times scatter by a third. Instructions are those in user space,
-//! counted by callgrind; bytes copied are those of the C library's copying functions, counted by dhat; system calls are
-//! counted by strace. The real binary does the job of `benches/peers`, beside HAProxy, nginx with Lua and the smallest
-//! proxy on hyper.
+//! Counts repeat within a per cent on any machine, where times scatter by a third. Instructions are those in user
+//! space, counted by callgrind; bytes copied are those of the C library's copying functions, counted by dhat; system
+//! calls are counted by strace. The real binary does the job of `benches/peers`, beside HAProxy, nginx with Lua and the
+//! smallest proxy on hyper.
 //!
 //! `cargo bench --bench cost` measures (`make cost` installs what it needs first); arguments after `--`:
 //! - `--json`: figures for programs;
@@ -12,10 +12,11 @@
 //! - `--redis`: counts with the rate in a Redis, instructions and system calls only;
 //! - `--tls`, `--http2`: the same over TLS 1.3, or over HTTP/2 with eight requests in flight on each connection;
 //! - `--functions`: also the functions with the most instructions;
-//! - `--baseline`: counts only what `baseline.json` holds, and fails when it has risen; with `--write`, writes the file.
+//! - `--baseline`: counts only what `baseline.json` holds, and fails when it has risen; with
+//!   `--write`, writes the file.
 //!
-//! Without `--bench`, as under `cargo test`, it only tries the load and the sizes out. `KEYGATE_BINARY` names another build
-//! of the gateway to count, and `KEYGATE_PROFILES` a directory that keeps callgrind's files of the last peer.
+//! Without `--bench`, as under `cargo test`, it only tries the load and the sizes out. `KEYGATE_BINARY` names another
+//! build of the gateway to count, and `KEYGATE_PROFILES` a directory that keeps callgrind's files of the last peer.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 

@@ -52,14 +52,18 @@ pub(crate) fn json(costs: &[Cost]) -> Value {
     costs
         .iter()
         .map(|cost| {
+            let system_calls: Option<Vec<_>> =
+                cost.system_calls.as_ref().map(|calls| calls.iter().map(system_calls).collect());
+            let idle = IDLE_KINDS.iter().zip(cost.space.idle);
+            let idle: Vec<_> = idle.map(|(kind, bytes)| json!([kind, bytes])).collect();
             json!({
                 "name": cost.peer.name(),
                 "instructions": cost.instructions.as_ref().map(instructions),
                 "bytes_copied": cost.bytes_copied,
-                "system_calls": cost.system_calls.as_ref().map(|calls| calls.iter().map(system_calls).collect::<Vec<_>>()),
+                "system_calls": system_calls,
                 "journal_bytes": cost.space.journal,
                 "closed_segment_bytes": cost.space.closed_segment,
-                "idle_connection_bytes": IDLE_KINDS.iter().zip(cost.space.idle).map(|(kind, bytes)| json!([kind, bytes])).collect::<Vec<_>>(),
+                "idle_connection_bytes": idle,
             })
         })
         .collect()

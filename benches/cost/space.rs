@@ -20,8 +20,8 @@ pub(crate) struct Space {
     pub(crate) journal: Option<f64>,
     /// Bytes of a closed segment for each use, of a gateway.
     pub(crate) closed_segment: Option<f64>,
-    /// Resident bytes of each idle keep-alive connection that has had one request: HTTP/1.1, the same over TLS, HTTP/2 over
-    /// TLS. None where the peer does not offer it.
+    /// Resident bytes of each idle keep-alive connection that has had one request: HTTP/1.1, the same over TLS, HTTP/2
+    /// over TLS. None where the peer does not offer it.
     pub(crate) idle: [Option<f64>; 3],
 }
 

@@ -1,5 +1,5 @@
-//! System calls by kind for each request, with one connection and with many: those of all threads, each with a tracer of
-//! its own.
+//! System calls by kind for each request, with one connection and with many: those of all threads, each with
+//! a tracer of its own.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -22,8 +22,8 @@ impl SystemCalls {
     }
 }
 
-/// Requests of a count with many connections, for each of one with one connection: so the opening of connections, which is
-/// counted as well, has a small share.
+/// Requests of a count with many connections, for each of one with one connection: so the opening of connections, which
+/// is counted as well, has a small share.
 const MORE: usize = 4;
 
 /// Counts with one connection and with [`CONNECTIONS`].

@@ -42,8 +42,8 @@ impl Tracer {
     }
 }
 
-/// Number of calls by name, from the table that strace prints: share, seconds, microseconds for each call, calls, errors
-/// where there are any, name.
+/// Number of calls by name, from the table that strace prints: share, seconds, microseconds for each call, calls,
+/// errors where there are any, name.
 fn calls(table: &str) -> BTreeMap<String, f64> {
     let row = |line: &str| {
         let columns: Vec<&str> = line.split_whitespace().collect();

@@ -1,9 +1,9 @@
 //! Cost of a request, end to end: the real binary over loopback, beside its peers at the same job.
 //!
-//! What is compared is the CPU time of the proxy's processes, which repeats where throughput does not. The rounds of all
-//! peers are interleaved, and ratios are taken within a round. Before it is measured, each peer is checked for doing the
-//! job. Where one core is shared, by one request in flight, nothing overlaps and nothing waits for another core: these
-//! figures repeat best. Cores are the first two of the machine.
+//! What is compared is the CPU time of the proxy's processes, which repeats where throughput does not. The rounds of
+//! all peers are interleaved, and ratios are taken within a round. Before it is measured, each peer is checked for
+//! doing the job. Where one core is shared, by one request in flight, nothing overlaps and nothing waits for another
+//! core: these figures repeat best. Cores are the first two of the machine.
 //!
 //! `cargo bench --bench end_to_end` measures (`make bench-peers` installs the peers first); arguments after `--`:
 //! - `--out DIRECTORY`: also writes `peers.txt`, `peers.json` and `peers.svg`;
@@ -11,7 +11,8 @@
 //! - `--only TEXT`: only the scenarios whose name contains it;
 //! - `--share N`: an N-th of the requests, to try it out.
 //!
-//! Without `--bench`, as under `cargo test`, it only tries itself out. `KEYGATE_BINARY` names another build of the gateway.
+//! Without `--bench`, as under `cargo test`, it only tries itself out. `KEYGATE_BINARY` names another
+//! build of the gateway.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 

@@ -41,8 +41,8 @@ pub(crate) fn count_before(
     threads.into_iter().enumerate().map(|(number, (_, name))| (name, total(number))).collect()
 }
 
-/// System calls of the worker for each request over one connection, with this many endpoints. The first half of the requests
-/// only warms up.
+/// System calls of the worker for each request over one connection, with this many endpoints. The first half of the
+/// requests only warms up.
 pub(crate) fn system_calls(endpoints: usize, file: &StateFile, config: &str, requests: usize) -> f64 {
     let gateway = Gateway::start_before(endpoints, file, config, &[]);
     let is_worker = |(_, name): &&(u32, String)| name.starts_with("worker-");

@@ -1,7 +1,8 @@
 //! Growth: what a start, a key in memory and a request cost as keys, routes, endpoints and connections become more.
 //!
-//! `cargo bench --bench growth` measures the real binary; the instructions need valgrind, the system calls strace. `KEYGATE_BINARY` names another
-//! build. Without `--bench`, as under `cargo test`, a small directory is tried out, without valgrind.
+//! `cargo bench --bench growth` measures the real binary; the instructions need valgrind, the system calls
+//! strace. `KEYGATE_BINARY` names another build. Without `--bench`, as under `cargo test`, a small directory is
+//! tried out, without valgrind.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 #![allow(clippy::cast_precision_loss, reason = "counts below 2^52")]

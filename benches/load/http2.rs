@@ -1,7 +1,7 @@
 //! Requests over HTTP/2, written and read frame by frame, so that the load costs much less than a proxy.
 //!
-//! The fields of the first request enter the peer's dynamic table, as those of real clients do; later requests name them
-//! by their index. Responses are small: the connection's window, widened at the beginning, lasts for all of them.
+//! The fields of the first request enter the peer's dynamic table, as those of real clients do; later requests name
+//! them by their index. Responses are small: the connection's window, widened at the beginning, lasts for all of them.
 
 use std::collections::HashMap;
 use std::time::Instant;

@@ -54,7 +54,8 @@ fn keygate(
     let listen = match setup.frontend {
         Frontend::Plain => String::new(),
         Frontend::Tls => format!(
-            ", tls: {{ minimum: '1.3', certificates: [{{ chain: '{of_job}/certificate.pem', key: '{of_job}/certificate.key' }}] }}"
+            ", tls: {{ minimum: '1.3', certificates: [{{ chain: '{of_job}/certificate.pem', key: \
+             '{of_job}/certificate.key' }}] }}"
         ),
         Frontend::Http2 => ", http2: prior_knowledge".to_owned(),
     };

@@ -1,5 +1,5 @@
-//! Cost of the scripts about slots by the number of gateways that hold slots of the organization: the server's own time for
-//! each call, as `INFO commandstats` counts it.
+//! Cost of the scripts about slots by the number of gateways that hold slots of the organization: the server's own time
+//! for each call, as `INFO commandstats` counts it.
 
 use redis::{Cmd, cmd};
 

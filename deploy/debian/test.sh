@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tries the Debian package in a copy of this system. Usage: test.sh DIRECTORY PACKAGE, in a mount namespace of its own, by
-# root: `release_test.sh` does so. There is no init, so that the units are not started by systemd but by hand.
+# Tries the Debian package in a copy of this system. Usage: test.sh DIRECTORY PACKAGE, in a mount namespace of its own,
+# by root: `release_test.sh` does so. There is no init, so that the units are not started by systemd but by hand.
 set -eu
 directory=$1
 package=$2
@@ -22,7 +22,8 @@ mode() { inside stat -c '%U:%G %a' "$1"; }
 
 # Installed.
 inside dpkg --install /run/keygate.deb >/dev/null
-[ "$(inside dpkg-query --show --showformat='${Status}' keygate)" = "install ok installed" ] || fail "it is not installed"
+[ "$(inside dpkg-query --show --showformat='${Status}' keygate)" = "install ok installed" ] ||
+    fail "it is not installed"
 [ "$(mode /etc/keygate/keygate.yaml)" = "root:keygate 640" ] || fail "keygate.yaml: $(mode /etc/keygate/keygate.yaml)"
 [ "$(mode /var/lib/keygate)" = "keygate:keygate 700" ] || fail "/var/lib/keygate: $(mode /var/lib/keygate)"
 for page in keygate keygate-key-create query-store-serve; do

@@ -10,8 +10,8 @@ use platform::metrics::Metrics;
 
 /// Whatever a segment holds, the journal opens and goes on, or says why not; and it can be read and verified.
 ///
-/// Lines that begin with `{`, or with a letter and a tab, get the frame that every line has, so that what is within it is
-/// tried, too.
+/// Lines that begin with `{`, or with a letter and a tab, get the frame that every line has, so that what is
+/// within it is tried, too.
 pub fn journal(bytes: &[u8]) {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let path = directory.path().join("audit");

@@ -5,14 +5,16 @@ use http::header::AUTHORIZATION;
 
 use domain::refusal::Refusal;
 
-/// Bytes of a token at most: keys of other systems that could be imported are shorter, and a longer token is not hashed.
+/// Bytes of a token at most: keys of other systems that could be imported are shorter, and a longer
+/// token is not hashed.
 const MAX_TOKEN: usize = 512;
 
 /// Returns the token of the one `Authorization: Bearer` field.
 ///
 /// # Errors
 /// - [`Refusal::NoCredential`]: there is no `Authorization` field, or its scheme is another one.
-/// - [`Refusal::RepeatedAuthorization`]: there are several, of which a server behind the gateway could read another one.
+/// - [`Refusal::RepeatedAuthorization`]: there are several, of which a server behind the gateway
+///   could read another one.
 /// - [`Refusal::EmptyToken`]: the scheme comes without a token.
 /// - [`Refusal::MalformedKey`]: the token cannot be a key.
 pub fn parse_token(headers: &HeaderMap) -> Result<&[u8], Refusal> {

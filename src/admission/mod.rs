@@ -2,10 +2,10 @@
 //!
 //! - All or nothing: a denied request took no token and no slot.
 //! - A key of keygate's own format is checked by its checksum first, so that garbage costs no hash and no look-up.
-//! - A web session is decided like a key of its user. It is read from the state for each request, so that a session that
-//!   was ended anywhere is refused from the next request on.
-//! - A request that no listed route matches is refused with 404, but only after its credential was accepted: a caller with
-//!   an invalid key does not learn which routes exist.
+//! - A web session is decided like a key of its user. It is read from the state for each request, so that a session
+//!   that was ended anywhere is refused from the next request on.
+//! - A request that no listed route matches is refused with 404, but only after its credential was accepted: a caller
+//!   with an invalid key does not learn which routes exist.
 
 pub mod bearer;
 mod credential;

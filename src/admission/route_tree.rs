@@ -1,8 +1,8 @@
 //! Route tree: finds the first listed route that matches a method and a path.
 //!
 //! - The precedence is that of the list: of all routes that match, the first one is found.
-//! - The tree has a node for each prefix of segments. A look-up follows the segments of the path, so its cost does not grow
-//!   with the number of routes.
+//! - The tree has a node for each prefix of segments. A look-up follows the segments of the path, so its cost does not
+//!   grow with the number of routes.
 
 use http::Method;
 use rustc_hash::FxHashMap;
@@ -173,7 +173,8 @@ mod tests {
         ) {
             let tree = RouteTree::new(routes.iter().map(|(methods, path)| (&methods[..], &path[..])));
             for (method, path) in requests {
-                prop_assert_eq!(tree.find(&method, &path), first_in_list(&routes, &method, &path), "{} {}", method, path);
+                prop_assert_eq!(tree.find(&method, &path), first_in_list(&routes, &method, &path),
+                    "{} {}", method, path);
             }
         }
     }

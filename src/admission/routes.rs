@@ -133,10 +133,10 @@ impl Route {
     }
 }
 
-/// Returns whether every server reads this path as the same segments. The upstream could take another resource than the
-/// one that the permission was checked for, when a path has empty or dot segments, parameters (`;…`), which some servers
-/// cut off, or a backslash; and when a slash, a NUL, or a character that needs no encoding is encoded (RFC 3986, section
-/// 2.3).
+/// Returns whether every server reads this path as the same segments. The upstream could take another resource than
+/// the one that the permission was checked for, when a path has empty or dot segments, parameters (`;…`), which
+/// some servers cut off, or a backslash; and when a slash, a NUL, or a character that needs no encoding is encoded
+/// (RFC 3986, section 2.3).
 fn is_plain(path: &str) -> bool {
     let bytes = path.as_bytes();
     let mut segment = 0;

@@ -1,7 +1,8 @@
 //! Socket activation: listening sockets that systemd has opened (`sd_listen_fds(3)`).
 //!
-//! - A name (`FileDescriptorName=`) says what a socket is for: `listen` for a listener of `listen`, which one is found by its
-//!   address; `admin` for `admin.address`; `admin-socket` for `admin.socket`. Without names, all are for `listen`.
+//! - A name (`FileDescriptorName=`) says what a socket is for: `listen` for a listener of `listen`, which one
+//!   is found by its address; `admin` for `admin.address`; `admin-socket` for `admin.socket`. Without names,
+//!   all are for `listen`.
 //! - A socket that fits nothing ends the start: clients that connect to it would wait for ever.
 
 use std::collections::HashSet;

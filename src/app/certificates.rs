@@ -1,5 +1,5 @@
-//! TLS certificates of listeners, of upstream connections and of connections to collectors of traces: reloaded when their files
-//! change. The expiry of the first two is in the metrics.
+//! TLS certificates of listeners, of upstream connections and of connections to collectors of traces: reloaded when
+//! their files change. The expiry of the first two is in the metrics.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -101,8 +101,8 @@ impl ConfigSnapshot {
         self.with_config(config, metrics)
     }
 
-    /// Endpoints of an upstream in the next snapshot. An upstream of the same name is the same one. Without a change it is
-    /// taken as it is, so that addresses of one upstream that come and go do not disturb the counts of another.
+    /// Endpoints of an upstream in the next snapshot. An upstream of the same name is the same one. Without a change it
+    /// is taken as it is, so that addresses of one upstream that come and go do not disturb the counts of another.
     fn endpoints(&self, settings: &Settings, metrics: &Metrics) -> Result<Endpoints, tls::Error> {
         let mut existing = self.config.upstreams.iter().zip(&*self.upstreams);
         match existing.find(|(old, _)| old.settings.name == settings.name) {
@@ -136,8 +136,9 @@ mod tests {
     fn config(reports: &str) -> Config {
         let text = format!(
             "{{listen: [address: '127.0.0.1:0'], admin: {{socket: a.sock}}, state: {{embedded: {{path: s.db}}}}, \
-             audit: {{path: audit}}, routes: [{{name: a, path: /a, upstream: store}}, {{name: b, path: /b, upstream: reports}}], \
-             upstreams: {{store: {{endpoints: ['http://127.0.0.1:1', 'http://127.0.0.1:2']}}, reports: {{endpoints: [{reports}]}}}}}}"
+             audit: {{path: audit}}, routes: [{{name: a, path: /a, upstream: store}}, {{name: b, path: /b, upstream: \
+             reports}}], upstreams: {{store: {{endpoints: ['http://127.0.0.1:1', 'http://127.0.0.1:2']}}, reports: \
+             {{endpoints: [{reports}]}}}}}}"
         );
         Config::parse(Path::new("x.yaml"), &text).unwrap()
     }

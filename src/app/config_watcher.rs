@@ -1,9 +1,10 @@
 //! Configuration watcher: detects changed configuration files by their content.
 //!
 //! The content is read and compared once a second. The files are small, and comparing content detects every way of
-//! changing them alike: in place, by a rename, by the swapped symbolic link of a Kubernetes volume, on any file system.
-//! Kernel notifications (inotify) would need a different watch for each of these ways, because they are about files and
-//! directories and not about the file that a path leads to, and on network and overlay file systems they may never come.
+//! changing them alike: in place, by a rename, by the swapped symbolic link of a Kubernetes volume, on any file
+//! system. Kernel notifications (inotify) would need a different watch for each of these ways, because they are
+//! about files and directories and not about the file that a path leads to, and on network and overlay file systems
+//! they may never come.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Delay of a worker's event loop: how late a timer fires that is due once a second.
 //!
-//! A loop is late when one task runs for long, or when the worker does not get its core. Every request of the worker waits
-//! for as long.
+//! A loop is late when one task runs for long, or when the worker does not get its core. Every request of the
+//! worker waits for as long.
 
 use std::convert::Infallible;
 use std::time::Duration;

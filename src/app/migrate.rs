@@ -15,8 +15,8 @@ use state::{Bounds, Embedded, Redis, embedded};
 /// Copies all records of the embedded state to the Redis state. `bounds` are those of what people create.
 ///
 /// # Errors
-/// The store that could not be opened, and its cause; [`embedded::OpenError`], [`audit::OpenError`], [`redis::OpenError`] and
-/// [`state::migration::MigrationError`] are in the chain.
+/// The store that could not be opened, and its cause; [`embedded::OpenError`], [`audit::OpenError`],
+/// [`redis::OpenError`] and [`state::migration::MigrationError`] are in the chain.
 pub async fn copy_state(
     from: &embedded::Settings,
     to: &redis::Settings,

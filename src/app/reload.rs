@@ -5,8 +5,8 @@
 //!   active when all workers have acknowledged it.
 //! - Connections, buckets, slots and counts do not belong to the configuration and survive a reload.
 //! - Endpoints that discovery has found are applied in the same way, with the active configuration.
-//! - SIGHUP reloads at once, and opens the file of the access log again. A changed file is reloaded when its content is stable ([`super::config_watcher`]). A rejected
-//!   content is reported once, and again at each SIGHUP.
+//! - SIGHUP reloads at once, and opens the file of the access log again. A changed file is reloaded when its content is
+//!   stable ([`super::config_watcher`]). A rejected content is reported once, and again at each SIGHUP.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Marker of a gateway that runs: a file beside its journal, which is removed when it stops.
 //!
-//! - A start that finds one says in the log that the gateway before it ended without stopping. So no end is silent: neither a
-//!   kill nor a fault can leave a line themselves.
-//! - It belongs to the process that has the journal. In a hand-over, the new process replaces it when it serves, and the old one
-//!   leaves it there.
+//! - A start that finds one says in the log that the gateway before it ended without stopping. So no end is silent:
+//!   neither a kill nor a fault can leave a line themselves.
+//! - It belongs to the process that has the journal. In a hand-over, the new process replaces it when it serves, and
+//!   the old one leaves it there.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -34,9 +34,9 @@ struct Content {
 }
 
 impl RunMarker {
-    /// Logs that the gateway before has not stopped, if it has left its marker, and writes that of this process. Call under the
-    /// lock of the journal, which is in the directory. One that takes over leaves the old process its marker, until
-    /// [`RunMarker::set`].
+    /// Logs that the gateway before has not stopped, if it has left its marker, and writes that of this process. Call
+    /// under the lock of the journal, which is in the directory. One that takes over leaves the old process its marker,
+    /// until [`RunMarker::set`].
     pub(super) fn begin(directory: &Path, takes_over: bool) -> Self {
         let mut marker = Self { path: directory.join(NAME), is_set: false };
         if !takes_over {
@@ -51,7 +51,8 @@ impl RunMarker {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => {
-                tracing::warn!(%error, path = %self.path.display(), "cannot find out whether the last gateway has stopped");
+                tracing::warn!(%error, path = %self.path.display(),
+                    "cannot find out whether the last gateway has stopped");
                 return;
             }
         };
@@ -64,8 +65,8 @@ impl RunMarker {
             process,
             version,
             started,
-            "the last gateway ended without stopping: it was killed, or crashed, or the machine went down; the end of its log \
-             and the kernel's log (out of memory, segfault) may say why"
+            "the last gateway ended without stopping: it was killed, or crashed, or the machine went down; the end of \
+             its log and the kernel's log (out of memory, segfault) may say why"
         );
     }
 
@@ -76,7 +77,8 @@ impl RunMarker {
         self.is_set = true;
         if let Err(error) = write(&self.path, &content) {
             let path = self.path.display();
-            tracing::warn!(%error, %path, "cannot note that the gateway runs: the next start will not tell a crash from a stop");
+            tracing::warn!(%error, %path,
+                "cannot note that the gateway runs: the next start will not tell a crash from a stop");
         }
     }
 

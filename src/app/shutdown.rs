@@ -44,8 +44,8 @@ pub(super) enum ShutdownEvent {
 pub struct ShutdownHandle(pub(super) mpsc::Sender<ShutdownEvent>);
 
 impl ShutdownHandle {
-    /// Ends the current wait: the lame-duck time, or, when that is over, the drain. Ending the drain drops what is still
-    /// in flight.
+    /// Ends the current wait: the lame-duck time, or, when that is over, the drain. Ending the drain drops
+    /// what is still in flight.
     pub fn expedite(&self) {
         // Sending fails only when the gateway has stopped already.
         self.0.send(ShutdownEvent::Expedite).ok();

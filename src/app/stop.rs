@@ -20,13 +20,14 @@ const HANDOVER_LAME_DUCK: Duration = Duration::from_millis(200);
 const LEAST_SHIPPING: Duration = Duration::from_secs(1);
 
 impl App {
-    /// Starts a new process from a binary, and waits until it has taken over or failed. The log has the reason. When it has
-    /// taken over, this gateway is to be stopped ([`App::handed_over`]).
+    /// Starts a new process from a binary, and waits until it has taken over or failed. The log has the reason. When it
+    /// has taken over, this gateway is to be stopped ([`App::handed_over`]).
     pub fn upgrade(&self, binary: &Path) {
         match self.handover.upgrades.run(binary) {
             Ok(UpgradeReport { error: None, .. }) => {}
             Ok(UpgradeReport { error: Some(error), .. }) => {
-                tracing::error!(error, binary = %binary.display(), "the upgrade failed; this gateway goes on as before");
+                tracing::error!(error, binary = %binary.display(),
+                    "the upgrade failed; this gateway goes on as before");
             }
             Err(error) => tracing::error!(%error, "the upgrade was not begun"),
         }

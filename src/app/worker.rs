@@ -27,9 +27,9 @@ use crate::gateway::Connection;
 use edge::transport::{self, WorkerListener};
 use state::State;
 
-/// Tasks that run at most before the event loop looks for new events: as many as one look can bring events, so that a loop
-/// under load runs all that is ready, and then waits. Looking more often finds fewer events each time, costs a system call,
-/// and, between two waits, tells nothing about which connections are silent (`upstream::idle`).
+/// Tasks that run at most before the event loop looks for new events: as many as one look can bring events, so that a
+/// loop under load runs all that is ready, and then waits. Looking more often finds fewer events each time, costs a
+/// system call, and, between two waits, tells nothing about which connections are silent (`upstream::idle`).
 const EVENT_INTERVAL: u32 = 1024;
 
 /// A worker that is to be started.

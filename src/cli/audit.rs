@@ -1,7 +1,7 @@
 //! `keygate audit`: reads the audit journal: uses of keys, with user, address, time and action.
 //!
-//! It reads the journal's files directly, also while a gateway runs; where the audit is shipped to PostgreSQL, also the records of
-//! all gateways from there.
+//! It reads the journal's files directly, also while a gateway runs; where the audit is shipped to PostgreSQL, also the
+//! records of all gateways from there.
 
 use std::io::{self, Write as _};
 use std::time::Duration;

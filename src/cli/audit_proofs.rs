@@ -19,7 +19,8 @@ use domain::counted::Counted;
 /// Arguments of `keygate audit verify`.
 #[derive(Debug, clap::Args)]
 pub(super) struct VerifyArgs {
-    /// Also compare the journal with old checkpoints, all that are in a file: notes, or shipped lines; - for standard input
+    /// Also compare the journal with old checkpoints, all that are in a file: notes, or shipped
+    /// lines; - for standard input
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// Public key of the checkpoint: NAME+ID+BASE64, or its file. Default: that of `audit.checkpoints.key_file`
@@ -48,7 +49,8 @@ pub(super) enum KeyCommand {
         /// File of the private key, which must not exist. Default: `audit.checkpoints.key_file`
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
-        /// Name of the tree, such as example.org/audit/gw-1: one for each gateway. Default: keygate/ and the gateway's name
+        /// Name of the tree, such as example.org/audit/gw-1: one for each gateway. Default: keygate/
+        /// and the gateway's name
         #[arg(long)]
         name: Option<String>,
     },
@@ -163,8 +165,8 @@ fn show_tree(tree: &TreeReport) -> io::Result<()> {
     }
     if *removed_segments > 0 {
         output::line(format_args!(
-            "{} of {} no longer there: the hashes prove that these lines were there, and not what they said; copies of removed \
-             segments can still be compared with `merkle.tree`",
+            "{} of {} no longer there: the hashes prove that these lines were there, and not what they said; copies of \
+             removed segments can still be compared with `merkle.tree`",
             Counted(*removed_lines, "line"),
             Counted(*removed_segments, "segment")
         ))?;

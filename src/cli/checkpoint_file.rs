@@ -1,5 +1,5 @@
-//! Checkpoints as they come from where copies are kept: the file beside the journal, the table of a database, or an object of
-//! shipped JSON lines.
+//! Checkpoints as they come from where copies are kept: the file beside the journal, the table of a database, or an
+//! object of shipped JSON lines.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -12,8 +12,8 @@ use ::journal::audit::{self as journal, CheckpointCopies, PublicKey};
 
 /// Bytes of a note, or of a line with one, at most.
 const MAX_LENGTH: u64 = 1 << 20;
-/// The last bytes of the magic numbers of Zstandard: of a frame, and of frames to skip, with which objects begin (RFC 8878,
-/// sections 3.1.1 and 3.1.2).
+/// The last bytes of the magic numbers of Zstandard: of a frame, and of frames to skip, with which objects begin (RFC
+/// 8878, sections 3.1.1 and 3.1.2).
 const ZSTD: [&[u8]; 2] = [&[0xb5, 0x2f, 0xfd], &[0x2a, 0x4d, 0x18]];
 
 /// Beginning of a line with a signature.
@@ -56,8 +56,8 @@ pub(super) fn read_copies(file: &Path, key: &PublicKey, witnesses: &[PublicKey])
     Ok(copies)
 }
 
-/// Calls `each` with every checkpoint of a file: signed notes, one after the other, or JSON lines, which may be compressed. `-` is
-/// standard input.
+/// Calls `each` with every checkpoint of a file: signed notes, one after the other, or JSON lines, which may be
+/// compressed. `-` is standard input.
 fn for_each(file: &Path, each: impl FnMut(String) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let name = || format!("{}: cannot be read", file.display());
     if file == Path::new("-") {
@@ -77,8 +77,8 @@ fn read_from(input: impl Read, each: impl FnMut(String) -> anyhow::Result<()>) -
     read_notes(BufReader::new(input), each)
 }
 
-/// Reads signed notes, one after the other. A database's client ends what it prints with a line feed of its own, others take that
-/// of the note away.
+/// Reads signed notes, one after the other. A database's client ends what it prints with a line feed of its own, others
+/// take that of the note away.
 fn read_notes(mut input: impl BufRead, mut each: impl FnMut(String) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let (mut note, mut line) = (String::new(), String::new());
     loop {

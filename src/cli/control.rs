@@ -34,8 +34,8 @@ pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, C
 /// Activity of keys, as far as it can be read.
 pub(super) type KeyActivities = BTreeMap<KeyId, Activity>;
 
-/// Performs an operation, and again for each further page of its list. Calls `each` with every reply, and with the activity
-/// of the keys in it: where the journal cannot be read, and for other replies, none.
+/// Performs an operation, and again for each further page of its list. Calls `each` with every reply, and with the
+/// activity of the keys in it: where the journal cannot be read, and for other replies, none.
 pub(super) fn for_each_page(
     config: &Config,
     mut operation: Operation,

@@ -1,8 +1,9 @@
 //! Command line: parses arguments and presents results; the modules below do the work.
 //!
-//! Exit codes: 0 success; 1 refused, failed, not found, not ready, (`config status`) the file differs from the
-//! active configuration, or (`doctor`) there is a warning or an error; 2 usage error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 64 configuration errors; 69 the gateway cannot be
-//! reached; 75 temporary failure: the state is in use by a process that does not respond, or cannot be written.
+//! Exit codes: 0 success; 1 refused, failed, not found, not ready, (`config status`) the file differs from the active
+//! configuration, or (`doctor`) there is a warning or an error; 2 usage error, such as an invalid value; 3 (`apply
+//! --dry-run`) there is something to change; 64 configuration errors; 69 the gateway cannot be reached; 75 temporary
+//! failure: the state is in use by a process that does not respond, or cannot be written.
 //!
 //! Results go to standard output, everything else to standard error.
 
@@ -85,8 +86,8 @@ enum Command {
     Serve(serve::Args),
     /// Replace the running gateway by a new process, without a refused connection or a failed request
     ///
-    /// The new process takes the listening sockets, the state and the journal over; requests in flight end at the old one. When
-    /// anything fails, the old one goes on as before.
+    /// The new process takes the listening sockets, the state and the journal over; requests in flight end at the old
+    /// one. When anything fails, the old one goes on as before.
     Upgrade(upgrade::Args),
     /// Check the configuration file, and report all its errors
     Check,
@@ -104,15 +105,16 @@ enum Command {
     State(state::Args),
     /// Create, change, revoke and remove organizations, users, permissions, keys and limits from a file
     ///
-    /// Shows a plan first: + creates, ~ changes, - revokes or removes, ! conflicts. Records that the file does not name stay as
-    /// they are. A revoked key and a removed user never come back. Applying the same file twice changes nothing.
+    /// Shows a plan first: + creates, ~ changes, - revokes or removes, ! conflicts. Records that the file does
+    /// not name stay as they are. A revoked key and a removed user never come back. Applying the same file
+    /// twice changes nothing.
     Apply(apply::Args),
     /// Read the audit journal
     Audit(audit::Args),
     /// Add usage up by organization, key or route, day by day or month by month
     ///
-    /// From the records of the audit journal: admitted uses by outcome, refusals by their exact number, uses that have not ended. Says
-    /// from which time on the journal has all records, where retention has removed some of the range.
+    /// From the records of the audit journal: admitted uses by outcome, refusals by their exact number, uses that have
+    /// not ended. Says from which time on the journal has all records, where retention has removed some of the range.
     Usage(usage::Args),
     /// Explain why a key is refused: its state, its bucket and its last decisions
     Explain(explain::Args),

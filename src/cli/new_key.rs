@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal as _};
 use super::output::{line, note, seconds};
 use ::control::management::{ApiKey, GoodPractice, Key};
 
-/// Prints a new key. Good practice, and a line for a shell, follow on a terminal only: a log that keeps standard error must
-/// not get the key.
+/// Prints a new key. Good practice, and a line for a shell, follow on a terminal only: a log that keeps standard error
+/// must not get the key.
 pub(super) fn show(api_key: &ApiKey, key: &Key) -> io::Result<()> {
     note(format_args!("key {} `{}` of {}; the key is shown only once:", key.id, key.name, key.email));
     match &key.previous_until {

@@ -1,4 +1,5 @@
-//! Performs management operations while no gateway runs, on the state and the journal, which are opened under their locks.
+//! Performs management operations while no gateway runs, on the state and the journal, which are
+//! opened under their locks.
 
 use std::io;
 use std::sync::Arc;

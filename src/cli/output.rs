@@ -1,7 +1,8 @@
 //! Output of commands: lines, tables and JSON. Results go to standard output, notes to standard error.
 //!
-//! - Terminal injection: names and records are of users, and reach a terminal and logs. Characters that control it, or that do
-//!   not show, are escaped in all output: as `\\u{1b}` in text, as `\\u001b` in JSON. So no text can hide or forge a line.
+//! - Terminal injection: names and records are of users, and reach a terminal and logs. Characters that control it,
+//!   or that do not show, are escaped in all output: as `\\u{1b}` in text, as `\\u001b` in JSON. So no text can
+//!   hide or forge a line.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write as _};

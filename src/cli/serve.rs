@@ -23,9 +23,9 @@ pub(super) struct Args {
 /// - When another process has taken over, this one drains as after SIGTERM.
 /// - SIGHUP reloads the configuration.
 /// - Other signals that can be caught end it at once, with a line in the log.
-/// - SIGTERM and SIGINT stop it: "not ready" at once, then the lame duck, then the drain within its grace period. A second
-///   signal skips the lame duck; a third one ends the drain. SIGINT from a terminal skips the lame duck itself, because
-///   a gateway that is run by hand has no load balancer in front of it.
+/// - SIGTERM and SIGINT stop it: "not ready" at once, then the lame duck, then the drain within its grace period. A
+///   second signal skips the lame duck; a third one ends the drain. SIGINT from a terminal skips the lame duck itself,
+///   because a gateway that is run by hand has no load balancer in front of it.
 ///
 /// # Errors
 /// The listener, store, certificate or thread that could not be bound, opened or started, and the cause.
@@ -64,7 +64,8 @@ fn serve(args: &Args, config: Config, logs: LogHandle) -> anyhow::Result<()> {
                     app.upgrade(binary);
                 }
                 Err(error) => tracing::error!(
-                    %error, "received SIGUSR2, but the path of this program is unknown: use `keygate upgrade --binary PATH`"
+                    %error, "received SIGUSR2, but the path of this program is unknown: use `keygate upgrade --binary \
+                             PATH`"
                 ),
             },
             signal => break signal,

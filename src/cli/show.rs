@@ -30,7 +30,8 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::NewKey { api_key, key } => new_key::show(&api_key, &key),
         Reply::Explanation { explanation } => self::explanation(&explanation),
         Reply::Session { session } => fields(&session_fields(&session)),
-        // No command asks for it; who sends the operation to the socket is a program. Lists have an output of their own.
+        // No command asks for it; who sends the operation to the socket is a program. Lists have an
+        // output of their own.
         reply @ (Reply::Activity { .. }
         | Reply::FoundKeys { .. }
         | Reply::Orgs(_)

@@ -51,9 +51,9 @@ enum Command {
     Export(ExportArgs),
     /// Import a file that `export` wrote, into this or another state
     ///
-    /// Missing records are created. Where a record is there already, the stricter wins: an old file brings no revoked key and
-    /// no removed user back, and fills no bucket. Repeating it changes nothing. Conflicting records are listed, and the exit
-    /// code is then 1.
+    /// Missing records are created. Where a record is there already, the stricter wins: an old file brings no revoked
+    /// key and no removed user back, and fills no bucket. Repeating it changes nothing. Conflicting records are listed,
+    /// and the exit code is then 1.
     Import(ImportArgs),
 }
 
@@ -111,7 +111,8 @@ fn both_settings<'a>(
         (_, Settings::Embedded(_)) => ("redis", "which is copied to", "redis: { url: redis://127.0.0.1:6379 }"),
     };
     let message = format!(
-        "{}: state.{missing}: is missing, {purpose}; add it beside the other one, for instance\n  state:\n    {example}",
+        "{}: state.{missing}: is missing, {purpose}; add it beside the other one, for instance\n  state:\n    \
+         {example}",
         path.display()
     );
     Err(CliError::new(ExitStatus::Configuration, anyhow!(message)))

@@ -12,7 +12,8 @@ use platform::tls::ClientSettings;
 const DAY: Duration = Duration::from_secs(86_400);
 /// Size at which a segment is closed: small enough to be searched and shipped at once, large enough to be few.
 const SEGMENT_SIZE: u64 = 64 << 20;
-/// Attempts with unknown keys recorded per second: enough to see an attack, too few to fill a disk (about 500 MB a day).
+/// Attempts with unknown keys recorded per second: enough to see an attack, too few to fill a disk
+/// (about 500 MB a day).
 const UNKNOWN_PER_SECOND: u32 = 10;
 
 /// Size up to which segments wait for sinks: days of most gateways, and a part of most volumes.

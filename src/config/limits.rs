@@ -1,5 +1,5 @@
-//! The block `limits`: default limits of keys and organizations, the limits of failed authentications, and the bounds of
-//! what people create.
+//! The block `limits`: default limits of keys and organizations, the limits of failed authentications, and the bounds
+//! of what people create.
 
 use std::time::Duration;
 

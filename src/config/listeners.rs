@@ -50,8 +50,8 @@ pub struct AdminSettings {
     pub address: SocketAddr,
 }
 
-/// Returns whether a network of trusted proxies is so wide that it has clients in it: wider than 10.0.0.0/8, the largest private
-/// network, or than fc00::/7, all that are private of IPv6.
+/// Returns whether a network of trusted proxies is so wide that it has clients in it: wider than 10.0.0.0/8, the
+/// largest private network, or than fc00::/7, all that are private of IPv6.
 pub(super) fn is_too_wide(network: &IpNet) -> bool {
     match network {
         IpNet::V4(network) => network.prefix_len() < 8,

@@ -1,8 +1,8 @@
 //! Configuration of the gateway: parses the configuration file into one typed [`Config`].
 //!
 //! Each block of the file has a reader here; the settings types belong to the modules that use them. All errors of a
-//! file are reported at once. `config/keygate.yaml` documents every key with its default; `CONTRIBUTING.md` has the steps to
-//! add a setting.
+//! file are reported at once. `config/keygate.yaml` documents every key with its default; `CONTRIBUTING.md` has the
+//! steps to add a setting.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -130,8 +130,8 @@ impl Config {
 
     /// Warnings about a valid configuration, each a sentence for the log.
     pub fn warnings(&self) -> Vec<String> {
-        let no_routes = "no `routes` are configured: every valid key may send any method to any path of the upstream; list \
-            the routes and their permissions";
+        let no_routes = "no `routes` are configured: every valid key may send any method to any path of the upstream; \
+                         list the routes and their permissions";
         let plain = self.shipping.sinks.iter().filter_map(|sink| Some((&sink.name, sink.destination.plain_place()?)));
         let mut warnings: Vec<String> = plain
             .map(|(name, (place, advice))| {
@@ -146,8 +146,8 @@ impl Config {
         let trusted = trusted.chain(proxied.map(|network| ("listen.proxy_protocol", network)));
         warnings.extend(trusted.filter(|(_, network)| listeners::is_too_wide(network)).map(|(setting, network)| {
             format!(
-                "{setting} has {network}: any client in it can claim any address, so limits by address and the addresses of \
-                 the audit mean nothing; list the addresses of your proxies"
+                "{setting} has {network}: any client in it can claim any address, so limits by address and the \
+                 addresses of the audit mean nothing; list the addresses of your proxies"
             )
         }));
         warnings.extend(self.unused_upstreams().map(|name| {
@@ -176,8 +176,8 @@ impl Config {
         Document::parse(path, text)?.read(|file| read(ConfigSource::new(path, text), file))
     }
 
-    /// Reads only the path of the admin socket from a configuration file. Works on a file with errors elsewhere, to find
-    /// a gateway that still runs by an earlier content of it.
+    /// Reads only the path of the admin socket from a configuration file. Works on a file with errors elsewhere, to
+    /// find a gateway that still runs by an earlier content of it.
     ///
     /// # Errors
     /// [`SettingsErrors`]: the file cannot be read, is not YAML, or names no socket.

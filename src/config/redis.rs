@@ -14,8 +14,8 @@ const PREFIX: &str = "keygate";
 const MAX_PREFIX: usize = 32;
 /// Time that a decision may take: many times what one takes, too little for a client to notice.
 const DEADLINE: Duration = Duration::from_millis(50);
-/// Time after its last heartbeat at which a gateway's slots are released: short, because an organization waits that long
-/// for the slots of a dead gateway.
+/// Time after its last heartbeat at which a gateway's slots are released: short, because an organization waits that
+/// long for the slots of a dead gateway.
 const LEASE: Duration = Duration::from_secs(10);
 /// Deadlines in a lease, at least: a gateway whose heartbeat was answered late must not lose slots that it holds.
 const DEADLINES_PER_LEASE: u32 = 4;

@@ -5,7 +5,8 @@ use http::HeaderValue;
 use crate::admission::{RouteSettings, ServedResource};
 use platform::settings::{Reported, Section, Value};
 
-/// Reads the block `routes`; no routes when there is none, or it has an error. `upstreams` are the names of the upstreams.
+/// Reads the block `routes`; no routes when there is none, or it has an error. `upstreams` are the
+/// names of the upstreams.
 pub(super) fn of_file(file: &mut Section<'_>, upstreams: &[String]) -> Vec<RouteSettings> {
     let upstreams: Vec<&str> = upstreams.iter().map(String::as_str).collect();
     let read = file.optional("routes", |value| routes(value, &upstreams));
@@ -107,8 +108,8 @@ fn strip_prefix(value: &Value<'_>, path: Option<&str>) -> Result<String, Reporte
 
 /// Reads a protocol to switch to (RFC 9110, section 7.8).
 ///
-/// Versions of HTTP are refused, because requests inside the tunnel would reach the upstream with any identity that they
-/// claim; so is TLS, which could hide them.
+/// Versions of HTTP are refused, because requests inside the tunnel would reach the upstream with any identity that
+/// they claim; so is TLS, which could hide them.
 fn protocol(value: &Value<'_>) -> Result<HeaderValue, Reported> {
     let text = value.text()?;
     let plain =

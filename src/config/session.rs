@@ -25,8 +25,8 @@ const IDLE: Duration = HOUR.saturating_mul(2);
 const LIFETIME: Duration = HOUR.saturating_mul(12);
 /// Default time for which browsers use https only: a year, as common lists of such hosts ask for.
 const HSTS: Duration = DAY.saturating_mul(365);
-/// Default limit of a person's requests to the dashboard: far more than a person who reads pages sends, or a program that
-/// walks through some thousand keys.
+/// Default limit of a person's requests to the dashboard: far more than a person who reads pages sends, or a program
+/// that walks through some thousand keys.
 const LIMIT: Quota = Quota { requests: 300, per: Duration::from_secs(60), burst: 300, strict: false };
 
 /// Reads the block `session`. No route may be under the dashboard's path.
@@ -74,8 +74,8 @@ fn session_origin(value: &Value<'_>) -> Result<String, Reported> {
     Ok(origin)
 }
 
-/// Returns whether the host of an origin is `localhost` or a loopback address. Other names may begin so (`127.evil.example`) and
-/// belong to anybody.
+/// Returns whether the host of an origin is `localhost` or a loopback address. Other names may begin so
+/// (`127.evil.example`) and belong to anybody.
 fn is_this_machine(origin: &str) -> bool {
     let uri: Option<Uri> = origin.parse().ok();
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();

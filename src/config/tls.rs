@@ -67,8 +67,8 @@ fn ticket_key(value: &Value<'_>) -> Result<Secret, Reported> {
     Ok(secret)
 }
 
-/// Loads the files of the TLS settings for an address, so that an error is reported with its place. `name` is the key of the
-/// address.
+/// Loads the files of the TLS settings for an address, so that an error is reported with its place. `name` is
+/// the key of the address.
 pub(super) fn check_for(
     section: &Section<'_>,
     name: &str,

@@ -60,13 +60,14 @@ fn judge_reload(environment: &Environment, path: &Path, leaf: &CertificateFacts,
 fn judge_presented(path: &Path, leaf: &CertificateFacts, presented: f64, findings: &mut Findings) {
     #[allow(clippy::cast_precision_loss, reason = "Unix time in seconds")]
     if (presented - leaf.not_after as f64).abs() > 1.0 {
-        let advice = "see the log and keygate_tls_reload_failures_total: a changed file is loaded within seconds, if its \
-            key belongs to it";
+        let advice = "see the log and keygate_tls_reload_failures_total: a changed file is loaded within seconds, if \
+                      its key belongs to it";
         findings.warning(format!("certificate {}", path.display()), "the gateway presents another one", advice);
     }
 }
 
-/// Files of the certificates that are not a listener's own: authorities, and certificates by which the gateway is a client.
+/// Files of the certificates that are not a listener's own: authorities, and certificates by which the
+/// gateway is a client.
 fn other_certificates(config: &Config) -> Vec<PathBuf> {
     let client_ca =
         config.listen.iter().filter_map(|listener| Some(listener.tls.as_ref()?.client_auth.as_ref()?.ca.clone()));

@@ -91,8 +91,8 @@ fn judge_kind(subject: &str, volume: &Volume, findings: &mut Findings) {
             findings.warning(subject, format!("{path} is in the layer of a container (overlay)"), advice);
         }
         FileSystem::Network => {
-            let advice = "use a local disk: locks and flushes of network file systems are not reliable, and most do not \
-                allocate in advance, so that a full disk also refuses revocations";
+            let advice = "use a local disk: locks and flushes of network file systems are not reliable, and most do \
+                          not allocate in advance, so that a full disk also refuses revocations";
             findings.warning(subject, format!("{path} is on a network file system"), advice);
         }
         FileSystem::Local => {}
@@ -120,8 +120,8 @@ fn judge_durability(durability: Durability, on_unavailable: OnUnavailable, findi
     match durability {
         Durability::Synced => findings.ok("audit.durability", "synced"),
         Durability::Written => {
-            let advice = "if every use must survive that, set audit.durability: synced, at the cost of a disk flush per \
-                group of requests";
+            let advice = "if every use must survive that, set audit.durability: synced, at the cost of a disk flush \
+                          per group of requests";
             findings.note("audit.durability", "written: a power failure may lose the uses of the last second", advice);
         }
     }

@@ -1,5 +1,5 @@
-//! Judgement of an upstream's exposure: it believes the identity headers of every client that reaches it, so that only the
-//! gateway may.
+//! Judgement of an upstream's exposure: it believes the identity headers of every client that reaches it, so that
+//! only the gateway may.
 
 use std::error::Error;
 use std::io;

@@ -14,8 +14,8 @@ pub(super) fn check(environment: &Environment, findings: &mut Findings) {
     judge_plain_listeners(config, findings);
 }
 
-/// The address of this machine on its way to the internet; none without one. Sends nothing: a UDP socket that is connected
-/// only gets its route.
+/// The address of this machine on its way to the internet; none without one. Sends nothing: a UDP socket that is
+/// connected only gets its route.
 fn main_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -72,8 +72,8 @@ fn facts(config: &Config) -> DashboardFacts<'_> {
 fn judge_dashboard(facts: &DashboardFacts<'_>, findings: &mut Findings) {
     let Some(origin) = facts.origin else { return };
     let subject = "origin of the dashboard";
-    let advice = "give the dashboard a listener with `serves: dashboard` and a host of its own, and set session.api (see \
-        docs/sessions.md): scripts of the upstream's pages can act as the signed-in user otherwise";
+    let advice = "give the dashboard a listener with `serves: dashboard` and a host of its own, and set session.api \
+                  (see docs/sessions.md): scripts of the upstream's pages can act as the signed-in user otherwise";
     match facts.api_origin {
         _ if facts.shares_listener => findings.warning(subject, format!("{origin} is also the API's host"), advice),
         Some(api) if host(api) == host(origin) => {
@@ -97,8 +97,8 @@ fn judge_plain_listeners(config: &Config, findings: &mut Findings) {
     for listener in config.listen.iter().filter(|listener| listener.tls.is_none()) {
         let address = listener.address;
         if !address.ip().is_loopback() && listener.proxy_protocol.is_empty() && config.trusted_proxies.is_empty() {
-            let advice = "add `tls`, or terminate TLS in a proxy before it, and list that in trusted_proxies: keys travel \
-                readably";
+            let advice = "add `tls`, or terminate TLS in a proxy before it, and list that in trusted_proxies: keys \
+                          travel readably";
             findings.warning(format!("listener {address}"), "plain HTTP, and no proxy is trusted", advice);
         }
     }

@@ -1,7 +1,7 @@
 //! Diagnosis of a running gateway and its environment, as an expert would make it: `keygate doctor`.
 //!
-//! - Each check collects facts, and a pure function judges them. A [`Finding`] has a severity, the thing that was looked at,
-//!   its state, and the change to make.
+//! - Each check collects facts, and a pure function judges them. A [`Finding`] has a severity, the thing that was
+//!   looked at, its state, and the change to make.
 //! - Checks only read: files, `/proc`, the admin interfaces of the gateway, Redis' settings, and one request without
 //!   credentials to each endpoint of the upstreams.
 //! - Each check has a time-out: one that hangs is a finding, and the others go on.

@@ -156,8 +156,8 @@ fn judge_clock(name: &str, offset: i64, round_trip: Duration, findings: &mut Fin
     let uncertainty = i64::try_from(round_trip.as_micros() / 2).unwrap_or(i64::MAX);
     let found = format!("{:+} ms from this machine's", offset / 1000);
     if offset.abs().saturating_sub(uncertainty) > CLOCK_DIFFERENCE {
-        let advice = "synchronize both by NTP: buckets follow the clock of Redis, audit records and sessions that of the \
-            gateway";
+        let advice = "synchronize both by NTP: buckets follow the clock of Redis, audit records and sessions that of \
+                      the gateway";
         findings.warning(subject, found, advice);
     } else {
         findings.ok(subject, found);

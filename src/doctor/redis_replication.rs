@@ -82,8 +82,8 @@ fn judge_min_replicas(name: &str, setting: Option<&str>, findings: &mut Findings
     let subject = format!("{name}: min-replicas-to-write");
     match setting {
         Some("0") => {
-            let advice = "set min-replicas-to-write 1 and min-replicas-max-lag 10: a primary that is cut off then stops \
-                admitting requests that its successor admits as well";
+            let advice = "set min-replicas-to-write 1 and min-replicas-max-lag 10: a primary that is cut off then \
+                          stops admitting requests that its successor admits as well";
             findings.warning(subject, "0", advice);
         }
         Some(number) => findings.ok(subject, number),

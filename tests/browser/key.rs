@@ -88,8 +88,8 @@ fn rotated_key_keeps_its_old_secret_for_the_overlap_only() {
     gateway.end(&browser);
 }
 
-/// The attack: a reload of the page that shows a new secret. Without a redirect the browser sends the form again, which ends the
-/// secret that programs use in spite of the overlap.
+/// The attack: a reload of the page that shows a new secret. Without a redirect the browser sends the form again, which
+/// ends the secret that programs use in spite of the overlap.
 #[test]
 fn reload_after_a_creation_or_a_rotation_repeats_nothing() {
     let (gateway, browser) = (Gateway::demo(), Browser::start());

@@ -40,7 +40,8 @@ fn unreached(browser: &Browser) -> Vec<String> {
             "const at = document.activeElement, outline = getComputedStyle(at);
              if (at === document.body) return false;
              if (at.dataset.reached) return true;
-             at.dataset.reached = outline.outlineStyle !== 'none' && outline.outlineWidth !== '0px' ? 'seen' : 'unseen';",
+             const isOutlined = outline.outlineStyle !== 'none' && outline.outlineWidth !== '0px';
+             at.dataset.reached = isOutlined ? 'seen' : 'unseen';",
         );
         if again == true {
             break;

@@ -58,9 +58,11 @@ fn other_site(gateway: &str) -> u16 {
     let page = format!(
         r#"<!doctype html><title>Elsewhere</title><link rel="icon" href="data:,">
 <form id="query" method="post" enctype="text/plain" action="{gateway}/api/queries">
-<input name="{{&quot;name&quot;:&quot;planted&quot;,&quot;sql&quot;:&quot;select 1&quot;,&quot;rest&quot;:&quot;" value="&quot;}}">
+<input name="{{&quot;name&quot;:&quot;planted&quot;,&quot;sql&quot;:&quot;select 1&quot;,&quot;rest&quot;:&quot;"
+ value="&quot;}}">
 <button>Go</button></form>
-<form id="key" method="post" action="{gateway}/settings/keys/new"><input name="name" value="planted"><button>Go</button></form>
+<form id="key" method="post" action="{gateway}/settings/keys/new"><input name="name" value="planted">
+<button>Go</button></form>
 <form id="out" method="post" action="{gateway}/settings/sign-out"><button>Go</button></form>
 <a href="{gateway}/settings/keys">To the keys</a>"#
     );

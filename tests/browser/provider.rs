@@ -79,7 +79,8 @@ fn block(provider: &Real) -> String {
     let settings = provider.settings();
     let secret = settings.client_secret.as_ref().unwrap().expose();
     format!(
-        "  providers:\n    - {{ name: real, label: The real one, issuer: '{}', client_id: '{}', client_secret: '{secret}' }}\n",
+        "  providers:\n    - {{ name: real, label: The real one, issuer: '{}', client_id: '{}', client_secret: \
+         '{secret}' }}\n",
         settings.issuer, settings.client_id
     )
 }

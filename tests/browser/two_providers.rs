@@ -1,5 +1,5 @@
-//! Two certified providers, each for organizations of its own: what one no longer claims ends, and what the same address does
-//! at the other goes on.
+//! Two certified providers, each for organizations of its own: what one no longer claims ends, and what the same
+//! address does at the other goes on.
 
 use std::net::SocketAddr;
 
@@ -101,9 +101,10 @@ fn block(name: &str, provider: &Real, only: &str) -> String {
     let admin = |org: &str| format!("{{ value: {org}, means: ['org:admin'] }}");
     let map = ["Acme", "Second", "Bolt"].map(admin).join(", ");
     format!(
-        "    - {{ name: {name}, label: The {name} one, issuer: '{}', client_id: '{}', client_secret: '{secret}',\n        \
-         scopes: [openid, email, profile, groups], listed: true, people: {{ organization: {{ claim: groups }}, only: {only},\n        \
-         permissions: {{ claim: groups, map: [{map}] }} }} }}\n",
+        "    - {{ name: {name}, label: The {name} one, issuer: '{}', client_id: '{}', client_secret: '{secret}',\n\
+         \x20       scopes: [openid, email, profile, groups], listed: true,\n\
+         \x20       people: {{ organization: {{ claim: groups }}, only: {only},\n\
+         \x20       permissions: {{ claim: groups, map: [{map}] }} }} }}\n",
         settings.issuer, settings.client_id
     )
 }

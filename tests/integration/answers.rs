@@ -244,8 +244,8 @@ fn requests_avoid_the_endpoint_with_more_in_flight() {
         sent += 1;
         eventually("the request arrives", || busy.count() + free.count() == sent);
     }
-    // A stall of the machine counts as latency of an endpoint, and fades within seconds. By chance alone, one window in a
-    // million would do.
+    // A stall of the machine counts as latency of an endpoint, and fades within seconds. By chance alone, one window
+    // in a million would do.
     eventually("twenty requests in a row go to the other one", || {
         let before = busy.count();
         (0..20).for_each(|_| assert_eq!(client.get("/", &key).status, 200));

@@ -83,10 +83,12 @@ session: { issuer: x }
 ";
     let expected = "\
 etc/keygate.yaml:1:1: admin.socket: is missing; it has no default
-etc/keygate.yaml:2:14: listen[0].address: `localhost` is not an IP address with a port, such as 127.0.0.1:8080 or [::1]:8080
+etc/keygate.yaml:2:14: listen[0].address: `localhost` is not an IP address with a port, such as \
+127.0.0.1:8080 or [::1]:8080
 etc/keygate.yaml:3:5: listen[1].address: is missing; it has no default
 etc/keygate.yaml:3:5: listen[1].addres: is not a known key; did you mean `address`?
-etc/keygate.yaml:5:15: upstream.endpoints[0]: `ftp://a:1/` is not an endpoint such as http://127.0.0.1:8081 or https://store.internal
+etc/keygate.yaml:5:15: upstream.endpoints[0]: `ftp://a:1/` is not an endpoint such as http://127.0.0.1:8081 \
+or https://store.internal
 etc/keygate.yaml:5:38: upstream.endpoints[2]: is listed already; remove one
 etc/keygate.yaml:6:37: state.redis.deadlin: is not a known key; did you mean `deadline`?
 etc/keygate.yaml:9:5: limits.key.request: is not a known key; did you mean `requests`?
@@ -95,7 +97,8 @@ etc/keygate.yaml:11:12: limits.key.burst: 0 is out of range; give 1 to 100000000
 etc/keygate.yaml:12:5: limits.key.per: is given twice, first in line 10; remove one
 etc/keygate.yaml:13:31: audit.durability: `sometimes` is not one of the choices; give written or synced
 etc/keygate.yaml:14:1: session.origin: is missing; it has no default
-etc/keygate.yaml:14:12: session.issuer: is not a known key; known here: origin, path, api, idle, lifetime, hsts, links, limit, providers";
+etc/keygate.yaml:14:12: session.issuer: is not a known key; known here: origin, path, api, \
+idle, lifetime, hsts, links, limit, providers";
     assert_eq!(parse(text).unwrap_err().to_string(), expected);
 }
 
@@ -312,7 +315,8 @@ fn retries_and_bounds_of_the_upstream_are_read() {
         );
         parse(&text)
     };
-    let given = "  retries: { budget: 0, attempts: 5, per_try_timeout: 2s, statuses: [502, 504], max_body: 0B }\n  limits: { requests: 7 }\n";
+    let given = "  retries: { budget: 0, attempts: 5, per_try_timeout: 2s, statuses: [502, 504], max_body: 0B }\n  \
+                 limits: { requests: 7 }\n";
     let settings = upstream(given).unwrap().upstreams.remove(0).settings;
     let retries = settings.retries;
     assert_eq!((retries.budget, retries.attempts, retries.max_body), (0, 5, 0));

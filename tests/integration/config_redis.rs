@@ -272,7 +272,8 @@ fn redis_serves_when_both_states_are_configured() {
         problems("{ embedded: {}, redis: { url: h } }"),
         [
             "4:10: state.embedded.path: is missing; it has no default",
-            "4:38: state.redis.url: is not a Redis url; begin it with redis://, rediss:// (TLS), redis+sentinel:// or rediss+sentinel://",
+            "4:38: state.redis.url: is not a Redis url; begin it with redis://, rediss:// (TLS), redis+sentinel:// or \
+             rediss+sentinel://",
         ]
     );
 }

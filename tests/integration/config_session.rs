@@ -127,8 +127,9 @@ fn session_block_is_checked() {
 fn domains_of_providers_are_read() {
     let two = |domains: &str| {
         format!(
-            "  providers:\n    - {{ name: a, issuer: https://a, client_id: b, domains: [A.example], people: {{ only: all }} }}\n    \
-             - {{ name: c, issuer: https://c, client_id: b, domains: [{domains}], people: {{ only: all }} }}\n"
+            "  providers:\n    - {{ name: a, issuer: https://a, client_id: b, domains: [A.example], people: {{ only: \
+             all }} }}\n    - {{ name: c, issuer: https://c, client_id: b, domains: [{domains}], people: {{ only: all \
+             }} }}\n"
         )
     };
     assert!(parse(&with_session(&two("c.example, mail.a.example"))).is_ok());

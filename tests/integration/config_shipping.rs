@@ -59,9 +59,9 @@ fn wrong_sinks_are_errors() {
 fn sinks_of_every_kind_are_read() {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let config = parse(&format!(
-        "ship: [{{files: {{path: out}}}}, {{http: {{url: 'http://siem.example/in', secret: {secret}}}}}, \
-         {{otlp: {{endpoint: 'https://[::1]:4318', headers: {{authorization: hunter2}}}}}}, {{syslog: {{server: 'tls://logs.example'}}}}, \
-         {{name: other, syslog: {{server: 'tls://[::1]:601', facility: local7}}}}]"
+        "ship: [{{files: {{path: out}}}}, {{http: {{url: 'http://siem.example/in', secret: {secret}}}}}, {{otlp: \
+         {{endpoint: 'https://[::1]:4318', headers: {{authorization: hunter2}}}}}}, {{syslog: {{server: \
+         'tls://logs.example'}}}}, {{name: other, syslog: {{server: 'tls://[::1]:601', facility: local7}}}}]"
     ))
     .unwrap();
     let shown = format!("{config:?}");

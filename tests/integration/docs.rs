@@ -97,8 +97,8 @@ fn links_lead_to_files() {
     assert!(count > 30, "only {count} links were found");
 }
 
-/// Code spans that are paths, such as `state/bucket.rs` or `edge/forward/`, name files and folders of the repository, of `src/`, or
-/// of a crate's `src/`.
+/// Code spans that are paths, such as `state/bucket.rs` or `edge/forward/`, name files and folders of the repository,
+/// of `src/`, or of a crate's `src/`.
 #[test]
 fn architecture_and_glossary_name_files_that_exist() {
     let mut count = 0;
@@ -159,7 +159,8 @@ fn headings(text: &str) -> BTreeSet<String> {
     lines.map(anchor).collect()
 }
 
-/// Every name in the last column of the tables in `docs/security.md` is a test, or the beginning of one, or a file of tests.
+/// Every name in the last column of the tables in `docs/security.md` is a test, or the beginning of
+/// one, or a file of tests.
 #[test]
 fn security_page_names_tests_that_exist() {
     let (functions, files) = tests();

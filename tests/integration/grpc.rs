@@ -328,8 +328,10 @@ fn early_response_cancels_the_rest_of_the_request() {
 /// Upstream of HTTP/1.1 whose response has trailers, of which some must not be forwarded.
 fn trailing_upstream() -> Upstream {
     Upstream::answering(|_, stream| {
-        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, X-User-Id, Content-Length, Set-Cookie\r\n\r\n";
-        let rest = "2\r\nok\r\n0\r\nX-Sum: 7\r\nX-User-Id: forged\r\nContent-Length: 9\r\nSet-Cookie: a\r\nX-Unsaid: 1\r\n\r\n";
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, X-User-Id, Content-Length, \
+                    Set-Cookie\r\n\r\n";
+        let rest = "2\r\nok\r\n0\r\nX-Sum: 7\r\nX-User-Id: forged\r\nContent-Length: 9\r\nSet-Cookie: a\r\nX-Unsaid: \
+                    1\r\n\r\n";
         stream.write_all(format!("{head}{rest}").as_bytes()).ok();
     })
 }

@@ -1,4 +1,5 @@
-//! The Helm chart: for each set of values, what it renders fits the schemas of Kubernetes, and its configuration is valid.
+//! The Helm chart: for each set of values, what it renders fits the schemas of Kubernetes, and its
+//! configuration is valid.
 
 use std::fs;
 use std::io::Write as _;
@@ -19,11 +20,14 @@ const VALUES: [(&str, &str); 9] = [
     ("redis with kept journals", "persistence: { enabled: true, size: 50Gi, storageClass: fast }\n"),
     (
         "redis with its settings",
-        "state: { type: redis, redis: { urlSecret: { name: r, key: u }, settings: { on_unavailable: known_keys, prefix: kg } } }\n",
+        "state: { type: redis, redis: { urlSecret: { name: r, key: u },\n\
+         \x20 settings: { on_unavailable: known_keys, prefix: kg } } }\n",
     ),
     (
         "by digest",
-        "image: { repository: r.internal/keygate, digest: 'sha256:0000000000000000000000000000000000000000000000000000000000000000' }\nimagePullSecrets: [{ name: pull }]\n",
+        "image: { repository: r.internal/keygate, digest: \
+         'sha256:0000000000000000000000000000000000000000000000000000000000000000' }\nimagePullSecrets: [{ name: pull \
+         }]\n",
     ),
     (
         "autoscaled",
@@ -31,20 +35,24 @@ const VALUES: [(&str, &str); 9] = [
     ),
     (
         "operated by Prometheus",
-        "serviceMonitor: { enabled: true, labels: { release: p } }\nprometheusRule: { enabled: true }\npodDisruptionBudget: { enabled: true, maxUnavailable: 25% }\n",
+        "serviceMonitor: { enabled: true, labels: { release: p } }\nprometheusRule: { enabled: true }\n\
+         podDisruptionBudget: { enabled: true, maxUnavailable: 25% }\n",
     ),
     (
         "routes, limits and an ingress",
         "routes: [{ name: list, methods: [GET], path: /api/queries, permission: 'queries:read' }]\n\
-         config: { limits: { key: { requests: 10, per: 1h, burst: 5 } }, timeouts: { lame_duck: 9s }, http: { max_connections: 1000 } }\n\
+         config: { limits: { key: { requests: 10, per: 1h, burst: 5 } }, timeouts: { lame_duck: 9s },\n\
+         \x20 http: { max_connections: 1000 } }\n\
          ingress: { enabled: true, className: nginx, host: api.example.com, tlsSecret: api }\nlameDuckSeconds: 10\n",
     ),
     (
         "placed and reached with care",
         "networkPolicy: { enabled: true, clients: [{ podSelector: { matchLabels: { role: edge } } }] }\n\
-         tolerations: [{ key: edge, operator: Exists }]\nnodeSelector: { pool: edge }\npodAnnotations: { a: b }\nenv: [{ name: A, value: b }]\n\
-         volumes: [{ name: tls, secret: { secretName: api } }]\nvolumeMounts: [{ name: tls, mountPath: /etc/tls, readOnly: true }]\npriorityClassName: high\n\
-         topologySpreadConstraints: [{ maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: { matchLabels: { app.kubernetes.io/name: keygate } } }]\n",
+         tolerations: [{ key: edge, operator: Exists }]\nnodeSelector: { pool: edge }\npodAnnotations: { a: b }\n\
+         env: [{ name: A, value: b }]\nvolumes: [{ name: tls, secret: { secretName: api } }]\n\
+         volumeMounts: [{ name: tls, mountPath: /etc/tls, readOnly: true }]\npriorityClassName: high\n\
+         topologySpreadConstraints: [{ maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway,\n\
+         \x20 labelSelector: { matchLabels: { app.kubernetes.io/name: keygate } } }]\n",
     ),
 ];
 

@@ -170,8 +170,8 @@ fn response_fields_with_odd_names_are_dropped_and_counted() {
 #[test]
 fn response_framing_is_set_anew() {
     let upstream = scripted(answers(&[
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: CHUNKED\r\nTrailer: x\r\nKeep-Alive: 1\r\nConnection: x-named\r\nX-Named: 1\r\n\r\n\
-         2;ext\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: CHUNKED\r\nTrailer: x\r\nKeep-Alive: 1\r\nConnection: \
+         x-named\r\nX-Named: 1\r\n\r\n2;ext\r\nok\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 0002\r\nConnection: content-length\r\n\r\nok",
         "HTTP/1.1 200 Custom \u{e9}Reason\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
     ]));

@@ -1,4 +1,5 @@
-//! The audit journal over real files: exactly one record per use, whatever happens to the gateway, the disk or the files.
+//! The audit journal over real files: exactly one record per use, whatever happens to the gateway,
+//! the disk or the files.
 
 pub mod support;
 mod mixed_journal;

@@ -125,7 +125,8 @@ fn assets(package: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The files that `deploy/package.sh` lays out are in the package, and the other files of the package are in the repository.
+/// The files that `deploy/package.sh` lays out are in the package, and the other files of the package
+/// are in the repository.
 #[test]
 fn package_files_are_laid_out() {
     let script = fs::read_to_string("deploy/package.sh").unwrap();

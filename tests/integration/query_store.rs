@@ -1,5 +1,5 @@
-//! query-store: its store by contract and against a model, with both engines; its HTTP interface, its files, and the running
-//! service; several of them over one PostgreSQL, outages, replicas, copies, and the cost of a page.
+//! query-store: its store by contract and against a model, with both engines; its HTTP interface, its files, and the
+//! running service; several of them over one PostgreSQL, outages, replicas, copies, and the cost of a page.
 
 mod support;
 

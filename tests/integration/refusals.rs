@@ -1,5 +1,5 @@
-//! A key that is refused again and again: it costs bounded records and bounded work of Redis, all counts stay exact, and it
-//! is admitted as soon as it may be.
+//! A key that is refused again and again: it costs bounded records and bounded work of Redis, all counts stay exact,
+//! and it is admitted as soon as it may be.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Connections that switch protocols: only where a route allows it, only to the requested protocol, and accounted to the end.
+//! Connections that switch protocols: only where a route allows it, only to the requested protocol, and
+//! accounted to the end.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

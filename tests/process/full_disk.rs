@@ -25,8 +25,8 @@ fn make_room(gateway: &Running) {
     assert!(status.unwrap().success(), "prlimit (package util-linux) changes the limit");
 }
 
-/// Requests in succession that must be refused before the journal counts as full. At the very end of the space one record
-/// may fail and a shorter one after it still fit.
+/// Requests in succession that must be refused before the journal counts as full. At the very end of the space one
+/// record may fail and a shorter one after it still fit.
 const REFUSALS: usize = 10;
 
 /// Uses the key until several requests in succession get a response other than 200, and returns the last of them.
@@ -165,8 +165,8 @@ fn revoke_on_full_disk(disk: &SmallDisk, setup: &Setup) {
     setup.ok(&["user", "remove", "--org", "acme", "bob@example.com"]);
     setup.ok(&["org", "suspend", "globex"]);
     eventually("the outcomes are recorded", || completed_changes(setup).contains(&"org.suspend".to_owned()));
-    // Also after a start on the full disk. The gateway is not ready until there is room, which it may make by compressing
-    // a segment.
+    // Also after a start on the full disk. The gateway is not ready until there is room, which it may make by
+    // compressing a segment.
     gateway.kill();
     let mut gateway = start_on_full_disk(setup);
     let ready = Client::connect(setup.admin).get("/ready", "").status;
@@ -204,7 +204,8 @@ fn log_of_the_state_does_not_grow_while_the_disk_is_full() {
     let gateway = setup.start();
     let state = rusqlite::Connection::open(disk.path().join("state.db")).unwrap();
     let pages = |pragma: &str| state.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).unwrap();
-    // Keys that need new pages take spare ones, and the next key brings them back to 256. The disk becomes full in between.
+    // Keys that need new pages take spare ones, and the next key brings them back to 256. The disk
+    // becomes full in between.
     let mut numbers = 0..1000;
     while pages("freelist_count") >= 256 {
         let name = format!("laptop-{}", numbers.next().expect("some key needs a new page"));

@@ -23,7 +23,8 @@ const ROUND: usize = 300;
 /// Limits far above what the test needs, so that only the tested resource runs out.
 const PATIENT: &str = "
 limits: { key: { requests: 1000000, per: 1s }, org: { concurrent: 10000 } }
-timeouts: { lame_duck: 0s, first_byte: 1h, head: 1h, body_idle: 1h, write_idle: 1h, keep_alive: 1h, response: 1h, response_idle: 1h }
+timeouts: { lame_duck: 0s, first_byte: 1h, head: 1h, body_idle: 1h, write_idle: 1h, keep_alive: 1h,
+            response: 1h, response_idle: 1h }
 http: { max_connections_per_address: 10000, min_body_rate: 0 }
 ";
 

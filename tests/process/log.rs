@@ -65,8 +65,8 @@ fn request_without_key(address: SocketAddr) -> u16 {
     })
 }
 
-/// Sends requests without a key, of which the HTTP/2 library logs each frame, until lines of the log are dropped: more than a
-/// pipe and the queue hold.
+/// Sends requests without a key, of which the HTTP/2 library logs each frame, until lines of the log are dropped: more
+/// than a pipe and the queue hold.
 fn drop_lines(setup: &Setup) {
     while lines(setup, "dropped") == 0.0 {
         for _ in 0..50 {
@@ -183,7 +183,8 @@ impl Piped {
     }
 }
 
-/// The program of the next test: panics in a thread, and then in a destructor while it unwinds, which aborts the process.
+/// The program of the next test: panics in a thread, and then in a destructor while it unwinds,
+/// which aborts the process.
 #[test]
 #[ignore = "the next test starts it as a process"]
 fn panicking() {

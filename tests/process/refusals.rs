@@ -1,5 +1,5 @@
-//! Loops of refused requests at full speed against the binary: a journal of bounded size, counts equal to the clients' own,
-//! a good key that is never refused, and no count lost by `kill -9`.
+//! Loops of refused requests at full speed against the binary: a journal of bounded size, counts equal to the clients'
+//! own, a good key that is never refused, and no count lost by `kill -9`.
 //!
 //! The ordinary suite runs some seconds. `KEYGATE_SOAK_SECONDS=1800 cargo test --release --test process -- --ignored
 //! refusals_soak` runs as long as it says.
@@ -150,8 +150,8 @@ fn id(key: &str) -> &str {
     &key[8..17]
 }
 
-/// The sum of the counts that a journal must have, and may have: the responses to the last requests before a kill may be
-/// lost on their way to the client.
+/// The sum of the counts that a journal must have, and may have: the responses to the last requests before a kill may
+/// be lost on their way to the client.
 fn assert_counts(attack: &Attack, seen: &[u64], lost: u64) {
     let recorded = attack.recorded();
     for (of, seen) in attack.loops.iter().zip(seen) {

@@ -1,7 +1,7 @@
 //! Rolling restart: a gateway is stopped under load, and no request fails at clients that reconnect when asked to.
 //!
-//! A request has failed when it was sent on a connection without `Connection: close` or GOAWAY, and the connection broke
-//! or the response is incomplete. A client ends when its connection attempt is refused.
+//! A request has failed when it was sent on a connection without `Connection: close` or GOAWAY, and the connection
+//! broke or the response is incomplete. A client ends when its connection attempt is refused.
 
 use std::io::Write as _;
 use std::net::SocketAddr;

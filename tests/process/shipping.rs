@@ -1,5 +1,5 @@
-//! Shipping of the audit by real gateways: kills of gateways, connections and the database under load, and a database that is
-//! away. The figures are printed at full size: `KEYGATE_SHIP_KILLS=200`, `KEYGATE_SHIP_AWAY=600` (seconds).
+//! Shipping of the audit by real gateways: kills of gateways, connections and the database under load, and a database
+//! that is away. The figures are printed at full size: `KEYGATE_SHIP_KILLS=200`, `KEYGATE_SHIP_AWAY=600` (seconds).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

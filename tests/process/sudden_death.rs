@@ -59,8 +59,8 @@ fn twenty_kills_under_load_lose_no_record() {
     let remaining = usize::try_from(remaining).unwrap();
     assert!(remaining <= BURST - seen.len(), "{remaining} tokens are left after {} requests", seen.len());
     let taken = BURST - remaining;
-    // A checkpoint may have the token of a request that was killed before its record, and was not forwarded: the bucket is
-    // emptier by what was in flight at each death, at most. The one is a token that is partly refilled.
+    // A checkpoint may have the token of a request that was killed before its record, and was not forwarded: the bucket
+    // is emptier by what was in flight at each death, at most. The one is a token that is partly refilled.
     let decided = recorded.len() + DEATHS * CLIENTS + 1;
     assert!(taken <= decided, "{taken} tokens were taken, {} uses are recorded", recorded.len());
 }

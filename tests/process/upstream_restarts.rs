@@ -1,8 +1,8 @@
 //! Rolling restart of the upstream: three processes end, one after the other, under load, with a drain of their own
 //! (SIGTERM) or without (SIGKILL). No GET fails, and no POST is executed twice.
 //!
-//! An upstream process is this test binary itself, which runs [`upstream_process`]. It notes the id of each request before it
-//! answers.
+//! An upstream process is this test binary itself, which runs [`upstream_process`]. It notes the id of each
+//! request before it answers.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write as _;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use super::Upstream;
 
-/// Upstream that answers each request with 200 once its gate is open. Dropped, it opens the gate: no thread waits for ever.
+/// Upstream that answers each request with 200 once its gate is open. Dropped, it opens the gate: no
+/// thread waits for ever.
 pub struct GatedUpstream {
     upstream: Upstream,
     gate: Arc<(Mutex<bool>, Condvar)>,

@@ -54,8 +54,8 @@ impl Gateway {
         Self::with(&[upstream.address], "")
     }
 
-    /// With further blocks of configuration; a `listen:`, `upstream:`, `upstreams:`, `state:` or `audit:` among them replaces the usual
-    /// one.
+    /// With further blocks of configuration; a `listen:`, `upstream:`, `upstreams:`, `state:` or `audit:` among them
+    /// replaces the usual one.
     pub fn with(upstreams: &[SocketAddr], blocks: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path(), upstreams, blocks);
@@ -226,8 +226,8 @@ impl Drop for Gateway {
     }
 }
 
-/// A metric of the gateway with this admin listener. Some are there only when what they count has happened once, perhaps in
-/// the background: waits until it is there.
+/// A metric of the gateway with this admin listener. Some are there only when what they count has happened once,
+/// perhaps in the background: waits until it is there.
 #[track_caller]
 pub fn metric(admin: SocketAddr, name: &str) -> f64 {
     until(&format!("the metric {name} is there"), || find_metric(&scrape(admin), name))

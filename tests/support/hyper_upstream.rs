@@ -86,7 +86,8 @@ impl HyperOptions {
         upstream
     }
 
-    /// Starts upstreams at these addresses, on one thread for all: a pause of the thread makes none of them slower than the others.
+    /// Starts upstreams at these addresses, on one thread for all: a pause of the thread makes none of them
+    /// slower than the others.
     pub fn start_each<const N: usize, F, B, E>(
         self,
         addresses: [SocketAddr; N],

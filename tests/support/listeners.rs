@@ -1,5 +1,5 @@
-//! Listeners of this program that are closed, and their addresses. A process that another test is starting just then has a copy of
-//! a closed listener until it runs its own program.
+//! Listeners of this program that are closed, and their addresses. A process that another test is starting just then
+//! has a copy of a closed listener until it runs its own program.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 

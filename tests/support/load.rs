@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 
 use super::until;
 
-/// Clients that send GETs, each one request after the other, until stopped. All connections are made at the beginning and kept.
+/// Clients that send GETs, each one request after the other, until stopped. All connections are made at
+/// the beginning and kept.
 pub struct Load {
     answered: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,

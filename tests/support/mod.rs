@@ -1,4 +1,5 @@
-//! The harness that all test binaries share: waiting, ports, random numbers, clients, upstreams, gateways, Redis and PostgreSQL servers.
+//! The harness that all test binaries share: waiting, ports, random numbers, clients, upstreams, gateways, Redis
+//! and PostgreSQL servers.
 //!
 //! - Everything runs on real sockets of loopback, in directories of its own, and ends with its handle.
 //! - A condition is awaited ([`eventually`], [`until`]), never slept for.

@@ -14,9 +14,10 @@ const COUNT: u16 = 10_000;
 /// Distance from a Redis node's port to its Cluster bus port.
 const BUS: u16 = 10_000;
 
-/// A port of loopback that is free, and that no test program hands out again while this one runs. The port above it by
-/// 10000 is free as well. Nothing listens on it until a server of the test does: until then connections are refused, which
-/// a port that the kernel chose for a listener since dropped does not promise, as it may choose it for the next listener.
+/// A port of loopback that is free, and that no test program hands out again while this one runs. The port above it
+/// by 10000 is free as well. Nothing listens on it until a server of the test does: until then connections are
+/// refused, which a port that the kernel chose for a listener since dropped does not promise, as it may choose it
+/// for the next listener.
 pub fn free_port() -> u16 {
     static NEXT: OnceLock<AtomicU32> = OnceLock::new();
     // Test binaries that run at the same time begin at different places.
@@ -47,8 +48,8 @@ fn claim(port: u16) -> bool {
     claimed
 }
 
-/// Does not listen: a process that is being started has copies of all sockets until it runs its own program, and one that
-/// listens would keep the server of the port away meanwhile.
+/// Does not listen: a process that is being started has copies of all sockets until it runs its own program, and one
+/// that listens would keep the server of the port away meanwhile.
 fn is_free(port: u16) -> bool {
     let bind = || -> io::Result<()> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;

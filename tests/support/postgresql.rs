@@ -1,8 +1,9 @@
-//! Real PostgreSQL servers for tests and benches: each on a loopback port and in a directory of its own, gone when dropped.
+//! Real PostgreSQL servers for tests and benches: each on a loopback port and in a directory of its
+//! own, gone when dropped.
 //!
-//! - A server belongs to the test that started it, unless it asks for one that is shared ([`Postgresql::shared`]); there it
-//!   has a database of its own. The empty cluster that `initdb` makes is kept below `target`, because making it takes a
-//!   second of a processor.
+//! - A server belongs to the test that started it, unless it asks for one that is shared ([`Postgresql::shared`]);
+//!   there it has a database of its own. The empty cluster that `initdb` makes is kept below `target`, because making
+//!   it takes a second of a processor.
 //! - PostgreSQL refuses to run as root: as root, the tests start it as the user that Debian's package creates.
 
 use std::fs::{self, File};
@@ -40,9 +41,9 @@ pub struct Postgresql {
 }
 
 impl Postgresql {
-    /// Starts a server with an empty database `keygate`, and waits until it answers. What it acknowledges survives the end of
-    /// its processes, not that of the machine: it does not wait for the disk, and its files are in memory where there is
-    /// space for them.
+    /// Starts a server with an empty database `keygate`, and waits until it answers. What it acknowledges survives the
+    /// end of its processes, not that of the machine: it does not wait for the disk, and its files are in memory where
+    /// there is space for them.
     pub fn start() -> Self {
         Self::with(None, directory(), None)
     }
@@ -223,8 +224,8 @@ impl Drop for Postgresql {
     }
 }
 
-/// A new directory for a server: in memory if a gibibyte is free there. An empty cluster has a thousand files, and the test
-/// runs start some fifty: to make and remove them on a disk took a twentieth of the processor time of all tests.
+/// A new directory for a server: in memory if a gibibyte is free there. An empty cluster has a thousand files, and the
+/// test runs start some fifty: to make and remove them on a disk took a twentieth of the processor time of all tests.
 fn directory() -> TempDir {
     let memory = Path::new("/dev/shm");
     let has_space = volume_space(memory).is_ok_and(|space| space.free >= 1 << 30);

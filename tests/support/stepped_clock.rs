@@ -1,7 +1,7 @@
 //! Wall clock of one process that a test steps: a library in front of the C library adds the seconds that a file says.
 //!
-//! The monotonic clock and the times that the kernel writes to files stay right, as on a machine whose clock is wrong for a
-//! moment and right when the files are looked at.
+//! The monotonic clock and the times that the kernel writes to files stay right, as on a machine whose clock is wrong
+//! for a moment and right when the files are looked at.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

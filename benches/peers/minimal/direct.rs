@@ -1,7 +1,7 @@
 //! The proxy without hyper: the gateway's strict scanner of heads and `httparse` on plain sockets, in both directions.
 //!
-//! A prototype to compare hyper's codec with. It forwards bodies with a length, and refuses others; it knows no `Expect`,
-//! no upgrade, no interim response and no time-out.
+//! A prototype to compare hyper's codec with. It forwards bodies with a length, and refuses others; it knows no
+//! `Expect`, no upgrade, no interim response and no time-out.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};

@@ -1,7 +1,7 @@
 //! The control plane: what changes the records that requests are decided by.
 //!
-//! [`management`] has one function for each operation on organizations, users, keys and sessions. [`admin`] offers them on a
-//! socket for programs, [`dashboard`] on web pages and as a JSON API for users, who sign in with [`oidc`].
+//! [`management`] has one function for each operation on organizations, users, keys and sessions. [`admin`] offers them
+//! on a socket for programs, [`dashboard`] on web pages and as a JSON API for users, who sign in with [`oidc`].
 
 pub mod management;
 pub mod admin;

@@ -3,8 +3,8 @@
 //!
 //! Each set is defined here once, so that no two readers of the same head can disagree on it.
 
-/// The largest `Content-Length`. The HTTP library counts in 64 bits, and means bodies without a length by the two highest
-/// numbers.
+/// The largest `Content-Length`. The HTTP library counts in 64 bits, and means bodies without a length by the
+/// two highest numbers.
 pub const MAX_CONTENT_LENGTH: u64 = u64::MAX - 2;
 
 /// Bytes of a method at most. No registered method is longer than 17 bytes (`UPDATEREDIRECTREF`); servers behind the
@@ -35,8 +35,8 @@ pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all_in(&TOKEN, bytes)
 }
 
-/// Reads the name with which a field's line begins: a token, and a colon behind it. Returns its length, and whether it is
-/// plain; `None` when there is no such name.
+/// Reads the name with which a field's line begins: a token, and a colon behind it. Returns its length, and whether it
+/// is plain; `None` when there is no such name.
 pub fn scan_name(line: &[u8]) -> Option<(usize, bool)> {
     let length = line.iter().position(|byte| *byte == b':').filter(|length| *length > 0)?;
     let all = |classes: u8, byte: &u8| classes & NAME[usize::from(*byte)];

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The key id is public: logs, tables and the CLI show it. Its first three characters are the organization's tag. The
-//! checksum covers everything before it, so that a mistyped key is refused before the state is asked. A key is identified
-//! by the SHA-256 of the whole presented text, and only that is stored. The plain key ([`PlainKey`]) and its hash
-//! ([`KeyDigest`]) are different types, and `Debug` shows neither.
+//! checksum covers everything before it, so that a mistyped key is refused before the state is asked. A key is
+//! identified by the SHA-256 of the whole presented text, and only that is stored. The plain key ([`PlainKey`]) and its
+//! hash ([`KeyDigest`]) are different types, and `Debug` shows neither.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -184,8 +184,8 @@ impl PlainKey {
     }
 }
 
-/// Parses the key id from a presented key. Returns none when the text has another format or a wrong checksum: it is then
-/// an imported key, or no key at all.
+/// Parses the key id from a presented key. Returns none when the text has another format or a wrong checksum: it is
+/// then an imported key, or no key at all.
 pub fn parse(presented: &[u8]) -> Option<KeyId> {
     let body = presented.strip_prefix(PREFIX.as_bytes())?;
     if presented.len() != KEY_LENGTH || body[KEY_ID_LENGTH] != b'_' {
@@ -210,8 +210,8 @@ fn checksum(covered: &[u8]) -> [u8; CHECKSUM_LENGTH] {
     digits
 }
 
-/// Generates `N` base62 characters, each equally likely: bytes of 248 and above are discarded, because 248 is four times
-/// 62.
+/// Generates `N` base62 characters, each equally likely: bytes of 248 and above are discarded, because
+/// 248 is four times 62.
 fn random_base62<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut text = [0; N];
     let mut filled = 0;

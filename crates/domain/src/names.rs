@@ -1,8 +1,10 @@
 //! Names of organizations and keys, and email addresses: which are accepted, and which names look the same.
 //!
-//! - A name shows in one line, on every terminal and page, exactly as it is: no character of it controls the line (`Cc`, line
-//!   and paragraph separators), is invisible or changes the order of others (`Cf`), or has no defined look (unassigned).
-//! - Two names look the same when their [`look`]s are equal: homographs, such as `acme` with a Cyrillic `а`, are one name.
+//! - A name shows in one line, on every terminal and page, exactly as it is: no character of it controls the
+//!   line (`Cc`, line and paragraph separators), is invisible or changes the order of others (`Cf`), or has no
+//!   defined look (unassigned).
+//! - Two names look the same when their [`look`]s are equal: homographs, such as `acme` with a
+//!   Cyrillic `а`, are one name.
 
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 use unicode_security::confusable_detection::skeleton;
@@ -66,7 +68,8 @@ pub fn validate_email(text: &str) -> Result<String, InvalidEmail> {
         (1..=64).contains(&local.len()) && local.chars().all(visible) && domain.chars().all(host) && !edges
     });
     let domain = text.rsplit('@').next().unwrap_or_default();
-    // An identity provider vouches for the address as it is written; lower case must not make it another user's address.
+    // An identity provider vouches for the address as it is written; lower case must not make it
+    // another user's address.
     let valid = valid && !text.chars().any(becomes_ascii);
     if valid && !domain.is_empty() && text.len() <= MAX_EMAIL {
         Ok(text.to_lowercase())
@@ -75,8 +78,9 @@ pub fn validate_email(text: &str) -> Result<String, InvalidEmail> {
     }
 }
 
-/// The look of a name: equal for names that look the same, and never shown. It is the skeleton of Unicode Technical Standard
-/// #39, section 4, without invisible characters, and with one space for each row of white space. Upper and lower case differ.
+/// The look of a name: equal for names that look the same, and never shown. It is the skeleton of Unicode
+/// Technical Standard #39, section 4, without invisible characters, and with one space for each row of white
+/// space. Upper and lower case differ.
 ///
 /// With a newer version of Unicode, the look of a name may be another one: store [`LOOK_VERSION`] beside stored looks.
 pub fn look(name: &str) -> String {
@@ -88,7 +92,8 @@ pub fn look(name: &str) -> String {
 /// Version of what [`look`] returns: that of the tables of confusable characters, and of the rule above.
 pub const LOOK_VERSION: &str = "unicode-security 0.1, 1";
 
-/// Returns `true` for a character that no name has. Others may be invisible as well, but are part of how words are written.
+/// Returns `true` for a character that no name has. Others may be invisible as well, but are part of
+/// how words are written.
 pub fn is_refused(c: char) -> bool {
     matches!(
         c.general_category(),
@@ -100,8 +105,8 @@ pub fn is_refused(c: char) -> bool {
     )
 }
 
-/// Returns `true` for a character that does not show (`Default_Ignorable_Code_Point` without those that no name has), and for
-/// the blank pattern of Braille.
+/// Returns `true` for a character that does not show (`Default_Ignorable_Code_Point` without those that no name has),
+/// and for the blank pattern of Braille.
 fn is_invisible(c: char) -> bool {
     matches!(
         u32::from(c),
@@ -117,7 +122,8 @@ fn is_invisible(c: char) -> bool {
     )
 }
 
-/// Returns whether the lower case of a letter beyond ASCII is an ASCII letter, as with the Kelvin sign (U+212A) and `k`.
+/// Returns whether the lower case of a letter beyond ASCII is an ASCII letter, as with the Kelvin
+/// sign (U+212A) and `k`.
 fn becomes_ascii(letter: char) -> bool {
     !letter.is_ascii() && letter.to_lowercase().any(|lower| lower.is_ascii())
 }

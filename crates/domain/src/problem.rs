@@ -1,5 +1,5 @@
-//! Problem details for HTTP APIs (RFC 9457): the JSON body of every refusal, of the gateway, the dashboard's API, the admin
-//! socket and query-store.
+//! Problem details for HTTP APIs (RFC 9457): the JSON body of every refusal, of the gateway, the dashboard's API, the
+//! admin socket and query-store.
 
 use std::borrow::Cow;
 
@@ -86,7 +86,10 @@ mod tests {
                 .ends_with(r#","trace_id":"4bf92f3577b34da6a3ce929d0e0e4736"}"#)
         );
         let problem = Problem { kind: "urn:x".into(), violated_policies: &["key"], ..problem }.with_request_id("7");
-        let json = r#"{"type":"urn:x","title":"Too Many Requests","status":429,"detail":"Wait.","code":"rate_limited","request_id":"7","violated-policies":["key"]}"#;
+        let json = concat!(
+            r#"{"type":"urn:x","title":"Too Many Requests","status":429,"detail":"Wait.","#,
+            r#""code":"rate_limited","request_id":"7","violated-policies":["key"]}"#,
+        );
         assert_eq!(problem.to_json(), json.as_bytes());
     }
 }

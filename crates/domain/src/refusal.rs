@@ -167,32 +167,33 @@ refusals! {
     /// No connection to the upstream became free in time, or too many requests waited for one.
     UpstreamBusy => Row {
         outcome: Some("upstream_error"), retries_soon: true,
-        ..row(503, "upstream_unavailable", "The service behind this gateway has too many requests at the moment, so it has \
-            not executed this one. Try again soon.")
+        ..row(503, "upstream_unavailable",
+            "The service behind this gateway has too many requests at the moment, so it has not executed this one. Try \
+             again soon.")
     };
     /// The upstream closed the connection early, or its response is invalid.
     UpstreamFailed => Row {
         outcome: Some("upstream_error"),
-        ..row(502, "upstream_failed", "The service behind this gateway broke off or answered badly. It may have executed \
-            the request.")
+        ..row(502, "upstream_failed",
+            "The service behind this gateway broke off or answered badly. It may have executed the request.")
     };
     /// The upstream refused to begin with the request, which cannot be sent again.
     UpstreamRefused => Row {
         outcome: Some("upstream_error"),
-        ..row(502, "upstream_failed", "The service behind this gateway refused to begin with the request, so it has not \
-            executed it.")
+        ..row(502, "upstream_failed",
+            "The service behind this gateway refused to begin with the request, so it has not executed it.")
     };
     /// The upstream did not respond in time.
     UpstreamTimeout => Row {
         outcome: Some("upstream_error"),
-        ..row(504, "upstream_timeout", "The service behind this gateway did not answer in time. It may have executed the \
-            request.")
+        ..row(504, "upstream_timeout",
+            "The service behind this gateway did not answer in time. It may have executed the request.")
     };
     /// No endpoint of the upstream could be connected to in time.
     UpstreamConnectTimeout => Row {
         outcome: Some("upstream_error"),
-        ..row(504, "upstream_timeout", "The service behind this gateway could not be connected to in time, so it has not \
-            executed the request.")
+        ..row(504, "upstream_timeout",
+            "The service behind this gateway could not be connected to in time, so it has not executed the request.")
     };
 }
 

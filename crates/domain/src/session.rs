@@ -1,8 +1,8 @@
 //! Web sessions on the wire: the token in the browser's cookie, its hash, and the check against cross-site request
 //! forgery (CSRF).
 //!
-//! A session token is an opaque value of 256 bits in a cookie. Only its SHA-256 is stored; the plain value ([`Token`]) and
-//! its hash ([`TokenDigest`]) are different types, and `Debug` shows neither.
+//! A session token is an opaque value of 256 bits in a cookie. Only its SHA-256 is stored; the plain value ([`Token`])
+//! and its hash ([`TokenDigest`]) are different types, and `Debug` shows neither.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,17 +16,18 @@ use sha2::{Digest as _, Sha256};
 use crate::secret::{Secret, digests_match};
 
 /// Prefix of the names of all the gateway's cookies. A browser accepts a cookie with the prefix `__Host-` only over an
-/// encrypted connection (or from its own machine), for exactly this host and all its paths, so that no sibling domain can
-/// plant one (RFC 6265bis, section 4.1.3.2).
+/// encrypted connection (or from its own machine), for exactly this host and all its paths, so that no sibling domain
+/// can plant one (RFC 6265bis, section 4.1.3.2).
 const COOKIES: &[u8] = b"__Host-keygate";
 /// Name of the session cookie.
 pub const COOKIE_NAME: &str = "__Host-keygate";
 /// Name of the cookie that binds a sign-in in progress to the browser that began it.
 pub const SIGN_IN_COOKIE_NAME: &str = "__Host-keygate-sign-in";
-/// Name of the cookie of a browser that must not be signed in without a click: its user has signed out, or it has tried.
+/// Name of the cookie of a browser that must not be signed in without a click: its user has signed
+/// out, or it has tried.
 pub const NO_SILENT_COOKIE_NAME: &str = "__Host-keygate-no-silent";
-/// Beginning of the name of the cookie that carries a new key to the page that shows it; the key id follows, so that two keys
-/// that are created at once do not meet.
+/// Beginning of the name of the cookie that carries a new key to the page that shows it; the key id follows, so that
+/// two keys that are created at once do not meet.
 pub const NEW_KEY_COOKIE_PREFIX: &str = "__Host-keygate-new-";
 
 /// Relation of the sending page's origin to ours, as the browser reports it (Fetch Metadata, section 2.3).

@@ -1,5 +1,5 @@
-//! Numbers and addresses as text of header values, written without `core::fmt`, which costs some hundred instructions for
-//! each of them.
+//! Numbers and addresses as text of header values, written without `core::fmt`, which costs some hundred
+//! instructions for each of them.
 //!
 //! - The text is the one that `Display` writes.
 

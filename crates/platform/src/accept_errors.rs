@@ -1,7 +1,7 @@
 //! Log of failed accepts: one line a second of a process, whichever of its listeners fail.
 //!
-//! Without file descriptors (EMFILE), each listener of each worker fails many times a second, for as long as an attack holds
-//! them.
+//! Without file descriptors (EMFILE), each listener of each worker fails many times a second, for as long as
+//! an attack holds them.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! Adapters of byte streams: bytes that were read ahead, a guard that ends with the stream, a stream with several owners, and
-//! a look at the bytes that pass.
+//! Adapters of byte streams: bytes that were read ahead, a guard that ends with the stream, a stream with several
+//! owners, and a look at the bytes that pass.
 //!
 //! All of them are plain structs around the stream: none allocates, locks, or makes a system call of its own.
 

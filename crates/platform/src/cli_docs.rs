@@ -1,5 +1,5 @@
-//! Man pages and shell completions, generated from the definition of a command line, so that they name every command and
-//! flag that the program has.
+//! Man pages and shell completions, generated from the definition of a command line, so that they name every command
+//! and flag that the program has.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -73,7 +73,8 @@ pub fn allocate(file: &File, from: u64, length: u64) -> io::Result<bool> {
     }
 }
 
-/// True when an error says that there is no room: no free space, a quota that is used up, or a file at its largest size.
+/// True when an error says that there is no room: no free space, a quota that is used up, or a file
+/// at its largest size.
 pub fn is_out_of_space(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

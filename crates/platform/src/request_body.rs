@@ -45,8 +45,8 @@ pub struct BodyLimits {
     pub timeouts: TimeoutMetrics,
 }
 
-/// Progress of a request body, shared by the body and the exchange that it belongs to. Most requests have no body, whose
-/// progress is finished from the beginning and needs no memory.
+/// Progress of a request body, shared by the body and the exchange that it belongs to. Most requests have no body,
+/// whose progress is finished from the beginning and needs no memory.
 #[derive(Clone, Debug, Default)]
 pub struct UploadProgress(Option<Rc<Progress>>);
 

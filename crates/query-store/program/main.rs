@@ -151,8 +151,8 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Connects to a database and migrates its tables before the service listens. One that is away may come later: until then
-/// requests are answered with 503. One that this program can never use ends the start.
+/// Connects to a database and migrates its tables before the service listens. One that is away may come later: until
+/// then requests are answered with 503. One that this program can never use ends the start.
 async fn prepare(service: &QueryService) -> anyhow::Result<()> {
     match service.store().prepare().await {
         Err(error) if error.is_permanent() => Err(error).context("cannot use the store"),
@@ -198,7 +198,8 @@ async fn copy_to_postgresql(file: &Path, settings: &Settings) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits for SIGTERM or SIGINT. SIGHUP is caught and logged, because by default it would end the process without a drain.
+/// Waits for SIGTERM or SIGINT. SIGHUP is caught and logged, because by default it would end the
+/// process without a drain.
 async fn wait_for_stop((mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal)) {
     loop {
         tokio::select! {

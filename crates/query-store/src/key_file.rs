@@ -1,7 +1,7 @@
 //! The cursor key that is generated at the first start when none is configured, in a file beside the database.
 //!
-//! - The file appears complete or not at all, with mode 0600. When two processes generate a key at once, both use the one
-//!   that was stored first.
+//! - The file appears complete or not at all, with mode 0600. When two processes generate a key at once, both use the
+//!   one that was stored first.
 //! - To move to configured keys later, list this one as `{id: 0, secret: {file: …}}` after the new one, until
 //!   the cursor lifetime has passed.
 

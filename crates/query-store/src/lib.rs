@@ -6,9 +6,9 @@
 //! # Deployment
 //!
 //! The service trusts the identity headers of every request, so **only the gateway may reach it**: bind it to loopback
-//! beside the gateway (the default), or to an address of a private network that only the gateway can route to. A request
-//! without the headers is refused. This detects a service that is exposed by mistake, but does not stop an attacker who
-//! sends the headers.
+//! beside the gateway (the default), or to an address of a private network that only the gateway can route to. A
+//! request without the headers is refused. This detects a service that is exposed by mistake, but does not stop an
+//! attacker who sends the headers.
 
 mod server;
 pub mod http;
@@ -61,8 +61,8 @@ pub enum OpenError {
     Keyring(#[from] KeyringError),
 }
 
-/// Opens the service: creates the store when it does not exist, and generates a cursor key beside a SQLite file when none is
-/// configured. Makes no connection to PostgreSQL: [`store::Store::prepare`] does, or the first operation.
+/// Opens the service: creates the store when it does not exist, and generates a cursor key beside a SQLite file when
+/// none is configured. Makes no connection to PostgreSQL: [`store::Store::prepare`] does, or the first operation.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -81,7 +81,8 @@ fn open_store(settings: &Settings) -> Result<Store, OpenError> {
         StoreSettings::Postgresql(postgresql) => {
             for database in std::iter::once(&postgresql.primary).chain(&postgresql.replicas) {
                 if !database.is_encrypted() && !database.is_local() {
-                    tracing::warn!(%database, "connections to PostgreSQL are not encrypted; set `tls` or sslmode=require");
+                    tracing::warn!(%database,
+                        "connections to PostgreSQL are not encrypted; set `tls` or sslmode=require");
                 }
             }
             Ok(Store::Postgresql(PostgresqlStore::open(postgresql)?.with_history_limit(settings.history)))

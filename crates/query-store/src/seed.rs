@@ -46,8 +46,8 @@ const DIMENSIONS: [(&str, &str); 5] = [
     ("weekday", "extract(isodow FROM created_at)"),
 ];
 
-/// Stores the first `count` sample queries, oldest first, with creation times in the days before `now`. Existing queries
-/// stay.
+/// Stores the first `count` sample queries, oldest first, with creation times in the days before `now`.
+/// Existing queries stay.
 ///
 /// # Errors
 /// [`StoreError`]. Queries are stored in batches of 1000, each as a whole or not at all.

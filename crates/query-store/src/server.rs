@@ -32,8 +32,8 @@ const MAX_FIELDS: usize = 128;
 const MAX_HEAD: usize = 96 * 1024;
 /// Maximum number of connections, from all gateways together.
 const MAX_CONNECTIONS: usize = 20_000;
-/// Time for which idle connections are kept open. It is long, because the gateway may be sending a request just when the
-/// connection is closed, and because gateways are few.
+/// Time for which idle connections are kept open. It is long, because the gateway may be sending a request just when
+/// the connection is closed, and because gateways are few.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
 /// Serves a listener on a new runtime in the calling thread; returns when [`serve`] does.
@@ -133,7 +133,8 @@ async fn run_maintenance(service: &QueryService) -> Infallible {
 }
 
 async fn collect_garbage(service: &QueryService) {
-    // The clock of another query-store may be behind this one, and its cursors then live for longer than they seem to here.
+    // The clock of another query-store may be behind this one, and its cursors then live for longer
+    // than they seem to here.
     let now = clock::now().before(service.store().clock_tolerance());
     match service.collect_garbage(now).await {
         Ok(totals) => tracing::debug!(totals.snapshots, totals.removed, "collected old row versions"),

@@ -10,8 +10,8 @@ use crate::store::{Bookmark, GcProgress, Page, SnapshotExpiry, Store, StoreError
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 
-/// Divisor of the cursor lifetime that gives the time by which a snapshot is registered in advance: one hour of a day. The
-/// registration of a busy snapshot is then written only once in that time.
+/// Divisor of the cursor lifetime that gives the time by which a snapshot is registered in advance: one hour of a day.
+/// The registration of a busy snapshot is then written only once in that time.
 const REGISTRATION_ADVANCE: u32 = 24;
 /// Snapshots or row versions per batch of garbage collection: some milliseconds of the store's time.
 const GC_BATCH: usize = 200;
@@ -90,7 +90,8 @@ impl QueryService {
         &self.store
     }
 
-    /// Lists a page of at most `limit` queries: the first page of a new sequence, or the next one by the cursor `token`.
+    /// Lists a page of at most `limit` queries: the first page of a new sequence, or the next one
+    /// by the cursor `token`.
     ///
     /// The returned cursor and the snapshot that it reads are valid for the cursor lifetime from `now`.
     ///

@@ -23,8 +23,8 @@ const CURSOR_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_CURSOR_LIFETIME: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// Default maximum of a request body: the largest query fits, even when every character of it is escaped.
 const MAX_BODY: u64 = 1 << 20;
-/// Default maximum of connections to each database. PostgreSQL has 100 for all of its clients by default, and a few are enough:
-/// an operation uses one for a millisecond or so.
+/// Default maximum of connections to each database. PostgreSQL has 100 for all of its clients by default, and a few are
+/// enough: an operation uses one for a millisecond or so.
 const CONNECTIONS: usize = 10;
 /// Default deadline of an operation: many times what one takes, and less than a gateway waits for a response.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -75,8 +75,8 @@ impl fmt::Display for StoreSettings {
 /// Keys and lifetime of cursors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CursorSettings {
-    /// Keys with their ids; the first one seals, all open. When empty, a key is generated in a file beside the store. A store in
-    /// PostgreSQL has no such place, and needs keys.
+    /// Keys with their ids; the first one seals, all open. When empty, a key is generated in a file beside the store. A
+    /// store in PostgreSQL has no such place, and needs keys.
     pub keys: Vec<(u8, Secret)>,
     /// Lifetime of a cursor from its creation.
     pub lifetime: Duration,
@@ -133,8 +133,8 @@ fn read(file: &mut Section<'_>) -> Result<Settings, Reported> {
     let telemetry = file.section("telemetry", |section| Ok(telemetry(section)));
     let (store, cursor) = (store?, cursor?);
     if matches!(store, StoreSettings::Postgresql(_)) && cursor.keys.is_empty() {
-        let what = "has no `keys`, which a store in PostgreSQL needs: all query-stores of one database give the same ones, \
-                    so that each of them takes the cursors of the others";
+        let what = "has no `keys`, which a store in PostgreSQL needs: all query-stores of one database give the same \
+                    ones, so that each of them takes the cursors of the others";
         return Err(file.report("cursor", what));
     }
     let history = HistoryLimit(history?);

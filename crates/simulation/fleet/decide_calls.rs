@@ -1,4 +1,5 @@
-//! Calls of `decide.lua`, as `crates/state/src/redis/decide/decide_codec.rs` packs them, and the records that a gateway caches.
+//! Calls of `decide.lua`, as `crates/state/src/redis/decide/decide_codec.rs` packs them, and the records
+//! that a gateway caches.
 
 use std::rc::Rc;
 

@@ -1,5 +1,5 @@
-//! Faults: failovers, partitions, clocks that step, machines that die, and a database that is away. Each kind comes again
-//! and again after a random pause. Those of a server that lose nothing are in `server_faults`.
+//! Faults: failovers, partitions, clocks that step, machines that die, and a database that is away. Each kind comes
+//! again and again after a random pause. Those of a server that lose nothing are in `server_faults`.
 
 use super::event::Event;
 use super::trace::{Entry, NONE};

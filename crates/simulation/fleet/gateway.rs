@@ -1,5 +1,5 @@
-//! A gateway: its clocks, its links to the shards, and what it knows. The slot leases, the shares, the membership and the
-//! kept revocations are the product's own.
+//! A gateway: its clocks, its links to the shards, and what it knows. The slot leases, the shares, the membership and
+//! the kept revocations are the product's own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

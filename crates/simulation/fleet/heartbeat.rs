@@ -1,5 +1,5 @@
-//! `heartbeat.lua` in Rust, for large fleets: each call of the script reads the entries of all gateways. In a small fleet
-//! the script runs as well, and must make the same.
+//! `heartbeat.lua` in Rust, for large fleets: each call of the script reads the entries of all gateways. In a small
+//! fleet the script runs as well, and must make the same.
 
 use super::database::{Bytes, Database, Write};
 use super::shard::number_at;
@@ -7,8 +7,8 @@ use super::shard::number_at;
 /// The oldest of the joins seen when there are no others.
 const NEVER: f64 = 9_007_199_254_740_991.0;
 
-/// Reply and writes of `heartbeat.lua` at `now`, the server's time. It follows the script's loop and its end line by line;
-/// entries of earlier versions, which have no join, do not occur.
+/// Reply and writes of `heartbeat.lua` at `now`, the server's time. It follows the script's loop and its end line by
+/// line; entries of earlier versions, which have no join, do not occur.
 pub fn heartbeat(
     database: &Database,
     now: u64,

@@ -30,7 +30,8 @@ pub struct Journal {
     pub backoff: Backoff,
     /// Position of the shipper; none until it is connected to the table.
     pub position: Option<usize>,
-    /// Uses before the position that have no outcome before it, with their times; with `true`, delivered as in progress.
+    /// Uses before the position that have no outcome before it, with their times; with `true`,
+    /// delivered as in progress.
     pub open: BTreeMap<u64, (u64, bool)>,
     /// The batch that is being delivered.
     pub batch: Option<Batch>,
@@ -66,8 +67,8 @@ impl Journal {
         self.position = Some(position);
     }
 
-    /// The next batch, as `RecordStream::next_batch` makes it: records whose outcome is known, then those that have been
-    /// open for `open_after`. None when there is nothing to deliver.
+    /// The next batch, as `RecordStream::next_batch` makes it: records whose outcome is known, then those that have
+    /// been open for `open_after`. None when there is nothing to deliver.
     pub fn next_batch(&mut self, number: u64, now: u64, open_after: u64) -> Option<Batch> {
         let from = self.position?;
         let (mut to, mut records) = (from, Vec::new());

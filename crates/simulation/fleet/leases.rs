@@ -1,6 +1,6 @@
-//! Background work of a gateway that concerns slots and shares: visits to its leases, resyncs, registration, and reports of
-//! uses that were admitted without Redis. It follows `crates/state/src/redis/slots` and `maintenance`; what is decided about a
-//! lease, and the membership, are the product's own.
+//! Background work of a gateway that concerns slots and shares: visits to its leases, resyncs, registration, and
+//! reports of uses that were admitted without Redis. It follows `crates/state/src/redis/slots` and `maintenance`; what
+//! is decided about a lease, and the membership, are the product's own.
 
 use std::rc::Rc;
 

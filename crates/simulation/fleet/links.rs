@@ -83,7 +83,8 @@ impl World {
         self.check_noticed(process, shard);
     }
 
-    /// A gateway has seen another history: every open exchange is checked, and again while the others write revocations.
+    /// A gateway has seen another history: every open exchange is checked, and again while the
+    /// others write revocations.
     fn note_failover(&mut self, process: Process) {
         for pause in [0, 3_000_000, 15_000_000] {
             self.queue.add(self.now + pause, Event::CheckOpen(process));

@@ -1,5 +1,5 @@
-//! Scripts of the Redis state, run as they are by Lua 5.1, the interpreter of Redis. `redis.call` and `struct`, which Redis
-//! adds to Lua, are bound here to the simulated server.
+//! Scripts of the Redis state, run as they are by Lua 5.1, the interpreter of Redis. `redis.call` and `struct`, which
+//! Redis adds to Lua, are bound here to the simulated server.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! Network between gateways and shards: links, commands and replies, partitions, and servers that do not answer.
 //!
-//! It is a model of `crates/redis-client/src`: deadlines, the breaker, and the pauses before connecting are those of the
-//! product. What is sent into a partition arrives when it ends, also when the gateway has given it up by then.
+//! It is a model of `crates/redis-client/src`: deadlines, the breaker, and the pauses before connecting are those of
+//! the product. What is sent into a partition arrives when it ends, also when the gateway has given it up by then.
 
 use super::database::{Bytes, Write};
 use super::event::{Answer, Call, Command, Event, Pending, Process};

@@ -1,5 +1,5 @@
-//! Decisions without Redis, as `crates/state/src/redis/decide/offline.rs` makes them with `known_keys` and `share: exact`. What a
-//! share admits is the product's own.
+//! Decisions without Redis, as `crates/state/src/redis/decide/offline.rs` makes them with `known_keys` and `share:
+//! exact`. What a share admits is the product's own.
 
 use std::sync::Arc;
 

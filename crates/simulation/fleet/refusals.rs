@@ -33,8 +33,8 @@ impl World {
         true
     }
 
-    /// Returns whether the server refuses a command: its hash slot is elsewhere or on its way, or the memory is full and
-    /// the command withdraws nothing.
+    /// Returns whether the server refuses a command: its hash slot is elsewhere or on its way, or the memory is full
+    /// and the command withdraws nothing.
     pub fn refuses(&mut self, command: &Command) -> bool {
         let org = command.pending.as_ref().and_then(|pending| self.org_of_command(pending));
         let is_elsewhere = org.is_some_and(|org| {

@@ -49,11 +49,16 @@ impl Outcome {
         let bounds: Vec<_> = self
             .rows
             .iter()
-            .map(|(name, promise, worst)| json!({"bound": name, "promised": promise, "part": worst.part, "worst": worst.text, "at": worst.time as f64 / 1e6}))
+            .map(|(name, promise, worst)| {
+                json!({"bound": name, "promised": promise, "part": worst.part,
+                "worst": worst.text,
+                "at": worst.time as f64 / 1e6})
+            })
             .collect();
         let violation = self.violation.as_ref().map(|violation| {
             let events: Vec<String> = self.events.iter().map(ToString::to_string).collect();
-            json!({"bound": violation.bound, "text": violation.text, "at": violation.time as f64 / 1e6, "events": events})
+            json!({"bound": violation.bound, "text": violation.text, "at": violation.time as f64 / 1e6,
+                "events": events})
         });
         let Options { gateways, shards, orgs, keys, seconds, seed, .. } = &self.options;
         json!({

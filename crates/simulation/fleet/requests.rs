@@ -1,7 +1,7 @@
 //! Requests: the decision of a gateway, with Redis or without, and the exchange that follows.
 //!
-//! The steps follow `crates/state/src/redis/decide`: `decider` (attempts, deadline), `decide_call` and `call_outcome` (what a reply
-//! does). Permits, reports, shares, late answers and unreported uses are the product's own.
+//! The steps follow `crates/state/src/redis/decide`: `decider` (attempts, deadline), `decide_call` and `call_outcome`
+//! (what a reply does). Permits, reports, shares, late answers and unreported uses are the product's own.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Revocations: their two writes, the log that all gateways read, and the assertion on new primaries. It follows
-//! `crates/state/src/redis/directory/{keys,revocation_log}.rs`, `revocation_reader.rs` and `revocations/assertion.rs`; the kept
-//! revocations are the product's own.
+//! `crates/state/src/redis/directory/{keys,revocation_log}.rs`, `revocation_reader.rs` and `revocations/assertion.rs`;
+//! the kept revocations are the product's own.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -126,8 +126,8 @@ impl World {
         }
     }
 
-    /// As `RevocationReader::read_on`: when the entry at the position is another one, every open exchange is checked, and the
-    /// reader goes on from the end.
+    /// As `RevocationReader::read_on`: when the entry at the position is another one, every open exchange is checked,
+    /// and the reader goes on from the end.
     pub fn complete_read_log(&mut self, process: Process, last: u64, at_position: Option<Bytes>, entries: Vec<Bytes>) {
         let gateway = &mut self.gateways[process.gateway];
         let follows =

@@ -11,7 +11,8 @@ pub const START: u64 = 1_800_000_000_000_000;
 
 /// Entries of gateways up to which the script of the heartbeat runs beside its twin.
 const CHECKED_ENTRIES: usize = 50;
-/// Time of the server for each field that a script reads in a loop, in nanoseconds (`docs/scaling.md` has the measurement).
+/// Time of the server for each field that a script reads in a loop, in nanoseconds (`docs/scaling.md`
+/// has the measurement).
 const FIELD_COST_NS: u64 = 400;
 
 /// A shard.
@@ -106,8 +107,8 @@ impl Shard {
         reply
     }
 
-    /// Occupies the server with a command that arrives now, and has read so many fields. Returns the time until it is done,
-    /// and for how long the server is busy with what arrived in this second.
+    /// Occupies the server with a command that arrives now, and has read so many fields. Returns the time until it is
+    /// done, and for how long the server is busy with what arrived in this second.
     pub fn occupy(&mut self, base: u64, now: u64) -> (u64, u64) {
         let fields = std::mem::take(&mut self.running.fields_read);
         let cost = base + fields * FIELD_COST_NS / 1000;

@@ -1,7 +1,7 @@
 //! Link between the two processes after a hand-over of an embedded state, until the old one has ended.
 //!
-//! - The old process asks for decisions about requests that still arrive on its connections, and for sessions. The new one
-//!   decides them as its own, and holds their slots until the old one releases them, or has ended.
+//! - The old process asks for decisions about requests that still arrive on its connections, and for sessions. The new
+//!   one decides them as its own, and holds their slots until the old one releases them, or has ended.
 //! - The new process reports revocations, which end what is open at the old one.
 //! - On Redis nothing is asked: the link shows that the old process has not ended.
 

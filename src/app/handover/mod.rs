@@ -1,4 +1,5 @@
-//! Hand-over (hot restart): a new process takes the place of an old one of the same configuration, and no client notices.
+//! Hand-over (hot restart): a new process takes the place of an old one of the same configuration,
+//! and no client notices.
 //!
 //! Both speak over the admin socket, which only the user of the gateway may open. One message is one step:
 //!
@@ -21,7 +22,8 @@
 //! | another version, another configuration, a second hand-over | `Refused`: the old one goes on | | |
 //!
 //! - Both hold the locks from `Locks` to `Serving`, as copies of the same open files: no third process gets in between.
-//! - The listening sockets stay open all the time: connections wait in their queues, and either process may accept them.
+//! - The listening sockets stay open all the time: connections wait in their queues, and either
+//!   process may accept them.
 //! - The new process counts the slots of the old one's requests from the uses that are open in the journal.
 
 mod channel;

@@ -30,8 +30,8 @@ pub(crate) struct Takeover {
 }
 
 impl Takeover {
-    /// Asks the gateway that listens on the admin socket for its listening sockets; none when no gateway runs. `replaces`:
-    /// also one in full service.
+    /// Asks the gateway that listens on the admin socket for its listening sockets; none when no gateway runs.
+    /// `replaces`: also one in full service.
     ///
     /// # Errors
     /// The gateway refuses, or does not answer.
@@ -60,8 +60,8 @@ impl Takeover {
         Ok(Some((Self { channel, socket: socket.clone(), is_alive }, listeners)))
     }
 
-    /// Has the old process stop deciding, and returns the files of its locks: of the state, if it is embedded, and of the
-    /// journal. Call when nothing else is missing.
+    /// Has the old process stop deciding, and returns the files of its locks: of the state, if it is embedded, and of
+    /// the journal. Call when nothing else is missing.
     pub(crate) fn locks(&self) -> anyhow::Result<Locks> {
         let locks = || {
             self.channel.send(&FromNew::Ready)?;
@@ -155,7 +155,8 @@ fn talk(stream: UnixStream, config: &Config, replaces: bool) -> anyhow::Result<(
 /// Has the admin socket's server hand the connection over (RFC 9110, section 7.8).
 fn upgrade_connection(mut stream: &UnixStream) -> anyhow::Result<()> {
     let request = format!(
-        "POST {HANDOVER_PATH} HTTP/1.1\r\nhost: keygate\r\nconnection: upgrade\r\nupgrade: {HANDOVER_PROTOCOL}\r\ncontent-length: 0\r\n\r\n"
+        "POST {HANDOVER_PATH} HTTP/1.1\r\nhost: keygate\r\nconnection: upgrade\r\nupgrade: \
+         {HANDOVER_PROTOCOL}\r\ncontent-length: 0\r\n\r\n"
     );
     stream.write_all(request.as_bytes())?;
     let mut head = Vec::new();

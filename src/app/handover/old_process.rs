@@ -81,8 +81,8 @@ impl HandoverServer {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves a connection of a process that wants to take over, on a thread of its own. `process` is its id, when it is in
-    /// this PID namespace.
+    /// Serves a connection of a process that wants to take over, on a thread of its own. `process` is its id, when it
+    /// is in this PID namespace.
     pub(crate) fn serve(self: &Arc<Self>, stream: UnixStream, process: Option<u32>) {
         let server = Arc::clone(self);
         let run = move || {
@@ -145,8 +145,8 @@ impl HandoverServer {
             }
             Service::Unknown(error) => self.give_up(
                 &error,
-                "the process that took over hangs, and cannot be ended from here; this gateway drains: end that process, \
-                 and restart the gateway",
+                "the process that took over hangs, and cannot be ended from here; this gateway drains: end that \
+                 process, and restart the gateway",
             ),
         }
         Ok(())
@@ -233,7 +233,8 @@ impl HandoverServer {
     /// Goes on as if nothing had happened.
     fn take_back(&self) {
         if let Err(error) = self.parts.journal.take_back() {
-            tracing::error!(%error, "cannot append the last lines to the audit journal; the next start does: restart soon");
+            tracing::error!(%error, "cannot append the last lines to the audit journal; the next start does: restart \
+                                     soon");
         }
         if let State::Embedded(state) = &*self.parts.state {
             state.unfreeze();
@@ -251,8 +252,8 @@ impl HandoverServer {
             tracing::error!(%error, "cannot ask the process that took over; requests that still arrive here fail");
         }
         tracing::info!(%peer, "another process took over");
-        // Behind the link: this waits while systemd reads nothing, and requests must not. Of another PID namespace, systemd
-        // does not know the process either.
+        // Behind the link: this waits while systemd reads nothing, and requests must not. Of another PID namespace,
+        // systemd does not know the process either.
         if let Some(pid) = peer.id() {
             self.parts.notifier.notify_main_process(pid);
         }

@@ -1,4 +1,5 @@
-//! The process at the other end of a hand-over, as the kernel knows it (`SO_PEERCRED`): what it says of itself is not believed.
+//! The process at the other end of a hand-over, as the kernel knows it (`SO_PEERCRED`): what it says of
+//! itself is not believed.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Upgrade: starts a new process that takes over from this one, and waits for the end of it.
 //!
-//! The new process is a child of this one, so that it has its environment, its directory, its output and its limits, and stays
-//! in its control group.
+//! The new process is a child of this one, so that it has its environment, its directory, its output and its limits,
+//! and stays in its control group.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,8 +1,8 @@
 //! The file of `keygate apply`: what organizations, users, permissions, keys and limits are to be.
 //!
 //! - Its size and its depth are bounded, and it has no aliases and no tags: a small file stays small.
-//! - Unknown fields are errors with their line; so are records that are in it twice, and every value that an operation would
-//!   refuse: the functions of the operations check all of them before the first change.
+//! - Unknown fields are errors with their line; so are records that are in it twice, and every value that an operation
+//!   would refuse: the functions of the operations check all of them before the first change.
 //! - A field that is absent is left as it is. `null` where a limit is expected means the configured one.
 
 use std::time::Duration;
@@ -79,7 +79,8 @@ fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Res
 impl Document {
     /// Parses a text, YAML, or JSON, which is YAML as well; with the places of its values.
     pub(super) fn parse(text: &str) -> Result<(Self, Outline), String> {
-        // First by the parser of settings, which bounds depth and knows no aliases: what the next one reads is harmless.
+        // First by the parser of settings, which bounds depth and knows no aliases: what the next
+        // one reads is harmless.
         let outline = Outline::parse(text)?;
         let document = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
         Ok((document, outline))

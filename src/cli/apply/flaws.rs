@@ -1,5 +1,5 @@
-//! Errors of the file of `keygate apply` beyond its syntax, each with its place: what the operations would refuse, and records
-//! that are there twice.
+//! Errors of the file of `keygate apply` beyond its syntax, each with its place: what the operations would refuse, and
+//! records that are there twice.
 
 use std::collections::{HashMap, HashSet};
 
@@ -128,8 +128,8 @@ mod tests {
     fn records_twice_and_keys_without_a_reference_are_flaws() {
         let key = |more: &str| format!("      - {{ name: k, user: a@b{more} }}\n");
         let text = format!(
-            "organizations:\n  - name: acme\n    users: [{{ email: a@b }}, {{ email: A@b }}]\n    keys:\n{}{}{}{}{}  - name: \
-             acme\n  - name: \u{430}cme\n",
+            "organizations:\n  - name: acme\n    users: [{{ email: a@b }}, {{ email: A@b }}]\n    keys:\n{}{}{}{}{}  - \
+             name: acme\n  - name: \u{430}cme\n",
             key(&format!(", sha256: {DIGEST}")),
             key(&format!(", sha256: {}", DIGEST.to_uppercase())),
             key(""),

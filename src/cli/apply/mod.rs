@@ -1,8 +1,8 @@
-//! `keygate apply`: creates, changes, revokes and removes organizations, users, permissions, keys and limits from a file,
-//! after it has shown a plan.
+//! `keygate apply`: creates, changes, revokes and removes organizations, users, permissions, keys and limits from a
+//! file, after it has shown a plan.
 //!
-//! Every change is an operation of management, as of the other commands: authorized, audited, through the running gateway or
-//! on the stores.
+//! Every change is an operation of management, as of the other commands: authorized, audited, through the running
+//! gateway or on the stores.
 
 mod document;
 mod flaws;

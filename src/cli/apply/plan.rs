@@ -1,8 +1,8 @@
 //! The plan of `keygate apply`: a pure comparison of a file with the present state.
 //!
 //! - Records that the file does not name, and fields that it does not have, stay as they are.
-//! - Nothing is withdrawn unless the file says so, and nothing that was withdrawn comes back: a revoked key and a removed
-//!   user are conflicts with a file that has them as valid.
+//! - Nothing is withdrawn unless the file says so, and nothing that was withdrawn comes back: a revoked key and a
+//!   removed user are conflicts with a file that has them as valid.
 //! - A plan of what was just applied is empty.
 
 use std::fmt;

@@ -1,5 +1,5 @@
-//! `keygate state export` and `keygate state import`: the whole state as a file of JSON lines, through the running gateway or,
-//! when none runs, on the stores.
+//! `keygate state export` and `keygate state import`: the whole state as a file of JSON lines, through the running
+//! gateway or, when none runs, on the stores.
 
 mod counts;
 mod export;

@@ -45,8 +45,8 @@ audit: {{ low_water: 0%, path: audit }}
     Ok(Config::parse(&path, &text)?)
 }
 
-/// The block `session`; none when the gateway does not listen on loopback, because browsers keep session cookies without
-/// TLS only for this machine.
+/// The block `session`; none when the gateway does not listen on loopback, because browsers keep session cookies
+/// without TLS only for this machine.
 fn session_block(listen: SocketAddr) -> String {
     let gateway = local_address(listen);
     if !gateway.ip().is_loopback() {

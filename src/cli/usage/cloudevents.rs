@@ -1,7 +1,7 @@
 //! Usage as CloudEvents 1.0 in JSON: the structured mode on each line, or the batch format.
 //!
-//! - The id of an event is made of its period and subject, so the same usage has the same id, however often it is exported;
-//!   the source is the gateway. A receiver that takes each source and id once bills once.
+//! - The id of an event is made of its period and subject, so the same usage has the same id, however often it is
+//!   exported; the source is the gateway. A receiver that takes each source and id once bills once.
 //! - Only final rows become events: what is sent under an id never changes. The others are withheld, and counted on
 //!   standard error.
 
@@ -73,8 +73,8 @@ fn note_withheld(withheld: &[(&UsageReport, &UsageRow)]) {
     let open = withheld.iter().map(|(_, row)| row.open).sum::<u64>();
     let period = report.query.per.label(first.period.start);
     output::note(format_args!(
-        "withheld, from {period} on: {}, with {}; their periods are not over or not complete, or uses have not ended: export \
-         them later",
+        "withheld, from {period} on: {}, with {}; their periods are not over or not complete, or uses have not ended: \
+         export them later",
         Counted(count, "row"),
         Counted(open, "open use")
     ));

@@ -33,7 +33,8 @@ const FIRST_DAY: &str = "
 SELECT min(substring(child.relname FROM 'records_(\\d{8})$'))
 FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid WHERE inhparent = 'keygate.records'::regclass";
 
-/// The time up to which the records of each gateway are complete. One that has come back with another disk has several journals.
+/// The time up to which the records of each gateway are complete. One that has come back with another disk
+/// has several journals.
 const FRESHNESS: &str = "
 SELECT gateway, (extract(epoch FROM max(complete_until)) * 1000000)::bigint FROM keygate.journals GROUP BY gateway";
 

@@ -95,7 +95,8 @@ pub(super) fn note_gaps(report: &UsageReport) {
     if let Some(from) = report.complete_from {
         let from = seconds(from);
         output::note(format_args!(
-            "incomplete before {from}: segments of the journal before that time were removed, and their uses are not counted"
+            "incomplete before {from}: segments of the journal before that time were removed, and their uses are not \
+             counted"
         ));
     }
     if report.damaged_lines > 0 {

@@ -14,8 +14,8 @@ use crate::support::{Gateway, eventually};
 /// Block of the configuration with an access log in the file `access.log`.
 const FILE: &str = "telemetry: { access_log: { file: access.log } }\n";
 
-/// The whole lines of a file, each of which must be an object of printable ASCII. A line that is just being written may end
-/// it.
+/// The whole lines of a file, each of which must be an object of printable ASCII. A line that is just
+/// being written may end it.
 fn lines_of(path: &Path) -> Vec<Value> {
     let bytes = std::fs::read(path).unwrap_or_default();
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);

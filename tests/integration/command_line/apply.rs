@@ -213,7 +213,8 @@ fn new_key_gets_its_limits_and_none_goes_to_a_user_whom_the_file_removes() {
     assert_eq!((limits["requests"].as_u64(), limits["burst"].as_u64()), (Some(5), Some(2)), "{limits}");
     let other = DIGEST.replace('5', "6");
     let removed = format!(
-        "organizations: [{{ name: acme, users: [{{ email: ada@example.com, removed: true }}], keys: [{{ name: new, user: ada@example.com, sha256: {other} }}] }}]\n"
+        "organizations: [{{ name: acme, users: [{{ email: ada@example.com, removed: true }}], keys: [{{ name: new, \
+         user: ada@example.com, sha256: {other} }}] }}]\n"
     );
     let refused = installation.apply(&removed, "--yes");
     assert!(refused.code == 1 && refused.out.contains("! key acme/new: there is no user"), "{refused:?}");

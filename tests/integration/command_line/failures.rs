@@ -56,8 +56,8 @@ fn uses_before_a_crash_are_replayed_offline_too() {
     assert_eq!(explained["explanation"]["standing"]["remaining"], 999, "the bucket is no fuller than it was");
 }
 
-/// The clock is set back by an hour before a start, and the gateway is killed afterwards: the times of its uses are before that of
-/// the last write-back.
+/// The clock is set back by an hour before a start, and the gateway is killed afterwards: the times of its uses are
+/// before that of the last write-back.
 #[test]
 fn uses_by_a_clock_that_was_set_back_are_replayed() {
     let installation = Installation::new();

@@ -66,8 +66,8 @@ audit: { low_water: 0%, path: audit }
 
     /// Runs a command that must succeed.
     ///
-    /// Retries while the state is locked: a process that another test forks inherits the open files of this one until it
-    /// executes its program, so a closed state may stay locked for a moment.
+    /// Retries while the state is locked: a process that another test forks inherits the open files of this one until
+    /// it executes its program, so a closed state may stay locked for a moment.
     fn ok(&self, line: &str) -> Ended {
         let ended = until("the state is unlocked", || {
             let ended = self.run(line);

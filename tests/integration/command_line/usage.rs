@@ -14,8 +14,8 @@ use super::Installation;
 
 const DAY: u64 = 86_400_000_000;
 
-/// Journal of an installation with uses of one key: two on a day of 2024, one of them refused 30 times, and one use that is
-/// open since the day after.
+/// Journal of an installation with uses of one key: two on a day of 2024, one of them refused 30 times, and one use
+/// that is open since the day after.
 struct Written {
     installation: Installation,
     org: OrgId,

@@ -16,8 +16,8 @@ use crate::support::{Client, Gateway, HyperOptions, HyperUpstream, Load, NameSer
 /// Addresses of the replicas of one service.
 const ADDRESSES: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 
-/// Time that each response of an equal replica takes. A pause of a busy machine is small beside it, and the replicas share a
-/// thread, so that a pause delays all of them alike.
+/// Time that each response of an equal replica takes. A pause of a busy machine is small beside it, and the replicas
+/// share a thread, so that a pause delays all of them alike.
 const LATENCY: Duration = Duration::from_millis(40);
 /// Clients that send at once, so that many requests take little time at that latency.
 const CLIENTS: usize = 16;
@@ -69,8 +69,8 @@ fn request(gateway: &Gateway, key: &str, count: usize) {
     }
 }
 
-/// Waits until each of three replicas has had a third of some 600 requests in a row, give or take five percent. A scheduler's
-/// pause can take an endpoint's latency up, and so its share down, for a while.
+/// Waits until each of three replicas has had a third of some 600 requests in a row, give or take five percent. A
+/// scheduler's pause can take an endpoint's latency up, and so its share down, for a while.
 fn equal_shares(gateway: &Gateway, key: &str, counts: impl Fn() -> [usize; 3]) {
     let load = Load::over_http1(gateway.address, key, CLIENTS);
     until("each replica has a third of the requests", || {

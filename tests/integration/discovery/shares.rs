@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::{ADDRESSES, blocks, endpoints, equal_replicas};
 use crate::support::{Gateway, HyperOptions, HyperUpstream, Load, NameServer, eventually, free_port, is_strict};
 
-/// Requests of which each of three addresses has a third, give or take five per cent of a third. Were each sent to any of them by
-/// chance, the number at one would have a standard deviation of sqrt(20,000 * 1/3 * 2/3) = 67, which is one per cent of a
-/// third: a row fails by chance once in 600,000. Balancing by load scatters less than chance.
+/// Requests of which each of three addresses has a third, give or take five per cent of a third. Were each sent to any
+/// of them by chance, the number at one would have a standard deviation of sqrt(20,000 * 1/3 * 2/3) = 67, which is one
+/// per cent of a third: a row fails by chance once in 600,000. Balancing by load scatters less than chance.
 const REQUESTS: usize = 20_000;
 
 /// Clients, each with one request in flight.

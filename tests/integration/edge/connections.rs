@@ -1,4 +1,5 @@
-//! Limits on the number of connections, silent or stalled ones beside others that are served, and the start of listening.
+//! Limits on the number of connections, silent or stalled ones beside others that are served, and
+//! the start of listening.
 
 use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpStream};
@@ -129,7 +130,8 @@ fn stalled_clients_do_not_keep_others_from_being_served() {
 #[test]
 fn client_that_connects_during_the_start_is_not_reset() {
     let port = free_port();
-    // Each start has an address of its own: a process that another test starts keeps closed listeners open for a moment.
+    // Each start has an address of its own: a process that another test starts keeps closed
+    // listeners open for a moment.
     for number in 1..=250 {
         let address = SocketAddr::from(([127, 0, 1, number], port));
         let is_tried = AtomicBool::new(false);

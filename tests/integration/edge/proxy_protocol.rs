@@ -131,7 +131,8 @@ fn second_proxy_header_is_malformed_http() {
 #[test]
 fn clients_behind_a_proxy_have_limits_of_their_own() {
     let upstream = Upstream::start();
-    let blocks = "\nlisten: [{ address: 127.0.0.1:0, proxy_protocol: [127.0.0.0/8] }]\nhttp: { max_connections_per_address: 2 }\n";
+    let blocks = "\nlisten: [{ address: 127.0.0.1:0, proxy_protocol: [127.0.0.0/8] }]\nhttp: { \
+                  max_connections_per_address: 2 }\n";
     let gateway = Gateway::with(&[upstream.address], blocks);
     let key = gateway.key().text;
     let connect = |client: &str| {

@@ -7,8 +7,8 @@ use super::{labelled, responding};
 use crate::support::hyper_upstream::ok;
 use crate::support::{Client, HyperOptions, HyperUpstream, Load, Upstream, eventually, part_of, traffic_of};
 
-/// Ten endpoints have a tenth of the requests each, give or take 15 per cent of it: by chance alone, the number at one would have
-/// a standard deviation of sqrt(10,000 * 0.1 * 0.9) = 30, and 150 are five of them.
+/// Ten endpoints have a tenth of the requests each, give or take 15 per cent of it: by chance alone, the number at one
+/// would have a standard deviation of sqrt(10,000 * 0.1 * 0.9) = 30, and 150 are five of them.
 #[test]
 fn ten_endpoints_have_a_tenth_each() {
     const CLIENTS: usize = 60;

@@ -67,8 +67,8 @@ impl Vanishing {
         Self { address, listener, has_vanished, accepted }
     }
 
-    /// Closes the connections, accepts no more, and fills the queue of those that wait to be accepted. The hole lasts as long as
-    /// what is returned.
+    /// Closes the connections, accepts no more, and fills the queue of those that wait to be accepted. The hole lasts
+    /// as long as what is returned.
     fn vanish(self) -> (TcpListener, Vec<TcpStream>) {
         self.has_vanished.store(true, Ordering::SeqCst);
         // The thread ends behind one more connection: what it accepted later would make room in the queue.
@@ -123,9 +123,9 @@ fn p99_by_turns(gateways: &[(&Gateway, String); 2]) -> [f64; 2] {
 
 /// No request waits longer than the time-out of one attempt to connect and one more try, and none after the ejection.
 ///
-/// Of times, only the least one is asserted, the time-out of an attempt: load makes no time shorter. With `KEYGATE_STRICT`, the p99
-/// after the ejection is compared with that of before. A second gateway, all of whose endpoints serve, tells what the machine
-/// makes of it.
+/// Of times, only the least one is asserted, the time-out of an attempt: load makes no time shorter. With
+/// `KEYGATE_STRICT`, the p99 after the ejection is compared with that of before. A second gateway, all of whose
+/// endpoints serve, tells what the machine makes of it.
 #[test]
 fn black_hole_costs_each_request_one_attempt_at_most_and_nothing_once_it_is_ejected() {
     const CONNECT: Duration = Duration::from_secs(1);
@@ -272,8 +272,8 @@ fn black_hole_delays_a_request_once() {
     assert_eq!(ejections(&gateway, hole.address, "connect_failures"), 1.0);
 }
 
-/// Requests over HTTP/2 that wait for the same connection fail to get it together: none waits for a time-out of its own behind the
-/// others'.
+/// Requests over HTTP/2 that wait for the same connection fail to get it together: none waits for a time-out of its
+/// own behind the others'.
 #[test]
 fn black_hole_costs_each_request_over_http2_one_attempt_at_most() {
     const CLIENTS: usize = 8;

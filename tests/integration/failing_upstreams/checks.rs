@@ -95,7 +95,8 @@ fn endpoint_whose_checks_fail_takes_no_requests_until_they_pass() {
         stream.write_all(format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n").as_bytes()).ok();
     });
     let good = responding(204, Duration::ZERO);
-    let health = "health: { path: \"/health?deep\", expect: 204, interval: 100ms, healthy: 2, unhealthy: 2 }, outlier: { slow_start: 100ms }";
+    let health = "health: { path: \"/health?deep\", expect: 204, interval: 100ms, healthy: 2, unhealthy: 2 }, outlier: \
+                  { slow_start: 100ms }";
     let gateway = with(&[checked.address, good.address], health);
     let up = labelled("endpoint_up", checked.address);
     eventually("its checks fail", || gateway.metric(&up) == 0.0);

@@ -12,8 +12,8 @@ use crate::support::hyper_upstream::ok;
 use crate::support::{Client, Gateway, HyperOptions, eventually};
 use crate::tls::authority::Authority;
 
-/// Every request is a new connection, whose handshake takes a while: were that counted, the sum would be larger than what the client
-/// sees without it.
+/// Every request is a new connection, whose handshake takes a while: were that counted, the sum would be larger than
+/// what the client sees without it.
 #[test]
 fn connecting_is_no_latency() {
     const HANDSHAKE: Duration = Duration::from_millis(400);
@@ -73,7 +73,8 @@ fn endpoint_is_not_blamed_for_a_gateway_without_descriptors() {
     assert_eq!(client.get("/", &gateway.key).status, 200);
 }
 
-/// An endpoint that accepts connections and never answers the handshake of TLS: a probe that had no time-out would be the last.
+/// An endpoint that accepts connections and never answers the handshake of TLS: a probe that had no
+/// time-out would be the last.
 #[test]
 fn probe_has_the_time_out_of_connecting() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

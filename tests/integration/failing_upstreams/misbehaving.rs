@@ -23,8 +23,8 @@ use crate::support::{HyperOptions, Upstream, eventually, part_of, traffic_of};
 /// An endpoint is ejected once. It has requests in turns: by cost, one that fails has too few to be ejected soon.
 const EJECTED_FOR_LONG: &str = "outlier: { ejection: 1h, max_ejection: 1h }, balance: { policy: round_robin }";
 
-/// Up for two seconds and down for two seconds, by turns: each return is followed by an ejection that is longer, and costs few
-/// requests.
+/// Up for two seconds and down for two seconds, by turns: each return is followed by an ejection that is longer,
+/// and costs few requests.
 #[test]
 fn flapping_endpoint_is_ejected_for_longer_each_time() {
     const CLIENTS: usize = 4;
@@ -52,7 +52,8 @@ fn flapping_endpoint_is_ejected_for_longer_each_time() {
     // Twice the time, each give or take a fifth.
     assert!(seconds.windows(2).all(|pair| pair[1] > 1.3 * pair[0]), "{seconds:?}");
     let failed = answers.iter().filter(|answer| answer.status != Some(200)).count();
-    // Three failures in a row eject it first, one each time that it returns; the other clients may have a request there then.
+    // Three failures in a row eject it first, one each time that it returns; the other clients may have
+    // a request there then.
     let times = seconds.len();
     let most = 3 + (times - 1) + times * (CLIENTS - 1);
     assert!(failed <= most, "{failed} of {} requests failed, in {times} ejections", answers.len());

@@ -109,7 +109,8 @@ fn gateway(addresses: &[SocketAddr], retries: &str) -> Gateway {
 fn gateway_by(addresses: &[SocketAddr], balance: &str, retries: &str) -> Gateway {
     let endpoints = endpoints(addresses);
     let upstream = format!("{endpoints}, protocol: http2, {balance}, {NO_EJECTION}, retries: {{ {retries} }}");
-    let routes = "routes:\n  - { name: again, path: /again/**, idempotent: true, trailers: true }\n  - { name: all, path: /** }\n";
+    let routes = "routes:\n  - { name: again, path: /again/**, idempotent: true, trailers: true }\n  - { name: all, \
+                  path: /** }\n";
     Gateway::with(&[], &format!("{PLENTY}workers: 1\n{routes}upstream: {{ {upstream} }}\n"))
 }
 
@@ -230,8 +231,8 @@ fn go_away(last_stream: u32) -> Vec<u8> {
     frame(7, 0, 0, &[last_stream.to_be_bytes(), [0; 4]].concat())
 }
 
-/// Upstream that speaks HTTP/2 by hand. `answer` returns the frames that answer the N-th request, and whether the connection
-/// stays open.
+/// Upstream that speaks HTTP/2 by hand. `answer` returns the frames that answer the N-th request, and whether the
+/// connection stays open.
 fn by_hand(answer: impl Fn(usize, u32) -> (Vec<u8>, bool) + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, count, answer) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)), Arc::new(answer));

@@ -1,5 +1,6 @@
-//! Every method, with and without a body, against every way to fail: a request is sent a second time only when it may be
-//! repeated and nothing of a response has arrived, or a status asks for it; and never a third time, nor twice to one endpoint.
+//! Every method, with and without a body, against every way to fail: a request is sent a second time only when it
+//! may be repeated and nothing of a response has arrived, or a status asks for it; and never a third time, nor
+//! twice to one endpoint.
 
 use std::io::Write as _;
 use std::net::{Shutdown, TcpStream};

@@ -28,8 +28,8 @@ fn silent_and_then(late: Duration) -> [Upstream; 2] {
     })
 }
 
-/// The first try takes nearly the whole time. The second endpoint answers within `timeouts.response`, were it counted anew, and
-/// long after the rest.
+/// The first try takes nearly the whole time. The second endpoint answers within `timeouts.response`, were it counted
+/// anew, and long after the rest.
 #[test]
 fn last_try_has_the_rest_of_the_time() {
     const WHOLE: Duration = Duration::from_secs(3);
@@ -130,8 +130,8 @@ fn stalled_upload_is_no_time_out_of_the_endpoint() {
     }
 }
 
-/// A response that makes a request go to another endpoint takes its time. The second response has a latency of its own, over a
-/// connection that is pooled.
+/// A response that makes a request go to another endpoint takes its time. The second response has a latency of its own,
+/// over a connection that is pooled.
 #[test]
 fn latency_of_a_retry_begins_with_the_retry() {
     const BUSY: Duration = Duration::from_millis(300);

@@ -1,4 +1,5 @@
-//! Activity of keys by the hour and their last uses: the same as a naive count over all records, whatever the index covers.
+//! Activity of keys by the hour and their last uses: the same as a naive count over all records,
+//! whatever the index covers.
 
 use std::collections::HashMap;
 use std::fs;

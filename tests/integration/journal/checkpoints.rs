@@ -35,8 +35,8 @@ pub(super) fn verify(settings: &Settings, note: &str, key: &PublicKey) -> (Verif
     open_reader(settings).verify_checkpoint(note, key).unwrap()
 }
 
-/// Writes uses, and waits for a checkpoint that covers them: on a busy machine, the short last round of a journal that is closed
-/// may not get there.
+/// Writes uses, and waits for a checkpoint that covers them: on a busy machine, the short last round of a journal that
+/// is closed may not get there.
 fn write_covered(settings: &Settings, count: usize) -> Vec<uuid::Uuid> {
     let (journal, caller, mut ids) = (open_journal(settings), Caller::random(), Vec::new());
     block_on(async {
@@ -301,7 +301,8 @@ fn synced_journal_is_covered_too() {
     assert!(assert_proven(&settings, &latest(&settings).note, &key).covered >= 40);
 }
 
-/// Opens the journal with the key, records a use, and closes it: no checkpoint is signed, and the records are written as ever.
+/// Opens the journal with the key, records a use, and closes it: no checkpoint is signed, and the records
+/// are written as ever.
 fn assert_not_signed(settings: &Settings) {
     let metrics = Metrics::new().audit;
     let journal = Journal::open(settings.clone(), metrics.clone()).unwrap();

@@ -77,7 +77,8 @@ impl MixedJournal {
         open
     }
 
-    /// The nth use. Seven keys alternate; all uses of the eighth are refused; the first is unused after the first hours.
+    /// The nth use. Seven keys alternate; all uses of the eighth are refused; the first is unused
+    /// after the first hours.
     pub fn nth(&self, n: u64, time: Micros) -> Use<'static> {
         let i = if n.is_multiple_of(30) { 7 } else { (n / 700 + n % 5) as usize % 7 };
         let i = if i == 0 && n > 700 { 1 } else { i };

@@ -137,8 +137,8 @@ fn removal_during_the_check_is_no_problem() {
     // The files that are removed below keep their names.
     keep_numbers_plain(&settings, segment_number(&files[0])..segment_number(&recorded) + 100);
     let journal = open_journal(&Settings { retention_size: None, ..settings.clone() });
-    // All segments but the last may be recorded as removed: the journal may have been closed between the records, of which
-    // several hundred fill a segment, and the removals. Those behind them are not.
+    // All segments but the last may be recorded as removed: the journal may have been closed between the records, of
+    // which several hundred fill a segment, and the removals. Those behind them are not.
     let caller = Caller::random();
     block_on(async {
         for _ in 0..50 {

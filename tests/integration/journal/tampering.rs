@@ -1,4 +1,5 @@
-//! Edits of a journal by someone who can write every file: each is found with nothing but an old checkpoint and the public key.
+//! Edits of a journal by someone who can write every file: each is found with nothing but an old
+//! checkpoint and the public key.
 //!
 //! The suite makes 150 random edits; `KEYGATE_TAMPERINGS=1000` makes as many as that.
 
@@ -180,7 +181,8 @@ fn change_line(random: &mut Random, settings: &Settings, covered: usize) -> &'st
     "a use changed and sealed again"
 }
 
-/// Removes a use with its outcome, and makes all numbers, checksums and seals right again, as the owner of the machine can.
+/// Removes a use with its outcome, and makes all numbers, checksums and seals right again, as the
+/// owner of the machine can.
 fn rewrite_journal(random: &mut Random, settings: &Settings, covered: usize) -> &'static str {
     let path = covered_file(random, settings, covered);
     remove_use_of(random, settings, &path);

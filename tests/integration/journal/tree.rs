@@ -1,5 +1,5 @@
-//! A Merkle tree and a verifier of proofs, by the definitions of RFC 9162 and C2SP, without any code of the journal; and edits
-//! of journals.
+//! A Merkle tree and a verifier of proofs, by the definitions of RFC 9162 and C2SP, without any code of the journal;
+//! and edits of journals.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -35,8 +35,8 @@ pub fn root(leaves: &[Hash]) -> Hash {
     }
 }
 
-/// Root of a tree of `size` leaves that has this leaf at `index`, by the recursive definition of a path (RFC 9162, section
-/// 2.1.3.1).
+/// Root of a tree of `size` leaves that has this leaf at `index`, by the recursive definition of a path (RFC
+/// 9162, section 2.1.3.1).
 fn root_by_path(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Option<Hash> {
     if size == 1 {
         return path.is_empty().then_some(leaf);
@@ -95,8 +95,8 @@ pub fn renumber(line: &str, n: usize) -> String {
     reframe(&format!("{body}\t{n}\t"))
 }
 
-/// Copies a directory without directories, as it was at one moment: a segment that is compressed meanwhile changes its name,
-/// and a copy could have it under neither.
+/// Copies a directory without directories, as it was at one moment: a segment that is compressed meanwhile changes its
+/// name, and a copy could have it under neither.
 pub fn copy(from: &Path, to: &Path) {
     eventually("no file has got another name during the copy", || {
         let before = names(from);

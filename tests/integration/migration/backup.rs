@@ -98,7 +98,8 @@ pub(super) async fn on_redis(urls: &[String]) -> State {
     Installation::moving_to(&quoted, "").target().await
 }
 
-/// Asserts that a file comes back as it was after an import into an empty state, and that a second import changes nothing.
+/// Asserts that a file comes back as it was after an import into an empty state, and that a second
+/// import changes nothing.
 pub(super) async fn assert_round_trip(file: &[u8], state: &State) {
     let report = import_file(file, state).await;
     assert!(report.is_complete() && report.kept.is_empty(), "{report:?}");

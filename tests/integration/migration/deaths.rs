@@ -1,5 +1,5 @@
-//! Death of the gateway, or of the command, between two parts of an import: what was imported stays, and the same import
-//! completes it.
+//! Death of the gateway, or of the command, between two parts of an import: what was imported stays, and the same
+//! import completes it.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};

@@ -20,8 +20,8 @@ use crate::support::until;
 
 pub(super) const COPY: &str = "state copy --from embedded --to redis";
 
-/// Error text for a state that another process has locked. A child process inherits all open files, locks included, until
-/// it executes its program: so for a moment a state that was closed already can still be locked.
+/// Error text for a state that another process has locked. A child process inherits all open files, locks included,
+/// until it executes its program: so for a moment a state that was closed already can still be locked.
 const LINGERS: &str = "in use by another process";
 
 /// Time in which Redis replies to the tests' own decisions, also on a busy machine.

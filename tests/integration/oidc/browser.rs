@@ -45,7 +45,8 @@ impl Browser {
         self.exchange("POST", url, &form)
     }
 
-    /// Follows redirects within the same host and port. Returns the last page, or the address elsewhere that it leads to.
+    /// Follows redirects within the same host and port. Returns the last page, or the address
+    /// elsewhere that it leads to.
     pub fn follow(&mut self, mut page: Page) -> Result<Page, Url> {
         for _ in 0..20 {
             let Some(next) = page.redirect() else { return Ok(page) };

@@ -1,5 +1,5 @@
-//! Upstreams that count their open connections, exactly: whenever one is accepted, those that the gateway has closed are
-//! left out.
+//! Upstreams that count their open connections, exactly: whenever one is accepted, those that the gateway has
+//! closed are left out.
 
 use std::convert::Infallible;
 use std::mem::MaybeUninit;
@@ -18,8 +18,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 /// `MSG_PEEK | MSG_DONTWAIT` of Linux.
 const PEEK_NOW: i32 = 0x02 | 0x40;
-/// Time in which a connection that was closed before another one was opened is seen to be closed. Both pass through the same
-/// kernel, which may take a moment on a busy machine; a connection that is open in truth stays open for longer.
+/// Time in which a connection that was closed before another one was opened is seen to be closed. Both pass through the
+/// same kernel, which may take a moment on a busy machine; a connection that is open in truth stays open for longer.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Open connections of one upstream, or of several together.
@@ -88,7 +88,8 @@ pub(super) enum Protocol {
     Http2(u32),
 }
 
-/// Starts an upstream that responds to each request after this time. `bound` is what the test expects the gateway to hold to.
+/// Starts an upstream that responds to each request after this time. `bound` is what the test expects
+/// the gateway to hold to.
 pub(super) fn upstream(protocol: Protocol, latency: Duration, census: &Census, bound: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, census) = (listener.local_addr().unwrap(), census.clone());

@@ -1,4 +1,5 @@
-//! Pools of connections to the upstream: bounds over all workers, the queue behind them, and connections ahead of requests.
+//! Pools of connections to the upstream: bounds over all workers, the queue behind them, and
+//! connections ahead of requests.
 
 mod counting;
 mod bounds;

@@ -188,7 +188,8 @@ async fn garbage_collection_keeps_only_what_live_snapshots_see_in(store: &Store)
     let queries = fill(store, org, 3).await;
     let first = page(store, org, None, 1).await;
     for name in ["a", "b", "c"] {
-        // The first edit ends the row version that the snapshot sees; the others end row versions that no snapshot sees.
+        // The first edit ends the row version that the snapshot sees; the others end row versions
+        // that no snapshot sees.
         store.replace(org, queries[1].id, draft(name), NOW).await.unwrap();
     }
     store.delete(org, queries[2].id).await.unwrap();

@@ -1,4 +1,5 @@
-//! A copy of a SQLite file to PostgreSQL: complete with its history, so that cursors go on; empty targets only; all or nothing.
+//! A copy of a SQLite file to PostgreSQL: complete with its history, so that cursors go on; empty targets
+//! only; all or nothing.
 
 use std::cell::Cell;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Replaced and deleted queries: first pages pass none of them, and an organization's snapshots keep a bounded amount of them,
-//! on both engines.
+//! Replaced and deleted queries: first pages pass none of them, and an organization's snapshots keep a bounded amount
+//! of them, on both engines.
 
 use domain::identity::{OrgId, UserId};
 use http::Method;

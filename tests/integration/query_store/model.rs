@@ -1,5 +1,5 @@
-//! The store against a model that keeps whole copies: random interleavings of writes, several page sequences, expiry and
-//! garbage collection.
+//! The store against a model that keeps whole copies: random interleavings of writes, several page sequences, expiry
+//! and garbage collection.
 
 use std::collections::HashMap;
 

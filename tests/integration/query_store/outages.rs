@@ -1,4 +1,5 @@
-//! The service on PostgreSQL when the database is away, hangs, comes back, or is not what it should be; and its settings.
+//! The service on PostgreSQL when the database is away, hangs, comes back, or is not what it should
+//! be; and its settings.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Pages from a replica: a real one, whose replay is paused at chosen moments. The primary is ended to show which of the two
-//! has served a page.
+//! Pages from a replica: a real one, whose replay is paused at chosen moments. The primary is ended to show which of
+//! the two has served a page.
 
 use domain::identity::{OrgId, UserId};
 use query_store::store::{Bookmark, Page, PostgresqlStore, Store, StoreError};

@@ -107,7 +107,8 @@ fn unfinished_request_does_not_delay_the_shutdown_beyond_the_drain_time() {
     let served = serve(Fixture::new());
     let mut stream = TcpStream::connect(served.address).unwrap();
     let identity = &served.identity;
-    let head = "POST /api/queries HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue";
+    let head = "POST /api/queries HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: \
+                100\r\nExpect: 100-continue";
     write!(stream, "{head}\r\n{identity}\r\n").unwrap();
     // The server asks for the body when the request is in flight.
     let mut interim = [0; 21];

@@ -1,7 +1,7 @@
 //! Several query-stores over one database: page sequences through any of them, beside writers and collectors.
 //!
-//! One writer per organization keeps the list of its states. A page sequence must equal one of the states between the last
-//! one that was acknowledged before its first page and the last one that was begun before its end.
+//! One writer per organization keeps the list of its states. A page sequence must equal one of the states between the
+//! last one that was acknowledged before its first page and the last one that was begun before its end.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! The cost of a page by the size of the collection: the plans and the blocks of the store's own statements, as the server
-//! logs them (`auto_explain`); and that of a first page by the history. `KEYGATE_STORE_QUERIES=10000000` goes up to ten million queries, and prints times.
+//! The cost of a page by the size of the collection: the plans and the blocks of the store's own statements, as the
+//! server logs them (`auto_explain`); and that of a first page by the history. `KEYGATE_STORE_QUERIES=10000000` goes up
+//! to ten million queries, and prints times.
 
 use std::time::Instant;
 
@@ -45,7 +46,8 @@ fn first_page_passes_no_ended_row_versions() {
             &format!(
                 "INSERT INTO query_store.queries
                      (org, position, version_created, version_ended, id, name, sql, created_at, updated_at, created_by)
-                 SELECT 1, {size} - n % 200, {size} + n, {size} + n + 1, gen_random_uuid(), 'old', 'select 1', 1, 1, 'user'
+                 SELECT 1, {size} - n % 200, {size} + n, {size} + n + 1,
+                        gen_random_uuid(), 'old', 'select 1', 1, 1, 'user'
                  FROM generate_series(1, 10 * {size}) AS n;
                  UPDATE query_store.orgs SET version = 11 * {size} + 1;
                  INSERT INTO query_store.snapshots (org, version, expires_at)

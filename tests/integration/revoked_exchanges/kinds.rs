@@ -15,8 +15,8 @@ use crate::tls::authority::Authority;
 
 const PATHS: [&str; 5] = ["/tunnel", "/download", "/trickle", "/upload", "/silent"];
 
-/// Asserts that all exchanges of a key have ended as they must: slots free, connections to the upstream closed, one record
-/// for each.
+/// Asserts that all exchanges of a key have ended as they must: slots free, connections to the upstream closed,
+/// one record for each.
 fn assert_ended(gateway: &Gateway, upstream: &Endless, count: usize) {
     eventually("all slots are free", || gateway.metric("keygate_in_flight") == 0.0);
     upstream.until_all_ended();

@@ -1,5 +1,5 @@
-//! Revocation ends what is open: each exchange of the key, user, organization, session or secret is reset within a second
-//! of the acknowledgement, on every gateway; its slot is free, and the record says why.
+//! Revocation ends what is open: each exchange of the key, user, organization, session or secret is reset within a
+//! second of the acknowledgement, on every gateway; its slot is free, and the record says why.
 
 mod upstream;
 mod kinds;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Gateway, head};
 
-/// Time in which an exchange must have ended, from the acknowledgement. The tests wait longer before they give up, because
-/// a loaded machine is slow; `races` holds the time itself.
+/// Time in which an exchange must have ended, from the acknowledgement. The tests wait longer before they give up,
+/// because a loaded machine is slow; `races` holds the time itself.
 const LIMIT: Duration = Duration::from_secs(1);
 /// Time after which a test gives up.
 const PATIENCE: Duration = Duration::from_secs(20);

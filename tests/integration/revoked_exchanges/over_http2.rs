@@ -149,8 +149,8 @@ fn streams_over_tls_are_reset_when_their_key_is_revoked() {
     assert!(gateway.records().iter().all(|record| record.outcome == Outcome::Terminated));
 }
 
-/// The library sends the reset after the data that it has taken already, which a closed window holds back. Nothing of the
-/// gateway waits for that.
+/// The library sends the reset after the data that it has taken already, which a closed window holds back. Nothing of
+/// the gateway waits for that.
 #[test]
 fn stream_of_a_client_that_closed_its_window_ends_at_the_gateway_and_is_reset_when_the_window_opens() {
     let upstream = Endless::start();

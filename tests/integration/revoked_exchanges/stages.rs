@@ -1,5 +1,5 @@
-//! Every stage of a request at which its key may be revoked: whatever the exchange is waiting for then, it has ended soon
-//! after, its slot is free, its record says `terminated`, and the next request with the key is refused.
+//! Every stage of a request at which its key may be revoked: whatever the exchange is waiting for then, it has ended
+//! soon after, its slot is free, its record says `terminated`, and the next request with the key is refused.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -11,8 +11,8 @@ const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\
 const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 /// Upstream that answers by the path: `/tunnel` switches protocols and echoes, `/download` sends a body without an end,
-/// `/trickle` sends one byte of a body and no more, `/upload` reads the request's body, `/silent` never responds. All go
-/// on until the gateway closes the connection.
+/// `/trickle` sends one byte of a body and no more, `/upload` reads the request's body, `/silent` never responds. All
+/// go on until the gateway closes the connection.
 pub struct Endless {
     pub address: SocketAddr,
     /// Exchanges that have begun.

@@ -85,7 +85,8 @@ fn errors_have_their_places() {
         (format!("{TWO}upstream_x: 1\n"), "upstream_x: is not a known key"),
         (
             "upstreams: { a: { endpoints: ['http://h'], timeouts: { tunnel_idle: 1s } } }\n".to_owned(),
-            "upstreams.a.timeouts.tunnel_idle: is not a known key; known here: connect, response, response_idle, exchange",
+            "upstreams.a.timeouts.tunnel_idle: is not a known key; known here: connect, response, response_idle, \
+             exchange",
         ),
         (
             "upstreams: { a: { endpoints: ['http://h'], health: { grpc: server } } }\n".to_owned(),

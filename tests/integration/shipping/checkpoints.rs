@@ -1,4 +1,5 @@
-//! Checkpoints in PostgreSQL: each once, whatever is delivered again, and good for `audit verify --checkpoint` from there.
+//! Checkpoints in PostgreSQL: each once, whatever is delivered again, and good for `audit verify
+//! --checkpoint` from there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -95,9 +96,10 @@ fn last_checkpoint_of_each_day_and_tree_outlives_retention() {
     server.sql(
         "DELETE FROM keygate.checkpoints;
          INSERT INTO keygate.checkpoints (origin, size, root, gateway, journal, time, note, received_at)
-         SELECT origin, size, 'root', 'gw-1', gen_random_uuid(), now(), 'note', date_trunc('day', now(), 'UTC') - age * interval '1 hour'
-         FROM (VALUES ('a', 1, 239), ('a', 2, 230), ('a', 3, 220), ('b', 1, 235), ('a', 4, 26), ('a', 5, 25), ('a', 6, 1))
-             AS kept (origin, size, age)",
+         SELECT origin, size, 'root', 'gw-1', gen_random_uuid(), now(), 'note',
+                date_trunc('day', now(), 'UTC') - age * interval '1 hour'
+         FROM (VALUES ('a', 1, 239), ('a', 2, 230), ('a', 3, 220), ('b', 1, 235), ('a', 4, 26), ('a', 5, 25),
+                      ('a', 6, 1)) AS kept (origin, size, age)",
     );
     let day = Duration::from_secs(86_400);
     let left = || server.sql("SELECT origin || size FROM keygate.checkpoints WHERE root = 'root' ORDER BY 1");
@@ -134,8 +136,8 @@ fn journal_is_verified_by_a_checkpoint_from_a_database_or_an_object() {
     let (upstream, server) = (Upstream::start(), Postgresql::start());
     let setup = Setup::new(upstream.address, "");
     let ship = format!(
-        "path: audit, checkpoints: {{ key_file: audit.key }}, ship: [ \
-         {{ name: central, postgresql: {{ url: '{}' }} }}, {{ name: archive, files: {{ path: objects, every: 1s }} }}] }}",
+        "path: audit, checkpoints: {{ key_file: audit.key }}, ship: [ {{ name: central, postgresql: {{ url: '{}' }} \
+         }}, {{ name: archive, files: {{ path: objects, every: 1s }} }}] }}",
         server.url()
     );
     setup.write(&setup.text().replace("path: audit }", &ship));

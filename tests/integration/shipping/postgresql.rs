@@ -47,11 +47,11 @@ pub(super) fn count(server: &Postgresql) -> usize {
 
 /// The rows as records, in the order of their ids.
 fn rows(server: &Postgresql) -> Vec<Record> {
-    let fields = "id, to_char(time AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') AS time, key_id, user_id, org_id, \
-         auth_method, host(ip) AS ip, user_agent, action, method, path, provisional, outcome, status, duration_us, \
-         request_bytes, response_bytes, gateway, count, \
-         to_char(last_time AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') AS last_time, addresses, \
-         (SELECT array_agg(host(ip)) FROM unnest(ips) AS ip) AS ips, trace_id";
+    let fields = "id, to_char(time AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') AS time, key_id, user_id, \
+                  org_id, auth_method, host(ip) AS ip, user_agent, action, method, path, provisional, outcome, status, \
+                  duration_us, request_bytes, response_bytes, gateway, count, to_char(last_time AT TIME ZONE 'UTC', \
+                  'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') AS last_time, addresses, (SELECT array_agg(host(ip)) FROM \
+                  unnest(ips) AS ip) AS ips, trace_id";
     let lines = server.sql(&format!(
         "SELECT json_strip_nulls(row_to_json(r)) FROM (SELECT {fields} FROM keygate.records ORDER BY records.id) r"
     ));

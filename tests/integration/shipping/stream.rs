@@ -61,7 +61,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Every use gives its final record exactly once, however the reading is cut; and before it at most `in_progress` ones.
+    /// Every use gives its final record exactly once, however the reading is cut; and before it at
+    /// most `in_progress` ones.
     #[test]
     fn every_use_is_delivered_with_its_outcome(steps in prop::collection::vec(any_step(), 1..150)) {
         let dir = tempfile::tempdir().unwrap();
@@ -197,8 +198,8 @@ fn use_is_in_progress_once_it_has_been_open_for_long_enough() {
     assert_eq!(outcomes_at(now.after(wait * 2)), [END.outcome]);
 }
 
-/// In a catch-up each batch ends in the midst of some uses. A row for each that is changed by the next batch would double
-/// the work of a database.
+/// In a catch-up each batch ends in the midst of some uses. A row for each that is changed by the next batch would
+/// double the work of a database.
 #[test]
 fn use_that_ends_behind_a_batch_is_not_in_progress_while_there_is_more_to_read() {
     const ROUNDS: usize = 100;

@@ -1,7 +1,8 @@
-//! Figures of shipping to PostgreSQL: records per second of a catch-up, and the processor time of the gateway for each record.
+//! Figures of shipping to PostgreSQL: records per second of a catch-up, and the processor time of the
+//! gateway for each record.
 //!
-//! `KEYGATE_SHIP_RECORDS=1000000 cargo test --release --test integration -- shipping::throughput --nocapture`: alone, as the threads
-//! of other tests have the same name.
+//! `KEYGATE_SHIP_RECORDS=1000000 cargo test --release --test integration -- shipping::throughput --nocapture`: alone,
+//! as the threads of other tests have the same name.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -59,8 +60,8 @@ fn catch_up_is_complete_and_its_rate_is_printed() {
     let count = u32::try_from(records).expect("some millions");
     let each = used.as_secs_f64() * 1e6 / f64::from(count);
     println!(
-        "{records} records in {:.2} s: {:.0}/s; {each:.2} us of a processor each in the shipper's thread: {:.1} % of a core at \
-         10,000/s",
+        "{records} records in {:.2} s: {:.0}/s; {each:.2} us of a processor each in the shipper's thread: {:.1} % of a \
+         core at 10,000/s",
         time.as_secs_f64(),
         f64::from(count) / time.as_secs_f64(),
         each

@@ -1,4 +1,5 @@
-//! Persons: bounds go by issuer and `sub`, or by the user of a link, and never by the address that two providers may claim.
+//! Persons: bounds go by issuer and `sub`, or by the user of a link, and never by the address that two
+//! providers may claim.
 
 use control::admin::{Operation, Reply};
 use control::management::Session;

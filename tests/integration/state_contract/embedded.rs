@@ -361,10 +361,12 @@ proptest::proptest! {
         let dir = tempfile::tempdir().unwrap();
         let (state, restarted, key, uses, _left) = used_and_crashed(dir.path(), &pauses);
         let last = uses.last().copied().unwrap();
-        let mut known: Vec<JournaledUse> = uses.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(used, _)| used).collect();
+        let kept = uses.into_iter().zip(kept).filter(|(_, kept)| *kept);
+        let mut known: Vec<JournaledUse> = kept.map(|(used, _)| used).collect();
         known.push(last);
         as_embedded(&restarted).replay(&known);
-        let (was, is) = (rate_limit_status(&state, key, last.time).unwrap(), rate_limit_status(&restarted, key, last.time).unwrap());
+        let was = rate_limit_status(&state, key, last.time).unwrap();
+        let is = rate_limit_status(&restarted, key, last.time).unwrap();
         proptest::prop_assert!(is.full_in_us >= was.full_in_us, "{is:?} {was:?}");
         proptest::prop_assert!(is.token_in_us >= was.token_in_us, "{is:?} {was:?}");
     }

@@ -51,8 +51,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The time between two tokens.
 const TOKEN: Duration = Duration::from_secs(1);
 
-/// Runs all cases over a variant, in a module of this name. The expression is evaluated within the runtime and returns a
-/// state, configured with [`QUOTA`] and [`CONCURRENT`], and a guard that is kept as long as the state is open.
+/// Runs all cases over a variant, in a module of this name. The expression is evaluated within the runtime and returns
+/// a state, configured with [`QUOTA`] and [`CONCURRENT`], and a guard that is kept as long as the state is open.
 macro_rules! contract {
     ($variant:ident, $open:expr) => {
         contract! {

@@ -29,8 +29,8 @@ pub(super) fn settings(servers: Servers) -> Settings {
     }
 }
 
-/// Sets a test up by a gateway of its own, which is closed then: one with the same settings, but for time-outs that a busy
-/// machine keeps.
+/// Sets a test up by a gateway of its own, which is closed then: one with the same settings, but for time-outs that
+/// a busy machine keeps.
 pub(super) fn set_up<T>(settings: &Settings, create: impl AsyncFnOnce(&State) -> T) -> T {
     let (deadline, lease) = (Duration::from_secs(20), Duration::from_secs(80));
     let patient = Settings { deadline, lease, on_unavailable: OnUnavailable::Deny, ..settings.clone() };

@@ -163,7 +163,8 @@ fn organizations_spread_over_a_cluster_and_each_decision_is_in_one_hash_slot() {
             admit(&state, key, clock::now()).await;
         }
     });
-    // The requests have no key ids, so the keys were found by their digests first; the decisions are where the keys are.
+    // The requests have no key ids, so the keys were found by their digests first; the decisions
+    // are where the keys are.
     let decisions: Vec<u64> = cluster.primaries().iter().map(|node| node.command_calls("evalsha").0).collect();
     assert!(decisions.iter().all(|count| *count >= 20), "{decisions:?}");
     for node in cluster.primaries() {

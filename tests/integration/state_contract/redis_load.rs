@@ -77,7 +77,8 @@ impl Load {
         load
     }
 
-    /// Waits until `count` requests in a row, ended from now on, have the outcome. Returns the time until the first of them.
+    /// Waits until `count` requests in a row, ended from now on, have the outcome. Returns the time
+    /// until the first of them.
     pub(super) fn see(&self, count: u64, what: impl Fn(Outcome) -> bool) -> Duration {
         let mut seen = self.seen.clone();
         let begun = Instant::now();

@@ -28,8 +28,8 @@ const STALENESS: Duration = Duration::from_secs(60);
 /// Time after which an exact share has a token.
 const EMPTY: Duration = Duration::from_secs(5);
 
-/// Requests that have the same outcome before an outage counts as begun, or as over. On a busy machine single ones take longer
-/// than the deadline.
+/// Requests that have the same outcome before an outage counts as begun, or as over. On a busy machine single ones take
+/// longer than the deadline.
 fn in_a_row() -> u64 {
     if is_strict() { 300 } else { 50 }
 }

@@ -194,7 +194,8 @@ fn session_change_without_replicas_is_not_acknowledged() {
     });
 }
 
-/// A session quota key is reported as taken only once its record is written: one that was only claimed, by a gateway that died, is not there.
+/// A session quota key is reported as taken only once its record is written: one that was only claimed, by a gateway
+/// that died, is not there.
 #[test]
 fn session_quota_key_is_taken_only_once_it_is_written() {
     let _entered = enter();

@@ -105,8 +105,8 @@ fn drain_by_redis(state: &State, key: &HeldKey) {
     while matches!(block_on(state.decide(request())), Ok(Decision::Admitted(_))) {}
 }
 
-/// The fewest of so many admissions that show that a gateway admits offline. One whose heartbeat is late, as on a busy machine,
-/// admits nothing meanwhile.
+/// The fewest of so many admissions that show that a gateway admits offline. One whose heartbeat is late, as on a busy
+/// machine, admits nothing meanwhile.
 fn least(strict: usize) -> usize {
     if is_strict() { strict } else { strict / 4 }
 }

@@ -1,7 +1,7 @@
 //! Changes of users and keys with many keys: what each asks of Redis does not grow with their number.
 //!
-//! Cost is counted in commands, those of scripts included: a count is the same on every machine. `KEYGATE_TEST_KEYS=20000`
-//! sets another number of keys; the slowest commands are printed then.
+//! Cost is counted in commands, those of scripts included: a count is the same on every machine.
+//! `KEYGATE_TEST_KEYS=20000` sets another number of keys; the slowest commands are printed then.
 
 use domain::clock;
 use domain::refusal::Refusal;
@@ -19,8 +19,8 @@ fn number() -> usize {
     std::env::var("KEYGATE_TEST_KEYS").map_or(600, |number| number.parse().unwrap())
 }
 
-/// Commands that a change may take, at any size: a few reads, a claim, and one script with its own commands. The rest is
-/// for the heartbeat.
+/// Commands that a change may take, at any size: a few reads, a claim, and one script with its own commands. The rest
+/// is for the heartbeat.
 const COMMANDS: u64 = 60;
 
 async fn many_keys(state: &State, fixture: &Fixture) -> Vec<HeldKey> {

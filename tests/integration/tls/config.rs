@@ -88,7 +88,8 @@ client_certificates: sometimes
 minimum: 1.1
 ticket_key: short";
     let expected = "\
-x.yaml:5:11: listen[0].tls.certificates[0]: a.pem and b.key cannot be used together; the first certificate must be the key's: keys may not be consistent: KeyMismatch
+x.yaml:5:11: listen[0].tls.certificates[0]: a.pem and b.key cannot be used together; \
+the first certificate must be the key's: keys may not be consistent: KeyMismatch
 x.yaml:7:11: listen[0].tls.certificates[2]: none.pem cannot be read: No such file or directory (os error 2)
 x.yaml:8:11: listen[0].tls.certificates[3]: empty has no private key in it; it must be PEM, and not encrypted
 x.yaml:9:11: listen[0].tls.certificates[4].key: is missing; it has no default

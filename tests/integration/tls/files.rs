@@ -111,7 +111,8 @@ fn unusable_files_keep_the_active_certificates_and_are_reported_once() {
     let (first, second) = (authority.certify(&["a.test"]), authority.certify(&["b.test"]));
     let pairs = vec![first.write(dir.path(), "a"), second.write(dir.path(), "b")];
     let store = ServerTls::open(&settings(pairs.clone())).unwrap();
-    // The first certificate changes and is valid, of the second only one file: they are replaced together or not at all.
+    // The first certificate changes and is valid, of the second only one file: they are replaced
+    // together or not at all.
     let new = authority.certify(&["a.test"]);
     new.write(dir.path(), "a");
     fs::write(&pairs[1].key, authority.certify(&["b.test"]).key).unwrap();

@@ -42,8 +42,8 @@ impl Keeping {
         })
     }
 
-    /// Begins a response, waits, and ends it. `/for/30` takes 30 ms; `/until` lasts until the test ends it or its client
-    /// is gone.
+    /// Begins a response, waits, and ends it. `/for/30` takes 30 ms; `/until` lasts until the test ends it
+    /// or its client is gone.
     fn answer(&self, path: &str, stream: &mut TcpStream) -> &'static [u8] {
         if let Some(milliseconds) = path.strip_prefix("/for/") {
             std::thread::sleep(Duration::from_millis(milliseconds.parse().unwrap()));

@@ -9,8 +9,8 @@ pub(super) struct Admission {
     pub(super) answered: Duration,
 }
 
-/// The largest excess of any window over `rate` per second, in tokens. Only requests that were certainly admitted in the
-/// window count: those that were sent and answered in it.
+/// The largest excess of any window over `rate` per second, in tokens. Only requests that were certainly admitted in
+/// the window count: those that were sent and answered in it.
 pub(super) fn most_above_rate(admissions: &[Admission], rate: f64) -> f64 {
     let mut by_answer = admissions.to_vec();
     by_answer.sort_unstable_by_key(|admission| admission.answered);

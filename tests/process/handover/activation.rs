@@ -9,8 +9,8 @@ use super::signal::peer;
 use super::{BLOCKS, Backend};
 use crate::support::{Client, KEYGATE, Setup};
 
-/// A shell that becomes the gateway, with its standard streams as the sockets that systemd passes from 3 on: so its process id
-/// is the one in `LISTEN_PID`. The log is in the file `log`.
+/// A shell that becomes the gateway, with its standard streams as the sockets that systemd passes from 3 on: so its
+/// process id is the one in `LISTEN_PID`. The log is in the file `log`.
 const ACTIVATE: &str = r#"
 exec 3<&0 4<&1 5<&2 </dev/null >"$LOG" 2>&1
 export LISTEN_PID=$$

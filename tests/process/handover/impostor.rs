@@ -12,15 +12,15 @@ use crate::support::until;
 /// Path of the admin socket, for a process that is [`relay`].
 const SOCKET: &str = "KEYGATE_TEST_RELAY";
 
-/// A process that speaks the protocol of a hand-over as far as the test wants. It has a process of its own, which the gateway
-/// may kill: to the gateway, the peer is whoever has connected.
+/// A process that speaks the protocol of a hand-over as far as the test wants. It has a process of its own, which the
+/// gateway may kill: to the gateway, the peer is whoever has connected.
 pub(super) struct Impostor {
     pub(super) stream: UnixStream,
     pub(super) process: Child,
 }
 
-/// The process of an impostor: connects to the admin socket, and passes bytes on in both directions, between it and the socket
-/// that is its standard input. Files that come with them are closed.
+/// The process of an impostor: connects to the admin socket, and passes bytes on in both directions, between it and the
+/// socket that is its standard input. Files that come with them are closed.
 #[test]
 #[ignore = "the other tests start it as a process"]
 fn relay() {

@@ -16,8 +16,8 @@ use crate::support::{KEYGATE, Setup};
 /// Files of one message at most.
 const FILES: usize = 253;
 
-/// Starts a process that takes over through the interceptor, with its log in the file `new.log`. In place of passing `message`
-/// on, `act` is called, and then both connections are closed.
+/// Starts a process that takes over through the interceptor, with its log in the file `new.log`. In place of passing
+/// `message` on, `act` is called, and then both connections are closed.
 pub(super) fn start_new_process(setup: &Setup, message: &'static str, act: impl FnOnce()) -> Child {
     let listener = UnixListener::bind(setup.path().join("intercepted.sock")).unwrap();
     let config = setup.path().join("new.yaml");

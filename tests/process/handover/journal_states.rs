@@ -1,5 +1,5 @@
-//! Each row of the table of failures (`src/app/handover/mod.rs`), on a new journal, after a rotation, and after a recovery: the
-//! file of the open segment was opened in another way each time.
+//! Each row of the table of failures (`src/app/handover/mod.rs`), on a new journal, after a rotation, and after a
+//! recovery: the file of the open segment was opened in another way each time.
 
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -86,8 +86,8 @@ impl Old {
         impostor
     }
 
-    /// Sends requests while something fails, and checks that none of them notices; then that the gateway can be replaced, and
-    /// that tokens and records are those of all requests.
+    /// Sends requests while something fails, and checks that none of them notices; then that the gateway can be
+    /// replaced, and that tokens and records are those of all requests.
     fn goes_on(mut self, fail: impl FnOnce(&Self)) {
         let answered = under_load(&self.lineage, &self.key, || fail(&self));
         drop(Impostor::offered(&self.lineage));

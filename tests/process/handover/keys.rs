@@ -1,4 +1,5 @@
-//! Rotated and revoked keys, across a hand-over: both processes refuse what one of them has withdrawn, and count the same uses.
+//! Rotated and revoked keys, across a hand-over: both processes refuse what one of them has withdrawn, and
+//! count the same uses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -59,7 +59,8 @@ impl Lineage {
         before
     }
 
-    /// Runs `keygate upgrade`, until the process before has served its last requests, and notes the process that it started.
+    /// Runs `keygate upgrade`, until the process before has served its last requests, and notes the
+    /// process that it started.
     fn try_upgrade(&self, arguments: &[&str]) -> Output {
         let output = self.setup.keygate(&[&["upgrade"][..], arguments].concat());
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

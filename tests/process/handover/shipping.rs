@@ -9,7 +9,8 @@ use crate::support::{Client, Postgresql, Setup, eventually, head, until};
 
 /// Upgrades of the gateway.
 const UPGRADES: usize = 3;
-/// Notes the connection of each delivery (in `public`: the user has the name of the other schema), in their order: the row is locked from before until the commit.
+/// Notes the connection of each delivery (in `public`: the user has the name of the other schema), in their order: the
+/// row is locked from before until the commit.
 const NOTES: &str = "
     CREATE TABLE public.deliveries (number bigserial, connection integer);
     CREATE FUNCTION public.note_delivery() RETURNS trigger LANGUAGE plpgsql AS

@@ -125,7 +125,8 @@ fn set_up(backend: &Backend, state: &str) -> (Setup, SocketAddr, Arc<ClientConfi
     authority.certify(&["a.test"]).write(setup.path(), "a");
     let path = setup.path().display();
     let tls = format!(
-        "http2: prior_knowledge }}, {{ address: '{encrypted}', tls: {{ certificates: [{{ chain: {path}/a.pem, key: {path}/a.key }}] }} }}]"
+        "http2: prior_knowledge }}, {{ address: '{encrypted}', tls: {{ certificates: [{{ chain: {path}/a.pem, key: \
+         {path}/a.key }}] }} }}]"
     );
     setup.write(&setup.text().replace("http2: prior_knowledge }]", &tls));
     (setup, encrypted, Arc::new(authority.client()))

@@ -1,5 +1,5 @@
-//! Attacks: each is one round, on one gateway, which may be gone at any moment. What a gateway answers is checked by the tests of
-//! each attack; here only that it stands it, again and again.
+//! Attacks: each is one round, on one gateway, which may be gone at any moment. What a gateway answers is checked by
+//! the tests of each attack; here only that it stands it, again and again.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

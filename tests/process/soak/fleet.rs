@@ -103,8 +103,8 @@ impl Member {
         assert!(is_running(self.current), "process {} has ended\n{}", self.current, self.log());
     }
 
-    /// Checks that each process that has served says in the log how it ended, and that only those that were killed here were
-    /// told of by the next one.
+    /// Checks that each process that has served says in the log how it ended, and that only those that were killed here
+    /// were told of by the next one.
     pub fn check_ends(&mut self) {
         eventually("the processes that were replaced have ended", || {
             self.reap();

@@ -1,9 +1,9 @@
-//! Soak: the attacks of the tests, in a loop, on three gateways that share a Redis, while they are reloaded, replaced and
-//! killed.
+//! Soak: the attacks of the tests, in a loop, on three gateways that share a Redis, while they are reloaded,
+//! replaced and killed.
 //!
 //! - `make soak` runs it for half an hour; `SOAK_MINUTES` says how long.
-//! - No process ends without a line in a log; every request that the upstream has received is in one record, and every record
-//!   that says so was received; descriptors and memory stay flat in the last two thirds.
+//! - No process ends without a line in a log; every request that the upstream has received is in one record, and every
+//!   record that says so was received; descriptors and memory stay flat in the last two thirds.
 
 mod attacks;
 mod counting_upstream;
@@ -28,7 +28,8 @@ routes: [{ name: all, path: '/**' }]
 ";
 /// Time between two reloads of all gateways.
 const RELOADS: Duration = Duration::from_secs(10);
-/// Time between two hand-overs of the first gateway, and between two kills of the second one. The third one is left alone.
+/// Time between two hand-overs of the first gateway, and between two kills of the second one. The
+/// third one is left alone.
 const REPLACEMENTS: Duration = Duration::from_secs(60);
 /// Time between two looks at descriptors and memory.
 const LOOKS: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
-//! A clock that steps or stands, for one server: its wall clock is the machine's, plus a difference that the test sets, or
-//! stands where the test has stopped it.
+//! A clock that steps or stands, for one server: its wall clock is the machine's, plus a difference that the test sets,
+//! or stands where the test has stopped it.
 //!
 //! The server is started with a small library before its C library (`LD_PRELOAD`), which the C compiler that links Rust
 //! programs builds. Steady clocks are not touched, as when an operator or NTP sets the time.

@@ -17,8 +17,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Behaviour of a black hole. In either case the sender notices nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hole {
-    /// Loses the bytes. A connection that has lost bytes stays silent in that direction, so that none is ever missing in
-    /// between.
+    /// Loses the bytes. A connection that has lost bytes stays silent in that direction, so that none is
+    /// ever missing in between.
     Swallow,
     /// Keeps the bytes, and delivers them in order when the network has healed.
     Hold,

@@ -133,8 +133,8 @@ impl Redis {
         stats.into_iter().find(|(name, ..)| name == command).map_or((0, 0), |(_, calls, usec)| (calls, usec))
     }
 
-    /// Commands called since the statistics were reset, those of scripts included. `INFO` and `CONFIG RESETSTAT` are not
-    /// counted, so that reading the statistics does not change them.
+    /// Commands called since the statistics were reset, those of scripts included. `INFO` and `CONFIG RESETSTAT` are
+    /// not counted, so that reading the statistics does not change them.
     pub fn total_commands(&self) -> u64 {
         let looking = ["info", "config|resetstat"];
         let stats = self.command_stats();

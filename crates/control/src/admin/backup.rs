@@ -80,8 +80,8 @@ pub(super) async fn import(body: Incoming, management: Arc<Management>) -> Admin
     }
 }
 
-/// Runs work on a thread of its own: it is long, and must not keep the other requests of the socket waiting. Also when its
-/// handle is dropped, it is done to its end.
+/// Runs work on a thread of its own: it is long, and must not keep the other requests of the socket waiting. Also when
+/// its handle is dropped, it is done to its end.
 fn run_beside<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || runtime.block_on(work()))

@@ -71,7 +71,10 @@ mod tests {
 
     #[test]
     fn report_travels_as_the_json_of_the_contract() {
-        let json = r#"{"path":"/k.yaml","sha256":"5e","applied":"2026-11-20T21:08:00.000001Z","last_error":{"time":"2026-11-20T21:09:00.000000Z","sha256":null,"error":"unreadable"}}"#;
+        let json = concat!(
+            r#"{"path":"/k.yaml","sha256":"5e","applied":"2026-11-20T21:08:00.000001Z","#,
+            r#""last_error":{"time":"2026-11-20T21:09:00.000000Z","sha256":null,"error":"unreadable"}}"#,
+        );
         let report: ConfigReport = serde_json::from_str(json).unwrap();
         assert_eq!(serde_json::to_string(&report).unwrap(), json);
     }

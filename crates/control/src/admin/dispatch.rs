@@ -6,10 +6,12 @@ use crate::management::{Actor, KeyImport, KeyQuery, Management, ManagementError,
 use domain::clock::Micros;
 use domain::page::{Page, PageQuery};
 
-/// The actor of the admin socket and of the command line: a process that may open the socket, or the files of the state.
+/// The actor of the admin socket and of the command line: a process that may open the socket, or
+/// the files of the state.
 const ACTOR: &Actor = &Actor::Operator;
 
-/// Performs one operation for the operator. It is done completely or not at all; run it to its end, as `management` asks.
+/// Performs one operation for the operator. It is done completely or not at all; run it to its end,
+/// as `management` asks.
 ///
 /// # Errors
 /// Those of the operation.
@@ -33,7 +35,9 @@ pub async fn perform(to: &Management, operation: Operation, now: Micros) -> Resu
         Operation::ListKeys { org, cursor, limit } =>
             to.list_keys(ACTOR, &org, &KeyQuery::default(), &PageQuery { cursor, limit }, now).await?.into(),
         Operation::ShowKey { key } => to.show_key(ACTOR, key, now).await?.into(),
-        Operation::FindKeys { sha256 } => Reply::FoundKeys { found: to.find_keys_by_digest(ACTOR, &sha256, now).await? },
+        Operation::FindKeys { sha256 } => {
+            Reply::FoundKeys { found: to.find_keys_by_digest(ACTOR, &sha256, now).await? }
+        }
         Operation::RevokeKey { key } => to.revoke_key(ACTOR, key, now).await?.into(),
         Operation::RotateKey { key, overlap } => {
             to.rotate_key(ACTOR, key, Rotation::new(overlap), now).await?.into()

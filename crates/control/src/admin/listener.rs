@@ -16,8 +16,8 @@ use platform::metrics::Metrics;
 /// Prometheus's text exposition format.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves until the shutdown future completes. The caller lets it outlive the drain, so that `/ready` answers 503 while the
-/// gateway drains.
+/// Serves until the shutdown future completes. The caller lets it outlive the drain, so that `/ready` answers 503
+/// while the gateway drains.
 pub async fn serve_http(
     listener: TcpListener,
     metrics: Metrics,

@@ -9,8 +9,8 @@ use domain::identity::{Permission, SessionId};
 use domain::key::KeyId;
 use domain::page::PageLimit;
 
-/// Operation on the wire. Organizations are given by id or name, users by id or email address. Lists are read a page at a
-/// time: `cursor` is the `nextCursor` of the page before, `limit` the number of entries.
+/// Operation on the wire. Organizations are given by id or name, users by id or email address. Lists are read a page at
+/// a time: `cursor` is the `nextCursor` of the page before, `limit` the number of entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operation", deny_unknown_fields)]
 #[allow(missing_docs, reason = "fields are the operands of the function that the variant names")]

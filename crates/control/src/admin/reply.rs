@@ -163,18 +163,52 @@ impl From<Explanation> for Reply {
 mod tests {
     use super::*;
 
-    const ORG: &str = r#"{"id":"org_0197c1de000070008000000000000001","name":"acme","tag":"aB3","suspended":false,"concurrent":null,"concurrent_in_force":100,"created":"2026-11-20T21:08:00.000001Z"}"#;
-    const USER: &str = r#"{"id":"usr_0197c1de000070008000000000000002","email":"ada@example.com","org":"org_0197c1de000070008000000000000001","permissions":["queries:read"],"created":"2026-11-20T21:08:00.000002Z","removed":null,"provider":null,"withdrawn":null}"#;
-    const KEY: &str = r#"{"id":"aB3dE6gH9","name":"laptop","org":"org_0197c1de000070008000000000000001","user":"usr_0197c1de000070008000000000000002","email":"ada@example.com","status":"user_removed","limits":{"requests":1000,"per":"1h30m","burst":10,"own":false},"imported":false,"uses":7,"last_used":"2026-11-20T21:08:00.000003Z","created":"2026-11-20T21:08:00.000004Z","rotated":null,"previous_until":null,"revoked":"2026-11-20T21:08:00.000005Z","marks":[]}"#;
-    const SESSION: &str = r#"{"id":"ses_0197c1de000070008000000000000003","email":"ada@example.com","org":"org_0197c1de000070008000000000000001","orgs":["org_0197c1de000070008000000000000001"],"provider":"corp","created":"2026-11-20T21:08:00.000000Z","seen":"2026-11-20T21:09:00.000000Z","expires":"2026-11-21T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null}"#;
-    const STANDING: &str = r#"{"remaining":0,"burst":10,"next_token":"2026-11-20T21:08:30.000000Z","full":null,"in_flight":1,"concurrent":100}"#;
-    const ACTIVITY: &str = r#"{"hours":[{"start":"2026-11-20T21:00:00.000000Z","requests":2,"refusals":1}],"last":{"id":"0197c1de-0000-7000-8000-000000000004","time":"2026-11-20T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null,"action":"queries","outcome":"completed","status":200},"last_attempt":null}"#;
+    const ORG: &str = concat!(
+        r#"{"id":"org_0197c1de000070008000000000000001","name":"acme","tag":"aB3","suspended":false,"#,
+        r#""concurrent":null,"concurrent_in_force":100,"created":"2026-11-20T21:08:00.000001Z"}"#,
+    );
+    const USER: &str = concat!(
+        r#"{"id":"usr_0197c1de000070008000000000000002","email":"ada@example.com","#,
+        r#""org":"org_0197c1de000070008000000000000001","permissions":["queries:read"],"#,
+        r#""created":"2026-11-20T21:08:00.000002Z","removed":null,"provider":null,"withdrawn":null}"#,
+    );
+    const KEY: &str = concat!(
+        r#"{"id":"aB3dE6gH9","name":"laptop","org":"org_0197c1de000070008000000000000001","#,
+        r#""user":"usr_0197c1de000070008000000000000002","email":"ada@example.com","status":"user_removed","#,
+        r#""limits":{"requests":1000,"per":"1h30m","burst":10,"own":false},"imported":false,"uses":7,"#,
+        r#""last_used":"2026-11-20T21:08:00.000003Z","created":"2026-11-20T21:08:00.000004Z","#,
+        r#""rotated":null,"previous_until":null,"revoked":"2026-11-20T21:08:00.000005Z","marks":[]}"#,
+    );
+    const SESSION: &str = concat!(
+        r#"{"id":"ses_0197c1de000070008000000000000003","email":"ada@example.com","#,
+        r#""org":"org_0197c1de000070008000000000000001","orgs":["org_0197c1de000070008000000000000001"],"#,
+        r#""provider":"corp","created":"2026-11-20T21:08:00.000000Z","seen":"2026-11-20T21:09:00.000000Z","#,
+        r#""expires":"2026-11-21T21:08:00.000000Z","ip":"192.0.2.1","user_agent":null}"#,
+    );
+    const STANDING: &str = concat!(
+        r#"{"remaining":0,"burst":10,"next_token":"2026-11-20T21:08:30.000000Z","full":null,"in_flight":1,"#,
+        r#""concurrent":100}"#,
+    );
+    const ACTIVITY: &str = concat!(
+        r#"{"hours":[{"start":"2026-11-20T21:00:00.000000Z","requests":2,"refusals":1}],"#,
+        r#""last":{"id":"0197c1de-0000-7000-8000-000000000004","time":"2026-11-20T21:08:00.000000Z","#,
+        r#""ip":"192.0.2.1","user_agent":null,"action":"queries","outcome":"completed","status":200},"#,
+        r#""last_attempt":null}"#,
+    );
 
-    const FLEET: &str = r#"{"scope":"fleet","gateways":[{"gateway":"a","complete_until":"2026-11-20T21:08:00.000000Z","updated":"2026-11-20T21:08:01.000000Z"}]}"#;
+    const FLEET: &str = concat!(
+        r#"{"scope":"fleet","gateways":[{"gateway":"a","complete_until":"2026-11-20T21:08:00.000000Z","#,
+        r#""updated":"2026-11-20T21:08:01.000000Z"}]}"#,
+    );
 
     #[test]
     fn replies_travel_as_the_json_of_the_contract() {
-        let link = r#"{"url":"https://gateway.example/link/x","email":"ada@example.com","expires":"2026-11-20T21:13:00.000000Z"}"#;
+        let link = concat!(
+            r#"{"url":"https://gateway.example/link/x","email":"ada@example.com","#,
+            r#""expires":"2026-11-20T21:13:00.000000Z"}"#,
+        );
+        let of_key = format!(r#""verdict":"no","key":{KEY},"user":{USER},"org":{ORG}"#);
+        let explanation = format!(r#"{{{of_key},"standing":{STANDING}}}"#);
         for json in [
             format!(r#"{{"reply":"org","org":{ORG}}}"#),
             format!(r#"{{"reply":"orgs","items":[{ORG}],"nextCursor":"cursor"}}"#),
@@ -190,9 +224,7 @@ mod tests {
             format!(r#"{{"reply":"link","link":{link}}}"#),
             format!(r#"{{"reply":"session","session":{SESSION}}}"#),
             format!(r#"{{"reply":"sessions","items":[{SESSION}]}}"#),
-            format!(
-                r#"{{"reply":"explanation","explanation":{{"verdict":"no","key":{KEY},"user":{USER},"org":{ORG},"standing":{STANDING}}}}}"#
-            ),
+            [r#"{"reply":"explanation","explanation":"#, &explanation, "}"].concat(),
         ] {
             let reply: Reply = serde_json::from_str(&json).unwrap();
             assert_eq!(serde_json::to_string(&reply).unwrap(), json);

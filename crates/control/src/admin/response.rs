@@ -20,7 +20,8 @@ pub(super) type AdminResponse = Response<AdminBody>;
 /// Body of a response.
 pub(super) type AdminBody = Either<Full<Bytes>, Pieces>;
 
-/// Body whose pieces come from a channel. An error ends it without its end, so that the client sees that it is incomplete.
+/// Body whose pieces come from a channel. An error ends it without its end, so that the client sees
+/// that it is incomplete.
 pub(super) struct Pieces(pub(super) mpsc::Receiver<Result<Bytes, io::Error>>);
 
 impl Body for Pieces {

@@ -1,7 +1,8 @@
 //! Admin socket: management over HTTP/1.1 on a Unix socket.
 //!
 //! - `POST /v1/operations` takes an [`Operation`] as JSON and answers with its [`Reply`], or with a problem (RFC 9457).
-//! - `GET /v1/upstreams` lists the endpoints of the upstreams, or of one (`upstream`), a page at a time (`cursor`, `limit`).
+//! - `GET /v1/upstreams` lists the endpoints of the upstreams, or of one (`upstream`), a page at a time
+//!   (`cursor`, `limit`).
 //! - `GET /v1/shipping` lists the sinks of the audit, with their lag.
 //! - `GET /v1/state` exports the state, as the lines of a file; `POST /v1/state` imports some of them.
 //! - `POST /v1/handover` switches to the protocol by which a new process takes over; `POST /v1/upgrade` starts one.

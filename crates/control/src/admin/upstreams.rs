@@ -1,7 +1,7 @@
 //! List of the upstreams' endpoints on the admin socket.
 //!
-//! The list has the shape of every list. It is in the order of the names of upstreams and endpoints, and a cursor is the last
-//! pair of the page before: an endpoint that is there all the while appears once, whatever comes and goes.
+//! The list has the shape of every list. It is in the order of the names of upstreams and endpoints, and a cursor is
+//! the last pair of the page before: an endpoint that is there all the while appears once, whatever comes and goes.
 
 use std::fmt;
 use std::sync::Arc;

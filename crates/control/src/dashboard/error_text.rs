@@ -47,7 +47,8 @@ impl DashboardError {
                 "Your session has ended, or you have not signed in yet.", "Sign in to continue."),
             Self::NotFound => text(StatusCode::NOT_FOUND, "not_found", "Page not found",
                 "There is no page at this address.", "Check the address, or go back to your API keys."),
-            Self::MethodNotAllowed(_) => text(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "Method not allowed",
+            Self::MethodNotAllowed(_) => text(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed",
+                "Method not allowed",
                 "This address does not support this kind of request.", "Go back to your API keys and try from there."),
             Self::CrossSite => text(StatusCode::FORBIDDEN, "cross_site_request", "Request from another site",
                 "Your browser reports that this request came from another site, so nothing was changed.",
@@ -68,7 +69,8 @@ impl DashboardError {
             Self::Randomness(_) | Self::Render(_) | Self::Internal => text(
                 StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Internal error",
                 "The dashboard failed. Your change may or may not have been made.",
-                "Check whether it was made before you try again, and give the operator of this gateway the request ID."),
+                "Check whether it was made before you try again, and give the operator of this gateway the request \
+                 ID."),
         }
     }
 }

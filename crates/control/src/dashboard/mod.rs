@@ -6,8 +6,8 @@
 //! - A web session is the only credential; an API key is refused. The user and their permissions are read from the
 //!   state for each request.
 //! - A request that changes something must come from a page of this origin (CSRF; `Sec-Fetch-Site`, else `Origin`).
-//! - A person may send so many requests, each costing a bounded amount of work; what only reads ends with its client. What
-//!   revokes is counted apart, by session, and ending all other sessions is always served.
+//! - A person may send so many requests, each costing a bounded amount of work; what only reads ends with its client.
+//!   What revokes is counted apart, by session, and ending all other sessions is always served.
 //! - Operations are implemented once, in `management`; pages and API call the same functions.
 //! - Every failure is a page, or in the API a problem (RFC 9457), with an explanation and the request's id.
 
@@ -167,8 +167,8 @@ impl Dashboard {
         routes::hide_token(&self.settings.path, path)
     }
 
-    /// Handles one request. Never fails: errors and panics become responses. What may change something runs to its end even
-    /// when the client disconnects, so that a change is not abandoned halfway; what only reads is abandoned then.
+    /// Handles one request. Never fails: errors and panics become responses. What may change something runs to its end
+    /// even when the client disconnects, so that a change is not abandoned halfway; what only reads is abandoned then.
     pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
         let (id, arrived) = (Uuid::now_v7(), clock::now());
         let is_head = request.method() == http::Method::HEAD;

@@ -3,8 +3,8 @@
 //! - A person has one bucket on a gateway, shared by all of their sessions and organizations.
 //! - Revocations have a bucket for each session: a thief with one session cannot keep the person from ending it from
 //!   another. Only a revocation that has changed something counts there, so that requests which fail use nothing up.
-//! - Requests reach the limiter with a live session only, so there are as many buckets as persons and sessions, three times,
-//!   at most. Full buckets are forgotten.
+//! - Requests reach the limiter with a live session only, so there are as many buckets as persons and sessions, three
+//!   times, at most. Full buckets are forgotten.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,8 +61,8 @@ impl PersonLimiter {
     /// Counts a request.
     ///
     /// # Errors
-    /// There were too many requests already; this one is not counted. The whole seconds until the next one is allowed, at
-    /// least 1.
+    /// There were too many requests already; this one is not counted. The whole seconds until the next one is allowed,
+    /// at least 1.
     pub(super) fn count_request(&self, bucket: Bucket, now: Micros) -> Result<(), u64> {
         let limiter = &*self.0;
         let mut buckets = limiter.buckets();

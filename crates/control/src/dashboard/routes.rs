@@ -198,7 +198,8 @@ const ROUTES: &[Route] = &[
     api("GET",    "api/v1/keys/{key}",             ApiEndpoint::ShowKey,      &[]),
     api("POST",   "api/v1/keys/{key}/revoke",      ApiEndpoint::RevokeKey,    &[]),
     api("POST",   "api/v1/keys/{key}/rotate",      ApiEndpoint::RotateKey,    &[]),
-    api("GET",    "api/v1/keys/{key}/uses",        ApiEndpoint::ListUses,     &["outcome", "refused", "cursor", "limit"]),
+    api("GET",    "api/v1/keys/{key}/uses",        ApiEndpoint::ListUses,     &["outcome", "refused", "cursor",
+        "limit"]),
     api("GET",    "api/v1/keys/{key}/explanation", ApiEndpoint::Explain,      &[]),
     api("GET",    "api/v1/keys/{key}/activity",    ApiEndpoint::Activity,     &[]),
     api("GET",    "api/v1/sessions",               ApiEndpoint::ListSessions, PAGE),
@@ -225,8 +226,8 @@ pub(super) fn find<'a>(method: &str, segments: &[&'a str]) -> Result<RouteMatch<
     }
 }
 
-/// Returns `true` if a request to a path of the server only reads: it can be abandoned when its client is gone. The steps
-/// of signing in are none of these: a callback, for one, redeems its sign-in.
+/// Returns `true` if a request to a path of the server only reads: it can be abandoned when its client is gone. The
+/// steps of signing in are none of these: a callback, for one, redeems its sign-in.
 pub(super) fn is_read(method: &Method, base: &str, path: &str) -> bool {
     let Some(below) = path.strip_prefix(base) else { return false };
     let segments: Vec<&str> = below.strip_prefix('/').unwrap_or(below).split('/').collect();

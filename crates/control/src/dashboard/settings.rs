@@ -37,7 +37,8 @@ pub struct ProviderSettings {
     pub oidc: oidc::Settings,
     /// Mapping of its claims to users, organizations and permissions.
     pub claim_mapping: ClaimMapping,
-    /// True if the sign-in page has a button for it. Others are chosen by an address with `?provider=`, or by `domains`.
+    /// True if the sign-in page has a button for it. Others are chosen by an address with
+    /// `?provider=`, or by `domains`.
     pub listed: bool,
     /// Domains, in lower case, whose email addresses lead to it.
     pub domains: Vec<String>,

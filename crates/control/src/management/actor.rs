@@ -1,8 +1,8 @@
 //! Actors: who asks management for an operation, and from where.
 //!
 //! - The operator may perform every operation; a signed-in user what [`authorization`](super::authorization) grants.
-//! - The permissions of a user are read from the state for each request and never cached, so that a removal or a change of
-//!   permissions holds from the next request on.
+//! - The permissions of a user are read from the state for each request and never cached, so that a removal or a change
+//!   of permissions holds from the next request on.
 
 use std::net::IpAddr;
 
@@ -118,8 +118,8 @@ impl SignedInUser {
 }
 
 impl Management {
-    /// Looks up the user of a web session. Returns none when the session has ended, or when the user was removed from the
-    /// chosen organization or withdrawn there: both end the use of all sessions at once.
+    /// Looks up the user of a web session. Returns none when the session has ended, or when the user was removed from
+    /// the chosen organization or withdrawn there: both end the use of all sessions at once.
     ///
     /// # Errors
     /// [`ManagementError::StateUnavailable`].

@@ -54,8 +54,8 @@ impl Management {
     }
 }
 
-/// The opening of an audit record. The method is `ADMIN` and the path the action, however the operation was requested. The
-/// user is the actor when they belong to the organization, and else the target.
+/// The opening of an audit record. The method is `ADMIN` and the path the action, however the operation was requested.
+/// The user is the actor when they belong to the organization, and else the target.
 fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
     let client = by.actor.client();
     Use {

@@ -21,7 +21,8 @@ use domain::identity::SessionId;
 use domain::key::KeyId;
 use state::{self, Membership};
 
-/// Access that an operation needs. Organizations and users are references as operations take them: ids, names or addresses.
+/// Access that an operation needs. Organizations and users are references as operations take them:
+/// ids, names or addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access<'a> {
     /// To everything, across organizations.

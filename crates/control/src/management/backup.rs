@@ -1,6 +1,7 @@
 //! Export and import of the whole state: for the operator, audited.
 //!
-//! - An export is one audit record, open until its last line was handed over: a file that was not completed is `aborted`.
+//! - An export is one audit record, open until its last line was handed over: a file that was not
+//!   completed is `aborted`.
 //! - An import comes in parts, each with an audit record of its own. The parts are in the order of the file. A
 //!   client may stop after any of them, and begin again.
 
@@ -33,8 +34,8 @@ impl Management {
     /// [`ManagementError::ExportFailed`].
     pub async fn export_state(&self, actor: &Actor, now: Micros) -> Result<StateExport<'_>, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        // Of a read, too, there is a record first: the file has the digests of all keys. A backup of a gateway whose disk is
-        // full may use the space that is kept for such records.
+        // Of a read, too, there is a record first: the file has the digests of all keys. A backup of a gateway whose
+        // disk is full may use the space that is kept for such records.
         let entry = self.journal.begin_change(&state_opening("state.export", "state.export", by), true).await?;
         let started = Instant::now();
         let exporter = Exporter::begin(&self.state).await.map_err(ManagementError::ExportFailed)?;
@@ -42,7 +43,8 @@ impl Management {
         Ok(StateExport { exporter, first: Some(first), writer: Some(writer), entry: Some(entry), started })
     }
 
-    /// Imports records of an exported state, in their order. What is there already and stricter stays. For the operator.
+    /// Imports records of an exported state, in their order. What is there already and stricter
+    /// stays. For the operator.
     ///
     /// # Errors
     /// [`ManagementError::ImportFailed`]; some of the records may be imported then. Repeating it does no harm.

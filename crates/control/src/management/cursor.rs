@@ -1,7 +1,7 @@
 //! Cursors of lists: the position at which the next page begins, sealed so that clients can neither read nor change it.
 //!
-//! - It is a [`sealed text`](super::sealed_text) whose subject are the list, the organization and the filters, so that it
-//!   opens only for the query that it was made for.
+//! - It is a [`sealed text`](super::sealed_text) whose subject are the list, the organization and the filters, so that
+//!   it opens only for the query that it was made for.
 //! - A cursor does not expire: its position is valid whatever was added or removed since.
 
 use std::fmt::Display;

@@ -91,10 +91,13 @@ pub enum ManagementError {
     #[error("a key with this SHA-256 was imported or made already, as key {0}")]
     AlreadyImported(KeyId),
     /// The user has as many keys as signed-in users may create.
-    #[error("this user already has {}, without the revoked ones; revoke one, or ask the operator of this service", counted(.0, "key"))]
+    #[error("this user already has {}, without the revoked ones; revoke one, or ask the operator of this \
+             service", counted(.0,
+        "key"))]
     TooManyKeys(u32),
     /// The person has created and rotated as many keys as a person may for now; with the seconds to wait.
-    #[error("you have created or rotated too many keys in a short time; wait {}, then try again", counted(.0, "second"))]
+    #[error("you have created or rotated too many keys in a short time; wait {}, then try again", counted(.0,
+        "second"))]
     KeyCreationLimited(u64),
     /// The person's oldest web sessions could not be ended to make room for a new one.
     #[error("this person has {} already; end one, or try again", counted(.0, "web session"))]

@@ -83,7 +83,8 @@ fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String 
         KeyStatus::Active if user.withdrawn.is_some() => {
             let provider = user.provider.as_deref().unwrap_or("of the sign-in");
             format!(
-                "requests are refused (403): the provider {provider} no longer vouches for the user in this organization"
+                "requests are refused (403): the provider {provider} no longer vouches for the user in this \
+                 organization"
             )
         }
         KeyStatus::Active if standing.remaining == 0 => {

@@ -115,8 +115,8 @@ pub struct NewKey {
 pub struct ApiKey(Secret);
 
 impl Key {
-    /// From the record, the user and organization that own it (none: removed or gone), and the effective quota; its marks are
-    /// as of `now`.
+    /// From the record, the user and organization that own it (none: removed or gone), and the effective quota; its
+    /// marks are as of `now`.
     pub(super) fn new(
         key: &state::Key,
         user: Option<&state::User>,
@@ -204,7 +204,8 @@ impl LimitUpdate {
             requests: self.requests.unwrap_or(quota.requests),
             per: self.per.unwrap_or(quota.per),
             burst: self.burst.or(self.requests).unwrap_or(quota.burst),
-            // Own quotas are stored as they were chosen; a strict configuration makes them strict when they come into force.
+            // Own quotas are stored as they were chosen; a strict configuration makes them strict when
+            // they come into force.
             strict: false,
         }
     }

@@ -38,10 +38,12 @@ pub struct KeyImport<'a> {
 }
 
 impl Management {
-    /// Creates a key for a user. Administrators create them for users of their organization, other users for themselves.
+    /// Creates a key for a user. Administrators create them for users of their organization, other
+    /// users for themselves.
     ///
-    /// A new key has a full bucket of its own: without a bound, users could multiply their quota by creating keys, using
-    /// and revoking them. So keys of signed-in users are bounded in number and in the rate at which they are created.
+    /// A new key has a full bucket of its own: without a bound, users could multiply their quota by creating
+    /// keys, using and revoking them. So keys of signed-in users are bounded in number and in the rate at
+    /// which they are created.
     ///
     /// # Errors
     /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`]; for signed-in users
@@ -201,8 +203,8 @@ impl OwnedKey {
     }
 }
 
-/// Checks the SHA-256 of a key to import. A session quota key is found by a digest of its own; no imported key may stand in for
-/// it.
+/// Checks the SHA-256 of a key to import. A session quota key is found by a digest of its own; no imported key
+/// may stand in for it.
 ///
 /// # Errors
 /// [`ManagementError::InvalidDigest`], [`ManagementError::SessionQuotaDigest`].

@@ -37,8 +37,8 @@ impl Management {
     /// Creates an organization with this name. For the operator.
     ///
     /// # Errors
-    /// [`ManagementError::InvalidName`]; [`ManagementError::Taken`] when an organization has this name, or one that looks the
-    /// same.
+    /// [`ManagementError::InvalidName`]; [`ManagementError::Taken`] when an organization has this name, or one that
+    /// looks the same.
     pub async fn create_org(&self, actor: &Actor, name: &str, now: Micros) -> Result<Org, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let name = names::validate_org_name(name)?;

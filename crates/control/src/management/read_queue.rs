@@ -1,8 +1,8 @@
 //! Turns to read the audit journal: what reads cost comes from the same cores and the same disk that requests need.
 //!
 //! - A few reads run at a time, and one for each person.
-//! - The next turn goes to the person who has waited longest for one: a person with many reads waits for their own results,
-//!   and another person waits for one read at most of each person before them.
+//! - The next turn goes to the person who has waited longest for one: a person with many reads waits for their own
+//!   results, and another person waits for one read at most of each person before them.
 //! - Few reads of a person wait, and few in total; more are refused. A read whose caller is gone leaves the queue.
 
 use std::collections::VecDeque;

@@ -44,8 +44,8 @@ impl Rotation {
 }
 
 impl Management {
-    /// Gives a key a new secret; the old one stays valid for the overlap. A secret that is still valid from an earlier rotation
-    /// is refused at once.
+    /// Gives a key a new secret; the old one stays valid for the overlap. A secret that is still valid from an earlier
+    /// rotation is refused at once.
     ///
     /// # Errors
     /// [`ManagementError::OverlapTooLong`], [`ManagementError::NoKey`], [`ManagementError::Revoked`],
@@ -79,7 +79,8 @@ impl Management {
         Ok(self.new_key(&plain, &owned, now))
     }
 
-    /// Actor that rotated a key at this time, by the audit. `None` when no record of it is found, such as of another gateway.
+    /// Actor that rotated a key at this time, by the audit. `None` when no record of it is found, such
+    /// as of another gateway.
     async fn find_rotator(&self, actor: &Actor, key: &state::Key, at: Option<Micros>) -> Option<String> {
         let at = at?;
         let filter = Filter {

@@ -1,7 +1,7 @@
 //! Ends of web sessions: by their users, by administrators, by the operator.
 //!
-//! - A session may act in several organizations. An administrator of one ends its membership there; what the person does in
-//!   the others is not this organization's business.
+//! - A session may act in several organizations. An administrator of one ends its membership there; what the person
+//!   does in the others is not this organization's business.
 
 use super::actor::AuditActor;
 use super::authorization::Access;
@@ -53,8 +53,8 @@ impl Management {
         Ok(())
     }
 
-    /// Ends a web session, at every gateway at once, and returns it. An administrator ends the session of another person in
-    /// the own organization only.
+    /// Ends a web session, at every gateway at once, and returns it. An administrator ends the session of another
+    /// person in the own organization only.
     ///
     /// # Errors
     /// [`ManagementError::NoSession`].
@@ -73,8 +73,8 @@ impl Management {
         Ok(show(session, actor))
     }
 
-    /// Ends all sessions of a signed-in user but the one that asks for it: those of the person, and those that sign-in links
-    /// began as the person's users. Returns their number.
+    /// Ends all sessions of a signed-in user but the one that asks for it: those of the person, and those that sign-in
+    /// links began as the person's users. Returns their number.
     ///
     /// # Errors
     /// As for all operations.

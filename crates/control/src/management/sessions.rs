@@ -157,8 +157,8 @@ impl Management {
             .await
     }
 
-    /// Lists web sessions, a page at a time: all of them (for the operator), or those of members of one organization. Users
-    /// who do not administer it see their own.
+    /// Lists web sessions, a page at a time: all of them (for the operator), or those of members of one organization.
+    /// Users who do not administer it see their own.
     ///
     /// # Errors
     /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
@@ -191,8 +191,8 @@ impl From<state::Session> for Session {
     }
 }
 
-/// A session as an actor may see it. Of sessions of others, a signed-in user sees only the organization that they share:
-/// which other organizations a member belongs to is not this organization's business.
+/// A session as an actor may see it. Of sessions of others, a signed-in user sees only the organization that they
+/// share: which other organizations a member belongs to is not this organization's business.
 pub(super) fn show(mut session: state::Session, actor: &Actor) -> Session {
     if let Some(user) = actor.signed_in()
         && session.id != user.session.id

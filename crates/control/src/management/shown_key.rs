@@ -1,11 +1,12 @@
 //! The way of a new key to the page that shows it.
 //!
-//! A form that creates or rotates a key is answered by a redirect, so that a reload repeats nothing. The key, which is not
-//! stored, goes with the browser, sealed:
+//! A form that creates or rotates a key is answered by a redirect, so that a reload repeats nothing. The key, which is
+//! not stored, goes with the browser, sealed:
 //!
-//! - A sealed key opens for the web session that created or rotated it, for this key, and only while its secret is the newest
-//!   one, for [`SEALED_KEY_LIFETIME`].
-//! - Neither the state nor a URL has it. The browser gets it in a cookie, and deletes it with the page that shows the key.
+//! - A sealed key opens for the web session that created or rotated it, for this key, and only while its secret is the
+//!   newest one, for [`SEALED_KEY_LIFETIME`].
+//! - Neither the state nor a URL has it. The browser gets it in a cookie, and deletes it with the
+//!   page that shows the key.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use domain::clock::Micros;
 use domain::identity::SessionId;
 use state::CursorSecret;
 
-/// Time in which a new key can be shown: a redirect follows at once, also over a slow connection, and people do not wait
-/// longer for a page.
+/// Time in which a new key can be shown: a redirect follows at once, also over a slow connection, and people do not
+/// wait longer for a page.
 pub const SEALED_KEY_LIFETIME: Duration = Duration::from_secs(120);
 
 /// Purpose of the sealed texts; a change of their content gets the next number.
@@ -31,7 +32,8 @@ pub struct KeySealer {
 }
 
 impl Management {
-    /// The sealer for a user's session. It is taken before the key is created: afterwards no failure may lose the secret.
+    /// The sealer for a user's session. It is taken before the key is created: afterwards no failure
+    /// may lose the secret.
     ///
     /// # Errors
     /// [`ManagementError::StateUnavailable`].
@@ -50,7 +52,8 @@ impl KeySealer {
         Ok(self.sealer(&new.key).seal(&format!("{} {}", expires.0, new.api_key.expose()))?)
     }
 
-    /// Opens a sealed key; `None` when it has expired, was replaced since, or is not as it was sealed for this session and key.
+    /// Opens a sealed key; `None` when it has expired, was replaced since, or is not as it was sealed for
+    /// this session and key.
     pub fn open(&self, key: &Key, sealed: &str, now: Micros) -> Option<ApiKey> {
         let text = self.sealer(key).open(sealed, MAX_TEXT)?;
         let (expires, api_key) = text.expose().split_once(' ')?;

@@ -32,8 +32,8 @@ pub struct ProviderSignIn {
 /// Organizations and permissions of a user, by their provider's claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entitlements {
-    /// The user's organizations, by name or id, from the claims. The user is added to those that do not have them. None: the
-    /// claims do not say; the user belongs to the organizations whose directory has their address.
+    /// The user's organizations, by name or id, from the claims. The user is added to those that do not have them.
+    /// None: the claims do not say; the user belongs to the organizations whose directory has their address.
     pub orgs: Option<Vec<String>>,
     /// The only organizations, by name or id, that this provider may vouch for; none: all.
     pub only: Option<Vec<String>>,
@@ -75,8 +75,8 @@ impl Management {
         self.start_session(new_session, client, now).await
     }
 
-    /// Finds the user in each of their organizations, adds them where the provider vouches for a membership, and updates
-    /// their permissions.
+    /// Finds the user in each of their organizations, adds them where the provider vouches for a membership, and
+    /// updates their permissions.
     async fn sync_memberships(
         &self,
         email: &str,
@@ -96,7 +96,8 @@ impl Management {
                 Some(user) => self.sync_user(user.clone(), entitlements, vouched_by, by).await?,
                 // The claims name no organizations, so the directory decides, and it does not have the user.
                 None if entitlements.orgs.is_none() => continue,
-                // An administrator removed them here, and that outranks the provider: they do not come back by signing in.
+                // An administrator removed them here, and that outranks the provider: they do not
+                // come back by signing in.
                 None if of_org.any(|user| user.removed.is_some()) => continue,
                 None => {
                     let permissions = entitlements.permissions.clone().unwrap_or_default();
@@ -108,8 +109,8 @@ impl Management {
         if memberships.is_empty() { Err(ManagementError::NoMembership(email.to_owned())) } else { Ok(memberships) }
     }
 
-    /// The organizations that a person may belong to, oldest first: those that the claims name; without such claims those
-    /// whose directory has the person. No other organization is looked at.
+    /// The organizations that a person may belong to, oldest first: those that the claims name; without such claims
+    /// those whose directory has the person. No other organization is looked at.
     async fn candidate_orgs(
         &self,
         claimed: Option<&[String]>,
@@ -136,9 +137,9 @@ impl Management {
         Ok(orgs)
     }
 
-    /// Sets a user's permissions to those that the provider claims, if it claims any. Where its claims name the organization,
-    /// the provider vouches for the user from now on: a user of the operator's becomes the provider's, and a withdrawal is
-    /// taken back.
+    /// Sets a user's permissions to those that the provider claims, if it claims any. Where its claims name the
+    /// organization, the provider vouches for the user from now on: a user of the operator's becomes the provider's,
+    /// and a withdrawal is taken back.
     async fn sync_user(
         &self,
         user: state::User,

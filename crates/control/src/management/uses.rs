@@ -1,9 +1,9 @@
-//! Uses and activity of keys, read from the audit: from PostgreSQL for all gateways, when the audit is shipped there, else from
-//! the journal of this gateway.
+//! Uses and activity of keys, read from the audit: from PostgreSQL for all gateways, when the audit is shipped there,
+//! else from the journal of this gateway.
 //!
-//! A read is bounded: in the bytes that it reads for uses, in the keys that it counts for, and in how many run at a time
-//! ([`read_queue`](super::read_queue)). A caller who asks for much waits for their own result, and requests do not. A read
-//! whose caller is gone stops.
+//! A read is bounded: in the bytes that it reads for uses, in the keys that it counts for, and in how many run at a
+//! time ([`read_queue`](super::read_queue)). A caller who asks for much waits for their own result, and requests do
+//! not. A read whose caller is gone stops.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -114,8 +114,8 @@ impl Management {
         now: Micros,
     ) -> Result<UsePage, ManagementError> {
         self.authorize(actor, Access::Key(key), now).await?;
-        // Each gateway has a journal of its own, in which the positions of another one mean nothing; a place in the order of the
-        // records of all gateways is the same at each of them.
+        // Each gateway has a journal of its own, in which the positions of another one mean nothing; a place in the
+        // order of the records of all gateways is the same at each of them.
         let own = self.cursor_sealer(&("uses", key, filter, &self.gateway)).await?;
         let fleet = self.cursor_sealer(&("uses", key, filter)).await?;
         let cursor = page.cursor.as_deref();
@@ -139,8 +139,8 @@ impl Management {
     /// Reports the activity of these keys of an organization, at most 200, in the last day.
     ///
     /// # Errors
-    /// [`ManagementError::TooManyKeyIds`], [`ManagementError::NoOrg`], [`ManagementError::JournalUnreadable`]; for signed-in
-    /// users [`ManagementError::NoKey`].
+    /// [`ManagementError::TooManyKeyIds`], [`ManagementError::NoOrg`], [`ManagementError::JournalUnreadable`]; for
+    /// signed-in users [`ManagementError::NoKey`].
     pub async fn key_activity(
         &self,
         actor: &Actor,

@@ -1,11 +1,11 @@
-//! Withdrawal of users: what an identity provider no longer vouches for ends at the person's next sign-in (offboarding), also
-//! at one that is refused.
+//! Withdrawal of users: what an identity provider no longer vouches for ends at the person's next sign-in
+//! (offboarding), also at one that is refused.
 //!
-//! - A provider withdraws the users for whom it has vouched itself: in the organizations that it may speak for, where its
-//!   claims name organizations and this one is none of them. It never withdraws a user whom only the operator has entered,
-//!   or for whom another provider has vouched since.
-//! - The users are found by the person, so that a changed or unverified address saves no user, and by the verified address, so
-//!   that a changed `sub` does not either.
+//! - A provider withdraws the users for whom it has vouched itself: in the organizations that it may speak for, where
+//!   its claims name organizations and this one is none of them. It never withdraws a user whom only the operator has
+//!   entered, or for whom another provider has vouched since.
+//! - The users are found by the person, so that a changed or unverified address saves no user, and by the verified
+//!   address, so that a changed `sub` does not either.
 //! - A withdrawn user keeps keys and record. A later claim takes the withdrawal back, and so does the operator.
 
 use super::actor::AuditActor;
@@ -17,8 +17,9 @@ use domain::names;
 use state::{self, Change};
 
 impl Management {
-    /// Withdraws the users for whom a provider no longer vouches by these claims. To be called for every person whom a
-    /// provider has authenticated, whether or not the sign-in succeeds. `email` is an address that the provider has verified.
+    /// Withdraws the users for whom a provider no longer vouches by these claims. To be called for every person
+    /// whom a provider has authenticated, whether or not the sign-in succeeds. `email` is an address that the
+    /// provider has verified.
     ///
     /// # Errors
     /// As for all operations.

@@ -22,8 +22,8 @@ const OPENID: &str = "openid";
 pub struct AuthorizationRequest {
     /// The address to send the browser to.
     pub url: String,
-    /// `state`, which the browser brings back. The caller stores [`PendingAuthorization`] under its digest, for one use, by
-    /// the same browser only.
+    /// `state`, which the browser brings back. The caller stores [`PendingAuthorization`] under its digest, for one
+    /// use, by the same browser only.
     pub state: Token,
     /// Secrets of the sign-in, which the caller stores until then.
     pub pending: PendingAuthorization,
@@ -45,11 +45,12 @@ pub struct PendingAuthorization {
     pub(super) verifier: Secret,
 }
 
-/// Builds an authorization request (OpenID Connect Core 1.0, section 3.1.2.1); with `silent`, one that the provider answers
-/// without asking the user for anything.
+/// Builds an authorization request (OpenID Connect Core 1.0, section 3.1.2.1); with `silent`, one that the provider
+/// answers without asking the user for anything.
 ///
-/// `state` binds the response to the browser (CSRF, RFC 6749, section 10.12), `nonce` the ID token to this sign-in (replay
-/// of ID tokens), and the PKCE verifier the code to this client (injection of stolen codes, RFC 9700, section 4.5).
+/// `state` binds the response to the browser (CSRF, RFC 6749, section 10.12), `nonce` the ID token to this
+/// sign-in (replay of ID tokens), and the PKCE verifier the code to this client (injection of stolen codes,
+/// RFC 9700, section 4.5).
 pub(super) fn build(
     settings: &Settings,
     metadata: &Metadata,

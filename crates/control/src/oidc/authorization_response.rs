@@ -74,8 +74,9 @@ impl AuthorizationResponse {
         self.code.as_ref().ok_or(Error::AuthorizationResponse(InvalidAuthorizationResponse::Empty))
     }
 
-    /// Checks `iss` against mix-up attacks, in which one provider passes its response off as another's so that the code is
-    /// sent to the attacker (RFC 9207, section 2.4; RFC 9700, section 4.4). A provider that announces `iss` must send it.
+    /// Checks `iss` against mix-up attacks, in which one provider passes its response off as another's so that
+    /// the code is sent to the attacker (RFC 9207, section 2.4; RFC 9700, section 4.4). A provider that
+    /// announces `iss` must send it.
     fn check_issuer(&self, issuer: &str, metadata: &Metadata) -> Result<(), Error> {
         match &self.iss {
             Some(given) if given == issuer => Ok(()),

@@ -37,8 +37,8 @@ struct TokenErrorResponse {
     error: String,
 }
 
-/// Exchanges a code for tokens. The redirect URI is the one of the authorization request, and the PKCE verifier goes with
-/// the code: the provider refuses a code that was stolen from another browser or given to another client.
+/// Exchanges a code for tokens. The redirect URI is the one of the authorization request, and the PKCE verifier goes
+/// with the code: the provider refuses a code that was stolen from another browser or given to another client.
 pub(super) async fn exchange_code(
     http: &HttpClient,
     settings: &Settings,
@@ -99,8 +99,8 @@ fn read_tokens(response: &HttpResponse) -> Result<Tokens, Error> {
     Ok(Tokens { access: Secret::new(tokens.access_token), id: Secret::new(id) })
 }
 
-/// Classifies an error response (RFC 6749, section 5.2): a code that is not accepted is the browser's fault, a client that
-/// is not accepted that of the configuration.
+/// Classifies an error response (RFC 6749, section 5.2): a code that is not accepted is the browser's fault, a client
+/// that is not accepted that of the configuration.
 fn read_error(response: &HttpResponse) -> Error {
     let error = serde_json::from_slice::<TokenErrorResponse>(&response.body).map(|response| response.error);
     match error.as_deref() {

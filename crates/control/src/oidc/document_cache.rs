@@ -2,8 +2,8 @@
 //!
 //! - The discovery document is cached for an hour, and longer while the provider is unavailable. The newest one counts.
 //! - The key set is cached for an hour, and never longer: a key that the provider has withdrawn must not be accepted.
-//! - A token with an unknown key makes the gateway read the key set again, at most every ten seconds: bad tokens cannot make
-//!   it load the provider.
+//! - A token with an unknown key makes the gateway read the key set again, at most every ten seconds: bad tokens cannot
+//!   make it load the provider.
 //! - Locks are held for a lookup, and never over an await. Two sign-ins may so read the same document at the same time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

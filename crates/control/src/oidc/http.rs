@@ -100,8 +100,8 @@ impl Drop for InFlight<'_> {
 }
 
 impl HttpClient {
-    /// A client that verifies the provider's certificate by these settings; without TLS for a provider on this machine. All
-    /// addresses of a provider are either encrypted or not.
+    /// A client that verifies the provider's certificate by these settings; without TLS for a provider on this machine.
+    /// All addresses of a provider are either encrypted or not.
     pub(super) fn new(encrypted: bool, settings: &ClientSettings) -> Result<Self, tls::Error> {
         let tls = if encrypted { Some(settings.config()?.into()) } else { None };
         Ok(Self { tls, in_flight: AtomicUsize::new(0) })
@@ -201,8 +201,8 @@ async fn handshake(
     tls.connect(name, stream).await.map_err(HttpError::Handshake)
 }
 
-/// Exchanges one request and its response over a connection. The connection is driven within this future, not in a task:
-/// when the future is dropped, nothing of it is left on the runtime.
+/// Exchanges one request and its response over a connection. The connection is driven within this future, not in a
+/// task: when the future is dropped, nothing of it is left on the runtime.
 async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<HttpResponse, HttpError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -1,7 +1,7 @@
 //! ID token verification (OpenID Connect Core 1.0, section 3.1.3.7).
 //!
-//! Pure: the token, the key set and the time go in, the claims or an error come out. `openidconnect` checks the signature,
-//! `iss`, `aud`, `exp` and `nonce`; the checks that it leaves to its caller are here.
+//! Pure: the token, the key set and the time go in, the claims or an error come out. `openidconnect` checks the
+//! signature, `iss`, `aud`, `exp` and `nonce`; the checks that it leaves to its caller are here.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -55,9 +55,9 @@ impl IdTokenVerifier<'_> {
         Ok(claims)
     }
 
-    /// Steps 2, 3 and 6 to 9 and 11. The algorithms are chosen here, not by the token: a token that chooses `none`, or HS256 with the
-    /// provider's public key as the secret (algorithm confusion, RFC 8725, section 2.1), is refused before any check of
-    /// its signature. As a public client the library accepts no symmetric algorithm either.
+    /// Steps 2, 3 and 6 to 9 and 11. The algorithms are chosen here, not by the token: a token that chooses `none`, or
+    /// HS256 with the provider's public key as the secret (algorithm confusion, RFC 8725, section 2.1), is refused
+    /// before any check of its signature. As a public client the library accepts no symmetric algorithm either.
     fn library_verifier(&self, keys: &CoreJsonWebKeySet) -> CoreIdTokenVerifier<'static> {
         let client = ClientId::new(self.settings.client_id.clone());
         let issuer =
@@ -68,7 +68,8 @@ impl IdTokenVerifier<'_> {
             .set_time_fn(move || earliest.into())
     }
 
-    /// Step 5: a token that was issued to another client of the provider (`azp`), and only presented to this one, does not sign its user in here.
+    /// Step 5: a token that was issued to another client of the provider (`azp`), and only presented to this one, does
+    /// not sign its user in here.
     fn check_authorized_party(&self, claims: &CoreIdTokenClaims) -> Result<(), Error> {
         match claims.authorized_party() {
             Some(party) if **party != self.settings.client_id => Err(Error::AuthorizedParty),
@@ -76,7 +77,8 @@ impl IdTokenVerifier<'_> {
         }
     }
 
-    /// Step 10: `iat` must not be in the future. Its age needs no bound: the nonce is this sign-in's, which is minutes old.
+    /// Step 10: `iat` must not be in the future. Its age needs no bound: the nonce is this sign-in's,
+    /// which is minutes old.
     fn check_issue_time(&self, claims: &CoreIdTokenClaims) -> Result<(), Error> {
         let latest = i64::try_from(self.now.after(CLOCK_LEEWAY).0).unwrap_or(i64::MAX);
         if claims.issue_time().timestamp_micros() > latest { Err(Error::NotYetValid) } else { Ok(()) }
@@ -92,8 +94,8 @@ impl IdTokenVerifier<'_> {
         }
     }
 
-    /// Section 3.1.3.8: `at_hash`, when the token has it, must be the hash of the access token that came with it, so that an
-    /// access token of another user cannot be put beside a valid ID token (token substitution).
+    /// Section 3.1.3.8: `at_hash`, when the token has it, must be the hash of the access token that came with it, so
+    /// that an access token of another user cannot be put beside a valid ID token (token substitution).
     fn check_access_token(
         &self,
         token: &CoreIdToken,

@@ -1,7 +1,7 @@
 //! Responses of a provider: the endpoints that they come from, and what can be wrong with them.
 //!
-//! - No text of a provider is repeated in an error, except the `error_description` of an authorization response, cut to 200
-//!   characters of printable ASCII.
+//! - No text of a provider is repeated in an error, except the `error_description` of an authorization response, cut to
+//!   200 characters of printable ASCII.
 
 use std::fmt;
 

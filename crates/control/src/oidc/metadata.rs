@@ -12,8 +12,8 @@ use super::settings::{is_https, is_loopback_http};
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 /// Client authentication of a provider that lists none (OpenID Connect Discovery 1.0, section 3).
 const DEFAULT_CLIENT_AUTH: &str = "client_secret_basic";
-/// Accepted signature algorithms: asymmetric ones, whose private key only the provider has. With HS256 and the like, the
-/// client secret signs, and a copy of the configuration would be enough to forge any user.
+/// Accepted signature algorithms: asymmetric ones, whose private key only the provider has. With HS256 and the like,
+/// the client secret signs, and a copy of the configuration would be enough to forge any user.
 const ACCEPTED_ALGORITHMS: [(&str, Algorithm); 9] = [
     ("RS256", Algorithm::RsaSsaPkcs1V15Sha256),
     ("RS384", Algorithm::RsaSsaPkcs1V15Sha384),
@@ -64,7 +64,8 @@ impl Metadata {
     pub(super) fn parse(body: &[u8], issuer: &str) -> Result<Self, Error> {
         let metadata: Self =
             serde_json::from_slice(body).map_err(|error| invalid(InvalidProviderResponse::from_json(&error)))?;
-        // Discovery 1.0, section 4.3: another issuer's document, served here, would make its users sign in as this one's.
+        // Discovery 1.0, section 4.3: another issuer's document, served here, would make its users
+        // sign in as this one's.
         if metadata.issuer != issuer {
             return Err(Error::IssuerMismatch);
         }
@@ -75,8 +76,8 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// Checks the scheme of all endpoints: codes, tokens and the client secret must not be sent in the clear, except on this
-    /// machine, to a provider that is there.
+    /// Checks the scheme of all endpoints: codes, tokens and the client secret must not be sent in the clear, except on
+    /// this machine, to a provider that is there.
     fn check_endpoints(&self, issuer: &str) -> Result<(), InvalidProviderResponse> {
         let is_allowed = if issuer.starts_with("http:") { is_loopback_http } else { is_https };
         let endpoints = [
@@ -187,10 +188,10 @@ mod tests {
         {
             for bad in ["http://login.example.com/x", "http://127.0.0.1/x", "ftp://login.example.com/x"] {
                 let insecure = parsed(|document| document[name] = json!(bad));
-                assert!(
-                    matches!(insecure, Err(Error::InvalidResponse(_, InvalidProviderResponse::InsecureEndpoint(found))) if found == name),
-                    "{name} {bad}"
-                );
+                let Err(Error::InvalidResponse(_, InvalidProviderResponse::InsecureEndpoint(found))) = insecure else {
+                    panic!("{name} {bad}")
+                };
+                assert_eq!(found, name, "{bad}");
             }
             let missing = parsed(|document| document[name] = json!("not a URL")).unwrap_err();
             assert_eq!(missing.reason(), "discovery_invalid");

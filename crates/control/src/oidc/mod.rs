@@ -2,20 +2,22 @@
 //!
 //! ```text
 //! Provider::begin_sign_in    builds the authorization request: the address to send the browser to
-//! Provider::finish_sign_in   takes the authorization response, exchanges the code, verifies the ID token: who the user is
+//! Provider::finish_sign_in   takes the authorization response, exchanges the code, and verifies the user's ID token
 //! Provider::sign_out_url     the address to send the browser to, to sign the user out at the provider as well
 //! ```
 //!
-//! - Authorization code flow (OpenID Connect Core 1.0, section 3.1) with PKCE S256 (RFC 7636), `state` and `nonce` of 256
-//!   bits each, and the `iss` of the response (RFC 9207).
-//! - An ID token is accepted only when it is signed, by a key of the provider, with an asymmetric algorithm of our list.
-//! - A provider's discovery document and key set are read when they are first needed and cached for an hour. The key set is
-//!   read again as soon as a token names an unknown key.
+//! - Authorization code flow (OpenID Connect Core 1.0, section 3.1) with PKCE S256 (RFC 7636), `state` and `nonce` of
+//!   256 bits each, and the `iss` of the response (RFC 9207).
+//! - An ID token is accepted only when it is signed, by a key of the provider, with an asymmetric
+//!   algorithm of our list.
+//! - A provider's discovery document and key set are read when they are first needed and cached for an hour. The key
+//!   set is read again as soon as a token names an unknown key.
 //! - No state of a sign-in is kept here, and no task outlives a call: a [`Provider`] serves any number of runtimes.
 //! - No [`Error`] has a token, code, verifier or secret in its text.
 //!
-//! Tokens and keys are parsed and verified by `openidconnect`, which also builds the authorization request. The HTTP requests
-//! are our own, so that a member of a response that is not needed cannot fail a sign-in, and one that is wrong has a name.
+//! Tokens and keys are parsed and verified by `openidconnect`, which also builds the authorization request. The
+//! HTTP requests are our own, so that a member of a response that is not needed cannot fail a sign-in, and one that
+//! is wrong has a name.
 
 mod provider;
 mod settings;

@@ -88,8 +88,9 @@ impl Provider {
         Ok(VerifiedIdentity::new(tokens.id, claims, userinfo))
     }
 
-    /// The address that signs the user out at the provider, and sends the browser back to `return_to` (OpenID Connect
-    /// RP-Initiated Logout 1.0, section 2). None when the provider has no such endpoint, or its metadata is unavailable.
+    /// The address that signs the user out at the provider, and sends the browser back to `return_to` (OpenID
+    /// Connect RP-Initiated Logout 1.0, section 2). None when the provider has no such endpoint, or its
+    /// metadata is unavailable.
     pub async fn sign_out_url(&self, id_token: Option<&Secret>, return_to: &str, now: Micros) -> Option<String> {
         let metadata = self.documents.metadata(&self.http, now).await;
         let metadata = metadata

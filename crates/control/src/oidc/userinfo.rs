@@ -12,7 +12,8 @@ use domain::secret::Secret;
 
 /// Fetches the claims of the user that an access token was issued for.
 ///
-/// Signed responses, which a client must request at its registration, are not supported: TLS authenticates the provider.
+/// Signed responses, which a client must request at its registration, are not supported: TLS
+/// authenticates the provider.
 pub(super) async fn fetch_userinfo(
     http: &HttpClient,
     endpoint: &Url,

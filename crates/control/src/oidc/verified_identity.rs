@@ -12,8 +12,8 @@ const TOKEN_CLAIMS: [&str; 12] =
 
 /// Identity of a user who signed in, as the provider vouches for it.
 ///
-/// - `email_verified` holds for exactly this `email`: it counts only from a response (ID token or userinfo) that has the
-///   same address.
+/// - `email_verified` holds for exactly this `email`: it counts only from a response (ID token or userinfo) that
+///   has the same address.
 /// - `claims` are those of the ID token, and those of userinfo that the ID token does not have.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerifiedIdentity {

@@ -1,11 +1,11 @@
 //! Clock discipline: how the process's clock follows the wall clock.
 //!
-//! - **Ahead** (the wall clock jumped ahead, or the machine was suspended): the clock jumps with it once the jump has lasted
-//!   for [`CONFIRMATION`]. A wall clock that is wrong for a moment is not followed at all.
-//! - **Behind** (the wall clock was set back, or a jump that was followed is undone): the clock goes on at half speed until
-//!   both agree. It never steps back, because order and time-outs depend on it, and it never stands still, because then
-//!   no bucket would refill and Last Used would not move. What a jump ahead let flow into buckets is so repaid: over
-//!   jump and slew together, exactly the tokens of the real time flow in.
+//! - **Ahead** (the wall clock jumped ahead, or the machine was suspended): the clock jumps with it once the jump has
+//!   lasted for [`CONFIRMATION`]. A wall clock that is wrong for a moment is not followed at all.
+//! - **Behind** (the wall clock was set back, or a jump that was followed is undone): the clock goes on at half speed
+//!   until both agree. It never steps back, because order and time-outs depend on it, and it never stands still,
+//!   because then no bucket would refill and Last Used would not move. What a jump ahead let flow into buckets is so
+//!   repaid: over jump and slew together, exactly the tokens of the real time flow in.
 //! - A difference of less than [`TOLERANCE`] is left alone.
 //!
 //! All of it is arithmetic over two readings. `process_clock` takes the readings.

@@ -50,8 +50,8 @@ pub fn steady() -> Micros {
     Micros(clock.wall.0.saturating_add(clock.monotonic()))
 }
 
-/// Compares the clock with the wall clock, and corrects it. The background thread or task of the state calls this once a
-/// second or more often.
+/// Compares the clock with the wall clock, and corrects it. The background thread or task of the state calls this once
+/// a second or more often.
 pub fn follow_wall() {
     match clock().follow(Micros::wall) {
         Some(Correction::Jumped(micros)) => {
@@ -97,8 +97,8 @@ impl ProcessClock {
                 return self.slewing_read();
             }
             let instant = Instant::now();
-            // With the offset of another moment, a reading could be smaller than an earlier one. The offset alone does not
-            // tell: it may have been another one in between.
+            // With the offset of another moment, a reading could be smaller than an earlier one. The offset alone does
+            // not tell: it may have been another one in between.
             if self.comparisons.load(Ordering::Acquire) == comparisons {
                 return Reading { time: Micros(self.since_origin(instant).saturating_add_signed(offset)), instant };
             }

@@ -1,8 +1,8 @@
 //! Names of header fields that the gateway acts on, found in one reading of a head.
 //!
-//! The reader of the names, which is the strict scanner on HTTP/1 and [`FieldSet::of_map`] on HTTP/2, notes in a [`FieldSet`]
-//! which of them are there. All steps that follow ask the set, and look into the head only for fields that it has: the
-//! name of an ordinary field is read once, and the field goes through.
+//! The reader of the names, which is the strict scanner on HTTP/1 and [`FieldSet::of_map`] on HTTP/2, notes in a
+//! [`FieldSet`] which of them are there. All steps that follow ask the set, and look into the head only for fields that
+//! it has: the name of an ordinary field is read once, and the field goes through.
 
 mod removal;
 mod untrusted;
@@ -177,7 +177,8 @@ mod tests {
     proptest! {
         #[test]
         fn set_of_a_map_is_that_of_its_names(
-            picked in proptest::collection::vec(prop_oneof![(0..NAMED.len()).prop_map(|i| NAMED[i].0.to_owned()), "[a-zA-Z_.-]{1,9}"], 0..12),
+            picked in proptest::collection::vec(prop_oneof![(0..NAMED.len()).prop_map(|i| NAMED[i].0.to_owned()),
+                "[a-zA-Z_.-]{1,9}"], 0..12),
         ) {
             let names: Vec<&str> = picked.iter().map(String::as_str).collect();
             let each = names.iter().map(|name| FieldSet::of_name(name.as_bytes()));

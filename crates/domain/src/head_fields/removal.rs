@@ -1,5 +1,5 @@
-//! Names of client fields that the upstream does not get: reserved ones, which only the gateway sets, spoofable ones, which
-//! upstreams commonly trust, and those for one connection.
+//! Names of client fields that the upstream does not get: reserved ones, which only the gateway sets, spoofable ones,
+//! which upstreams commonly trust, and those for one connection.
 //!
 //! An ordinary name costs one look-up by its length, first and last byte, and two comparisons of its first bytes.
 
@@ -102,8 +102,8 @@ const fn third_letters(lists: &[&[&str]]) -> u32 {
     letters
 }
 
-/// Filter of names: for each length, the first and the last letters of the listed ones, a bit each. Few other names share
-/// all three.
+/// Filter of names: for each length, the first and the last letters of the listed ones, a bit each. Few other
+/// names share all three.
 pub(super) struct Filter([(u32, u32); LENGTHS]);
 
 impl Filter {

@@ -1,17 +1,19 @@
-//! Request fields that upstreams commonly trust: the client's address, the requested resource, the method, or the identity
-//! that another proxy sets.
+//! Request fields that upstreams commonly trust: the client's address, the requested resource, the method, or the
+//! identity that another proxy sets.
 //!
 //! A client can send any of them, and the gateway sets none of them, so all are removed. Each group names its source.
 //! `PassedFields` lets single names through, for a proxy in front that always sets them.
 
 /// Fields with the client's address, its connection, the requested resource and the method.
 ///
-/// - Addresses: nginx `ngx_http_realip_module` (`X-Real-IP`), Akamai and Cloudflare (`True-Client-IP`, `CF-…`), Fastly, Fly.io,
-///   DigitalOcean, Netlify, Vercel, Azure Front Door, Google App Engine, Imperva, Sucuri, Rackspace (`X-Cluster-Client-IP`),
-///   WebLogic (`WL-Proxy-…`); and the names that the libraries `request-ip` (Node.js) and `remote_ip` (Rails) try in turn.
+/// - Addresses: nginx `ngx_http_realip_module` (`X-Real-IP`), Akamai and Cloudflare (`True-Client-IP`, `CF-…`), Fastly,
+///   Fly.io, DigitalOcean, Netlify, Vercel, Azure Front Door, Google App Engine, Imperva, Sucuri, Rackspace
+///   (`X-Cluster-Client-IP`), WebLogic (`WL-Proxy-…`); and the names that the libraries `request-ip` (Node.js) and
+///   `remote_ip` (Rails) try in turn.
 /// - Connection: IIS with ARR and Microsoft's ISA (`Front-End-Https`), CloudFront, WebLogic, WSGI's `X-Url-Scheme`.
-/// - Resource: IIS URL Rewrite, Zend and Symfony (`X-Original-URL`, `X-Rewrite-URL`; CVE-2018-14773), nginx `auth_request`
-///   (`X-Original-URI`), Akka and others (`X-Host`); CGI programs take `Proxy` for `HTTP_PROXY` (httpoxy, CVE-2016-5385).
+/// - Resource: IIS URL Rewrite, Zend and Symfony (`X-Original-URL`, `X-Rewrite-URL`; CVE-2018-14773), nginx
+///   `auth_request` (`X-Original-URI`), Akka and others (`X-Host`); CGI programs take `Proxy` for `HTTP_PROXY`
+///   (httpoxy, CVE-2016-5385).
 /// - Method: Google's, Microsoft's and IBM's names for it, as Express' `method-override`, Rack and ASP.NET read them.
 pub(super) const SPOOFABLE: &[&str] = &[
     // Addresses.
@@ -82,9 +84,9 @@ pub(super) const SPOOFABLE: &[&str] = &[
 /// controllers state the resource before their rewriting (`X-Original-URL`, `…-URI`, `…-Host`, `…-Forwarded-For`).
 pub(super) const SPOOFABLE_PREFIXES: &[&str] = &["x-envoy-", "x-original-"];
 
-/// Identities as other authenticating proxies set them: Authelia, Authentik, Grafana's `auth.proxy`, oauth2-proxy, Cloudflare
-/// Access, Google IAP, AWS ALB, Azure Easy Auth and SiteMinder; and client certificates of RFC 9440, nginx, Traefik and
-/// ARR. No setting lets them through: only the gateway names the caller.
+/// Identities as other authenticating proxies set them: Authelia, Authentik, Grafana's `auth.proxy`, oauth2-proxy,
+/// Cloudflare Access, Google IAP, AWS ALB, Azure Easy Auth and SiteMinder; and client certificates of RFC 9440, nginx,
+/// Traefik and ARR. No setting lets them through: only the gateway names the caller.
 pub(super) const IDENTITIES: &[&str] = &[
     "client-cert",
     "client-cert-chain",

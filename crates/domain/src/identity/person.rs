@@ -1,8 +1,8 @@
 //! Persons: whom sessions, requests and reads are bounded by.
 //!
-//! - A person is the subject (`sub`) of an issuer (OpenID Connect Core 1.0, section 2), in all organizations and sessions.
-//!   Email addresses are displayed and name entries of the directory; no bound goes by them, because each provider claims
-//!   them by itself.
+//! - A person is the subject (`sub`) of an issuer (OpenID Connect Core 1.0, section 2), in all organizations and
+//!   sessions. Email addresses are displayed and name entries of the directory; no bound goes by them, because each
+//!   provider claims them by itself.
 //! - A person who signs in with a link is the user whom the link names.
 
 use std::fmt;

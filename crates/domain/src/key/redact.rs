@@ -10,8 +10,9 @@ const HIDDEN: usize = 20;
 /// Redacts the secrets of all keys in a text: `sk_live_` and the key id stay, `_…` stands for the rest. A text without
 /// keys is returned as it is, without a copy.
 ///
-/// A key that was cut or mistyped is redacted too, as long as it has 20 characters of a secret. Each character may be
-/// percent-encoded (RFC 3986, section 2.1), any number of times over, in any mix; what surrounds the key stays as it was.
+/// A key that was cut or mistyped is redacted too, as long as it has 20 characters of a secret. Each character
+/// may be percent-encoded (RFC 3986, section 2.1), any number of times over, in any mix; what surrounds the
+/// key stays as it was.
 pub fn redact(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'%') {
         return redact_decoded(text, text, |at| at);
@@ -28,8 +29,8 @@ struct Decoded {
 }
 
 impl Decoded {
-    /// Decodes from left to right, each byte once: a decoded byte may complete the encoding of another one. No two encodings
-    /// overlap, so the order of decoding does not matter.
+    /// Decodes from left to right, each byte once: a decoded byte may complete the encoding of another one. No two
+    /// encodings overlap, so the order of decoding does not matter.
     fn new(text: &[u8]) -> Self {
         let mut decoded = Self { bytes: Vec::with_capacity(text.len()), starts: Vec::with_capacity(text.len()) };
         for (at, byte) in text.iter().enumerate() {
@@ -53,7 +54,8 @@ impl Decoded {
     }
 }
 
-/// Redacts the keys of a text, as they are found in its decoded form. `start` is the place of a decoded byte in the text.
+/// Redacts the keys of a text, as they are found in its decoded form. `start` is the place of a
+/// decoded byte in the text.
 fn redact_decoded<'a>(text: &'a [u8], decoded: &[u8], start: impl Fn(usize) -> usize) -> Cow<'a, [u8]> {
     let mut out = Vec::new();
     let mut copied = 0;
@@ -78,7 +80,8 @@ fn redact_decoded<'a>(text: &'a [u8], decoded: &[u8], start: impl Fn(usize) -> u
     Cow::Owned(out)
 }
 
-/// Number of characters of the secret, checksum included, of a text that begins with the prefix; zero when it is no key.
+/// Number of characters of the secret, checksum included, of a text that begins with the prefix;
+/// zero when it is no key.
 fn secret_length(text: &[u8]) -> usize {
     let alphanumeric = |text: &[u8]| text.iter().take_while(|c| c.is_ascii_alphanumeric()).count();
     let body = &text[PREFIX.len()..];

@@ -130,7 +130,8 @@ mod tests {
         #[test]
         fn list_of_valid_members_comes_back(
             members in prop::collection::btree_map(
-                "[a-z][a-z0-9_*/-]{0,20}|[a-z0-9][a-z0-9_*/-]{0,20}@[a-z][a-z0-9_*/-]{0,13}", "[ -+.-<>-~]{0,20}[!-+.-<>-~]", 1..32),
+                "[a-z][a-z0-9_*/-]{0,20}|[a-z0-9][a-z0-9_*/-]{0,20}@[a-z][a-z0-9_*/-]{0,13}",
+                    "[ -+.-<>-~]{0,20}[!-+.-<>-~]", 1..32),
         ) {
             let list: Vec<String> = members.iter().map(|(key, value)| format!("{key}={value}")).collect();
             prop_assert_eq!(read(&[&list.join(" ,\t")]), Some(list.join(",")));

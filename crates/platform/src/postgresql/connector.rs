@@ -13,7 +13,8 @@ use super::error::Error;
 use super::settings::Settings;
 use crate::tls::ClientTls;
 
-/// Protocol of PostgreSQL in TLS (ALPN), which version 17 requires of clients that begin with TLS and older ones ignore.
+/// Protocol of PostgreSQL in TLS (ALPN), which version 17 requires of clients that begin with TLS
+/// and older ones ignore.
 const PROTOCOLS: &[&[u8]] = &[b"postgresql"];
 /// Time for a connection: several addresses, TLS and authentication.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(10);

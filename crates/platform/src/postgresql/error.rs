@@ -35,8 +35,8 @@ pub enum Error {
     },
     /// The database cannot store every text.
     #[error(
-        "the database of PostgreSQL at {server} has the encoding {encoding}, which cannot store every text; make one with UTF8: \
-        CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+        "the database of PostgreSQL at {server} has the encoding {encoding}, which cannot store every text; make one \
+         with UTF8: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
     )]
     Encoding {
         /// Hosts and database.
@@ -69,8 +69,9 @@ impl Error {
         }
     }
 
-    /// True when a statement failed because of what is in its rows: values that cannot be stored (class 22 of SQLSTATE), a
-    /// constraint (23), a limit (54), or a trigger that raises an exception. A missing partition is none of these.
+    /// True when a statement failed because of what is in its rows: values that cannot be stored (class 22
+    /// of SQLSTATE), a constraint (23), a limit (54), or a trigger that raises an exception. A missing
+    /// partition is none of these.
     pub fn is_of_content(&self) -> bool {
         let Self::Statement(error) = self else { return false };
         let Some(error) = error.as_db_error() else { return false };

@@ -23,8 +23,8 @@ pub struct Schema {
 /// transaction under an advisory lock: of programs that start together, one migrates and the others wait.
 ///
 /// # Errors
-/// [`Error::NewerSchema`] when a newer program has migrated it, [`Error::Statement`] when a migration fails; nothing is changed
-/// then.
+/// [`Error::NewerSchema`] when a newer program has migrated it, [`Error::Statement`] when a migration fails; nothing is
+/// changed then.
 pub async fn migrate(client: &mut Client, schema: &Schema) -> Result<usize, Error> {
     if is_migrated(client, schema).await? {
         return Ok(0);

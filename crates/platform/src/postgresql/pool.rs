@@ -1,6 +1,7 @@
 //! Pools of connections to one database (`deadpool-postgres`).
 //!
-//! - A connection is made by the [`Connector`]: TLS, time-outs and the check of the version are the same as without a pool.
+//! - A connection is made by the [`Connector`]: TLS, time-outs and the check of the version are the
+//!   same as without a pool.
 //! - A connection that has ended is not handed out again: the pool makes a new one.
 
 use std::pin::Pin;

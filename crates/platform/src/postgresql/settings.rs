@@ -23,7 +23,8 @@ pub enum InvalidUrl {
     #[error("names no user; write it before the host: postgresql://user@host:5432/database")]
     User,
     #[error(
-        "has sslmode=prefer or none, which a machine in the path can downgrade; write sslmode=require or sslmode=disable"
+        "has sslmode=prefer or none, which a machine in the path can downgrade; write sslmode=require or \
+         sslmode=disable"
     )]
     SslMode,
     #[error("has sslmode=disable and a `tls` section; remove one of them")]
@@ -40,9 +41,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Parses a URL as libpq defines it ("Connection URIs"): `postgresql://user:password@host:port/database`, with several
-    /// hosts separated by commas. `tls` is `None` when no certificate files are configured: connections are encrypted with
-    /// `sslmode=require` in the URL, and verified with the authorities of the system.
+    /// Parses a URL as libpq defines it ("Connection URIs"): `postgresql://user:password@host:port/database`, with
+    /// several hosts separated by commas. `tls` is `None` when no certificate files are configured: connections are
+    /// encrypted with `sslmode=require` in the URL, and verified with the authorities of the system.
     ///
     /// # Errors
     /// [`InvalidUrl`].

@@ -5,8 +5,8 @@
 //!     .read(|section| …)?         a reader takes each key of a Section by name, type, range and default
 //! ```
 //!
-//! - An error never stops the reading. All errors are returned together, in the order of the file, each with file, line,
-//!   column, path and what to do.
+//! - An error never stops the reading. All errors are returned together, in the order of the file, each with file,
+//!   line, column, path and what to do.
 //! - An absent value and a value whose error was reported are different: readers return `Result<T, Reported>`, and
 //!   `Ok(None)` for an optional key that is absent.
 //! - A key that no reader takes is an error, as is a key given twice.
@@ -34,8 +34,8 @@ use tree::{Kind, Node};
 
 /// The outline of a text that another parser reads: the places of its values.
 ///
-/// - The text is one YAML document without aliases and tags that is nested no deeper than settings may be: so another parser
-///   can read it without growing it.
+/// - The text is one YAML document without aliases and tags that is nested no deeper than settings may be: so another
+///   parser can read it without growing it.
 /// - Its `Debug` shows no value.
 #[derive(Debug)]
 pub struct Outline(Node);

@@ -9,7 +9,8 @@ use super::tree::{Entry, Kind, Node};
 
 /// One mapping of the file, or the absence of one.
 ///
-/// - A reader takes every key by name, exactly once. Keys that are left when the reader is done are reported as unknown.
+/// - A reader takes every key by name, exactly once. Keys that are left when the reader is done are
+///   reported as unknown.
 pub struct Section<'a> {
     errors: &'a ErrorCollector<'a>,
     /// The place of the section, for keys that are missing in it.
@@ -189,7 +190,8 @@ impl<'a> Value<'a> {
         read(&mut Section::new(self.errors, self.key_at, self.path.clone(), entries))
     }
 
-    /// The values of a block whose keys are names that the file's author has chosen. All are read, also after a wrong one.
+    /// The values of a block whose keys are names that the file's author has chosen. All are read,
+    /// also after a wrong one.
     ///
     /// # Errors
     /// [`Reported`]: the value is not such a block, or a value in it is wrong.

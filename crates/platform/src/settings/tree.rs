@@ -1,4 +1,5 @@
-//! Syntax tree of a settings file: every node knows its location. Keys given twice are kept, so that both can be reported.
+//! Syntax tree of a settings file: every node knows its location. Keys given twice are kept, so that
+//! both can be reported.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput};
 

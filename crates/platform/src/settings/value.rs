@@ -46,8 +46,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// One of the names that another part of the file has given, by its place among them. `what` is what they name, with its
-    /// article.
+    /// One of the names that another part of the file has given, by its place among them. `what` is what they
+    /// name, with its article.
     pub fn name_of(&self, what: &str, names: &[&str]) -> Result<usize, Reported> {
         let text = self.scalar("a name")?;
         names.iter().position(|name| *name == text).ok_or_else(|| match find_nearest(text, names) {

@@ -31,7 +31,8 @@ pub(super) struct BuiltClientConfig {
 impl ClientSettings {
     /// Reads the keys `ca`, `certificate` and `key` of a section.
     ///
-    /// A file that cannot be read was reported, and is left out here, so that the others are checked in the same reading.
+    /// A file that cannot be read was reported, and is left out here, so that the others are checked
+    /// in the same reading.
     pub fn read(section: &mut Section<'_>) -> Self {
         let mut file = |name| section.optional(name, Value::readable_file).unwrap_or(None);
         let (ca, certificate, key) = (file("ca"), file("certificate"), file("key"));

@@ -13,7 +13,8 @@ use super::BodyError;
 use super::request_error::RequestError;
 use crate::query::QueryDraft;
 
-/// Time that a body may take. It arrives from the gateway at the pace of its client, and is at most a megabyte by default.
+/// Time that a body may take. It arrives from the gateway at the pace of its client, and is at most a
+/// megabyte by default.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Body of a request that creates or replaces a query.

@@ -1,7 +1,7 @@
 //! The caller of a request, by the identity headers that the gateway sets.
 //!
-//! A request without these headers did not come through the gateway, and is refused. This does not make the service safe to
-//! expose: everyone who reaches it can set the headers. Only the gateway may reach it.
+//! A request without these headers did not come through the gateway, and is refused. This does not make the service
+//! safe to expose: everyone who reaches it can set the headers. Only the gateway may reach it.
 
 use std::str::FromStr;
 

@@ -45,8 +45,8 @@ pub(super) enum RequestError {
     #[error("{0}")]
     Draft(InvalidDraft),
     #[error(
-        "unexpired cursors of your organization keep as many replaced and deleted queries as this service allows: edits, \
-         deletions and new sequences of pages are refused until older cursors have expired"
+        "unexpired cursors of your organization keep as many replaced and deleted queries as this service allows: \
+         edits, deletions and new sequences of pages are refused until older cursors have expired"
     )]
     HistoryFull,
     #[error("the store is not available at the moment")]
@@ -137,7 +137,8 @@ pub(super) fn head_error_response(why: HeadError) -> Bytes {
     };
     let body = Problem::new(status, code, detail).with_request_id(uuid::Uuid::now_v7().to_string()).to_json();
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: \
+         close\r\n\r\n",
         body.len()
     );
     [head.into_bytes(), body].concat().into()

@@ -1,5 +1,5 @@
-//! Copies a SQLite file into an empty PostgreSQL database: organizations with their versions, all row versions, and the live
-//! snapshots, so that cursors of the source are valid at the target under the same keys.
+//! Copies a SQLite file into an empty PostgreSQL database: organizations with their versions, all row versions, and the
+//! live snapshots, so that cursors of the source are valid at the target under the same keys.
 //!
 //! - The target gets everything in one transaction, which is committed only when its totals are those of the source. An
 //!   interrupted copy leaves it empty, and is begun again.
@@ -43,7 +43,8 @@ pub struct CopyProgress {
     pub total: i64,
 }
 
-/// Copies a SQLite file to a database, and returns the verified totals. `report` is called after each batch of row versions.
+/// Copies a SQLite file to a database, and returns the verified totals. `report` is called after each
+/// batch of row versions.
 ///
 /// # Errors
 /// [`CopyError`].

@@ -2,14 +2,14 @@
 //!
 //! # Versions and snapshots
 //!
-//! Every write of an organization takes the organization's next [`Version`] in its transaction, so versions are in commit
-//! order. Content is kept in *row versions* (MVCC), each with the version that created it and the one that ended it: an
-//! edit ends one row version and creates another, a deletion ends one. A snapshot is a version `v`; it sees exactly the row
-//! versions that were created at or before `v` and not ended at or before `v`. So additions after `v` never appear, rows
-//! deleted after `v` still do, and edits after `v` do not show.
+//! Every write of an organization takes the organization's next [`Version`] in its transaction, so versions are in
+//! commit order. Content is kept in *row versions* (MVCC), each with the version that created it and the one that ended
+//! it: an edit ends one row version and creates another, a deletion ends one. A snapshot is a version `v`; it sees
+//! exactly the row versions that were created at or before `v` and not ended at or before `v`. So additions after `v`
+//! never appear, rows deleted after `v` still do, and edits after `v` do not show.
 //!
-//! Lists are ordered newest first, by *position*: the version at which the query was created. The order is total, because
-//! no two writes share a version, and an edit does not change it.
+//! Lists are ordered newest first, by *position*: the version at which the query was created. The order is total,
+//! because no two writes share a version, and an edit does not change it.
 //!
 //! # Retention
 //!
@@ -20,15 +20,15 @@
 //!
 //! - the current content of each organization;
 //! - the row versions that live snapshots see, at most the organization's content once more for each. A snapshot lives
-//!   until [`SnapshotExpiry::renew_to`] of its last page with a successor: the cursor lifetime and a twenty-fourth of it, 25
-//!   hours by default. Sequences that started between the same two writes share one snapshot;
+//!   until [`SnapshotExpiry::renew_to`] of its last page with a successor: the cursor lifetime and a twenty-fourth of
+//!   it, 25 hours by default. Sequences that started between the same two writes share one snapshot;
 //! - row versions that ended since the last full pass of garbage collection.
 //!
-//! Only an edit or a deletion ends a row version, so at most one ended row version is kept for each edit and deletion since
-//! the oldest live snapshot. A row version that no page sequence sees is deleted within one pass after it ended; one that a
-//! sequence sees, within 25 hours and one pass after the last page of the sequence; in a store that several programs share,
-//! five minutes later, because their clocks may differ ([`Store::clock_tolerance`]). The ended row versions of an organization
-//! are bounded in bytes ([`history`]).
+//! Only an edit or a deletion ends a row version, so at most one ended row version is kept for each edit and deletion
+//! since the oldest live snapshot. A row version that no page sequence sees is deleted within one pass after it ended;
+//! one that a sequence sees, within 25 hours and one pass after the last page of the sequence; in a store that several
+//! programs share, five minutes later, because their clocks may differ ([`Store::clock_tolerance`]). The ended row
+//! versions of an organization are bounded in bytes ([`history`]).
 
 use std::time::Duration;
 
@@ -212,8 +212,8 @@ impl Store {
         }
     }
 
-    /// Reads a page of at most `limit` queries: the first page of a new sequence, or the one after a bookmark. `None` when
-    /// the bookmark's snapshot is not live.
+    /// Reads a page of at most `limit` queries: the first page of a new sequence, or the one after a bookmark. `None`
+    /// when the bookmark's snapshot is not live.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -230,8 +230,8 @@ impl Store {
         }
     }
 
-    /// Runs one batch of garbage collection, which examines at most `batch` snapshots or row versions; at least 1. A pass
-    /// begins at the default [`GcProgress`] and continues with [`GcBatch::next`].
+    /// Runs one batch of garbage collection, which examines at most `batch` snapshots or row versions; at least 1. A
+    /// pass begins at the default [`GcProgress`] and continues with [`GcBatch::next`].
     ///
     /// # Errors
     /// [`StoreError`].
@@ -253,8 +253,8 @@ impl Store {
         }
     }
 
-    /// Makes the store ready, without a deadline: creates or migrates the tables of a PostgreSQL database. Operations do the
-    /// same before they begin, within their deadline.
+    /// Makes the store ready, without a deadline: creates or migrates the tables of a PostgreSQL database. Operations
+    /// do the same before they begin, within their deadline.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::is_permanent`] tells whether a new attempt can succeed.

@@ -1,5 +1,5 @@
-//! Records of a store, as a copy from one engine to another carries them. Nothing is left out: a cursor of the source is valid
-//! at the target.
+//! Records of a store, as a copy from one engine to another carries them. Nothing is left out: a cursor of the source
+//! is valid at the target.
 
 /// An organization.
 #[derive(Clone, Debug, PartialEq, Eq)]

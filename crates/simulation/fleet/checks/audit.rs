@@ -1,8 +1,9 @@
 //! Bound of the audit.
 //!
-//! docs/shipping.md: "Every use has one row in the end", "At least once, in order for each gateway, exactly once by id", "A
-//! record is at the sink about a second after its use", "When a sink is away, it is tried again after 0.25 s, then after
-//! twice as long, up to 15 s". Uses of a machine that is lost with its disk may be missing when they are younger than that.
+//! docs/shipping.md: "Every use has one row in the end", "At least once, in order for each gateway, exactly once by
+//! id", "A record is at the sink about a second after its use", "When a sink is away, it is tried again after 0.25
+//! s, then after twice as long, up to 15 s". Uses of a machine that is lost with its disk may be missing when they
+//! are younger than that.
 
 use rustc_hash::FxHashMap;
 
@@ -13,8 +14,8 @@ use crate::world::World;
 
 /// Longest pause of a shipper.
 const LONGEST_PAUSE: u64 = 15_000_000;
-/// Until a use that stays open is delivered, the shipper looks, and the batch is committed: "about a second"; a delivery
-/// whose answer was lost is made again after the first pause, which adds 0.375 s at most.
+/// Until a use that stays open is delivered, the shipper looks, and the batch is committed: "about a second"; a
+/// delivery whose answer was lost is made again after the first pause, which adds 0.375 s at most.
 const LAG: u64 = 500_000 + 500_000 + 100_000 + 425_000 + 100_000;
 
 #[derive(Default)]

@@ -4,9 +4,10 @@
 //! docs/scaling-out.md adds to that
 //!
 //! - Failover: "as many requests as were lost may be admitted once more": lost uses count no more;
-//! - While Redis is unavailable: "a window can exceed the bound by the inflow of the shares of those that are cut off, until
-//!   they have reported it": uses that are not reported yet may come on top of what Redis admits meanwhile. Each share is
-//!   checked by itself: "it admits with each key at most what flows in since then, divided by the number of gateways".
+//! - While Redis is unavailable: "a window can exceed the bound by the inflow of the shares of those that are cut
+//!   off, until they have reported it": uses that are not reported yet may come on top of what Redis admits
+//!   meanwhile. Each share is checked by itself: "it admits with each key at most what flows in since then, divided
+//!   by the number of gateways".
 //!
 //! Time is that of the primary's clock: steps forward, also by a promotion, let tokens flow in.
 
@@ -66,8 +67,8 @@ impl BucketCheck {
         windows.excess = (windows.excess - uses as f64).max(0.0);
     }
 
-    /// A key has moved from a server to another, whose clocks have stepped forward by so much; that of the second is ahead by
-    /// `ahead`.
+    /// A key has moved from a server to another, whose clocks have stepped forward by so much; that of the second
+    /// is ahead by `ahead`.
     pub fn move_key(&mut self, key: usize, stepped: [u64; 2], ahead: u64) {
         let at = &mut self.windows[key].at;
         *at = (*at + stepped[1]).saturating_sub(stepped[0] + ahead);

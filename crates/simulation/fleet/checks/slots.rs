@@ -2,17 +2,18 @@
 //!
 //! docs/contract.md, Limits: "requests in flight per organization". docs/scaling-out.md adds to that
 //!
-//! - Failover: "every gateway re-registers the slots it holds with the new primary before it admits a request there": until
-//!   it has, the primary does not count them;
-//! - While Redis is unavailable: "a gateway keeps what it holds, and adds its share of the slots that were free by Redis's
-//!   last answer about the organization; one slot of all gateways together, if none was. So an organization exceeds its limit
-//!   by at most that one, and by what other gateways acquired after a gateway's last answer. Slots of a gateway that is cut
-//!   off alone are given to others when its lease ends."
+//! - Failover: "every gateway re-registers the slots it holds with the new primary before it admits a request there":
+//!   until it has, the primary does not count them;
+//! - While Redis is unavailable: "a gateway keeps what it holds, and adds its share of the slots that were free by
+//!   Redis's last answer about the organization; one slot of all gateways together, if none was. So an organization
+//!   exceeds its limit by at most that one, and by what other gateways acquired after a gateway's last answer. Slots of
+//!   a gateway that is cut off alone are given to others when its lease ends."
 //!
 //! So an admission by Redis may exceed the limit by what the primary cannot know:
 //!
 //! - all that a gateway holds that is cut off alone, or was until a second ago;
-//! - all that a gateway holds that has not connected to a primary since its promotion, or did so less than a second ago;
+//! - all that a gateway holds that has not connected to a primary since its promotion, or did so
+//!   less than a second ago;
 //! - of any other gateway, what it acquired without Redis and has not reported yet.
 //!
 //! A server that hangs, restarts on its disk, is full or has a clock that steps excuses nothing.

@@ -1,5 +1,5 @@
-//! The sinks beside PostgreSQL, with real sockets and files: each across an outage and a restart, in order, without a loss, and
-//! with repeated records and checkpoints that are identical.
+//! The sinks beside PostgreSQL, with real sockets and files: each across an outage and a restart, in order, without a
+//! loss, and with repeated records and checkpoints that are identical.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

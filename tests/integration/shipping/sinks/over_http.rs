@@ -26,7 +26,8 @@ use crate::support::{HyperOptions, HyperUpstream};
 /// A request that a server has got.
 type Received = Arc<Mutex<Vec<(HeaderMap, Bytes)>>>;
 
-/// A server of HTTP, which is away when it answers with 503, and now and then takes a request without an answer that says so.
+/// A server of HTTP, which is away when it answers with 503, and now and then takes a request without an
+/// answer that says so.
 struct Server {
     server: HyperUpstream,
     received: Received,

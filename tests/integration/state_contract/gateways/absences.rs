@@ -1,5 +1,5 @@
-//! Absences of the server, in which no gateway could report: no gateway that lives loses its slots by them, and those of a
-//! dead one are free a lease later.
+//! Absences of the server, in which no gateway could report: no gateway that lives loses its slots by them, and those
+//! of a dead one are free a lease later.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ const SLACK: Duration = Duration::from_secs(1);
 const ABSENCE: Duration = Duration::from_millis(4500);
 const ALL: usize = LIMIT as usize;
 
-/// Two gateways hold all slots before an absence. Afterwards one of them reports, releases and acquires before the other
-/// can report anything: it gets back what it had, and no more.
+/// Two gateways hold all slots before an absence. Afterwards one of them reports, releases and acquires before the
+/// other can report anything: it gets back what it had, and no more.
 async fn holders_keep_their_slots(server: &Redis, absence: impl AsyncFnOnce()) {
     let settings = shipped(server, LEASE);
     let (silent, other) = (GatewayThread::open(&settings).await, open(&settings).await);

@@ -28,8 +28,8 @@ fn time(server: &Redis) -> f64 {
     seconds * 1e6 + micros
 }
 
-/// Writes leases of other gateways with a slot each, as the version before wrote them: with a `live` part that has no sign
-/// of life. They last reported `age` microseconds ago.
+/// Writes leases of other gateways with a slot each, as the version before wrote them: with a `live` part that has no
+/// sign of life. They last reported `age` microseconds ago.
 fn add_leases(server: &Redis, tag: OrgTag, count: u32, age: f64) {
     let live: Vec<u8> = server.cli(&["HGET", &record(tag), "live"]);
     let (taken, now) = (counted(server, tag).0 + count, time(server));

@@ -49,7 +49,8 @@ fn slots_of_an_organization_are_shared_by_four_gateways() {
         };
         tokio::select! { _ = done => {}, () = change_delay => {} }
         slow.delay(Duration::ZERO);
-        // A slot whose reply came too late is held by no client until it is given back: how many are is up to the machine.
+        // A slot whose reply came too late is held by no client until it is given back: how many are
+        // is up to the machine.
         let most = gauge.most();
         assert!((LIMIT / 2..=LIMIT).contains(&most), "{most} at once: clients compete, and never exceed the limit");
         // Without delays the limit is reached, from each gateway.

@@ -105,8 +105,8 @@ async fn start(servers: &Servers, size: Size) -> Vec<Gateway> {
     gateways
 }
 
-/// Checks from the moment at which the server is back: the service is back soon, on every worker; no gateway ever admits
-/// what it has revoked itself; and none is undone on any of them.
+/// Checks from the moment at which the server is back: the service is back soon, on every worker; no gateway ever
+/// admits what it has revoked itself; and none is undone on any of them.
 fn check(gateways: &[Gateway], server: &Redis) {
     let begun = Instant::now();
     until("all workers serve", || {

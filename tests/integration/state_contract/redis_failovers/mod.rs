@@ -40,7 +40,8 @@ async fn worker_of(gateway: &State) -> State {
     State::Redis(redis.for_thread().await)
 }
 
-/// A key, a key of another user, a session, and the membership of another session, all to be revoked; and a key that stays.
+/// A key, a key of another user, a session, and the membership of another session, all to be revoked;
+/// and a key that stays.
 struct Subjects {
     fixture: Fixture,
     key: HeldKey,
@@ -240,7 +241,8 @@ fn revocations_are_asserted_on_the_new_owner_of_a_hash_slot() {
     close(&[&knows, &other]);
 }
 
-/// Links move to the new primary one after another: a revocation that the old primary acknowledged is written to the new one.
+/// Links move to the new primary one after another: a revocation that the old primary acknowledged is
+/// written to the new one.
 #[test]
 fn revocation_acknowledged_by_the_old_primary_reaches_the_new_one() {
     let _entered = enter();
@@ -301,8 +303,8 @@ fn revocations_outlast_the_gateway_that_made_them() {
     close(&[&knows, &new]);
 }
 
-/// Restores the revoked records directly in Redis; no confirmation is involved. A gateway that starts then has not read the log
-/// of revocations, and shows that the records are valid again.
+/// Restores the revoked records directly in Redis; no confirmation is involved. A gateway that starts then has not read
+/// the log of revocations, and shows that the records are valid again.
 #[test]
 fn gateway_refuses_its_revocations_after_records_are_restored() {
     let _entered = enter();

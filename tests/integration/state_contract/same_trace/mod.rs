@@ -1,14 +1,14 @@
 //! The same random trace over both variants: every answer of one equals the answer of the other.
 //!
-//! The trace chooses the times; each key has a time of its own, which steps forward and back. In two points the variants
-//! differ, and equality would cost a write for each refusal or a time in each change. The trace avoids these two, and no
-//! others:
+//! The trace chooses the times; each key has a time of its own, which steps forward and back. In two points the
+//! variants differ, and equality would cost a write for each refusal or a time in each change. The trace avoids
+//! these two, and no others:
 //!
 //! - A refusal moves the bucket's time in the embedded state, and on Redis only when the clock was set back. Between a
 //!   refusal and the next admission, a key's time does not step back behind the refusal.
-//! - Another quota takes effect at the time of the process. It is given to a bucket that is full by then, or to one whose
-//!   time is ahead, so that nothing flows in; and it is looked at from before it, so that the bucket's time is the
-//!   trace's again.
+//! - Another quota takes effect at the time of the process. It is given to a bucket that is full by then, or to one
+//!   whose time is ahead, so that nothing flows in; and it is looked at from before it, so that the bucket's time
+//!   is the trace's again.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

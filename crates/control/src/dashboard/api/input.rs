@@ -39,8 +39,8 @@ pub(super) struct CreateKeyBody {
 pub(super) struct RotateKeyBody {
     /// Time in which the old secret stays valid; absent: none.
     pub(super) overlap_seconds: Option<WholeSeconds>,
-    /// The member `rotated` of the key as the client knows it, `null` for a key that was never rotated. When it is another one
-    /// now, nothing is changed. Absent: any.
+    /// The member `rotated` of the key as the client knows it, `null` for a key that was never rotated. When it is
+    /// another one now, nothing is changed. Absent: any.
     #[serde(default, deserialize_with = "given_time")]
     pub(super) expected_rotated: Option<Option<Micros>>,
 }

@@ -3,7 +3,8 @@
 //! - The session cookie is the only credential; an API key cannot manage keys.
 //! - A request that changes something must come from a page of this origin (CSRF).
 //! - Each endpoint calls one function of `management` as the signed-in user, and decides nothing itself.
-//! - Lists are `{"items": […], "nextCursor": …}`. Bodies have the members of the command line's `--json`. Every error is a problem (RFC 9457) with the request's id.
+//! - Lists are `{"items": […], "nextCursor": …}`. Bodies have the members of the command line's `--json`. Every error
+//!   is a problem (RFC 9457) with the request's id.
 //! - `docs/openapi.json` describes the API, and is served without a session. Tests compare it with routes and errors.
 
 use std::time::Duration;

@@ -119,8 +119,8 @@ async fn perform(
 }
 
 impl PageContext<'_> {
-    /// Turns a journal that cannot be read, or not now, into `None`: the rest of the page is shown without it. `what` names the data
-    /// in the log.
+    /// Turns a journal that cannot be read, or not now, into `None`: the rest of the page is shown without it. `what`
+    /// names the data in the log.
     fn if_readable<T>(
         &self,
         read: Result<T, ManagementError>,

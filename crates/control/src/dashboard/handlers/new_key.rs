@@ -1,8 +1,8 @@
-//! The page that shows a new key, once, and the redirect to it (POST/redirect/GET): a reload repeats neither the creation nor
-//! the rotation.
+//! The page that shows a new key, once, and the redirect to it (POST/redirect/GET): a reload repeats neither the
+//! creation nor the rotation.
 //!
-//! The key comes in a cookie, sealed for this session and this key ([`KeySealer`]). The response that shows it deletes the
-//! cookie: when it is lost on its way, the browser still has the cookie, and a reload shows the key.
+//! The key comes in a cookie, sealed for this session and this key ([`KeySealer`]). The response that shows it deletes
+//! the cookie: when it is lost on its way, the browser still has the cookie, and a reload shows the key.
 
 use super::{HandlerResult, PageContext, render};
 use crate::dashboard::error::DashboardError;

@@ -129,7 +129,8 @@ impl Dashboard {
             Ok(redirect) => Ok(redirect),
             // Mostly the user has no session there. Who then presses the button sees what else is wrong.
             Err(error) if pending.silent => {
-                tracing::debug!(request_id = %request.id, provider = name, reason = error.reason(), "no silent sign-in");
+                tracing::debug!(request_id = %request.id, provider = name, reason = error.reason(),
+                    "no silent sign-in");
                 self.redirect_after_try(&pending.return_to)
             }
             Err(error) => Err(log_refusal(request, name, error)),

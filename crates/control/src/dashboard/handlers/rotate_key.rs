@@ -1,8 +1,9 @@
 //! The form that rotates a key.
 //!
-//! - The form carries the last rotation that its reader knows of. When there was another one since, nothing is changed (409).
-//! - A rotation that ends requests of a key in use at once is confirmed by the key's name, as a revocation is: one without an
-//!   overlap, and one while a secret from an earlier rotation is still valid.
+//! - The form carries the last rotation that its reader knows of. When there was another one since,
+//!   nothing is changed (409).
+//! - A rotation that ends requests of a key in use at once is confirmed by the key's name, as a revocation is: one
+//!   without an overlap, and one while a secret from an earlier rotation is still valid.
 
 use super::revoke_key::{is_in_use, name_error};
 use super::{HandlerResult, PageContext, render_form};

@@ -17,8 +17,8 @@ use domain::secret::Secret;
 use domain::session::TokenDigest;
 
 impl Dashboard {
-    /// The choice of identity providers. A user who is signed in goes on to the requested page, and one who is signed in
-    /// at the only provider is signed in here as well.
+    /// The choice of identity providers. A user who is signed in goes on to the requested page, and one who is signed
+    /// in at the only provider is signed in here as well.
     pub(super) async fn show_providers(&self, request: &DashboardRequest) -> HandlerResult {
         let return_to = self.resolve_return_to(request.parameter("return_to").unwrap_or_default());
         if self.user(request).await?.is_some() {
@@ -64,8 +64,8 @@ impl Dashboard {
         Ok(response::page(status, page.render()?))
     }
 
-    /// Leads to the provider of the domain of an email address. Each try counts as an attempt of the client's address, so that
-    /// domains cannot be tried out in numbers.
+    /// Leads to the provider of the domain of an email address. Each try counts as an attempt of the client's address,
+    /// so that domains cannot be tried out in numbers.
     pub(super) async fn find_provider(&self, request: &DashboardRequest) -> HandlerResult {
         let form = request.form();
         let (email, requested) = (form.field("email"), form.field("return_to"));
@@ -75,7 +75,8 @@ impl Dashboard {
             Some(provider) => self.begin_sign_in(request, &provider.oidc.name).await,
             None => {
                 self.count_attempt(request)?;
-                let error = "No sign-in is known for this address. Ask an administrator of your organization for its sign-in page.";
+                let error = "No sign-in is known for this address. Ask an administrator of your organization for its \
+                             sign-in page.";
                 self.sign_in_page(request, self.resolve_return_to(requested), email, Some(error))
             }
         }

@@ -1,12 +1,14 @@
-//! Signing in without a click: where the only identity provider has a live session of the user, opening the dashboard is
-//! enough (`prompt=none`, OpenID Connect Core 1.0, section 3.1.2.1).
+//! Signing in without a click: where the only identity provider has a live session of the user, opening the dashboard
+//! is enough (`prompt=none`, OpenID Connect Core 1.0, section 3.1.2.1).
 //!
 //! A loop is impossible, and a sign-out stays one:
 //!
-//! - There is one try for each visit: the browser gets a cookie with it that rules out another one, until the user signs in.
-//! - A try that fails leads to the sign-in page by an address that rules out another one, too, whatever became of the cookie.
-//! - Signing out sets the cookie for a year. A browser with the cookie of a session that has ended does not try either: who
-//!   left a computer alone is not signed in again by the next person at it.
+//! - There is one try for each visit: the browser gets a cookie with it that rules out another one,
+//!   until the user signs in.
+//! - A try that fails leads to the sign-in page by an address that rules out another one, too, whatever
+//!   became of the cookie.
+//! - Signing out sets the cookie for a year. A browser with the cookie of a session that has ended does not try either:
+//!   who left a computer alone is not signed in again by the next person at it.
 
 use super::HandlerResult;
 use super::provider::Prompt;

@@ -22,8 +22,8 @@ pub struct Paging {
 }
 
 impl Paging {
-    /// The links of the page that `cursor` begins, followed by the one that `next` begins. `href` returns the address of
-    /// a page; that of the first page has an empty cursor.
+    /// The links of the page that `cursor` begins, followed by the one that `next` begins. `href` returns the address
+    /// of a page; that of the first page has an empty cursor.
     pub fn new(cursor: Option<&str>, next: Option<&str>, href: impl Fn(&str) -> String) -> Self {
         Self { first: cursor.map(|_| href("")), next: next.map(href) }
     }

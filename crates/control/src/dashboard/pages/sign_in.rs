@@ -5,8 +5,8 @@ use askama::Template;
 use super::layout::Layout;
 use super::timestamp::Timestamp;
 
-/// The choice of identity providers: a button for each that is listed, and a form that finds others by an email address. Fields:
-/// `return_to`, `email`.
+/// The choice of identity providers: a button for each that is listed, and a form that finds others by an email
+/// address. Fields: `return_to`, `email`.
 #[derive(Clone, Debug, Template)]
 #[template(path = "sign_in.html")]
 pub struct SignInPage {

@@ -94,8 +94,8 @@ impl CopyTransaction<'_> {
     pub async fn write_row_versions(&self, records: &[RowVersionRecord]) -> Result<(), CopyTargetError> {
         let sql = format!(
             "INSERT INTO query_store.queries ({ROW_VERSION_COLUMNS})
-             SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[]::uuid[], $6::text[],
-                                  $7::text[], $8::bigint[], $9::bigint[], $10::text[])"
+             SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[]::uuid[],
+                                  $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::text[])"
         );
         self.transaction
             .execute(

@@ -65,7 +65,8 @@ impl Database {
                 done
             }
             Err(_) => {
-                // The connection is discarded: its statement is still running, and the next operation would wait for it.
+                // The connection is discarded: its statement is still running, and the next
+                // operation would wait for it.
                 drop(Object::take(client));
                 Err(self.timed_out())
             }

@@ -1,9 +1,9 @@
 //! Garbage collection: deletes row versions that no snapshot can see, one batch at a time.
 //!
-//! - One collector works at a time, by an advisory lock. A batch that finds another one at work ends its pass: the other one
-//!   does the same.
-//! - The registration of a snapshot decides, not its expiry, as in the SQLite engine. A batch sees every registration that
-//!   was committed before the row version was ended, and so every one whose snapshot sees the row (`pages`).
+//! - One collector works at a time, by an advisory lock. A batch that finds another one at work ends its pass: the
+//!   other one does the same.
+//! - The registration of a snapshot decides, not its expiry, as in the SQLite engine. A batch sees every registration
+//!   that was committed before the row version was ended, and so every one whose snapshot sees the row (`pages`).
 //! - A deleted row version leaves its organization's history in the same statement.
 //! - An expired registration that a page is extending meanwhile is not deleted: its row is locked and then read again.
 
@@ -17,8 +17,8 @@ use domain::clock::Micros;
 /// Advisory lock of the collector at work: arbitrary, and the same in every release.
 const LOCK: i64 = 7_163_889_502;
 
-/// Deletes up to `batch` expired snapshots. When no more of these are left, examines the next `batch` ended row versions
-/// and deletes those that no snapshot sees.
+/// Deletes up to `batch` expired snapshots. When no more of these are left, examines the next `batch` ended row
+/// versions and deletes those that no snapshot sees.
 pub(super) async fn collect(
     client: &mut Client,
     from: GcProgress,
@@ -31,8 +31,9 @@ pub(super) async fn collect(
         return Ok(GcBatch { snapshots: 0, removed: 0, next: None });
     }
     let snapshots = delete_expired_snapshots(&transaction, batch, now).await?;
-    // Expired snapshots that are left would still keep row versions: they go first. In a transaction of their own, because a
-    // first page locks its organization before the registration, and collecting rows locks organizations, too.
+    // Expired snapshots that are left would still keep row versions: they go first. In a transaction of
+    // their own, because a first page locks its organization before the registration, and collecting rows
+    // locks organizations, too.
     let done = if snapshots > 0 {
         GcBatch { snapshots, removed: 0, next: Some(from) }
     } else {

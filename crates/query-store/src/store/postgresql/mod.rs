@@ -1,16 +1,16 @@
 //! The store in a PostgreSQL database, which any number of query-stores share.
 //!
-//! - An operation is one statement, or one call of a function of the schema (`schema.sql`), and so one transaction: none
-//!   stays open while this program computes, waits or is gone. Garbage collection alone sends several statements.
+//! - An operation is one statement, or one call of a function of the schema (`schema.sql`), and so one transaction:
+//!   none stays open while this program computes, waits or is gone. Garbage collection alone sends several statements.
 //! - Versions are in commit order: a write holds the lock of its organization's row until it has committed.
 //! - A page reads everything in one statement, and so in one state of the database (`pages`).
 //! - A write is durable when it returns: `synchronous_commit` is at least `on`.
-//! - Every operation ends within the deadline: the server ends its statements (`statement_timeout`), and when the server
-//!   does not answer, the connection is given up.
+//! - Every operation ends within the deadline: the server ends its statements (`statement_timeout`), and when the
+//!   server does not answer, the connection is given up.
 //! - The engine's own limits: a write waits for the previous one of its organization to be on disk, so one organization
 //!   has about as many writes per second as the disk has flushes; organizations do not wait for each other.
-//! - The tables are created and migrated before the first operation. A database that is away when the program starts only
-//!   delays that.
+//! - The tables are created and migrated before the first operation. A database that is away when the program
+//!   starts only delays that.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ use replicas::Replicas;
 const SCHEMA: Schema =
     Schema { name: "query_store", lock: 7_163_889_501, migrations: &[Migration(include_str!("schema.sql"))] };
 
-/// Time by which the clocks of several query-stores may differ: far more than those of machines that synchronize them, and
-/// little beside the lifetime of a cursor.
+/// Time by which the clocks of several query-stores may differ: far more than those of machines that synchronize them,
+/// and little beside the lifetime of a cursor.
 pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 /// Settings of a store in PostgreSQL.

@@ -4,9 +4,10 @@
 //!
 //! - A registration that lives long enough keeps the rows of the snapshot, because it is only ever extended before it
 //!   expires. Most pages end here, and write nothing.
-//! - A registration that must be extended is extended if it still exists: then nothing that the snapshot sees was collected.
-//! - The snapshot of a first page is registered under the lock of the organization (`register_snapshot`). When a write was
-//!   faster, the page is read again at the version that was registered.
+//! - A registration that must be extended is extended if it still exists: then nothing that the
+//!   snapshot sees was collected.
+//! - The snapshot of a first page is registered under the lock of the organization (`register_snapshot`). When a write
+//!   was faster, the page is read again at the version that was registered.
 
 use deadpool_postgres::Client;
 
@@ -16,8 +17,8 @@ use crate::store::{Bookmark, HistoryLimit, Page, SnapshotExpiry, Version};
 use domain::clock::Micros;
 use domain::identity::OrgId;
 
-/// Statement that reads the rows of a page, given the version of its snapshot, the condition of its rows `r`, and their maximum
-/// number. Both lateral parts have a limit, so that each is a search of its index in every plan.
+/// Statement that reads the rows of a page, given the version of its snapshot, the condition of its rows `r`, and their
+/// maximum number. Both lateral parts have a limit, so that each is a search of its index in every plan.
 macro_rules! page_sql {
     ($snapshot:literal, $rows:literal, $limit:literal) => {
         concat!(

@@ -1,7 +1,8 @@
 //! Replicas of the database: they serve pages of snapshots that they have reached, and take that load off the primary.
 //!
-//! - A replica shows an earlier state of the primary. Content and registration of a snapshot are read in one statement
-//!   together with the organization's version there, so a page is returned only from a state that contains the whole snapshot.
+//! - A replica shows an earlier state of the primary. Content and registration of a snapshot are read in one
+//!   statement together with the organization's version there, so a page is returned only from a state that
+//!   contains the whole snapshot.
 //! - A page that the replica cannot serve completely is read from the primary: a snapshot that it has not reached, a
 //!   registration that must be extended, an error, a late answer.
 //! - A replica that failed is left alone for some seconds, so that an unreachable one does not delay every page.

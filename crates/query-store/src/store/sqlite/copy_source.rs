@@ -1,6 +1,7 @@
 //! A SQLite file as the source of a copy: all of its records, in batches, as of one moment.
 //!
-//! - The file is locked against writes for as long as the source exists. A service that runs on it fails its writes then.
+//! - The file is locked against writes for as long as the source exists. A service that runs on it
+//!   fails its writes then.
 //! - The file is not changed, and not created.
 
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The thread that owns the connection, with group commit.
 //!
-//! - Jobs run in the order of their arrival. Those that wait at the same time share one transaction and one fsync. Each job
-//!   runs in a savepoint of its own, so a failed one does not affect the others.
+//! - Jobs run in the order of their arrival. Those that wait at the same time share one transaction and one fsync. Each
+//!   job runs in a savepoint of its own, so a failed one does not affect the others.
 //! - The result of a job is sent after the commit of its transaction, never before.
 
 use std::fmt;
@@ -48,8 +48,8 @@ impl DatabaseThread {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Runs `work` in a transaction, and returns its result once that is committed. The work is done even when the caller
-    /// stops waiting.
+    /// Runs `work` in a transaction, and returns its result once that is committed. The work is done even when the
+    /// caller stops waiting.
     pub(super) async fn run<F, T>(&self, work: F) -> Result<T, StoreError>
     where
         F: FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
@@ -96,7 +96,8 @@ fn run(mut connection: Connection, mut queue: mpsc::Receiver<Box<dyn Job>>) {
 fn run_and_commit(connection: &mut Connection, group: &mut [Box<dyn Job>]) -> Result<(), rusqlite::Error> {
     let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for job in group {
-        // Some failures, such as a full disk, end the whole transaction. A further statement would then commit by itself.
+        // Some failures, such as a full disk, end the whole transaction. A further statement would
+        // then commit by itself.
         if transaction.is_autocommit() {
             break;
         }

@@ -1,8 +1,8 @@
 //! Garbage collection: deletes row versions that no snapshot can see, one batch at a time.
 //!
-//! The registration of a snapshot decides, not its expiry: a row version is deleted only when no registered snapshot sees
-//! it, and a page is served only from a registered snapshot. Both read the table `snapshots` within their transactions, so
-//! no page misses a row, in whichever order they run.
+//! The registration of a snapshot decides, not its expiry: a row version is deleted only when no registered snapshot
+//! sees it, and a page is served only from a registered snapshot. Both read the table `snapshots` within their
+//! transactions, so no page misses a row, in whichever order they run.
 
 use rusqlite::{Connection, OptionalExtension as _, Result, named_params};
 
@@ -11,8 +11,8 @@ use super::rows::stored_time;
 use crate::store::{GcBatch, GcProgress, StoreStats};
 use domain::clock::Micros;
 
-/// Deletes up to `batch` expired snapshots. When no more of these are left, examines the next `batch` ended row versions
-/// and deletes those that no snapshot sees.
+/// Deletes up to `batch` expired snapshots. When no more of these are left, examines the next `batch` ended row
+/// versions and deletes those that no snapshot sees.
 pub(super) fn collect(db: &Connection, from: GcProgress, batch: usize, now: Micros) -> Result<GcBatch> {
     let snapshots = delete_expired_snapshots(db, batch, now)?;
     // Expired snapshots that are left would still keep row versions: they go first.
@@ -63,8 +63,8 @@ fn ended_after(db: &Connection, from: GcProgress, batch: usize) -> Result<Vec<En
     db.prepare_cached(sql)?.query_map(parameters, read)?.collect()
 }
 
-/// Deletes a row version unless a snapshot sees it, and takes it out of its organization's history. Returns the number of
-/// rows deleted.
+/// Deletes a row version unless a snapshot sees it, and takes it out of its organization's history. Returns the
+/// number of rows deleted.
 fn delete_unseen(db: &Connection, row: EndedRow) -> Result<usize> {
     let sql = concat!(
         "DELETE FROM queries WHERE rowid = ? AND NOT EXISTS

@@ -1,10 +1,10 @@
 //! The store in one SQLite file. Each operation is a call of `rows` or `garbage` in a transaction.
 //!
-//! - One thread writes, in the order of arrival (`database_thread`); some threads read (`reader_threads`), so a long read of one
-//!   organization delays neither the writes nor the reads of others. Callers wait asynchronously.
+//! - One thread writes, in the order of arrival (`database_thread`); some threads read (`reader_threads`), so a long
+//!   read of one organization delays neither the writes nor the reads of others. Callers wait asynchronously.
 //! - A write is durable when it returns: WAL with `synchronous=FULL`, and the result is sent after the commit.
-//! - A read sees what was committed before it began. A page whose snapshot must be registered is read again and registered in
-//!   one transaction of the writing thread. No transaction stays open between pages.
+//! - A read sees what was committed before it began. A page whose snapshot must be registered is read again and
+//!   registered in one transaction of the writing thread. No transaction stays open between pages.
 //! - Another process may use the file at the same time (`query-store seed` beside a running service): every transaction
 //!   takes the write lock when it begins.
 
@@ -33,8 +33,8 @@ pub use copy_source::{CopySource, CopySourceError};
 use database_thread::DatabaseThread;
 use reader_threads::ReaderThreads;
 
-/// Time to wait for a transaction of another process. Its transactions are as short as those of this one, so a longer one
-/// hangs.
+/// Time to wait for a transaction of another process. Its transactions are as short as those of this one,
+/// so a longer one hangs.
 const BUSY: Duration = Duration::from_secs(5);
 /// Threads that read: enough that a long read of one organization leaves others a thread.
 const READERS: usize = 4;
@@ -126,7 +126,8 @@ pub enum OpenError {
 }
 
 impl SqliteStore {
-    /// Opens the file; creates it (mode 0600), with its directory, when there is none. Its history has the default limit.
+    /// Opens the file; creates it (mode 0600), with its directory, when there is none. Its history
+    /// has the default limit.
     ///
     /// # Errors
     /// [`OpenError`].

@@ -1,7 +1,8 @@
 //! Threads that read, each with a connection of its own.
 //!
 //! - They take jobs from one queue: a job waits only while all threads are busy.
-//! - A job runs in a transaction of its own, which sees what was committed before it began, also what the caller has written.
+//! - A job runs in a transaction of its own, which sees what was committed before it began, also what
+//!   the caller has written.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! Row versions: writing, and reading the current ones and those that a snapshot sees. The caller holds the transaction.
+//! Row versions: writing, and reading the current ones and those that a snapshot sees. The caller
+//! holds the transaction.
 
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, named_params};
@@ -120,7 +121,8 @@ pub(super) fn page(
     Ok(Ok(read.page))
 }
 
-/// Reads a page, and tells whether its snapshot must be registered, or for longer: most pages of a busy snapshot need nothing.
+/// Reads a page, and tells whether its snapshot must be registered, or for longer: most pages of a busy
+/// snapshot need nothing.
 pub(super) fn read_page(
     db: &Connection,
     org: OrgId,
@@ -152,7 +154,8 @@ pub(super) fn read_page(
     Ok(ReadPage { page: Some(page), unregistered: is_short.then_some((org, snapshot)) })
 }
 
-/// Returns whether the history has no room for what a further snapshot keeps. One that is registered already may be extended.
+/// Returns whether the history has no room for what a further snapshot keeps. One that is registered
+/// already may be extended.
 fn is_full(db: &Connection, org: &Org, snapshot: Version, limit: HistoryLimit) -> Result<bool> {
     Ok(org.history >= limit.bytes_for_snapshots() && snapshot_expiry(db, org.number, snapshot)?.is_none())
 }
@@ -204,8 +207,8 @@ fn next_version(db: &Connection, org: OrgId) -> Result<Org> {
     db.prepare_cached(sql)?.query_row([org.to_string()], Org::read)
 }
 
-/// Takes the next version of the organization of `ended` for a write that ends this row version, and adds its cost to the
-/// history. `None`, without any change, when the history has no room for it.
+/// Takes the next version of the organization of `ended` for a write that ends this row version, and adds its cost to
+/// the history. `None`, without any change, when the history has no room for it.
 fn next_version_that_ends(db: &Connection, org: OrgId, ended: &QueryRow, limit: HistoryLimit) -> Result<Option<Org>> {
     let sql = "UPDATE orgs SET version = version + 1, history = history + :cost
                WHERE org = :org AND history + :cost <= :limit RETURNING number, version, history";
@@ -303,7 +306,8 @@ mod tests {
         let without = steps_of_first_page(&db);
         db.execute_batch(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
-             INSERT INTO queries SELECT 1, randomblob(16), 1000 + i, 1001 + i, 'old', 'select 1', 1, 1, '', 1000 - i % 200 FROM n;",
+             INSERT INTO queries
+             SELECT 1, randomblob(16), 1000 + i, 1001 + i, 'old', 'select 1', 1, 1, '', 1000 - i % 200 FROM n;",
         )
         .unwrap();
         assert_eq!(steps_of_first_page(&db), without);
