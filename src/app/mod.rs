@@ -32,7 +32,6 @@ mod config_watcher;
 mod reload;
 mod stop;
 mod watchdog;
-mod migrate;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
@@ -62,7 +61,6 @@ use run_marker::RunMarker;
 use shutdown::{DrainWait, Phase};
 
 pub use certificates::Certificates;
-pub use migrate::copy_state;
 pub use process_handles::{ProcessHandles, Succession};
 pub use recover::open_and_recover;
 pub use shutdown::ShutdownHandle;

@@ -16,8 +16,8 @@ use state::{self, Embedded, Redis, State};
 /// ends, and a use may be recorded a little after it was decided. Uses are numbered, so an overlap counts none twice.
 const REPLAY_MARGIN: Duration = Duration::from_secs(60);
 
-/// Opens the state and the journal under their locks, and replays into an embedded state the uses
-/// that it lost in a crash.
+/// Opens the state and the journal under their locks, and replays into an embedded state the uses that it lost in a
+/// crash.
 ///
 /// # Errors
 /// The store that could not be opened, and its cause; [`state::embedded::OpenError`] and
@@ -82,9 +82,9 @@ fn hold_slots(state: &Embedded, journal: &Journal) {
     }
 }
 
-/// Replays the journaled uses that the state may not have written back, so that no bucket comes
-/// back fuller than it was.
-pub(super) fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
+/// Replays the journaled uses that the state may not have written back, so that no bucket comes back fuller than it
+/// was.
+fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
     let start = ReplayStart { line: state.written_back_line(), time: state.written_back_at().before(REPLAY_MARGIN) };
     let recorded = journal.uses_since(start).context("cannot read the audit journal")?;
     let used = |by| match by {

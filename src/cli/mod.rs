@@ -168,7 +168,7 @@ impl Cli {
             Command::Apply(args) => args.run(&config()?),
             Command::Key(args) => args.run(config),
             Command::Session(args) => args.run(&config()?),
-            Command::State(args) => args.run(&self.config, &config()?),
+            Command::State(args) => args.run(&config()?),
             Command::Audit(args) => args.run(&config()?),
             Command::Usage(args) => args.run(&config()?),
             Command::Explain(args) => args.run(&config()?),

@@ -46,7 +46,6 @@ pub use listeners::{AdminSettings, Listener, ListenerRole};
 pub use source::{ConfigSource, ContentHash};
 pub use upstream::Upstream;
 
-use state::States;
 use telemetry::Telemetry;
 
 /// A valid configuration.
@@ -76,8 +75,6 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// The state, with the default limits of keys and organizations.
     pub state: ::state::Settings,
-    /// The embedded state beside a Redis state, which `keygate state copy` reads.
-    pub copy_from: Option<::state::embedded::Settings>,
     /// Limit of requests with unknown keys from one address.
     pub bad_keys: Quota,
     /// Limit of sign-ins from one address.
@@ -213,7 +210,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         listen.as_deref().ok(),
     );
     let (audit, shipping) = audit?;
-    let (timeouts, States { serving: state, copy_from }, http) = (timeouts?, state?, http?);
+    let (timeouts, state, http) = (timeouts?, state?, http?);
     let Telemetry { log, access_log, otel_metrics, traces } = telemetry?;
     Ok(Config {
         source,
@@ -227,7 +224,6 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         transport: timeouts.with_sizes(http.transport),
         upstreams: upstreams.read?,
         state,
-        copy_from,
         bad_keys: limits?.bad_keys,
         sign_ins: limits?.sign_ins,
         bounds: limits?.bounds,

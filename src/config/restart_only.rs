@@ -29,7 +29,6 @@ impl Config {
             max_connections_per_address: _,
             transport: _,
             upstreams: _,
-            copy_from: _,
             routes: _,
             bad_keys: _,
             sign_ins: _,

@@ -52,7 +52,7 @@ fn export_to_file(config: &Config, path: &Path) -> Result<Summary, CliError> {
 }
 
 /// Writes all lines. Without the last one an export is incomplete, and the reader of the file finds that.
-fn write_lines(config: &Config, out: &mut impl io::Write) -> Result<(), CliError> {
+pub(super) fn write_lines(config: &Config, out: &mut impl io::Write) -> Result<(), CliError> {
     let (mut progress, mut lines) = (ProgressLine::new(), 0_usize);
     control::runtime()?.block_on(async {
         let mut server = Server::open(config).await?;

@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 
 use super::ImportArgs;
-use super::counts::show_counts;
 use super::progress::ProgressLine;
 use super::transfer::send_records;
 use crate::cli::control::{self, Server};
@@ -15,8 +14,8 @@ use crate::cli::{CliError, ExitStatus, output};
 use crate::config::Config;
 use domain::counted::Counted;
 use state::StateRecord;
-use state::migration::Report;
 use state::migration::file::{self, FileError, MAX_LINE, Reader, Writer};
+use state::migration::{Count, Report};
 
 /// Records of a part: some tens of milliseconds of a state's time.
 const RECORDS_PER_PART: usize = 512;
@@ -133,7 +132,7 @@ fn show(imported: &Imported, json: bool) -> io::Result<()> {
     if json {
         return output::json(report);
     }
-    show_counts(report, "IMPORTED")?;
+    show_counts(report)?;
     if report.withdrawn > 0 {
         output::line(format_args!(
             "revoked, removed or suspended, as in the file: {}",
@@ -157,9 +156,28 @@ fn show(imported: &Imported, json: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// Shows the counts of a report, as a table.
+fn show_counts(report: &Report) -> io::Result<()> {
+    let row = |name: &str, count: Count| [name.to_owned(), count.copied.to_string(), count.already_there.to_string()];
+    let rows = [
+        row("organizations", report.orgs),
+        row("users", report.users),
+        row("keys", report.keys),
+        row("digests", report.digests),
+    ];
+    output::table(&["", "IMPORTED", "ALREADY THERE"], &rows, "")?;
+    if report.caught_up > 0 {
+        output::line(format_args!(
+            "brought up to date with their uses: {}",
+            Counted(report.caught_up, "existing key")
+        ))?;
+    }
+    Ok(())
+}
+
 fn check(imported: &Imported) -> Result<(), CliError> {
     let report = &imported.report;
-    if report.in_the_way.is_empty() && report.left_out == Default::default() {
+    if report.is_complete() {
         return Ok(());
     }
     let message = anyhow!("the import is incomplete: records are in the way; what is not in conflict was imported");

@@ -1,17 +1,17 @@
-//! `keygate state export` and `keygate state import`: the whole state as a file of JSON lines, through the running
-//! gateway or, when none runs, on the stores.
+//! `keygate state export`, `import` and `verify`: the whole state as a file of JSON lines, through the running gateway
+//! or, when none runs, on the stores.
 
-mod counts;
 mod export;
 mod import;
 mod progress;
 mod transfer;
+mod verify;
 
 use std::path::PathBuf;
 
-pub(super) use counts::show_counts;
 pub(super) use export::export;
 pub(super) use import::import;
+pub(super) use verify::verify;
 
 /// Arguments of `keygate state export`.
 #[derive(Debug, clap::Args)]
@@ -26,4 +26,13 @@ pub(super) struct ExportArgs {
 pub(super) struct ImportArgs {
     /// File that `keygate state export` wrote; `-` for standard input, which is not checked before it is imported
     file: PathBuf,
+}
+
+/// Arguments of `keygate state verify`.
+#[derive(Debug, clap::Args)]
+pub(super) struct VerifyArgs {
+    /// File that `keygate state export` wrote
+    file: PathBuf,
+    /// A later export to compare it with. Default: the state of the configuration, as it is now
+    other: Option<PathBuf>,
 }

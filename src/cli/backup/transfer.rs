@@ -72,10 +72,6 @@ fn gone(error: anyhow::Error) -> CliError {
 fn problem(status: StatusCode, body: &[u8]) -> CliError {
     let exit = match status {
         StatusCode::SERVICE_UNAVAILABLE => ExitStatus::Temporary,
-        StatusCode::NOT_FOUND => {
-            let message = "the gateway that runs knows no export and import: it is of an earlier version; restart it";
-            return CliError::new(ExitStatus::Failed, anyhow!(message));
-        }
         _ => ExitStatus::Failed,
     };
     let detail = serde_json::from_slice::<Problem>(body).map(|problem| problem.detail.into_owned());

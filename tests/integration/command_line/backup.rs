@@ -40,6 +40,12 @@ fn state_moves_from_one_installation_to_another() {
     assert_eq!(target.exported("again.jsonl"), text.split_once('\n').unwrap().1);
     assert_eq!(target.json("key list --org acme")["items"], source.json("key list --org acme")["items"]);
 
+    let verified = source.with_gateway(|| source.ok(&format!("state verify {file}")).out);
+    assert_eq!(
+        (verified.as_str(), &*target.ok(&format!("state verify {file}")).out),
+        ("the same: 3 records\n", &*verified)
+    );
+
     // The same through gateways, one of which exports to standard output.
     let (of_gateway, to_stdout) =
         source.with_gateway(|| (source.exported("gateway.jsonl"), source.ok("state export").out));

@@ -9,7 +9,7 @@ use state::migration::{Report, import};
 use state::redis::{Clock, Settings};
 use state::{Bounds, Change, Embedded, Exporter, LastRotation, Redis as RedisState, State, StateRecord, embedded};
 
-use super::installation::{Installation, runtime};
+use super::installation::{Installation, On, runtime};
 use super::records::RecordMaker;
 use crate::support::redis::{Cluster, Redis, Sentinels};
 
@@ -98,8 +98,8 @@ pub(super) async fn on_redis(urls: &[String]) -> State {
     Installation::moving_to(&quoted, "").target().await
 }
 
-/// Asserts that a file comes back as it was after an import into an empty state, and that a second
-/// import changes nothing.
+/// Asserts that a file comes back as it was after an import into an empty state, and that a second import changes
+/// nothing.
 pub(super) async fn assert_round_trip(file: &[u8], state: &State) {
     let report = import_file(file, state).await;
     assert!(report.is_complete() && report.kept.is_empty(), "{report:?}");
@@ -215,7 +215,7 @@ fn export_of_one_prefix_has_nothing_of_another() {
         let file = export(&source).await;
         let prefixed = async |prefix: &str| {
             let installation = Installation::moving_to(&[redis.url()], &format!(", prefix: {prefix}"));
-            let state::Settings::Redis(settings) = installation.config().state else { unreachable!() };
+            let state::Settings::Redis(settings) = installation.config(On::Redis).state else { unreachable!() };
             State::Redis(RedisState::open(Settings { clock: Clock::Caller, ..*settings }).await.unwrap())
         };
         let (one, two) = (prefixed("k").await, prefixed("kk").await);

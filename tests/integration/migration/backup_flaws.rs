@@ -66,14 +66,9 @@ fn flawed_files_are_refused_with_their_lines() {
     assert!(one.len() == 1 && one[0].starts_with("line 8: "), "{one:?}");
     // Other formats and versions.
     let newer = flaws(&edited(&|lines| lines[0] = lines[0].replace("\"version\":1", "\"version\":2,\"more\":true")));
-    assert!(
-        newer
-            == ["line 1: the format has version 2, and this keygate reads up to 1; use the keygate that exported \
-                       it, or a newer one"],
-        "{newer:?}"
-    );
+    assert!(newer[0].starts_with("line 1: the format has version 2, and this keygate reads version 1; import it"));
     let unknown = verify(&*edited(&|lines| lines[0] = lines[0].replace("\"version\":1", "\"version\":0"))).unwrap_err();
-    assert!(matches!(unknown[0].flaw, Flaw::UnknownVersion(0)), "{unknown:?}");
+    assert!(matches!(unknown[0].flaw, Flaw::Version(0)), "{unknown:?}");
     let other = edited(&|lines| lines[0] = lines[0].replace("keygate-state", "other-state"));
     for other in [&other[..], b"", b"\n", b"{\"orgs\":[]}\n", b"SQLite format 3\0"] {
         assert!(flaws(other)[0].contains("not an exported state"), "{other:?}");

@@ -1,16 +1,16 @@
-//! Migration while gateways serve from the target, while servers fail, and after it was interrupted.
+//! Import while gateways serve from the target, while servers fail, and after it was interrupted.
 
 use std::time::Duration;
 
 use domain::key::KeyDigest;
 use domain::refusal::Refusal;
 use serde_json::Value;
-use state::migration::{Progress, migrate};
-use state::{Change, DecideRequest, Decision, OrgExport, RouteAccess, State, StateExport};
+use state::migration::import;
+use state::{Change, DecideRequest, Decision, Key, Org, RouteAccess, State, StateRecord, User};
 
 use super::installation::{Installation, ended, listed, runtime};
 use super::records::RecordMaker;
-use super::{assert_same, counts};
+use super::{assert_same, counts, records_of};
 use crate::support::redis::Redis;
 
 #[test]
@@ -18,17 +18,27 @@ fn catch_up_loses_no_concurrent_use() {
     const USES: u64 = 8;
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 60);
-    let mut first = runtime().block_on(installation.source().export());
-    first.orgs.iter_mut().for_each(|org| org.org.concurrent = Some(1000));
+    let mut first = runtime().block_on(records_of(&State::Embedded(installation.source())));
+    for record in &mut first {
+        if let StateRecord::Org(org) = record {
+            org.concurrent = Some(1000);
+        }
+    }
     runtime().block_on(async {
-        let State::Redis(target) = installation.target().await else { unreachable!() };
-        let copy = async |export: &StateExport| migrate(export, &target, &Progress::default()).await.unwrap();
-        // The later the copy looks a key up, the more concurrent uses are counted already.
+        let target = installation.target().await;
+        let copy = async |records: &[StateRecord]| import(records, &target).await.unwrap();
+        // The later the import looks a key up, the more concurrent uses are counted already.
         for more in (1..=USES).chain(1..=USES) {
             redis.cli::<()>(&["FLUSHDB"]);
             copy(&first).await;
             let mut behind = first.clone();
-            behind.orgs.iter_mut().flat_map(|org| &mut org.keys).for_each(|key| key.key.uses += more);
+            let mut keys = Vec::new();
+            for record in &mut behind {
+                if let StateRecord::Key(key) = record {
+                    key.key.uses += more;
+                    keys.push(key.key.id);
+                }
+            }
             let used = async {
                 for _ in 0..USES {
                     let ask = |digest| DecideRequest {
@@ -44,8 +54,8 @@ fn catch_up_loses_no_concurrent_use() {
                 }
             };
             tokio::join!(copy(&behind), used);
-            for key in behind.orgs.iter().flat_map(|org| &org.keys) {
-                let uses = target.key(key.key.id).await.unwrap().unwrap().uses;
+            for key in keys {
+                let uses = target.key(key).await.unwrap().unwrap().uses;
                 assert!(uses > USES, "of {} uses, {uses} are known, {more} were behind", USES + 1);
             }
         }
@@ -54,18 +64,19 @@ fn catch_up_loses_no_concurrent_use() {
 }
 
 #[test]
-fn keys_of_a_user_removed_during_the_copy_are_denied() {
+fn keys_of_a_user_removed_during_the_import_are_denied() {
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 500);
-    let export = runtime().block_on(installation.source().export());
+    let source = State::Embedded(installation.source());
+    let (records, listed) = runtime().block_on(async { (records_of(&source).await, listed(&source).await) });
     runtime().block_on(async {
-        let State::Redis(target) = installation.target().await else { unreachable!() };
+        let target = installation.target().await;
         for round in 0..12 {
             redis.cli::<()>(&["FLUSHDB"]);
-            let removed = async |org: &OrgExport| {
-                for user in &org.users {
-                    let remove = Change::RemoveUser { org: org.org.id, user: user.user.id, at: domain::clock::now() };
-                    while target.users(org.org.id).await.unwrap().is_empty() {}
+            let removed = async |(org, users, _): &(Org, Vec<User>, Vec<Key>)| {
+                for user in users {
+                    let remove = Change::RemoveUser { org: org.id, user: user.id, at: domain::clock::now() };
+                    while target.users(org.id).await.unwrap().is_empty() {}
                     // In each round the removal comes a few replies later after the user was copied.
                     for _ in 0..round {
                         target.key_of(&KeyDigest::of(b"unknown")).await.unwrap();
@@ -73,9 +84,7 @@ fn keys_of_a_user_removed_during_the_copy_are_denied() {
                     target.change(remove).await.unwrap();
                 }
             };
-            let progress = Progress::default();
-            let (first, second) = (&export.orgs[0], &export.orgs[1]);
-            let (copied, (), ()) = tokio::join!(migrate(&export, &target, &progress), removed(first), removed(second));
+            let (copied, (), ()) = tokio::join!(import(&records, &target), removed(&listed[0]), removed(&listed[1]));
             copied.unwrap();
             for digest in &digests {
                 let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: domain::clock::now() };
@@ -89,7 +98,7 @@ fn keys_of_a_user_removed_during_the_copy_are_denied() {
 }
 
 #[test]
-fn killed_copy_is_completed_by_another_run() {
+fn killed_import_is_completed_by_another_run() {
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 3000);
     let mut copying = installation.begin(&redis, 1000);
@@ -103,12 +112,12 @@ fn killed_copy_is_completed_by_another_run() {
 }
 
 #[test]
-fn copy_survives_a_restart_of_its_server() {
+fn import_survives_a_restart_of_its_server() {
     let redis = Redis::options().appendonly().start();
     let (installation, digests) = with_many(&redis, 2000);
     let copying = installation.begin(&redis, 1000);
     redis.kill();
-    // The time for which the server is down, in which the copy retries.
+    // The time for which the server is down, in which the import retries.
     std::thread::sleep(Duration::from_millis(500));
     redis.restart();
     let copied = ended(copying.wait_with_output().unwrap());
@@ -119,7 +128,7 @@ fn copy_survives_a_restart_of_its_server() {
 }
 
 #[test]
-fn paused_server_only_delays_the_copy() {
+fn paused_server_only_delays_the_import() {
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 2000);
     let copying = installation.begin(&redis, 1000);
@@ -135,7 +144,7 @@ fn paused_server_only_delays_the_copy() {
 }
 
 #[test]
-fn gateways_serve_and_change_during_the_copy() {
+fn gateways_serve_and_change_during_the_import() {
     let redis = Redis::start();
     let (installation, digests) = with_many(&redis, 1500);
     let (copying, admitted) = runtime().block_on(async {

@@ -1,4 +1,5 @@
-//! Installation with both states, for the tests of the migration: the real binary, and both states opened beside it.
+//! Installation that moves between an embedded and a Redis state, for the tests of the migration: the real binary, and
+//! both states opened beside it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +19,11 @@ use state::{DecideRequest, Decision, Embedded, Key, Org, Redis as RedisState, Ro
 use crate::support::redis::Redis;
 use crate::support::until;
 
-pub(super) const COPY: &str = "state copy --from embedded --to redis";
+/// Imports the file that [`Installation::export`] wrote.
+pub(super) const IMPORT: &str = "state import state.jsonl --json";
+
+/// Compares that file with a state.
+pub(super) const VERIFY: &str = "state verify state.jsonl --json";
 
 /// Error text for a state that another process has locked. A child process inherits all open files, locks included,
 /// until it executes its program: so for a moment a state that was closed already can still be locked.
@@ -27,10 +32,16 @@ const LINGERS: &str = "in use by another process";
 /// Time in which Redis replies to the tests' own decisions, also on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Directory of a gateway on one machine, with a configuration that names both states.
+/// State that a command works on.
+#[derive(Clone, Copy)]
+pub(super) enum On {
+    Embedded,
+    Redis,
+}
+
+/// Directory of a gateway on one machine, with a configuration for each state.
 pub(super) struct Installation {
     pub(super) directory: tempfile::TempDir,
-    pub(super) config: PathBuf,
 }
 
 /// Output and exit code of a command.
@@ -42,23 +53,16 @@ pub(super) struct CommandResult {
 }
 
 impl Installation {
-    /// Makes an installation with both states; `more` are further settings of Redis.
+    /// Makes an installation; `more` are further settings of Redis.
     pub(super) fn moving_to(urls: &[String], more: &str) -> Self {
-        Self::with_state(&format!(
-            "{{ embedded: {{ path: state.db }}, redis: {{ url: [{}], deadline: 2s{more} }} }}",
-            urls.join(", ")
-        ))
-    }
-
-    pub(super) fn with_state(state: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let config = directory.path().join("keygate.yaml");
-        let installation = Self { directory, config };
-        installation.configure(state);
+        let installation = Self { directory: tempfile::tempdir().unwrap() };
+        installation.configure(On::Embedded, "{ embedded: { path: state.db } }");
+        let redis = format!("{{ redis: {{ url: [{}], deadline: 2s{more} }} }}", urls.join(", "));
+        installation.configure(On::Redis, &redis);
         installation
     }
 
-    pub(super) fn configure(&self, state: &str) {
+    fn configure(&self, on: On, state: &str) {
         let text = format!(
             "\
 listen: [{{ address: 127.0.0.1:0 }}]
@@ -69,68 +73,79 @@ state: {state}
 audit: {{ low_water: 0%, path: audit }}
 "
         );
-        std::fs::write(&self.config, text).unwrap();
+        std::fs::write(self.path(on), text).unwrap();
     }
 
-    /// Changes the configuration.
-    pub(super) fn change(&self, change: impl FnOnce(&str) -> String) {
-        std::fs::write(&self.config, change(&std::fs::read_to_string(&self.config).unwrap())).unwrap();
+    fn path(&self, on: On) -> PathBuf {
+        self.directory.path().join(match on {
+            On::Embedded => "embedded.yaml",
+            On::Redis => "redis.yaml",
+        })
     }
 
-    /// The configuration, before the move: only the embedded state.
-    pub(super) fn before(&self) -> Config {
-        let config = self.config();
-        let from = config.copy_from.clone().unwrap();
-        Config { state: state::Settings::Embedded(from), copy_from: None, ..config }
+    /// Changes both configurations.
+    pub(super) fn change(&self, change: impl Fn(&str) -> String) {
+        for path in [On::Embedded, On::Redis].map(|on| self.path(on)) {
+            std::fs::write(&path, change(&std::fs::read_to_string(&path).unwrap())).unwrap();
+        }
     }
 
-    pub(super) fn config(&self) -> Config {
-        Config::load(&self.config).unwrap()
+    pub(super) fn config(&self, on: On) -> Config {
+        Config::load(&self.path(on)).unwrap()
     }
 
-    fn command(&self, line: &str) -> Command {
+    fn command(&self, on: On, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
-        command.args(line.split_whitespace()).arg("--config").arg(&self.config);
+        command.current_dir(self.directory.path());
+        command.args(line.split_whitespace()).arg("--config").arg(self.path(on));
         command
     }
 
     /// Runs a command, again while the state is still locked; see [`LINGERS`].
-    pub(super) fn run(&self, line: &str) -> CommandResult {
+    pub(super) fn run(&self, on: On, line: &str) -> CommandResult {
         until("the state is free", || {
-            let ended = self.run_at_once(line);
+            let ended = ended(self.command(on, line).output().unwrap());
             (!ended.err.contains(LINGERS)).then_some(ended)
         })
     }
 
-    pub(super) fn run_at_once(&self, line: &str) -> CommandResult {
-        ended(self.command(line).output().unwrap())
+    /// Exports a state to the file that [`IMPORT`] names.
+    pub(super) fn export(&self, from: On) {
+        let exported = self.run(from, "state export --out state.jsonl");
+        assert_eq!(exported.code, 0, "{exported:?}");
     }
 
-    /// Starts a copy, and returns when Redis has this many keys.
+    /// Exports one state, imports it into the other, and returns the report, which must tell of no conflict.
+    pub(super) fn move_records(&self, from: On, to: On) -> Value {
+        self.export(from);
+        let imported = self.run(to, IMPORT);
+        assert_eq!(imported.code, 0, "{imported:?}");
+        serde_json::from_str(&imported.out).unwrap()
+    }
+
+    /// Moves the embedded state to Redis.
+    pub(super) fn copy(&self) -> Value {
+        self.move_records(On::Embedded, On::Redis)
+    }
+
+    /// Exports the embedded state, begins an import into Redis, and returns when Redis has this many keys.
     pub(super) fn begin(&self, redis: &Redis, names: u64) -> Child {
-        let begin =
-            || self.command(&format!("{COPY} --json")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut copying = begin();
-        until("a part is copied", || {
-            if copying.try_wait().unwrap().is_some_and(|ended| ended.code() == Some(75)) {
-                copying = begin();
+        self.export(On::Embedded);
+        let begin = || self.command(On::Redis, IMPORT).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut importing = begin();
+        until("a part is imported", || {
+            if importing.try_wait().unwrap().is_some_and(|ended| ended.code() == Some(75)) {
+                importing = begin();
             }
             (redis.cli::<u64>(&["DBSIZE"]) > names).then_some(())
         });
-        copying
-    }
-
-    /// Runs a copy that must succeed, and returns its report.
-    pub(super) fn copy(&self) -> Value {
-        let copied = self.run(&format!("{COPY} --json"));
-        assert_eq!(copied.code, 0, "{copied:?}");
-        serde_json::from_str(&copied.out).unwrap()
+        importing
     }
 
     /// Opens the embedded state.
     pub(super) fn source(&self) -> Embedded {
         let state = self.directory.path().join("state.db");
-        let state::Settings::Embedded(settings) = self.before().state else { unreachable!() };
+        let state::Settings::Embedded(settings) = self.config(On::Embedded).state else { unreachable!() };
         assert_eq!(settings.path, state);
         until("the state is free", || match Embedded::open(&settings) {
             Err(OpenError::Locked(_)) => None,
@@ -140,7 +155,7 @@ audit: {{ low_water: 0%, path: audit }}
 
     /// Opens the Redis state, which takes the times of its callers.
     pub(super) async fn target(&self) -> State {
-        let state::Settings::Redis(settings) = self.config().state else { unreachable!() };
+        let state::Settings::Redis(settings) = self.config(On::Redis).state else { unreachable!() };
         let state = State::Redis(
             RedisState::open(Settings { clock: Clock::Caller, deadline: DEADLINE, ..*settings }).await.unwrap(),
         );

@@ -1,4 +1,5 @@
-//! Migration of an embedded state to Redis: no record is lost, none is overwritten, and it can be run again.
+//! Migration between an embedded state and Redis, in both directions, by export and import: no record, bucket or count
+//! is lost, none is overwritten, and it can be run again.
 
 use std::time::Duration;
 
@@ -8,7 +9,10 @@ use journal::audit::Use;
 use keygate::app;
 use platform::metrics::Metrics;
 use serde_json::{Value, json};
-use state::{Change, ChangeError, DecideRequest, Decision, Org, RouteAccess, State, is_session_quota_digest};
+use state::{
+    Change, ChangeError, DecideRequest, Decision, Exporter, KeyExport, Org, RouteAccess, State, StateRecord,
+    is_session_quota_digest,
+};
 use uuid::Uuid;
 
 mod backup;
@@ -22,7 +26,7 @@ mod conflicts;
 mod records;
 mod installation;
 
-use self::installation::{COPY, Installation, content, decisions, listed, rate_limits, runtime};
+use self::installation::{IMPORT, Installation, On, VERIFY, content, decisions, listed, rate_limits, runtime};
 use self::records::{OVERLAP, RecordMaker, new_key};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::until;
@@ -74,6 +78,25 @@ fn migrated_state_decides_as_before() {
 }
 
 #[test]
+fn state_on_redis_moves_to_a_file_and_decides_as_before() {
+    let redis = Redis::start();
+    let installation = Installation::moving_to(&[redis.url()], "");
+    let digests = runtime().block_on(async {
+        let state = installation.target().await;
+        let mut maker = RecordMaker::new(&state);
+        maker.everything().await;
+        let digests = std::mem::take(&mut maker.digests);
+        state.close().await;
+        digests
+    });
+    let report = installation.move_records(On::Redis, On::Embedded);
+    assert_eq!(counts(&report, "copied"), [4, 7, 25, digests.len() as u64]);
+    let verified = installation.run(On::Embedded, "state verify state.jsonl");
+    assert_eq!((verified.code, verified.out.as_str()), (0, "the same: 36 records\n"), "{verified:?}");
+    assert_same(&installation, &digests);
+}
+
+#[test]
 fn cluster_receives_all_records() {
     let cluster = Cluster::start(3, 0);
     let (installation, digests) = populated_installation(&cluster.urls(), "");
@@ -89,8 +112,7 @@ fn bucket_is_copied_to_the_microsecond() {
     let redis = Redis::start();
     let (installation, _) = populated_installation(&[redis.url()], "");
     installation.copy();
-    let export = runtime().block_on(installation.source().export());
-    for key in export.orgs.iter().flat_map(|org| &org.keys) {
+    for key in runtime().block_on(exported_keys(&State::Embedded(installation.source()))) {
         let id = key.key.id.as_str();
         let live = redis.cli::<Vec<u8>>(&["HGET", &format!("keygate:{{{}}}:key:{id}", &id[..3]), "live"]);
         let numbers: Vec<f64> =
@@ -100,6 +122,21 @@ fn bucket_is_copied_to_the_microsecond() {
         let wanted = [level, key.bucket.at.0, key.quota.per_micros(), key.key.uses, used];
         assert_eq!(numbers, wanted.map(|number| number as f64), "{}", key.key.name);
     }
+}
+
+/// The keys of a state, as they are exported.
+async fn exported_keys(state: &State) -> Vec<KeyExport> {
+    let key = |record| if let StateRecord::Key(key) = record { Some(*key) } else { None };
+    records_of(state).await.into_iter().filter_map(key).collect()
+}
+
+/// The records of a state, as they are exported.
+async fn records_of(state: &State) -> Vec<StateRecord> {
+    let (mut exporter, mut all) = (Exporter::begin(state).await.unwrap(), Vec::new());
+    while let Some(records) = exporter.next().await.unwrap() {
+        all.extend(records);
+    }
+    all
 }
 
 /// Creates keys as a person until the person's bucket is empty. Returns how many.
@@ -122,7 +159,7 @@ fn bucket_of_key_creation_is_copied() {
     let redis = Redis::start();
     let installation = Installation::moving_to(&[redis.url()], "");
     installation.change(|text| text.replace("{ key:", "{ key_creation: { requests: 1, per: 24h, burst: 10 }, key:"));
-    let bounds = installation.config().bounds;
+    let bounds = installation.config(On::Redis).bounds;
     let source = || {
         let state = State::Embedded(installation.source());
         state.set_bounds(bounds);
@@ -171,10 +208,8 @@ fn second_run_changes_nothing() {
     assert_eq!(counts(&report, "copied"), [0; 4]);
     assert_eq!(counts(&report, "already_there"), [4, 7, 25, digests.len() as u64]);
     assert_eq!(content(std::slice::from_ref(&redis)), before);
-    let told = installation.run(COPY);
-    assert!(told.out.contains("keys           0       25\n"), "{told:?}");
-    assert!(told.out.ends_with("all records were read back and are equal\n"), "{told:?}");
-    assert_eq!((told.code, told.err.as_str()), (0, ""));
+    let verified = installation.run(On::Redis, "state verify state.jsonl");
+    assert_eq!((verified.code, verified.out.as_str()), (0, "the same: 36 records\n"), "{verified:?}");
 }
 
 #[test]
@@ -192,6 +227,9 @@ fn uses_on_redis_are_kept_by_a_second_run() {
     let content_before = content(std::slice::from_ref(&redis));
     assert_eq!(counts(&installation.copy(), "copied"), [0; 4]);
     assert_eq!(content(std::slice::from_ref(&redis)), content_before);
+    let verified = installation.run(On::Redis, VERIFY);
+    let comparison: Value = serde_json::from_str(&verified.out).unwrap();
+    assert!(verified.code == 0 && comparison["used_since"].as_u64().unwrap() > 0, "{verified:?}");
     let uses = |listed: &[(_, _, Vec<state::Key>)]| -> u64 {
         listed.iter().flat_map(|(_, _, keys)| keys).map(|key| key.uses).sum()
     };
@@ -250,7 +288,8 @@ fn journaled_uses_are_copied_after_a_crash() {
 fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64) {
     let now = domain::clock::now();
     runtime().block_on(async {
-        let (state, journal) = app::open_and_recover(&installation.before(), &Metrics::new()).await.unwrap();
+        let (state, journal) =
+            app::open_and_recover(&installation.config(On::Embedded), &Metrics::new()).await.unwrap();
         for _ in 0..times {
             let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now };
             let Ok(Decision::Admitted(admitted)) = state.decide(ask).await else { panic!("admitted") };
@@ -278,67 +317,16 @@ fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64)
 }
 
 #[test]
-fn state_or_journal_in_use_is_not_copied() {
+fn unsuitable_redis_is_reported_at_once() {
     let redis = Redis::start();
     let (installation, _) = populated_installation(&[redis.url()], "");
-    let refused = || {
-        let refused = installation.run_at_once(COPY);
-        assert_eq!((refused.code, refused.out.as_str()), (75, ""), "{refused:?}");
-        assert!(refused.err.contains("stop the gateway first") && refused.err.contains("in use"), "{refused:?}");
-        assert_eq!(redis.cli::<u64>(&["DBSIZE"]), 0);
-    };
-    let state = installation.source();
-    refused();
-    drop(state);
-    runtime().block_on(async {
-        let (state, journal) = app::open_and_recover(&installation.config(), &Metrics::new()).await.unwrap();
-        let told = installation.run_at_once(COPY);
-        assert_eq!(told.code, 75, "{told:?}");
-        assert!(told.err.contains("stop the gateway first"), "{told:?}");
-        journal.close().await;
-        state.close().await;
-    });
-    installation.copy();
-}
-
-#[test]
-fn copy_requires_both_states_in_the_configuration() {
-    let redis = Redis::start();
-    let installation = Installation::with_state("{ embedded: { path: state.db } }");
-    let refused = installation.run(COPY);
-    assert_eq!((refused.code, refused.out.as_str()), (64, ""), "{refused:?}");
-    assert!(refused.err.contains("state.redis: is missing") && refused.err.contains("redis: { url:"), "{refused:?}");
-    installation.configure(&format!("{{ redis: {{ url: \"{}\", deadline: 2s }} }}", redis.url()));
-    let refused = installation.run(COPY);
-    assert_eq!(refused.code, 64, "{refused:?}");
-    assert!(refused.err.contains("state.embedded: is missing") && refused.err.contains("path:"), "{refused:?}");
-    installation.configure(&format!(
-        "{{ embedded: {{ path: wrong.db }}, redis: {{ url: \"{}\", deadline: 2s }} }}",
-        redis.url()
-    ));
-    let refused = installation.run(COPY);
-    assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.err.contains("wrong.db: there is no such file"), "{refused:?}");
-    assert!(!installation.directory.path().join("wrong.db").exists());
-    for line in ["state copy --from redis --to embedded", "state copy --from embedded", "state copy"] {
-        assert_eq!(installation.run(line).code, 2, "{line}");
-    }
-}
-
-#[test]
-fn unreachable_or_unsuitable_redis_is_reported_at_once() {
-    let redis = Redis::start();
-    let (installation, _) = populated_installation(&[redis.url()], "");
+    installation.export(On::Embedded);
     redis.cli::<()>(&["CONFIG", "SET", "maxmemory", "100mb"]);
     redis.cli::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let refused = installation.run(COPY);
+    let refused = installation.run(On::Redis, IMPORT);
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.err.contains("cannot open the Redis state"), "{refused:?}");
-    redis.kill();
-    let refused = installation.run(COPY);
-    assert_eq!(refused.code, 75, "{refused:?}");
-    assert!(refused.err.contains("Redis cannot be reached: cannot reach 127.0.0.1"), "{refused:?}");
-    redis.restart();
+    assert!(refused.err.contains("cannot open the state"), "{refused:?}");
+    redis.cli::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     installation.copy();
 }
 
@@ -346,7 +334,8 @@ fn unreachable_or_unsuitable_redis_is_reported_at_once() {
 fn replicas_confirm_the_copy_as_configured() {
     let redis = Redis::start();
     let (installation, digests) = populated_installation(&[redis.url()], ", durability: { replicas: 1, timeout: 3s }");
-    let refused = installation.run(COPY);
+    installation.export(On::Embedded);
+    let refused = installation.run(On::Redis, IMPORT);
     assert_eq!(refused.code, 75, "{refused:?}");
     assert!(refused.err.contains("only 0 of 1 replica confirmed it in time"), "{refused:?}");
     let replica = Redis::start();
@@ -358,26 +347,57 @@ fn replicas_confirm_the_copy_as_configured() {
 }
 
 #[test]
-fn change_on_redis_after_the_copy_is_reported_and_kept() {
+fn change_on_redis_after_the_move_is_kept_and_found_by_verify() {
     let redis = Redis::start();
     let (installation, _) = populated_installation(&[redis.url()], "");
     installation.copy();
-    let key = runtime().block_on(async {
+    let (org, key) = runtime().block_on(async {
         let target = installation.target().await;
         let (org, _, keys) = listed(&target).await.swap_remove(0);
         let key = keys[1].id;
         target.change(Change::RevokeKey { key, at: domain::clock::now() }).await.unwrap();
         target.change(Change::SuspendOrg { org: org.id, suspended: true }).await.unwrap();
         target.close().await;
-        key
+        (org.id, key)
     });
     let before = content(std::slice::from_ref(&redis));
-    let told = installation.run(&format!("{COPY} --json"));
-    assert_eq!(told.code, 1, "{told:?}");
+    assert_eq!(counts(&installation.copy(), "copied"), [0; 4]);
     assert_eq!(content(std::slice::from_ref(&redis)), before);
-    let report: Value = serde_json::from_str(&told.out).unwrap();
-    assert_eq!(report["in_the_way"].as_array().unwrap().len(), 2, "{report}");
-    let of_key = json!({ "record": "key", "id": key, "problem": "it is there already, and is not the same: revoked" });
-    assert_eq!(report["in_the_way"][1], of_key);
-    assert_eq!(report["differences"], json!([]));
+    let verified = installation.run(On::Redis, VERIFY);
+    assert_eq!(verified.code, 1, "{verified:?}");
+    assert!(verified.err.contains("2 differences"), "{verified:?}");
+    let comparison: Value = serde_json::from_str(&verified.out).unwrap();
+    let differs = |field: &str| format!("it is there, and is not the same: {field}");
+    let of_org = json!({ "record": "org", "id": org, "problem": differs("suspended") });
+    let of_key = json!({ "record": "key", "id": key, "problem": differs("revoked") });
+    assert_eq!(comparison["differences"], json!([of_org, of_key]));
+}
+
+/// Two files are compared like a file with the state: what the second lacks is missing there, what it has more is
+/// counted.
+#[test]
+fn two_exports_are_compared_as_earlier_and_later() {
+    let installation = Installation::moving_to(&["redis://127.0.0.1:1".into()], "");
+    {
+        let state = State::Embedded(installation.source());
+        runtime().block_on(RecordMaker::new(&state).many("first", 2));
+    }
+    installation.export(On::Embedded);
+    let file = |name: &str| installation.directory.path().join(name);
+    std::fs::rename(file("state.jsonl"), file("earlier.jsonl")).unwrap();
+    {
+        let state = State::Embedded(installation.source());
+        runtime().block_on(RecordMaker::new(&state).many("second", 1));
+    }
+    installation.export(On::Embedded);
+    let same = installation.run(On::Embedded, "state verify earlier.jsonl state.jsonl");
+    let wanted = "the same: 5 records\nnot in the first export: 4 records\n";
+    assert_eq!((same.code, same.out.as_str()), (0, wanted), "{same:?}");
+    let missing = installation.run(On::Embedded, "state verify state.jsonl earlier.jsonl");
+    assert_eq!((missing.code, missing.out.matches(": it is missing\n").count()), (1, 4), "{missing:?}");
+    let text = std::fs::read_to_string(file("state.jsonl")).unwrap();
+    std::fs::write(file("truncated.jsonl"), &text[..text.len() - 20]).unwrap();
+    let refused = installation.run(On::Embedded, "state verify earlier.jsonl truncated.jsonl");
+    assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{refused:?}");
+    assert!(refused.err.contains("truncated.jsonl: line "), "{refused:?}");
 }

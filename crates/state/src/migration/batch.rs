@@ -1,33 +1,15 @@
 //! One batch: its records are looked up on the target, then what is missing is written by one script.
 //!
-//! A batch is looked up again when another writer was faster or Redis was away. So a record that another run wrote, or a
-//! run whose answer was lost, is found to be there and is not written twice.
+//! A batch is looked up again when another writer was faster or Redis was away. So a record that another run wrote, or
+//! a run whose answer was lost, is found to be there and is not written twice.
 
 use super::report::Mismatch;
 use super::retry::{MigrationError, Retries};
-use crate::import::{ImportError, Importer};
+use crate::import::ImportError;
 
 /// Records that are looked up together and written by one script, which blocks the server: half a millisecond, little
 /// enough for gateways that serve from it.
 pub(super) const BATCH: usize = 64;
-/// Organizations that are copied or verified side by side: with their batches, several hundred commands at a time.
-pub(super) const ORGS: usize = 8;
-
-/// Treatment of records that exist on the target and differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Merge {
-    /// They stay as they are, and are conflicts: `state copy`.
-    Keep,
-    /// Of revocations, removals, suspensions, uses and buckets the stricter wins; the rest stays as it is: `state import`.
-    Stricter,
-}
-
-/// The state that records are written to.
-#[derive(Clone, Copy)]
-pub(super) struct Target<'a> {
-    pub(super) store: Importer<'a>,
-    pub(super) merge: Merge,
-}
 
 /// A record of the export as it exists on the target.
 pub(super) enum Existing<T> {

@@ -1,16 +1,18 @@
 //! Import of some records of a file, in their order, into any state.
 //!
-//! - Missing records are created. Of what exists, the stricter wins: a revocation, a removal, a suspension, more uses, a later
-//!   Last Used, the emptier bucket. Everything else stays as it is on the target, and is reported.
-//! - Every rule is monotone: an import that is repeated changes nothing, and one that broke off is completed by another run.
+//! - Missing records are created. Of what exists, the stricter wins: a revocation, a removal, a suspension, more uses,
+//!   a later Last Used, the emptier bucket. Everything else stays as it is on the target, and is reported.
+//! - Every rule is monotone: an import that is repeated changes nothing, and one that broke off is completed by another
+//!   run.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Merge, Target};
-use super::keys::{copy_batch, look_up_digests};
-use super::report::{Finding, Mismatch, Progress, Record, Report};
+use super::batch::BATCH;
+use super::keys::{import_batch, look_up_digests};
+use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::{MigrationError, retry};
 use super::{orgs, users};
+use crate::import::Importer;
 use crate::{KeyExport, Org, State, StateRecord, UserExport};
 use domain::identity::OrgId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -23,36 +25,35 @@ const CONCURRENT_BATCHES: usize = 8;
 /// # Errors
 /// [`MigrationError`] when it ended early; what was written stays. Conflicts are in the report.
 pub async fn import(records: &[StateRecord], state: &State) -> Result<Report, MigrationError> {
-    let target = Target { store: state.importer(), merge: Merge::Stricter };
-    let (mut report, progress) = (Report::default(), Progress::default());
+    let store = state.importer();
+    let mut report = Report::default();
     for run in records.chunk_by(is_same_group) {
         match run.first() {
             Some(StateRecord::Org(_)) => {
                 let orgs: Vec<&Org> = run.iter().filter_map(as_org).collect();
-                orgs::copy_orgs(target, &orgs, &mut report, &progress).await?;
+                orgs::import_orgs(store, &orgs, &mut report).await?;
             }
             Some(StateRecord::User(first)) => {
                 let users: Vec<&UserExport> = run.iter().filter_map(as_user).collect();
-                match retry(async || target.store.tag_of(first.user.org).await).await? {
-                    Some(tag) => users::copy_users(target, tag, &users, &mut report, &progress).await?,
+                match retry(async || store.tag_of(first.user.org).await).await? {
+                    Some(tag) => users::import_users(store, tag, &users, &mut report).await?,
                     None => report.left_out.users += users.len() as u64,
                 }
             }
             Some(StateRecord::Key(first)) => {
                 let keys: Vec<&KeyExport> = run.iter().filter_map(as_key).collect();
-                import_keys(target, first.key.org, first.key.id.tag(), &keys, &mut report).await?;
+                import_keys(store, first.key.org, first.key.id.tag(), &keys, &mut report).await?;
             }
-            Some(StateRecord::Digests(key, digests)) => import_digests(target, *key, digests, &mut report).await?,
+            Some(StateRecord::Digests(key, digests)) => import_digests(store, *key, digests, &mut report).await?,
             None => {}
         }
     }
-    confirm(target, records).await?;
+    confirm(store, records).await?;
     Ok(report)
 }
 
 /// Waits for the replicas that are configured.
-async fn confirm(target: Target<'_>, records: &[StateRecord]) -> Result<(), MigrationError> {
-    let store = target.store;
+async fn confirm(store: Importer<'_>, records: &[StateRecord]) -> Result<(), MigrationError> {
     let keys: Vec<&KeyExport> = records.iter().filter_map(as_key).collect();
     let mut orgs: Vec<(OrgId, OrgTag)> = records.iter().filter_map(as_org).map(|org| (org.id, org.tag)).collect();
     orgs.extend(keys.iter().map(|key| (key.key.org, key.key.id.tag())));
@@ -80,20 +81,20 @@ fn is_same_group(one: &StateRecord, next: &StateRecord) -> bool {
 }
 
 async fn import_keys(
-    target: Target<'_>,
+    store: Importer<'_>,
     org: OrgId,
     tag: OrgTag,
     keys: &[&KeyExport],
     report: &mut Report,
 ) -> Result<(), MigrationError> {
     // The ids of an organization's keys begin with its tag: with another one, the organization is in conflict.
-    if retry(async || target.store.tag_of(org).await).await? != Some(tag) {
+    if retry(async || store.tag_of(org).await).await? != Some(tag) {
         report.left_out.keys += keys.len() as u64;
         return Ok(());
     }
     let batches = keys.chunks(BATCH).map(async |batch| {
         let mut of_batch = Report::default();
-        copy_batch(target, tag, batch, &mut of_batch).await?;
+        import_batch(store, tag, batch, &mut of_batch).await?;
         Ok(of_batch)
     });
     let reports: Vec<Report> = stream::iter(batches).buffered(CONCURRENT_BATCHES).try_collect().await?;
@@ -103,12 +104,11 @@ async fn import_keys(
 
 /// Adds digests that an existing key had.
 async fn import_digests(
-    target: Target<'_>,
+    store: Importer<'_>,
     key: KeyId,
     digests: &[KeyDigest],
     report: &mut Report,
 ) -> Result<(), MigrationError> {
-    let store = target.store;
     let found = |problem| Finding { record: Record::Key(key), problem };
     if retry(async || store.key(key).await).await?.is_none() {
         report.in_the_way.push(found(Mismatch::OwnerMissing));

@@ -1,16 +1,16 @@
 //! Keys: the digests of a batch are claimed first, then its keys are written, each with its bucket and its place in the
-//! list. A copied key has the permissions that its user has on the target.
+//! list. An imported key has the permissions that its user has on the target.
 
 use std::collections::HashMap;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, Merge, Target, complete};
-use super::report::{Finding, Mismatch, Progress, Record, Report};
+use super::batch::{BATCH, Existing, complete};
+use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
-use crate::import::{DigestClaim, DigestOwner, ImportError, ImportedKey, Importer, KeyVersion, KeyWrite, Users};
+use crate::import::{DigestClaim, DigestOwner, ImportError, Importer, KeyWrite, Users};
 use crate::{Change, KeyExport, User};
-use domain::clock::{self, Micros};
+use domain::clock;
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
@@ -29,36 +29,19 @@ enum RecordGap {
     Nothing,
     /// The whole record.
     Everything,
-    /// Some uses: the target has fewer. Its bucket is then fuller than it was, and is replaced as well.
-    Uses(KeyVersion, Option<Micros>),
     /// Of an existing key: what is stricter in the export, and the target's own quota of the key.
     Stricter { usage: bool, revocation: bool, own: Option<Quota> },
 }
 
-/// Copies keys of an organization.
-pub(super) async fn copy_keys(
-    target: Target<'_>,
-    tag: OrgTag,
-    keys: &[&KeyExport],
-    report: &mut Report,
-    progress: &Progress,
-) -> Result<(), MigrationError> {
-    for batch in keys.chunks(BATCH) {
-        copy_batch(target, tag, batch, report).await?;
-        progress.advance(batch.len());
-    }
-    Ok(())
-}
-
-/// Copies keys of an organization, as many as one batch has.
-pub(super) async fn copy_batch(
-    target: Target<'_>,
+/// Imports keys of an organization, as many as one batch has.
+pub(super) async fn import_batch(
+    store: Importer<'_>,
     tag: OrgTag,
     batch: &[&KeyExport],
     report: &mut Report,
 ) -> Result<(), MigrationError> {
-    let look_up = async || look_up_keys(target, batch).await;
-    let write = async |existing: &[Existing<MissingKeyParts>]| write_keys(target, tag, batch, existing).await;
+    let look_up = async || look_up_keys(store, batch).await;
+    let write = async |existing: &[Existing<MissingKeyParts>]| write_keys(store, tag, batch, existing).await;
     let completed = complete(look_up, write).await?;
     for ((key, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
         match conflict {
@@ -69,13 +52,13 @@ pub(super) async fn copy_batch(
     Ok(())
 }
 
-async fn look_up_keys(target: Target<'_>, keys: &[&KeyExport]) -> Result<Vec<Existing<MissingKeyParts>>, ImportError> {
-    let users = &read_users(target.store, keys).await?;
-    stream::iter(keys.iter().map(|key| look_up_key(target, key, users))).buffered(BATCH).try_collect().await
+async fn look_up_keys(store: Importer<'_>, keys: &[&KeyExport]) -> Result<Vec<Existing<MissingKeyParts>>, ImportError> {
+    let users = &read_users(store, keys).await?;
+    stream::iter(keys.iter().map(|key| look_up_key(store, key, users))).buffered(BATCH).try_collect().await
 }
 
 /// Reads the users of keys, as far as they exist on the target.
-pub(super) async fn read_users(store: Importer<'_>, keys: &[&KeyExport]) -> Result<Users, ImportError> {
+async fn read_users(store: Importer<'_>, keys: &[&KeyExport]) -> Result<Users, ImportError> {
     let ids: HashMap<UserId, &KeyExport> = keys.iter().map(|key| (key.key.user, *key)).collect();
     let read = ids.into_values().map(async |key| {
         let user = store.user(key.key.id.tag(), key.key.user).await?;
@@ -86,30 +69,24 @@ pub(super) async fn read_users(store: Importer<'_>, keys: &[&KeyExport]) -> Resu
 }
 
 async fn look_up_key(
-    target: Target<'_>,
+    store: Importer<'_>,
     key: &KeyExport,
     users: &Users,
 ) -> Result<Existing<MissingKeyParts>, ImportError> {
     if !users.contains_key(&key.key.user) {
         return Ok(Existing::OwnerMissing);
     }
-    let (record, kept) = match target.store.key(key.key.id).await? {
+    let (record, kept) = match store.key(key.key.id).await? {
         None => (RecordGap::Everything, Vec::new()),
-        Some(stored) => match (target.merge, differences(key, &stored)) {
-            (Merge::Stricter, differences) if is_mergeable(&differences) => {
-                (stricter(target.store, key, &stored), kept(differences))
-            }
-            (_, differences) if !differences.is_empty() => {
+        Some(stored) => {
+            let differences = differences(key, &stored);
+            if !is_mergeable(&differences) {
                 return Ok(Existing::Conflict(Mismatch::Differs(differences)));
             }
-            _ => {
-                let behind = stored.key.uses < key.key.uses;
-                let uses = RecordGap::Uses(stored.version, stored.key.last_used);
-                (if behind { uses } else { RecordGap::Nothing }, Vec::new())
-            }
-        },
+            (stricter(store, key, &stored), kept(differences))
+        }
     };
-    let claims = match look_up_digests(target.store, key.key.id, key.digests()).await? {
+    let claims = match look_up_digests(store, key.key.id, key.digests()).await? {
         Ok(claims) => claims,
         Err(taken) => return Ok(Existing::Conflict(taken)),
     };
@@ -148,7 +125,7 @@ fn kept(mut differences: Vec<&'static str>) -> Vec<&'static str> {
 }
 
 /// The gap that is left by the parts of an export that are stricter than an existing key.
-fn stricter(store: Importer<'_>, export: &KeyExport, stored: &ImportedKey) -> RecordGap {
+fn stricter(store: Importer<'_>, export: &KeyExport, stored: &KeyExport) -> RecordGap {
     let (key, other) = (&export.key, &stored.key);
     let (own, now) = (other.quota, clock::now());
     let quota = store.quota().in_force(own);
@@ -161,12 +138,11 @@ fn stricter(store: Importer<'_>, export: &KeyExport, stored: &ImportedKey) -> Re
 }
 
 async fn write_keys(
-    target: Target<'_>,
+    store: Importer<'_>,
     tag: OrgTag,
     keys: &[&KeyExport],
     existing: &[Existing<MissingKeyParts>],
 ) -> Result<(), ImportError> {
-    let store = target.store;
     let incomplete = || keys.iter().zip(existing).filter_map(|(key, found)| Some((*key, found.missing()?)));
     let is_claimed = |missing: &MissingKeyParts| {
         !(store.writes_digests_with_keys() && matches!(missing.record, RecordGap::Everything))
@@ -178,7 +154,6 @@ async fn write_keys(
     let writes = incomplete().filter_map(|(export, missing)| match missing.record {
         RecordGap::Nothing | RecordGap::Stricter { usage: false, .. } => None,
         RecordGap::Everything => Some(KeyWrite::Create(export)),
-        RecordGap::Uses(version, last_used) => Some(KeyWrite::CatchUp { export, version, last_used }),
         RecordGap::Stricter { own, .. } => Some(KeyWrite::Merge { export, own }),
     });
     store.write_keys(tag, &writes.collect::<Vec<_>>()).await?;
@@ -207,14 +182,14 @@ fn count(report: &mut Report, key: &KeyExport, first: Existing<MissingKeyParts>)
     report.keys.add_one(!matches!(missing.record, RecordGap::Everything));
     report.digests.copied += claimed;
     report.digests.already_there += digests - claimed;
-    let caught_up = matches!(missing.record, RecordGap::Uses(..) | RecordGap::Stricter { usage: true, .. });
+    let caught_up = matches!(missing.record, RecordGap::Stricter { usage: true, .. });
     report.caught_up += u64::from(caught_up);
     report.withdrawn += u64::from(matches!(missing.record, RecordGap::Stricter { revocation: true, .. }));
     report.keep(Record::Key(key.key.id), missing.kept);
 }
 
-/// The fields in which a key differs from the one with its id on the target, except those that uses change.
-pub(super) fn differences(export: &KeyExport, stored: &ImportedKey) -> Vec<&'static str> {
+/// The fields in which a key differs from another one with its id, except those that uses change.
+pub(super) fn differences(export: &KeyExport, stored: &KeyExport) -> Vec<&'static str> {
     let (key, other) = (&export.key, &stored.key);
     let same = [
         ("org", key.org == other.org),

@@ -2,10 +2,10 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, Merge, Target, complete};
-use super::report::{Finding, Mismatch, Progress, Record, Report};
+use super::batch::{BATCH, Existing, complete};
+use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
-use crate::import::ImportError;
+use crate::import::{ImportError, Importer};
 use crate::{Change, Org};
 
 /// The missing parts of an organization.
@@ -18,28 +18,20 @@ pub(super) struct MissingOrgParts {
     kept: Vec<&'static str>,
 }
 
-/// Copies the organizations themselves; returns for each whether its users and keys can be copied.
-pub(super) async fn copy_orgs(
-    target: Target<'_>,
-    orgs: &[&Org],
-    report: &mut Report,
-    progress: &Progress,
-) -> Result<Vec<bool>, MigrationError> {
-    let mut usable = Vec::with_capacity(orgs.len());
+/// Imports the organizations themselves.
+pub(super) async fn import_orgs(store: Importer<'_>, orgs: &[&Org], report: &mut Report) -> Result<(), MigrationError> {
     for batch in orgs.chunks(BATCH) {
-        let look_up = async || look_up_orgs(target, batch).await;
-        let write = async |existing: &[Existing<MissingOrgParts>]| write_orgs(target, batch, existing).await;
+        let look_up = async || look_up_orgs(store, batch).await;
+        let write = async |existing: &[Existing<MissingOrgParts>]| write_orgs(store, batch, existing).await;
         let completed = complete(look_up, write).await?;
         for ((org, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
-            usable.push(is_usable(conflict.as_ref()));
             match conflict {
                 None => count(report, org, first),
                 Some(problem) => report.in_the_way.push(Finding { record: Record::Org(org.id), problem }),
             }
         }
-        progress.advance(batch.len());
     }
-    Ok(usable)
+    Ok(())
 }
 
 fn count(report: &mut Report, org: &Org, first: Existing<MissingOrgParts>) {
@@ -49,21 +41,12 @@ fn count(report: &mut Report, org: &Org, first: Existing<MissingOrgParts>) {
     report.keep(Record::Org(org.id), missing.kept);
 }
 
-/// An organization that is there under the same id and tag can take its users and keys, even when other fields differ.
-fn is_usable(conflict: Option<&Mismatch>) -> bool {
-    matches!(conflict, None | Some(Mismatch::Differs(_)))
-}
-
 /// Looks organizations up on the target.
-pub(super) async fn look_up_orgs(
-    target: Target<'_>,
-    orgs: &[&Org],
-) -> Result<Vec<Existing<MissingOrgParts>>, ImportError> {
-    stream::iter(orgs.iter().map(|org| look_up_org(target, org))).buffered(BATCH).try_collect().await
+async fn look_up_orgs(store: Importer<'_>, orgs: &[&Org]) -> Result<Vec<Existing<MissingOrgParts>>, ImportError> {
+    stream::iter(orgs.iter().map(|org| look_up_org(store, org))).buffered(BATCH).try_collect().await
 }
 
-async fn look_up_org(target: Target<'_>, org: &Org) -> Result<Existing<MissingOrgParts>, ImportError> {
-    let Target { store, merge } = target;
+async fn look_up_org(store: Importer<'_>, org: &Org) -> Result<Existing<MissingOrgParts>, ImportError> {
     let stored = store.org(org.tag).await?;
     if let Some(other) = stored.as_ref().filter(|stored| stored.id != org.id) {
         return Ok(Existing::Conflict(Mismatch::TagTaken(other.id)));
@@ -74,14 +57,11 @@ async fn look_up_org(target: Target<'_>, org: &Org) -> Result<Existing<MissingOr
     }
     let mut kept = stored.as_ref().map(|stored| differences(org, stored)).unwrap_or_default();
     // An organization of another name on the target keeps that name, so this one is of no concern.
-    if merge == Merge::Keep || stored.is_none() {
+    if stored.is_none() {
         let name = store.org_id_by_name(&org.name).await?;
         if let Some(by) = name.filter(|by| *by != org.id.to_string()) {
             return Ok(Existing::Conflict(Mismatch::NameTaken { name: org.name.clone(), by }));
         }
-    }
-    if merge == Merge::Keep && !kept.is_empty() {
-        return Ok(Existing::Conflict(Mismatch::Differs(kept)));
     }
     kept.retain(|field| *field != "suspended");
     let suspension = org.suspended && stored.as_ref().is_some_and(|stored| !stored.suspended);
@@ -91,11 +71,10 @@ async fn look_up_org(target: Target<'_>, org: &Org) -> Result<Existing<MissingOr
 }
 
 async fn write_orgs(
-    target: Target<'_>,
+    store: Importer<'_>,
     orgs: &[&Org],
     existing: &[Existing<MissingOrgParts>],
 ) -> Result<(), ImportError> {
-    let store = target.store;
     let incomplete = || orgs.iter().zip(existing).filter_map(|(org, found)| Some((*org, found.missing()?)));
     let records = incomplete().filter(|(_, missing)| missing.record).map(|(org, _)| Ok(org));
     // One after the other in the embedded state, whose list is in the order of the records.
@@ -108,7 +87,8 @@ async fn write_orgs(
     Ok(())
 }
 
-fn differences(org: &Org, stored: &Org) -> Vec<&'static str> {
+/// The fields in which an organization differs from another one with its id.
+pub(super) fn differences(org: &Org, stored: &Org) -> Vec<&'static str> {
     let same = [
         ("name", org.name == stored.name),
         ("created", org.created == stored.created),

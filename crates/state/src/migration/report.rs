@@ -1,31 +1,13 @@
-//! Progress and report of a migration.
+//! Report of an import, and findings of a comparison.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
 
-/// Progress of a migration, to be read while it runs.
-#[derive(Debug, Default)]
-pub struct Progress {
-    verifying: AtomicU64,
-    done: AtomicU64,
-    all: AtomicU64,
-}
-
-/// Phase of a migration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Missing records are written.
-    Copying,
-    /// All records are read back and compared.
-    Verifying,
-}
-
-/// Result of a migration.
+/// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Organizations.
@@ -36,7 +18,7 @@ pub struct Report {
     pub keys: Count,
     /// Digests that keys have or had.
     pub digests: Count,
-    /// Keys that existed with fewer uses, and took over uses and bucket of the source.
+    /// Existing keys that took over more uses, a later last use or an emptier bucket.
     pub caught_up: u64,
     /// Organizations suspended, users removed and keys revoked because they are so in the source.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -48,8 +30,6 @@ pub struct Report {
     pub left_out: LeftOut,
     /// Records that were not copied because of a conflict with a record on the target, which was not changed.
     pub in_the_way: Vec<Finding>,
-    /// Records that differed from the source when they were read back.
-    pub differences: Vec<Finding>,
 }
 
 /// Number of records that were copied, and of those that existed before and are equal.
@@ -116,8 +96,8 @@ pub enum Mismatch {
     /// Another key has one of its digests.
     #[error("another key has, or had, one of its digests: {0}")]
     DigestTaken(KeyId),
-    /// The record on the target differs in these fields.
-    #[error("it is there already, and is not the same: {}", .0.join(", "))]
+    /// The other record differs in these fields.
+    #[error("it is there, and is not the same: {}", .0.join(", "))]
     Differs(Vec<&'static str>),
     /// The target's values of these fields stay.
     #[error("it is there already, and keeps what it has there: {}", .0.join(", "))]
@@ -128,45 +108,15 @@ pub enum Mismatch {
     /// The text of a mismatch that a gateway reported.
     #[error("{0}")]
     Reported(String),
-    /// The target lacks it.
+    /// The other export lacks it.
     #[error("it is missing")]
     Missing,
-    /// The list of its organization has it this number of times, not once.
-    #[error("it is {0} times in the list that it should be in once")]
-    Listed(usize),
-    /// The set of its user's keys lacks it.
-    #[error("it is not among the keys of its user")]
-    NotAmongUsers,
-    /// One of its digests does not lead to it.
-    #[error("one of its digests does not lead to it")]
-    NotFound,
-}
-
-impl Progress {
-    /// Begins a phase of this many records.
-    pub fn begin(&self, phase: Phase, all: u64) {
-        self.verifying.store(u64::from(phase == Phase::Verifying), Ordering::Relaxed);
-        self.done.store(0, Ordering::Relaxed);
-        self.all.store(all, Ordering::Relaxed);
-    }
-
-    /// Counts records that are done.
-    pub fn advance(&self, records: usize) {
-        self.done.fetch_add(records as u64, Ordering::Relaxed);
-    }
-
-    /// The phase, the number of records done in it, and the number of all records.
-    pub fn look(&self) -> (Phase, u64, u64) {
-        let verifying = self.verifying.load(Ordering::Relaxed) != 0;
-        let phase = if verifying { Phase::Verifying } else { Phase::Copying };
-        (phase, self.done.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed))
-    }
 }
 
 impl Report {
-    /// Returns true when there was neither a conflict nor a difference.
+    /// Returns true when every record is on the target now.
     pub fn is_complete(&self) -> bool {
-        self.in_the_way.is_empty() && self.differences.is_empty()
+        self.in_the_way.is_empty() && self.left_out == LeftOut::default()
     }
 
     /// Notes fields that stayed as they were.
@@ -194,7 +144,6 @@ impl Report {
         self.left_out.users += other.left_out.users;
         self.left_out.keys += other.left_out.keys;
         self.in_the_way.extend(other.in_the_way);
-        self.differences.extend(other.differences);
     }
 }
 

@@ -1,12 +1,10 @@
 //! Retries of single steps while Redis is away or another writer is faster.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
 use crate::import::ImportError;
-use crate::redis::ConnectError;
 use crate::{ChangeError, Unavailable};
 
 /// Time for which a step is retried: longer than a failover takes.
@@ -14,20 +12,17 @@ const RETRY_FOR: Duration = Duration::from_secs(30);
 /// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Reason why a migration ended early. Everything written stays; another run completes it.
+/// Reason why an import ended early. Everything written stays; another run completes it.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// No server could be reached.
-    #[error("Redis cannot be reached")]
-    Unreachable(#[source] Arc<ConnectError>),
     /// Redis failed for longer than a step is retried.
-    #[error("the copy was interrupted after Redis had failed it for {} s; it can be run again", RETRY_FOR.as_secs())]
+    #[error("the import was interrupted after Redis had failed it for {} s; it can be run again", RETRY_FOR.as_secs())]
     Interrupted(#[source] Unavailable),
     /// The state refused a record, and would again: its disk is full, for instance.
     #[error("the state refused the records")]
     Refused(#[source] ChangeError),
     /// Too few replicas confirmed the records.
-    #[error("everything was copied; run it again to have it confirmed")]
+    #[error("everything was imported; run it again to have it confirmed")]
     NotReplicated(#[source] ChangeError),
 }
 
@@ -52,7 +47,7 @@ impl Retries {
             ImportError::Unavailable { reason, failure } => {
                 if over {
                     let cause = failure.source().map(ToString::to_string);
-                    tracing::warn!(%failure, cause, "cannot continue the copy: Redis failed for too long");
+                    tracing::warn!(%failure, cause, "cannot continue the import: Redis failed for too long");
                 }
                 reason
             }

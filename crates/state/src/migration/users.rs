@@ -1,10 +1,10 @@
-//! Users: a batch of one organization at a time, each with its email address, its place in the list, and the bucket of the
-//! keys that it creates. Of two such buckets the emptier one stays.
+//! Users: a batch of one organization at a time, each with its email address, its place in the list, and the bucket of
+//! the keys that it creates. Of two such buckets the emptier one stays.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, Merge, Target, complete};
-use super::report::{Finding, Mismatch, Progress, Record, Report};
+use super::batch::{BATCH, Existing, complete};
+use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
 use crate::bucket::Bucket;
 use crate::import::{ImportError, Importer, UserWrite};
@@ -14,11 +14,11 @@ use domain::key::OrgTag;
 
 /// The missing parts of a user.
 #[derive(Default)]
-pub(super) struct MissingUserParts {
+struct MissingUserParts {
     /// The record is missing.
-    pub(super) record: bool,
+    record: bool,
     /// The bucket is fuller than the source's.
-    pub(super) bucket: bool,
+    bucket: bool,
     /// The user is removed in the export alone.
     removal: bool,
     /// The user is withdrawn in the export alone.
@@ -27,17 +27,16 @@ pub(super) struct MissingUserParts {
     kept: Vec<&'static str>,
 }
 
-/// Copies users of an organization.
-pub(super) async fn copy_users(
-    target: Target<'_>,
+/// Imports users of an organization.
+pub(super) async fn import_users(
+    store: Importer<'_>,
     tag: OrgTag,
     users: &[&UserExport],
     report: &mut Report,
-    progress: &Progress,
 ) -> Result<(), MigrationError> {
     for batch in users.chunks(BATCH) {
-        let look_up = async || look_up_users(target, tag, batch).await;
-        let write = async |existing: &[Existing<MissingUserParts>]| write_users(target, tag, batch, existing).await;
+        let look_up = async || look_up_users(store, tag, batch).await;
+        let write = async |existing: &[Existing<MissingUserParts>]| write_users(store, tag, batch, existing).await;
         let completed = complete(look_up, write).await?;
         for ((export, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
             match conflict {
@@ -45,7 +44,6 @@ pub(super) async fn copy_users(
                 Some(problem) => report.in_the_way.push(Finding { record: Record::User(export.user.id), problem }),
             }
         }
-        progress.advance(batch.len());
     }
     Ok(())
 }
@@ -58,23 +56,23 @@ fn count(report: &mut Report, export: &UserExport, first: Existing<MissingUserPa
 }
 
 /// Looks users up on the target.
-pub(super) async fn look_up_users(
-    target: Target<'_>,
+async fn look_up_users(
+    store: Importer<'_>,
     tag: OrgTag,
     users: &[&UserExport],
 ) -> Result<Vec<Existing<MissingUserParts>>, ImportError> {
-    stream::iter(users.iter().map(|user| look_up_user(target, tag, user))).buffered(BATCH).try_collect().await
+    stream::iter(users.iter().map(|user| look_up_user(store, tag, user))).buffered(BATCH).try_collect().await
 }
 
 async fn look_up_user(
-    target: Target<'_>,
+    store: Importer<'_>,
     tag: OrgTag,
     export: &UserExport,
 ) -> Result<Existing<MissingUserParts>, ImportError> {
-    let (Target { store, merge }, user) = (target, &export.user);
+    let user = &export.user;
     let Some(stored) = store.user(tag, user.id).await? else { return look_up_new_user(store, tag, user).await };
     let mut kept = differences(user, &stored);
-    if !kept.is_empty() && (merge == Merge::Keep || user.org != stored.org) {
+    if user.org != stored.org {
         return Ok(Existing::Conflict(Mismatch::Differs(kept)));
     }
     kept.retain(|field| !["removed", "withdrawn"].contains(field));
@@ -112,7 +110,7 @@ async fn is_fuller(store: Importer<'_>, tag: OrgTag, export: &UserExport) -> Res
 }
 
 async fn write_users(
-    target: Target<'_>,
+    store: Importer<'_>,
     tag: OrgTag,
     users: &[&UserExport],
     existing: &[Existing<MissingUserParts>],
@@ -123,20 +121,21 @@ async fn write_users(
         .map(|(UserExport { user, creation }, missing)| UserWrite { user, create: missing.record, creation: *creation })
         .collect();
     if !writes.is_empty() {
-        target.store.write_users(tag, writes.into_iter()).await?;
+        store.write_users(tag, writes.into_iter()).await?;
     }
     for (UserExport { user, .. }, _) in incomplete().filter(|(_, missing)| missing.removal) {
         let at = user.removed.unwrap_or_default();
-        target.store.withdraw(Change::RemoveUser { org: user.org, user: user.id, at }).await?;
+        store.withdraw(Change::RemoveUser { org: user.org, user: user.id, at }).await?;
     }
     for (UserExport { user, .. }, _) in incomplete().filter(|(_, missing)| missing.withdrawal) {
         let at = user.withdrawn.unwrap_or_default();
-        target.store.withdraw(Change::WithdrawUser { org: user.org, user: user.id, at }).await?;
+        store.withdraw(Change::WithdrawUser { org: user.org, user: user.id, at }).await?;
     }
     Ok(())
 }
 
-fn differences(user: &User, stored: &User) -> Vec<&'static str> {
+/// The fields in which a user differs from another one with the same id.
+pub(super) fn differences(user: &User, stored: &User) -> Vec<&'static str> {
     let same = [
         ("org", user.org == stored.org),
         ("email", user.email == stored.email),

@@ -53,7 +53,7 @@ pub(super) struct UserLine {
     created: Micros,
     #[serde(with = "clock::rfc3339::option")]
     removed: Option<Micros>,
-    /// This and the next one are left out when there are none, as in files of earlier versions.
+    /// This and the next one are left out when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vouched_by: Option<Voucher>,
     #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]

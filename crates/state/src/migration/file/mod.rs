@@ -8,10 +8,10 @@
 //! {"end":{"orgs":1,"users":1,"keys":1,"digests":1,"sha256":"…"}}
 //! ```
 //!
-//! - The first line names the format, its version, the time and the variant of the state. Everything after it is the same
-//!   for the same records, whatever state they come from.
-//! - The last line has the counts and the SHA-256 of all lines between: a file that was truncated, reordered, duplicated in
-//!   part or changed is found before a record is imported.
+//! - The first line names the format, its version, the time and the variant of the state. Everything after it is the
+//!   same for the same records, whatever state they come from.
+//! - The last line has the counts and the SHA-256 of all lines between: a file that was truncated, reordered,
+//!   duplicated in part or changed is found before a record is imported.
 //! - A line is at most [`MAX_LINE`] bytes. Fields that are not known are errors: a record is taken whole or not at all.
 
 mod invalid_record;
@@ -31,7 +31,7 @@ pub use writer::Writer;
 
 /// Name of the format.
 const FORMAT: &str = "keygate-state";
-/// The version that this program writes, and the newest that it reads.
+/// The version that this program writes, and the only one that it reads.
 const VERSION: u64 = 1;
 /// Bytes of a line at most. A key with a thousand former digests takes a tenth of it.
 pub const MAX_LINE: usize = 1 << 20;

@@ -43,14 +43,12 @@ pub enum Flaw {
     /// The first line is not that of an export.
     #[error("this is not an exported state: it has to begin with {{\"format\":\"{FORMAT}\",…}}")]
     NotAnExport,
-    /// The format is newer than this program.
+    /// The format has another version.
     #[error(
-        "the format has version {0}, and this keygate reads up to {VERSION}; use the keygate that exported it, or a newer one"
+        "the format has version {0}, and this keygate reads version {VERSION}; import it with a keygate that exports such \
+         files"
     )]
-    Newer(u64),
-    /// The version never existed.
-    #[error("there is no version {0} of the format; take another copy of the file")]
-    UnknownVersion(u64),
+    Version(u64),
     /// A line is longer than a record can be.
     #[error("the line is longer than {MAX_LINE} bytes; take another copy of the file")]
     TooLong,
@@ -213,8 +211,7 @@ fn parse_header(text: &[u8]) -> Result<Header, Flaw> {
     match beginning.version {
         _ if beginning.format != FORMAT => Err(Flaw::NotAnExport),
         VERSION => serde_json::from_slice(text).map_err(|_| Flaw::NotAnExport),
-        newer if newer > VERSION => Err(Flaw::Newer(newer)),
-        unknown => Err(Flaw::UnknownVersion(unknown)),
+        other => Err(Flaw::Version(other)),
     }
 }
 

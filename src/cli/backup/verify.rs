@@ -1,0 +1,63 @@
+//! `keygate state verify`: compares an export with a later one, or with the state as it is now.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+
+use super::VerifyArgs;
+use super::export::write_lines;
+use crate::cli::{CliError, ExitStatus, output};
+use crate::config::Config;
+use domain::clock;
+use domain::counted::Counted;
+use state::migration::{Comparison, Records, compare};
+
+pub(crate) fn verify(config: &Config, args: &VerifyArgs, json: bool) -> Result<(), CliError> {
+    let first = read_file(&args.file)?;
+    let second = match &args.other {
+        Some(path) => read_file(path)?,
+        None => read_state(config)?,
+    };
+    let comparison = compare(&first, &second, clock::now());
+    if json {
+        output::json(&comparison)?;
+    } else {
+        show(&comparison)?;
+    }
+    match comparison.differences.len() {
+        0 => Ok(()),
+        count => {
+            let message = anyhow!("{} of {}", Counted(count, "difference"), args.file.display());
+            Err(CliError::new(ExitStatus::Failed, message))
+        }
+    }
+}
+
+fn read_file(path: &Path) -> Result<Records, CliError> {
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("{name}: cannot be read"))?;
+    let read = Records::read(BufReader::new(file)).with_context(|| name.to_string());
+    read.map_err(|error| CliError::new(ExitStatus::Failed, error))
+}
+
+/// Exports the state, in memory.
+fn read_state(config: &Config) -> Result<Records, CliError> {
+    let mut lines = Vec::new();
+    write_lines(config, &mut lines)?;
+    let read = Records::read(&*lines).context("the export of the state is not complete");
+    read.map_err(|error| CliError::new(ExitStatus::Failed, error))
+}
+
+fn show(comparison: &Comparison) -> io::Result<()> {
+    let Comparison { same, used_since, only_in_second, differences } = comparison;
+    output::line(format_args!("the same: {}", Counted(*same, "record")))?;
+    if *used_since > 0 {
+        output::line(format_args!("the same, and used since: {}", Counted(*used_since, "key")))?;
+    }
+    if *only_in_second > 0 {
+        output::line(format_args!("not in the first export: {}", Counted(*only_in_second, "record")))?;
+    }
+    differences.iter().try_for_each(|finding| output::line(format_args!("differs: {finding}")))
+}
