@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::limits::Limits;
 use platform::settings::{Reported, Section, Value, WithUnit};
 use platform::tls::ClientSettings;
-use state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Share, Url};
+use state::redis::{Clock, Durability, InvalidUrl, Login, OnUnavailable, Servers, Settings, Url};
 
 /// Default prefix of the names of all Redis keys.
 const PREFIX: &str = "keygate";
@@ -138,17 +138,16 @@ fn on_unavailable(section: &mut Section<'_>) -> OnUnavailable {
     let policies = [("deny", Policy::Deny), ("known_keys", Policy::KnownKeys)];
     let policy = section.optional("on_unavailable", |value| value.choice(&policies));
     let max_staleness = section.value_or("max_staleness", MAX_STALENESS, |value| value.duration(seconds(1..=3600)));
-    let shares = [("exact", Share::Exact), ("level", Share::Level)];
-    let share = section.value_or("share", Share::Exact, |value| value.choice(&shares));
+    let removed = "is no setting: every gateway has its exact share, as with `share: exact` before; remove this line";
+    // Reported; nothing depends on it.
+    let _ = section.optional("share", |value| value.reject::<()>(removed));
     // A policy with an error may have been meant as known_keys, so only a missing or a valid one contradicts.
-    let denies = matches!(policy, Ok(None | Some(Policy::Deny)));
-    for name in ["max_staleness", "share"] {
-        if denies && section.contains(name) {
-            section.report(name, "has no effect unless `on_unavailable` is known_keys; write that, or remove it");
-        }
+    if matches!(policy, Ok(None | Some(Policy::Deny))) && section.contains("max_staleness") {
+        section
+            .report("max_staleness", "has no effect unless `on_unavailable` is known_keys; write that, or remove it");
     }
     match policy {
-        Ok(Some(Policy::KnownKeys)) => OnUnavailable::KnownKeys { max_staleness, share },
+        Ok(Some(Policy::KnownKeys)) => OnUnavailable::KnownKeys { max_staleness },
         Ok(None | Some(Policy::Deny)) | Err(Reported { .. }) => OnUnavailable::Deny,
     }
 }

@@ -8,7 +8,7 @@ use keygate::config::Config;
 use platform::settings::SettingsErrors;
 use platform::tls::CertificateFiles;
 use proptest::prelude::*;
-use state::redis::{Address, Clock, Durability, OnUnavailable, Servers, Settings, Share};
+use state::redis::{Address, Clock, Durability, OnUnavailable, Servers, Settings};
 
 /// A file whose block `state` begins in line 4, column 1.
 fn file(state: &str) -> String {
@@ -80,11 +80,9 @@ fn redis_keys_are_all_read() {
     lease: 8s
     on_unavailable: known_keys
     max_staleness: 5m
-    share: level
     durability: { replicas: 2, timeout: 250ms }";
     let config = Config::parse(&directory.path().join("x.yaml"), &file(block)).unwrap();
     assert!(!format!("{config:?}").contains("hunter2"));
-    assert!(config.copy_from.is_none());
     let state::Settings::Redis(settings) = config.state else { panic!("redis") };
     let sentinels = vec![at("a", 26379), at("b", 1)];
     assert_eq!(settings.servers, Servers::Sentinel { sentinels, service: "main".into() });
@@ -101,10 +99,7 @@ fn redis_keys_are_all_read() {
     );
     assert_eq!((settings.database, settings.prefix.as_str()), (2, "a.B_1-"));
     assert_eq!((settings.deadline, settings.lease), (Duration::from_secs(2), Duration::from_secs(8)));
-    assert_eq!(
-        settings.on_unavailable,
-        OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(300), share: Share::Level }
-    );
+    assert_eq!(settings.on_unavailable, OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(300) });
     assert_eq!(settings.durability, Durability { replicas: 2, timeout: Duration::from_millis(250) });
 }
 
@@ -204,8 +199,11 @@ fn contradicting_keys_are_reported() {
     let late = problems("{ redis: { url: 'redis://h', deadline: 3s } }");
     let error = "is more than a quarter of `lease` (10s); make the lease longer, or the deadline shorter";
     assert_eq!(late, [format!("4:47: state.redis.deadline: {error}")]);
-    let share = problems("{ redis: { url: 'redis://h', share: level } }");
-    assert!(share[0].starts_with("4:44: state.redis.share: has no effect unless"), "{share:?}");
+    for share in ["level", "exact"] {
+        let share =
+            problems(&format!("{{ redis: {{ url: 'redis://h', on_unavailable: known_keys, share: {share} }} }}"));
+        assert!(share[0].contains("state.redis.share: is no setting") && share[0].contains("remove"), "{share:?}");
+    }
     let denied = problems("{ redis: { url: 'redis://h', on_unavailable: deny, max_staleness: 2m } }");
     assert!(denied[0].starts_with("4:74: state.redis.max_staleness: has no effect"), "{denied:?}");
 }
@@ -260,14 +258,14 @@ fn values_out_of_range_are_reported() {
 }
 
 #[test]
-fn redis_serves_when_both_states_are_configured() {
-    let config = parse("{ embedded: { path: old.db }, redis: { url: 'redis://h' } }").unwrap();
-    assert!(matches!(config.state, state::Settings::Redis(_)));
-    let old = config.copy_from.unwrap();
-    assert_eq!((old.path.as_path(), old.concurrent, old.quota.requests), (Path::new("etc/old.db"), 3, 7));
-
-    let alone = parse("{ embedded: { path: old.db } }").unwrap();
-    assert!(matches!(alone.state, state::Settings::Embedded(_)) && alone.copy_from.is_none());
+fn both_states_together_are_an_error() {
+    let both = problems("{ embedded: { path: old.db }, redis: { url: 'redis://h' } }");
+    assert!(
+        both[0].contains("state.embedded: set either `embedded` or `redis`, not both; to move: `keygate state export`")
+    );
+    assert_eq!(both.len(), 1, "{both:?}");
+    let state::Settings::Embedded(alone) = parse("{ embedded: { path: old.db } }").unwrap().state else { panic!() };
+    assert_eq!((alone.path.as_path(), alone.concurrent, alone.quota.requests), (Path::new("etc/old.db"), 3, 7));
     assert_eq!(
         problems("{ embedded: {}, redis: { url: h } }"),
         [

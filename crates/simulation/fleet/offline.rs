@@ -1,5 +1,5 @@
-//! Decisions without Redis, as `crates/state/src/redis/decide/offline.rs` makes them with `known_keys` and `share:
-//! exact`. What a share admits is the product's own.
+//! Decisions without Redis, as `crates/state/src/redis/decide/offline.rs` makes them with `known_keys`. What a
+//! share admits is the product's own.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::gateway::{LEASE, MAX_STALENESS};
 use super::world::World;
 
 impl World {
-    /// Decides without Redis, as `crates/state/src/redis/decide/offline.rs` does with `known_keys` and `share: exact`.
+    /// Decides without Redis, as `crates/state/src/redis/decide/offline.rs` does with `known_keys`.
     pub fn decide_offline(&mut self, id: u64) {
         let Some(request) = self.requests.get(&id) else { return };
         let (process, key, late) = (request.process, request.key, Arc::clone(&request.late));

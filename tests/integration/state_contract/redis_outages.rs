@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use domain::clock;
 use domain::refusal::Refusal;
-use state::redis::{Address, Clock, OnUnavailable, Servers, Settings, Share};
+use state::redis::{Address, Clock, OnUnavailable, Servers, Settings};
 use state::{Redis as RedisState, State};
 
-use super::fixture::{admit, fixture_with_key};
+use super::fixture::{admit, fixture_with_key, refuse};
 use super::redis::{set_up, settings};
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
 use super::runtime::{block_on, enter};
@@ -59,8 +59,7 @@ impl Outage {
     /// Runs it under both policies.
     fn run(self) {
         self.run_under(OnUnavailable::Deny);
-        self.run_under(known_keys(Share::Exact));
-        self.run_under(known_keys(Share::Level));
+        self.run_under(KNOWN_KEYS);
     }
 
     fn run_under(&self, policy: OnUnavailable) {
@@ -82,9 +81,8 @@ impl Outage {
             (false, OnUnavailable::Deny) => matches!(outcome, Outcome::Unavailable(_)),
             (false, OnUnavailable::KnownKeys { .. }) => outcome == Outcome::Provisional,
         };
-        // An exact share begins empty: the first requests of an outage find no token yet.
-        let is_first =
-            |outcome| policy == known_keys(Share::Exact) && outcome == Outcome::Refused(Refusal::RateLimited);
+        // A share begins empty: the first requests of an outage find no token yet.
+        let is_first = |outcome| policy == KNOWN_KEYS && outcome == Outcome::Refused(Refusal::RateLimited);
         load.see(in_a_row(), meanwhile);
         let ended = Instant::now();
         (self.ends)(&deployment);
@@ -104,9 +102,7 @@ impl Outage {
     }
 }
 
-fn known_keys(share: Share) -> OnUnavailable {
-    OnUnavailable::KnownKeys { max_staleness: STALENESS, share }
-}
+const KNOWN_KEYS: OnUnavailable = OnUnavailable::KnownKeys { max_staleness: STALENESS };
 
 /// Settings with short time-outs.
 fn quick(proxy: &Proxy, on_unavailable: OnUnavailable) -> Settings {
@@ -233,19 +229,21 @@ fn late_admission_counts_once() {
     let _entered = enter();
     let server = Redis::start();
     let proxy = Proxy::to(server.address());
-    let policy = known_keys(Share::Level);
     // A deadline that a busy machine keeps, and a delay beyond it.
     let (deadline, delay) = (Duration::from_millis(500), Duration::from_millis(1500));
-    let settings = Settings { deadline, ..quick(&proxy, policy) };
+    let settings = Settings { deadline, ..quick(&proxy, KNOWN_KEYS) };
     let (_, key) = set_up(&settings, fixture_with_key);
     let state = State::Redis(block_on(RedisState::open(settings)).unwrap());
+    until("the gateway is registered", || (server.cli::<u64>(&["HLEN", "keygate:{gateways}"]) > 0).then_some(()));
     assert!(!block_on(admit(&state, &key, clock::now())).provisional);
     proxy.delay(delay);
+    // A share begins empty: the first late request finds no token in it, and is counted by Redis all the same.
+    assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::RateLimited);
     let late = block_on(admit(&state, &key, clock::now()));
     assert!((late.provisional, late.number) == (true, 2));
     proxy.delay(Duration::ZERO);
     drop(late);
-    let mut uses = 2;
+    let mut uses = 3;
     let decided = until("Redis decides again", || {
         uses += 1;
         let admitted = block_on(admit(&state, &key, clock::now()));

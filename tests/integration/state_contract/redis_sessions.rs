@@ -7,7 +7,7 @@ use domain::clock::{self, Micros};
 use domain::key::KeyId;
 use domain::secret::Secret;
 use domain::session::Token;
-use state::redis::{Address, Durability, Login, OnUnavailable, Servers, Settings, Share};
+use state::redis::{Address, Durability, Login, OnUnavailable, Servers, Settings};
 use state::{
     Change, ChangeError, Key, Redis as RedisState, Session, State, TicketSource, Unavailable, session_quota_digest,
 };
@@ -120,7 +120,7 @@ fn sessions_are_unavailable_without_redis() {
     let proxy = Proxy::to(server.address());
     let address = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
     let deadline = Duration::from_millis(200);
-    let on_unavailable = OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(60), share: Share::Exact };
+    let on_unavailable = OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(60) };
     let state = open(Settings { deadline, on_unavailable, ..settings(Servers::Single(address)) });
     let (session, digest) = block_on(created(&state));
     server.stop_process();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use domain::clock;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
-use state::redis::{Address, Clock, OnUnavailable, Servers, Settings, Share};
+use state::redis::{Address, Clock, OnUnavailable, Servers, Settings};
 use state::{Admitted, DecideRequest, Decision, Redis as RedisState, RouteAccess, State};
 
 use super::fixture::{Fixture, HeldKey, fixture_with_key, rotate};
@@ -30,13 +30,13 @@ struct Use {
     provisional: bool,
 }
 
-fn known_keys(address: Address, share: Share) -> Settings {
+fn known_keys(address: Address) -> Settings {
     Settings {
         quota: QUOTA,
         concurrent: 1000,
         deadline: Duration::from_millis(50),
         lease: Duration::from_secs(2),
-        on_unavailable: OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(60), share },
+        on_unavailable: OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(60) },
         clock: Clock::Server,
         ..settings(Servers::Single(address))
     }
@@ -142,7 +142,7 @@ fn used(state: &State, key: &HeldKey) -> usize {
 fn bound_holds_over_an_outage_and_everything_is_repaid() {
     let _entered = enter();
     let server = Redis::start();
-    let settings = known_keys(at(&server), Share::Exact);
+    let settings = known_keys(at(&server));
     let (_, key) = set_up(&settings, fixture_with_key);
     let gateways: Vec<_> = (0..GATEWAYS).map(|_| open(&settings)).collect();
     until_settled(&server, GATEWAYS);
@@ -171,9 +171,9 @@ fn gateway_that_is_cut_off_repays_its_share_below_zero() {
     let server = Redis::start();
     let proxy = Proxy::to(server.address());
     let behind = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
-    let settings = known_keys(at(&server), Share::Exact);
+    let settings = known_keys(at(&server));
     let (fixture, key) = set_up(&settings, fixture_with_key);
-    let (connected, cut) = (open(&settings), open(&known_keys(behind, Share::Exact)));
+    let (connected, cut) = (open(&settings), open(&known_keys(behind)));
     until_settled(&server, 2);
     drop(admit_by_redis(&cut, &key));
     proxy.refuse(true);
@@ -205,7 +205,7 @@ fn inflow_of_a_share_counts_once_when_other_gateways_come_and_go() {
     let registry = cluster.primary_of(cluster.slot_of("gateways"));
     let away = cluster.nodes().iter().find(|node| node.port() != registry.port()).unwrap();
     let servers = Servers::Cluster(cluster.nodes().iter().map(at).collect());
-    let settings = Settings { servers, ..known_keys(at(registry), Share::Exact) };
+    let settings = Settings { servers, ..known_keys(at(registry)) };
     let (_, key) = set_up(&settings, async |state| fixture_on(state, &cluster, &[away]).await);
     let gateway = open(&settings);
     until_settled(registry, 1);
@@ -234,7 +234,7 @@ fn inflow_of_a_share_counts_once_when_other_gateways_come_and_go() {
 fn all_secrets_of_a_key_draw_on_one_share() {
     let _entered = enter();
     let server = Redis::start();
-    let settings = known_keys(at(&server), Share::Exact);
+    let settings = known_keys(at(&server));
     let (old, new) = set_up(&settings, async |state| {
         let ((_, old), now) = (fixture_with_key(state).await, clock::now());
         let new = rotate(state, &old, now, now.after(Duration::from_secs(600))).await;
@@ -256,7 +256,7 @@ fn all_secrets_of_a_key_draw_on_one_share() {
 fn slots_are_shared_of_those_that_were_free() {
     let _entered = enter();
     let server = Redis::start();
-    let settings = |concurrent| Settings { concurrent, ..known_keys(at(&server), Share::Exact) };
+    let settings = |concurrent| Settings { concurrent, ..known_keys(at(&server)) };
     let (_, key) = set_up(&settings(8), fixture_with_key);
     let gateways: Vec<_> = (0..GATEWAYS).map(|_| open(&settings(8))).collect();
     until_settled(&server, GATEWAYS);

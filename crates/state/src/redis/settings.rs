@@ -49,18 +49,7 @@ pub enum OnUnavailable {
     KnownKeys {
         /// Maximum age of the confirmation.
         max_staleness: Duration,
-        /// The share.
-        share: Share,
     },
-}
-
-/// Share of a gateway in the limits while Redis is unavailable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
-    /// Of what flows in from the outage on, and of the slots that were free: all gateways together stay within the limits.
-    Exact,
-    /// Of the bucket's last known level and of the limits. Inexact: gateways know different levels, and hold slots unevenly.
-    Level,
 }
 
 /// Clock of the decisions.
@@ -102,14 +91,14 @@ impl Settings {
         }
     }
 
-    /// True if a key may be refused without asking Redis. Not where scripts get the caller's time: each decision is compared to
-    /// the microsecond then, and a verdict knows the time of a bucket only as exactly as a reply travels.
+    /// True if a key may be refused without asking Redis. Not where scripts get the caller's time: each decision is
+    /// compared to the microsecond then, and a verdict knows the time of a bucket only as exactly as a reply travels.
     pub(super) fn may_refuse_locally(&self) -> bool {
         self.clock == Clock::Server
     }
 
-    /// Time in microseconds for which a heartbeat registers this gateway: for as long as it may admit requests after it,
-    /// so that the others leave it its share.
+    /// Time in microseconds for which a heartbeat registers this gateway: for as long as it may admit requests after
+    /// it, so that the others leave it its share.
     pub(super) fn registration_micros(&self) -> u64 {
         let admits = match self.on_unavailable {
             OnUnavailable::Deny => Duration::ZERO,

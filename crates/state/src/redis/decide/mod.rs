@@ -3,8 +3,8 @@
 //! - The decision is optimistic. The gateway evaluates its cached records, and `decide.lua` commits the result only if
 //!   their versions are still current; otherwise it returns the records, and the gateway decides again.
 //! - The cache never authorizes: every decision carries the versions it was made from, and Redis rejects stale ones.
-//! - A key that was refused several times in a row is refused locally for a short time (`local_refusal`): a client in a loop
-//!   costs Redis one decision a second.
+//! - A key that was refused several times in a row is refused locally for a short time (`local_refusal`): a client in a
+//!   loop costs Redis one decision a second.
 //! - A decision has a deadline. A reply that comes later is reconciled (`late_answer`), so that neither a slot nor a
 //!   token is lost or counted twice.
 //! - While Redis is unavailable, recently confirmed keys may be admitted offline (`offline`), if so configured.
@@ -16,7 +16,6 @@ mod share;
 mod exact_share;
 #[cfg(test)]
 mod share_history;
-mod level_share;
 mod decider;
 mod decide_call;
 mod call_arguments;

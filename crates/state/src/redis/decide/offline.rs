@@ -1,40 +1,38 @@
 //! Deciding while Redis is unavailable: recently confirmed keys are admitted against this gateway's share.
 //!
-//! - The share of a bucket is by default exact (`share`), or by the level that was last known (`level_share`).
-//! - The share of the slots, with `exact`: what the gateway held when it noticed the outage, and its portion of the slots
+//! - The share of a bucket is what flows in from the outage on, divided by the number of gateways (`share`).
+//! - The share of the slots: what the gateway held when it noticed the outage, and its portion of the slots
 //!   that were free by Redis's last answer about the organization; of one slot, if none was free. So all gateways
-//!   together exceed the limit by at most one slot, and by those that others acquired after a gateway's last answer. The
-//!   slots of a gateway that is cut off alone are given to others when its lease ends.
+//!   together exceed the limit by at most one slot, and by those that others acquired after a gateway's last answer.
+//!   The slots of a gateway that is cut off alone are given to others when its lease ends.
 //! - The cached records decide: a revocation made meanwhile is not seen. `max_staleness` bounds for how long.
-//! - A gateway that never reached Redis knows no keys, and one that joined a moment ago admits none until all others have
-//!   seen it (`slots::membership`).
+//! - A gateway that never reached Redis knows no keys, and one that joined a moment ago admits none until all others
+//!   have seen it (`slots::membership`).
 //! - The uses are reported to Redis once it is available again, each once, except those that Redis admitted itself with
 //!   a late reply (`late_answer`). If that reply was lost, this is unknown: the use is reported, which errs on the side
 //!   of the limit.
 
 use std::sync::Arc;
 
-use super::decide_codec::rate_limit_status;
 use super::decider::Decider;
 use super::exact_share::{ExactShare, Taken};
 use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;
-use super::level_share;
-use crate::bucket::Bucket;
-use crate::redis::settings::{OnUnavailable, Share};
+use crate::redis::settings::OnUnavailable;
 use crate::{Admitted, DecideRequest, Decision, Permit as StatePermit};
-use domain::clock::{self, Micros};
+use domain::clock;
+use domain::clock::Micros;
 use domain::refusal::Refusal;
 
 impl Decider {
-    /// Decides without Redis; `None` when the settings, the age of the cached key or the place among the gateways forbid
-    /// it.
+    /// Decides without Redis; `None` when the settings, the age of the cached key or the place among the gateways
+    /// forbid it.
     pub(super) fn decide_offline(
         &self,
         request: &DecideRequest<'_>,
         late_answer: Option<&LateAnswer>,
     ) -> Option<Decision> {
-        let OnUnavailable::KnownKeys { max_staleness, share } = self.shared.settings.on_unavailable else {
+        let OnUnavailable::KnownKeys { max_staleness } = self.shared.settings.on_unavailable else {
             return None;
         };
         let now = clock::steady();
@@ -48,11 +46,7 @@ impl Decider {
         if let Some(refusal) = refusal {
             return Some(Decision::Denied { refusal, principal: Some(principal), rate_limit: None });
         }
-        let taken = match share {
-            Share::Exact => self.take_exact(&key, now)?,
-            Share::Level => take_by_level(&key, self.shared.slots.live_gateways(), now),
-        };
-        Some(match taken {
+        Some(match self.take_exact(&key, now)? {
             Ok((permit, rate_limit, number)) => {
                 // While the reply of Redis is still awaited, the awaiting task decides whether to report the use.
                 if late_answer.is_none_or(LateAnswer::admit_locally) {
@@ -74,20 +68,4 @@ impl Decider {
         let share = ExactShare { usage, lease, quota: *quota, concurrent: *concurrent };
         share.take(self.down_since(key), now, |since| self.shared.slots.portion(since))
     }
-}
-
-/// Takes a token and a slot of one of so many gateways, by the level that was last known.
-fn take_by_level(key: &CachedKey, gateways: u32, now: Micros) -> Taken {
-    let quota = level_share::quota_share(key.quota, gateways);
-    let concurrent = key.concurrent / gateways;
-    let mut state = key.usage.state();
-    let bucket = level_share::bucket_share(&state, key.quota, gateways).refill(quota, now);
-    let status = |bucket: Bucket| rate_limit_status(bucket, quota, concurrent, key.lease.held());
-    let taken = bucket.try_take(quota, now).map_err(|_| (Refusal::RateLimited, status(bucket)))?;
-    let permit = key.lease.acquire_offline(concurrent);
-    let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, status(bucket)))?;
-    // Stored only now: without a slot no token is taken.
-    state.level_share = Some(taken);
-    let number = state.uses + state.unreported.pending() + 1;
-    Ok((permit, status(taken), number))
 }

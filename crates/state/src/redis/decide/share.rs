@@ -1,4 +1,4 @@
-//! The exact share of a gateway while Redis is unavailable (`share: exact`).
+//! The share of a gateway while Redis is unavailable (`on_unavailable: known_keys`).
 //!
 //! # Theorem
 //!
@@ -7,22 +7,22 @@
 //! the first of these moments on. Then in every window of length `T` that ends in the outage, all gateways together
 //! admit at most `burst + rate * T` requests with the key, whatever was admitted before.
 //!
-//! *Proof.* Until the outage, Redis admits at most `burst + rate * T'` in the window's part `T'` before it. From then on a
-//! share is a token bucket that begins *empty* when its gateway notices, so it admits at most its inflow, which is the
-//! gateway's portion of `rate`; the portions add up to at most `rate` (`slots::membership`). A window that begins in the
-//! outage finds at most the shares' capacities, which add up to at most `burst`, and the same inflow.
+//! *Proof.* Until the outage, Redis admits at most `burst + rate * T'` in the window's part `T'` before it. From then
+//! on a share is a token bucket that begins *empty* when its gateway notices, so it admits at most its inflow, which is
+//! the gateway's portion of `rate`; the portions add up to at most `rate` (`slots::membership`). A window that begins
+//! in the outage finds at most the shares' capacities, which add up to at most `burst`, and the same inflow.
 //!
 //! Assumptions: the monotonic clocks of the gateways and the clock of Redis run at the same speed, Redis was not set
 //! back to an earlier state, and heartbeats of the gateways were answered before the outage.
 //!
-//! - **Only some gateways are cut off**: Redis goes on deciding for the others within the bound, so the excess is at most
-//!   the inflow of the shares of those that are cut off. A gateway that is connected again, and has not reported its uses
-//!   yet, counts as cut off.
+//! - **Only some gateways are cut off**: Redis goes on deciding for the others within the bound, so the excess is at
+//!   most the inflow of the shares of those that are cut off. A gateway that is connected again, and has not reported
+//!   its uses yet, counts as cut off.
 //! - **Repayment**: every use is reported and charged to the bucket, below zero if need be. It is charged later than it
 //!   was made, so the bucket then has no more than if Redis had decided all along.
 //! - A share is of a key id: all secrets of a rotated key draw on it.
-//! - Time is the gateway's steady clock, and counts from the moment at which it noticed the outage, or at which Redis last
-//!   answered about the key, or at which its portion began, whichever was last.
+//! - Time is the gateway's steady clock, and counts from the moment at which it noticed the outage, or at which Redis
+//!   last answered about the key, or at which its portion began, whichever was last.
 
 use crate::bucket::Bucket;
 use crate::redis::slots::Portion;
@@ -43,8 +43,8 @@ impl Share {
     /// The share in the outage that began at `since`: `before`, if it is of this outage, else an empty one.
     pub(super) fn in_outage(before: Option<Self>, since: Micros, portion: Portion) -> Self {
         let same = before.filter(|before| before.since == since && before.portion == portion);
-        // Outages overlap when the hash slot moves to a server that this gateway had lost before. What flowed in until the
-        // last use was the other share's.
+        // Outages overlap when the hash slot moves to a server that this gateway had lost before. What flowed in until
+        // the last use was the other share's.
         let at = before.map_or(since, |before| since.max(before.bucket.at));
         same.unwrap_or(Self { since, portion, bucket: Bucket { level: 0, at } })
     }

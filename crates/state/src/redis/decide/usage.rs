@@ -1,4 +1,5 @@
-//! The mutable part of a cached key, which all its secrets share: its bucket as Redis last reported it, and uses that Redis has not counted yet.
+//! The mutable part of a cached key, which all its secrets share: its bucket as Redis last reported it, and uses that
+//! Redis has not counted yet.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,8 +25,6 @@ pub(super) struct UsageState {
     pub(super) last_admitted: Micros,
     /// This gateway's share while Redis is unavailable; `None` while it is available.
     pub(super) share: Option<Share>,
-    /// The same with `share: level`.
-    pub(super) level_share: Option<Bucket>,
     pub(super) unreported: UnreportedUses,
 }
 
@@ -53,10 +52,11 @@ impl UnreportedUses {
 impl CachedUsage {
     /// From the key's record; its bucket is converted to the effective quota.
     pub(super) fn new(key: &StoredKey, quota: Quota) -> Self {
-        Self::from_bucket(key.live.bucket.convert(key.live.per_us, quota), key.key.uses, clock::steady())
+        Self::from_bucket(key.live.bucket.convert(key.live.quota.per_micros(), quota), key.key.uses, clock::steady())
     }
 
-    /// From a bucket, measured in the effective quota, and the number of uses, as Redis answered at `now`, in steady time.
+    /// From a bucket, measured in the effective quota, and the number of uses, as Redis answered at `now`, in steady
+    /// time.
     pub fn from_bucket(bucket: Bucket, uses: u64, now: Micros) -> Self {
         Self(Mutex::new(UsageState {
             bucket,
@@ -64,7 +64,6 @@ impl CachedUsage {
             confirmed: now,
             last_admitted: Micros(0),
             share: None,
-            level_share: None,
             unreported: UnreportedUses::default(),
         }))
     }
@@ -78,7 +77,6 @@ impl CachedUsage {
         state.last_admitted = admitted.unwrap_or(state.last_admitted);
         // Redis is back: the next outage begins with a new share.
         state.share = None;
-        state.level_share = None;
     }
 
     /// The uses to report, if there are any.

@@ -142,17 +142,6 @@ impl SlotLease {
         Permit(Arc::clone(self))
     }
 
-    /// Acquires a slot without Redis, which is unavailable, if fewer than `share` are held.
-    pub(crate) fn acquire_offline(self: &Arc<Self>, share: u32) -> Option<Permit> {
-        let mut data = self.data();
-        if data.held >= share {
-            return None;
-        }
-        // Redis does not count this slot: a resync reports it once Redis is back.
-        self.mark_in_doubt(&mut data);
-        Some(self.grant(&mut data))
-    }
-
     /// Puts the lease in doubt after a failover: the new primary may lack the last reports.
     pub(super) fn check_failovers(self: &Arc<Self>, data: &mut LeaseData) {
         let failovers = self.failovers.load(Ordering::Acquire);

@@ -97,11 +97,6 @@ impl SlotLeases {
         self.leases.iter().map(|lease| u64::from(lease.held())).sum()
     }
 
-    /// Live gateways when Redis last answered a heartbeat; at least 1.
-    pub(crate) fn live_gateways(&self) -> u32 {
-        self.membership().map_or(1, Membership::gateways)
-    }
-
     /// This gateway's portion in an outage that began at `since`, and the time from which inflow belongs to it; `None`
     /// when it may not admit in it.
     pub(crate) fn portion(&self, since: Micros) -> Option<(Portion, Micros)> {

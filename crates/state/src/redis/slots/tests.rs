@@ -170,7 +170,7 @@ fn doubt_during_a_resync_requires_another_one() {
     let fixture = Fixture::new();
     drop(fixture.begin());
     let resync = fixture.lease.begin_resync(Instant::now()).unwrap();
-    let permit = fixture.lease.acquire_offline(1).expect("nothing is held");
+    let permit = fixture.lease.acquire_in_outage(Portion::new(1, 0), LIMIT).expect("nothing is held");
     fixture.lease.finish_resync(resync, false);
     assert_eq!(fixture.view(), (LeaseState::InDoubt, 1, 0, 2));
     fixture.resync(false);
@@ -195,8 +195,8 @@ fn failover_puts_only_a_registered_lease_in_doubt() {
 #[test]
 fn offline_admission_stays_within_the_share() {
     let fixture = Fixture::new();
-    let permit = fixture.lease.acquire_offline(1).expect("nothing is held");
-    assert!(fixture.lease.acquire_offline(1).is_none());
+    let permit = fixture.lease.acquire_in_outage(Portion::new(1, 0), LIMIT).expect("nothing is held");
+    assert!(fixture.lease.acquire_in_outage(Portion::new(1, 0), LIMIT).is_none());
     assert_eq!(fixture.view(), (LeaseState::InDoubt, 1, 0, 1));
     drop(permit);
 }

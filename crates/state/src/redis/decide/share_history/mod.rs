@@ -1,6 +1,6 @@
-//! The theorem of `share`, over random histories: gateways that join, pause, leave and die, outages of Redis, gateways that
-//! are cut off alone, and clocks that differ. Redis is played by a bucket and a list of gateways; what gateways compute is
-//! the code that serves.
+//! The theorem of `share`, over random histories: gateways that join, pause, leave and die, outages of Redis, gateways
+//! that are cut off alone, and clocks that differ. Redis is played by a bucket and a list of gateways; what gateways
+//! compute is the code that serves.
 
 mod world;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::bucket::capacity;
 use domain::quota::Quota;
-use world::{Kind, Random, START, World};
+use world::{Random, START, World};
 
 /// Steps of one history.
 const STEPS: usize = 1500;
@@ -25,8 +25,8 @@ fn quotas() -> impl Strategy<Value = Quota> {
 }
 
 /// A history in which Redis is away for all gateways at once. When it is back, all report before the first request.
-fn with_outages(quota: Quota, kind: Kind, seed: u64) -> World {
-    let (mut random, mut world) = (Random(seed), World::new(quota, kind));
+fn with_outages(quota: Quota, seed: u64) -> World {
+    let (mut random, mut world) = (Random(seed), World::new(quota));
     (0..=random.below(6)).for_each(|_| world.join(&mut random));
     for _ in 0..STEPS {
         world.step(&mut random);
@@ -52,13 +52,13 @@ proptest! {
 
     #[test]
     fn bound_holds_in_every_window_over_outages((quota, seed) in (quotas(), any::<u64>())) {
-        let world = with_outages(quota, Kind::Exact, seed);
+        let world = with_outages(quota, seed);
         prop_assert!(world.excess(|_| true) <= 0, "{} units too many", world.excess(|_| true));
     }
 
     #[test]
     fn gateways_that_are_cut_off_exceed_by_their_share_and_repay_it((quota, seed) in (quotas(), any::<u64>())) {
-        let (mut random, mut world) = (Random(seed), World::new(quota, Kind::Exact));
+        let (mut random, mut world) = (Random(seed), World::new(quota));
         (0..=random.below(6)).for_each(|_| world.join(&mut random));
         // Units of the inflow of the shares that are cut off.
         let mut inflow = 0.0;
@@ -88,11 +88,4 @@ proptest! {
         let allowed = capacity(quota) + (world.now + end - START) * u64::from(quota.requests);
         prop_assert!(all <= allowed, "{all} units of {allowed}");
     }
-}
-
-/// The reason for the exact share: with `share: level` the same histories exceed the bound.
-#[test]
-fn level_share_exceeds_the_bound() {
-    let quota = Quota { requests: 10, per: Duration::from_secs(5), burst: 12, strict: false };
-    assert!((0..50).any(|seed| with_outages(quota, Kind::Level, seed).excess(|_| true) > 0));
 }

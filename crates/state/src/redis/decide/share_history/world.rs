@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::level_share;
 use super::super::share::{Share, quota_of};
-use super::super::usage::{UnreportedUses, UsageState};
 use crate::bucket::{Bucket, capacity};
 use crate::redis::slots::{Membership, OtherGateways, Portion};
 use domain::clock::Micros;
@@ -51,8 +49,6 @@ pub(super) struct Gateway {
     outage: Option<Micros>,
     share: Option<Share>,
     unreported: u64,
-    /// Its last knowledge of the bucket, for `share: level`.
-    known: Option<UsageState>,
 }
 
 /// Redis: the bucket of the key, and the gateways.
@@ -68,16 +64,8 @@ struct Entry {
     seen: u64,
 }
 
-/// Which share the gateways take.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
-    Exact,
-    Level,
-}
-
 pub(super) struct World {
     quota: Quota,
-    kind: Kind,
     pub(super) now: u64,
     pub(super) redis: Redis,
     pub(super) gateways: BTreeMap<usize, Gateway>,
@@ -87,9 +75,9 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(quota: Quota, kind: Kind) -> Self {
+    pub(super) fn new(quota: Quota) -> Self {
         let redis = Redis { up: true, bucket: Bucket::full(quota, Micros(START)), entries: BTreeMap::new() };
-        Self { quota, kind, now: START, redis, gateways: BTreeMap::new(), joined: 0, admitted: Vec::new() }
+        Self { quota, now: START, redis, gateways: BTreeMap::new(), joined: 0, admitted: Vec::new() }
     }
 
     pub(super) fn join(&mut self, random: &mut Random) {
@@ -148,17 +136,6 @@ impl World {
                 self.redis.bucket = taken;
                 self.admitted.push((self.now, true));
             }
-            let bucket = Bucket { at: Micros(self.now + self.gateways[&number].offset), ..self.redis.bucket };
-            let state = UsageState {
-                bucket,
-                uses: 0,
-                confirmed: bucket.at,
-                last_admitted: bucket.at,
-                share: None,
-                level_share: None,
-                unreported: UnreportedUses::default(),
-            };
-            self.gateways.get_mut(&number).unwrap().known = Some(state);
         } else if self.take_offline(number).is_some() {
             self.gateways.get_mut(&number).unwrap().unreported += 1;
             self.admitted.push((self.now, false));
@@ -166,18 +143,11 @@ impl World {
     }
 
     fn take_offline(&mut self, number: usize) -> Option<()> {
-        let (quota, kind) = (self.quota, self.kind);
+        let quota = self.quota;
         let gateway = self.gateways.get_mut(&number).unwrap();
         let now = Micros(self.now + gateway.offset);
         let since = *gateway.outage.get_or_insert(now);
         let confirmed = gateway.confirmed.filter(|confirmed| confirmed.after(STALENESS) >= now)?;
-        if kind == Kind::Level {
-            let (state, gateways) = (gateway.known.as_mut()?, gateway.membership?.gateways());
-            let part = level_share::quota_share(quota, gateways);
-            let bucket = level_share::bucket_share(state, quota, gateways).refill(part, now);
-            state.level_share = Some(bucket.try_take(part, now).ok()?);
-            return Some(());
-        }
         let since = since.max(confirmed);
         let (portion, since) = gateway.membership?.portion(since, LEASE)?;
         let part = quota_of(portion, quota)?;
@@ -219,7 +189,7 @@ impl World {
         }
         let portions = self.portions();
         let rate: f64 = portions.iter().map(|portion| 1.0 / f64::from(portion.count())).sum();
-        assert!(self.kind == Kind::Level || rate < 1.000_001, "{portions:?}");
+        assert!(rate < 1.000_001, "{portions:?}");
         assert!(portions.iter().map(|portion| portion.of(self.quota.burst)).sum::<u32>() <= self.quota.burst);
     }
 
