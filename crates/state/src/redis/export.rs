@@ -1,19 +1,19 @@
 //! Records of a Redis state, for an export.
 //!
-//! No list has all keys: those whose revocation is long past have left them, and digests before the last rotation are in the
-//! index of digests alone. So that index is read whole, with `SCAN` on every primary, and has all keys and digests.
+//! No list has all keys: those whose revocation is long past have left them, and digests before the last rotation are
+//! in the index of digests alone. So that index is read whole, with `SCAN` on every primary, and has all keys and
+//! digests.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::{FromRedisValue as _, cmd};
 
 use super::Redis;
-use super::directory::Directory;
+use super::directory::{Transactions, Users};
 use super::record_codec::StoredKey;
 use super::record_names::org_slot;
 use crate::{KeyExport, Org, Unavailable, UserExport};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
-use domain::quota::Quota;
 use redis_client::{CommandError, hash_slot};
 
 /// Records that are read at a time.
@@ -25,7 +25,7 @@ const MAX_SCANS: usize = 3;
 
 /// Reads the records of a Redis state.
 pub(crate) struct Reader<'a> {
-    directory: &'a Directory,
+    store: &'a Transactions,
     /// All digests by the keys that have, had or claimed them, sorted.
     digests: Vec<(KeyId, [u8; 32])>,
 }
@@ -36,21 +36,21 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`].
     pub(crate) async fn export_reader(&self) -> Result<Reader<'_>, Unavailable> {
-        Reader::begin(&self.directory).await
+        Reader::begin(&self.directory.transactions).await
     }
 }
 
 impl<'a> Reader<'a> {
     /// Reads the index of digests.
-    async fn begin(directory: &'a Directory) -> Result<Self, Unavailable> {
+    async fn begin(store: &'a Transactions) -> Result<Self, Unavailable> {
         for _ in 0..MAX_SCANS {
-            let before = directory.client.history();
-            let mut digests = read_digests(directory).await?;
+            let before = store.client.history();
+            let mut digests = read_digests(store).await?;
             // After a failover or a move of hash slots, a cursor of before may have left out names.
-            if directory.client.history() == before {
+            if store.client.history() == before {
                 digests.sort_unstable();
                 digests.dedup();
-                return Ok(Self { directory, digests });
+                return Ok(Self { store, digests });
             }
         }
         Err(Unavailable::Unreachable)
@@ -58,15 +58,15 @@ impl<'a> Reader<'a> {
 
     /// The ids of the users of an organization, in the order of their creation.
     pub(crate) async fn user_ids(&self, org: &Org) -> Result<Vec<UserId>, Unavailable> {
-        let users = self.directory.shared.names.users(org.tag);
-        Ok(self.directory.read_list(org_slot(org.tag), &users).await?)
+        let users = self.store.shared.names.users(org.tag);
+        Ok(self.store.read_list(org_slot(org.tag), &users).await?)
     }
 
     /// Users with the buckets of the keys that they create.
     pub(crate) async fn users(&self, org: &Org, ids: &[UserId]) -> Result<Vec<UserExport>, Unavailable> {
         let read = ids.iter().map(async |id| {
-            let Some(user) = self.directory.read_user(org.tag, *id).await? else { return Ok(None) };
-            let creation = self.directory.read_creation_bucket(org.tag, *id).await?;
+            let Some(user) = self.store.read_user(org.tag, *id).await? else { return Ok(None) };
+            let creation = Users(self.store).read_creation_bucket(org.tag, *id).await?;
             Ok::<_, CommandError>(Some(UserExport { user, creation }))
         });
         let read: Vec<_> = stream::iter(read).buffered(CONCURRENT_READS).try_collect().await?;
@@ -84,13 +84,12 @@ impl<'a> Reader<'a> {
 
     /// Keys with their digests and buckets. An id without a record is a claim that was never completed.
     pub(crate) async fn keys(&self, ids: &[KeyId]) -> Result<Vec<KeyExport>, Unavailable> {
-        let read = ids.iter().map(async |id| self.directory.read_metered_key(*id).await);
+        let read = ids.iter().map(async |id| self.store.read_key(*id).await);
         let read: Vec<_> = stream::iter(read).buffered(CONCURRENT_READS).try_collect().await?;
-        let default = self.directory.shared.defaults.load().limits.quota;
-        Ok(read.into_iter().flatten().map(|(stored, metered)| self.export(stored, metered, default)).collect())
+        Ok(read.into_iter().flatten().map(|stored| self.export(stored)).collect())
     }
 
-    fn export(&self, stored: StoredKey, metered: Option<Quota>, default: Quota) -> KeyExport {
+    fn export(&self, stored: StoredKey) -> KeyExport {
         let StoredKey { key, digest, previous, live } = stored;
         // A rotation without an overlap leaves a digest that was never valid beside the new one.
         let previous = previous.filter(|_| key.previous_until > key.rotated);
@@ -98,26 +97,25 @@ impl<'a> Reader<'a> {
         let all = self.digests[first..].iter().take_while(|(id, _)| *id == key.id);
         let all = all.map(|(_, digest)| KeyDigest::from_bytes(*digest));
         let replaced = all.filter(|other| *other != digest && Some(*other) != previous).collect();
-        let quota = live.measured_in(metered, default.in_force(key.quota));
-        KeyExport { key, digest, previous, replaced, bucket: live.bucket, quota }
+        KeyExport { key, digest, previous, replaced, bucket: live.bucket, quota: live.quota }
     }
 }
 
 /// Reads the digests of all primaries with their keys.
-async fn read_digests(directory: &Directory) -> Result<Vec<(KeyId, [u8; 32])>, CommandError> {
-    let prefix = directory.shared.names.digests();
+async fn read_digests(store: &Transactions) -> Result<Vec<(KeyId, [u8; 32])>, CommandError> {
+    let prefix = store.shared.names.digests();
     // A prefix has none of the characters that mean something in a pattern.
     let pattern = format!("{prefix}*");
     let mut digests = Vec::new();
-    for primary in directory.client.primaries()? {
+    for primary in store.client.primaries()? {
         let mut cursor = String::from("0");
         loop {
             let mut scan = cmd("SCAN");
             scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(NAMES_PER_SCAN);
-            let reply = directory.client.send_to(&primary, &scan).await?;
+            let reply = store.client.send_to(&primary, &scan).await?;
             let (next, names) =
                 <(String, Vec<String>)>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
-            digests.extend(read_owners(directory, &prefix, names).await?);
+            digests.extend(read_owners(store, &prefix, names).await?);
             if next == "0" {
                 break;
             }
@@ -129,7 +127,7 @@ async fn read_digests(directory: &Directory) -> Result<Vec<(KeyId, [u8; 32])>, C
 
 /// Reads the keys that these digests belong to.
 async fn read_owners(
-    directory: &Directory,
+    store: &Transactions,
     prefix: &str,
     names: Vec<String>,
 ) -> Result<Vec<(KeyId, [u8; 32])>, CommandError> {
@@ -137,7 +135,7 @@ async fn read_owners(
         let Some(digest) = name.strip_prefix(prefix).and_then(|hex| KeyDigest::from_hex(hex).ok()) else {
             return Ok(None);
         };
-        let owner = directory.read_field(hash_slot(name), name, "key").await?;
+        let owner = store.read_field(hash_slot(name), name, "key").await?;
         let owner = owner.map(|id| id.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()?;
         Ok::<_, CommandError>(owner.map(|id: KeyId| (id, *digest.as_bytes())))
     });

@@ -29,7 +29,7 @@ impl Redis {
         let (Some(session), CredentialStatus::Valid(_)) = (validity.credential.session, status) else {
             return Ok(status);
         };
-        Ok(match read(self.directory.find_session(session, now)).await? {
+        Ok(match read(self.directory.sessions().find(session, now)).await? {
             Some(session) if validity.is_of_member(&session) => CredentialStatus::Valid(session.valid_until()),
             _ => CredentialStatus::Revoked(RevokedBy::Session),
         })

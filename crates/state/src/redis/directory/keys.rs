@@ -1,17 +1,19 @@
-//! Changes of keys.
-
-use redis::{FromRedisValue as _, cmd};
+//! Keys: their records and digests. Their lists are in `key_list`.
 
 use super::commit_error::CommitError;
+use super::digest_claims::DigestClaims;
+use super::key_list::KeyList;
+use super::orgs::Orgs;
 use super::record_fields::{key_fields, quota_fields, quota_numbers};
-use super::records::Directory;
 use super::transaction::{Check, CommitResult, Record, Transaction};
+use super::transactions::Transactions;
+use super::users::Users;
 use crate::bucket::Bucket;
-use crate::redis::packed::{unpack_signed, unsigned};
+use crate::redis::digest_index;
 use crate::redis::record_codec::StoredKey;
 use crate::redis::record_names::{hex, org_slot};
 use crate::redis::revocations::Revocation;
-use crate::{ChangeError, CreationBucket, Key, LastRotation, User};
+use crate::{ChangeError, Key, LastRotation, User};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -47,72 +49,76 @@ pub(super) struct CreationToken {
     wait_us: u64,
 }
 
-impl Directory {
-    pub(super) async fn create_key(
-        &self,
+/// Keys, over the transactions of one thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Keys<'a>(pub(crate) &'a Transactions);
+
+impl Keys<'_> {
+    pub(super) async fn create(
+        self,
         key: &Key,
         digest: &KeyDigest,
         person: Option<UserId>,
     ) -> Result<u32, CommitError> {
-        let tag = self.require_tag(key.org).await?;
-        let user = self.read_user(tag, key.user).await?.filter(|user| user.org == key.org && user.removed.is_none());
+        let tag = Orgs(self.0).require_tag(key.org).await?;
+        let user = self.0.read_user(tag, key.user).await?.filter(|user| user.org == key.org && user.removed.is_none());
         let user = user.ok_or(ChangeError::NoUser(key.user))?;
         if key.id.tag() != tag {
             return Err(ChangeError::NoOrg(key.org).into());
         }
         let token = self.creation_token(tag, person).await?;
-        self.claim_digest(digest, key.id, key.created).await?;
-        let created = self.write_key(key, digest, &user, token).await;
+        DigestClaims(self.0).claim(digest, key.id, key.created).await?;
+        let created = self.write(key, digest, &user, token).await;
         // After any other error the key may have been written, or the next attempt needs the claim again.
         if let Err(CommitError::Final(_)) = created {
-            self.release_digest(digest, key.id).await?;
+            DigestClaims(self.0).release(digest, key.id).await?;
         }
         created
     }
 
-    async fn write_key(
-        &self,
+    async fn write(
+        self,
         key: &Key,
         digest: &KeyDigest,
         user: &User,
         token: Option<CreationToken>,
     ) -> Result<u32, CommitError> {
-        let (names, tag) = (&self.shared.names, key.id.tag());
+        let (names, tag) = (&self.0.shared.names, key.id.tag());
         let quota = self.default_quota().in_force(key.quota);
         let full = Bucket::full(quota, key.created);
         let used = key.last_used.unwrap_or_default();
-        let mut transaction = self.transaction();
+        let mut transaction = self.0.transaction();
         let [owner, record] = [names.user(tag, user.id), names.key(key.id)].map(|name| transaction.record(name));
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
         transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
         if let Some(token) = token {
-            let (limit, keys_of) = (self.bounds().keys_per_user, transaction.record(names.keys_of(tag, user.id)));
+            let (limit, keys_of) = (self.0.bounds().keys_per_user, transaction.record(names.keys_of(tag, user.id)));
             transaction.check(Check::Fewer(keys_of, limit), NewKeyCheck::FewKeys(limit));
             let wait_us = token.wait_us;
             token.take(&mut transaction, NewKeyCheck::Token(wait_us));
         }
         transaction.init_key(record, (full, quota), key.uses, used)?;
-        transaction.set(record, &key_fields(key, digest));
-        self.add_to_lists(&mut transaction, key);
-        match self.commit(org_slot(tag), transaction).await? {
+        transaction.hset(record, &key_fields(key, digest));
+        KeyList(self.0).add(&mut transaction, key);
+        match self.0.commit(org_slot(tag), transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
-            CommitResult::Failed(check) => self.explain_refused_key(key, digest, check).await,
+            CommitResult::Failed(check) => self.explain_refusal(key, digest, check).await,
         }
     }
 
     /// The result of a creation that was refused by a check; success when an earlier attempt has created the key.
-    async fn explain_refused_key(&self, key: &Key, digest: &KeyDigest, check: NewKeyCheck) -> Result<u32, CommitError> {
+    async fn explain_refusal(self, key: &Key, digest: &KeyDigest, check: NewKeyCheck) -> Result<u32, CommitError> {
         match check {
             NewKeyCheck::UserExists => Err(ChangeError::NoUser(key.user).into()),
             NewKeyCheck::FewKeys(limit) => {
-                let pruned = self.prune_keys_of(key.id.tag(), key.user).await?;
+                let pruned = KeyList(self.0).prune_user(key.id.tag(), key.user).await?;
                 Err(if pruned { CommitError::Conflict } else { ChangeError::TooManyKeys(limit).into() })
             }
             NewKeyCheck::Token(wait_us) => Err(ChangeError::KeyCreationLimited { wait_us }.into()),
-            NewKeyCheck::IdFree => match self.read_key(key.id).await? {
+            NewKeyCheck::IdFree => match self.0.read_key(key.id).await? {
                 // Written by an earlier attempt whose reply was lost; this write is for replicas to confirm.
                 Some(same) if same.digest == *digest && same.key.created == key.created => {
-                    self.change_key(key.id, &same, |_, _| ()).await
+                    self.change(key.id, &same, |_, _| ()).await
                 }
                 _ => Err(ChangeError::Taken("id").into()),
             },
@@ -120,71 +126,49 @@ impl Directory {
     }
 
     /// The token that a person needs; none for the operator.
-    async fn creation_token(&self, tag: OrgTag, person: Option<UserId>) -> Result<Option<CreationToken>, CommandError> {
+    async fn creation_token(self, tag: OrgTag, person: Option<UserId>) -> Result<Option<CreationToken>, CommandError> {
         let Some(person) = person else { return Ok(None) };
-        let (quota, now) = (self.bounds().key_creation, clock::now());
-        let stored = self.read_creation_bucket(tag, person).await?;
+        let (quota, now) = (self.0.bounds().key_creation, clock::now());
+        let stored = Users(self.0).read_creation_bucket(tag, person).await?;
         let bucket = stored.map_or(Bucket::full(quota, now), |stored| stored.bucket.convert(stored.per_us, quota));
         // The server decides by its own clock; one microsecond stands for "try again now".
         let wait_us = bucket.refill(quota, now).token_in_us(quota).max(1);
-        Ok(Some(CreationToken { record: self.shared.names.user(tag, person), quota: quota_numbers(quota), wait_us }))
+        Ok(Some(CreationToken { record: self.0.shared.names.user(tag, person), quota: quota_numbers(quota), wait_us }))
     }
 
-    /// The bucket of the keys that a user creates; none before the first.
-    pub(crate) async fn read_creation_bucket(
-        &self,
-        tag: OrgTag,
-        user: UserId,
-    ) -> Result<Option<CreationBucket>, CommandError> {
-        let mut query = cmd("HGET");
-        query.arg(self.shared.names.user(tag, user)).arg("creation");
-        let packed = self.client.send(org_slot(tag), &query).await?;
-        let packed = Option::<Vec<u8>>::from_redis_value(packed).map_err(|_| CommandError::UnexpectedReply)?;
-        let Some(packed) = packed else { return Ok(None) };
-        let [level, at, per_us] = unpack_signed(&packed).ok_or(CommandError::UnexpectedReply)?;
-        let bucket = Bucket { level, at: Micros(unsigned(at)) };
-        Ok(Some(CreationBucket { bucket, per_us: unsigned(per_us) }))
-    }
-
-    /// A key with the quota that its bucket is measured in; none when an earlier version wrote it.
-    pub(crate) async fn read_metered_key(&self, id: KeyId) -> Result<Option<(StoredKey, Option<Quota>)>, CommandError> {
-        let fields = self.read_fields(org_slot(id.tag()), &self.shared.names.key(id)).await?;
-        fields.map(|fields| Ok((fields.key()?, fields.metered()?))).transpose()
-    }
-
-    pub(super) async fn revoke_key(&self, id: KeyId, at: Micros) -> Result<u32, CommitError> {
-        let stored = self.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
+    pub(super) async fn revoke(self, id: KeyId, at: Micros) -> Result<u32, CommitError> {
+        let stored = self.0.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
         // The first revocation stands; the write is repeated all the same, for replicas to confirm.
         let at = stored.key.revoked.unwrap_or(at);
         let write = |transaction: &mut Transaction<_>, record| {
             transaction.allow_oom();
-            transaction.set_field(record, "revoked", &at.0.to_string());
-            self.add_to_revoked(transaction, &stored.key, at);
+            transaction.hset_field(record, "revoked", &at.0.to_string());
+            KeyList(self.0).add_revoked(transaction, &stored.key, at);
         };
-        let replicas = self.change_key(id, &stored, write).await?;
-        self.shared.revocations.add(Revocation::Key { key: id, at });
+        let replicas = self.change(id, &stored, write).await?;
+        self.0.shared.revocations.add(Revocation::Key { key: id, at });
         Ok(replicas)
     }
 
-    pub(super) async fn rotate_key(
-        &self,
+    pub(super) async fn rotate(
+        self,
         id: KeyId,
         rotation: Rotation<'_>,
         person: Option<UserId>,
     ) -> Result<u32, CommitError> {
         let Rotation { digest, at, previous_until, last } = rotation;
-        let stored = self.require_active_key(id).await?;
+        let stored = self.require_active(id).await?;
         if stored.key.session_quota_key {
             return Err(ChangeError::NoKey(id).into());
         }
         // Rotated by an earlier attempt whose reply was lost; this write is for replicas to confirm.
         if stored.digest == *digest && stored.key.rotated == Some(at) {
-            return self.change_key(id, &stored, |_, _| ()).await;
+            return self.change(id, &stored, |_, _| ()).await;
         }
         // The write requires the version that was read here, so that another rotation begins this anew.
         last.check(id, stored.key.rotated)?;
         let token = self.creation_token(id.tag(), person).await?;
-        self.claim_digest(digest, id, at).await?;
+        DigestClaims(self.0).claim(digest, id, at).await?;
         let fields = [
             ("digest", hex(digest.as_bytes())),
             ("previous", hex(stored.digest.as_bytes())),
@@ -192,30 +176,30 @@ impl Directory {
             ("previous_until", previous_until.0.to_string()),
         ];
         let write = |transaction: &mut Transaction<CommitError>, record| {
-            transaction.set(record, &fields);
+            transaction.hset(record, &fields);
             if let Some(token) = token {
                 let limited = ChangeError::KeyCreationLimited { wait_us: token.wait_us };
                 token.take(transaction, limited.into());
             }
         };
-        let rotated = self.change_key(id, &stored, write).await;
+        let rotated = self.change(id, &stored, write).await;
         // Given back, so that the refused rotations of a person leave nothing behind.
         if let Err(CommitError::Final(ChangeError::KeyCreationLimited { .. })) = rotated {
-            self.release_digest(digest, id).await?;
+            DigestClaims(self.0).release(digest, id).await?;
         }
         rotated
     }
 
-    pub(super) async fn limit_key(&self, id: KeyId, quota: Option<Quota>) -> Result<u32, CommitError> {
-        let stored = self.require_active_key(id).await?;
+    pub(super) async fn limit(self, id: KeyId, quota: Option<Quota>) -> Result<u32, CommitError> {
+        let stored = self.require_active(id).await?;
         let default = self.default_quota();
         let (old, new) = (default.in_force(stored.key.quota), default.in_force(quota));
-        let age = clock::now().since(self.shared.defaults.load().quota_since);
-        self.change_key(id, &stored, |transaction, record| {
+        let age = clock::now().since(self.0.shared.defaults.load().quota_since);
+        self.change(id, &stored, |transaction, record| {
             transaction.allow_oom();
             match quota {
-                Some(quota) => transaction.set(record, &quota_fields(quota)),
-                None => transaction.unset(record, &["requests", "per", "burst"]),
+                Some(quota) => transaction.hset(record, &quota_fields(quota)),
+                None => transaction.hdel(record, &["requests", "per", "burst"]),
             }
             transaction.convert_quota(record, old, new, age);
         })
@@ -223,23 +207,23 @@ impl Directory {
     }
 
     /// Changes a key, if its record still has the version that was read.
-    async fn change_key(
-        &self,
+    async fn change(
+        self,
         id: KeyId,
         stored: &StoredKey,
         write: impl FnOnce(&mut Transaction<CommitError>, Record),
     ) -> Result<u32, CommitError> {
-        let mut transaction = self.transaction();
-        let record = transaction.record(self.shared.names.key(id));
+        let mut transaction = self.0.transaction();
+        let record = transaction.record(self.0.shared.names.key(id));
         transaction.check(Check::Version(record, &stored.live.version), CommitError::Conflict);
         write(&mut transaction, record);
         transaction.replace_version(record)?;
-        self.commit(org_slot(id.tag()), transaction).await?.into_replicas()
+        self.0.commit(org_slot(id.tag()), transaction).await?.into_replicas()
     }
 
     /// A key that is not revoked.
-    async fn require_active_key(&self, id: KeyId) -> Result<StoredKey, CommitError> {
-        let stored = self.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
+    async fn require_active(self, id: KeyId) -> Result<StoredKey, CommitError> {
+        let stored = self.0.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
         if stored.key.revoked.is_some() {
             return Err(ChangeError::Revoked(id).into());
         }
@@ -247,8 +231,21 @@ impl Directory {
     }
 
     /// The quota of keys without one of their own.
-    fn default_quota(&self) -> Quota {
-        self.shared.defaults.load().limits.quota
+    fn default_quota(self) -> Quota {
+        self.0.shared.defaults.load().limits.quota
+    }
+
+    /// One key, also one that is no longer listed.
+    pub(crate) async fn find(self, id: KeyId) -> Result<Option<Key>, CommandError> {
+        Ok(self.0.read_key(id).await?.map(|stored| stored.key))
+    }
+
+    /// The key that has, or had, a digest.
+    pub(crate) async fn find_by_digest(self, digest: &KeyDigest) -> Result<Option<KeyId>, CommandError> {
+        let id = digest_index::find_key(&self.0.client, &self.0.shared.names, digest).await?;
+        let Some(id) = id else { return Ok(None) };
+        // A claim without a record is no key.
+        Ok(self.0.read_key(id).await?.map(|stored| stored.key.id))
     }
 }
 

@@ -9,31 +9,38 @@
 //! - Every change can be repeated without harm, so one whose reply was lost is tried again, for a while.
 //! - A change is acknowledged once the primary has it, and as many replicas as `durability` says.
 //!
-//! Read `change` first, then one of `orgs`, `users`, `keys`, `sessions`.
+//! Read `change` first, then one of `orgs`, `users`, `keys`, `sessions`. Each object is in one file, and uses those
+//! before it:
+//!
+//! ```text
+//! change > keys > key_list, digest_claims, users > user_index > orgs > transactions > transaction
+//!        > sessions > session_index; tickets; revocation_log
+//! ```
 
 mod change;
 mod orgs;
+mod user_index;
 mod users;
-mod keys;
+mod digest_claims;
 mod key_list;
-mod digest_claim;
-mod key_index;
-mod pages;
-mod email_index;
-mod look_index;
+mod keys;
 mod session_index;
 mod sessions;
-mod session_lookup;
 mod tickets;
-mod records;
-mod record_fields;
 mod revocation_log;
-mod commit_error;
+mod transactions;
 mod transaction;
+mod record_fields;
+mod commit_error;
 
+pub(crate) use change::Directory;
 pub(super) use commit_error::CommitError;
-pub(super) use digest_claim::CLAIM_LIFETIME;
+pub(super) use digest_claims::CLAIM_LIFETIME;
+pub(crate) use key_list::KeyList;
+pub(super) use orgs::Orgs;
 pub(super) use record_fields::{key_fields, org_fields, user_fields};
-pub(super) use records::{Directory, DirectoryShared};
 pub(super) use revocation_log::{decode as decode_revocation, decode_final as decode_final_refusal};
 pub(super) use transaction::{Check, CommitResult, Transaction};
+pub(super) use transactions::{DirectoryShared, Transactions};
+pub(super) use user_index::UserIndex;
+pub(super) use users::Users;

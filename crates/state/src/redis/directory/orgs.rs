@@ -1,12 +1,30 @@
-//! Changes of organizations.
+//! Organizations: their records, and the list, the tags, the names and the looks of all.
+//!
+//! - Looks ([`domain::names::look`]): no organization is created whose name looks like that of another one. They depend
+//!   on the version of Unicode. With another one, those of all organizations are added once, by the first gateway that
+//!   creates an organization. Those that look the same already stay; one of them is in the index.
+
+use redis::{FromRedisValue as _, cmd};
 
 use super::commit_error::CommitError;
 use super::record_fields::org_fields;
-use super::records::Directory;
 use super::transaction::{Check, CommitResult, Record, Transaction};
+use super::transactions::{Transactions, read_each};
+use crate::redis::format;
 use crate::redis::record_names::{org_slot, orgs_slot};
 use crate::{ChangeError, LOOK_TAKEN, Org};
 use domain::identity::OrgId;
+use domain::key::OrgTag;
+use domain::names::{LOOK_VERSION, look};
+use domain::page::Page;
+use redis_client::CommandError;
+
+/// Looks that one command adds.
+const LOOKS_PER_COMMAND: usize = 500;
+
+/// Organizations, over the transactions of one thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Orgs<'a>(pub(crate) &'a Transactions);
 
 /// Property that no two entries in the list of organizations share.
 enum ListCheck {
@@ -15,29 +33,29 @@ enum ListCheck {
     Id,
 }
 
-impl Directory {
+impl Orgs<'_> {
     /// Creates an organization: first its record, which is found by its tag only, then its name and its place in the
     /// list.
-    pub(super) async fn create_org(&self, org: &Org) -> Result<u32, CommitError> {
-        let (name, slot, id) = (self.shared.names.org(org.tag), org_slot(org.tag), org.id.to_string());
-        let mut transaction = self.transaction();
+    pub(super) async fn create(self, org: &Org) -> Result<u32, CommitError> {
+        let (name, slot, id) = (self.0.shared.names.org(org.tag), org_slot(org.tag), org.id.to_string());
+        let mut transaction = self.0.transaction();
         let record = transaction.record(name.clone());
         transaction.check(Check::Absent(record), ChangeError::Taken("tag"));
         transaction.init_org(record)?;
-        transaction.set(record, &org_fields(org));
+        transaction.hset(record, &org_fields(org));
         // A record with this id was written by an earlier attempt whose reply was lost.
-        if let CommitResult::Failed(taken) = self.commit(slot, transaction).await?
-            && self.read_field(slot, &name, "id").await?.as_ref() != Some(&id)
+        if let CommitResult::Failed(taken) = self.0.commit(slot, transaction).await?
+            && self.0.read_field(slot, &name, "id").await?.as_ref() != Some(&id)
         {
             return Err(taken.into());
         }
-        match self.list_org(org).await {
+        match self.add_to_list(org).await {
             Err(CommitError::Final(refused)) => {
-                let mut transaction = self.transaction();
+                let mut transaction = self.0.transaction();
                 let record = transaction.record(name);
                 transaction.check(Check::Equal(record, "id", &id), ());
-                transaction.delete(record);
-                self.commit(slot, transaction).await?;
+                transaction.del(record);
+                self.0.commit(slot, transaction).await?;
                 Err(refused.into())
             }
             result => result,
@@ -45,35 +63,36 @@ impl Directory {
     }
 
     /// Claims the name of an organization, and adds it to the list.
-    async fn list_org(&self, org: &Org) -> Result<u32, CommitError> {
-        let (names, slot) = (&self.shared.names, orgs_slot());
-        let (id, tag, look) = (org.id.to_string(), org.tag.as_str(), domain::names::look(&org.name));
+    async fn add_to_list(self, org: &Org) -> Result<u32, CommitError> {
+        let (names, slot) = (&self.0.shared.names, orgs_slot());
+        let (id, tag, look) = (org.id.to_string(), org.tag.as_str(), look(&org.name));
         self.update_look_index().await?;
-        let mut transaction = self.transaction();
-        let records = [names.names(), names.looks(), names.tags(), names.orgs()];
-        let [by_name, looks, tags, list] = records.map(|name| transaction.record(name));
+        let mut transaction = self.0.transaction();
+        let records = [names.format(), names.names(), names.looks(), names.tags(), names.orgs()];
+        let [format, by_name, looks, tags, list] = records.map(|name| transaction.record(name));
         transaction.check(Check::NoField(by_name, &org.name), ListCheck::Name);
         transaction.check(Check::NoField(looks, &look), ListCheck::Look);
         transaction.check(Check::NoField(tags, &id), ListCheck::Id);
-        transaction.set_field(by_name, &org.name, &id);
-        transaction.set_field(looks, &look, &id);
-        transaction.set_field(tags, &id, tag);
-        transaction.append(list, &id);
-        match self.commit(slot, transaction).await? {
+        transaction.hset_field(format, format::FIELD, format::VERSION);
+        transaction.hset_field(by_name, &org.name, &id);
+        transaction.hset_field(looks, &look, &id);
+        transaction.hset_field(tags, &id, tag);
+        transaction.rpush(list, &id);
+        match self.0.commit(slot, transaction).await? {
             CommitResult::Written(replicas) => return Ok(replicas),
             CommitResult::Failed(ListCheck::Name) => {
-                if self.read_field(slot, &names.names(), &org.name).await?.as_ref() != Some(&id) {
+                if self.0.read_field(slot, &names.names(), &org.name).await?.as_ref() != Some(&id) {
                     return Err(ChangeError::Taken("name").into());
                 }
             }
             CommitResult::Failed(ListCheck::Look) => {
-                if self.read_field(slot, &names.looks(), &look).await?.as_ref() != Some(&id) {
+                if self.0.read_field(slot, &names.looks(), &look).await?.as_ref() != Some(&id) {
                     return Err(ChangeError::Taken(LOOK_TAKEN).into());
                 }
             }
             CommitResult::Failed(ListCheck::Id) => {}
         }
-        let listed = self.read_field(slot, &names.tags(), &id).await?;
+        let listed = self.0.read_field(slot, &names.tags(), &id).await?;
         if listed.as_deref() == Some(tag) {
             // Listed by an earlier attempt whose reply was lost. A write is needed for replicas to confirm.
             return self.rewrite_field(slot, names.tags(), &id, tag).await;
@@ -82,39 +101,103 @@ impl Directory {
     }
 
     /// Writes a field once more with the value that it has, to learn how many replicas have it.
-    async fn rewrite_field(&self, slot: u16, name: String, field: &str, value: &str) -> Result<u32, CommitError> {
-        let mut transaction = self.transaction();
+    async fn rewrite_field(self, slot: u16, name: String, field: &str, value: &str) -> Result<u32, CommitError> {
+        let mut transaction = self.0.transaction();
         let record = transaction.record(name);
         transaction.check(Check::Equal(record, field, value), CommitError::Conflict);
-        transaction.set_field(record, field, value);
-        self.commit(slot, transaction).await?.into_replicas()
+        transaction.hset_field(record, field, value);
+        self.0.commit(slot, transaction).await?.into_replicas()
     }
 
-    pub(super) async fn suspend_org(&self, org: OrgId, suspended: bool) -> Result<u32, CommitError> {
+    pub(super) async fn suspend(self, org: OrgId, suspended: bool) -> Result<u32, CommitError> {
         let suspended = u8::from(suspended).to_string();
-        self.change_org(org, |transaction, record| transaction.set_field(record, "suspended", &suspended)).await
+        self.change(org, |transaction, record| transaction.hset_field(record, "suspended", &suspended)).await
     }
 
-    pub(super) async fn limit_org(&self, org: OrgId, concurrent: Option<u32>) -> Result<u32, CommitError> {
-        self.change_org(org, |transaction, record| match concurrent {
-            Some(concurrent) => transaction.set_field(record, "concurrent", &concurrent.to_string()),
-            None => transaction.unset(record, &["concurrent"]),
+    pub(super) async fn limit(self, org: OrgId, concurrent: Option<u32>) -> Result<u32, CommitError> {
+        self.change(org, |transaction, record| match concurrent {
+            Some(concurrent) => transaction.hset_field(record, "concurrent", &concurrent.to_string()),
+            None => transaction.hdel(record, &["concurrent"]),
         })
         .await
     }
 
-    async fn change_org(
-        &self,
+    async fn change(
+        self,
         org: OrgId,
         write: impl FnOnce(&mut Transaction<ChangeError>, Record),
     ) -> Result<u32, CommitError> {
         let tag = self.require_tag(org).await?;
         // Suspensions and lower limits are among them, and all of them rewrite a field.
-        let mut transaction = self.withdrawal();
-        let record = transaction.record(self.shared.names.org(tag));
+        let mut transaction = self.0.withdrawal();
+        let record = transaction.record(self.0.shared.names.org(tag));
         transaction.check(Check::Equal(record, "id", &org.to_string()), ChangeError::NoOrg(org));
         write(&mut transaction, record);
         transaction.replace_version(record)?;
-        self.commit(org_slot(tag), transaction).await?.into_replicas()
+        self.0.commit(org_slot(tag), transaction).await?.into_replicas()
+    }
+
+    /// Adds the organizations that have no looks of this version yet. May be done by several gateways at the same time.
+    pub(super) async fn update_look_index(self) -> Result<(), CommandError> {
+        let (looks, done) = (self.0.shared.names.looks(), self.0.shared.names.looks_indexed());
+        let mut query = cmd("GET");
+        query.arg(&done);
+        let version = self.0.client.send(orgs_slot(), &query).await?;
+        let version = Option::<String>::from_redis_value(version).map_err(|_| CommandError::UnexpectedReply)?;
+        if version.as_deref() == Some(LOOK_VERSION) {
+            return Ok(());
+        }
+        for part in self.list().await?.chunks(LOOKS_PER_COMMAND) {
+            let mut write = cmd("HSET");
+            write.arg(&looks);
+            for org in part {
+                write.arg(look(&org.name)).arg(org.id.to_string());
+            }
+            self.0.client.send(orgs_slot(), &write).await?;
+        }
+        let mut mark = cmd("SET");
+        mark.arg(&done).arg(LOOK_VERSION);
+        self.0.client.send(orgs_slot(), &mark).await.map(drop)
+    }
+
+    /// All organizations, in the order of their creation.
+    pub(crate) async fn list(self) -> Result<Vec<Org>, CommandError> {
+        let ids: Vec<OrgId> = self.0.read_list(orgs_slot(), &self.0.shared.names.orgs()).await?;
+        read_each(ids.into_iter().map(async |id| self.find(id).await)).await
+    }
+
+    /// Some organizations. See [`crate::State::page_of_orgs`].
+    pub(crate) async fn page(self, from: u64, limit: usize) -> Result<Page<Org, u64>, CommandError> {
+        let Page { items, next } = self.0.read_page(orgs_slot(), &self.0.shared.names.orgs(), from, limit).await?;
+        let orgs = read_each(items.into_iter().map(async |id| self.find(id).await)).await?;
+        Ok(Page { items: orgs, next })
+    }
+
+    /// One organization.
+    pub(crate) async fn find(self, id: OrgId) -> Result<Option<Org>, CommandError> {
+        match self.find_tag(id).await? {
+            Some(tag) => self.0.read_org(tag).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The tag of an organization.
+    pub(crate) async fn find_tag(self, org: OrgId) -> Result<Option<OrgTag>, CommandError> {
+        let tag = self.0.read_field(orgs_slot(), &self.0.shared.names.tags(), &org.to_string()).await?;
+        tag.map(|tag| tag.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()
+    }
+
+    /// The tag of an organization, for a change that needs one.
+    pub(super) async fn require_tag(self, org: OrgId) -> Result<OrgTag, CommitError> {
+        Ok(self.find_tag(org).await?.ok_or(ChangeError::NoOrg(org))?)
+    }
+
+    /// The organization with a name.
+    pub(crate) async fn find_by_name(self, name: &str) -> Result<Option<Org>, CommandError> {
+        let id = self.0.read_field(orgs_slot(), &self.0.shared.names.names(), name).await?;
+        match id.map(|id| id.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()? {
+            Some(id) => self.find(id).await,
+            None => Ok(None),
+        }
     }
 }

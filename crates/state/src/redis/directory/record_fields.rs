@@ -48,13 +48,13 @@ pub(crate) fn key_fields(key: &Key, digest: &KeyDigest) -> Vec<(&'static str, St
         ("user", key.user.to_string()),
         ("name", key.name.clone()),
         ("imported", u8::from(key.imported).to_string()),
+        ("session_quota_key", u8::from(key.session_quota_key).to_string()),
         ("created", key.created.0.to_string()),
         ("digest", hex(digest.as_bytes())),
     ];
     let times = [("rotated", key.rotated), ("previous_until", key.previous_until), ("revoked", key.revoked)];
     fields.extend(times.into_iter().filter_map(|(name, at)| Some((name, at?.0.to_string()))));
     fields.extend(key.quota.into_iter().flat_map(quota_fields));
-    fields.extend(key.session_quota_key.then(|| ("seat", "1".to_owned())));
     fields
 }
 

@@ -1,31 +1,35 @@
-//! Shared revocation log, which propagates revocations to all gateways: every change that ends the validity of credentials is
-//! appended to it before the change is acknowledged. Each gateway reads on from where it was (`revocation_reader`).
+//! Shared revocation log, which propagates revocations to all gateways: every change that ends the validity of
+//! credentials is appended to it before the change is acknowledged. Each gateway reads on from where it was
+//! (`revocation_reader`).
 //!
 //! - The log is one hash in one hash slot: entries by their numbers, and the last number. A change and its entry are
-//!   therefore two writes. A gateway that dies between them has not acknowledged the change; the exchanges that it should
-//!   have ended are found by the checks that every gateway makes each minute.
+//!   therefore two writes. A gateway that dies between them has not acknowledged the change; the exchanges that it
+//!   should have ended are found by the checks that every gateway makes each minute.
 //! - An entry begins with a random token, so that entries with the same number in two histories of a server differ.
 
 use super::commit_error::CommitError;
-use super::records::Directory;
+use super::orgs::Orgs;
+use super::session_index::SessionIndex;
+use super::transactions::Transactions;
 use crate::redis::record_codec::new_version;
 use crate::redis::record_names::{hex, revocations_slot, token_digest};
 use crate::redis::revocations::Revocation;
 use crate::{Change, ChangeError, RevocationEntry};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId};
+use redis_client::CommandError;
 
 /// Entries to keep. A gateway that falls behind by more checks every open exchange instead.
 const CAPACITY: u64 = 10_000;
 
-impl Directory {
-    /// Appends what a change has revoked. Returns the number of replicas that have the entry; none when the change revokes
-    /// nothing.
-    pub(super) async fn log_revocation(
-        &self,
-        change: &Change,
-        locator: Option<String>,
-    ) -> Result<Option<u32>, CommitError> {
+/// Writer of the log, over the transactions of one thread.
+#[derive(Clone, Copy)]
+pub(super) struct LogWriter<'a>(pub(super) &'a Transactions);
+
+impl LogWriter<'_> {
+    /// Appends what a change has revoked. Returns the number of replicas that have the entry; none when the change
+    /// revokes nothing.
+    pub(super) async fn append(self, change: &Change, locator: Option<String>) -> Result<Option<u32>, CommitError> {
         let entry = match change.as_made() {
             Change::RevokeKey { key, .. } => RevocationEntry::Key(*key),
             Change::RemoveUser { user, .. } => RevocationEntry::User(*user),
@@ -35,20 +39,22 @@ impl Directory {
             Change::RotateKey { key, .. } => self.secrets_entry(*key).await?,
             _ => return Ok(None),
         };
-        let mut transaction = self.withdrawal::<CommitError>();
-        let log = transaction.record(self.shared.names.revocations());
+        let mut transaction = self.0.withdrawal::<CommitError>();
+        let log = transaction.record(self.0.shared.names.revocations());
         let text = format!("{} {}{}", new_version()?, encode(&entry), locator.unwrap_or_default());
-        transaction.append_entry(log, CAPACITY, &text);
-        self.commit(revocations_slot(), transaction).await?.into_replicas().map(Some)
+        transaction.append_to_log(log, CAPACITY, &text);
+        self.0.commit(revocations_slot(), transaction).await?.into_replicas().map(Some)
     }
 
-    /// The locator by which other gateways find the record of an entry: a space and the tag of a user's organization, or the
-    /// digest of a session. To be called before the change, which removes a session from the index.
-    pub(super) async fn revocation_locator(&self, change: &Change) -> Result<Option<String>, CommitError> {
+    /// The locator by which other gateways find the record of an entry: a space and the tag of a user's organization,
+    /// or the digest of a session. To be called before the change, which removes a session from the index.
+    pub(super) async fn locator(self, change: &Change) -> Result<Option<String>, CommitError> {
         Ok(match change {
-            Change::RemoveUser { org, .. } => self.find_tag(*org).await?.map(|tag| format!(" {}", tag.as_str())),
+            Change::RemoveUser { org, .. } => {
+                Orgs(self.0).find_tag(*org).await?.map(|tag| format!(" {}", tag.as_str()))
+            }
             Change::EndSession { session } | Change::EndMembership { session, .. } => {
-                let digest = self.find_session_digest(*session).await?;
+                let digest = SessionIndex(self.0).find_digest(*session).await?;
                 digest.map(|digest| format!(" {}", hex(digest.as_bytes())))
             }
             _ => None,
@@ -56,10 +62,11 @@ impl Directory {
     }
 
     /// The last rotation of a key: another one may have followed that of the change.
-    async fn secrets_entry(&self, id: KeyId) -> Result<RevocationEntry, CommitError> {
-        let stored = self.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
+    async fn secrets_entry(self, id: KeyId) -> Result<RevocationEntry, CommitError> {
+        let stored = self.0.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
         let until = stored.key.previous_until.filter(|until| Some(*until) > stored.key.rotated);
-        let previous = stored.previous.map(|previous| (previous, until.unwrap_or(RevocationEntry::ENDED)));
+        let previous = stored.previous.ok_or(CommandError::UnexpectedReply)?;
+        let previous = (previous, until.unwrap_or(RevocationEntry::ENDED));
         Ok(RevocationEntry::Secrets { key: id, current: stored.digest, previous })
     }
 }
@@ -72,16 +79,16 @@ fn encode(entry: &RevocationEntry) -> String {
         RevocationEntry::Org(org) => format!("org {org}"),
         RevocationEntry::Session(session) => format!("session {session}"),
         RevocationEntry::Membership { session, org } => format!("membership {session} {org}"),
-        RevocationEntry::Secrets { key, current, previous } => {
-            let previous = previous.map(|(digest, until)| format!(" {} {}", hex(digest.as_bytes()), until.0));
-            format!("secrets {} {}{}", key.as_str(), hex(current.as_bytes()), previous.unwrap_or_default())
+        RevocationEntry::Secrets { key, current, previous: (previous, until) } => {
+            let [current, previous] = [current, previous].map(|digest| hex(digest.as_bytes()));
+            format!("secrets {} {current} {previous} {}", key.as_str(), until.0)
         }
         RevocationEntry::Gap => "gap".to_owned(),
     }
 }
 
-/// Decodes the text of an entry, with its token. A text of another version of keygate is a gap: whatever it says, it is
-/// found by checking every open exchange.
+/// Decodes the text of an entry, with its token. A text that is not understood is a gap: whatever it says, it is found
+/// by checking every open exchange.
 pub(crate) fn decode(text: &[u8]) -> RevocationEntry {
     let text = std::str::from_utf8(text).unwrap_or_default();
     let words: Vec<&str> = text.split(' ').skip(1).collect();
@@ -97,21 +104,17 @@ fn decode_words(words: &[&str]) -> Option<RevocationEntry> {
         ["membership", session, org, ..] => {
             RevocationEntry::Membership { session: session.parse().ok()?, org: org.parse().ok()? }
         }
-        ["secrets", key, current, previous @ ..] => {
+        ["secrets", key, current, previous, until] => {
             let digest = |hex: &str| KeyDigest::from_hex(hex).ok();
-            let previous = match previous {
-                [] => None,
-                [previous, until] => Some((digest(previous)?, Micros(until.parse().ok()?))),
-                _ => return None,
-            };
+            let previous = (digest(previous)?, Micros(until.parse().ok()?));
             RevocationEntry::Secrets { key: key.parse().ok()?, current: digest(current)?, previous }
         }
         _ => return None,
     })
 }
 
-/// Decodes the text of an entry as a revocation to keep; none for entries that are no final refusals. It was made at about
-/// this time.
+/// Decodes the text of an entry as a revocation to keep; none for entries that are no final refusals. It was made at
+/// about this time.
 pub(crate) fn decode_final(text: &[u8], now: Micros) -> Option<Revocation> {
     let words: Vec<&str> = std::str::from_utf8(text).ok()?.split(' ').skip(1).collect();
     Some(match *words {
@@ -141,8 +144,7 @@ mod tests {
             RevocationEntry::Org(OrgId::generate()),
             RevocationEntry::Session(SessionId::generate()),
             RevocationEntry::Membership { session: SessionId::generate(), org: OrgId::generate() },
-            RevocationEntry::Secrets { key, current, previous: None },
-            RevocationEntry::Secrets { key, current, previous: Some((previous, Micros(7))) },
+            RevocationEntry::Secrets { key, current, previous: (previous, Micros(7)) },
         ] {
             let text = format!("aaaaaaaa {}", encode(&entry));
             assert_eq!(decode(text.as_bytes()), entry, "{text}");

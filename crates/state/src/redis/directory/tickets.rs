@@ -8,27 +8,26 @@ use tokio::time::timeout;
 
 use super::change::CHANGE_TIMEOUT;
 use super::commit_error::CommitError;
-use super::records::Directory;
 use super::sessions::milliseconds;
+use super::transactions::Transactions;
 use crate::{ChangeError, StorageError, Unavailable};
 use domain::clock::Micros;
 use domain::session::TokenDigest;
 use redis_client::{CommandError, hash_slot};
 
-impl Directory {
-    pub(super) async fn put_ticket(
-        &self,
-        digest: &TokenDigest,
-        content: &[u8],
-        expires: Micros,
-    ) -> Result<u32, CommitError> {
-        let name = self.shared.names.ticket(digest);
+/// Tickets, over the transactions of one thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Tickets<'a>(pub(crate) &'a Transactions);
+
+impl Tickets<'_> {
+    pub(super) async fn put(self, digest: &TokenDigest, content: &[u8], expires: Micros) -> Result<u32, CommitError> {
+        let name = self.0.shared.names.ticket(digest);
         let slot = hash_slot(&name);
-        let mut transaction = self.transaction::<CommitError>();
+        let mut transaction = self.0.transaction::<CommitError>();
         let record = transaction.record(name);
-        transaction.set(record, &[("content", BASE64.encode(content)), ("expires", expires.0.to_string())]);
-        transaction.expire(record, milliseconds(expires));
-        self.commit(slot, transaction).await?.into_replicas()
+        transaction.hset(record, &[("content", BASE64.encode(content)), ("expires", expires.0.to_string())]);
+        transaction.pexpireat(record, milliseconds(expires));
+        self.0.commit(slot, transaction).await?.into_replicas()
     }
 
     /// Takes a ticket. See [`crate::State::take_ticket`].
@@ -36,21 +35,21 @@ impl Directory {
     /// # Errors
     /// [`ChangeError::Unavailable`]; the ticket may be gone then. Also when too few replicas know that it was taken:
     /// after a failover it could be taken again.
-    pub(crate) async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
-        let limit = CHANGE_TIMEOUT + self.shared.settings.durability.timeout;
+    pub(crate) async fn take(self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
+        let limit = CHANGE_TIMEOUT + self.0.shared.settings.durability.timeout;
         let taken = timeout(limit, self.take_once(digest, now)).await;
         taken
             .unwrap_or(Err(Unavailable::TimedOut))
             .map_err(|error| ChangeError::Unavailable(StorageError::Redis(error)))
     }
 
-    async fn take_once(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, Unavailable> {
-        let name = self.shared.names.ticket(digest);
-        let (reply, replicas) = self.run_take_ticket(hash_slot(&name), &name).await?;
+    async fn take_once(self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, Unavailable> {
+        let name = self.0.shared.names.ticket(digest);
+        let (reply, replicas) = self.0.run_take_ticket(hash_slot(&name), &name).await?;
         if reply == Value::Nil {
             return Ok(None);
         }
-        if replicas < self.shared.settings.durability.replicas {
+        if replicas < self.0.shared.settings.durability.replicas {
             return Err(Unavailable::TimedOut);
         }
         let (content, expires) = <(String, u64)>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;

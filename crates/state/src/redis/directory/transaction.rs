@@ -14,7 +14,8 @@ use domain::clock::Micros;
 use domain::quota::Quota;
 use redis_client::{CommandError, Script};
 
-/// Checks and writes. Each check carries the failure `F` that the caller gets when it does not hold.
+/// Checks and writes. A write that is one command of Redis has its name, here and in `commit.lua`. Each check carries
+/// the failure `F` that the caller gets when it does not hold.
 pub(crate) struct Transaction<F> {
     /// Names of the records, which checks and writes refer to.
     records: Vec<String>,
@@ -50,14 +51,10 @@ pub(crate) enum Check<'a> {
     Fewer(Record, u32),
     /// The sorted set has fewer members whose time is not over, or this one.
     FewerScored(Record, u32, &'a str),
-    /// The first value of the list.
-    First(Record, &'a str),
     /// The user's bucket of keys to create has a token, by this quota.
     Token(Record, &'a serde_json::Value),
     /// The live part has this version.
     Version(Record, &'a Version),
-    /// The key has fewer uses.
-    FewerUses(Record, u64),
 }
 
 /// Result of a transaction.
@@ -81,8 +78,8 @@ impl<F> Transaction<F> {
         }
     }
 
-    /// Has it run also while the server's memory is full. For changes that withdraw something, and write no more than a few
-    /// fields.
+    /// Has it run also while the server's memory is full. For changes that withdraw something, and write no more than a
+    /// few fields.
     pub(crate) fn allow_oom(&mut self) {
         self.allows_oom = true;
     }
@@ -100,8 +97,8 @@ impl<F> Transaction<F> {
     }
 
     /// Sets fields of a hash.
-    pub(crate) fn set(&mut self, record: Record, fields: &[(&str, String)]) {
-        let mut write = vec![json!("set"), json!(record)];
+    pub(crate) fn hset(&mut self, record: Record, fields: &[(&str, String)]) {
+        let mut write = vec![json!("hset"), json!(record)];
         for (name, value) in fields {
             write.extend([json!(name), json!(value)]);
         }
@@ -109,79 +106,75 @@ impl<F> Transaction<F> {
     }
 
     /// Sets one field of a hash.
-    pub(crate) fn set_field(&mut self, record: Record, field: &str, value: &str) {
-        self.write(("set", record, field, value));
+    pub(crate) fn hset_field(&mut self, record: Record, field: &str, value: &str) {
+        self.write(("hset", record, field, value));
     }
 
     /// Removes fields of a hash.
-    pub(crate) fn unset(&mut self, record: Record, fields: &[&str]) {
-        let mut write = vec![json!("unset"), json!(record)];
+    pub(crate) fn hdel(&mut self, record: Record, fields: &[&str]) {
+        let mut write = vec![json!("hdel"), json!(record)];
         write.extend(fields.iter().map(|field| json!(field)));
         self.writes.push(serde_json::Value::Array(write));
     }
 
     /// Appends a value to a list.
-    pub(crate) fn append(&mut self, record: Record, value: &str) {
-        self.write(("append", record, value));
+    pub(crate) fn rpush(&mut self, record: Record, value: &str) {
+        self.write(("rpush", record, value));
     }
 
     /// Adds a member to a set.
-    pub(crate) fn add(&mut self, record: Record, member: &str) {
-        self.write(("add", record, member));
+    pub(crate) fn sadd(&mut self, record: Record, member: &str) {
+        self.write(("sadd", record, member));
     }
 
     /// Removes a member of a set.
-    pub(crate) fn remove(&mut self, record: Record, member: &str) {
-        self.write(("remove", record, member));
-    }
-
-    /// Removes so many values from the beginning of a list.
-    pub(crate) fn trim(&mut self, record: Record, count: usize) {
-        self.write(("trim", record, count));
+    pub(crate) fn srem(&mut self, record: Record, member: &str) {
+        self.write(("srem", record, member));
     }
 
     /// Takes a token from the bucket of the keys that a user creates.
     pub(crate) fn take_token(&mut self, record: Record, quota: &serde_json::Value) {
-        self.write(("take", record, quota));
+        self.write(("take_token", record, quota));
     }
 
     /// Makes the bucket of the keys that a user creates as empty as this one, if it is fuller.
     pub(crate) fn limit_tokens(&mut self, record: Record, from: &CreationBucket, quota: Quota) {
         let Bucket { level, at } = from.bucket;
-        self.write(("limit", record, level, at, from.per_us, quota_numbers(quota)));
+        self.write(("limit_tokens", record, level, at, from.per_us, quota_numbers(quota)));
     }
 
     /// Sets the bucket of the keys that a new user creates.
     pub(crate) fn set_tokens(&mut self, record: Record, creation: &CreationBucket) {
-        self.write(("tokens", record, creation.bucket.level, creation.bucket.at, creation.per_us));
+        self.write(("set_tokens", record, creation.bucket.level, creation.bucket.at, creation.per_us));
     }
 
-    /// Takes over more uses, a later last use and an emptier bucket, each by itself. Buckets are compared under the quota
-    /// in force, which has been so for `age` microseconds.
+    /// Takes over more uses, a later last use and an emptier bucket, each by itself. Buckets are compared under the
+    /// quota in force, which has been so for `age` microseconds.
     pub(crate) fn merge_usage(&mut self, record: Record, from: &KeyExport, quota: Quota, age: u64) {
         let Bucket { level, at } = from.bucket;
         let (uses, used) = (from.key.uses, from.key.last_used.unwrap_or_default());
-        self.write(("merge", record, level, at, uses, used, quota_numbers(from.quota), quota_numbers(quota), age));
+        let quotas = [from.quota, quota].map(quota_numbers);
+        self.write(("merge_usage", record, level, at, uses, used, quotas, age));
     }
 
     /// Deletes a record.
-    pub(crate) fn delete(&mut self, record: Record) {
-        self.write(("drop", record));
+    pub(crate) fn del(&mut self, record: Record) {
+        self.write(("del", record));
     }
 
     /// Makes a record expire at a time, in milliseconds since the Unix epoch.
-    pub(crate) fn expire(&mut self, record: Record, at: u64) {
-        self.write(("expire", record, at));
+    pub(crate) fn pexpireat(&mut self, record: Record, at: u64) {
+        self.write(("pexpireat", record, at));
     }
 
     /// Adds a member to a sorted set, by a score.
-    pub(crate) fn add_scored(&mut self, record: Record, score: u64, member: &str) {
-        self.write(("rank", record, score, member));
+    pub(crate) fn zadd(&mut self, record: Record, score: u64, member: &str) {
+        self.write(("zadd", record, score, member));
     }
 
     /// Removes a member of a sorted set.
-    pub(crate) fn remove_scored(&mut self, record: Record, member: &str) {
-        self.write(("unrank", record, member));
+    pub(crate) fn zrem(&mut self, record: Record, member: &str) {
+        self.write(("zrem", record, member));
     }
 
     /// Removes at most `count` members of a sorted set whose score is in the past, and the fields of these names from
@@ -191,8 +184,8 @@ impl<F> Transaction<F> {
     }
 
     /// Appends an entry to a log, which keeps its last `capacity` entries.
-    pub(crate) fn append_entry(&mut self, log: Record, capacity: u64, entry: &str) {
-        self.write(("log", log, capacity, entry));
+    pub(crate) fn append_to_log(&mut self, log: Record, capacity: u64, entry: &str) {
+        self.write(("append_to_log", log, capacity, entry));
     }
 
     /// Removes at most `count` members of a sorted set whose score is in the past.
@@ -210,26 +203,26 @@ impl<F> Transaction<F> {
         used: Micros,
     ) -> Result<(), getrandom::Error> {
         let Bucket { level, at } = bucket;
-        self.write(("bucket", record, new_version()?, level, at, uses, used, quota_numbers(quota)));
+        self.write(("init_key", record, new_version()?, level, at, uses, used, quota_numbers(quota)));
         Ok(())
     }
 
     /// Writes the live part of a new organization: a version, and no slots taken.
     pub(crate) fn init_org(&mut self, record: Record) -> Result<(), getrandom::Error> {
-        self.write(("slots", record, new_version()?));
+        self.write(("init_org", record, new_version()?));
         Ok(())
     }
 
     /// Replaces the version of a record, so that no decision is made from the old one any more.
     pub(crate) fn replace_version(&mut self, record: Record) -> Result<(), getrandom::Error> {
-        self.write(("stamp", record, new_version()?));
+        self.write(("replace_version", record, new_version()?));
         Ok(())
     }
 
     /// Converts a key's bucket from one quota, in force for `age` microseconds, to another. The tokens that it has at
     /// this moment stay.
     pub(crate) fn convert_quota(&mut self, record: Record, from: Quota, to: Quota, age: u64) {
-        self.write(("quota", record, quota_numbers(from), quota_numbers(to), age));
+        self.write(("convert_quota", record, quota_numbers(from), quota_numbers(to), age));
     }
 
     /// Returns whether it would neither check nor write anything.
@@ -277,14 +270,12 @@ impl Check<'_> {
             Self::Present(record) => json!(("present", record)),
             Self::Absent(record) => json!(("absent", record)),
             Self::Equal(record, field, value) => json!(("equal", record, field, value)),
-            Self::NoField(record, field) => json!(("none", record, field)),
+            Self::NoField(record, field) => json!(("no_field", record, field)),
             Self::Free(record, field, value) => json!(("free", record, field, value)),
             Self::Fewer(record, count) => json!(("fewer", record, count)),
-            Self::FewerScored(record, count, member) => json!(("room", record, count, member)),
-            Self::First(record, value) => json!(("first", record, value)),
+            Self::FewerScored(record, count, member) => json!(("fewer_scored", record, count, member)),
             Self::Token(record, quota) => json!(("token", record, quota)),
             Self::Version(record, version) => json!(("version", record, String::from_utf8_lossy(version))),
-            Self::FewerUses(record, uses) => json!(("behind", record, uses)),
         }
     }
 }
@@ -315,13 +306,13 @@ mod tests {
         let (org, keys) = (transaction.record("o".into()), transaction.record("k".into()));
         transaction.check(Check::Equal(org, "id", "x"), ());
         transaction.check(Check::Version(org, b"abcdefgh"), ());
-        transaction.set(org, &[("name", "n".into())]);
-        transaction.unset(org, &["a", "b"]);
-        transaction.append(keys, "key");
-        transaction.expire(keys, 5);
+        transaction.hset(org, &[("name", "n".into())]);
+        transaction.hdel(org, &["a", "b"]);
+        transaction.rpush(keys, "key");
+        transaction.pexpireat(keys, 5);
         let json: serde_json::Value = serde_json::from_str(&transaction.json()).unwrap();
         let checks = json!([["equal", 1, "id", "x"], ["version", 1, "abcdefgh"]]);
-        let writes = json!([["set", 1, "name", "n"], ["unset", 1, "a", "b"], ["append", 2, "key"], ["expire", 2, 5]]);
+        let writes = json!([["hset", 1, "name", "n"], ["hdel", 1, "a", "b"], ["rpush", 2, "key"], ["pexpireat", 2, 5]]);
         assert_eq!(json, json!({ "checks": checks, "writes": writes, "now": 7 }));
     }
 }

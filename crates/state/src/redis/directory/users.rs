@@ -1,19 +1,27 @@
-//! Changes of users.
+//! Users of an organization.
 //!
-//! - A user's permissions and removal are in the user's record only. A change replaces the record's version, which every
-//!   decision about one of the user's keys checks: so a change takes the same time for one key as for 20,000.
+//! - A user's permissions and removal are in the user's record only. A change replaces the record's version, which
+//!   every decision about one of the user's keys checks: so a change takes the same time for one key as for 20,000.
+
+use redis::{FromRedisValue as _, cmd};
 
 use super::commit_error::CommitError;
+use super::orgs::Orgs;
 use super::record_fields::{joined, user_fields, voucher_fields};
-use super::records::Directory;
 use super::transaction::{Check, CommitResult, Record, Transaction};
+use super::transactions::{Transactions, read_each};
+use super::user_index::UserIndex;
+use crate::bucket::Bucket;
+use crate::redis::packed::{unpack_signed, unsigned};
 use crate::redis::record_codec::new_version;
 use crate::redis::record_names::org_slot;
 use crate::redis::revocations::Revocation;
-use crate::{ChangeError, User};
+use crate::{ChangeError, CreationBucket, Org, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::key::OrgTag;
+use domain::page::Page;
+use redis_client::CommandError;
 
 /// Check of a new user.
 enum NewUserCheck {
@@ -22,119 +30,165 @@ enum NewUserCheck {
     IdFree,
 }
 
-impl Directory {
-    pub(super) async fn create_user(&self, user: &User) -> Result<u32, CommitError> {
-        let tag = self.require_tag(user.org).await?;
+/// Users, over the transactions of one thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Users<'a>(pub(crate) &'a Transactions);
+
+impl Users<'_> {
+    pub(super) async fn create(self, user: &User) -> Result<u32, CommitError> {
+        let tag = Orgs(self.0).require_tag(user.org).await?;
         // Before the record, so that there is no user whom a sign-in does not find.
-        self.index_user(user).await?;
-        let (names, slot, id) = (&self.shared.names, org_slot(tag), user.id.to_string());
+        UserIndex(self.0).add(user).await?;
+        let (names, slot, id) = (&self.0.shared.names, org_slot(tag), user.id.to_string());
         let records = [names.org(tag), names.emails(tag), names.user(tag, user.id), names.users(tag)];
-        let mut transaction = self.transaction();
+        let mut transaction = self.0.transaction();
         let [org, emails, record, users] = records.map(|name| transaction.record(name));
         transaction.check(Check::Present(org), NewUserCheck::OrgExists);
         transaction.check(Check::NoField(emails, &user.email), NewUserCheck::EmailFree);
         transaction.check(Check::Absent(record), NewUserCheck::IdFree);
-        transaction.set(record, &user_fields(user));
-        transaction.set_field(record, "version", &new_version()?);
+        transaction.hset(record, &user_fields(user));
+        transaction.hset_field(record, "version", &new_version()?);
         if user.removed.is_none() {
-            transaction.set_field(emails, &user.email, &id);
+            transaction.hset_field(emails, &user.email, &id);
         }
-        transaction.append(users, &id);
-        match self.commit(slot, transaction).await? {
+        transaction.rpush(users, &id);
+        match self.0.commit(slot, transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
             CommitResult::Failed(NewUserCheck::OrgExists) => Err(ChangeError::NoOrg(user.org).into()),
             CommitResult::Failed(NewUserCheck::EmailFree) => {
-                if self.read_field(slot, &names.emails(tag), &user.email).await?.as_ref() != Some(&id) {
+                if self.0.read_field(slot, &names.emails(tag), &user.email).await?.as_ref() != Some(&id) {
                     return Err(ChangeError::Taken("email").into());
                 }
                 // Created by an earlier attempt whose reply was lost; this write is for replicas to confirm.
-                self.change_user(user.org, user.id, |_, _| ()).await
+                self.change(user.org, user.id, |_, _| ()).await
             }
             CommitResult::Failed(NewUserCheck::IdFree) => Err(ChangeError::Taken("id").into()),
         }
     }
 
-    pub(super) async fn permit_user(
-        &self,
+    pub(super) async fn permit(
+        self,
         org: OrgId,
         user: UserId,
         permissions: &[Permission],
         vouched_by: Option<&Voucher>,
     ) -> Result<u32, CommitError> {
         if let Some(voucher) = vouched_by {
-            self.index_person(org, user, voucher).await?;
+            UserIndex(self.0).add_person(org, user, voucher).await?;
         }
         let permissions = joined(permissions);
         let write = |transaction: &mut Transaction<_>, record| {
             transaction.allow_oom();
-            transaction.set_field(record, "permissions", &permissions);
-            transaction.unset(record, &["withdrawn"]);
-            vouched_by.into_iter().for_each(|voucher| transaction.set(record, &voucher_fields(voucher)));
+            transaction.hset_field(record, "permissions", &permissions);
+            transaction.hdel(record, &["withdrawn"]);
+            vouched_by.into_iter().for_each(|voucher| transaction.hset(record, &voucher_fields(voucher)));
         };
-        self.change_user(org, user, write).await
+        self.change(org, user, write).await
     }
 
-    pub(super) async fn withdraw_user(&self, org: OrgId, user: UserId, at: Micros) -> Result<u32, CommitError> {
-        let tag = self.require_tag(org).await?;
+    pub(super) async fn withdraw(self, org: OrgId, user: UserId, at: Micros) -> Result<u32, CommitError> {
+        let tag = Orgs(self.0).require_tag(org).await?;
         // The first withdrawal stands; the write is repeated all the same, for replicas to confirm.
-        let at = self.read_user(tag, user).await?.and_then(|stored| stored.withdrawn).unwrap_or(at);
+        let at = self.0.read_user(tag, user).await?.and_then(|stored| stored.withdrawn).unwrap_or(at);
         let write = |transaction: &mut Transaction<_>, record| {
-            transaction.set_field(record, "withdrawn", &at.0.to_string());
+            transaction.hset_field(record, "withdrawn", &at.0.to_string());
         };
-        self.change_user(org, user, write).await
+        self.change(org, user, write).await
     }
 
-    pub(super) async fn remove_user(
-        &self,
-        org: OrgId,
-        user: UserId,
-        at: Micros,
-        is_retry: bool,
-    ) -> Result<u32, CommitError> {
-        let tag = self.require_tag(org).await?;
-        let stored = self.read_user(tag, user).await?.filter(|stored| stored.org == org);
+    pub(super) async fn remove(self, org: OrgId, user: UserId, at: Micros, is_retry: bool) -> Result<u32, CommitError> {
+        let tag = Orgs(self.0).require_tag(org).await?;
+        let stored = self.0.read_user(tag, user).await?.filter(|stored| stored.org == org);
         let stored = stored.ok_or(ChangeError::NoUser(user))?;
         // Removing a removed user is an error, unless an earlier attempt of this change has removed it.
         let replicas = if is_retry && stored.removed == Some(at) {
             self.confirm_removal(tag, user, at).await?
         } else {
             let write = |transaction: &mut Transaction<_>, record| {
-                let emails = transaction.record(self.shared.names.emails(tag));
+                let emails = transaction.record(self.0.shared.names.emails(tag));
                 transaction.allow_oom();
-                transaction.set_field(record, "removed", &at.0.to_string());
-                transaction.unset(emails, &[&stored.email]);
+                transaction.hset_field(record, "removed", &at.0.to_string());
+                transaction.hdel(emails, &[&stored.email]);
             };
-            self.change_user(org, user, write).await?
+            self.change(org, user, write).await?
         };
-        self.shared.revocations.add(Revocation::User { tag, user, email: Some(stored.email), at });
+        self.0.shared.revocations.add(Revocation::User { tag, user, email: Some(stored.email), at });
         Ok(replicas)
     }
 
     /// Confirms the removal that an earlier attempt made, by a write for replicas to confirm.
-    async fn confirm_removal(&self, tag: OrgTag, user: UserId, at: Micros) -> Result<u32, CommitError> {
-        let mut transaction = self.withdrawal();
-        let record = transaction.record(self.shared.names.user(tag, user));
+    async fn confirm_removal(self, tag: OrgTag, user: UserId, at: Micros) -> Result<u32, CommitError> {
+        let mut transaction = self.0.withdrawal();
+        let record = transaction.record(self.0.shared.names.user(tag, user));
         transaction.check(Check::Equal(record, "removed", &at.0.to_string()), CommitError::Conflict);
-        transaction.set_field(record, "id", &user.to_string());
-        self.commit(org_slot(tag), transaction).await?.into_replicas()
+        transaction.hset_field(record, "id", &user.to_string());
+        self.0.commit(org_slot(tag), transaction).await?.into_replicas()
     }
 
     /// Changes a user that is not removed, and replaces the version of the record.
-    async fn change_user(
-        &self,
+    async fn change(
+        self,
         org: OrgId,
         user: UserId,
         write: impl FnOnce(&mut Transaction<CommitError>, Record),
     ) -> Result<u32, CommitError> {
-        let tag = self.require_tag(org).await?;
-        let stored = self.read_user(tag, user).await?.filter(|stored| stored.org == org && stored.removed.is_none());
+        let tag = Orgs(self.0).require_tag(org).await?;
+        let stored = self.0.read_user(tag, user).await?.filter(|stored| stored.org == org && stored.removed.is_none());
         stored.ok_or(ChangeError::NoUser(user))?;
-        let mut transaction = self.transaction();
-        let record = transaction.record(self.shared.names.user(tag, user));
+        let mut transaction = self.0.transaction();
+        let record = transaction.record(self.0.shared.names.user(tag, user));
         transaction.check(Check::Present(record), CommitError::Conflict);
         transaction.check(Check::NoField(record, "removed"), CommitError::Conflict);
-        transaction.set(record, &[("id", user.to_string()), ("version", new_version()?)]);
+        transaction.hset(record, &[("id", user.to_string()), ("version", new_version()?)]);
         write(&mut transaction, record);
-        self.commit(org_slot(tag), transaction).await?.into_replicas()
+        self.0.commit(org_slot(tag), transaction).await?.into_replicas()
+    }
+
+    /// All users of an organization, removed ones too, in the order of their creation.
+    pub(crate) async fn list(self, org: OrgId) -> Result<Vec<User>, CommandError> {
+        let Some(tag) = Orgs(self.0).find_tag(org).await? else { return Ok(Vec::new()) };
+        let ids: Vec<UserId> = self.0.read_list(org_slot(tag), &self.0.shared.names.users(tag)).await?;
+        read_each(ids.into_iter().map(async |id| self.0.read_user(tag, id).await)).await
+    }
+
+    /// Some users of an organization. See [`crate::State::page_of_users`].
+    pub(crate) async fn page(self, org: OrgId, from: u64, limit: usize) -> Result<Page<User, u64>, CommandError> {
+        let Some(tag) = Orgs(self.0).find_tag(org).await? else { return Ok(Page { items: Vec::new(), next: None }) };
+        let Page { items, next } =
+            self.0.read_page(org_slot(tag), &self.0.shared.names.users(tag), from, limit).await?;
+        let users = read_each(items.into_iter().map(async |id| self.0.read_user(tag, id).await)).await?;
+        Ok(Page { items: users, next })
+    }
+
+    /// The user of an organization with an email address, unless removed.
+    pub(crate) async fn find_by_email(self, org: OrgId, email: &str) -> Result<Option<User>, CommandError> {
+        let Some(tag) = Orgs(self.0).find_tag(org).await? else { return Ok(None) };
+        let id = self.0.read_field(org_slot(tag), &self.0.shared.names.emails(tag), email).await?;
+        let Some(id) = id else { return Ok(None) };
+        let user = self.0.read_user(tag, id.parse().map_err(|_| CommandError::UnexpectedReply)?).await?;
+        Ok(user.filter(|user| user.removed.is_none()))
+    }
+
+    /// An organization and one of its users.
+    pub(crate) async fn find_member(self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, CommandError> {
+        let Some(tag) = Orgs(self.0).find_tag(org).await? else { return Ok(None) };
+        let (org, user) = (self.0.read_org(tag).await?, self.0.read_user(tag, user).await?);
+        Ok(org.zip(user))
+    }
+
+    /// The bucket of the keys that a user creates; none before the first.
+    pub(crate) async fn read_creation_bucket(
+        self,
+        tag: OrgTag,
+        user: UserId,
+    ) -> Result<Option<CreationBucket>, CommandError> {
+        let mut query = cmd("HGET");
+        query.arg(self.0.shared.names.user(tag, user)).arg("creation");
+        let packed = self.0.client.send(org_slot(tag), &query).await?;
+        let packed = Option::<Vec<u8>>::from_redis_value(packed).map_err(|_| CommandError::UnexpectedReply)?;
+        let Some(packed) = packed else { return Ok(None) };
+        let [level, at, per_us] = unpack_signed(&packed).ok_or(CommandError::UnexpectedReply)?;
+        let bucket = Bucket { level, at: Micros(unsigned(at)) };
+        Ok(Some(CreationBucket { bucket, per_us: unsigned(per_us) }))
     }
 }

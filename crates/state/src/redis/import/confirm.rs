@@ -14,8 +14,8 @@ use domain::identity::OrgId;
 use domain::key::OrgTag;
 use redis_client::hash_slot;
 
-/// Fields of imported records at one primary, of which the first that has its value is to be written once more: a record that
-/// was in conflict with the import is not there.
+/// Fields of imported records at one primary, of which the first that has its value is to be written once more: a
+/// record that was in conflict with the import is not there.
 pub struct Confirmation(Vec<Field>);
 
 struct Field {
@@ -26,8 +26,8 @@ struct Field {
 }
 
 impl Importer<'_> {
-    /// Returns the writes after which replicas have all records of these organizations, and these keys; none when no replica
-    /// is waited for.
+    /// Returns the writes after which replicas have all records of these organizations, and these keys; none when no
+    /// replica is waited for.
     pub fn confirmations(&self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> Vec<Confirmation> {
         if self.0.shared.settings.durability.replicas == 0 {
             return Vec::new();
@@ -63,14 +63,14 @@ impl Importer<'_> {
     /// Writes a field once more and waits for the configured replicas.
     ///
     /// # Errors
-    /// [`ImportError::NotReplicated`] when too few replicas confirmed it in time. When all fields are missing or differ, there
-    /// is nothing to confirm, which is no error.
+    /// [`ImportError::NotReplicated`] when too few replicas confirmed it in time. When all fields are missing or
+    /// differ, there is nothing to confirm, which is no error.
     pub async fn confirm(&self, confirmation: &Confirmation) -> Result<(), ImportError> {
         for field in &confirmation.0 {
             let mut transaction = self.0.transaction();
             let record = transaction.record(field.record.clone());
             transaction.check(Check::Equal(record, &field.name, &field.value), ());
-            transaction.set_field(record, &field.name, &field.value);
+            transaction.hset_field(record, &field.name, &field.value);
             if let CommitResult::Written(replicas) = self.0.commit(field.slot, transaction).await? {
                 return self.0.check_replicated(replicas).map_err(ImportError::NotReplicated);
             }

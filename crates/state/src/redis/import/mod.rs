@@ -4,53 +4,37 @@
 //! out and committed. Every write names what must still be so; when another writer was faster, it fails with
 //! [`ImportError::Conflict`] and writes nothing.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use redis::{FromRedisValue as _, Value, cmd};
-use tokio::time::timeout;
+use redis::{FromRedisValue as _, cmd};
 
 use super::Redis;
-use super::directory::{CLAIM_LIFETIME, Directory};
+use super::directory::{CLAIM_LIFETIME, CommitError, Orgs, Transactions, Users};
 use super::record_codec::StoredKey;
 use super::record_names::{org_slot, orgs_slot};
-use crate::import::{DigestOwner, ImportError, ImportedKey, KeyVersion};
-use crate::{CreationBucket, Org, User};
+use crate::import::{DigestOwner, ImportError};
+use crate::{CreationBucket, KeyExport, Org, Unavailable, User};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
-use redis_client::{CommandError, ConnectError, hash_slot};
+use redis_client::{CommandError, hash_slot};
 
 mod confirm;
-mod error;
 mod write;
 
 pub use confirm::Confirmation;
 
-/// Time to wait for the servers.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Reads and writes single records of a Redis state.
 #[derive(Clone, Copy)]
-pub struct Importer<'a>(&'a Directory);
+pub struct Importer<'a>(&'a Transactions);
 
 impl<'a> Importer<'a> {
     /// Reads and writes of a state.
     pub(crate) fn new(state: &'a Redis) -> Self {
-        Self(&state.directory)
+        Self(&state.directory.transactions)
     }
 }
 
 impl Importer<'_> {
-    /// Waits, for some seconds at most, until every server was reached.
-    ///
-    /// # Errors
-    /// [`ConnectError`] of the last try. A server that neither answers nor fails within that time is no error.
-    pub async fn ensure_reachable(&self) -> Result<(), Arc<ConnectError>> {
-        timeout(CONNECT_TIMEOUT, self.0.client.wait_connected()).await.unwrap_or(Ok(()))
-    }
-
     /// The quota of keys without one of their own.
     pub fn quota(&self) -> Quota {
         self.0.shared.defaults.load().limits.quota
@@ -63,7 +47,7 @@ impl Importer<'_> {
 
     /// The tag of an organization in the list of all.
     pub async fn tag_of(&self, org: OrgId) -> Result<Option<OrgTag>, ImportError> {
-        Ok(self.0.find_tag(org).await?)
+        Ok(Orgs(self.0).find_tag(org).await?)
     }
 
     /// The id, as text, of the organization with a name.
@@ -83,7 +67,7 @@ impl Importer<'_> {
 
     /// The bucket of the keys that a user creates; none before the first.
     pub async fn creation_bucket(&self, tag: OrgTag, user: UserId) -> Result<Option<CreationBucket>, ImportError> {
-        Ok(self.0.read_creation_bucket(tag, user).await?)
+        Ok(Users(self.0).read_creation_bucket(tag, user).await?)
     }
 
     /// The id, as text, of the user of an organization with an email address.
@@ -92,12 +76,11 @@ impl Importer<'_> {
         Ok(self.0.read_field(org_slot(tag), &emails, email).await?)
     }
 
-    /// One key.
-    pub async fn key(&self, id: KeyId) -> Result<Option<ImportedKey>, ImportError> {
-        let Some((stored, metered)) = self.0.read_metered_key(id).await? else { return Ok(None) };
-        let quota = stored.live.measured_in(metered, self.quota().in_force(stored.key.quota));
+    /// One key, without the digests that its last two replaced.
+    pub async fn key(&self, id: KeyId) -> Result<Option<KeyExport>, ImportError> {
+        let Some(stored) = self.0.read_key(id).await? else { return Ok(None) };
         let StoredKey { key, digest, previous, live } = stored;
-        Ok(Some(ImportedKey { key, digest, previous, bucket: live.bucket, quota, version: KeyVersion(live.version) }))
+        Ok(Some(KeyExport { key, digest, previous, replaced: Vec::new(), bucket: live.bucket, quota: live.quota }))
     }
 
     /// The owner of a digest, as seen from `key`. A claim of the last minute stands, although its key may never be
@@ -118,31 +101,27 @@ impl Importer<'_> {
         let held = fresh || self.0.read_key(by).await?.is_some();
         Ok(if held { DigestOwner::Other(by) } else { DigestOwner::Abandoned(by) })
     }
+}
 
-    /// The list of all organizations.
-    pub async fn org_ids(&self) -> Result<Vec<OrgId>, ImportError> {
-        Ok(self.0.read_list(orgs_slot(), &self.0.shared.names.orgs()).await?)
+impl From<CommandError> for ImportError {
+    fn from(failure: CommandError) -> Self {
+        Self::Unavailable { reason: Unavailable::from(&failure), failure: Box::new(failure) }
     }
+}
 
-    /// The list of an organization's users.
-    pub async fn user_ids(&self, tag: OrgTag) -> Result<Vec<UserId>, ImportError> {
-        let slot = org_slot(tag);
-        Ok(self.0.read_list(slot, &self.0.shared.names.users(tag)).await?)
+impl From<CommitError> for ImportError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Final(error) => Self::NotReplicated(error),
+            CommitError::Command(failure) => failure.into(),
+            // Without randomness there is no version for the record: the caller tries again, as after a conflict.
+            CommitError::Conflict | CommitError::Randomness(_) => Self::Conflict,
+        }
     }
+}
 
-    /// Returns true when a key is among those of its organization that are listed. One that was revoked long ago need not
-    /// be: it leaves the list when the keys of the organization are listed or changed.
-    pub async fn is_listed(&self, key: KeyId) -> Result<bool, ImportError> {
-        let mut query = cmd("ZSCORE");
-        query.arg(self.0.shared.names.listed_keys(key.tag(), None)).arg(key.as_str());
-        Ok(self.0.client.send(org_slot(key.tag()), &query).await? != Value::Nil)
-    }
-
-    /// Returns true when a key is in the set of its user's keys that are not revoked.
-    pub async fn is_among_keys_of_user(&self, key: KeyId, user: UserId) -> Result<bool, ImportError> {
-        let mut query = cmd("SISMEMBER");
-        query.arg(self.0.shared.names.keys_of(key.tag(), user)).arg(key.as_str());
-        let reply = self.0.client.send(org_slot(key.tag()), &query).await?;
-        Ok(bool::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?)
+impl From<getrandom::Error> for ImportError {
+    fn from(_: getrandom::Error) -> Self {
+        Self::Conflict
     }
 }

@@ -1,12 +1,15 @@
 //! Writes of an import: whole batches, each by one script.
 
 use super::Importer;
-use crate::import::{DigestClaim, ImportError, KeyVersion, KeyWrite, UserWrite};
-use crate::redis::directory::{Check, CommitError, Transaction, key_fields, org_fields, user_fields};
+use crate::import::{DigestClaim, ImportError, KeyWrite, UserWrite};
+use crate::redis::directory::{
+    Check, CommitError, KeyList, Transaction, UserIndex, key_fields, org_fields, user_fields,
+};
+use crate::redis::format;
 use crate::redis::record_codec::new_version;
 use crate::redis::record_names::{hex, org_slot, orgs_slot};
 use crate::{KeyExport, Org};
-use domain::clock::{self, Micros};
+use domain::clock;
 use domain::key::OrgTag;
 use domain::names::look;
 use domain::quota::Quota;
@@ -19,27 +22,28 @@ impl Importer<'_> {
         let record = transaction.record(self.0.shared.names.org(org.tag));
         transaction.check(Check::Absent(record), CommitError::Conflict);
         transaction.init_org(record)?;
-        transaction.set(record, &org_fields(org));
+        transaction.hset(record, &org_fields(org));
         self.commit(org_slot(org.tag), transaction).await
     }
 
     /// Adds organizations to the list of all, in this order, and claims their names.
     pub async fn list_orgs(&self, orgs: impl Iterator<Item = &Org>) -> Result<(), ImportError> {
         let names = &self.0.shared.names;
-        let records = [names.names(), names.looks(), names.tags(), names.orgs()];
+        let records = [names.format(), names.names(), names.looks(), names.tags(), names.orgs()];
         let mut transaction = self.0.transaction();
-        let [by_name, looks, tags, list] = records.map(|name| transaction.record(name));
+        let [format, by_name, looks, tags, list] = records.map(|name| transaction.record(name));
+        transaction.hset_field(format, format::FIELD, format::VERSION);
         let mut is_empty = true;
         for org in orgs {
             is_empty = false;
             let id = org.id.to_string();
             transaction.check(Check::NoField(by_name, &org.name), CommitError::Conflict);
             transaction.check(Check::NoField(tags, &id), CommitError::Conflict);
-            transaction.set_field(by_name, &org.name, &id);
+            transaction.hset_field(by_name, &org.name, &id);
             // Organizations that look the same exist already: they stay.
-            transaction.set_field(looks, &look(&org.name), &id);
-            transaction.set_field(tags, &id, org.tag.as_str());
-            transaction.append(list, &id);
+            transaction.hset_field(looks, &look(&org.name), &id);
+            transaction.hset_field(tags, &id, org.tag.as_str());
+            transaction.rpush(list, &id);
         }
         if is_empty {
             return Ok(());
@@ -47,7 +51,8 @@ impl Importer<'_> {
         self.commit(orgs_slot(), transaction).await
     }
 
-    /// Writes users of an organization, in this order. The email addresses of new ones that are not removed are claimed.
+    /// Writes users of an organization, in this order. The email addresses of new ones that are not removed are
+    /// claimed.
     pub async fn write_users(
         &self,
         tag: OrgTag,
@@ -61,15 +66,15 @@ impl Importer<'_> {
         for UserWrite { user, create, creation } in writes {
             let (id, record) = (user.id.to_string(), transaction.record(names.user(tag, user.id)));
             if create {
-                self.0.index_user(user).await?;
+                UserIndex(self.0).add(user).await?;
                 transaction.check(Check::Absent(record), CommitError::Conflict);
                 if user.removed.is_none() {
                     transaction.check(Check::NoField(emails, &user.email), CommitError::Conflict);
-                    transaction.set_field(emails, &user.email, &id);
+                    transaction.hset_field(emails, &user.email, &id);
                 }
-                transaction.set(record, &user_fields(user));
-                transaction.set_field(record, "version", &new_version()?);
-                transaction.append(list, &id);
+                transaction.hset(record, &user_fields(user));
+                transaction.hset_field(record, "version", &new_version()?);
+                transaction.rpush(list, &id);
             } else {
                 transaction.check(Check::Present(record), CommitError::Conflict);
             }
@@ -95,7 +100,7 @@ impl Importer<'_> {
         }
         // The time of the claim is now: it must not count as abandoned before the key is written.
         let claimed = [("key", claim.key.as_str().to_owned()), ("at", clock::now().0.to_string())];
-        transaction.set(record, &claimed);
+        transaction.hset(record, &claimed);
         self.commit(slot, transaction).await
     }
 
@@ -104,12 +109,7 @@ impl Importer<'_> {
         let mut transaction = self.0.transaction();
         for write in writes {
             match *write {
-                KeyWrite::Create(export) => {
-                    self.create_key(&mut transaction, export)?;
-                }
-                KeyWrite::CatchUp { export, version, last_used } => {
-                    self.catch_up(&mut transaction, export, version, last_used)?;
-                }
+                KeyWrite::Create(export) => self.create_key(&mut transaction, export)?,
                 KeyWrite::Merge { export, own } => self.merge(&mut transaction, export, own),
             }
         }
@@ -127,24 +127,8 @@ impl Importer<'_> {
         fields.extend(previous.map(|previous| ("previous", hex(previous.as_bytes()))));
         transaction.check(Check::Absent(record), CommitError::Conflict);
         transaction.init_key(record, (*bucket, *quota), key.uses, used)?;
-        transaction.set(record, &fields);
-        self.0.add_to_lists(transaction, key);
-        Ok(())
-    }
-
-    fn catch_up(
-        &self,
-        transaction: &mut Transaction<CommitError>,
-        export: &KeyExport,
-        current: KeyVersion,
-        last_used: Option<Micros>,
-    ) -> Result<(), ImportError> {
-        let KeyExport { key, bucket, quota, .. } = export;
-        let record = transaction.record(self.0.shared.names.key(key.id));
-        let used = key.last_used.max(last_used).unwrap_or_default();
-        transaction.check(Check::Version(record, &current.0), CommitError::Conflict);
-        transaction.check(Check::FewerUses(record, key.uses), CommitError::Conflict);
-        transaction.init_key(record, (*bucket, *quota), key.uses, used)?;
+        transaction.hset(record, &fields);
+        KeyList(self.0).add(transaction, key);
         Ok(())
     }
 

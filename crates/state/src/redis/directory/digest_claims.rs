@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use super::commit_error::CommitError;
-use super::records::Directory;
 use super::transaction::{Check, CommitResult, Record, Transaction};
+use super::transactions::Transactions;
 use crate::{ChangeError, is_session_quota_digest};
 use domain::clock::{self, Micros};
 use domain::key::{KeyDigest, KeyId};
@@ -18,59 +18,63 @@ pub(crate) const CLAIM_LIFETIME: Duration = Duration::from_secs(60);
 /// Time to wait for a session quota key that another gateway is creating: a few round trips.
 const CREATION_PAUSE: Duration = Duration::from_millis(10);
 
-impl Directory {
+/// Claims of digests, over the transactions of one thread.
+#[derive(Clone, Copy)]
+pub(crate) struct DigestClaims<'a>(pub(crate) &'a Transactions);
+
+impl DigestClaims<'_> {
     /// Claims a digest for a key, in a change of this time. A digest that a key has or had is taken, unless it was this
     /// change that claimed it; one that was claimed long ago for a key that was never written is free.
-    pub(super) async fn claim_digest(&self, digest: &KeyDigest, key: KeyId, time: Micros) -> Result<(), CommitError> {
-        let name = self.shared.names.digest(digest);
+    pub(super) async fn claim(self, digest: &KeyDigest, key: KeyId, time: Micros) -> Result<(), CommitError> {
+        let name = self.0.shared.names.digest(digest);
         let (slot, id, time) = (hash_slot(&name), key.as_str(), time.0.to_string());
-        let mut transaction = self.transaction();
+        let mut transaction = self.0.transaction();
         let record = transaction.record(name.clone());
         transaction.check(Check::Absent(record), ());
         write_claim(&mut transaction, record, id, &time);
-        if let CommitResult::Written(_) = self.commit(slot, transaction).await? {
+        if let CommitResult::Written(_) = self.0.commit(slot, transaction).await? {
             return Ok(());
         }
-        let owner = self.read_field(slot, &name, "key").await?.ok_or(CommitError::Conflict)?;
-        let claimed = self.read_field(slot, &name, "at").await?.ok_or(CommitError::Conflict)?;
+        let owner = self.0.read_field(slot, &name, "key").await?.ok_or(CommitError::Conflict)?;
+        let claimed = self.0.read_field(slot, &name, "at").await?.ok_or(CommitError::Conflict)?;
         // An earlier attempt of this change, whose reply was lost, has claimed it.
         if owner == id && claimed == time {
             return Ok(());
         }
         let claimed = claimed.parse().map_or(Micros(0), Micros);
         let other = owner.parse().map_err(|_| CommandError::UnexpectedReply)?;
-        if self.read_key(other).await?.is_some() {
+        if self.0.read_key(other).await?.is_some() {
             return Err(ChangeError::Taken("digest").into());
         }
         if claimed.after(CLAIM_LIFETIME) > clock::now() {
             return Err(fresh_claim(digest).await);
         }
-        let mut transaction = self.transaction();
+        let mut transaction = self.0.transaction();
         let record = transaction.record(name);
         transaction.check(Check::Equal(record, "key", &owner), CommitError::Conflict);
         write_claim(&mut transaction, record, id, &time);
-        self.commit(slot, transaction).await?.into_replicas().map(drop)
+        self.0.commit(slot, transaction).await?.into_replicas().map(drop)
     }
 
     /// Gives a claim back, after its key was refused.
-    pub(super) async fn release_digest(&self, digest: &KeyDigest, key: KeyId) -> Result<(), CommandError> {
-        let name = self.shared.names.digest(digest);
+    pub(super) async fn release(self, digest: &KeyDigest, key: KeyId) -> Result<(), CommandError> {
+        let name = self.0.shared.names.digest(digest);
         let slot = hash_slot(&name);
-        let mut transaction = self.transaction();
+        let mut transaction = self.0.transaction();
         let record = transaction.record(name);
         transaction.check(Check::Equal(record, "key", key.as_str()), ());
-        transaction.delete(record);
+        transaction.del(record);
         // A failed check means that the claim is another key's: nothing to give back.
-        self.commit(slot, transaction).await.map(drop)
+        self.0.commit(slot, transaction).await.map(drop)
     }
 }
 
 fn write_claim<F>(transaction: &mut Transaction<F>, record: Record, key: &str, time: &str) {
-    transaction.set(record, &[("key", key.to_owned()), ("at", time.to_owned())]);
+    transaction.hset(record, &[("key", key.to_owned()), ("at", time.to_owned())]);
 }
 
-/// The error for a claim that is too young to be taken over. For a session quota key, `Taken` would mean that the key is
-/// there and can be used, so its record is waited for instead.
+/// The error for a claim that is too young to be taken over. For a session quota key, `Taken` would mean that the key
+/// is there and can be used, so its record is waited for instead.
 async fn fresh_claim(digest: &KeyDigest) -> CommitError {
     if !is_session_quota_digest(digest) {
         return ChangeError::Taken("digest").into();

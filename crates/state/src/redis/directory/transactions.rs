@@ -1,28 +1,26 @@
-//! Reads of records and lists, and the commit of transactions.
+//! Reads of single records and of lists, and commits of transactions: what all objects of the directory work with.
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::{FromRedisValue as _, Value, cmd};
 use tokio::sync::OnceCell;
 
-use super::commit_error::CommitError;
 use super::transaction::{CommitResult, Transaction};
 use crate::cursor_secret::CursorSecret;
 use crate::redis::active_defaults::ActiveDefaults;
-use crate::redis::digest_index;
 use crate::redis::record_codec::{Fields, StoredKey};
-use crate::redis::record_names::{RecordNames, org_slot, orgs_slot};
+use crate::redis::record_names::{RecordNames, org_slot};
 use crate::redis::revocations::KeptRevocations;
 use crate::redis::scripts::Scripts;
 use crate::redis::settings::Settings;
 use crate::{Bounds, ChangeError, Org, User};
 use domain::clock;
-use domain::identity::{OrgId, UserId};
-use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::identity::UserId;
+use domain::key::{KeyId, OrgTag};
+use domain::page::Page;
 use redis_client::{CommandError, RedisClient, Script};
 
 /// Ids of a list that one command reads: tens of microseconds of the server's time.
@@ -30,8 +28,8 @@ const IDS_PER_READ: usize = 1000;
 /// Records that are read at a time.
 const CONCURRENT_READS: usize = 256;
 
-/// The directory, for one thread.
-pub(crate) struct Directory {
+/// Reads of records and commits of transactions, for one thread.
+pub(crate) struct Transactions {
     pub(crate) shared: Arc<DirectoryShared>,
     pub(crate) client: RedisClient,
     /// Client of the commits. It has links of its own when commits wait for replicas, because WAIT blocks everything
@@ -39,7 +37,7 @@ pub(crate) struct Directory {
     commit_client: RedisClient,
 }
 
-/// State that the directories of all threads share.
+/// State that all threads share.
 pub(crate) struct DirectoryShared {
     /// As at the start; the limits in `defaults` can change.
     pub(crate) settings: Arc<Settings>,
@@ -51,9 +49,6 @@ pub(crate) struct DirectoryShared {
     pub(super) cursor_secret: OnceCell<CursorSecret>,
     /// Bounds of what people create; none until they were set.
     pub(crate) bounds: ArcSwap<Option<Bounds>>,
-    /// Earlier versions' sessions, and users, are known to be in the indexes that those did not have.
-    pub(super) sessions_indexed: AtomicBool,
-    pub(super) emails_indexed: AtomicBool,
     /// Held by a commit that waits for replicas.
     committing: tokio::sync::Mutex<()>,
 }
@@ -75,81 +70,23 @@ impl DirectoryShared {
             defaults,
             cursor_secret: OnceCell::new(),
             bounds,
-            sessions_indexed: AtomicBool::default(),
-            emails_indexed: AtomicBool::default(),
             committing: tokio::sync::Mutex::default(),
         }
     }
 }
 
-impl Directory {
-    /// A directory that reads with one client and commits with another.
+impl Transactions {
+    /// Reads with one client, and commits with another.
     pub(crate) fn new(shared: Arc<DirectoryShared>, client: RedisClient, commit_client: RedisClient) -> Self {
         Self { shared, client, commit_client }
     }
 
-    /// The same directory for another thread.
+    /// The same for another thread.
     pub(crate) fn with_client(&self, client: RedisClient) -> Self {
         // Commits that wait for replicas stay on the first thread's links, which no decision uses.
         let waits = self.shared.settings.durability.replicas > 0;
         let commit_client = if waits { self.commit_client.clone() } else { client.clone() };
         Self { shared: Arc::clone(&self.shared), client, commit_client }
-    }
-
-    /// All organizations, in the order of their creation.
-    pub(crate) async fn list_orgs(&self) -> Result<Vec<Org>, CommandError> {
-        let ids: Vec<OrgId> = self.read_list(orgs_slot(), &self.shared.names.orgs()).await?;
-        read_each(ids.into_iter().map(async |id| self.find_org(id).await)).await
-    }
-
-    /// All users of an organization, removed ones too, in the order of their creation.
-    pub(crate) async fn list_users(&self, org: OrgId) -> Result<Vec<User>, CommandError> {
-        let Some(tag) = self.find_tag(org).await? else { return Ok(Vec::new()) };
-        let ids: Vec<UserId> = self.read_list(org_slot(tag), &self.shared.names.users(tag)).await?;
-        read_each(ids.into_iter().map(async |id| self.read_user(tag, id).await)).await
-    }
-
-    /// The key that has, or had, a digest.
-    pub(crate) async fn find_key(&self, digest: &KeyDigest) -> Result<Option<KeyId>, CommandError> {
-        let id = digest_index::find_key(&self.client, &self.shared.names, digest).await?;
-        let Some(id) = id else { return Ok(None) };
-        // A claim without a record is no key.
-        Ok(self.read_key(id).await?.map(|stored| stored.key.id))
-    }
-
-    /// The tag of an organization.
-    pub(crate) async fn find_tag(&self, org: OrgId) -> Result<Option<OrgTag>, CommandError> {
-        let tag = self.read_field(orgs_slot(), &self.shared.names.tags(), &org.to_string()).await?;
-        tag.map(|tag| tag.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()
-    }
-
-    /// The tag of an organization, for a change that needs one.
-    pub(super) async fn require_tag(&self, org: OrgId) -> Result<OrgTag, CommitError> {
-        Ok(self.find_tag(org).await?.ok_or(ChangeError::NoOrg(org))?)
-    }
-
-    /// One organization.
-    pub(crate) async fn find_org(&self, id: OrgId) -> Result<Option<Org>, CommandError> {
-        match self.find_tag(id).await? {
-            Some(tag) => self.read_org(tag).await,
-            None => Ok(None),
-        }
-    }
-
-    /// The user of an organization with an email address, unless removed.
-    pub(crate) async fn find_user_by_email(&self, org: OrgId, email: &str) -> Result<Option<User>, CommandError> {
-        let Some(tag) = self.find_tag(org).await? else { return Ok(None) };
-        let id = self.read_field(org_slot(tag), &self.shared.names.emails(tag), email).await?;
-        let Some(id) = id else { return Ok(None) };
-        let user = self.read_user(tag, id.parse().map_err(|_| CommandError::UnexpectedReply)?).await?;
-        Ok(user.filter(|user| user.removed.is_none()))
-    }
-
-    /// An organization and one of its users.
-    pub(crate) async fn read_member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, CommandError> {
-        let Some(tag) = self.find_tag(org).await? else { return Ok(None) };
-        let (org, user) = (self.read_org(tag).await?, self.read_user(tag, user).await?);
-        Ok(org.zip(user))
     }
 
     pub(crate) async fn read_org(&self, tag: OrgTag) -> Result<Option<Org>, CommandError> {
@@ -194,6 +131,25 @@ impl Directory {
             }
             all.extend(ids);
         }
+    }
+
+    /// Some ids of a list from which none is ever taken, from a position on.
+    pub(super) async fn read_page<T: FromStr>(
+        &self,
+        slot: u16,
+        list: &str,
+        from: u64,
+        limit: usize,
+    ) -> Result<Page<T, u64>, CommandError> {
+        // Redis counts positions in signed numbers; no list is as long as this.
+        let (from, limit) = (from.min(u64::from(u32::MAX)), limit as u64);
+        let mut query = cmd("LRANGE");
+        // Both ends are included: one id more tells whether another page follows.
+        query.arg(list).arg(from).arg(from + limit);
+        let mut ids = parse_ids(self.client.send(slot, &query).await?)?;
+        let next = (ids.len() as u64 > limit).then_some(from + limit);
+        ids.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(Page { items: ids, next })
     }
 
     /// The bounds of what people create.
