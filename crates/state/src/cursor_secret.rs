@@ -1,11 +1,9 @@
-//! Secret of an installation that the cursors of lists are sealed with: made once, kept in the state, and the same on all
-//! gateways that share it.
+//! Secret of an installation that the cursors of lists are sealed with: made once, kept in the state, and the same on
+//! all gateways that share it.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
-
-use super::{State, Unavailable};
 
 /// 256 random bits. `Debug` does not show them, and the memory is zeroed on drop.
 #[derive(Clone)]
@@ -36,18 +34,5 @@ impl CursorSecret {
 impl fmt::Debug for CursorSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CursorSecret(…)")
-    }
-}
-
-impl State {
-    /// The secret that the cursors of lists are sealed with.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn cursor_secret(&self) -> Result<CursorSecret, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.cursor_secret()),
-            Self::Redis(state) => state.cursor_secret().await,
-        }
     }
 }

@@ -8,7 +8,9 @@ use domain::key::{KeyDigest, KeyId};
 use domain::quota::RateLimitStatus;
 use domain::refusal::Refusal;
 
-use super::{Permit, Validity};
+use super::Validity;
+use super::embedded::{Permit as EmbeddedPermit, SuccessorPermit};
+use super::redis::slots::Permit as RedisPermit;
 
 /// Request for one decision.
 #[derive(Clone, Copy, Debug)]
@@ -78,4 +80,15 @@ pub struct Admitted {
     pub validity: Validity,
     /// The slot, released on drop.
     pub permit: Permit,
+}
+
+/// A slot of an organization, released on drop.
+#[derive(Debug)]
+pub enum Permit {
+    /// Slot counted in memory.
+    Embedded(EmbeddedPermit),
+    /// Slot counted in Redis.
+    Redis(RedisPermit),
+    /// Slot counted by the process that this one has handed its state over to.
+    Successor(SuccessorPermit),
 }

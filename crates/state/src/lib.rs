@@ -4,24 +4,23 @@
 //!   everything, then takes; a denied request leaves everything as it was.
 //! - When [`State::change`] has returned, the change is durable and holds in every decision that begins afterwards.
 //! - A [`Permit`] releases its slot when it is dropped.
-//! - A web session ([`State::session`]) is found while it is live. Once its end was acknowledged, no later look-up finds
-//!   it. The requests of a user's sessions are decided by the user's session quota key ([`session_quota_digest`]): a key
-//!   record with a bucket of its own, which lists of keys leave out.
+//! - A web session ([`State::session`]) is found while it is live. Once its end was acknowledged, no later look-up
+//!   finds it. The requests of a user's sessions are decided by the user's session quota key
+//!   ([`session_quota_digest`]): a key record with a bucket of its own, which lists of keys leave out.
 //! - A ticket ([`State::take_ticket`]) is handed out once, by one gateway, and never after its time.
 //! - Decisions take the time as a value; the state reads no clock for them.
 
 use std::sync::Arc;
 
-use domain::clock::Micros;
-use domain::identity::OrgId;
-use domain::key::{KeyDigest, KeyId};
-use domain::quota::{Quota, RateLimitStatus};
+use domain::quota::Quota;
+
+use dispatch::either;
 
 pub mod bucket;
 mod decision;
-mod permit;
 mod records;
 mod session_quota;
+mod dispatch;
 mod validity;
 mod revocation_log;
 mod change;
@@ -33,7 +32,6 @@ mod cursor_secret;
 mod export;
 mod exporter;
 pub mod import;
-mod defaults;
 mod bounds;
 mod settings;
 pub mod embedded;
@@ -43,20 +41,18 @@ pub mod migration;
 pub use bounds::Bounds;
 pub use change::{Change, LastRotation, TicketSource};
 pub use cursor_secret::CursorSecret;
-pub use decision::{Admitted, DecideRequest, Decision, RouteAccess};
-pub use defaults::Defaults;
+pub use decision::{Admitted, DecideRequest, Decision, Permit, RouteAccess};
 pub use embedded::Embedded;
 pub use error::{ChangeError, LOOK_TAKEN, StorageError, Unavailable};
-pub use export::{CreationBucket, KeyExport, OrgExport, StateExport, UserExport};
+pub use export::{CreationBucket, KeyExport, UserExport};
 pub use exporter::{Exporter, StateRecord};
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
-pub use permit::Permit;
 pub use records::{Key, Org, User};
 pub use redis::Redis;
 pub use revocation_log::{RevocationEntry, RevocationLog};
 pub use session_quota::{is_session_quota_digest, session_quota_digest};
 pub use sessions::{Membership, Session};
-pub use settings::Settings;
+pub use settings::{Defaults, Settings};
 pub use validity::{CredentialId, CredentialStatus, EntryEffect, RevokedBy, Validity};
 
 /// The state of a gateway.
@@ -78,8 +74,8 @@ impl State {
         }
     }
 
-    /// Returns whether the state answers now. The embedded state always does; a Redis may be away while requests with known
-    /// keys go on.
+    /// Returns whether the state answers now. The embedded state always does; a Redis may be away while requests with
+    /// known keys go on.
     pub fn is_connected(&self) -> bool {
         match self {
             Self::Embedded(_) => true,
@@ -123,141 +119,53 @@ impl State {
     /// after [`ChangeError::Unavailable`] of a Redis state it may have been.
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
         change.validate()?;
-        match self {
-            Self::Embedded(state) => state.change(change).await,
-            Self::Redis(state) => state.change(change).await,
-        }
-    }
-
-    /// All organizations, in the order of their creation.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn orgs(&self) -> Result<Vec<Org>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.orgs()),
-            Self::Redis(state) => state.orgs().await,
-        }
-    }
-
-    /// All users of an organization, removed ones too, in the order of their creation.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn users(&self, org: OrgId) -> Result<Vec<User>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.users(org)),
-            Self::Redis(state) => state.users(org).await,
-        }
-    }
-
-    /// All keys of an organization in the order of their creation, revoked ones too for the time of
-    /// [`Bounds::keep_revoked`]. Session quota keys are left out.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn keys(&self, org: OrgId) -> Result<Vec<Key>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.keys(org)),
-            Self::Redis(state) => state.keys(org).await,
-        }
-    }
-
-    /// The key that has, or had, this digest.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn key_of(&self, digest: &KeyDigest) -> Result<Option<KeyId>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.key_of(digest)),
-            Self::Redis(state) => state.key_of(digest).await,
-        }
-    }
-
-    /// One key, also one that is no longer listed.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn key(&self, id: KeyId) -> Result<Option<Key>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.key(id).await),
-            Self::Redis(state) => state.key(id).await,
-        }
-    }
-
-    /// The rate-limit status of a key. Takes nothing.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn rate_limit_status(&self, id: KeyId, now: Micros) -> Result<Option<RateLimitStatus>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.rate_limit_status(id, now)),
-            Self::Redis(state) => state.rate_limit_status(id, now).await,
-        }
+        either!(self, state => state.change(change).await)
     }
 
     /// The quota of a key without one of its own.
     pub fn quota(&self) -> Quota {
-        match self {
-            Self::Embedded(state) => state.quota(),
-            Self::Redis(state) => state.quota(),
-        }
+        either!(self, state => state.quota())
     }
 
     /// Requests that an organization without a limit of its own may have in flight.
     pub fn concurrent(&self) -> u32 {
-        match self {
-            Self::Embedded(state) => state.concurrent(),
-            Self::Redis(state) => state.concurrent(),
-        }
+        either!(self, state => state.concurrent())
     }
 
     /// Replaces the limits of keys and organizations without limits of their own, for every decision that begins
     /// afterwards. Buckets keep their tokens, capped by the new burst; slots that are held stay held.
     pub fn set_defaults(&self, defaults: Defaults) {
-        match self {
-            Self::Embedded(state) => state.set_defaults(defaults),
-            Self::Redis(state) => state.set_defaults(defaults),
-        }
+        either!(self, state => state.set_defaults(defaults))
     }
 
-    /// Replaces the bounds of what people create, for every change that begins afterwards. Before the first call they are
-    /// [`Bounds::DEFAULT`], and no revoked key leaves the lists.
+    /// Replaces the bounds of what people create, for every change that begins afterwards. Before the first call they
+    /// are [`Bounds::DEFAULT`], and no revoked key leaves the lists.
     pub fn set_bounds(&self, bounds: Bounds) {
-        match self {
-            Self::Embedded(state) => state.set_bounds(bounds),
-            Self::Redis(state) => state.set_bounds(bounds),
-        }
+        either!(self, state => state.set_bounds(bounds))
     }
 
     /// The bounds of what people create.
     pub fn bounds(&self) -> Bounds {
-        match self {
-            Self::Embedded(state) => state.bounds(),
-            Self::Redis(state) => state.bounds(),
-        }
+        either!(self, state => state.bounds())
     }
 
     /// Requests in flight through this process, of all organizations together.
     pub fn in_flight(&self) -> u64 {
-        match self {
-            Self::Embedded(state) => state.in_flight(),
-            Self::Redis(state) => state.in_flight(),
-        }
+        either!(self, state => state.in_flight())
     }
 
     /// Writes back what is not yet durable and closes the durable copy. Later changes answer [`ChangeError::Closed`].
     pub async fn close(&self) {
-        match self {
-            Self::Embedded(state) => state.close().await,
-            Self::Redis(state) => state.close().await,
-        }
+        either!(self, state => state.close().await)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use domain::clock::Micros;
+    use domain::identity::OrgId;
+    use domain::key::KeyDigest;
     use domain::session::TokenDigest;
 
     /// Compiles only while nothing that is not `Send` is held over an await.

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Key, Membership, Org, Session, State, Unavailable, User};
+use super::{Key, Membership, Session, State, Unavailable};
 use domain::clock::Micros;
 use domain::identity::{OrgId, SessionId, UserId};
 use domain::key::KeyId;
@@ -108,45 +108,6 @@ impl SessionList {
 }
 
 impl State {
-    /// Some organizations in the order of their creation, from a position on; at most `limit`, at least 1.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn page_of_orgs(&self, from: u64, limit: usize) -> Result<Page<Org, u64>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.page_of_orgs(from, limit)),
-            Self::Redis(state) => state.page_of_orgs(from, limit).await,
-        }
-    }
-
-    /// Some users of an organization in the order of their creation, removed ones too, from a position on; at most
-    /// `limit`, at least 1.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn page_of_users(&self, org: OrgId, from: u64, limit: usize) -> Result<Page<User, u64>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.page_of_users(org, from, limit)),
-            Self::Redis(state) => state.page_of_users(org, from, limit).await,
-        }
-    }
-
-    /// Some keys of a list behind a position, none for its beginning; at most `limit`, at least 1. Revoked keys are
-    /// listed too, session quota keys are not.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn page_of_keys(
-        &self,
-        list: KeyList,
-        after: Option<KeyPosition>,
-        limit: usize,
-    ) -> Result<Page<Key, KeyPosition>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.page_of_keys(list, after, limit)),
-            Self::Redis(state) => state.page_of_keys(list, after, limit).await,
-        }
-    }
     /// Some live sessions of a list behind a position, none for its beginning; at most `limit`, at least 1. The look-up
     /// does not count as a use.
     ///

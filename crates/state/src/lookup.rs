@@ -1,90 +1,160 @@
-//! Look-ups of single records of the directory.
+//! Look-ups of records of the directory.
 
 use std::sync::Arc;
 
-use super::{CredentialStatus, Org, RevocationLog, State, Unavailable, User, Validity};
+use super::dispatch::{either, lookups};
+use super::{
+    CredentialStatus, CursorSecret, Key, KeyList, KeyPosition, Org, RevocationLog, Session, State, Unavailable, User,
+    Validity,
+};
 use domain::clock::Micros;
-use domain::identity::{OrgId, PersonId, Principal, UserId};
+use domain::identity::{OrgId, PersonId, Principal, SessionId, UserId};
+use domain::key::{KeyDigest, KeyId};
+use domain::page::Page;
+use domain::quota::RateLimitStatus;
 
-impl State {
+lookups! {
+    /// All organizations, in the order of their creation.
+    orgs() -> Vec<Org> {
+        embedded => embedded.tree().orgs(),
+        redis => redis.orgs().list(),
+    }
+
+    /// Some organizations in the order of their creation, from a position on; at most `limit`, at least 1.
+    page_of_orgs(from: u64, limit: usize) -> Page<Org, u64> {
+        embedded => embedded.tree().page_of_orgs(from, limit),
+        redis => redis.orgs().page(from, limit),
+    }
+
     /// One organization.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn org(&self, id: OrgId) -> Result<Option<Org>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.org(id)),
-            Self::Redis(state) => state.org(id).await,
-        }
+    org(id: OrgId) -> Option<Org> {
+        embedded => embedded.tree().org(id),
+        redis => redis.orgs().find(id),
     }
 
     /// The organization with this name.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn org_by_name(&self, name: &str) -> Result<Option<Org>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.org_by_name(name)),
-            Self::Redis(state) => state.org_by_name(name).await,
-        }
+    org_by_name(name: &str) -> Option<Org> {
+        embedded => embedded.tree().org_by_name(name),
+        redis => redis.orgs().find_by_name(name),
     }
 
-    /// The users with this email address, in lower case, in all organizations; removed ones too. The look-up takes the same
-    /// time however many organizations there are.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn users_by_email(&self, email: &str) -> Result<Vec<User>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.users_by_email(email)),
-            Self::Redis(state) => state.users_by_email(email).await,
-        }
+    /// All users of an organization, removed ones too, in the order of their creation.
+    users(org: OrgId) -> Vec<User> {
+        embedded => embedded.tree().users(org),
+        redis => redis.users().list(org),
     }
 
-    /// The users for whose memberships a provider has vouched as this person, in all organizations; removed and withdrawn ones
-    /// too.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn users_by_person(&self, person: &PersonId) -> Result<Vec<User>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.users_by_person(person)),
-            Self::Redis(state) => state.users_by_person(person).await,
-        }
-    }
-
-    /// An organization and one of its users, who may be removed; none when either does not exist.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn member(&self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.member(org, user)),
-            Self::Redis(state) => state.member(org, user).await,
-        }
+    /// Some users of an organization in the order of their creation, removed ones too, from a position on; at most
+    /// `limit`, at least 1.
+    page_of_users(org: OrgId, from: u64, limit: usize) -> Page<User, u64> {
+        embedded => embedded.tree().page_of_users(org, from, limit),
+        redis => redis.users().page(org, from, limit),
     }
 
     /// The user of an organization with this email address, in lower case. Removed users are not found.
+    user_by_email(org: OrgId, email: &str) -> Option<User> {
+        embedded => embedded.tree().users.by_email_of(org, email),
+        redis => redis.users().find_by_email(org, email),
+    }
+
+    /// An organization and one of its users, who may be removed; none when either does not exist.
+    member(org: OrgId, user: UserId) -> Option<(Org, User)> {
+        embedded => embedded.tree().member(org, user),
+        redis => redis.users().find_member(org, user),
+    }
+
+    /// The users with this email address, in lower case, in all organizations; removed ones too. The look-up takes the
+    /// same time however many organizations there are.
+    users_by_email(email: &str) -> Vec<User> {
+        embedded => embedded.tree().users.by_email(email),
+        redis => redis.user_index().list_by_email(email),
+    }
+
+    /// The users for whose memberships a provider has vouched as this person, in all organizations; removed and
+    /// withdrawn ones too.
+    users_by_person(person: &PersonId) -> Vec<User> {
+        embedded => embedded.tree().users.by_person(person),
+        redis => redis.user_index().list_by_person(person),
+    }
+
+    /// All keys of an organization in the order of their creation, revoked ones too for the time of
+    /// [`super::Bounds::keep_revoked`]. Session quota keys are left out.
+    keys(org: OrgId) -> Vec<Key> {
+        embedded => embedded.keys(org),
+        redis => redis.key_list().list(org),
+    }
+
+    /// Some keys of a list behind a position, none for its beginning; at most `limit`, at least 1. Revoked keys are
+    /// listed too, session quota keys are not.
+    page_of_keys(list: KeyList, after: Option<KeyPosition>, limit: usize) -> Page<Key, KeyPosition> {
+        embedded => embedded.page_of_keys(list, after, limit),
+        redis => redis.key_list().page(list, after, limit),
+    }
+
+    /// One key, also one that is no longer listed.
+    key(id: KeyId) -> Option<Key> {
+        embedded => embedded.key(id).await,
+        redis => redis.keys().find(id),
+    }
+
+    /// The key that has, or had, this digest.
+    key_of(digest: &KeyDigest) -> Option<KeyId> {
+        embedded => embedded.key_of(digest),
+        redis => redis.keys().find_by_digest(digest),
+    }
+
+    /// The live session with this id. The look-up does not count as a use.
+    session_by_id(id: SessionId, now: Micros) -> Option<Session> {
+        embedded => embedded.session_by_id(id, now),
+        redis => redis.sessions().find(id, now),
+    }
+
+    /// All sessions that are live at this time, oldest first. The look-up does not count as a use.
+    sessions(now: Micros) -> Vec<Session> {
+        embedded => embedded.sessions(now),
+        redis => redis.sessions().list(now),
+    }
+
+    /// The sessions of members of an organization that are live at this time, oldest first. The look-up reads no other
+    /// organization's sessions, and does not count as a use.
+    sessions_of_org(org: OrgId, now: Micros) -> Vec<Session> {
+        embedded => embedded.sessions_of_org(org, now),
+        redis => redis.sessions().list_of_org(org, now),
+    }
+
+    /// The sessions of a person that count against the bound of sessions: also those that went unused for too long and
+    /// are not yet removed. Oldest first.
+    sessions_of_person(person: &PersonId) -> Vec<Session> {
+        embedded => embedded.sessions_of_person(person),
+        redis => redis.sessions().list_of_person(person),
+    }
+
+    /// The secret that the cursors of lists are sealed with.
+    cursor_secret() -> CursorSecret {
+        embedded => embedded.cursor_secret(),
+        redis => redis.read_cursor_secret(),
+    }
+}
+
+impl State {
+    /// The rate-limit status of a key. Takes nothing.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
-    pub async fn user_by_email(&self, org: OrgId, email: &str) -> Result<Option<User>, Unavailable> {
+    pub async fn rate_limit_status(&self, id: KeyId, now: Micros) -> Result<Option<RateLimitStatus>, Unavailable> {
         match self {
-            Self::Embedded(state) => Ok(state.user_by_email(org, email)),
-            Self::Redis(state) => state.user_by_email(org, email).await,
+            Self::Embedded(state) => Ok(state.rate_limit_status(id, now)),
+            Self::Redis(state) => state.rate_limit_status(id, now).await,
         }
     }
 
     /// The log of revocations, which ends exchanges that are open.
     pub fn revocations(&self) -> &Arc<RevocationLog> {
-        match self {
-            Self::Embedded(state) => state.revocations(),
-            Self::Redis(state) => state.revocations(),
-        }
+        either!(self, state => state.revocations())
     }
 
-    /// Checks whether the credential of an admitted request is still valid, with its user and organization. Takes nothing,
-    /// and is no use of a session.
+    /// Checks whether the credential of an admitted request is still valid, with its user and organization. Takes
+    /// nothing, and is no use of a session.
     ///
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::dispatch::either;
 use super::{ChangeError, State, Unavailable};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, SessionId, UserId};
@@ -25,9 +26,8 @@ use domain::session::TokenDigest;
 pub struct Session {
     /// Its public id.
     pub id: SessionId,
-    /// The person; none in a record of an earlier version, until it is read.
-    #[serde(default)]
-    pub person: Option<PersonId>,
+    /// The person.
+    pub person: PersonId,
     /// Email address of the person, for display.
     pub email: String,
     /// The person's user in each organization; at least one.
@@ -62,17 +62,6 @@ pub struct Membership {
 }
 
 impl Session {
-    /// The person. Of a session of an earlier version, the first user stands for it.
-    pub fn person(&self) -> PersonId {
-        let first = || self.memberships.first().map(|membership| PersonId::from_user(membership.user));
-        self.person.or_else(first).unwrap_or_else(|| PersonId::from_subject("", &self.id.to_string()))
-    }
-
-    /// The same session with its person, as it is decoded: which user is the first may change later.
-    pub(crate) fn with_person(self) -> Self {
-        Self { person: Some(self.person()), ..self }
-    }
-
     /// Ends the membership in an organization. The session then acts in the first of the others, if it acted there.
     pub(crate) fn end_membership(&mut self, org: OrgId) {
         self.memberships.retain(|membership| membership.org != org);
@@ -124,53 +113,7 @@ impl State {
         match self {
             Self::Embedded(state) if state.is_frozen() => Box::pin(state.session_after_handover(digest, now)).await,
             Self::Embedded(state) => Ok(state.session(digest, now)),
-            Self::Redis(state) => state.session(digest, now).await,
-        }
-    }
-
-    /// The live session with this id. The look-up does not count as a use.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn session_by_id(&self, id: SessionId, now: Micros) -> Result<Option<Session>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.session_by_id(id, now)),
-            Self::Redis(state) => state.session_by_id(id, now).await,
-        }
-    }
-
-    /// All sessions that are live at this time, oldest first. The look-up does not count as a use.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn sessions(&self, now: Micros) -> Result<Vec<Session>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.sessions(now)),
-            Self::Redis(state) => state.sessions(now).await,
-        }
-    }
-
-    /// The sessions of members of an organization that are live at this time, oldest first. The look-up reads no other
-    /// organization's sessions, and does not count as a use.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn sessions_of_org(&self, org: OrgId, now: Micros) -> Result<Vec<Session>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.sessions_of_org(org, now)),
-            Self::Redis(state) => state.sessions_of_org(org, now).await,
-        }
-    }
-
-    /// The sessions of a person that count against the bound of sessions: also those that went
-    /// unused for too long and are not yet removed. Oldest first.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn sessions_of_person(&self, person: &PersonId) -> Result<Vec<Session>, Unavailable> {
-        match self {
-            Self::Embedded(state) => Ok(state.sessions_of_person(person)),
-            Self::Redis(state) => state.sessions_of_person(person).await,
+            Self::Redis(state) => state.directory().sessions().use_live(digest, now).await,
         }
     }
 
@@ -180,9 +123,6 @@ impl State {
     /// # Errors
     /// [`ChangeError::Unavailable`] and [`ChangeError::Closed`]; the ticket may be gone then.
     pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
-        match self {
-            Self::Embedded(state) => state.take_ticket(digest, now).await,
-            Self::Redis(state) => state.take_ticket(digest, now).await,
-        }
+        either!(self, state => state.take_ticket(digest, now).await)
     }
 }

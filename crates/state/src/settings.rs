@@ -1,6 +1,7 @@
-//! Settings of the state.
+//! Settings of the state, and the default limits, which can change while a gateway runs.
 
-use super::{Defaults, embedded, redis};
+use super::{embedded, redis};
+use domain::quota::Quota;
 
 /// Settings of one variant of the state.
 #[derive(Clone, Debug)]
@@ -9,6 +10,15 @@ pub enum Settings {
     Embedded(embedded::Settings),
     /// State on Redis.
     Redis(Box<redis::Settings>),
+}
+
+/// Limits of keys and organizations without limits of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// Quota of a key.
+    pub quota: Quota,
+    /// Requests that an organization may have in flight.
+    pub concurrent: u32,
 }
 
 impl Settings {

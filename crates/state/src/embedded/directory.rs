@@ -1,34 +1,33 @@
-//! Directory in memory: organizations, users, keys, the index by digest, and the sessions.
+//! Directory in memory: the tree of organizations, users and keys, the index by digest, and the sessions.
 //!
 //! Only the writer changes it, after the change was committed. Decisions use the index by digest and nothing else; the
 //! rest is for management.
 
-mod bounds;
-mod bulk;
-mod export;
-mod pages;
-mod users;
+mod tree;
+mod user_map;
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use dashmap::{DashMap, DashSet};
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::FxBuildHasher;
 
-use crate::bucket::Bucket;
-use crate::{Bounds, Change, Defaults, Key, Org, RevocationLog, User};
+use crate::{Bounds, Change, Defaults, KeyExport, Org, RevocationEntry, RevocationLog, User, session_quota_digest};
 use domain::clock;
-use domain::identity::{OrgId, PersonId, UserId};
+use domain::identity::OrgId;
 use domain::key::{KeyDigest, KeyId};
 
-use super::entitlements::{Secrets, UserEntitlements};
-use super::key_index::{ByDigest, ById};
+use super::entitlements::Secrets;
+use super::imports::Import;
+use super::key_index::ByDigest;
 use super::key_record::{DirtyKeys, KeyRecord};
-use super::org_record::{OrgRecord, Permit};
-use super::owned_keys::OwnedKeys;
-use super::retired::RetiredKeys;
+use super::org_record::OrgRecord;
+use super::retired::{RetiredKey, RetiredKeys};
 use super::sessions::Sessions;
 use super::stored_key::StoredKey;
+use super::{JournaledUse, UsedKey};
+
+pub(crate) use tree::Tree;
 
 /// All records of the embedded state.
 pub(super) struct Directory {
@@ -48,54 +47,13 @@ pub(super) struct Directory {
     bounds: RwLock<Option<Bounds>>,
 }
 
-/// Organizations with their users and keys.
-///
-/// - Default limits are read and applied under the same lock: so none is applied that was replaced meanwhile.
-struct Tree {
-    /// Limits of keys and organizations without limits of their own.
-    defaults: Defaults,
-    /// In the order of their creation.
-    orgs: Vec<OrgId>,
-    org: FxHashMap<OrgId, OrgEntry>,
-    user: FxHashMap<UserId, UserEntry>,
-    /// The users with each email address, in all organizations, removed ones too; in the order of their creation.
-    email: FxHashMap<String, Vec<UserId>>,
-    /// The users for whom a provider has vouched as a person, also those for whom another one has since.
-    person: FxHashMap<PersonId, BTreeSet<UserId>>,
-    key: FxHashSet<ById>,
-}
-
-struct OrgEntry {
-    /// The organization as it was created; its suspension and its limit are in `record`.
-    org: Org,
-    record: Arc<OrgRecord>,
-    /// In the order of their creation.
-    users: Vec<UserId>,
-    keys: OwnedKeys,
-}
-
-struct UserEntry {
-    user: User,
-    entitlements: Arc<UserEntitlements>,
-    keys: OwnedKeys,
-}
-
 impl Directory {
     /// An empty directory with room for this many keys.
     pub(super) fn with_capacity(keys: usize, defaults: Defaults) -> Self {
-        let tree = Tree {
-            defaults,
-            orgs: Vec::new(),
-            org: FxHashMap::default(),
-            user: FxHashMap::default(),
-            email: FxHashMap::default(),
-            person: FxHashMap::default(),
-            key: FxHashSet::with_capacity_and_hasher(keys, FxBuildHasher),
-        };
         Self {
             by_digest: DashSet::with_capacity_and_hasher(keys, FxBuildHasher),
             by_other_digest: DashMap::default(),
-            tree: RwLock::new(tree),
+            tree: RwLock::new(Tree::with_capacity(keys, defaults)),
             dirty: DirtyKeys::default(),
             sessions: Sessions::default(),
             revocations: Arc::new(RevocationLog::new()),
@@ -106,21 +64,26 @@ impl Directory {
 
     /// The limits of keys and organizations without limits of their own.
     pub(super) fn defaults(&self) -> Defaults {
-        self.read().defaults
+        self.tree().defaults
     }
 
     /// Replaces the default limits. A decision waits at most for the lock of its own key's record.
     pub(super) fn set_defaults(&self, defaults: Defaults) {
-        let mut tree = self.write();
-        if tree.defaults == defaults {
-            return;
-        }
-        tree.defaults = defaults;
-        tree.org.values().for_each(|entry| entry.record.set_default_limit(defaults.concurrent));
-        let now = clock::now();
-        for ById(record) in &tree.key {
-            record.set_default_quota(defaults.quota, now, &self.dirty);
-        }
+        self.write().set_defaults(defaults, clock::now(), &self.dirty);
+    }
+
+    /// The effective bounds of what people create.
+    pub(super) fn bounds(&self) -> Bounds {
+        (*self.bounds.read().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()
+    }
+
+    pub(super) fn set_bounds(&self, bounds: Bounds) {
+        *self.bounds.write().unwrap_or_else(PoisonError::into_inner) = Some(bounds);
+    }
+
+    /// The time for which revoked keys are listed; none when it was not set, so that no key retires by a default.
+    pub(super) fn keep_revoked(&self) -> Option<Duration> {
+        self.bounds.read().unwrap_or_else(PoisonError::into_inner).map(|bounds| bounds.keep_revoked)
     }
 
     /// The key that has, or had, this digest.
@@ -131,57 +94,49 @@ impl Directory {
 
     /// The key with this id.
     pub(super) fn key(&self, id: KeyId) -> Option<Arc<KeyRecord>> {
-        self.read().key.get(&id).map(|key| Arc::clone(&key.0))
+        self.tree().key(id).cloned()
     }
 
-    pub(super) fn orgs(&self) -> Vec<Org> {
-        let tree = self.read();
-        tree.orgs.iter().map(|id| tree.org[id].view()).collect()
+    /// The records, for management. The guard keeps changes waiting.
+    pub(super) fn tree(&self) -> RwLockReadGuard<'_, Tree> {
+        self.tree.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn users(&self, org: OrgId) -> Vec<User> {
-        let tree = self.read();
-        let users = tree.org.get(&org).map_or(&[][..], |entry| &entry.users);
-        users.iter().map(|id| tree.user[id].user.clone()).collect()
+    fn write(&self) -> RwLockWriteGuard<'_, Tree> {
+        self.tree.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn org(&self, id: OrgId) -> Option<Org> {
-        self.read().org.get(&id).map(OrgEntry::view)
-    }
-
-    /// The keys of an organization, without session quota keys.
-    pub(super) fn keys(&self, org: OrgId) -> Vec<Key> {
-        let records: Vec<_> =
-            self.read().org.get(&org).map_or_else(Vec::new, |org| org.keys.listed().cloned().collect());
-        records.iter().map(|record| record.view()).collect()
-    }
-
-    /// The keys of an organization, with session quota keys.
-    fn records(&self, org: OrgId) -> Vec<Arc<KeyRecord>> {
-        self.read().org.get(&org).map_or_else(Vec::new, |org| org.keys.iter().cloned().collect())
-    }
-
-    /// Holds a slot of an organization.
-    pub(super) fn hold_slot(&self, org: OrgId) -> Option<Permit> {
-        self.read().org.get(&org).map(|entry| entry.record.hold_slot())
-    }
-
-    pub(super) fn in_flight(&self) -> u64 {
-        self.read().org.values().map(|entry| u64::from(entry.record.in_flight())).sum()
+    /// Makes a committed change effective, then logs what it revoked: a decision that is made without the change was begun
+    /// before the entry, so its exchange is found by those who read the log.
+    pub(super) fn apply_and_log(&self, change: Change) {
+        let revoked = match change {
+            Change::RevokeKey { key, .. } => Some(RevocationEntry::Key(key)),
+            Change::RemoveUser { user, .. } => Some(RevocationEntry::User(user)),
+            Change::SuspendOrg { org, suspended: true } => Some(RevocationEntry::Org(org)),
+            Change::EndSession { session } => Some(RevocationEntry::Session(session)),
+            Change::EndMembership { session, org } => Some(RevocationEntry::Membership { session, org }),
+            _ => None,
+        };
+        let rotated = if let Change::RotateKey { key, .. } = change.as_made() { Some(*key) } else { None };
+        self.apply(change);
+        let entry = revoked.or_else(|| self.key(rotated?).map(|record| record.secrets_entry()));
+        entry.into_iter().for_each(|entry| self.revocations.append(entry));
     }
 
     /// Makes a committed change effective. The records that it names exist: the commit has checked that.
-    pub(super) fn apply(&self, change: Change) {
+    fn apply(&self, change: Change) {
         match change {
-            Change::CreateOrg(org) => self.add_org(org),
+            Change::CreateOrg(org) => self.write().add_org(org),
             Change::SuspendOrg { org, suspended } => self.with_org(org, |record| record.set_suspended(suspended)),
             Change::LimitOrg { org, concurrent } => self.with_org(org, |record| record.set_own_limit(concurrent)),
-            Change::CreateUser(user) => self.add_user(user),
-            Change::PermitUser { user, permissions, vouched_by, .. } => self.permit_user(user, permissions, vouched_by),
-            Change::WithdrawUser { user, at, .. } => {
-                self.with_user(user, |user| user.withdrawn = user.withdrawn.or(Some(at)));
+            Change::CreateUser(user) => self.write().add_user(user),
+            Change::PermitUser { user, permissions, vouched_by, .. } => {
+                self.write().permit_user(user, permissions, vouched_by);
             }
-            Change::RemoveUser { user, at, .. } => self.with_user(user, |user| user.removed = Some(at)),
+            Change::WithdrawUser { user, at, .. } => {
+                self.write().change_user(user, |user| user.withdrawn = user.withdrawn.or(Some(at)));
+            }
+            Change::RemoveUser { user, at, .. } => self.write().change_user(user, |user| user.removed = Some(at)),
             Change::CreateKey { key, digest } => {
                 self.add_key(StoredKey { key, row: 0, secrets: Secrets::new(digest), bucket: None });
             }
@@ -192,8 +147,8 @@ impl Directory {
                 record.rotate(digest, at, previous_until);
             }),
             Change::LimitKey { key, quota } => {
-                let tree = self.read();
-                if let Some(ById(record)) = tree.key.get(&key) {
+                let tree = self.tree();
+                if let Some(record) = tree.key(key) {
                     record.set_quota(quota, tree.defaults.quota, clock::now(), &self.dirty);
                 }
             }
@@ -202,24 +157,58 @@ impl Directory {
         }
     }
 
-    pub(super) fn add_org(&self, org: Org) {
-        let mut tree = self.write();
-        let record = Arc::new(OrgRecord::new(org.id, org.suspended, org.concurrent, tree.defaults.concurrent));
-        tree.orgs.push(org.id);
-        let (users, keys) = (Vec::new(), OwnedKeys::default());
-        tree.org.insert(org.id, OrgEntry { org, record, users, keys });
+    /// Makes a committed import effective.
+    pub(super) fn apply_import(&self, import: Import) {
+        match import {
+            Import::Org(org) => self.write().add_org(org),
+            Import::User(user, _) => self.write().add_user(user),
+            // The file alone has it.
+            Import::Creation(..) => {}
+            Import::Key(export) => self.add_imported_key(*export),
+            Import::Usage(export) => self.with_key(export.key.id, |record| {
+                record.merge_usage(&export, clock::now(), &self.dirty);
+            }),
+            Import::Digest(key, digest) => self.add_replaced_digest(digest, key),
+        }
     }
 
-    pub(super) fn add_key(&self, stored: StoredKey) {
-        let mut guard = self.write();
-        let tree = &mut *guard;
-        let (org, user) = (stored.key.org, stored.key.user);
-        let Some(record) = tree.new_record(stored) else { return };
-        for keys in tree.owned_keys(org, user).into_iter().flatten() {
-            keys.add(Arc::clone(&record));
+    fn add_imported_key(&self, export: KeyExport) {
+        let quota = self.defaults().quota.in_force(export.key.quota);
+        let bucket = export.bucket_under(quota, clock::now());
+        let KeyExport { key, digest, previous, replaced, .. } = export;
+        let secrets = Secrets {
+            current: digest,
+            replaced: Vec::new(),
+            previous: previous.zip(key.previous_until),
+            rotated: key.rotated,
+            previous_until: key.previous_until,
+        };
+        let id = key.id;
+        self.add_key(StoredKey { key, row: 0, secrets, bucket: Some((bucket, quota.per_micros())) });
+        previous.into_iter().chain(replaced).for_each(|digest| self.add_replaced_digest(digest, id));
+    }
+
+    /// Adds an organization that the file has.
+    pub(super) fn add_org(&self, org: Org) {
+        self.write().add_org(org);
+    }
+
+    /// Adds a user that the file has.
+    pub(super) fn add_user(&self, user: User) {
+        self.write().add_user(user);
+    }
+
+    /// Adds many records, which are in no index yet, to all indexes.
+    pub(super) fn add_records(&self, parts: &[Vec<Arc<KeyRecord>>]) {
+        self.write().add_records(parts, |record| {
+            self.by_digest.insert(ByDigest(Arc::clone(record)));
+        });
+    }
+
+    fn add_key(&self, stored: StoredKey) {
+        if let Some(record) = self.write().add_key(stored) {
+            self.by_digest.insert(ByDigest(record));
         }
-        tree.key.insert(ById(Arc::clone(&record)));
-        self.by_digest.insert(ByDigest(record));
     }
 
     /// Adds a digest that the key had before its last rotation.
@@ -231,8 +220,8 @@ impl Directory {
     }
 
     fn with_org(&self, org: OrgId, change: impl FnOnce(&OrgRecord)) {
-        if let Some(entry) = self.read().org.get(&org) {
-            change(&entry.record);
+        if let Some(record) = self.tree().org_record(org) {
+            change(record);
         }
     }
 
@@ -242,34 +231,38 @@ impl Directory {
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Tree> {
-        self.tree.read().unwrap_or_else(PoisonError::into_inner)
+    /// Takes a key out of the lists and the index; its digests stay known as those of a revoked key.
+    pub(super) fn retire(&self, id: KeyId) {
+        let removed = self.write().remove_key(id);
+        let Some(record) = removed else { return };
+        let (org, user) = record.owners();
+        for digest in record.digests() {
+            // Known as retired before it leaves the index: a request in between is refused either way.
+            self.retired.add(digest, RetiredKey { id, user, org });
+            self.by_digest.remove(&digest);
+            self.by_other_digest.remove(&digest);
+        }
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Tree> {
-        self.tree.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Tree {
-    /// The record of a key, which is in no index yet; none when its user is not known.
-    fn new_record(&self, stored: StoredKey) -> Option<Arc<KeyRecord>> {
-        let entitlements = Arc::clone(&self.user.get(&stored.key.user)?.entitlements);
-        let quota = self.defaults.quota.in_force(stored.key.quota);
-        let full = || Bucket::full(quota, stored.key.created);
-        let bucket = stored.bucket.map_or_else(full, |(bucket, per)| bucket.convert(per, quota));
-        Some(Arc::new(KeyRecord::new(stored, entitlements, quota, bucket)))
+    /// A retired key, as the file has it, with the digests that it had before.
+    pub(super) fn export_retired(&self, stored: StoredKey, digests: Vec<KeyDigest>) -> KeyExport {
+        let quota = self.defaults().quota.in_force(stored.key.quota);
+        stored.export(digests, quota)
     }
 
-    /// The keys of an organization and those of a user.
-    fn owned_keys(&mut self, org: OrgId, user: UserId) -> [Option<&mut OwnedKeys>; 2] {
-        let of_org = self.org.get_mut(&org).map(|entry| &mut entry.keys);
-        [of_org, self.user.get_mut(&user).map(|entry| &mut entry.keys)]
-    }
-}
-
-impl OrgEntry {
-    fn view(&self) -> Org {
-        Org { suspended: self.record.is_suspended(), concurrent: self.record.own_limit(), ..self.org.clone() }
+    /// Counts the uses, sorted by key and number, that the state file lacks; returns their number.
+    pub(super) fn replay(&self, uses: &[JournaledUse]) -> u64 {
+        let record = |key: UsedKey| match key {
+            UsedKey::Key(key) => self.key(key),
+            UsedKey::SessionQuotaKey(user) => self.by_digest(&session_quota_digest(user)),
+        };
+        // Marked dirty all at once: a write-back of a part would count for the whole, which a crash could then lose.
+        let dirty = DirtyKeys::default();
+        let counted = |replayed: &&JournaledUse| {
+            record(replayed.key).is_some_and(|record| record.replay(replayed.time, replayed.number, &dirty))
+        };
+        let count = uses.iter().filter(counted).count() as u64;
+        self.dirty.append(dirty);
+        count
     }
 }

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::key_index::ByPosition;
 use super::key_record::KeyRecord;
 use crate::listing::KeyPosition;
+use domain::identity::{OrgId, UserId};
 
 /// Keys of one owner, by creation time and id.
 #[derive(Default)]
@@ -60,4 +63,18 @@ impl OwnedKeys {
             keys.take(count).map(|key| Arc::clone(&key.0)).collect()
         }
     }
+}
+
+/// Keys by their organizations, and by their users.
+type KeysByOwner = (FxHashMap<OrgId, Vec<Arc<KeyRecord>>>, FxHashMap<UserId, Vec<Arc<KeyRecord>>>);
+
+/// Groups keys by their owners.
+pub(super) fn by_owner(parts: &[Vec<Arc<KeyRecord>>]) -> KeysByOwner {
+    let mut grouped = KeysByOwner::default();
+    for record in parts.iter().flatten() {
+        let (org, user) = record.owners();
+        grouped.0.entry(org).or_default().push(Arc::clone(record));
+        grouped.1.entry(user).or_default().push(Arc::clone(record));
+    }
+    grouped
 }

@@ -1,9 +1,7 @@
 //! Import of records from another state: typed reads of single records, checked writes of whole batches.
 //!
-//! The caller (`migration`) compares records and decides what is missing. A write names what must still be so; when another
-//! writer was faster, it fails with [`ImportError::Conflict`] and writes nothing.
-
-use std::sync::Arc;
+//! The caller (`migration`) compares records and decides what is missing. A write names what must still be so; when
+//! another writer was faster, it fails with [`ImportError::Conflict`] and writes nothing.
 
 use super::{Change, ChangeError, CreationBucket, Embedded, KeyExport, Org, Redis, State, User, redis};
 use domain::identity::{OrgId, UserId};
@@ -12,7 +10,7 @@ use domain::quota::Quota;
 
 mod types;
 
-pub use types::{DigestClaim, DigestOwner, ImportError, ImportedKey, KeyVersion, KeyWrite, UserWrite, Users};
+pub use types::{DigestClaim, DigestOwner, ImportError, KeyWrite, UserWrite, Users};
 
 /// Reads and writes single records of a state.
 #[derive(Clone, Copy)]
@@ -28,15 +26,8 @@ impl State {
     pub fn importer(&self) -> Importer<'_> {
         match self {
             Self::Embedded(state) => Importer::Embedded(state),
-            Self::Redis(state) => state.importer(),
+            Self::Redis(state) => Importer::Redis(redis::import::Importer::new(state), state),
         }
-    }
-}
-
-impl Redis {
-    /// Reads and writes of single records, for an import from another state.
-    pub fn importer(&self) -> Importer<'_> {
-        Importer::Redis(redis::import::Importer::new(self), self)
     }
 }
 
@@ -51,14 +42,6 @@ macro_rules! either {
 }
 
 impl Importer<'_> {
-    /// Waits, for some seconds at most, until every server was reached.
-    ///
-    /// # Errors
-    /// [`redis::ConnectError`] of the last try. A server that neither answers nor fails within that time is no error.
-    pub async fn ensure_reachable(&self) -> Result<(), Arc<redis::ConnectError>> {
-        either!(self, _state => Ok(()), redis => redis.ensure_reachable().await)
-    }
-
     /// The quota of keys without one of their own.
     pub fn quota(&self) -> Quota {
         either!(self, state => state.quota(), redis => redis.quota())
@@ -66,26 +49,26 @@ impl Importer<'_> {
 
     /// The organization with a tag.
     pub async fn org(&self, tag: OrgTag) -> Result<Option<Org>, ImportError> {
-        either!(self, state => Ok(state.org_by_tag(tag)), redis => redis.org(tag).await)
+        either!(self, state => Ok(state.tree().org_by_tag(tag)), redis => redis.org(tag).await)
     }
 
     /// The tag of an organization in the list of all.
     pub async fn tag_of(&self, org: OrgId) -> Result<Option<OrgTag>, ImportError> {
-        either!(self, state => Ok(state.org(org).map(|org| org.tag)), redis => redis.tag_of(org).await)
+        either!(self, state => Ok(state.tree().org(org).map(|org| org.tag)), redis => redis.tag_of(org).await)
     }
 
     /// The id, as text, of the organization with a name.
     pub async fn org_id_by_name(&self, name: &str) -> Result<Option<String>, ImportError> {
         either!(
             self,
-            state => Ok(state.org_by_name(name).map(|org| org.id.to_string())),
+            state => Ok(state.tree().org_by_name(name).map(|org| org.id.to_string())),
             redis => redis.org_id_by_name(name).await
         )
     }
 
     /// A user of the organization with a tag.
     pub async fn user(&self, tag: OrgTag, user: UserId) -> Result<Option<User>, ImportError> {
-        either!(self, state => Ok(state.user(user)), redis => redis.user(tag, user).await)
+        either!(self, state => Ok(state.tree().users.find(user)), redis => redis.user(tag, user).await)
     }
 
     /// The quota of the keys that a user creates.
@@ -111,8 +94,8 @@ impl Importer<'_> {
         )
     }
 
-    /// One key.
-    pub async fn key(&self, id: KeyId) -> Result<Option<ImportedKey>, ImportError> {
+    /// One key, without the digests that its last two replaced.
+    pub async fn key(&self, id: KeyId) -> Result<Option<KeyExport>, ImportError> {
         either!(self, state => Ok(state.imported_key(id).await), redis => redis.key(id).await)
     }
 
@@ -127,32 +110,8 @@ impl Importer<'_> {
         either!(self, state => Ok(owner(state.key_of(digest))), redis => redis.digest_owner(digest, key).await)
     }
 
-    /// The list of all organizations.
-    pub async fn org_ids(&self) -> Result<Vec<OrgId>, ImportError> {
-        either!(
-            self,
-            state => Ok(state.orgs().into_iter().map(|org| org.id).collect()),
-            redis => redis.org_ids().await
-        )
-    }
-
-    /// The list of an organization's users.
-    pub async fn user_ids(&self, tag: OrgTag) -> Result<Vec<UserId>, ImportError> {
-        either!(self, state => Ok(state.user_ids_by_tag(tag)), redis => redis.user_ids(tag).await)
-    }
-
-    /// Returns true when a key is among those of its organization that are listed. One that was revoked long ago need not
-    /// be.
-    pub async fn is_listed(&self, key: KeyId) -> Result<bool, ImportError> {
-        either!(self, state => Ok(state.has_key(key)), redis => redis.is_listed(key).await)
-    }
-
-    /// Returns true when a key is in the set of its user's keys that are not revoked.
-    pub async fn is_among_keys_of_user(&self, key: KeyId, user: UserId) -> Result<bool, ImportError> {
-        either!(self, state => Ok(state.has_key(key)), redis => redis.is_among_keys_of_user(key, user).await)
-    }
-
-    /// Creates the record of an organization. On Redis it is found by its tag only until [`Importer::list_orgs`] lists it.
+    /// Creates the record of an organization. On Redis it is found by its tag only until [`Importer::list_orgs`] lists
+    /// it.
     pub async fn create_org(&self, org: &Org) -> Result<(), ImportError> {
         either!(self, state => state.import_org(org).await, redis => redis.create_org(org).await)
     }
@@ -163,7 +122,8 @@ impl Importer<'_> {
         either!(self, _state => Ok(()), redis => redis.list_orgs(orgs).await)
     }
 
-    /// Writes users of an organization, in this order. The email addresses of new ones that are not removed are claimed.
+    /// Writes users of an organization, in this order. The email addresses of new ones that are not removed are
+    /// claimed.
     pub async fn write_users(
         &self,
         tag: OrgTag,
@@ -204,8 +164,8 @@ impl Importer<'_> {
         })
     }
 
-    /// Returns the writes after which replicas have all records of these organizations, and these keys; none when no replica
-    /// is waited for.
+    /// Returns the writes after which replicas have all records of these organizations, and these keys; none when no
+    /// replica is waited for.
     pub fn confirmations(&self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> Vec<redis::import::Confirmation> {
         either!(self, _state => Vec::new(), redis => redis.confirmations(orgs, keys))
     }

@@ -2,44 +2,13 @@
 
 use std::collections::HashMap;
 
-use crate::bucket::Bucket;
-use crate::export::bucket_under;
-use crate::{ChangeError, CreationBucket, Key, KeyExport, Unavailable, User};
-use domain::clock::Micros;
+use crate::{ChangeError, CreationBucket, KeyExport, Unavailable, User};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
 /// Users by id, as the target has them.
 pub type Users = HashMap<UserId, User>;
-
-/// A key as the target has it.
-pub struct ImportedKey {
-    /// Its record.
-    pub key: Key,
-    /// The digest of the current secret.
-    pub digest: KeyDigest,
-    /// The digest before the last rotation; none when there was no overlap.
-    pub previous: Option<KeyDigest>,
-    /// Its bucket.
-    pub bucket: Bucket,
-    /// The quota that the bucket is measured in.
-    pub quota: Quota,
-    /// The version of the record.
-    pub version: KeyVersion,
-}
-
-impl ImportedKey {
-    /// Its bucket under another quota at a time.
-    pub fn bucket_under(&self, quota: Quota, now: Micros) -> Bucket {
-        bucket_under(self.bucket, self.quota, quota, now)
-    }
-}
-
-/// The version of a key's record: it changes with everything but uses. Zeros in the embedded state, whose writes check the
-/// record itself.
-#[derive(Clone, Copy, Default)]
-pub struct KeyVersion(pub(crate) [u8; 8]);
 
 /// The owner of a digest, as seen from one key.
 pub enum DigestOwner {
@@ -80,15 +49,6 @@ pub struct UserWrite<'a> {
 pub enum KeyWrite<'a> {
     /// Creates the record, and adds it to the lists.
     Create(&'a KeyExport),
-    /// Replaces uses and bucket, when the record has this version and fewer uses still.
-    CatchUp {
-        /// The uses and the bucket to take over.
-        export: &'a KeyExport,
-        /// The version of the record when it was read.
-        version: KeyVersion,
-        /// Last Used of the record when it was read; the later of both times stays.
-        last_used: Option<Micros>,
-    },
     /// Takes over more uses, a later Last Used and an emptier bucket, each by itself.
     Merge {
         /// The uses and the bucket to compare with.

@@ -30,7 +30,7 @@ impl From<CommandError> for Unavailable {
 ///
 /// # Errors
 /// [`Unavailable`].
-pub(super) async fn read<T, E>(read: impl Future<Output = Result<T, E>>) -> Result<T, Unavailable>
+pub(crate) async fn read<T, E>(read: impl Future<Output = Result<T, E>>) -> Result<T, Unavailable>
 where
     E: std::fmt::Display,
     for<'a> Unavailable: From<&'a E>,
