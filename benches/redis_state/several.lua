@@ -1,18 +1,20 @@
--- several: decides several requests of one organization in one call. An experiment: `docs/design/decisions/10-…` says what it
--- gave, and why no gateway sends it.
+-- several: decides several requests of one organization in one call. An experiment: `docs/design/decisions/10-…` says
+-- what it gave, and why no gateway sends it.
 --
 -- KEYS[1]  the organization's record; then for each decision the record of its key and that of the key's user
--- ARGV[1]  the gateway's field in KEYS[1]; then for each decision its request, as in decide.lua, without unreported uses
+-- ARGV[1]  the gateway's field in KEYS[1]; then for each decision its request, as in decide.lua, without unreported
+-- uses
 --
--- Result: the packed replies of decide.lua, one after the other; or a word for what sends the gateway back to single ones.
+-- Result: the packed replies of decide.lua, one after the other; or a word for what sends the gateway back to single
+-- ones.
 
-local NO_VERSION = ('\0'):rep(8)
+local NO_RECORD = ('\0'):rep(8)
 local ADMITTED, UNKNOWN, REVOKED, EXPIRED, USER_REMOVED, RATE_LIMITED, TOO_MANY, UNREGISTERED = 0, 1, 2, 3, 4, 7, 8, 9
 local pack, unpack, call = struct.pack, struct.unpack, redis.call
 local now = nil
 local org = call('HMGET', KEYS[1], 'live', ARGV[1])
 if not org[1] then return 'unknown' end
-local its_version, taken, first_end, alive = parts_of(org[1])
+local its_version, taken, first_end, alive = unpack('<c8ddd', org[1])
 local held, reported, its_lease, its_generation
 if org[2] then held, reported, its_lease, its_generation = unpack('<dddd', org[2]) end
 local changed = false
@@ -26,8 +28,8 @@ for i = 2, #ARGV do
   local quota = ARGV[i]:sub(41, 64)
   local key = call('HMGET', key_name, 'live', 'metered')
   local live, metered = key[1], key[2]
-  local version, level, at, was, uses, used = unpack('<c8ddddd', live)
-  if version ~= key_version or its_version ~= org_version or (call('HGET', user, 'version') or NO_VERSION) ~= user_version then
+  local version, level, at, _, uses, used = unpack('<c8ddddd', live)
+  if version ~= key_version or its_version ~= org_version or (call('HGET', user, 'version') or NO_RECORD) ~= user_version then
     return 'stale'
   end
   if not its_generation then
@@ -37,10 +39,10 @@ for i = 2, #ARGV do
   if code == ADMITTED and its_generation ~= generation then return 'unregistered' end
   if now >= valid_until and code ~= REVOKED then code = EXPIRED end
   local before = at
-  if was == per and metered == quota then
+  if metered == quota then
     level, at = refilled(level, at, requests, capacity, now)
   else
-    level, at = settled(level, at, was, metered, requests, per, capacity, age, now)
+    level, at = settled(level, at, metered, requests, per, capacity, age, now)
   end
   local set_back = at < before and code ~= REVOKED and code ~= EXPIRED and code ~= USER_REMOVED
   if released > 0 then

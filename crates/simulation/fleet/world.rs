@@ -144,7 +144,8 @@ impl World {
     fn seed_records(&mut self) {
         let never = 9_007_199_254_740_991.0_f64;
         for org in &self.directory.orgs {
-            let live = [&1_u64.to_le_bytes()[..], &0.0_f64.to_le_bytes(), &never.to_le_bytes()].concat();
+            let alive = self.shards[org.shard].clock(0) as f64;
+            let live = [&1_u64.to_le_bytes()[..], [0.0, never, alive].map(f64::to_le_bytes).as_flattened()].concat();
             self.shards[org.shard].seed(&org.record, b"live", &live);
         }
         for (number, key) in self.directory.keys.iter().enumerate() {
@@ -154,6 +155,8 @@ impl World {
             let numbers = [full, at, key.quota.per_micros() as f64, 0.0, 0.0];
             let live = [&1_u64.to_le_bytes()[..], numbers.map(f64::to_le_bytes).as_flattened()].concat();
             shard.seed(&key.record, b"live", &live);
+            let metered = [key.quota.inflow() as f64, key.quota.per_micros() as f64, full];
+            shard.seed(&key.record, b"metered", metered.map(f64::to_le_bytes).as_flattened());
             shard.seed(&key.record, b"id", key.id.as_str().as_bytes());
             shard.seed(&key.record, b"user", format!("u{number}").as_bytes());
             shard.seed(&key.user_record, b"version", &1_u64.to_le_bytes());

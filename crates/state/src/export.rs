@@ -1,31 +1,10 @@
-//! Full export of a state: the input of a migration to another state, and of a backup. Sessions and tickets are left out:
-//! people sign in again.
+//! Records of an export.
 
 use super::bucket::Bucket;
-use super::{Key, Org, User};
+use super::{Key, User};
 use domain::clock::Micros;
 use domain::key::KeyDigest;
 use domain::quota::Quota;
-
-/// All lasting records of a state, at a moment when it is neither changed nor used.
-///
-/// - All lists are in the order of creation.
-#[derive(Clone, Debug, Default)]
-pub struct StateExport {
-    /// The organizations.
-    pub orgs: Vec<OrgExport>,
-}
-
-/// An organization with its users and keys.
-#[derive(Clone, Debug)]
-pub struct OrgExport {
-    /// Its record.
-    pub org: Org,
-    /// Its users, removed ones too.
-    pub users: Vec<UserExport>,
-    /// Its keys, revoked ones and session quota keys too.
-    pub keys: Vec<KeyExport>,
-}
 
 /// A user, and the bucket of the keys that the user creates.
 #[derive(Clone, Debug)]
@@ -70,24 +49,19 @@ impl CreationBucket {
 }
 
 impl KeyExport {
-    /// Its bucket under another quota at a time; as it is, when that measures alike: so nothing changes on the way between
-    /// states of the same configuration.
+    /// Its bucket under another quota at a time; as it is, when that measures alike: so nothing changes on the way
+    /// between states of the same configuration.
     pub fn bucket_under(&self, quota: Quota, now: Micros) -> Bucket {
-        bucket_under(self.bucket, self.quota, quota, now)
+        let measure = |quota: Quota| (quota.inflow(), quota.per, quota.burst);
+        if measure(self.quota) == measure(quota) {
+            return self.bucket;
+        }
+        // Refilled first: the time until now still counts by the quota that it is measured in.
+        self.bucket.refill(self.quota, now).convert(self.quota.per_micros(), quota)
     }
 
     /// Every digest that the key has or had.
     pub fn digests(&self) -> impl Iterator<Item = &KeyDigest> {
         [&self.digest].into_iter().chain(&self.previous).chain(&self.replaced)
     }
-}
-
-/// A bucket that is measured in `from`, under the quota `to`; as it is, when both measure alike.
-pub(super) fn bucket_under(bucket: Bucket, from: Quota, to: Quota, now: Micros) -> Bucket {
-    let measure = |quota: Quota| (quota.inflow(), quota.per, quota.burst);
-    if measure(from) == measure(to) {
-        return bucket;
-    }
-    // Refilled first: the time until now still counts by the quota that it is measured in.
-    bucket.refill(from, now).convert(from.per_micros(), to)
 }

@@ -22,15 +22,16 @@ const CAPACITY: usize = 10_000;
 pub enum RevocationEntry {
     /// The key was revoked.
     Key(KeyId),
-    /// The key was rotated from one secret to another. Those before them have ended; those of later rotations are valid.
+    /// The key was rotated from one secret to another. Those before them have ended; those of later rotations are
+    /// valid.
     Secrets {
         /// The key.
         key: KeyId,
         /// SHA-256 of the secret since this rotation.
         current: KeyDigest,
         /// SHA-256 of the secret that it replaced, and the time until which that is valid: [`RevocationEntry::ENDED`]
-        /// without an overlap. An earlier version of keygate gives none then.
-        previous: Option<(KeyDigest, Micros)>,
+        /// without an overlap.
+        previous: (KeyDigest, Micros),
     },
     /// The user was removed from the organization.
     User(UserId),

@@ -87,8 +87,8 @@ impl Validity {
         self.until = until;
     }
 
-    /// Returns whether the end may be put off by uses that this gateway does not see: then the directory has to be asked
-    /// whether it has come.
+    /// Returns whether the end may be put off by uses that this gateway does not see: then the directory has to be
+    /// asked whether it has come.
     pub fn may_be_extended(&self) -> bool {
         self.credential.session.is_some()
     }
@@ -108,8 +108,8 @@ impl Validity {
         if self.credential.session.is_some() { RevokedBy::Session } else { RevokedBy::Secret }
     }
 
-    /// Applies an entry of the revocation log to the credential of this principal. A rotation with an overlap sets the end
-    /// of the secret that it replaced.
+    /// Applies an entry of the revocation log to the credential of this principal. A rotation with an overlap sets the
+    /// end of the secret that it replaced.
     pub fn apply(&mut self, principal: &Principal, entry: &RevocationEntry) -> EntryEffect {
         let (reason, is_concerned) = match entry {
             RevocationEntry::Key(key) => (RevokedBy::Key, principal.key_id == Some(*key)),
@@ -128,19 +128,19 @@ impl Validity {
     }
 
     /// Applies a rotation of the key from one secret to another.
-    fn apply_rotation(&mut self, current: &KeyDigest, previous: Option<(KeyDigest, Micros)>) -> EntryEffect {
+    fn apply_rotation(&mut self, current: &KeyDigest, (previous, until): (KeyDigest, Micros)) -> EntryEffect {
         let digest = self.credential.digest;
-        match previous {
-            _ if *current == digest => EntryEffect::StillValid,
-            Some((previous, RevocationEntry::ENDED)) if previous == digest => EntryEffect::Revoked(RevokedBy::Secret),
-            Some((previous, until)) if previous == digest => {
-                self.until = until;
-                EntryEffect::StillValid
-            }
-            // An earlier rotation has replaced it, and set its end.
-            _ if self.until != Self::FOREVER => EntryEffect::Revoked(RevokedBy::Secret),
+        if *current == digest {
+            EntryEffect::StillValid
+        } else if previous == digest && until != RevocationEntry::ENDED {
+            self.until = until;
+            EntryEffect::StillValid
+        } else if previous == digest || self.until != Self::FOREVER {
+            // This rotation has ended it; or an earlier one has replaced it, and set its end.
+            EntryEffect::Revoked(RevokedBy::Secret)
+        } else {
             // Older than this rotation, or that of a later one, with which the request came before this entry was read.
-            _ => EntryEffect::Unclear,
+            EntryEffect::Unclear
         }
     }
 }
@@ -203,7 +203,7 @@ mod tests {
         const FOREVER: Micros = Validity::FOREVER;
         let (id, [old, previous, current]) = (key(), [&b"1"[..], b"2", b"3"].map(KeyDigest::of));
         let principal = principal(Some(id));
-        let entry = |until| RevocationEntry::Secrets { key: id, current, previous: Some((previous, until)) };
+        let entry = |until| RevocationEntry::Secrets { key: id, current, previous: (previous, until) };
         let apply = |digest, until, entry: &RevocationEntry| {
             let mut validity = Validity::new(digest, until);
             let first = validity.apply(&principal, entry);
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(apply(previous, FOREVER, &with_overlap), (valid, Micros(9)));
         assert_eq!(apply(old, Micros(20), &with_overlap).0, revoked, "an earlier rotation set its end");
         assert_eq!(apply(previous, FOREVER, &entry(RevocationEntry::ENDED)).0, revoked);
-        let of_another_key = RevocationEntry::Secrets { key: key(), current, previous: None };
+        let of_another_key = RevocationEntry::Secrets { key: key(), current, previous: (previous, Micros(9)) };
         assert_eq!(apply(old, FOREVER, &of_another_key), (valid, FOREVER));
     }
 
@@ -226,8 +226,7 @@ mod tests {
         let (id, [first, second, third]) = (key(), [&b"1"[..], b"2", b"3"].map(KeyDigest::of));
         let mut newest = Validity::new(third, Validity::FOREVER);
         for (current, previous) in [(second, first), (third, second)] {
-            let entry =
-                RevocationEntry::Secrets { key: id, current, previous: Some((previous, RevocationEntry::ENDED)) };
+            let entry = RevocationEntry::Secrets { key: id, current, previous: (previous, RevocationEntry::ENDED) };
             let effect = newest.apply(&principal(Some(id)), &entry);
             let expected = if current == third { EntryEffect::StillValid } else { EntryEffect::Unclear };
             assert_eq!((effect, newest.until), (expected, Validity::FOREVER));

@@ -45,10 +45,11 @@ enum Answer {
 #[derive(Debug, Serialize, Deserialize)]
 enum Revocation {
     Key(KeyId),
-    Secrets { key: KeyId, current: [u8; 32], previous: Option<([u8; 32], Micros)> },
+    Secrets { key: KeyId, current: [u8; 32], previous: ([u8; 32], Micros) },
     User(UserId),
     Org(OrgId),
     Session(SessionId),
+    Membership { session: SessionId, org: OrgId },
     Gap,
 }
 
@@ -230,15 +231,13 @@ impl Revocation {
     fn new(entry: RevocationEntry) -> Self {
         match entry {
             RevocationEntry::Key(key) => Self::Key(key),
-            RevocationEntry::Secrets { key, current, previous } => Self::Secrets {
-                key,
-                current: *current.as_bytes(),
-                previous: previous.map(|(digest, until)| (*digest.as_bytes(), until)),
-            },
+            RevocationEntry::Secrets { key, current, previous: (previous, until) } => {
+                Self::Secrets { key, current: *current.as_bytes(), previous: (*previous.as_bytes(), until) }
+            }
             RevocationEntry::User(user) => Self::User(user),
             RevocationEntry::Org(org) => Self::Org(org),
-            // The old process may be of a version that ends sessions as a whole only.
-            RevocationEntry::Session(session) | RevocationEntry::Membership { session, .. } => Self::Session(session),
+            RevocationEntry::Session(session) => Self::Session(session),
+            RevocationEntry::Membership { session, org } => Self::Membership { session, org },
             RevocationEntry::Gap => Self::Gap,
         }
     }
@@ -246,14 +245,15 @@ impl Revocation {
     fn into_entry(self) -> RevocationEntry {
         match self {
             Self::Key(key) => RevocationEntry::Key(key),
-            Self::Secrets { key, current, previous } => RevocationEntry::Secrets {
+            Self::Secrets { key, current, previous: (previous, until) } => RevocationEntry::Secrets {
                 key,
                 current: KeyDigest::from_bytes(current),
-                previous: previous.map(|(digest, until)| (KeyDigest::from_bytes(digest), until)),
+                previous: (KeyDigest::from_bytes(previous), until),
             },
             Self::User(user) => RevocationEntry::User(user),
             Self::Org(org) => RevocationEntry::Org(org),
             Self::Session(session) => RevocationEntry::Session(session),
+            Self::Membership { session, org } => RevocationEntry::Membership { session, org },
             Self::Gap => RevocationEntry::Gap,
         }
     }
@@ -269,11 +269,11 @@ mod tests {
         let key: KeyId = "abcDEF123".parse().unwrap();
         let entries = [
             RevocationEntry::Key(key),
-            RevocationEntry::Secrets { key, current: digest, previous: None },
-            RevocationEntry::Secrets { key, current: digest, previous: Some((digest, Micros(7))) },
+            RevocationEntry::Secrets { key, current: digest, previous: (digest, Micros(7)) },
             RevocationEntry::User(UserId::generate()),
             RevocationEntry::Org(OrgId::generate()),
             RevocationEntry::Session(SessionId::generate()),
+            RevocationEntry::Membership { session: SessionId::generate(), org: OrgId::generate() },
             RevocationEntry::Gap,
         ];
         for entry in entries {

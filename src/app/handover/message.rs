@@ -9,7 +9,7 @@ use crate::app::listeners::ListenerPlace;
 use crate::config::Config;
 
 /// Version of the messages. Another version is refused.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// First message of the new process.
 #[derive(Debug, Serialize, Deserialize)]

@@ -133,7 +133,7 @@ pub(super) async fn key_revoked_long_ago_is_refused_and_not_listed(state: &State
 fn session_of(subject: &str, org: OrgId) -> (Session, domain::session::TokenDigest) {
     let (session, digest) = new_session();
     let memberships = vec![Membership { org, user: UserId::generate() }];
-    let person = Some(PersonId::from_subject("https://login.example", subject));
+    let person = PersonId::from_subject("https://login.example", subject);
     let email = "person@example.com".into();
     (Session { person, email, memberships, chosen: org, ..session }, digest)
 }
@@ -151,7 +151,7 @@ pub(super) async fn sessions_of_a_person_are_bounded_at_once(state: &State) {
             .flat_map(|attempt| attempt.as_ref().err())
             .all(|e| matches!(e, ChangeError::TooManySessions(3)))
     );
-    let open = state.sessions_of_person(&sessions[0].0.person()).await.unwrap();
+    let open = state.sessions_of_person(&sessions[0].0.person).await.unwrap();
     assert_eq!(open.len(), 3);
     assert!(open.is_sorted_by_key(|session| session.created));
     end(state, open[0].id).await;
@@ -162,10 +162,10 @@ pub(super) async fn sessions_of_a_person_are_bounded_at_once(state: &State) {
     create(state, &other, digest).await.unwrap();
     for person in [PersonId::from_subject("https://b.example", &ada), PersonId::from_user(UserId::generate())] {
         let (other, digest) = session_of(&ada, org);
-        create(state, &Session { person: Some(person), ..other }, digest).await.unwrap();
+        create(state, &Session { person, ..other }, digest).await.unwrap();
         assert_eq!(state.sessions_of_person(&person).await.unwrap().len(), 1);
     }
-    assert_eq!(state.sessions_of_person(&next.person()).await.unwrap().len(), 3);
+    assert_eq!(state.sessions_of_person(&next.person).await.unwrap().len(), 3);
 }
 
 pub(super) async fn sessions_are_listed_by_organization(state: &State) {

@@ -18,7 +18,7 @@ pub(super) fn new_session() -> (Session, TokenDigest) {
     let session = Session {
         id,
         // Cases that share a state do not share a person, whose sessions are bounded.
-        person: Some(PersonId::from_subject("https://login.example", &id.to_string())),
+        person: PersonId::from_subject("https://login.example", &id.to_string()),
         email: format!("{id}@example.com"),
         memberships: memberships.to_vec(),
         chosen: memberships[0].org,
@@ -147,14 +147,14 @@ pub(super) async fn membership_of_a_session_ends_in_one_organization(state: &Sta
         assert_eq!(state.session_by_id(session.id, now).await.unwrap().map(|left| left.chosen), Some(second.org));
     }
     assert_eq!((of_org(first.org).await, of_org(second.org).await), (0, 1));
-    assert_eq!(state.sessions_of_person(&session.person()).await.unwrap().len(), 1);
+    assert_eq!(state.sessions_of_person(&session.person).await.unwrap().len(), 1);
     let back = state.change(Change::ChooseOrg { session: session.id, org: first.org }).await;
     assert!(matches!(back, Err(ChangeError::NoOrg(org)) if org == first.org), "{back:?}");
     // The last one ends it.
     end_in(second.org).await;
     assert_eq!(find(state, &digest, now).await, None);
     assert_eq!(listed(state, &[session.id], now).await, []);
-    assert_eq!((of_org(second.org).await, state.sessions_of_person(&session.person()).await.unwrap()), (0, vec![]));
+    assert_eq!((of_org(second.org).await, state.sessions_of_person(&session.person).await.unwrap()), (0, vec![]));
     end_in(second.org).await;
     // Of one in which it does not act at the moment.
     let (session, digest) = created(state).await;

@@ -56,10 +56,9 @@ pub(super) fn crashed(dir: &Path) -> tempfile::TempDir {
 }
 
 fn everything_listed(state: &State) -> (Vec<Org>, Vec<User>, Vec<Key>) {
-    let state = as_embedded(state);
-    let orgs = state.orgs();
-    let users = orgs.iter().flat_map(|org| state.users(org.id)).collect();
-    let keys = orgs.iter().flat_map(|org| state.keys(org.id)).collect();
+    let orgs = block_on(state.orgs()).unwrap();
+    let users = orgs.iter().flat_map(|org| block_on(state.users(org.id)).unwrap()).collect();
+    let keys = orgs.iter().flat_map(|org| block_on(state.keys(org.id)).unwrap()).collect();
     (orgs, users, keys)
 }
 
@@ -131,7 +130,7 @@ fn acknowledged_change_survives_a_crash() {
     let left = crashed(dir.path());
     assert_eq!(block_on(refuse(&open(left.path()), &key, clock::now())), Refusal::Revoked);
     block_on(fixture.suspend(&state, true));
-    assert!(as_embedded(&open(crashed(dir.path()).path())).orgs()[0].suspended);
+    assert!(block_on(open(crashed(dir.path()).path()).orgs()).unwrap()[0].suspended);
 }
 
 #[test]
@@ -237,40 +236,6 @@ fn removal_of_a_user_ends_the_keys_that_were_read_at_the_start() {
     let removal = Change::RemoveUser { org: fixture.org, user: fixture.user, at: now };
     block_on(state.change(removal)).unwrap();
     assert_eq!(block_on(refuse(&state, &key, now)), Refusal::UserRemoved);
-}
-
-/// Takes back the last migration, which a file of version 5 has not had.
-const WITHOUT_PERSONS: &str = "
-ALTER TABLE users DROP COLUMN provider; ALTER TABLE users DROP COLUMN person; ALTER TABLE users DROP COLUMN withdrawn;
-DROP INDEX sessions_person; ALTER TABLE sessions DROP COLUMN person; CREATE INDEX sessions_email ON sessions (email);
-";
-
-#[test]
-fn usage_of_an_older_version_is_read_and_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let now = clock::now();
-    let state = open(dir.path());
-    let (_, key) = block_on(fixture_with_key(&state));
-    block_on(admit(&state, &key, now));
-    let before = (record(&state, key.id), rate_limit_status(&state, key.id, now));
-    drop(state);
-    // Version 5 has the usage in the columns of the row.
-    let file = rusqlite::Connection::open(dir.path().join("state.db")).unwrap();
-    let (row, block): (u32, Vec<u8>) = file
-        .query_row("SELECT keys.rowid, content FROM keys, usage", [], |row| Ok((row.get(0)?, row.get(1)?)))
-        .unwrap();
-    let number = |index: usize| i64::from_le_bytes(block[row as usize * 40 + index * 8..][..8].try_into().unwrap());
-    let columns = [0, 1, 2, 3, 4].map(number);
-    file.execute("UPDATE keys SET level = ?1, level_at = ?2, level_per = ?3, last_used = ?4, uses = ?5", columns)
-        .unwrap();
-    file.execute_batch(WITHOUT_PERSONS).unwrap();
-    file.execute_batch("DROP TABLE usage; PRAGMA user_version = 5").unwrap();
-    drop(file);
-    let state = open(dir.path());
-    assert_eq!((record(&state, key.id), rate_limit_status(&state, key.id, now)), before);
-    assert_eq!(block_on(admit(&state, &key, now)).number, 2);
-    drop(state);
-    assert_eq!(record(&open(dir.path()), key.id).uses, 2);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use state::{Change, Session, TicketSource};
 use super::cases_sessions::{created, end, find, new_session};
 use super::cases_tickets::{put, put_by, take};
 use super::embedded::{as_embedded, crashed, open};
-use super::fixture::{Fixture, admit, drain, fixture_with_key, new_key, new_org, new_user, rate_limit_status, refuse};
+use super::fixture::{admit, drain, fixture_with_key, rate_limit_status, refuse};
 use super::runtime::block_on;
 
 const LIFE: Duration = Duration::from_secs(300);
@@ -132,71 +132,4 @@ fn session_quota_bucket_is_not_refilled_by_a_replay() {
     );
     block_on(refuse(&restarted, &quota_key, now));
     block_on(admit(&restarted, &key, now));
-}
-
-/// The schema of version 1, as it was released.
-const VERSION_1: &str = "
-CREATE TABLE orgs (
-  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tag TEXT NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE,
-  created INTEGER NOT NULL, suspended INTEGER NOT NULL, concurrent INTEGER CHECK (concurrent > 0)
-) STRICT;
-CREATE TABLE users (
-  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, org TEXT NOT NULL, email TEXT NOT NULL,
-  permissions TEXT NOT NULL, created INTEGER NOT NULL, removed INTEGER
-) STRICT;
-CREATE UNIQUE INDEX users_email ON users (org, email) WHERE removed IS NULL;
-CREATE TABLE keys (
-  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL UNIQUE, user TEXT NOT NULL,
-  name TEXT NOT NULL, imported INTEGER NOT NULL, created INTEGER NOT NULL,
-  rotated INTEGER, previous BLOB, previous_until INTEGER, revoked INTEGER,
-  requests INTEGER CHECK (requests > 0), per INTEGER CHECK (per > 0), burst INTEGER CHECK (burst > 0),
-  level INTEGER CHECK (level >= 0), level_per INTEGER CHECK (level_per > 0), level_at INTEGER,
-  last_used INTEGER, uses INTEGER NOT NULL CHECK (uses >= 0)
-) STRICT;
-CREATE TABLE replaced (digest BLOB PRIMARY KEY, key TEXT NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-PRAGMA user_version = 1;
-";
-
-#[test]
-fn file_of_version_1_is_migrated_with_its_records() {
-    let dir = tempfile::tempdir().unwrap();
-    let org = new_org();
-    let user = new_user(org.id, "ann@example.com");
-    let (key, digest) = new_key(org.tag, org.id, user.id);
-    let file = Connection::open(dir.path().join("state.db")).unwrap();
-    file.execute_batch(VERSION_1).unwrap();
-    let (org_id, user_id, then) = (org.id.to_string(), user.id.to_string(), 1_700_000_000_000_000_i64);
-    file.execute(
-        "INSERT INTO orgs (id, tag, name, created, suspended) VALUES (?1, ?2, 'acme', ?3, 0)",
-        (&org_id, org.tag.as_str(), then),
-    )
-    .unwrap();
-    file.execute(
-        "INSERT INTO users (id, org, email, permissions, created) VALUES (?1, ?2, 'ann@example.com', 'a', ?3)",
-        (&user_id, &org_id, then),
-    )
-    .unwrap();
-    file.execute(
-        "INSERT INTO keys (id, digest, user, name, imported, created, uses, last_used)
-         VALUES (?1, ?2, ?3, 'ci', 0, ?4, 41, ?4)",
-        (key.id.as_str(), digest.as_bytes(), &user_id, then),
-    )
-    .unwrap();
-    drop(file);
-    for _ in 0..2 {
-        let state = open(dir.path());
-        block_on(async {
-            let listed = state.keys(org.id).await.unwrap();
-            assert_eq!((listed.len(), listed[0].id, listed[0].session_quota_key), (1, key.id, false));
-            let (session, token) = created(&state).await;
-            assert_eq!(find(&state, &token, session.created).await, Some(session));
-        });
-    }
-    let state = open(dir.path());
-    let held = super::fixture::HeldKey { id: key.id, digest };
-    assert_eq!(block_on(admit(&state, &held, clock::now())).number, 42);
-    let fixture = Fixture { org: org.id, tag: org.tag, user: user.id };
-    let quota_key = block_on(fixture.session_quota_key(&state, user.id));
-    assert_eq!(block_on(admit(&state, &quota_key, clock::now())).number, 1);
 }

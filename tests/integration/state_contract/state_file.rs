@@ -25,7 +25,7 @@ fn state_file_is_opened_by_one_process_at_a_time() {
 }
 
 #[test]
-fn file_of_a_newer_version_is_refused_untouched() {
+fn file_of_another_version_is_refused_untouched() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let path = dir.path().join("state.db");
@@ -34,10 +34,13 @@ fn file_of_a_newer_version_is_refused_untouched() {
         set.inspect(|version| file.pragma_update(None, "user_version", version).unwrap());
         file.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap()
     };
-    version(Some(99));
-    let error = Embedded::open(&settings(&path)).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 7, .. }), "{error:?}");
-    assert_eq!(version(None), 99);
+    for other in [1, 7, 99] {
+        version(Some(other));
+        let error = Embedded::open(&settings(&path)).unwrap_err();
+        assert!(matches!(error, OpenError::Version { found, known: 8, .. } if found == other), "{error:?}");
+        assert!(error.to_string().contains("export it with the keygate that wrote it"), "{error}");
+        assert_eq!(version(None), other);
+    }
 }
 
 #[test]

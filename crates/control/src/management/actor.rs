@@ -98,7 +98,7 @@ impl Actor {
 impl SignedInUser {
     /// The person, who is the same in all their organizations and sessions.
     pub fn person(&self) -> PersonId {
-        self.session.person()
+        self.session.person
     }
 
     /// Returns whether the user administers the chosen organization.

@@ -23,7 +23,7 @@ impl Management {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            self.end_surplus_sessions(&session.person(), by).await?;
+            self.end_surplus_sessions(&session.person, by).await?;
             let change = Change::CreateSession { session: Box::new(session.clone()), digest };
             match self.apply_change_at("session.start", &path, target(chosen.org, chosen.user), change, by).await {
                 // Other sign-ins of the same person took the place.

@@ -62,7 +62,7 @@ impl Management {
         let by = self.authorize(actor, Access::Session(id), now).await?;
         let session = self.state.session_by_id(id, now).await?;
         let session = session.ok_or_else(|| ManagementError::NoSession(id.to_string()))?;
-        match actor.signed_in().filter(|user| user.person() != session.person()) {
+        match actor.signed_in().filter(|user| user.person() != session.person) {
             Some(user) => {
                 let membership = session.memberships.iter().find(|membership| membership.org == user.org.id);
                 let membership = *membership.ok_or_else(|| ManagementError::NoSession(id.to_string()))?;

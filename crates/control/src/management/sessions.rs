@@ -213,7 +213,7 @@ fn session_record(
     let NewSession { memberships, person, email, provider, id_token, previous: _ } = new_session;
     state::Session {
         id: SessionId::generate(),
-        person: Some(person),
+        person,
         email,
         memberships,
         chosen,

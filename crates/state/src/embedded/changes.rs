@@ -138,7 +138,7 @@ pub(super) fn insert_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Res
     execute(
         sql,
         "INSERT INTO keys (id, digest, user, name, imported, created, rotated, previous_until, revoked, requests, per,
-                           burst, last_used, uses, seat)
+                           burst, last_used, uses, session_quota_key)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         params![
             key.id.as_str(),
@@ -178,7 +178,7 @@ fn rotate_key(
     previous_until: Micros,
 ) -> Result<(), ChangeError> {
     // A session quota key has no secret that could be replaced.
-    if exists(sql, "SELECT 1 FROM keys WHERE id = ?1 AND seat", [key.as_str()])? {
+    if exists(sql, "SELECT 1 FROM keys WHERE id = ?1 AND session_quota_key", [key.as_str()])? {
         return Err(ChangeError::NoKey(key));
     }
     require_new_digest(sql, digest)?;
@@ -192,7 +192,6 @@ fn rotate_key(
     .map(drop)
 }
 
-/// Time of the last rotation of a key.
 /// Requires a key that is not revoked, and whose last rotation is the expected one.
 fn require_rotation(sql: &Connection, key: KeyId, last: &LastRotation) -> Result<(), ChangeError> {
     require_live_key(sql, key)?;

@@ -109,7 +109,7 @@ impl Embedded {
     /// Holds a slot of an organization, also beyond its limit, for a request that the predecessor still serves; none when
     /// there is no such organization.
     pub fn hold_slot(&self, org: OrgId) -> Option<Permit> {
-        self.directory.hold_slot(org)
+        self.directory.tree().hold_slot(org)
     }
 }
 

@@ -1,12 +1,10 @@
-//! Records of another state as SQL, and in memory: each is checked and written in one transaction, like a change.
+//! Records of another state as SQL: each is checked and written in one transaction, like a change.
 
 use rusqlite::{Connection, params};
 
 use super::directory::Directory;
-use super::entitlements::Secrets;
 use super::key_state::Usage;
 use super::sql::{classify_error, execute, exists};
-use super::stored_key::StoredKey;
 use super::{changes, key_creation, load, usage_blocks};
 use crate::bucket::Bucket;
 use crate::{ChangeError, CreationBucket, Key, KeyExport, Org, User};
@@ -48,7 +46,7 @@ pub(super) fn write(sql: &Connection, import: &Import, directory: &Directory) ->
 
 fn limit_creation(sql: &Connection, user: UserId, from: &CreationBucket, quota: Quota) -> Result<(), ChangeError> {
     let now = clock::now();
-    let stored = key_creation::read(sql, Some(user)).map_err(classify_error)?.remove(&user);
+    let stored = key_creation::read(sql, user).map_err(classify_error)?;
     let level = stored.map_or(Bucket::full(quota, now).level, |stored| stored.level_at(quota, now));
     if from.level_at(quota, now) < level { key_creation::write(sql, user, from) } else { Ok(()) }
 }
@@ -90,8 +88,7 @@ fn merge_usage(sql: &Connection, export: &KeyExport, directory: &Directory) -> R
         Some(record) => record.merged_usage(export, clock::now()),
         None => {
             // A retired key is not decided by: its bucket stays as it is.
-            let stored = load::read_retired(sql, Some(id)).map_err(classify_error)?.pop();
-            let (stored, _) = stored.ok_or(ChangeError::NoKey(id))?;
+            let (stored, _) = load::read_retired(sql, id).map_err(classify_error)?.ok_or(ChangeError::NoKey(id))?;
             let quota = directory.defaults().quota.in_force(stored.key.quota);
             let bucket = stored.bucket.unwrap_or((Bucket::full(quota, stored.key.created), quota.per_micros()));
             let (last_used, uses) =
@@ -100,39 +97,4 @@ fn merge_usage(sql: &Connection, export: &KeyExport, directory: &Directory) -> R
         }
     };
     usage_blocks::write_block(sql, &[(row, merged)]).map_err(classify_error)
-}
-
-impl Directory {
-    /// Makes a committed import effective.
-    pub(super) fn apply_import(&self, import: Import) {
-        match import {
-            Import::Org(org) => self.add_org(org),
-            Import::User(user, _) => self.add_user(user),
-            // The file alone has it.
-            Import::Creation(..) => {}
-            Import::Key(export) => self.add_imported_key(*export),
-            Import::Usage(export) => {
-                if let Some(record) = self.key(export.key.id) {
-                    record.merge_usage(&export, clock::now(), &self.dirty);
-                }
-            }
-            Import::Digest(key, digest) => self.add_replaced_digest(digest, key),
-        }
-    }
-
-    fn add_imported_key(&self, export: KeyExport) {
-        let quota = self.defaults().quota.in_force(export.key.quota);
-        let bucket = export.bucket_under(quota, clock::now());
-        let KeyExport { key, digest, previous, replaced, .. } = export;
-        let secrets = Secrets {
-            current: digest,
-            replaced: Vec::new(),
-            previous: previous.zip(key.previous_until),
-            rotated: key.rotated,
-            previous_until: key.previous_until,
-        };
-        let id = key.id;
-        self.add_key(StoredKey { key, row: 0, secrets, bucket: Some((bucket, quota.per_micros())) });
-        previous.into_iter().chain(replaced).for_each(|digest| self.add_replaced_digest(digest, id));
-    }
 }

@@ -1,10 +1,8 @@
 //! Bounds of the keys that people create, checked in the transaction that creates or rotates one.
 
-use std::collections::HashMap;
-
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::sql::{classify_error, execute, integer, micros, text};
+use super::sql::{classify_error, execute, integer, micros};
 use crate::bucket::Bucket;
 use crate::{Bounds, Change, ChangeError, CreationBucket};
 use domain::clock::Micros;
@@ -25,7 +23,7 @@ pub(super) fn check(sql: &Connection, person: UserId, change: &Change, bounds: &
 
 /// Checks the number of a user's keys that are not revoked, the new one included.
 fn check_count(sql: &Connection, user: UserId, limit: u32) -> Result<(), ChangeError> {
-    let query = "SELECT count(*) FROM keys WHERE user = ?1 AND revoked IS NULL AND seat = 0";
+    let query = "SELECT count(*) FROM keys WHERE user = ?1 AND revoked IS NULL AND NOT session_quota_key";
     let mut query = sql.prepare_cached(query).map_err(classify_error)?;
     let count: i64 = query.query_row([user.to_string()], |row| row.get(0)).map_err(classify_error)?;
     if count > i64::from(limit) { Err(ChangeError::TooManyKeys(limit)) } else { Ok(()) }
@@ -33,32 +31,20 @@ fn check_count(sql: &Connection, user: UserId, limit: u32) -> Result<(), ChangeE
 
 /// Takes a token from a person's bucket.
 fn draw(sql: &Connection, person: UserId, quota: Quota, now: Micros) -> Result<(), ChangeError> {
-    let query = "SELECT level, per, at FROM key_creation WHERE user = ?1";
-    let mut query = sql.prepare_cached(query).map_err(classify_error)?;
-    let stored = query.query_row([person.to_string()], |row| {
-        let (level, per, at) = (row.get(0)?, micros(row.get(1)?), micros(row.get(2)?));
-        Ok(Bucket { level, at }.convert(per.0, quota))
-    });
-    let bucket = stored.optional().map_err(classify_error)?.unwrap_or(Bucket::full(quota, now));
+    let stored = read(sql, person).map_err(classify_error)?;
+    let bucket = stored.map_or(Bucket::full(quota, now), |stored| stored.bucket.convert(stored.per_us, quota));
     let taken = bucket.try_take(quota, now).map_err(|wait| ChangeError::KeyCreationLimited { wait_us: wait })?;
     write(sql, person, &CreationBucket { bucket: taken, per_us: quota.per_micros() })
 }
 
-/// The buckets of persons that have created keys: of this one, or of all.
-pub(super) fn read(sql: &Connection, user: Option<UserId>) -> rusqlite::Result<HashMap<UserId, CreationBucket>> {
-    let mut buckets = HashMap::new();
-    let (condition, user) = match user {
-        Some(user) => ("user = ?1", user.to_string()),
-        None => ("?1 = ''", String::new()),
-    };
-    let mut query = sql.prepare_cached(&format!("SELECT user, level, per, at FROM key_creation WHERE {condition}"))?;
-    let mut rows = query.query([user])?;
-    while let Some(row) = rows.next()? {
+/// The bucket of a person; none before the person has created a key.
+pub(super) fn read(sql: &Connection, person: UserId) -> rusqlite::Result<Option<CreationBucket>> {
+    let mut query = sql.prepare_cached("SELECT level, per, at FROM key_creation WHERE user = ?1")?;
+    let read = query.query_row([person.to_string()], |row| {
         let bucket = Bucket { level: row.get("level")?, at: micros(row.get("at")?) };
-        let per_us = micros(row.get("per")?).0;
-        buckets.insert(text(row, "user")?, CreationBucket { bucket, per_us });
-    }
-    Ok(buckets)
+        Ok(CreationBucket { bucket, per_us: micros(row.get("per")?).0 })
+    });
+    read.optional()
 }
 
 /// Sets a person's bucket.

@@ -7,14 +7,13 @@ use domain::clock::Micros;
 use domain::key::KeyDigest;
 
 impl KeyRecord {
-    /// The last rotation, as an entry of the revocation log.
+    /// The rotation that was just made, as an entry of the revocation log.
     pub(super) fn secrets_entry(&self) -> RevocationEntry {
         let state = self.state();
-        let (current, previous) = state.secrets.as_ref().map_or((self.digest, None), |secrets| {
-            let replaced = secrets.replaced.last().map(|replaced| (*replaced, RevocationEntry::ENDED));
-            (secrets.current, secrets.previous.or(replaced))
-        });
-        RevocationEntry::Secrets { key: self.id(), current, previous }
+        let Some(secrets) = &state.secrets else { unreachable!("the key was rotated just now") };
+        let replaced = secrets.replaced.last().map(|replaced| (*replaced, RevocationEntry::ENDED));
+        let Some(previous) = secrets.previous.or(replaced) else { unreachable!("a rotation replaces a secret") };
+        RevocationEntry::Secrets { key: self.id(), current: secrets.current, previous }
     }
 
     /// The record as management sees it.

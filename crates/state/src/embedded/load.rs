@@ -17,7 +17,8 @@ use super::{load_keys, retired, session_rows, usage_blocks};
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
-    // Without a condition SQLite counts the entries of the smallest index and reads no row. Retired keys have room, too.
+    // Without a condition SQLite counts the entries of the smallest index and reads no row. Retired keys have room,
+    // too.
     let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
     let directory = Directory::with_capacity(usize::try_from(keys).unwrap_or(0), defaults);
     for_each_row(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
@@ -57,31 +58,26 @@ pub(super) fn read_cursor_secret(connection: &Connection) -> rusqlite::Result<Cu
         .map(CursorSecret::from_bytes)
 }
 
-/// Reads retired keys with their digests before the last rotation: the one with this id, or all of them.
+/// Reads the retired key with this id, and its digests before the last rotation.
 pub(super) fn read_retired(
     connection: &Connection,
-    id: Option<KeyId>,
-) -> rusqlite::Result<Vec<(StoredKey, Vec<KeyDigest>)>> {
+    id: KeyId,
+) -> rusqlite::Result<Option<(StoredKey, Vec<KeyDigest>)>> {
     let query = format!(
         "SELECT {}, users.org, usage.content FROM keys JOIN users ON users.id = keys.user
            LEFT JOIN usage ON usage.block = keys.rowid / {}
-          WHERE keys.retired IS NOT NULL AND keys.id BETWEEN ?1 AND ?2 ORDER BY keys.rowid",
+          WHERE keys.retired IS NOT NULL AND keys.id = ?1",
         load_keys::COLUMNS,
         usage_blocks::KEYS_PER_BLOCK
     );
     let mut query = connection.prepare(&query)?;
-    // Every id is letters and digits, which are between these two.
-    let (first, last) = id.as_ref().map_or(("", "~"), |id| (id.as_str(), id.as_str()));
-    let mut rows = query.query([first, last])?;
+    let mut rows = query.query([id.as_str()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let Some(stored) = retired_key(row)? else { return Ok(None) };
     let mut replaced = connection.prepare("SELECT digest FROM replaced WHERE key = ?1")?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        let Some(stored) = retired_key(row)? else { continue };
-        let digests = replaced.query_map([stored.key.id.as_str()], |row| row.get(0).map(KeyDigest::from_bytes))?;
-        let digests = digests.collect::<rusqlite::Result<_>>()?;
-        found.push((stored, digests));
-    }
-    Ok(found)
+    let digests = replaced.query_map([id.as_str()], |row| row.get(0).map(KeyDigest::from_bytes))?;
+    let digests = digests.collect::<rusqlite::Result<_>>()?;
+    Ok(Some((stored, digests)))
 }
 
 /// The ids of the retired keys of an organization, in their order.

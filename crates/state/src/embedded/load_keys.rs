@@ -17,17 +17,16 @@ use super::sql::{Columns, invalid};
 use super::stored_key::StoredKey;
 use super::usage_blocks;
 use crate::Key;
-use crate::bucket::Bucket;
-use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyDigest;
 use domain::quota::Quota;
 
-/// The columns of a key, in the order in which [`key`] reads them. The usage comes last: it is not read when a block has it.
+/// The columns of a key, in the order in which [`key`] reads them. The usage comes last: it is not read when a block
+/// has it.
 pub(super) const COLUMNS: &str =
-    "keys.rowid, keys.id, keys.name, keys.imported, keys.seat, keys.created, keys.digest, keys.rotated,
+    "keys.rowid, keys.id, keys.name, keys.imported, keys.session_quota_key, keys.created, keys.digest, keys.rotated,
      keys.previous, keys.previous_until, keys.revoked, keys.requests, keys.per, keys.burst, keys.user,
-     keys.level, keys.level_at, keys.level_per, keys.last_used, keys.uses";
+     keys.last_used, keys.uses";
 
 /// Reads all keys into a directory that has their users: retired ones as such, with their current digests.
 pub(super) fn load(path: &Path, connection: &Connection, directory: &Directory) -> rusqlite::Result<()> {
@@ -60,15 +59,15 @@ fn read_part(path: &Path, rows: Range<u32>, directory: &Directory) -> rusqlite::
     let mut found = query.query([rows.start, rows.end])?;
     let mut blocks = connection.prepare("SELECT block, content FROM usage WHERE block >= ?1 ORDER BY block")?;
     let mut blocks = Blocks { rows: blocks.query([usage_blocks::block_number(rows.start)])?, current: None };
-    let (builder, mut records) = (directory.record_builder(), Vec::new());
+    let (tree, mut records) = (directory.tree(), Vec::new());
     while let Some(row) = found.next()? {
         let usage = blocks.find(row.get(0)?)?;
-        let Some(stored) = key(row, usage, |user| builder.org(user))? else { continue };
+        let Some(stored) = key(row, usage, |user| tree.org_of(user))? else { continue };
         if row.get(retired)? {
             let Key { id, user, org, .. } = stored.key;
             directory.retired.add(stored.secrets.current, RetiredKey { id, user, org });
         } else {
-            records.extend(builder.build(stored));
+            records.extend(tree.new_record(stored));
         }
     }
     Ok(records)
@@ -109,7 +108,7 @@ pub(super) fn key(
     let user = columns.text()?;
     let (bucket, last_used, uses) = match usage {
         Some(usage) => (Some((usage.bucket, usage.per_us)), usage.last_used, usage.uses),
-        None => usage_of_row(&mut columns)?,
+        None => (None, columns.time()?, columns.count()?.unwrap_or_default()),
     };
     let (rotated, previous_until) = (secrets.rotated, secrets.previous_until);
     let key = |org| Key {
@@ -150,14 +149,4 @@ fn quota(row: &Row<'_>, columns: &mut Columns<'_>) -> rusqlite::Result<Option<Qu
     let per = Duration::from_secs(per.unwrap_or_default());
     let quota = Quota { requests, per, burst: burst.unwrap_or_default(), strict: false };
     quota.validate().map(Some).map_err(|error| invalid(row, "requests", error))
-}
-
-/// A bucket, and the `per` in microseconds that its level is measured in.
-type StoredBucket = Option<(Bucket, u64)>;
-
-/// The bucket, the last use and the number of uses of a key that has no entry in a block.
-fn usage_of_row(columns: &mut Columns<'_>) -> rusqlite::Result<(StoredBucket, Option<Micros>, u64)> {
-    let (level, at, per) = (columns.value::<Option<i64>>()?, columns.time()?, columns.count()?);
-    let (last_used, uses) = (columns.time()?, columns.count()?.unwrap_or_default());
-    Ok((level.zip(at).zip(per).map(|((level, at), per)| (Bucket { level, at }, per)), last_used, uses))
 }

@@ -3,22 +3,23 @@
 //! - A decision reads and writes memory only: one look-up by digest, one short lock in the key's record (`key_record`).
 //! - A change is committed to the file, then applied to memory, then acknowledged (`writer`).
 //! - The usage of a key (bucket, Last Used, number of uses) is written back at checkpoints and at the end. Uses that a
-//!   crash kept from being written back are counted again from the journal ([`Embedded::replay`]): a restart never refills
-//!   a bucket. Until a journal is followed ([`Embedded::follow_journal`]), usage is written back each second.
+//!   crash kept from being written back are counted again from the journal ([`Embedded::replay`]): a restart never
+//!   refills a bucket. Until a journal is followed ([`Embedded::follow_journal`]), usage is written back each second.
 //! - Web sessions are in memory too; tickets, which are taken once, are in the file only.
 //! - One process has the file at a time (`state_file`). It keeps space for revocations on a full disk (`file_reserve`).
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, RwLockReadGuard};
 
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId};
+use domain::page::Page;
 use domain::quota::{Quota, RateLimitStatus};
 
 use super::cursor_secret::CursorSecret;
-use super::{Change, ChangeError, DecideRequest, Decision, Defaults, Key, Org, User};
+use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Key, KeyList, KeyPosition};
 
 mod org_record;
 mod entitlements;
@@ -58,7 +59,7 @@ mod successor;
 mod handover;
 mod decision_codec;
 
-use directory::Directory;
+use directory::{Directory, Tree};
 use file_reserve::FileReserve;
 use state_file::Lock;
 use successor::HandoverSwitch;
@@ -125,10 +126,10 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens the state file, creates it when it is missing, migrates an older one, and reads it whole.
+    /// Opens the state file, creates it when it is missing, and reads it whole.
     ///
     /// # Errors
-    /// [`OpenError`]: in use by another process, not accessible, not a state file, or of a newer version.
+    /// [`OpenError`]: in use by another process, not accessible, not a state file, or of another version.
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
         Self::open_locked(settings, Lock::acquire(&settings.path)?)
     }
@@ -156,15 +157,16 @@ impl Embedded {
         Ok(Self { directory, written_back_at, written_back_line, cursor_secret, handover, writer, lock })
     }
 
-    /// The time up to which the file, when it was opened, had counted every use; it may have counted later ones too. The
-    /// epoch when no use was ever written back. Journaled uses from here on are to be replayed; replaying more does no
-    /// harm.
+    /// The time up to which the file, when it was opened, had counted every use; it may have counted later ones too.
+    /// The epoch when no use was ever written back. Journaled uses from here on are to be replayed; replaying more does
+    /// no harm.
     pub fn written_back_at(&self) -> Micros {
         self.written_back_at
     }
 
-    /// The number of the journal's line, over all segments, before which the file had counted every use when it was opened; `None`
-    /// when that is not known, as with a file of an earlier version. Unlike the time, it is right whatever the clock did.
+    /// The number of the journal's line, over all segments, before which the file had counted every use when it was
+    /// opened; `None` when that is not known, as before the first write-back. Unlike the time, it is right whatever the
+    /// clock did.
     pub fn written_back_line(&self) -> Option<u64> {
         self.written_back_line
     }
@@ -172,16 +174,16 @@ impl Embedded {
     /// Replays journaled uses that were not written back before a crash, in any order. Call before the first decision.
     /// Uses that the file has counted, and uses of unknown keys and users, are skipped. Returns the number replayed.
     ///
-    /// Each use takes its token at its time. A gap in the numbers, left by uses that the journal did not keep, takes its
-    /// tokens with the next use: no bucket is ever fuller than it was.
+    /// Each use takes its token at its time. A gap in the numbers, left by uses that the journal did not keep, takes
+    /// its tokens with the next use: no bucket is ever fuller than it was.
     pub fn replay(&self, uses: &[JournaledUse]) -> u64 {
         let mut uses = uses.to_vec();
         uses.sort_unstable_by_key(|replayed| (replayed.key, replayed.number));
         self.directory.replay(&uses)
     }
 
-    /// Writes usage back at checkpoints from now on, while the journal has every use; each second while `progress` returns
-    /// none. Call after the replay.
+    /// Writes usage back at checkpoints from now on, while the journal has every use; each second while `progress`
+    /// returns none. Call after the replay.
     pub fn follow_journal(&self, progress: impl Fn() -> Option<JournalProgress> + Send + 'static) {
         self.writer.follow_journal(Box::new(progress));
     }
@@ -203,34 +205,34 @@ impl Embedded {
         self.writer.change(change).await
     }
 
-    /// All organizations, in the order of their creation.
-    pub fn orgs(&self) -> Vec<Org> {
-        self.directory.orgs()
-    }
-
-    /// All users of an organization, removed ones too, in the order of their creation.
-    pub fn users(&self, org: OrgId) -> Vec<User> {
-        self.directory.users(org)
-    }
-
-    /// One organization.
-    pub fn org(&self, id: OrgId) -> Option<Org> {
-        self.directory.org(id)
-    }
-
-    /// The user with an email address. See [`super::State::user_by_email`].
-    pub fn user_by_email(&self, org: OrgId, email: &str) -> Option<User> {
-        self.directory.user_by_email(org, email)
-    }
-
-    /// An organization and one of its users. See [`super::State::member`].
-    pub fn member(&self, org: OrgId, user: UserId) -> Option<(Org, User)> {
-        self.directory.member(org, user)
+    /// The records, for look-ups. The guard keeps changes waiting.
+    pub(super) fn tree(&self) -> RwLockReadGuard<'_, Tree> {
+        self.directory.tree()
     }
 
     /// All keys of an organization, revoked ones too, in the order of their creation; no session quota keys.
     pub fn keys(&self, org: OrgId) -> Vec<Key> {
-        self.directory.keys(org)
+        // Viewed after the lock: each view waits for the lock of its record.
+        let records = self.tree().keys(org);
+        records.iter().map(|record| record.view()).collect()
+    }
+
+    /// Some keys. See [`super::State::page_of_keys`].
+    pub fn page_of_keys(&self, list: KeyList, after: Option<KeyPosition>, limit: usize) -> Page<Key, KeyPosition> {
+        let records = self.tree().listed_keys(list, after, limit + 1);
+        Page::cut(records.iter().map(|record| record.view()).collect(), limit, |key| key.into())
+    }
+
+    /// The bounds of what people create.
+    pub fn bounds(&self) -> Bounds {
+        self.directory.bounds()
+    }
+
+    /// Replaces the bounds of what people create. See [`super::State::set_bounds`].
+    pub fn set_bounds(&self, bounds: Bounds) {
+        self.directory.set_bounds(bounds);
+        // Keys whose time is over by these bounds leave before the next change.
+        self.writer.retire();
     }
 
     /// The secret that the cursors of lists are sealed with.
@@ -263,7 +265,7 @@ impl Embedded {
     pub async fn key(&self, id: KeyId) -> Option<Key> {
         match self.directory.key(id) {
             Some(record) => Some(record.view()),
-            None => self.read_retired(Some(id)).await.pop().map(|(stored, _)| stored.key),
+            None => self.read_retired(id).await.map(|(stored, _)| stored.key),
         }
     }
 
@@ -274,7 +276,7 @@ impl Embedded {
 
     /// Requests in flight of all organizations together.
     pub fn in_flight(&self) -> u64 {
-        self.directory.in_flight()
+        self.tree().in_flight()
     }
 
     /// Writes back what is not yet durable and closes the file. Later decisions are made from memory and not written

@@ -26,14 +26,17 @@ pub enum OpenError {
         #[source]
         source: rusqlite::Error,
     },
-    /// A newer version of keygate wrote it.
-    #[error("{path}: has version {found} of the state file, and this keygate knows up to {known}; use a newer one")]
-    Newer {
+    /// Another version of keygate wrote it.
+    #[error(
+        "{path}: has version {found} of the state file, and this keygate reads version {known}; export it with the \
+         keygate that wrote it (`keygate state export`), and import that file here into a new one"
+    )]
+    Version {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: i64,
-        /// The newest version that can be read.
+        /// The version that can be read.
         known: i64,
     },
 }

@@ -1,7 +1,7 @@
 //! Looks of the names of organizations: no organization is created whose name looks like that of another one.
 //!
-//! The table is temporary: it is filled when the file is opened, and belongs to the connection that writes. So the file has
-//! nothing that depends on the version of Unicode, and organizations of an earlier version that look the same stay.
+//! The table is temporary: it is filled when the file is opened, and belongs to the connection that writes. So the file
+//! has nothing that depends on the version of Unicode, and imported organizations that look the same stay.
 
 use rusqlite::{Connection, params};
 

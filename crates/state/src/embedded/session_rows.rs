@@ -15,7 +15,7 @@ pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest, 
     if exists(sql, "SELECT 1 FROM sessions WHERE digest = ?1", [digest.as_bytes()])? {
         return Err(ChangeError::Taken("digest"));
     }
-    let (count, person) = ("SELECT count(*) FROM sessions WHERE person = ?1", session.person().to_string());
+    let (count, person) = ("SELECT count(*) FROM sessions WHERE person = ?1", session.person.to_string());
     let mut count = sql.prepare_cached(count).map_err(classify_error)?;
     let count: i64 = count.query_row([&person], |row| row.get(0)).map_err(classify_error)?;
     if count >= i64::from(limit) {
@@ -25,18 +25,8 @@ pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest, 
     let (seen, expires) = (integer(session.seen.0), integer(session.expires.0));
     execute(
         sql,
-        "INSERT INTO sessions (id, digest, record, chosen, seen, expires, email, person)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        params![
-            session.id.to_string(),
-            digest.as_bytes(),
-            record,
-            session.chosen.to_string(),
-            seen,
-            expires,
-            session.email,
-            person
-        ],
+        "INSERT INTO sessions (id, digest, record, chosen, seen, expires, person) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![session.id.to_string(), digest.as_bytes(), record, session.chosen.to_string(), seen, expires, person],
     )
     .map(drop)
 }
@@ -107,5 +97,5 @@ fn session(row: &Row<'_>) -> rusqlite::Result<Session> {
     let record: String = row.get("record")?;
     let session: Session = serde_json::from_str(&record).map_err(|error| invalid(row, "record", error))?;
     let seen = time(row, "seen")?.unwrap_or_default();
-    Ok(Session { chosen: text(row, "chosen")?, seen, ..session }.with_person())
+    Ok(Session { chosen: text(row, "chosen")?, seen, ..session })
 }

@@ -118,7 +118,7 @@ impl Sessions {
     /// Adds a session that the file has.
     pub(super) fn add(&self, session: Session, digest: TokenDigest) {
         let position = (session.created, session.id);
-        self.by_person.entry(session.person()).or_default().insert(position);
+        self.by_person.entry(session.person).or_default().insert(position);
         for membership in &session.memberships {
             self.by_org.entry(membership.org).or_default().insert(position);
         }
@@ -134,7 +134,7 @@ impl Sessions {
             positions.remove(&position);
             positions.is_empty()
         };
-        self.by_person.remove_if_mut(&session.person(), |_, positions| remove(positions));
+        self.by_person.remove_if_mut(&session.person, |_, positions| remove(positions));
         for membership in &session.memberships {
             self.by_org.remove_if_mut(&membership.org, |_, positions| remove(positions));
         }

@@ -3,7 +3,7 @@
 //! - Readable by its owner only: the directory is made with mode 0700, the file with 0600.
 //! - A committed change survives the loss of power: write-ahead log, `synchronous=FULL`.
 //! - One process has the file at a time: the one that holds the [`Lock`].
-//! - A file of a newer version is refused and left untouched.
+//! - A file of another version is refused and left untouched.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
@@ -17,97 +17,64 @@ use rusqlite::Connection;
 use super::open_error::OpenError;
 use super::org_looks;
 
-/// The migrations of the schema, each from one version to the next; the first begins with an empty file. The version of
-/// a file, in `PRAGMA user_version`, is the number of migrations that it has taken. A released one is never changed.
-const MIGRATIONS: [&str; 7] = [DIRECTORY, SESSIONS, TICKET_SOURCES, SECRETS, BOUNDS, USAGE, PERSONS];
-/// The version that all migrations lead to.
-const VERSION: i64 = MIGRATIONS.len() as i64;
+/// Version of the schema, in `PRAGMA user_version`: the only one that is read. The numbers below it were those of
+/// builds before the first release.
+const VERSION: i64 = 8;
 
-/// Times are microseconds since the Unix epoch. `rowid` is the order of creation. The last columns of a key are its
-/// usage: the bucket's level in units of `1/level_per` tokens, as of `level_at`. `replaced` holds the digests that keys
-/// had before their rotations, so that the use of one is recognized, and none is ever given again.
-const DIRECTORY: &str = "
+/// - Times are microseconds since the Unix epoch. `rowid` is the order of creation.
+/// - `replaced` holds the digests that keys had before their rotations, so that the use of one is recognized, and none
+///   is ever given again. A key with a time in `retired` is in no list any more.
+/// - A block of `usage` has the usage of keys with consecutive rows (`usage_blocks`); `last_used` and `uses` of a row
+///   count until the first write-back of the key. `key_creation` holds the bucket of each person that has created keys.
+/// - A user's `provider` vouches for the membership, as of `person` there; `withdrawn` is the time since which it does
+///   not.
+/// - A session's `record` is JSON as of its creation or its last membership's end; `chosen` and `seen`, which change
+///   later, count in place of those in it. `person` bounds the sessions of one person.
+/// - A ticket's `source` is the address of the visitor who caused it; none for the operator's links. `secrets` are
+///   random values of this installation, by name.
+const SCHEMA: &str = "
 CREATE TABLE orgs (
   rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tag TEXT NOT NULL UNIQUE, name TEXT NOT NULL UNIQUE,
   created INTEGER NOT NULL, suspended INTEGER NOT NULL, concurrent INTEGER CHECK (concurrent > 0)
 ) STRICT;
 CREATE TABLE users (
   rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, org TEXT NOT NULL, email TEXT NOT NULL,
-  permissions TEXT NOT NULL, created INTEGER NOT NULL, removed INTEGER
+  permissions TEXT NOT NULL, created INTEGER NOT NULL, removed INTEGER, provider TEXT, person TEXT, withdrawn INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX users_email ON users (org, email) WHERE removed IS NULL;
 CREATE TABLE keys (
   rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL UNIQUE, user TEXT NOT NULL,
-  name TEXT NOT NULL, imported INTEGER NOT NULL, created INTEGER NOT NULL,
-  rotated INTEGER, previous BLOB, previous_until INTEGER, revoked INTEGER,
+  name TEXT NOT NULL, imported INTEGER NOT NULL, session_quota_key INTEGER NOT NULL, created INTEGER NOT NULL,
+  rotated INTEGER, previous BLOB, previous_until INTEGER, revoked INTEGER, retired INTEGER,
   requests INTEGER CHECK (requests > 0), per INTEGER CHECK (per > 0), burst INTEGER CHECK (burst > 0),
-  level INTEGER CHECK (level >= 0), level_per INTEGER CHECK (level_per > 0), level_at INTEGER,
   last_used INTEGER, uses INTEGER NOT NULL CHECK (uses >= 0)
 ) STRICT;
+CREATE INDEX keys_active ON keys (user) WHERE revoked IS NULL;
+CREATE INDEX keys_revoked ON keys (revoked) WHERE revoked IS NOT NULL AND retired IS NULL;
+CREATE TABLE usage (block INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT;
 CREATE TABLE replaced (digest BLOB PRIMARY KEY, key TEXT NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-";
-
-/// `seat` marks session quota keys. A session's `record` is JSON as of its creation or its last membership's end; `chosen` and `seen`, which change
-/// later, count in place of those in it.
-const SESSIONS: &str = "
-ALTER TABLE keys ADD COLUMN seat INTEGER NOT NULL DEFAULT 0;
-CREATE TABLE sessions (
-  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL UNIQUE, record TEXT NOT NULL,
-  chosen TEXT NOT NULL, seen INTEGER NOT NULL, expires INTEGER NOT NULL
-) STRICT;
-CREATE TABLE tickets (
-  digest BLOB PRIMARY KEY, content BLOB NOT NULL, expires INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE INDEX tickets_expires ON tickets (expires);
-";
-
-/// `source` is the address of the visitor who caused a ticket; none for the operator's links.
-const TICKET_SOURCES: &str = "
-ALTER TABLE tickets ADD COLUMN source TEXT;
-CREATE INDEX tickets_source ON tickets (source, expires);
-";
-
-/// Random values of this installation, by name.
-const SECRETS: &str = "
-CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
-";
-
-/// `key_creation` holds the bucket of each person that has created keys. A key with a time in `retired` is in no list any
-/// more. The email address of a session's person bounds the sessions of one person.
-const BOUNDS: &str = "
+CREATE INDEX replaced_key ON replaced (key);
 CREATE TABLE key_creation (
   user TEXT PRIMARY KEY, level INTEGER NOT NULL, per INTEGER NOT NULL, at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-ALTER TABLE keys ADD COLUMN retired INTEGER;
-CREATE INDEX keys_active ON keys (user) WHERE revoked IS NULL;
-CREATE INDEX keys_revoked ON keys (revoked) WHERE revoked IS NOT NULL AND retired IS NULL;
-CREATE INDEX replaced_key ON replaced (key);
-ALTER TABLE sessions ADD COLUMN email TEXT NOT NULL DEFAULT '';
-UPDATE sessions SET email = json_extract(record, '$.email');
-CREATE INDEX sessions_email ON sessions (email);
-";
-
-/// A block has the usage of keys with consecutive rows, in place of the columns of their rows (`usage_blocks`).
-const USAGE: &str = "
-CREATE TABLE usage (block INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT;
-";
-
-/// A user's `provider` vouches for the membership, as of `person` there; `withdrawn` is the time since which it does not. The
-/// person of a session bounds the sessions of one person, in place of the email address; a session of an earlier version
-/// has none here.
-const PERSONS: &str = "
-ALTER TABLE users ADD COLUMN provider TEXT;
-ALTER TABLE users ADD COLUMN person TEXT;
-ALTER TABLE users ADD COLUMN withdrawn INTEGER;
-DROP INDEX sessions_email;
-ALTER TABLE sessions ADD COLUMN person TEXT NOT NULL DEFAULT '';
+CREATE TABLE sessions (
+  rowid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL UNIQUE, record TEXT NOT NULL,
+  chosen TEXT NOT NULL, seen INTEGER NOT NULL, expires INTEGER NOT NULL, person TEXT NOT NULL
+) STRICT;
 CREATE INDEX sessions_person ON sessions (person);
+CREATE TABLE tickets (
+  digest BLOB PRIMARY KEY, content BLOB NOT NULL, expires INTEGER NOT NULL, source TEXT
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tickets_expires ON tickets (expires);
+CREATE INDEX tickets_source ON tickets (source, expires);
+CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
 /// The exclusive right to a state file, released on drop.
 ///
-/// - The lock belongs to the open file and not to the process: a process that was handed a copy of the descriptor has it, too.
+/// - The lock belongs to the open file and not to the process: a process that was handed a copy of the descriptor has
+///   it, too.
 #[derive(Debug)]
 pub(super) struct Lock {
     path: PathBuf,
@@ -161,7 +128,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the descriptor alone would keep the lock while a child process that is being started still has a copy.
+        // Closing the descriptor alone would keep the lock while a child process that is being started still has a
+        // copy.
         if let Some(Err(error)) = self.file().take().map(|file| file.unlock()) {
             tracing::debug!(%error, "cannot unlock the state file; closing it does");
         }
@@ -188,7 +156,7 @@ fn private_file() -> OpenOptions {
     options
 }
 
-/// Opens the file, creates it when it is missing, and migrates an older one. The lock must be held.
+/// Opens the file, and creates it when it is missing. The lock must be held.
 pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     // Created here: SQLite would create it with the mode that the process's umask leaves.
     private_file().truncate(false).open(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
@@ -197,24 +165,19 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     // The lock file keeps other gateways away: any other program that has the database locked is not waited for.
     connection.busy_timeout(Duration::ZERO).map_err(sqlite)?;
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sqlite)?;
-    if version > VERSION {
-        return Err(OpenError::Newer { path: path.to_owned(), found: version, known: VERSION });
+    // Zero is that of a new file.
+    if ![0, VERSION].contains(&version) {
+        return Err(OpenError::Version { path: path.to_owned(), found: version, known: VERSION });
     }
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(sqlite)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(sqlite)?;
     // Savepoints of a large commit would go to a temporary file, on a disk that may be full.
     connection.pragma_update(None, "temp_store", "MEMORY").map_err(sqlite)?;
     connection.set_prepared_statement_cache_capacity(64);
-    migrate(&connection, usize::try_from(version).unwrap_or_default()).map_err(sqlite)?;
+    if version == 0 {
+        let create = format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;");
+        connection.execute_batch(&create).map_err(sqlite)?;
+    }
     org_looks::fill(&connection).map_err(sqlite)?;
     Ok(connection)
-}
-
-/// Takes the migrations that are missing, in one transaction.
-fn migrate(connection: &Connection, version: usize) -> rusqlite::Result<()> {
-    if version == MIGRATIONS.len() {
-        return Ok(());
-    }
-    let steps = MIGRATIONS[version..].concat();
-    connection.execute_batch(&format!("BEGIN IMMEDIATE; {steps} PRAGMA user_version = {VERSION}; COMMIT;"))
 }

@@ -1,8 +1,10 @@
 //! A key as the state file has it.
 
 use super::entitlements::Secrets;
-use crate::Key;
 use crate::bucket::Bucket;
+use crate::{Key, KeyExport};
+use domain::key::KeyDigest;
+use domain::quota::Quota;
 
 /// A key as the state file has it.
 pub(super) struct StoredKey {
@@ -12,4 +14,15 @@ pub(super) struct StoredKey {
     pub(super) secrets: Secrets,
     /// Its bucket, and the `per` in microseconds that the level is measured in; none when it was never written back.
     pub(super) bucket: Option<(Bucket, u64)>,
+}
+
+impl StoredKey {
+    /// The whole key under the quota in force; `digests` are those that it had before its rotations.
+    pub(super) fn export(self, digests: Vec<KeyDigest>, quota: Quota) -> KeyExport {
+        let Self { key, secrets, bucket, .. } = self;
+        let previous = secrets.previous.map(|(previous, _)| previous);
+        let replaced = digests.into_iter().filter(|digest| Some(*digest) != previous).collect();
+        let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.convert(per, quota));
+        KeyExport { key, digest: secrets.current, previous, replaced, bucket, quota }
+    }
 }

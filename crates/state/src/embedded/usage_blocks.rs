@@ -1,8 +1,8 @@
 //! Usage of keys in the state file: entries of one size, in blocks of keys with consecutive rows.
 //!
 //! - A checkpoint writes a block once for all of its keys that were used, so that a use among many keys costs little.
-//! - A key without an entry has the usage in the columns of its row: a new key, or one that was used only by a version
-//!   without blocks.
+//! - A key without an entry was never written back: its last use and its uses are in the columns of its row, and its
+//!   bucket is full.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -60,8 +60,8 @@ pub(super) struct CountedUpTo {
     pub(super) line: Option<u64>,
 }
 
-/// Writes the usage of keys, sorted by their rows, in one transaction. With `counted`, the file then has counted every use up
-/// to there.
+/// Writes the usage of keys, sorted by their rows, in one transaction. With `counted`, the file then has counted every
+/// use up to there.
 pub(super) fn write(
     connection: &mut Connection,
     used: &[(u32, Usage)],

@@ -5,7 +5,8 @@
 //! `client` (connections, and how they fail).
 //!
 //! ```text
-//! Redis > import, export, maintenance > decide, directory > revocations, slots > record_codec, record_names, scripts > client
+//! Redis > import, export, maintenance > decide, directory > revocations, slots > record_codec, record_names, scripts >
+//! client
 //! ```
 //!
 //! # Guarantees
@@ -13,10 +14,10 @@
 //! - A decision is one script in one hash slot, at the server's time. It carries the versions of the records that the
 //!   gateway evaluated, and is committed only if they are current: it obeys every change made before it begins. A key
 //!   that is not cached, or that was changed, costs one more round trip.
-//! - A gateway holds slots on a lease in the organization's record. It renews the lease while it lives. When it dies, the
-//!   lease expires, and the next command about the organization removes the entry. Leases that nobody could renew, because
-//!   the server was away or its clock stepped, begin anew once. If a reply is lost, the gateway sends the absolute number
-//!   of its slots before it admits anything else.
+//! - A gateway holds slots on a lease in the organization's record. It renews the lease while it lives. When it dies,
+//!   the lease expires, and the next command about the organization removes the entry. Leases that nobody could renew,
+//!   because the server was away or its clock stepped, begin anew once. If a reply is lost, the gateway sends the
+//!   absolute number of its slots before it admits anything else.
 //! - A released slot is reported with the next decision of the organization, or within 0.2 s (2 ms if the organization
 //!   was last seen at half its limit or more). Until then it counts as taken.
 //! - A change is acknowledged once the primary has it, and as many replicas as `durability` says.
@@ -30,9 +31,10 @@
 //! - slots are reported again, the absolute number of them, by every gateway before it admits anything on the new
 //!   primary. Until all have done so, which takes them a tenth of a second, an organization may get more slots than its
 //!   limit, by what the others have not reported yet;
-//! - revocations of keys, removals of users with their keys, and ends of sessions are obeyed without a gap by the gateway
-//!   that acknowledged them, and by those that have read them in the log of revocations since. These write them to the new
-//!   primary, so that all obey them (`revocations`). They are undone only when all these gateways die with the primary;
+//! - revocations of keys, removals of users with their keys, and ends of sessions are obeyed without a gap by the
+//!   gateway that acknowledged them, and by those that have read them in the log of revocations since. These write them
+//!   to the new primary, so that all obey them (`revocations`). They are undone only when all these gateways die with
+//!   the primary;
 //! - entries of the revocation log may be lost: every gateway notices it, and checks all its open exchanges
 //!   (`revocation_reader`);
 //! - a ticket may be taken once more;
@@ -44,8 +46,8 @@
 //!
 //! # Capacity
 //!
-//! Redis runs scripts on one thread. A decision takes 6 to 8 µs of it with one in flight and 5 to 6 µs under load, and a
-//! forwarded request takes one command, its releases included (`benches/README.md` has the figures and how they were
+//! Redis runs scripts on one thread. A decision takes 6 to 8 µs of it with one in flight and 5 to 6 µs under load, and
+//! a forwarded request takes one command, its releases included (`benches/README.md` has the figures and how they were
 //! measured). With what the server spends on reading and writing its sockets, one Redis carries about 100,000 decisions
 //! a second on a core of its own, whatever the number of gateways, and two thirds of that with room for bursts. That is
 //! the number to plan with; `io-threads` take some of the sockets' share off the one thread.
@@ -71,7 +73,8 @@ use tokio::time::timeout;
 
 use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
 use domain::clock::{self, Micros};
-use domain::quota::Quota;
+use domain::key::KeyId;
+use domain::quota::{Quota, RateLimitStatus};
 use domain::session::TokenDigest;
 
 mod settings;
@@ -79,6 +82,7 @@ mod open_error;
 mod active_defaults;
 mod record_names;
 mod record_codec;
+mod format;
 mod packed;
 mod scripts;
 mod decide;
@@ -86,7 +90,6 @@ pub(super) mod slots;
 mod revocations;
 mod directory;
 mod digest_index;
-mod lookup;
 mod open_credentials;
 mod revocation_reader;
 mod maintenance;
@@ -97,7 +100,7 @@ pub(super) mod export;
 
 use active_defaults::ActiveDefaults;
 use decide::Decider;
-use directory::{Directory, DirectoryShared};
+use directory::{Directory, DirectoryShared, Transactions};
 use maintenance::Maintenance;
 use redis_client::{ClientShared, RedisClient};
 use revocation_reader::RevocationReader;
@@ -105,12 +108,15 @@ use revocations::assert_revocations;
 use scripts::Scripts;
 use slots::SlotLeases;
 
+pub(super) use unavailable::read;
+
+pub use format::OtherVersion;
 pub use inspect::{InspectError, InspectedServer, ServerDescription, inspect};
 pub use open_error::OpenError;
 pub use redis_client::{
     Address, ConnectError, Durability, InvalidUrl, Login, Replication, ReplicationStatus, Servers, Unsuitable, Url,
 };
-pub use settings::{Clock, OnUnavailable, Settings, Share};
+pub use settings::{Clock, OnUnavailable, Settings};
 pub use slots::Permit;
 
 // The steps that decide without I/O: the simulation of many gateways drives them.
@@ -155,10 +161,11 @@ impl Redis {
         let slots = Arc::new(SlotLeases::new(Arc::clone(&settings), Arc::clone(&scripts), gateway_id, failovers));
 
         let client = RedisClient::start(&client_shared);
-        if let Ok(Err(error)) = timeout(START_TIMEOUT, client.wait_connected()).await
-            && error.is_lasting()
-        {
-            return Err(OpenError::Server(error));
+        match timeout(START_TIMEOUT, client.wait_connected()).await {
+            Ok(Ok(())) => check_format(&client, &settings).await?,
+            Ok(Err(error)) if error.is_lasting() => return Err(OpenError::Server(error)),
+            // A server may come back.
+            Ok(Err(_)) | Err(_) => {}
         }
         let decider = Decider::new(
             Arc::clone(&settings),
@@ -180,7 +187,8 @@ impl Redis {
         let waits = settings.durability.replicas > 0;
         let commit_client = if waits { RedisClient::start_for_waits(&client_shared) } else { client.clone() };
         let directory_shared = DirectoryShared::new(settings, scripts, revocations, defaults);
-        let directory = Directory::new(Arc::new(directory_shared), client.clone(), commit_client);
+        let transactions = Transactions::new(Arc::new(directory_shared), client.clone(), commit_client);
+        let directory = Directory { transactions };
         Ok(Self { client, client_shared, decider, slots, directory, revocations: log, maintenance })
     }
 
@@ -194,7 +202,7 @@ impl Redis {
             client_shared: Arc::clone(&self.client_shared),
             decider: self.decider.with_client(client.clone()),
             slots: Arc::clone(&self.slots),
-            directory: self.directory.with_client(client.clone()),
+            directory: Directory { transactions: self.directory.transactions.with_client(client.clone()) },
             revocations: Arc::clone(&self.revocations),
             maintenance: self.maintenance.clone(),
             client,
@@ -208,7 +216,7 @@ impl Redis {
 
     /// Returns whether decisions can be made: Redis is connected, or some are made offline.
     pub fn is_available(&self) -> bool {
-        let on_unavailable = self.directory.shared.settings.on_unavailable;
+        let on_unavailable = self.directory.transactions.shared.settings.on_unavailable;
         self.is_connected() || matches!(on_unavailable, OnUnavailable::KnownKeys { .. })
     }
 
@@ -231,22 +239,35 @@ impl Redis {
         result
     }
 
+    /// The directory.
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The rate-limit status of a key. Takes nothing.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn rate_limit_status(&self, id: KeyId, now: Micros) -> Result<Option<RateLimitStatus>, Unavailable> {
+        read(self.decider.rate_limit_status(id, now)).await
+    }
+
     /// Takes a ticket. See [`super::State::take_ticket`].
     ///
     /// # Errors
     /// [`ChangeError::Unavailable`]; the ticket may be gone then.
     pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
-        self.directory.take_ticket(digest, now).await
+        self.directory.tickets().take(digest, now).await
     }
 
     /// The quota of keys without one of their own.
     pub fn quota(&self) -> Quota {
-        self.directory.shared.defaults.load().limits.quota
+        self.directory.transactions.shared.defaults.load().limits.quota
     }
 
     /// Requests that an organization without a limit of its own may have in flight.
     pub fn concurrent(&self) -> u32 {
-        self.directory.shared.defaults.load().limits.concurrent
+        self.directory.transactions.shared.defaults.load().limits.concurrent
     }
 
     /// Replaces the limits of keys and organizations without limits of their own. See [`super::State::set_defaults`].
@@ -254,18 +275,18 @@ impl Redis {
     /// The next decision of each key reads its records again; while Redis is unavailable, cached ones stay in use. The
     /// time before this moment still counts by the quota before.
     pub fn set_defaults(&self, defaults: Defaults) {
-        let active = &self.directory.shared.defaults;
+        let active = &self.directory.transactions.shared.defaults;
         active.store(Arc::new(active.load().with_limits(defaults, clock::now())));
     }
 
     /// The bounds of what people create.
     pub fn bounds(&self) -> Bounds {
-        self.directory.bounds()
+        self.directory.transactions.bounds()
     }
 
     /// Replaces the bounds of what people create. See [`super::State::set_bounds`].
     pub fn set_bounds(&self, bounds: Bounds) {
-        self.directory.shared.bounds.store(Arc::new(Some(bounds)));
+        self.directory.transactions.shared.bounds.store(Arc::new(Some(bounds)));
     }
 
     /// Requests in flight through this process.
@@ -282,9 +303,16 @@ impl Redis {
     }
 }
 
+/// Refuses records of another layout. While the server does not answer, nothing is known.
+async fn check_format(client: &RedisClient, settings: &Settings) -> Result<(), OtherVersion> {
+    match timeout(START_TIMEOUT, format::check(client, &RecordNames::new(&settings.prefix))).await {
+        Ok(Ok(checked)) => checked,
+        Ok(Err(_)) | Err(_) => Ok(()),
+    }
+}
+
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gateways = self.slots.live_gateways();
-        f.debug_struct("Redis").field("client", &self.client).field("gateways", &gateways).finish_non_exhaustive()
+        f.debug_struct("Redis").field("client", &self.client).finish_non_exhaustive()
     }
 }

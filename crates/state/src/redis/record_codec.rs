@@ -19,12 +19,11 @@ use redis_client::CommandError;
 /// version never comes back with another content, not even when data was lost and written again.
 pub(crate) type Version = [u8; 8];
 
-/// The version of a user's record that has none, because an earlier version of keygate wrote it. Its next change gives it
-/// one.
-pub(crate) const NO_VERSION: Version = [0; 8];
+/// Stands for the version of a user's record that does not exist.
+pub(crate) const NO_RECORD: Version = [0; 8];
 
-/// Beginning of the name of the field of a session's record that says that a membership was ended; the organization's id
-/// follows. A field of its own, and not less in `record`: so an end can be written again without knowing the rest.
+/// Beginning of the name of the field of a session's record that says that a membership was ended; the organization's
+/// id follows. A field of its own, and not less in `record`: so an end can be written again without knowing the rest.
 const ENDED_MEMBERSHIP: &str = "ended:";
 
 /// Name of the field that says that the membership of a session in an organization was ended.
@@ -68,17 +67,8 @@ pub(crate) struct StoredKey {
 pub(crate) struct Live {
     pub(crate) version: Version,
     pub(crate) bucket: Bucket,
-    /// The `per` in which the bucket's level is measured, in microseconds.
-    pub(crate) per_us: u64,
-}
-
-impl Live {
-    /// The quota that the bucket is measured in: the one that was written with it, or, where an earlier version wrote no more
-    /// than the `per`, that in force with this `per`.
-    pub(crate) fn measured_in(&self, metered: Option<Quota>, in_force: Quota) -> Quota {
-        let metered = metered.filter(|metered| metered.per_micros() == self.per_us);
-        metered.unwrap_or(Quota { per: Duration::from_micros(self.per_us), ..in_force })
-    }
+    /// The quota that the bucket is measured in, as the scripts compute with it: a strict one by its inflow.
+    pub(crate) quota: Quota,
 }
 
 impl Fields {
@@ -145,7 +135,7 @@ impl Fields {
             withdrawn: self.time("withdrawn")?,
         };
         let version = self.0.get("version").and_then(|version| version.first_chunk().copied());
-        Ok(StoredUser { user, version: version.unwrap_or(NO_VERSION) })
+        Ok(StoredUser { user, version: version.ok_or(CommandError::UnexpectedReply)? })
     }
 
     fn voucher(&self) -> Result<Option<Voucher>, CommandError> {
@@ -154,14 +144,14 @@ impl Fields {
     }
 
     pub(crate) fn key(&self) -> Result<StoredKey, CommandError> {
-        let (live, last_used, uses) = decode_live(self.live()?)?;
+        let (live, last_used, uses) = decode_live(self.live()?, self.metered()?)?;
         let key = Key {
             id: self.required("id")?,
             org: self.required("org")?,
             user: self.required("user")?,
             name: self.required("name")?,
             imported: self.flag("imported")?,
-            session_quota_key: self.optional::<u8>("seat")?.unwrap_or_default() != 0,
+            session_quota_key: self.flag("session_quota_key")?,
             created: Micros(self.required("created")?),
             rotated: self.time("rotated")?,
             previous_until: self.time("previous_until")?,
@@ -182,20 +172,19 @@ impl Fields {
         let record = self.0.get("record").ok_or(CommandError::UnexpectedReply)?;
         let session: Session = serde_json::from_slice(record).map_err(|_| CommandError::UnexpectedReply)?;
         let chosen = self.required("chosen")?;
-        let mut session = Session { chosen, seen: Micros(self.required("seen")?), ..session }.with_person();
+        let mut session = Session { chosen, seen: Micros(self.required("seen")?), ..session };
         for ended in self.0.keys().filter_map(|name| name.strip_prefix(ENDED_MEMBERSHIP)) {
             session.end_membership(ended.parse().map_err(|_| CommandError::UnexpectedReply)?);
         }
         Ok(session)
     }
 
-    /// The quota that a key's bucket is measured in, as the scripts compute with it: strict quotas by their inflow.
-    pub(crate) fn metered(&self) -> Result<Option<Quota>, CommandError> {
-        let Some(packed) = self.0.get("metered") else { return Ok(None) };
+    fn metered(&self) -> Result<Quota, CommandError> {
+        let packed = self.0.get("metered").ok_or(CommandError::UnexpectedReply)?;
         let [inflow, per, capacity] = unpack::<3>(packed).ok_or(CommandError::UnexpectedReply)?;
         let number = |number: u64| u32::try_from(number).map_err(|_| CommandError::UnexpectedReply);
         let (requests, burst) = (number(inflow)?, number(capacity / per.max(1))?);
-        Ok(Some(Quota { requests, per: Duration::from_micros(per), burst, strict: false }))
+        Ok(Quota { requests, per: Duration::from_micros(per), burst, strict: false })
     }
 
     fn quota(&self) -> Result<Option<Quota>, CommandError> {
@@ -207,11 +196,11 @@ impl Fields {
 }
 
 /// Decodes the live part of a key: bucket and version, time of the last use, number of uses.
-fn decode_live(packed: &[u8]) -> Result<(Live, Option<Micros>, u64), CommandError> {
+fn decode_live(packed: &[u8], quota: Quota) -> Result<(Live, Option<Micros>, u64), CommandError> {
     let (version, numbers) = packed.split_first_chunk().ok_or(CommandError::UnexpectedReply)?;
     let [level, rest @ ..] = unpack_signed::<5>(numbers).ok_or(CommandError::UnexpectedReply)?;
-    let [at, per_us, uses, used] = rest.map(unsigned);
-    let live = Live { version: *version, bucket: Bucket { level, at: Micros(at) }, per_us };
+    let [at, _per, uses, used] = rest.map(unsigned);
+    let live = Live { version: *version, bucket: Bucket { level, at: Micros(at) }, quota };
     Ok((live, Some(Micros(used)).filter(|used| used.0 > 0), uses))
 }
 

@@ -5,7 +5,6 @@
 //! | organization, with its slots and their leases | `P:{tag}:org` | hash |
 //! | its users, in the order of their creation | `P:{tag}:users` | list of ids |
 //! | its listed keys that are revoked, by the time of their revocation | `P:{tag}:revoked` | sorted set of ids |
-//! | its keys, as earlier versions wrote them | `P:{tag}:keys` | list of ids |
 //! | its email addresses | `P:{tag}:emails` | hash to user ids |
 //! | user, with the bucket of the keys that the user creates | `P:{tag}:user:ID` | hash |
 //! | a user's keys that are not revoked | `P:{tag}:user:ID:keys` | set of ids |
@@ -16,7 +15,8 @@
 //! | their tags, their names, the looks of their names | `P:{orgs}:tags`, `P:{orgs}:names`, `P:{orgs}:looks` | hashes |
 //! | secret of the cursors of lists | `P:{orgs}:cursor_secret` | 32 bytes |
 //! | users with an email address | `P:email:HEX` | set of "organization user" |
-//! | marks of completed upgrades | `P:{sessions}:indexed`, `P:{orgs}:emails-indexed`, `P:{orgs}:looks-indexed` | texts |
+//! | version of the looks that all organizations have | `P:{orgs}:looks-indexed` | text |
+//! | version of this layout | `P:{orgs}:format` | hash |
 //! | owner of a key digest, present or past | `P:digest:HEX` | hash: the key's id, and the time of the claim |
 //! | live gateways | `P:{gateways}` | hash |
 //! | web session | `P:session:HEX` | hash that expires |
@@ -58,10 +58,6 @@ impl RecordNames {
         self.of_org(tag, "users")
     }
 
-    pub(crate) fn keys(&self, tag: OrgTag) -> String {
-        self.of_org(tag, "keys")
-    }
-
     pub(super) fn revoked_keys(&self, tag: OrgTag) -> String {
         self.of_org(tag, "revoked")
     }
@@ -85,8 +81,7 @@ impl RecordNames {
 
     /// Keys of an organization, or of one of its users, by creation time; session quota keys at 0.
     pub(crate) fn listed_keys(&self, tag: OrgTag, owner: Option<UserId>) -> String {
-        let keys = owner.map_or_else(|| self.keys(tag), |user| self.keys_of(tag, user));
-        format!("{keys}:listed")
+        owner.map_or_else(|| self.of_org(tag, "keys:listed"), |user| format!("{}:listed", self.keys_of(tag, user)))
     }
 
     /// A key.
@@ -125,6 +120,11 @@ impl RecordNames {
         format!("{}:{{orgs}}:looks-indexed", self.prefix)
     }
 
+    /// Version of the layout of all records.
+    pub(super) fn format(&self) -> String {
+        format!("{}:{{orgs}}:format", self.prefix)
+    }
+
     pub(super) fn cursor_secret(&self) -> String {
         format!("{}:{{orgs}}:cursor_secret", self.prefix)
     }
@@ -154,10 +154,6 @@ impl RecordNames {
         format!("{}:{{sessions}}:org:{org}", self.prefix)
     }
 
-    pub(super) fn sessions_indexed(&self) -> String {
-        format!("{}:{{sessions}}:indexed", self.prefix)
-    }
-
     /// By a hash of the address: it may have any characters, and braces would choose the hash slot.
     pub(super) fn users_by_email(&self, email: &str) -> String {
         format!("{}:email:{}", self.prefix, hex(TokenDigest::of(email.as_bytes()).as_bytes()))
@@ -165,10 +161,6 @@ impl RecordNames {
 
     pub(super) fn users_by_person(&self, person: &PersonId) -> String {
         format!("{}:person:{person}", self.prefix)
-    }
-
-    pub(super) fn emails_indexed(&self) -> String {
-        format!("{}:{{orgs}}:emails-indexed", self.prefix)
     }
 
     pub(super) fn ticket(&self, digest: &TokenDigest) -> String {

@@ -109,7 +109,9 @@ impl Future for DecideCall<'_> {
                 return Poll::Ready(result.unwrap_or_else(|| Err(CommandError::Lost(None).into())));
             }
         };
-        let Stage::Sent(sent) = std::mem::replace(&mut call.stage, Stage::Completed) else { return Poll::Pending };
+        let Stage::Sent(sent) = std::mem::replace(&mut call.stage, Stage::Completed) else {
+            unreachable!("the reply above is that of a sent call")
+        };
         match first {
             Err(error) if error.asks_for_another_attempt() => {
                 call.stage = Stage::Finishing(call.finishing(sent, Some(error)));

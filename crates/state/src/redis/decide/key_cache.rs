@@ -10,7 +10,7 @@ use quick_cache::sync::Cache;
 use super::usage::CachedUsage;
 use super::verdict::Verdict;
 use crate::redis::active_defaults::ActiveDefaults;
-use crate::redis::record_codec::{NO_VERSION, StoredKey, StoredRecords, Version};
+use crate::redis::record_codec::{NO_RECORD, StoredKey, StoredRecords, Version};
 use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
 use crate::redis::slots::SlotLease;
@@ -135,7 +135,7 @@ impl CachedKey {
             key_version: key.live.version,
             org_version: org.version,
             user_record: names.user(org.org.tag, user_id).into_bytes().into(),
-            user_version: user.as_ref().map_or(NO_VERSION, |user| user.version),
+            user_version: user.as_ref().map_or(NO_RECORD, |user| user.version),
             principal: Arc::new(Principal { key_id, user_id, org_id, method, headers }),
             permissions: permissions.into(),
             secret: PresentedSecret::new(digest, key),
@@ -165,7 +165,8 @@ impl CachedKey {
         Micros(self.confirmed.load(Ordering::Relaxed))
     }
 
-    /// Time for which the quota is in force, in microseconds; that of the key's own, if it has one, at least for so long.
+    /// Time for which the quota is in force, in microseconds; that of the key's own, if it has one, at least for so
+    /// long.
     pub(super) fn quota_age(&self, now: Micros) -> u64 {
         now.since(self.defaults.quota_since)
     }

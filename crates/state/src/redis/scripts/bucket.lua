@@ -38,20 +38,15 @@ local function converted(level, was, per, capacity)
   return math.max(lowest(capacity), math.min(whole * per + quotient, capacity))
 end
 
--- The bucket at `now` under the quota in force for `age` microseconds (requests, per, capacity). It was measured with the
--- `per` of `was`; `metered` is the whole quota that it was measured with, packed, or false when that is not known.
---
--- The time before the quota came into force counts by the one before it.
-local function settled(level, at, was, metered, requests, per, capacity, age, now)
-  if metered then
-    local its_requests, its_per, its_capacity = struct.unpack('<ddd', metered)
-    local begin = now - age
-    -- Another `per` was written by a gateway that does not know `metered`: then the quota before is not known.
-    if its_per == was and begin > at then
-      level, at = refilled(level, at, its_requests, its_capacity, begin)
-    end
+-- The bucket at `now` under the quota in force for `age` microseconds (requests, per, capacity), of one that was
+-- measured with the quota `metered`, packed. The time before the quota came into force counts by the one before it.
+local function settled(level, at, metered, requests, per, capacity, age, now)
+  local its_requests, its_per, its_capacity = struct.unpack('<ddd', metered)
+  local begin = now - age
+  if begin > at then
+    level, at = refilled(level, at, its_requests, its_capacity, begin)
   end
-  return refilled(converted(level, was, per, capacity), at, requests, capacity, now)
+  return refilled(converted(level, its_per, per, capacity), at, requests, capacity, now)
 end
 
 -- The time in microseconds: the server's, unless the caller chose one.

@@ -1,8 +1,10 @@
 -- decide: decides one request, all or nothing.
 --
--- KEYS[1]  the key's record, a hash; `live` is (version, bucket level, bucket time, per, uses, time of the last use), and
+-- KEYS[1]  the key's record, a hash; `live` is (version, bucket level, bucket time, per, uses, time of the last use),
+-- and
 --          `metered` the quota (requests, per, capacity) that the bucket was measured with
--- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, first end of a lease, last sign of life);
+-- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, first end of a lease, last sign of
+-- life);
 --          and the leases (slot_leases.lua)
 -- KEYS[3]  the record of the key's user, a hash; `version` changes with its permissions and its removal. A read of the
 --          records leaves it out, because it does not know the user yet
@@ -29,8 +31,8 @@
 
 assert(#KEYS >= 2 and #KEYS <= 4 and #ARGV == math.max(2, #KEYS - 1), 'decide takes 2 or 3 keys and 2 arguments, or 4 and 3 with uses to report')
 
--- The version of a user's record that has none, because an earlier version of keygate wrote it.
-local NO_VERSION = ('\0'):rep(8)
+-- Stands for the version of a user's record that does not exist.
+local NO_RECORD = ('\0'):rep(8)
 local ADMITTED, UNKNOWN, REVOKED, EXPIRED, USER_REMOVED, RATE_LIMITED, TOO_MANY, UNREGISTERED = 0, 1, 2, 3, 4, 7, 8, 9
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.call
@@ -44,11 +46,12 @@ local live, metered = key[1], key[2]
 local org = call('HMGET', KEYS[2], 'live', ARGV[1])
 if not live or not org[1] then return pack('<ddddd', UNKNOWN, 0, 0, 0, 0) end
 
-local version, level, at, was, uses, used = unpack('<c8ddddd', live)
-local its_version, taken, first_end, alive = parts_of(org[1])
+local version, level, at, _, uses, used = unpack('<c8ddddd', live)
+local its_version, taken, first_end, alive = unpack('<c8ddd', org[1])
 -- The user's record is in the hash slot of the other two, and its name follows from them.
 local user = KEYS[3] or KEYS[2]:sub(1, -4) .. 'user:' .. (call('HGET', KEYS[1], 'user') or '')
-if version ~= key_version or its_version ~= org_version or (call('HGET', user, 'version') or NO_VERSION) ~= user_version then
+local of_user = call('HGET', user, 'version') or NO_RECORD
+if version ~= key_version or its_version ~= org_version or of_user ~= user_version then
   -- Of the organization's record what a gateway decides by, as HGETALL lists it: every gateway may have a lease in it.
   local names = { 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'live' }
   local values = call('HMGET', KEYS[2], 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'live')
@@ -71,10 +74,10 @@ if code == ADMITTED and its_generation ~= generation then return pack('<ddddd', 
 
 if now >= valid_until and code ~= REVOKED then code = EXPIRED end
 local before = at
-if was == per and metered == quota then
+if metered == quota then
   level, at = refilled(level, at, requests, capacity, now)
 else
-  level, at = settled(level, at, was, metered, requests, per, capacity, age, now)
+  level, at = settled(level, at, metered, requests, per, capacity, age, now)
 end
 local set_back = at < before and code ~= REVOKED and code ~= EXPIRED and code ~= USER_REMOVED
 if unreported > 0 then
@@ -118,7 +121,7 @@ end
 if code == ADMITTED or released > 0 then
   local entry = pack('<dddd', held, now, lease, generation)
   call('HSET', KEYS[2], 'live', pack('<c8ddd', its_version, taken, first_end, now), ARGV[1], entry)
-elseif counted or (code == TOO_MANY and now - (alive or 0) > lease / 4) then
+elseif counted or (code == TOO_MANY and now - alive > lease / 4) then
   call('HSET', KEYS[2], 'live', pack('<c8ddd', its_version, taken, first_end, now))
 end
 return pack('<ddddd', code, level, taken, uses, held)

@@ -1,53 +1,34 @@
--- Slot leases: the gateways that hold slots of an organization. Each has a field `h:…` of the organization's record with
--- (slots held, time of the last report, lease time, generation), times in microseconds, and a mark while the lease goes on
--- without a report.
+-- Slot leases: the gateways that hold slots of an organization. Each has a field `h:…` of the organization's record
+-- with (slots held, time of the last report, lease time, generation), times in microseconds, and a mark while the lease
+-- goes on without a report.
 --
 -- The `live` part of the record is (version, slots taken, first end, last sign of life):
---   - slots taken: the sum over all leases. A script changes it by what its own gateway changes, so a report costs the same
---     with one gateway and with a thousand.
+--   - slots taken: the sum over all leases. A script changes it by what its own gateway changes, so a report costs the
+--     same with one gateway and with a thousand.
 --   - first end: no lease ends before it.
---   - last sign of life: a time at which the server answered about the slots. Refusals note it a quarter of a lease after
---     the last one, all else at once.
+--   - last sign of life: a time at which the server answered about the slots. Refusals note it a quarter of a lease
+--     after the last one, all else at once.
 --
--- All leases are read only when one may have ended, when the clock was set back, and when the server may have been away.
--- It was away when there was no sign of life for half a lease: it hung, was partitioned from all gateways or had no memory
--- left, or its clock stepped forward. Then no gateway could report, and the end of a lease says nothing about its gateway:
--- every lease begins anew, once. The mark tells which leases did. They end when no report comes this time, so the slots of
--- gateways that are really dead are free a lease later.
+-- All leases are read only when one may have ended, when the clock was set back, and when the server may have been
+-- away. It was away when there was no sign of life for half a lease: it hung, was partitioned from all gateways or had
+-- no memory left, or its clock stepped forward. Then no gateway could report, and the end of a lease says nothing about
+-- its gateway: every lease begins anew, once. The mark tells which leases did. They end when no report comes this time,
+-- so the slots of gateways that are really dead are free a lease later.
 
 -- The end of the first lease when there is none.
 local NEVER = 9007199254740991
 
--- The parts of `live`. An earlier version of keygate writes no sign of life.
-local function parts_of(live)
-  if #live >= 32 then return struct.unpack('<c8ddd', live) end
-  local version, taken, first_end = struct.unpack('<c8dd', live)
-  return version, taken, first_end, nil
-end
-
--- Whether all leases have to be read at `now`. Without a sign of life, an end that is too far away tells that the clock was
--- set back.
+-- Whether all leases have to be read at `now`.
 local function must_recount(first_end, alive, now, lease)
   if now >= first_end then return true end
-  if not alive then return first_end > now + lease and first_end < NEVER end
   return now < alive or now - alive > lease / 2
 end
 
--- Reads all leases, and removes those that have ended, but for the one of `own`. Returns the slots that the other gateways
--- hold, the time before which none of their leases ends, and whether the server was away. A last report in the future was
--- before the clock was set back: that lease begins anew, too.
+-- Reads all leases, and removes those that have ended, but for the one of `own`. Returns the slots that the other
+-- gateways hold, the time before which none of their leases ends, and whether the server was away. A last report in the
+-- future was before the clock was set back: that lease begins anew, too.
 local function recount(org, own, now, lease, alive)
   local fields = redis.call('HGETALL', org)
-  if not alive then
-    -- The newest report.
-    alive = 0
-    for i = 1, #fields, 2 do
-      if fields[i]:sub(1, 2) == 'h:' and #fields[i + 1] == 32 then
-        local _, reported = struct.unpack('<dd', fields[i + 1])
-        alive = math.max(alive, reported)
-      end
-    end
-  end
   local was_away = now - alive > lease / 2
   local held, first_end = 0, NEVER
   for i = 1, #fields, 2 do

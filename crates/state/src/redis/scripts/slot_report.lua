@@ -19,7 +19,7 @@ local absolute, released, lease, generation, deregister, chosen = struct.unpack(
 
 local fields = redis.call('HMGET', KEYS[1], 'live', ARGV[1])
 if not fields[1] then return struct.pack('<dd', UNKNOWN, 0) end
-local version, taken, first_end, alive = parts_of(fields[1])
+local version, taken, first_end, alive = struct.unpack('<c8ddd', fields[1])
 local held, its_generation = 0, -1
 if fields[2] then
   local reported, its_lease

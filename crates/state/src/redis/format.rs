@@ -1,0 +1,49 @@
+//! Version of the layout of all records in Redis. One version is read: a gateway refuses to start on records of another
+//! one.
+//!
+//! The version is written with every organization, in the transaction that lists it. So a Redis without organizations
+//! has any version, and one whose organizations are listed and whose version is missing was written by a build before
+//! the first release. A gateway that finds no server at its start serves without the check: records of another layout
+//! are errors then, one by one.
+
+use redis::{FromRedisValue as _, Value, cmd};
+
+use super::record_names::{RecordNames, orgs_slot};
+use redis_client::{CommandError, RedisClient};
+
+/// The version that is written, and the only one that is read.
+pub(super) const VERSION: &str = "1";
+/// Field of the record that has it.
+pub(super) const FIELD: &str = "version";
+
+/// Records of another version.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the records under this prefix have {found} of their layout, and this keygate reads version {VERSION}; export them \
+     with the keygate that wrote them (`keygate state export`), and import that file here under another \
+     `state.redis.prefix`"
+)]
+pub struct OtherVersion {
+    found: String,
+}
+
+/// Checks the version of the records.
+///
+/// # Errors
+/// [`CommandError`] when that is not known.
+pub(super) async fn check(client: &RedisClient, names: &RecordNames) -> Result<Result<(), OtherVersion>, CommandError> {
+    // The list first: whoever has written it has written the version before.
+    let mut list = cmd("EXISTS");
+    if client.send(orgs_slot(), list.arg(names.orgs())).await? == Value::Int(0) {
+        return Ok(Ok(()));
+    }
+    let mut query = cmd("HGET");
+    let version = client.send(orgs_slot(), query.arg(names.format()).arg(FIELD)).await?;
+    let version = Option::<String>::from_redis_value(version).map_err(|_| CommandError::UnexpectedReply)?;
+    let found = match version {
+        Some(version) if version == VERSION => return Ok(Ok(())),
+        Some(other) => format!("version {other}"),
+        None => "no version".to_owned(),
+    };
+    Ok(Err(OtherVersion { found }))
+}
