@@ -138,9 +138,7 @@ fn on_unavailable(section: &mut Section<'_>) -> OnUnavailable {
     let policies = [("deny", Policy::Deny), ("known_keys", Policy::KnownKeys)];
     let policy = section.optional("on_unavailable", |value| value.choice(&policies));
     let max_staleness = section.value_or("max_staleness", MAX_STALENESS, |value| value.duration(seconds(1..=3600)));
-    let removed = "is no setting: every gateway has its exact share, as with `share: exact` before; remove this line";
-    // Reported; nothing depends on it.
-    let _ = section.optional("share", |value| value.reject::<()>(removed));
+    section.removed("share", "is no setting: every gateway has its exact share; remove this line");
     // A policy with an error may have been meant as known_keys, so only a missing or a valid one contradicts.
     if matches!(policy, Ok(None | Some(Policy::Deny))) && section.contains("max_staleness") {
         section

@@ -38,7 +38,7 @@ pub mod embedded;
 pub mod redis;
 pub mod migration;
 
-pub use bounds::Bounds;
+pub use bounds::{Bounds, Defaults};
 pub use change::{Change, LastRotation, TicketSource};
 pub use cursor_secret::CursorSecret;
 pub use decision::{Admitted, DecideRequest, Decision, Permit, RouteAccess};
@@ -52,7 +52,7 @@ pub use redis::Redis;
 pub use revocation_log::{RevocationEntry, RevocationLog};
 pub use session_quota::{is_session_quota_digest, session_quota_digest};
 pub use sessions::{Membership, Session};
-pub use settings::{Defaults, Settings};
+pub use settings::Settings;
 pub use validity::{CredentialId, CredentialStatus, EntryEffect, RevokedBy, Validity};
 
 /// The state of a gateway.

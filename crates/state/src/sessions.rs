@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::dispatch::either;
 use super::{ChangeError, State, Unavailable};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, SessionId, UserId};
@@ -123,6 +122,9 @@ impl State {
     /// # Errors
     /// [`ChangeError::Unavailable`] and [`ChangeError::Closed`]; the ticket may be gone then.
     pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
-        either!(self, state => state.take_ticket(digest, now).await)
+        match self {
+            Self::Embedded(state) => state.take_ticket(digest, now).await,
+            Self::Redis(state) => state.directory().tickets().take(digest, now).await,
+        }
     }
 }

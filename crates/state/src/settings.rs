@@ -1,7 +1,6 @@
-//! Settings of the state, and the default limits, which can change while a gateway runs.
+//! Settings of the state.
 
-use super::{embedded, redis};
-use domain::quota::Quota;
+use super::{Defaults, embedded, redis};
 
 /// Settings of one variant of the state.
 #[derive(Clone, Debug)]
@@ -10,15 +9,6 @@ pub enum Settings {
     Embedded(embedded::Settings),
     /// State on Redis.
     Redis(Box<redis::Settings>),
-}
-
-/// Limits of keys and organizations without limits of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Defaults {
-    /// Quota of a key.
-    pub quota: Quota,
-    /// Requests that an organization may have in flight.
-    pub concurrent: u32,
 }
 
 impl Settings {

@@ -378,17 +378,11 @@ fn change_on_redis_after_the_move_is_kept_and_found_by_verify() {
 #[test]
 fn two_exports_are_compared_as_earlier_and_later() {
     let installation = Installation::moving_to(&["redis://127.0.0.1:1".into()], "");
-    {
-        let state = State::Embedded(installation.source());
-        runtime().block_on(RecordMaker::new(&state).many("first", 2));
-    }
+    runtime().block_on(RecordMaker::new(&State::Embedded(installation.source())).many("first", 2));
     installation.export(On::Embedded);
     let file = |name: &str| installation.directory.path().join(name);
     std::fs::rename(file("state.jsonl"), file("earlier.jsonl")).unwrap();
-    {
-        let state = State::Embedded(installation.source());
-        runtime().block_on(RecordMaker::new(&state).many("second", 1));
-    }
+    runtime().block_on(RecordMaker::new(&State::Embedded(installation.source())).many("second", 1));
     installation.export(On::Embedded);
     let same = installation.run(On::Embedded, "state verify earlier.jsonl state.jsonl");
     let wanted = "the same: 5 records\nnot in the first export: 4 records\n";
@@ -398,6 +392,5 @@ fn two_exports_are_compared_as_earlier_and_later() {
     let text = std::fs::read_to_string(file("state.jsonl")).unwrap();
     std::fs::write(file("truncated.jsonl"), &text[..text.len() - 20]).unwrap();
     let refused = installation.run(On::Embedded, "state verify earlier.jsonl truncated.jsonl");
-    assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{refused:?}");
-    assert!(refused.err.contains("truncated.jsonl: line "), "{refused:?}");
+    assert!(refused.code == 1 && refused.err.contains("truncated.jsonl: line "), "{refused:?}");
 }

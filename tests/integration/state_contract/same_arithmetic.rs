@@ -96,7 +96,7 @@ fn evaluated(server: &Redis, function: &str, arguments: &[i64]) -> Vec<i64> {
     let script = format!(
         "{functions}\n\
          local function settled_by(level, at, requests, per, capacity, ...)\n\
-           return settled(level, at, per, struct.pack('<ddd', requests, per, capacity), ...)\n\
+           return settled(level, at, struct.pack('<ddd', requests, per, capacity), ...)\n\
          end\n\
          for i = 1, #ARGV do ARGV[i] = tonumber(ARGV[i]) end\n\
          local results = {{ {function}(unpack(ARGV)) }}\n\

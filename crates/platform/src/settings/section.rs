@@ -116,6 +116,14 @@ impl<'a> Section<'a> {
         self.report_at(at, name, what.to_string())
     }
 
+    /// Reports a key that is no setting any more, with what to write instead. It is no known key where it is absent.
+    pub fn removed(&mut self, name: &'static str, advice: &str) {
+        if self.contains(name) {
+            self.known.push(name);
+            self.report(name, advice);
+        }
+    }
+
     /// Sources of the secrets that were read so far, anywhere in the file.
     pub fn secret_sources(&self) -> Vec<SecretSource> {
         self.errors.secrets()

@@ -18,9 +18,9 @@ use domain::identity::OrgId;
 use domain::key::{KeyDigest, KeyId};
 
 use super::entitlements::Secrets;
-use super::imports::Import;
 use super::key_index::ByDigest;
 use super::key_record::{DirtyKeys, KeyRecord};
+use super::operation::Import;
 use super::org_record::OrgRecord;
 use super::retired::{RetiredKey, RetiredKeys};
 use super::sessions::Sessions;

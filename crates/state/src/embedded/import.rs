@@ -3,9 +3,9 @@
 use futures_util::future::join_all;
 
 use super::Embedded;
-use super::imports::Import;
 use super::key_creation;
 use super::load;
+use super::operation::Import;
 use super::stored_key::StoredKey;
 use crate::import::{DigestClaim, ImportError, KeyWrite, UserWrite};
 use crate::{ChangeError, CreationBucket, KeyExport, Org};

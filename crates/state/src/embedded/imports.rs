@@ -4,30 +4,15 @@ use rusqlite::{Connection, params};
 
 use super::directory::Directory;
 use super::key_state::Usage;
+use super::operation::Import;
 use super::sql::{classify_error, execute, exists};
 use super::{changes, key_creation, load, usage_blocks};
 use crate::bucket::Bucket;
-use crate::{ChangeError, CreationBucket, Key, KeyExport, Org, User};
+use crate::{ChangeError, CreationBucket, Key, KeyExport};
 use domain::clock;
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
-
-/// A record of another state, on its way to the file and to memory.
-pub(super) enum Import {
-    /// Creates an organization.
-    Org(Org),
-    /// Creates a user, who may be removed, with the bucket of the keys that the user creates.
-    User(User, Option<CreationBucket>),
-    /// Makes the bucket of the keys that a user creates no fuller than this one.
-    Creation(UserId, CreationBucket),
-    /// Creates a key with its digests and its usage.
-    Key(Box<KeyExport>),
-    /// Takes over more uses, a later last use, and an emptier bucket, each by itself.
-    Usage(Box<KeyExport>),
-    /// Adds a digest that a key had.
-    Digest(KeyId, KeyDigest),
-}
 
 /// Checks an import and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, import: &Import, directory: &Directory) -> Result<(), ChangeError> {

@@ -6,7 +6,10 @@
 //! the first release. A gateway that finds no server at its start serves without the check: records of another layout
 //! are errors then, one by one.
 
+use std::time::Duration;
+
 use redis::{FromRedisValue as _, Value, cmd};
+use tokio::time::timeout;
 
 use super::record_names::{RecordNames, orgs_slot};
 use redis_client::{CommandError, RedisClient};
@@ -15,6 +18,9 @@ use redis_client::{CommandError, RedisClient};
 pub(super) const VERSION: &str = "1";
 /// Field of the record that has it.
 pub(super) const FIELD: &str = "version";
+
+/// Time to wait for the version.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Records of another version.
 #[derive(Debug, thiserror::Error)]

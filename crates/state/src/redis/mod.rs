@@ -47,22 +47,9 @@
 //! # Capacity
 //!
 //! Redis runs scripts on one thread. A decision takes 6 to 8 µs of it with one in flight and 5 to 6 µs under load, and
-//! a forwarded request takes one command, its releases included (`benches/README.md` has the figures and how they were
-//! measured). With what the server spends on reading and writing its sockets, one Redis carries about 100,000 decisions
-//! a second on a core of its own, whatever the number of gateways, and two thirds of that with room for bursts. That is
-//! the number to plan with; `io-threads` take some of the sockets' share off the one thread.
-//!
-//! **Cluster** multiplies it: all records of an organization are in one hash slot, and organizations spread over the
-//! hash slots by their tags, so N primaries carry N times as much, and each decision still is one round trip to one of
-//! them. A single organization does not spread: its decisions are counted in one place, which is what makes its limits
-//! exact, so one organization has at most what one primary carries.
-//!
-//! **A million requests a second** take a Cluster of 12 to 16 primaries, each on a core of its own and at about two
-//! thirds of what it carries, and as many gateways as the traffic itself needs. When a single organization comes near
-//! the limit of a primary, give it several, or upstreams of its own behind gateways with a Redis of their own
-//! (`prefix` keeps deployments apart that share one). Before that, check whether the time goes into the sockets
-//! (`io-threads`), and whether the gateways are near Redis: a decision waits for the round trip, at 0.2 ms as well as
-//! at 2 ms, and only requests in flight hide that.
+//! a forwarded request takes one command, its releases included (`benches/README.md`). So one Redis carries about
+//! 100,000 decisions a second. A Cluster multiplies it, as organizations spread over the hash slots by their tags; a
+//! single organization has what one primary carries, because its decisions are counted in one place (`docs/scaling.md`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -75,7 +62,6 @@ use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Revo
 use domain::clock::{self, Micros};
 use domain::key::KeyId;
 use domain::quota::{Quota, RateLimitStatus};
-use domain::session::TokenDigest;
 
 mod settings;
 mod open_error;
@@ -162,7 +148,7 @@ impl Redis {
 
         let client = RedisClient::start(&client_shared);
         match timeout(START_TIMEOUT, client.wait_connected()).await {
-            Ok(Ok(())) => check_format(&client, &settings).await?,
+            Ok(Ok(())) => format::check_at_start(&client, &settings.prefix).await?,
             Ok(Err(error)) if error.is_lasting() => return Err(OpenError::Server(error)),
             // A server may come back.
             Ok(Err(_)) | Err(_) => {}
@@ -252,14 +238,6 @@ impl Redis {
         read(self.decider.rate_limit_status(id, now)).await
     }
 
-    /// Takes a ticket. See [`super::State::take_ticket`].
-    ///
-    /// # Errors
-    /// [`ChangeError::Unavailable`]; the ticket may be gone then.
-    pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
-        self.directory.tickets().take(digest, now).await
-    }
-
     /// The quota of keys without one of their own.
     pub fn quota(&self) -> Quota {
         self.directory.transactions.shared.defaults.load().limits.quota
@@ -300,14 +278,6 @@ impl Redis {
         if self.maintenance.stop() {
             maintenance::deregister(&self.slots, &self.decider, &self.client_shared).await;
         }
-    }
-}
-
-/// Refuses records of another layout. While the server does not answer, nothing is known.
-async fn check_format(client: &RedisClient, settings: &Settings) -> Result<(), OtherVersion> {
-    match timeout(START_TIMEOUT, format::check(client, &RecordNames::new(&settings.prefix))).await {
-        Ok(Ok(checked)) => checked,
-        Ok(Err(_)) | Err(_) => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use super::orgs::Orgs;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
 use super::tickets::Tickets;
-use super::transactions::Transactions;
+use super::transactions::{CHANGE_TIMEOUT, Transactions};
 use super::user_index::UserIndex;
 use super::users::Users;
 use crate::cursor_secret::CursorSecret;
@@ -21,9 +21,6 @@ use crate::{Change, ChangeError, StorageError, Unavailable};
 use domain::identity::UserId;
 use redis_client::CommandError;
 
-/// Time for which a change is repeated while commands fail, beyond the time-out for replicas. Longer than a failover of
-/// a Redis that is set up for fast ones, and short enough for an operator to wait.
-pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before a change is repeated after a failed command.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Times that a change begins anew because of conflicts.

@@ -6,10 +6,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use redis::{FromRedisValue as _, Value};
 use tokio::time::timeout;
 
-use super::change::CHANGE_TIMEOUT;
 use super::commit_error::CommitError;
 use super::sessions::milliseconds;
-use super::transactions::Transactions;
+use super::transactions::{CHANGE_TIMEOUT, Transactions};
 use crate::{ChangeError, StorageError, Unavailable};
 use domain::clock::Micros;
 use domain::session::TokenDigest;

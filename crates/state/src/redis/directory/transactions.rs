@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -23,6 +24,9 @@ use domain::key::{KeyId, OrgTag};
 use domain::page::Page;
 use redis_client::{CommandError, RedisClient, Script};
 
+/// Time for which a change is repeated while commands fail, beyond the time-out for replicas. Longer than a failover of
+/// a Redis that is set up for fast ones, and short enough for an operator to wait.
+pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Ids of a list that one command reads: tens of microseconds of the server's time.
 const IDS_PER_READ: usize = 1000;
 /// Records that are read at a time.
