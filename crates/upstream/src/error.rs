@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use super::held_writes::is_closed;
+use super::connection::held_writes::is_closed;
 use platform::metrics::UpstreamTimeouts;
 use platform::telemetry::trace::TryError;
 

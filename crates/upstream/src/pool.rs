@@ -6,9 +6,9 @@
 //! |---|---|
 //! | a response head | the response is returned |
 //! | no connection to the endpoint | the next endpoint is tried: nothing was sent |
-//! | no room for a connection | the request waits, or is refused: see [`super::reservation`] |
+//! | no room for a connection | the request waits, or is refused: see [`super::connection::reservation`] |
 //! | a pooled connection that was closed before anything was written | the next pooled connection, or a new one, is tried |
-//! | a failure, or a status, after which a request may be sent again | it is, within a budget: see [`super::retry`] |
+//! | a failure, or a status, after which a request may be sent again | it is, within a budget: see [`super::exchange::retry`] |
 //! | anything else | the error is returned: the upstream may have begun to process the request |
 
 use std::cell::RefCell;
@@ -23,23 +23,24 @@ use http::Request;
 use http::header::HOST;
 use http_body::Body as _;
 
-use super::attempt::Deadlines;
-use super::circuit::RequestPermit;
-use super::connect_budget::ConnectBudget;
-use super::endpoint::{EndpointState, Endpoints, InFlight};
-use super::endpoint_connections::Connections;
+use super::connection::connect_budget::ConnectBudget;
+use super::connection::endpoint_connections::Connections;
+use super::connection::http2_connections::Http2Connections;
+use super::connection::idle::IdleConnections;
+use super::connection::lifetime::Lifetimes;
+use super::connection::limits::{ConnectionBounds, WorkerLink};
+use super::connection::upkeep::Upkeep;
+use super::endpoint::circuit::RequestPermit;
+use super::endpoint::endpoints::{EndpointState, Endpoints, InFlight};
+use super::endpoint::retry_budget::Deposits;
+use super::endpoint::selection::Balancer;
 use super::error::SendError;
-use super::http2_connections::Http2Connections;
-use super::idle::IdleConnections;
-use super::lifetime::Lifetimes;
-use super::limits::{ConnectionBounds, WorkerLink};
-use super::replay_body::OutgoingBody;
-use super::response::UpstreamResponse;
-use super::retry::{Deposits, RetrySettings, Tries};
-use super::selection::Balancer;
-use super::send_options::{SendOptions, SendTerms};
+use super::exchange::attempt::Deadlines;
+use super::exchange::replay_body::OutgoingBody;
+use super::exchange::response::UpstreamResponse;
+use super::exchange::retry::{RetrySettings, Tries};
+use super::exchange::send_options::{SendOptions, SendTerms};
 use super::settings::{Protocol, Settings, Timeouts};
-use super::upkeep::Upkeep;
 use platform::abort_on_drop::AbortOnDrop;
 use platform::request_body::RequestBody;
 

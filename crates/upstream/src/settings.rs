@@ -8,12 +8,12 @@ use std::time::Duration;
 use http::Version;
 use rustls::pki_types::ServerName;
 
-use super::balance::BalanceSettings;
-use super::health::HealthSettings;
-use super::lifetime::Lifetimes;
-use super::limits::ConnectionBounds;
-use super::outlier::OutlierSettings;
-use super::retry::RetrySettings;
+use super::connection::lifetime::Lifetimes;
+use super::connection::limits::ConnectionBounds;
+use super::endpoint::balance::BalanceSettings;
+use super::endpoint::health::HealthSettings;
+use super::endpoint::outlier::OutlierSettings;
+use super::exchange::retry::RetrySettings;
 use platform::tls::ClientSettings;
 
 /// Name of the only upstream of a configuration that gives it none.

@@ -1,0 +1,90 @@
+//! HTTP/1.1 connections to an endpoint.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::runtime::{Handle, RuntimeMetrics};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::head_scan::MAX_HEAD;
+use super::lifetime::{Lifetime, Lifetimes};
+use super::limits::ConnectionPermit;
+use super::scanned_stream::ConnectionState;
+use super::socket::{Encryption, connect_socket};
+use crate::exchange::replay_body::{OutgoingBody, ReplayHandle};
+use crate::settings::Endpoint;
+use platform::timer::LazyTimer;
+
+/// Connection: the library's handle, the timer that its exchanges share, and the state of its socket.
+///
+/// - Dropped, it closes at once, whatever is still going on in either direction.
+/// - It is boxed once, since it moves with every exchange.
+pub(crate) struct Connection {
+    pub(crate) sender: SendRequest<OutgoingBody>,
+    pub(crate) timer: LazyTimer,
+    pub(crate) state: Rc<ConnectionState>,
+    pub(crate) lifetime: Lifetime,
+    /// Body of the request that the connection carries, if it has one that may be sent again.
+    pub(crate) replay: Option<ReplayHandle>,
+    /// Bytes that were read beyond the last response, once the connection speaks another protocol.
+    pub(crate) beyond: oneshot::Receiver<Bytes>,
+    /// Metrics of the runtime, which count the turns of its event loop.
+    runtime: RuntimeMetrics,
+    _task: Task,
+}
+
+/// Task of a connection. It ends with this handle.
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Connection {
+    /// Returns whether the connection can carry another request: it is open, nothing waits to be read from it, and the
+    /// last request has gone whole. `polled`: the event loop has waited for events since the connection became idle.
+    pub(crate) fn is_clean(&self, polled: bool) -> bool {
+        self.sender.is_ready() && self.state.is_silent(polled)
+    }
+
+    /// Number of times that the event loop has waited for events with nothing else to do.
+    pub(crate) fn turn(&self) -> u64 {
+        self.runtime.worker_park_count(0)
+    }
+}
+
+/// Connects, and starts the connection's task on this thread. The permit is held until the socket is closed.
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    encryption: Option<&Encryption>,
+    timeout: Duration,
+    lifetimes: &Lifetimes,
+    permit: ConnectionPermit,
+) -> io::Result<Box<Connection>> {
+    let socket = tokio::time::timeout(timeout, connect_socket(endpoint, encryption)).await??;
+    let state = ConnectionState::new(socket.hold_write_errors(), permit);
+    let mut builder = http1::Builder::new();
+    // Bytes of a body that are read at once, too: of pieces of this size, about five are held for a slow client.
+    builder.max_buf_size(MAX_HEAD);
+    let (sender, connection) = builder.handshake(TokioIo::new(state.stream())).await.map_err(io::Error::other)?;
+    let (rest, beyond) = oneshot::channel();
+    let task = tokio::task::spawn_local(async move {
+        // The library must not shut the socket down: after a 101, the tunnel goes on with it.
+        match connection.without_shutdown().await {
+            // The receiver is gone when the connection is.
+            Ok(parts) => drop(rest.send(parts.read_buf)),
+            Err(error) => tracing::debug!(%error, "an upstream connection ended early"),
+        }
+    });
+    let (timer, runtime) = (LazyTimer::default(), Handle::current().metrics());
+    let lifetime = Lifetime::begin(lifetimes);
+    let task = Task(task.abort_handle());
+    Ok(Box::new(Connection { sender, timer, state, lifetime, replay: None, beyond, runtime, _task: task }))
+}

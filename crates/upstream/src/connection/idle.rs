@@ -1,0 +1,322 @@
+//! Idle connections to one endpoint.
+//!
+//! # Silence
+//!
+//! HTTP/1.1 does not number its responses: bytes that come while a connection is idle would be taken for the response to the
+//! next request. So a connection is used again only if nothing waits to be read from it. Usually the event loop knows that
+//! without a system call:
+//!
+//! - When the loop waits for events, it learns of every byte, and of every end, that has come up to then. A connection
+//!   that became idle before that wait, and of which it has learnt nothing since, is silent.
+//! - A connection that became idle after the last wait may have bytes that came along with its last response. It is taken
+//!   only when there is no other, and the kernel is asked. A worker's loop runs all tasks that are ready before it waits
+//!   again, so a busy worker, too, has waited since nearly all of its connections became idle.
+//!
+//! Asking the kernel for each connection would be no safer. Whenever it is asked, bytes can come between its answer and the
+//! request, which the connection's own task writes later in the same turn of the loop. Bytes that come within this turn
+//! cannot be told from an early response in either case; those that came before it are seen in both.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::http1::Connection;
+use super::limits::{EndpointLink, IdleUse, LocalRequest};
+
+/// Idle connections kept for each worker and endpoint. More than an organization may use at once are rarely needed.
+const MAX_IDLE: usize = 256;
+
+/// Age at which an idle connection is not used again: many servers close theirs after 60 s or more, and a request that
+/// crosses the closing on its way is lost.
+const MAX_AGE: Duration = Duration::from_secs(50);
+
+/// Stacks of idle connections: the one used last is used next, so that the others grow old.
+pub(crate) struct IdleConnections {
+    /// Connections that were idle already when the event loop last waited for events.
+    polled: Vec<(Box<Connection>, Instant)>,
+    /// Connections that have become idle since.
+    fresh: Vec<(Box<Connection>, Instant)>,
+    /// Turn of the event loop in which the fresh ones became idle.
+    turn: u64,
+    /// True once the endpoint was removed: no connection to it is kept.
+    is_closed: bool,
+    link: EndpointLink,
+    /// Connections on their way to requests that waited for them, by the numbers of these.
+    handed: Vec<(u64, Box<Connection>)>,
+}
+
+impl IdleConnections {
+    /// No connections. The link leads to the requests that wait for one.
+    pub(crate) fn new(link: EndpointLink) -> Self {
+        Self { polled: Vec::new(), fresh: Vec::new(), turn: 0, is_closed: false, link, handed: Vec::new() }
+    }
+
+    /// Keeps a connection behind an exchange, unless there are enough, its lifetime is over, or a request waits for it.
+    pub(crate) fn push(&mut self, connection: Box<Connection>, now: Instant) {
+        connection.lifetime.count_request();
+        self.push_unused(connection, now);
+    }
+
+    /// Keeps a connection that had no exchange.
+    pub(crate) fn push_unused(&mut self, connection: Box<Connection>, now: Instant) {
+        self.begin_turn(connection.turn());
+        if self.is_closed || !connection.lifetime.goes_on() {
+            return;
+        }
+        if self.link.needs_offers() {
+            self.offer(connection, now);
+        } else {
+            self.keep(connection, now);
+        }
+    }
+
+    /// Closes all connections, and from now on each one that becomes idle.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+        self.polled.clear();
+        self.fresh.clear();
+    }
+
+    /// Takes a connection that can carry a request. Old and unclean ones are closed on the way.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Box<Connection>> {
+        if let Some((connection, _)) = self.fresh.last() {
+            self.begin_turn(connection.turn());
+        }
+        while let Some((connection, since)) = self.polled.pop() {
+            if now.saturating_duration_since(since) >= MAX_AGE {
+                // The connections below it in the stack are older still.
+                self.polled.clear();
+            } else if connection.is_clean(true) {
+                return Some(connection);
+            }
+        }
+        std::iter::from_fn(|| self.fresh.pop()).map(|(connection, _)| connection).find(|fresh| fresh.is_clean(false))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.polled.len() + self.fresh.len()
+    }
+
+    /// Takes the connection that was handed to a request; none when something was read from it meanwhile.
+    pub(crate) fn take_handed(&mut self, request: u64) -> Option<Box<Connection>> {
+        let index = self.handed.iter().position(|(id, _)| *id == request)?;
+        Some(self.handed.swap_remove(index).1).filter(|connection| connection.is_clean(false))
+    }
+
+    /// Offers the idle connections to the requests that wait, the oldest first.
+    pub(crate) fn offer_all(&mut self) {
+        self.prune();
+        while self.len() > 0 {
+            match self.link.offer() {
+                IdleUse::Keep => break,
+                IdleUse::Close => self.remove_oldest().state.mark_closing(),
+                IdleUse::HandTo(request) => {
+                    let connection = self.pop(Instant::now());
+                    self.hand_to(request, connection);
+                }
+            }
+        }
+    }
+
+    /// Closes connections that are too old, or cannot carry another request.
+    pub(crate) fn prune(&mut self) {
+        if let Some((connection, _)) = self.fresh.last() {
+            self.begin_turn(connection.turn());
+        }
+        let is_young = |(connection, since): &(Box<Connection>, Instant)| {
+            since.elapsed() < MAX_AGE && connection.lifetime.goes_on()
+        };
+        self.polled.retain(|entry| is_young(entry) && entry.0.is_clean(true));
+        self.fresh.retain(|entry| is_young(entry) && entry.0.is_clean(false));
+    }
+
+    /// Keeps a connection, closes it, or hands it to a request.
+    fn offer(&mut self, connection: Box<Connection>, now: Instant) {
+        // A request that waited must not get a connection that is about to fail.
+        if !connection.is_clean(false) {
+            return;
+        }
+        match self.link.offer() {
+            IdleUse::Keep => self.keep(connection, now),
+            IdleUse::Close => connection.state.mark_closing(),
+            IdleUse::HandTo(request) => self.hand_to(request, Some(connection)),
+        }
+    }
+
+    /// Hands a connection to a request. Without one, the request is woken to look again.
+    fn hand_to(&mut self, request: LocalRequest, connection: Option<Box<Connection>>) {
+        self.handed.extend(connection.map(|connection| (request.id(), connection)));
+        request.wake();
+    }
+
+    fn keep(&mut self, connection: Box<Connection>, now: Instant) {
+        if self.len() < MAX_IDLE {
+            self.fresh.push((connection, now));
+        }
+    }
+
+    fn remove_oldest(&mut self) -> Box<Connection> {
+        let stack = if self.polled.is_empty() { &mut self.fresh } else { &mut self.polled };
+        stack.remove(0).0
+    }
+
+    /// Counts the fresh connections among the polled ones, if the event loop has waited for events meanwhile.
+    fn begin_turn(&mut self, turn: u64) {
+        if turn != self.turn {
+            self.turn = turn;
+            self.polled.append(&mut self.fresh);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use tokio::runtime::{Builder, LocalOptions};
+
+    use super::*;
+    use crate::connection::http1::connect;
+    use crate::connection::lifetime::Lifetimes;
+    use crate::connection::limits::{ConnectionPermit, WorkerLink};
+    use crate::settings::{Address, Endpoint};
+
+    /// Runs a test on a runtime like that of a worker.
+    fn run(test: impl AsyncFnOnce()) {
+        Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap().block_on(test());
+    }
+
+    /// Connection that is ready for a request, and the upstream's end of it.
+    async fn connection() -> (Box<Connection>, TcpStream) {
+        connection_with(Lifetimes::default()).await
+    }
+
+    async fn connection_with(lifetimes: Lifetimes) -> (Box<Connection>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (host, authority, source) = ("127.0.0.1".into(), "a".into(), "a".into());
+        let address = Address::Tcp(address);
+        let endpoint = Endpoint { host, port: 0, authority, tls: None, address, source, weight: 1000 };
+        let connection =
+            connect(&endpoint, None, Duration::from_secs(10), &lifetimes, ConnectionPermit::unbounded()).await.unwrap();
+        // The connection's task begins to wait for requests.
+        next_turn().await;
+        (connection, listener.accept().unwrap().0)
+    }
+
+    fn empty() -> IdleConnections {
+        IdleConnections::new(EndpointLink::new(&WorkerLink::new(&Arc::default(), 1), &Arc::default()))
+    }
+
+    async fn idle() -> (IdleConnections, TcpStream) {
+        let (mut idle, (connection, peer)) = (empty(), connection().await);
+        idle.push(connection, Instant::now());
+        (idle, peer)
+    }
+
+    /// Lets the event loop wait for events: there is nothing else to do.
+    async fn next_turn() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    #[test]
+    fn silent_connection_is_used_again() {
+        run(async || {
+            let (mut idle, _peer) = idle().await;
+            let connection = idle.pop(Instant::now()).expect("fresh");
+            assert!(idle.pop(Instant::now()).is_none(), "it was taken");
+            idle.push(connection, Instant::now());
+            next_turn().await;
+            assert!(idle.pop(Instant::now()).is_some(), "polled");
+        });
+    }
+
+    #[test]
+    fn bytes_and_ends_before_the_next_turn_are_seen() {
+        run(async || {
+            let (mut bytes, mut peer) = idle().await;
+            peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            assert!(bytes.pop(Instant::now()).is_none());
+            let (mut end, peer) = idle().await;
+            peer.shutdown(Shutdown::Write).unwrap();
+            assert!(end.pop(Instant::now()).is_none());
+        });
+    }
+
+    #[test]
+    fn bytes_and_ends_of_the_last_turn_are_seen() {
+        run(async || {
+            let (mut bytes, mut writer) = idle().await;
+            let (mut end, closer) = idle().await;
+            next_turn().await;
+            writer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            closer.shutdown(Shutdown::Write).unwrap();
+            next_turn().await;
+            assert!(bytes.pop(Instant::now()).is_none());
+            assert!(end.pop(Instant::now()).is_none());
+        });
+    }
+
+    /// The event of the socket and the one that wakes this task come in the same turn, as when a late byte of the upstream
+    /// and the client's next request come together.
+    #[test]
+    fn event_is_seen_before_the_connection_has_read_it() {
+        run(async || {
+            for _ in 0..100 {
+                let (mut idle, mut peer) = idle().await;
+                next_turn().await;
+                let (client, mut other) = tokio::net::UnixStream::pair().unwrap();
+                let mut client = client.into_std().unwrap();
+                let sent = std::thread::spawn(move || {
+                    peer.write_all(b"H").unwrap();
+                    client.write_all(b"G").unwrap();
+                    peer
+                });
+                tokio::io::AsyncReadExt::read_u8(&mut other).await.unwrap();
+                assert!(idle.pop(Instant::now()).is_none());
+                drop(sent.join().unwrap());
+            }
+        });
+    }
+
+    #[test]
+    fn polled_connection_is_used_before_a_fresh_one() {
+        run(async || {
+            let ((first, _peer), (second, _other)) = (connection().await, connection().await);
+            let first_state = Rc::as_ptr(&first.state);
+            let mut idle = empty();
+            idle.push(first, Instant::now());
+            next_turn().await;
+            idle.push(second, Instant::now());
+            assert_eq!(Rc::as_ptr(&idle.pop(Instant::now()).unwrap().state), first_state);
+            assert!(idle.pop(Instant::now()).is_some(), "the fresh one is used when there is no other");
+        });
+    }
+
+    #[test]
+    fn connection_at_the_end_of_its_life_is_not_kept() {
+        run(async || {
+            let lifetimes = Lifetimes { max_age: None, max_requests: Some(2) };
+            let ((connection, _peer), mut idle) = (connection_with(lifetimes).await, empty());
+            idle.push(connection, Instant::now());
+            let again = idle.pop(Instant::now()).expect("one request");
+            idle.push(again, Instant::now());
+            assert!(idle.pop(Instant::now()).is_none(), "two requests");
+        });
+    }
+
+    #[test]
+    fn closed_pool_keeps_no_connection() {
+        run(async || {
+            let (mut idle, _peer) = idle().await;
+            let (connection, _other) = connection().await;
+            idle.close();
+            assert!(idle.pop(Instant::now()).is_none());
+            idle.push(connection, Instant::now());
+            assert!(idle.pop(Instant::now()).is_none());
+        });
+    }
+}
