@@ -90,8 +90,8 @@ pub enum TimeoutKind {
     Exchange,
 }
 
-/// Returns whether the library has failed because the peer closed the connection, or reset the stream, and not for what it
-/// sent.
+/// Returns whether the library has failed because the peer closed the connection, or reset the stream, and not for
+/// what it sent.
 pub(super) fn is_closed_by_peer(error: &hyper::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {

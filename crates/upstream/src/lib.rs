@@ -8,9 +8,9 @@
 //! - When no connection can be made, the request goes to another endpoint: nothing was sent yet. A pooled connection
 //!   that was closed before anything was written to it is replaced in the same way. All connecting of a request has one
 //!   budget of time (`connect_budget`).
-//! - A request that failed is sent again where that does no harm, to another endpoint first, and within a budget that the
-//!   workers share (`retry`). For that the bytes of its head are kept until the connection's next exchange (`sent_head`), and
-//!   a small body while it is sent (`replay_body`).
+//! - A request that failed is sent again where that does no harm, to another endpoint first, and within a budget that
+//!   the workers share (`retry`). For that the bytes of its head are kept until the connection's next exchange
+//!   (`sent_head`), and a small body while it is sent (`replay_body`).
 //! - The requests in flight of all workers can be bounded (`circuit`).
 //! - A connection is pooled again only when its exchange has ended whole, the request's body included, and its response
 //!   head was accepted. It is taken from the pool only when nothing waits to be read from it. Otherwise it is closed at
@@ -50,7 +50,7 @@ pub use error::{ResponseError, SendError, TimeoutKind, WaitRefusal};
 pub use exchange::response::UpstreamResponse;
 pub use exchange::response_body::ResponseBody;
 pub use exchange::retry::{RetrySettings, RetryStatuses};
-pub use exchange::send_options::SendTerms;
+pub use exchange::tries::SendTerms;
 pub use exchange::tunnel::Tunnel;
 pub use pool::Pool;
 pub use settings::{Address, DEFAULT_NAME, Endpoint, Protocol, Settings, Timeouts};

@@ -82,8 +82,8 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
-    /// Connecting is given up while the client still waits, so that another endpoint is tried. The others are as long as
-    /// most clients wait, and as long as a large download takes.
+    /// Connecting is given up while the client still waits, so that another endpoint is tried. The others are as long
+    /// as most clients wait, and as long as a large download takes.
     fn default() -> Self {
         let minute = Duration::from_mins(1);
         Self { connect: Duration::from_secs(2), response: minute, response_idle: minute, exchange: minute * 15 }

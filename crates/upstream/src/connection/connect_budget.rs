@@ -42,9 +42,11 @@ impl ConnectBudget {
 
     /// Time for the next attempt to connect; none when the budget is spent. `timeout` is `timeouts.connect`.
     pub(crate) fn next_attempt(&self, timeout: Duration) -> Option<Duration> {
-        let (waited, connecting) = (self.waited.get(), self.connecting.get());
+        let waited = self.waited.get();
+        let connecting = self.connecting.get();
         let rest = timeout.saturating_mul(2).saturating_sub(waited + connecting);
-        let (attempt, least) = (timeout.saturating_sub(waited).min(rest), timeout / 4);
+        let attempt = timeout.saturating_sub(waited).min(rest);
+        let least = timeout / 4;
         // A request whose wait ended late, because the machine was busy, still has its first attempt.
         if connecting.is_zero() {
             return Some(attempt.max(least));

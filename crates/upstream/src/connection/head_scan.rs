@@ -1,10 +1,10 @@
 //! Scan of the heads of a response, line by line, before the HTTP library reads them.
 //!
-//! The library is strict about names, values and status lines, and lenient where this scan is not: it accepts a bare line
-//! feed as the end of a line, skips empty lines before a head, and skips any number of interim responses (1xx). It could
-//! report those (`on_informational`), but only by a callback that is allocated with every request and cannot end the
-//! exchange. A scan of the bytes is exact, costs one search for each line of a head and nothing for a body, and allocates
-//! nothing. It notes the fields that are acted on, so that the head need not be searched for others.
+//! The library is strict about names, values and status lines, and lenient where this scan is not: it accepts a bare
+//! line feed as the end of a line, skips empty lines before a head, and skips any number of interim responses (1xx).
+//! It could report those (`on_informational`), but only by a callback that is allocated with every request and cannot
+//! end the exchange. A scan of the bytes is exact, costs one search for each line of a head and nothing for a body,
+//! and allocates nothing. It notes the fields that are acted on, so that the head need not be searched for others.
 //!
 //! The sizes of response heads are defined here, for HTTP/1.1 and HTTP/2.
 

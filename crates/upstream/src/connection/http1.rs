@@ -83,7 +83,8 @@ pub(crate) async fn connect(
             Err(error) => tracing::debug!(%error, "an upstream connection ended early"),
         }
     });
-    let (timer, runtime) = (LazyTimer::default(), Handle::current().metrics());
+    let timer = LazyTimer::default();
+    let runtime = Handle::current().metrics();
     let lifetime = Lifetime::begin(lifetimes);
     let task = Task(task.abort_handle());
     Ok(Box::new(Connection { sender, timer, state, lifetime, replay: None, beyond, runtime, _task: task }))

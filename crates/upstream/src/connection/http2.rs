@@ -22,8 +22,8 @@ use crate::exchange::replay_body::OutgoingBody;
 use platform::byte_stream::PrefixedStream;
 use platform::timer::LazyTimer;
 
-/// Time without a byte, while a stream is open, after which a connection is pinged. It is closed when the answer takes as
-/// long again: so a stream over a dead connection ends long before its time-outs.
+/// Time without a byte, while a stream is open, after which a connection is pinged. It is closed when the answer takes
+/// as long again: so a stream over a dead connection ends long before its time-outs.
 const PING: Duration = Duration::from_secs(20);
 /// Time without an answer, while requests wait for one, after which further requests get another connection. A server
 /// that is slow only costs a connection more; behind a load balancer, that one may lead to another server.
@@ -117,7 +117,8 @@ impl Http2Connection {
         }
     }
 
-    /// Hands the stream that has ended to a request of this worker, or has the worker see whether the connection is idle.
+    /// Hands the stream that has ended to a request of this worker, or has the worker see whether the connection is
+    /// idle.
     fn offer_stream(self: &Rc<Self>) {
         let is_usable =
             !self.sender.is_closed() && self.lifetime.goes_on() && !self.is_retired.get() && self.has_free();
@@ -197,12 +198,14 @@ impl WaitingHead {
 
 impl Drop for WaitingHead {
     fn drop(&mut self) {
+        debug_assert!(self.0.waiting_heads.get() > 0, "each request that waits is counted once");
         self.0.waiting_heads.set(self.0.waiting_heads.get() - 1);
     }
 }
 
 impl Drop for Http2Stream {
     fn drop(&mut self) {
+        debug_assert!(self.connection.active.get() > 0, "each stream is counted once");
         self.connection.active.set(self.connection.active.get() - 1);
         if self.connection.waiting.link.needs_offers() {
             self.connection.offer_stream();

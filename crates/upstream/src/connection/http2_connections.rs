@@ -3,8 +3,8 @@
 //! - A worker has one connection to an endpoint, and another only when all streams of the first are in use, or when it
 //!   has answered nothing for a while. One that a request has waited for in vain takes no more requests.
 //! - A connection that has received GOAWAY, or broke, takes no more requests. Its streams end by themselves.
-//! - A stream that ends goes to the request that has waited longest for one. A connection without streams is closed when
-//!   requests of other workers or endpoints wait; one with streams is retired for another worker that has none.
+//! - A stream that ends goes to the request that has waited longest for one. A connection without streams is closed
+//!   when requests of other workers or endpoints wait; one with streams is retired for another worker that has none.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -25,7 +25,8 @@ use platform::http2_frames::ANSWERED;
 
 /// Connections of a worker to one endpoint at most, for upstreams that allow few streams on each, or none.
 const MAX_CONNECTIONS: usize = 64;
-/// Connections beyond which requests share silent ones: streams may be without an answer for good, such as subscriptions.
+/// Connections beyond which requests share silent ones: streams may be without an answer for good, such as
+/// subscriptions.
 const MAX_SILENT: usize = 4;
 
 /// One worker's HTTP/2 connections to one endpoint.
@@ -40,12 +41,12 @@ pub(crate) struct Http2Connections {
     waiting: Rc<WaitingRequests>,
 }
 
-/// Reason why there is no stream.
-pub(crate) enum NoStream {
+/// Reason why there is no connection, or no stream of one.
+pub(crate) enum NoConnection {
     /// No connection could be made.
     Failed(io::Error),
-    /// All streams are in use, and there is no room for another connection.
-    Full,
+    /// There is no room for another connection, and all streams are in use.
+    NoRoom,
 }
 
 impl Http2Connections {
@@ -69,7 +70,7 @@ impl Http2Connections {
         permit: Option<ConnectionPermit>,
         timeout: Duration,
         lifetimes: &Lifetimes,
-    ) -> Result<Http2Stream, NoStream> {
+    ) -> Result<Http2Stream, NoConnection> {
         if let Some(stream) = self.free_stream() {
             return Ok(stream);
         }
@@ -81,15 +82,15 @@ impl Http2Connections {
             return Ok(stream);
         }
         if self.failures.get() != failures {
-            return Err(NoStream::Failed(io::ErrorKind::ConnectionRefused.into()));
+            return Err(NoConnection::Failed(io::ErrorKind::ConnectionRefused.into()));
         }
         if self.open.borrow().len() >= MAX_CONNECTIONS {
-            return self.any_stream().ok_or_else(|| NoStream::Failed(io::ErrorKind::QuotaExceeded.into()));
+            return self.any_stream().ok_or_else(|| NoConnection::Failed(io::ErrorKind::QuotaExceeded.into()));
         }
         // Not waited for here: the lock would keep others from streams that end meanwhile.
-        let permit = permit.or_else(|| limiter.try_acquire(&endpoint.connections)).ok_or(NoStream::Full)?;
+        let permit = permit.or_else(|| limiter.try_acquire(&endpoint.connections)).ok_or(NoConnection::NoRoom)?;
         let connected = self.connect(endpoint, permit, timeout, lifetimes).await;
-        let connection = connected.inspect_err(|_| self.failures.set(failures + 1)).map_err(NoStream::Failed)?;
+        let connection = connected.inspect_err(|_| self.failures.set(failures + 1)).map_err(NoConnection::Failed)?;
         let stream = Http2Stream::new(connection, true);
         // The other streams of the connection are for those that wait.
         self.waiting.wake_if_needed();
@@ -229,8 +230,8 @@ impl Http2Connections {
     }
 }
 
-/// Rewrites a head for HTTP/2: the host goes into the target (RFC 9113, section 8.3.1), and the fields for one connection
-/// only go away.
+/// Rewrites a head for HTTP/2: the host goes into the target (RFC 9113, section 8.3.1), and the fields for one
+/// connection only go away.
 pub(crate) fn rewrite_head<B>(mut request: Request<B>, endpoint: &EndpointState) -> Request<B> {
     let mut target = std::mem::take(request.uri_mut()).into_parts();
     let scheme = if endpoint.encryption.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
@@ -245,8 +246,8 @@ pub(crate) fn rewrite_head<B>(mut request: Request<B>, endpoint: &EndpointState)
 /// Cause for which a stream has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BrokenStream {
-    /// The upstream did not begin to process the request: REFUSED_STREAM, or a GOAWAY that excludes the stream (RFC 9113,
-    /// section 8.7).
+    /// The upstream did not begin to process the request: REFUSED_STREAM, or a GOAWAY that excludes the stream (RFC
+    /// 9113, section 8.7).
     Refused,
     /// The upstream reset the stream for another reason.
     Reset,

@@ -2,19 +2,19 @@
 //!
 //! # Silence
 //!
-//! HTTP/1.1 does not number its responses: bytes that come while a connection is idle would be taken for the response to the
-//! next request. So a connection is used again only if nothing waits to be read from it. Usually the event loop knows that
-//! without a system call:
+//! HTTP/1.1 does not number its responses: bytes that come while a connection is idle would be taken for the response
+//! to the next request. So a connection is used again only if nothing waits to be read from it. Usually the event loop
+//! knows that without a system call:
 //!
 //! - When the loop waits for events, it learns of every byte, and of every end, that has come up to then. A connection
 //!   that became idle before that wait, and of which it has learnt nothing since, is silent.
-//! - A connection that became idle after the last wait may have bytes that came along with its last response. It is taken
-//!   only when there is no other, and the kernel is asked. A worker's loop runs all tasks that are ready before it waits
-//!   again, so a busy worker, too, has waited since nearly all of its connections became idle.
+//! - A connection that became idle after the last wait may have bytes that came along with its last response. It is
+//!   taken only when there is no other, and the kernel is asked. A worker's loop runs all tasks that are ready before
+//!   it waits again, so a busy worker, too, has waited since nearly all of its connections became idle.
 //!
-//! Asking the kernel for each connection would be no safer. Whenever it is asked, bytes can come between its answer and the
-//! request, which the connection's own task writes later in the same turn of the loop. Bytes that come within this turn
-//! cannot be told from an early response in either case; those that came before it are seen in both.
+//! Asking the kernel for each connection would be no safer. Whenever it is asked, bytes can come between its answer
+//! and the request, which the connection's own task writes later in the same turn of the loop. Bytes that come within
+//! this turn cannot be told from an early response in either case; those that came before it are seen in both.
 
 use std::time::Duration;
 
@@ -260,8 +260,8 @@ mod tests {
         });
     }
 
-    /// The event of the socket and the one that wakes this task come in the same turn, as when a late byte of the upstream
-    /// and the client's next request come together.
+    /// The event of the socket and the one that wakes this task come in the same turn, as when a late byte of the
+    /// upstream and the client's next request come together.
     #[test]
     fn event_is_seen_before_the_connection_has_read_it() {
         run(async || {

@@ -1,5 +1,5 @@
-//! Lifetime of a connection: its age and the number of its requests are bounded, so that connections move on to where new
-//! ones would go, as behind a virtual address.
+//! Lifetime of a connection: its age and the number of its requests are bounded, so that connections move on to where
+//! new ones would go, as behind a virtual address.
 //!
 //! - A connection that has reached a bound ends when its exchanges have: no request fails for it.
 //! - Each connection's bounds are up to a tenth lower than configured, at random, so that connections which were made

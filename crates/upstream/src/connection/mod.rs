@@ -1,5 +1,5 @@
-//! Connections: what carries a request. Their sockets, what is scanned of the bytes that come over them, their bounds, and
-//! how a request gets one: a pooled one, or a new one.
+//! Connections: what carries a request. Their sockets, what is scanned of the bytes that come over them, their bounds,
+//! and how a request gets one: a pooled one, or a new one.
 
 pub(super) mod limits;
 pub(super) mod lifetime;
@@ -15,5 +15,7 @@ pub(super) mod http2_connections;
 pub(super) mod idle;
 pub(super) mod endpoint_connections;
 pub(super) mod connect_budget;
+pub(super) mod carrier;
+pub(super) mod pool_state;
 pub(super) mod reservation;
 pub(super) mod upkeep;

@@ -80,9 +80,10 @@ impl ConnectionState {
         self.socket.borrow_mut().is_silent(polled)
     }
 
-    /// Begins an exchange: from now on the upstream may send the heads of a response. `keeps`: the part of the request that
-    /// is kept, as it may be sent again.
+    /// Begins an exchange: from now on the upstream may send the heads of a response. `keeps`: the part of the request
+    /// that is kept, as it may be sent again.
     pub(crate) fn begin_exchange(&self, keeps: Kept) {
+        debug_assert!(matches!(self.expected.get(), Expected::Nothing), "a connection carries one exchange at a time");
         self.sent_head.borrow_mut().begin(keeps);
         self.expected.set(Expected::Heads(HeadScan::default()));
         self.fields.set(None);

@@ -1,8 +1,9 @@
 //! Head of a request as the HTTP library wrote it, from which the request can be made again.
 //!
-//! The library takes the table of fields, empties it as it writes, and does not give it back. A copy of the table would be made
-//! for every request, and is needed for the few that are sent again. The bytes that the library writes are the same head: they
-//! are copied at once, into a buffer that stays with the connection, and parsed only for a request that is sent again.
+//! The library takes the table of fields, empties it as it writes, and does not give it back. A copy of the table
+//! would be made for every request, and is needed for the few that are sent again. The bytes that the library writes
+//! are the same head: they are copied at once, into a buffer that stays with the connection, and parsed only for a
+//! request that is sent again.
 
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 
@@ -45,8 +46,8 @@ impl SentHead {
         }
     }
 
-    /// Notes what the library offers to the socket. Whether the socket takes it does not matter: the connection may have
-    /// died.
+    /// Notes what the library offers to the socket. Whether the socket takes it does not matter: the connection may
+    /// have died.
     pub(crate) fn record<'b>(&mut self, offered: impl IntoIterator<Item = &'b [u8]>) {
         match std::mem::take(&mut self.keeps) {
             Kept::Nothing => {}

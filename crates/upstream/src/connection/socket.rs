@@ -89,9 +89,9 @@ impl Socket {
         self.held_writes.as_ref().is_some_and(HeldWrites::has_failed)
     }
 
-    /// Returns whether the socket is open and nothing waits to be read from it. `polled`: the event loop has waited for
-    /// events since the last response. The kernel is asked only if it has not, or if it has learnt of something then (see
-    /// [`super::idle`]). With TLS, bytes may have been read from the kernel already.
+    /// Returns whether the socket is open and nothing waits to be read from it. `polled`: the event loop has waited
+    /// for events since the last response. The kernel is asked only if it has not, or if it has learnt of something
+    /// then (see [`super::idle`]). With TLS, bytes may have been read from the kernel already.
     pub(crate) fn is_silent(&mut self, polled: bool) -> bool {
         self.stream.is_silent(polled)
     }
@@ -162,7 +162,8 @@ macro_rules! delegate {
 
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let (before, has_room) = (buf.filled().len(), buf.remaining() > 0);
+        let before = buf.filled().len();
+        let has_room = buf.remaining() > 0;
         let read = delegate!(&mut self.stream, stream => Pin::new(stream).poll_read(cx, buf));
         if let (Some(held), true) = (&mut self.held_writes, has_room) {
             held.note_read(&read, buf.filled().len() - before);

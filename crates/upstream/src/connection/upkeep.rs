@@ -1,10 +1,10 @@
-//! Upkeep of one worker's connections, by a task of the worker: it offers idle connections when requests wait elsewhere, and
-//! keeps connections open ahead of requests.
+//! Upkeep of one worker's connections, by a task of the worker: it offers idle connections when requests wait
+//! elsewhere, and keeps connections open ahead of requests.
 //!
 //! Connections ahead of requests (spares):
 //!
-//! - Each worker keeps its part of `min_idle` idle connections to each endpoint that takes requests, within the bounds: it
-//!   takes no place from a request that waits.
+//! - Each worker keeps its part of `min_idle` idle connections to each endpoint that takes requests, within the
+//!   bounds: it takes no place from a request that waits.
 //! - A spare that has been closed, or has reached its age, is replaced at the next look.
 
 use std::io;
@@ -122,11 +122,14 @@ impl Upkeep {
     }
 
     async fn connect(&self, index: usize, permit: ConnectionPermit) -> io::Result<()> {
-        let (endpoint, connections) = (&self.endpoints.list[index], &self.connections[index]);
-        let (timeout, lifetimes) = (self.connect_timeout, &self.lifetimes);
+        let endpoint = &self.endpoints.list[index];
+        let connections = &self.connections[index];
+        let timeout = self.connect_timeout;
+        let lifetimes = &self.lifetimes;
         match self.protocol {
             Protocol::Http1 => {
-                let (address, encryption) = (&endpoint.address, endpoint.encryption.as_ref());
+                let address = &endpoint.address;
+                let encryption = endpoint.encryption.as_ref();
                 let connection = http1::connect(address, encryption, timeout, lifetimes, permit).await?;
                 connections.idle.borrow_mut().push_unused(connection, Instant::now());
                 Ok(())

@@ -1,8 +1,8 @@
 //! Circuit breaker of one upstream: caps the requests in flight of all workers. What exceeds the cap is refused at
 //! once, so that an upstream that has become slow is not buried, and its callers learn of it soon.
 //!
-//! - The bound is exact: a request is counted from before an endpoint is chosen to the last byte of its response or tunnel,
-//!   once, however often it is sent.
+//! - The bound is exact: a request is counted from before an endpoint is chosen to the last byte of its response or
+//!   tunnel, once, however often it is sent.
 //! - The log has the beginning and the end of an episode of refusals ([`Episode`]).
 
 use std::sync::Arc;
@@ -39,9 +39,9 @@ pub(crate) struct Full;
 
 impl Circuit {
     pub(crate) fn new(limit: Option<usize>, upstream: &Arc<str>) -> Self {
-        let (in_flight, refusals) = (AtomicUsize::new(0), Episode::default());
         let upstream = Arc::clone(upstream);
-        Self { limit, state: Arc::new(CircuitState { upstream, in_flight, refusals }) }
+        let state = CircuitState { upstream, in_flight: AtomicUsize::default(), refusals: Episode::default() };
+        Self { limit, state: Arc::new(state) }
     }
 
     /// The same requests in flight with another bound.
@@ -85,7 +85,8 @@ impl CircuitState {
 
 impl Drop for RequestPermit {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Relaxed);
+        let before = self.0.in_flight.fetch_sub(1, Relaxed);
+        debug_assert_ne!(before, 0, "each permit is counted once");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Ejection of endpoints: applies the decisions of [`super::outlier`] to their shared state, logs and counts each change.
-//! Pauses that endpoints ask for are begun here as well, for at most half of the endpoints.
+//! Ejection of endpoints: applies the decisions of [`super::outlier`] to their shared state, logs and counts each
+//! change. Pauses that endpoints ask for are begun here as well, for at most half of the endpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,8 @@ impl Endpoints {
     /// Keeps the result of an active check, and acts on it when enough speak alike.
     pub(crate) fn end_check(&self, endpoint: &EndpointState, report: CheckReport, health: &HealthSettings) {
         endpoint.metrics.count_check(report.ok);
-        let (detail, fails) = (report.detail.clone(), endpoint.ejection.fails_checks());
+        let detail = report.detail.clone();
+        let fails = endpoint.ejection.fails_checks();
         match endpoint.check.end(report, fails, health) {
             Some(true) => {
                 tracing::warn!(upstream = %self.name, endpoint = %endpoint.label, detail, "active checks of an endpoint of the upstream fail; requests go to the others");
@@ -124,7 +125,8 @@ impl Endpoints {
     /// Logs and counts a change, once.
     fn announce(&self, endpoint: &EndpointState, change: Option<Change>) {
         let Some(Change { from, to, reason, micros }) = change else { return };
-        let (name, seconds) = (&endpoint.label, Duration::from_micros(micros).as_secs_f64());
+        let name = &endpoint.label;
+        let seconds = Duration::from_micros(micros).as_secs_f64();
         match to {
             Phase::Ejected => {
                 endpoint.metrics.count_ejection(reason.label());

@@ -4,6 +4,14 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndpointSet(Vec<u64>);
 
+/// Endpoints at which one request was tried.
+#[derive(Debug, Default)]
+pub(crate) struct TriedEndpoints {
+    pub(crate) set: EndpointSet,
+    /// True if one of these was set aside: no other one that is set aside is tried.
+    pub(crate) has_set_aside: bool,
+}
+
 impl EndpointSet {
     pub(crate) fn insert(&mut self, index: usize) {
         let word = index / 64;

@@ -102,7 +102,8 @@ impl Endpoints {
     /// # Errors
     /// [`tls::Error`] when an endpoint has TLS and a file for that cannot be used.
     pub fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, tls::Error> {
-        let (tls, metrics) = (open_tls(settings)?, metrics.upstream(&settings.name));
+        let tls = open_tls(settings)?;
+        let metrics = metrics.upstream(&settings.name);
         let state = |endpoint| Arc::new(EndpointState::new(endpoint, &settings.name, tls.as_ref(), &metrics));
         Ok(Self {
             name: Arc::clone(&settings.name),
@@ -143,14 +144,12 @@ impl Endpoints {
             list: new.endpoints.iter().map(state).collect(),
             detector: Arc::new(self.detector.changed(new.outlier)),
             connect_timeout: new.timeouts.connect,
-            limiter: Arc::clone(&self.limiter),
             health: new.health.clone(),
             protocol: new.protocol,
             policy: new.balance.policy,
             shares: shares(new),
-            retry_budget: Arc::clone(&self.retry_budget),
             circuit: self.circuit.changed(new.max_requests),
-            metrics: self.metrics.clone(),
+            ..self.clone()
         })
     }
 
@@ -270,7 +269,8 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.endpoint().in_flight.fetch_sub(1, Ordering::Relaxed);
+        let before = self.endpoint().in_flight.fetch_sub(1, Ordering::Relaxed);
+        debug_assert_ne!(before, 0, "each request is counted once");
     }
 }
 

@@ -18,8 +18,8 @@ pub(crate) enum Failure {
 impl Failure {
     /// Failure that the head of a response means; none when the response counts as a success once it has come whole.
     pub(crate) fn of_head<B>(response: &Response<B>) -> Option<Self> {
-        // gRPC responds with 200, and with its own status in the head when there is no message (trailers-only). It needs
-        // HTTP/2: elsewhere nothing is looked for.
+        // gRPC responds with 200, and with its own status in the head when there is no message (trailers-only). It
+        // needs HTTP/2: elsewhere nothing is looked for.
         let is_grpc = response.version() == Version::HTTP_2;
         let of_grpc = || is_grpc.then(|| Self::of_grpc(response.headers())).flatten();
         Self::of_status(response.status()).or_else(of_grpc)

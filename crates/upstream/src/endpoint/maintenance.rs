@@ -1,5 +1,5 @@
-//! Maintenance of the endpoints, by one task of the process: ends ejections, probes the endpoints that could not be connected
-//! to, so that no request has to find out, and runs the active checks.
+//! Maintenance of the endpoints, by one task of the process: ends ejections, probes the endpoints that could not be
+//! connected to, so that no request has to find out, and runs the active checks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use domain::clock::{self, Micros};
 /// Time between two looks at the endpoints.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Checks and probes of one upstream that are under way at most: each is a connection. Those of another upstream do not wait
-/// for them.
+/// Checks and probes of one upstream that are under way at most: each is a connection. Those of another upstream do
+/// not wait for them.
 const MAX_RUNNING: usize = 32;
 
 /// Maintains the endpoints of the upstreams that `current` returns. Never completes.

@@ -1,5 +1,6 @@
 //! Endpoints: who may get a request. Their state, which all workers share, the selection of one of them, and what sets
-//! them aside: the circuit breaker, outlier ejection, active health checks, pauses that they ask for; and their discovery.
+//! them aside: the circuit breaker, outlier ejection, active health checks, pauses that they ask for; and their
+//! discovery.
 
 pub(super) mod failure;
 mod episode;

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use crate::error::SendError;
 use platform::metrics::{ClientDurations, RequestEnd};
 
-/// Error of a try that ended before a response, and without a failure: the client is gone, or it went to another endpoint.
+/// Error of a try that ended before a response, and without a failure: the client is gone, or it went to another
+/// endpoint.
 const CANCELED: &str = "canceled";
 /// Error of a connection that could not be made.
 pub(crate) const CONNECT_FAILED: &str = "connect_failed";

@@ -1,5 +1,6 @@
-//! Parser of an upstream's `Retry-After` on a 503 (RFC 9110, section 10.2.3), and the pause that it means for the endpoint.
-//! That of the gateway's own refusals is set in `gateway/rate_limit.rs` (exceeded limits) and `gateway/rejection.rs` (others).
+//! Parser of an upstream's `Retry-After` on a 503 (RFC 9110, section 10.2.3), and the pause that it means for the
+//! endpoint. That of the gateway's own refusals is set in `gateway/rate_limit.rs` (exceeded limits) and
+//! `gateway/rejection.rs` (others).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -58,8 +59,8 @@ impl Pause {
     }
 }
 
-/// Time from now that `Retry-After` asks for, 30 seconds at most; none when the field is absent, invalid or in the past.
-/// `wall` is the time of the wall clock.
+/// Time from now that `Retry-After` asks for, 30 seconds at most; none when the field is absent, invalid or in the
+/// past. `wall` is the time of the wall clock.
 pub(crate) fn parse_retry_after(headers: &HeaderMap, wall: Micros) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let asked = match text.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,7 +1,7 @@
 //! Records of what endpoints did: in their metrics, in the estimates that balancing goes by, and for their ejection.
 //!
-//! - An exchange has failed when its head says so, or when its response breaks off; it has succeeded when the response has
-//!   come whole. One that the client ended says nothing, nor does an upload that the endpoint broke off.
+//! - An exchange has failed when its head says so, or when its response breaks off; it has succeeded when the response
+//!   has come whole. One that the client ended says nothing, nor does an upload that the endpoint broke off.
 //! - Each change of an endpoint's state is logged once.
 
 use std::io;
@@ -17,8 +17,8 @@ use super::pause::parse_retry_after;
 use crate::error::{SendError, TimeoutKind, is_closed_by_peer};
 use domain::clock::{self, Micros};
 
-/// Records the head of a response, and the failure that its status means. The latency counts from the end of the request;
-/// a response that began before that has none.
+/// Records the head of a response, and the failure that its status means. The latency counts from the end of the
+/// request; a response that began before that has none.
 pub(crate) fn record_head(in_flight: &InFlight, failure: Option<Failure>, request_end: Option<Instant>) {
     let latency = request_end.map(micros_since);
     if let Some(micros) = latency {
@@ -42,7 +42,8 @@ pub(crate) fn record_head(in_flight: &InFlight, failure: Option<Failure>, reques
 /// Notes the time for which a response with 503 asks for no requests, or that a response asks for none.
 pub(crate) fn record_retry_after<B>(in_flight: &InFlight, response: &Response<B>) {
     let is_unavailable = response.status() == StatusCode::SERVICE_UNAVAILABLE;
-    let (endpoints, endpoint) = (in_flight.endpoints(), in_flight.endpoint());
+    let endpoints = in_flight.endpoints();
+    let endpoint = in_flight.endpoint();
     // Also of a single endpoint: its requests go on, and get no retries.
     match is_unavailable.then(|| parse_retry_after(response.headers(), Micros::wall())).flatten() {
         Some(pause) => endpoints.ask_for_pause(endpoint, pause, clock::steady()),
@@ -75,7 +76,8 @@ pub(crate) fn record_error(in_flight: &InFlight, error: &SendError, request_end:
     }
 }
 
-/// Returns whether the error came from this side of the connection, such as a request body that the client did not finish.
+/// Returns whether the error came from this side of the connection, such as a request body that the client did not
+/// finish.
 fn is_own_error(error: &SendError) -> bool {
     match error {
         SendError::BadResponse(error) => error.is_user() || error.is_canceled(),
@@ -99,7 +101,8 @@ fn micros_since(time: Instant) -> u64 {
 
 /// Records a failure of the endpoint.
 pub(crate) fn record_failure(in_flight: &InFlight, failure: Failure) {
-    let (endpoints, endpoint) = (in_flight.endpoints(), in_flight.endpoint());
+    let endpoints = in_flight.endpoints();
+    let endpoint = in_flight.endpoint();
     if endpoints.has_choice() {
         let now = clock::steady();
         endpoint.load.fail(now);
@@ -142,8 +145,8 @@ pub(crate) fn record_connect_error(in_flight: &InFlight, error: &io::Error) -> b
     timed_out
 }
 
-/// Returns whether no connection could be made because this process has no room for one: no file descriptor, port or memory,
-/// or as many connections as it may have.
+/// Returns whether no connection could be made because this process has no room for one: no file descriptor, port or
+/// memory, or as many connections as it may have.
 fn is_own_connect_error(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let has_no_descriptor = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));

@@ -85,7 +85,8 @@ impl EndpointState {
             Phase::In => EndpointStatus::Up,
         };
         let lasts = ejection.phase != Phase::In;
-        let (now, wall) = (clock::steady(), Micros::wall());
+        let now = clock::steady();
+        let wall = Micros::wall();
         let rest = Duration::from_micros(ejection.until.since(now));
         EndpointReport {
             upstream: self.upstream.to_string(),

@@ -19,7 +19,7 @@ const RETRY: u64 = 100;
 /// Retries at the start: a gateway that has just started, or has few requests, can retry some of them.
 const INITIAL: u64 = 10 * RETRY;
 
-/// Retries at most: an outage after a long calm does not begin with a storm.
+/// Retries at most: an outage after a long time without failures does not begin with a storm.
 const MOST: u64 = 100 * RETRY;
 
 /// Requests that a worker counts before it deposits for them.
@@ -63,8 +63,8 @@ impl Deposits {
 impl RetryBudget {
     /// Budget of an upstream that had no requests yet.
     pub(crate) fn new(upstream: &Arc<str>) -> Self {
-        let (available, refusals) = (AtomicU64::new(INITIAL), Episode::default());
-        Self { upstream: Arc::clone(upstream), available, refusals }
+        let available = AtomicU64::new(INITIAL);
+        Self { upstream: Arc::clone(upstream), available, refusals: Episode::default() }
     }
 
     /// Logs the end of an exhaustion. To be called now and then.

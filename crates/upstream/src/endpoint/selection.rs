@@ -17,10 +17,9 @@ use std::sync::atomic::Ordering;
 use http::HeaderMap;
 
 use super::balance::{BalancePolicy, Candidate, Random, Turns, choose_by_hash, choose_of_two, hash_of};
-use super::endpoint_set::EndpointSet;
+use super::endpoint_set::{EndpointSet, TriedEndpoints};
 use super::endpoints::{EndpointState, Endpoints};
 use super::outlier::Phase;
-use crate::exchange::retry::Tries;
 use domain::clock::{self, Micros};
 
 /// Chance and turns of one worker.
@@ -34,22 +33,23 @@ impl Endpoints {
     /// Chooses an endpoint that was not tried, by its rank. None when all were tried, or all but some that are set
     /// aside and one of those was: each attempt to connect to one costs its time, and most likely fails. `headers` are
     /// those of the request.
-    pub(crate) fn choose(&self, balancer: &Balancer, headers: &HeaderMap, tries: &mut Tries) -> Option<usize> {
+    pub(crate) fn choose(&self, balancer: &Balancer, headers: &HeaderMap, tried: &mut TriedEndpoints) -> Option<usize> {
         // Most upstreams have one endpoint, and nothing to choose.
         if self.list.len() == 1 {
-            return tries.tried.is_empty().then_some(0);
+            return tried.set.is_empty().then_some(0);
         }
-        let (now, is_panic) = (clock::steady(), self.detector.is_panic());
-        let is_untried = |index: usize| !tries.tried.contains(index);
+        let now = clock::steady();
+        let is_panic = self.detector.is_panic();
+        let is_untried = |index: usize| !tried.set.contains(index);
         let is_preferred = |index: usize| is_untried(index) && (is_panic || !self.is_paused(index, now));
         let in_traffic = self
             .choose_among(balancer, headers, now, is_preferred)
             .or_else(|| self.choose_among(balancer, headers, now, is_untried));
-        if in_traffic.is_some() || tries.has_tried_set_aside {
+        if in_traffic.is_some() || tried.has_set_aside {
             return in_traffic;
         }
-        tries.has_tried_set_aside = true;
-        self.last_resort(&tries.tried, now)
+        tried.has_set_aside = true;
+        self.last_resort(&tried.set, now)
     }
 
     /// Chooses one of the usable endpoints in traffic.
@@ -190,9 +190,9 @@ mod tests {
         Endpoints::new(&settings, &Metrics::new()).unwrap()
     }
 
-    /// Tries of a request that has failed at these endpoints.
-    fn tries(tried: EndpointSet) -> Tries {
-        Tries { tried, ..Tries::default() }
+    /// Endpoints of a request that was tried at these, of which none was set aside.
+    fn tried(set: EndpointSet) -> TriedEndpoints {
+        TriedEndpoints { set, has_set_aside: false }
     }
 
     /// Head of a request of this user.
@@ -204,7 +204,7 @@ mod tests {
     fn chosen<const N: usize>(endpoints: &Endpoints, tried: [usize; N]) -> Vec<usize> {
         let (balancer, mut counts) = (Balancer::default(), vec![0; endpoints.list.len()]);
         for user in 0..1000 {
-            if let Some(index) = endpoints.choose(&balancer, &head(user), &mut tries(tried.into())) {
+            if let Some(index) = endpoints.choose(&balancer, &head(user), &mut self::tried(tried.into())) {
                 counts[index] += 1;
             }
         }
@@ -261,11 +261,11 @@ mod tests {
         for policy in POLICIES {
             let endpoints = endpoints(4, policy);
             (0..3).for_each(|index| endpoints.fail(&endpoints.list[index], Failure::Connect, clock::steady()));
-            let (balancer, mut tries) = (Balancer::default(), Tries::default());
+            let (balancer, mut tried) = (Balancer::default(), TriedEndpoints::default());
             let mut chosen = Vec::new();
-            while let Some(index) = endpoints.choose(&balancer, &head(1), &mut tries) {
+            while let Some(index) = endpoints.choose(&balancer, &head(1), &mut tried) {
                 chosen.push(index);
-                tries.tried.insert(index);
+                tried.set.insert(index);
             }
             assert_eq!((chosen.len(), chosen[0]), (2, 3), "{policy:?}: {chosen:?}");
         }
@@ -386,7 +386,7 @@ mod tests {
         let rank = |index| rank(endpoints, index, now);
         let untried = || (0..endpoints.list.len()).filter(|index| !tried.contains(*index));
         let best = untried().map(rank).min();
-        let chosen = endpoints.choose(&balancer, &head(user), &mut tries(tried.clone()));
+        let chosen = endpoints.choose(&balancer, &head(user), &mut self::tried(tried.clone()));
         prop_assert_eq!(chosen.map(|index| tried.contains(index)), best.map(|_| false));
         if let (Some(chosen), Some(best)) = (chosen, best) {
             // In a panic the ejected ones have their shares, beside the healthy ones.

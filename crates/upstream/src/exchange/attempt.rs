@@ -1,221 +1,207 @@
-//! One attempt to send a request over HTTP/1.1, and the deadlines of an exchange.
+//! One attempt of an exchange: a request on a connection, until the head of its response has come or the attempt has
+//! failed.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::task::{Poll, ready};
-use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
-use super::replay_body::{OutgoingBody, ReplayHandle};
-use crate::connection::http1::Connection;
-use crate::connection::sent_head::Kept;
+use super::deadlines::Deadlines;
+use super::replay_body::OutgoingBody;
+use super::response::UpstreamResponse;
+use super::response_body::ConnectionGuard;
+use super::retry::RetryReason;
+use super::tries::Tries;
+use crate::connection::carrier::{Carrier, KeptRequest, Received, ReceivedHead};
+use crate::connection::head_scan::MAX_FIELDS;
+use crate::connection::reservation::Unsent;
+use crate::endpoint::endpoints::InFlight;
+use crate::endpoint::failure::Failure;
+use crate::endpoint::record;
 use crate::error::{SendError, TimeoutKind};
-use crate::settings::Timeouts;
 use platform::request_body::UploadProgress;
-use platform::timer::LazyTimer;
 
-/// Request that was given to a connection, and the future of its response.
-pub(crate) struct SentRequest {
-    connection: Box<Connection>,
-    /// Boxed: the library's future has room for the whole request, which it returns when it could not send it.
-    response: Pin<Box<dyn Future<Output = Received>>>,
+/// Request that is addressed to an endpoint, and of which nothing was sent.
+pub(super) struct AddressedRequest {
+    pub(super) request: Box<Request<OutgoingBody>>,
+    /// Counts the request at its endpoint until it is dropped.
+    pub(super) in_flight: InFlight,
+    pub(super) deadlines: Deadlines,
 }
 
-/// Head of a response, or the library's error.
-pub(crate) type Received = Result<Response<Incoming>, TrySendError<Request<OutgoingBody>>>;
-
-/// Result of an attempt.
-pub(crate) enum Attempt {
-    /// The head of a response came.
-    Answered(Box<Connection>, Response<Incoming>),
-    /// No head came, and a part of the request may have been sent.
-    Failed(Box<Connection>, SendError),
-    /// Nothing was sent: the request is unchanged. Boxed, because it is large and rare.
-    Unsent(Box<Request<OutgoingBody>>),
+/// Request that was given to a connection. Dropped, it closes the connection, or cancels the stream.
+pub(super) struct Attempt {
+    pub(super) carrier: Carrier,
+    pub(super) head: ReceivedHead,
+    /// Counts the request at its endpoint until it is dropped.
+    pub(super) in_flight: InFlight,
+    pub(super) deadlines: Deadlines,
 }
 
-/// State of a try whose time is up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TryTimeout {
-    /// The request has gone whole, and no byte of a response has come.
-    Silent,
-    /// A part of a head has come, or the request cannot be made again.
-    Begun,
-    /// The client has not sent its request whole, and its body does not advance.
-    Stalled,
+/// Outcome of an attempt.
+pub(super) enum Outcome {
+    /// The exchange has a response, or has failed for good.
+    Ended(Ended),
+    /// Nothing was sent.
+    Unsent(AddressedRequest, Unsent),
+    /// The attempt has failed, and the request may be sent again.
+    Failed(Box<FailedAttempt>),
 }
 
-impl TryTimeout {
-    fn kind(self) -> TimeoutKind {
-        match self {
-            Self::Silent | Self::Begun => TimeoutKind::Head,
-            Self::Stalled => TimeoutKind::Upload,
-        }
-    }
+/// Result of an exchange.
+pub(super) type Ended = Result<UpstreamResponse, SendError>;
+
+/// Attempt that has failed, with what the request is made again from.
+pub(super) struct FailedAttempt {
+    pub(super) reason: RetryReason,
+    pub(super) kept: KeptRequest,
+    /// What the client gets when the request is not sent again.
+    pub(super) ended: EndedAttempt,
 }
 
-/// Deadlines of an exchange.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadlines {
-    /// Time at which the request was given to a connection.
-    pub(crate) sent: Instant,
-    /// End of the request's body, from which the latency of the response counts: a slow upload is not the endpoint's. None
-    /// when the response began before that, or the request was not sent whole.
-    pub(crate) request_end: Option<Instant>,
-    /// Time from the request being sent to the head of the response, in this try.
-    pub(crate) response: Duration,
-    body: BodyDeadlines,
+/// Attempt that has ended, before it is counted.
+pub(super) struct EndedAttempt {
+    pub(super) answered: Result<(Carrier, Response<Incoming>), SendError>,
+    pub(super) in_flight: InFlight,
+    pub(super) deadlines: Deadlines,
 }
 
-/// Deadlines of the body of a response.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BodyDeadlines {
-    /// Time of the last byte of the response; none for a long-lived exchange.
-    end: Option<Instant>,
-    /// Time between two pieces of the response's body.
-    idle: Duration,
-}
-
-impl Deadlines {
-    /// Deadlines of an exchange that begins when its request is `sent`. A long-lived one only has a time in which something
-    /// must come.
-    pub(crate) fn new(timeouts: &Timeouts, long_lived: Option<Duration>, sent: Instant) -> Self {
-        match long_lived {
-            Some(idle) => Self { sent, request_end: None, response: idle, body: BodyDeadlines { end: None, idle } },
-            None => {
-                let body = BodyDeadlines { end: Some(sent + timeouts.exchange), idle: timeouts.response_idle };
-                Self { sent, request_end: None, response: timeouts.response, body }
-            }
-        }
-    }
-
-    /// The same for a request that is given to a connection only now.
-    pub(crate) fn sent_now(self) -> Self {
-        Self { sent: Instant::now(), ..self }
-    }
-
-    /// The same with another time to the head of the response.
-    pub(crate) fn with_response(self, response: Duration) -> Self {
-        Self { response, ..self }
-    }
-
-    /// Deadlines of the response's body.
-    pub(crate) fn of_body(&self) -> BodyDeadlines {
-        self.body
-    }
-
-    /// Returns whether the deadline of the exchange as a whole has passed.
-    pub(crate) fn has_ended(&self, now: Instant) -> bool {
-        self.body.has_ended(now)
-    }
-}
-
-impl BodyDeadlines {
-    /// Deadline of the next piece, which is waited for from now on.
-    pub(crate) fn next_piece(&self, now: Instant) -> Instant {
-        self.earlier(now + self.idle)
-    }
-
-    /// The earlier deadline: of the next piece, or of the exchange as a whole.
-    fn earlier(&self, piece: Instant) -> Instant {
-        self.end.map_or(piece, |end| end.min(piece))
-    }
-
-    /// Returns whether the deadline of the exchange as a whole has passed.
-    pub(crate) fn has_ended(&self, now: Instant) -> bool {
-        self.end.is_some_and(|end| now >= end)
-    }
-}
-
-impl SentRequest {
-    /// Gives a request to a connection. `keeps`: the request may be sent again, and so many bytes of its body are kept.
-    pub(crate) fn send(
-        mut connection: Box<Connection>,
-        mut request: Request<OutgoingBody>,
-        keeps: Option<usize>,
-    ) -> Self {
-        connection.replay = keeps.and_then(|max_bytes| request.body_mut().keep(max_bytes));
-        connection.state.begin_exchange(match (keeps, &connection.replay) {
-            (None, _) => Kept::Nothing,
-            (Some(_), None) => Kept::All,
-            (Some(_), Some(_)) => Kept::Head,
-        });
-        let response = Box::pin(connection.sender.try_send_request(request));
-        Self { connection, response }
-    }
-
-    /// Waits for the head of the response. `extend` is asked when the try reaches its limit: see [`wait_for_head`].
-    pub(crate) async fn wait(
+impl Attempt {
+    /// Waits for the head of the response, and notes the end of the request. While the request's body advances, the
+    /// upstream is not late with the response. When time is up, the attempt is extended once, if it has any left.
+    pub(super) async fn wait(
         &mut self,
-        deadlines: &mut Deadlines,
+        tries: &mut Tries<'_>,
         upload: &UploadProgress,
-        extend: impl FnOnce(TryTimeout, &Deadlines) -> Option<Duration>,
     ) -> Result<Received, TimeoutKind> {
-        let Connection { timer, state, replay, .. } = &mut *self.connection;
-        let extend = |timeout, deadlines: &Deadlines| {
-            let is_kept = replay.as_ref().is_none_or(ReplayHandle::is_kept);
-            extend(if state.has_received() || !is_kept { TryTimeout::Begun } else { timeout }, deadlines)
-        };
-        wait_for_head(self.response.as_mut(), timer, deadlines, upload, extend).await
+        let Self { carrier, head, in_flight, deadlines } = self;
+        debug_assert!(deadlines.request_end.is_none(), "an attempt is waited for once");
+        let mut due = deadlines.sent + deadlines.response;
+        let mut uploaded = upload.received_bytes();
+        let mut is_extended = false;
+        let received = poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(received) = head.as_mut().poll(cx) {
+                    return Poll::Ready(Ok(received));
+                }
+                ready!(carrier.timer().poll(cx, deadlines.body.earlier(due)));
+                if deadlines.body.has_ended(Instant::now()) {
+                    return Poll::Ready(Err(TimeoutKind::Exchange));
+                }
+                if upload.received_bytes() != uploaded {
+                    // The client still sends: the upstream may wait for the rest, and gets the whole time again.
+                    uploaded = upload.received_bytes();
+                    due = Instant::now() + deadlines.response;
+                    continue;
+                }
+                let kind = if upload.is_finished() { TimeoutKind::Head } else { TimeoutKind::Upload };
+                if std::mem::replace(&mut is_extended, true) {
+                    return Poll::Ready(Err(kind));
+                }
+                let may_give_up = kind == TimeoutKind::Head && carrier.can_give_up();
+                match tries.extend(may_give_up, in_flight.index(), deadlines) {
+                    Some(longer) => due += longer,
+                    None => return Poll::Ready(Err(kind)),
+                }
+            }
+        })
+        .await;
+        deadlines.request_end = upload.request_end(deadlines.sent);
+        received
     }
 
     /// Ends the attempt with the result of the wait.
-    pub(crate) fn end(mut self, received: Result<Received, TimeoutKind>) -> Attempt {
-        match received {
-            Ok(Ok(response)) => Attempt::Answered(self.connection, response),
-            Ok(Err(mut error)) => match error.take_message() {
-                // The library gives the request back when the connection was closed before it wrote anything.
-                Some(mut unsent) => {
-                    unsent.body_mut().take_back(self.connection.replay.take());
-                    Attempt::Unsent(Box::new(unsent))
+    pub(super) fn end(
+        self,
+        received: Result<Received, TimeoutKind>,
+        tries: &Tries<'_>,
+        upload: &UploadProgress,
+    ) -> Outcome {
+        let Self { mut carrier, in_flight, mut deadlines, .. } = self;
+        carrier.end_wait();
+        let (answered, reason) = match received {
+            Ok(Ok(response)) => {
+                let reason = tries.reason_of(&response);
+                (Ok(response), reason)
+            }
+            Ok(Err(mut error)) => {
+                if let Some(request) = carrier.take_unsent(&mut error) {
+                    let cause = Unsent::of_closed(carrier.is_new());
+                    return Outcome::Unsent(AddressedRequest { request, in_flight, deadlines }, cause);
                 }
-                None => Attempt::Failed(self.connection, SendError::BadResponse(error.into_error())),
-            },
-            Err(kind) => Attempt::Failed(self.connection, SendError::TimedOut(kind)),
+                let (error, reason) = carrier.classify(error);
+                let reason = reason.filter(|_| may_send_again(&error, tries, upload));
+                (Err(error), reason)
+            }
+            Err(kind) => {
+                if kind == TimeoutKind::Head {
+                    carrier.retire_if_silent(&tries.pool.connections[in_flight.index()].http2);
+                }
+                (Err(SendError::TimedOut(kind)), tries.is_granted.then_some(RetryReason::Timeout))
+            }
+        };
+        if answered.is_err() && carrier.has_failed_write() {
+            // The body had come whole, and could not be sent.
+            deadlines.request_end = None;
         }
+        let kept = reason.and_then(|reason| Some((reason, carrier.take_kept()?)));
+        if kept.is_none() {
+            carrier.stop_keeping();
+        }
+        // Behind an error the connection is closed, or the stream given back, at once.
+        EndedAttempt { answered: answered.map(|response| (carrier, response)), in_flight, deadlines }.into_outcome(kept)
     }
 }
 
-/// Waits for the head of a response, and notes the end of the request. While the request's body advances, the upstream is
-/// not late with the response.
-///
-/// `extend` is asked once when time is up: it returns the time for which the try goes on; none to end it.
-pub(crate) async fn wait_for_head<T>(
-    mut response: Pin<&mut (impl Future<Output = T> + ?Sized)>,
-    timer: &mut LazyTimer,
-    deadlines: &mut Deadlines,
-    upload: &UploadProgress,
-    extend: impl FnOnce(TryTimeout, &Deadlines) -> Option<Duration>,
-) -> Result<T, TimeoutKind> {
-    let mut due = deadlines.sent + deadlines.response;
-    let mut uploaded = upload.received_bytes();
-    let mut extend = Some(extend);
-    let received = poll_fn(|cx| {
-        loop {
-            if let Poll::Ready(received) = response.as_mut().poll(cx) {
-                return Poll::Ready(Ok(received));
-            }
-            ready!(timer.poll(cx, deadlines.body.earlier(due)));
-            if deadlines.has_ended(Instant::now()) {
-                return Poll::Ready(Err(TimeoutKind::Exchange));
-            }
-            if upload.received_bytes() == uploaded {
-                let timeout = if upload.is_finished() { TryTimeout::Silent } else { TryTimeout::Stalled };
-                match extend.take().and_then(|extend| extend(timeout, deadlines)) {
-                    Some(longer) => due += longer,
-                    None => return Poll::Ready(Err(timeout.kind())),
-                }
-                continue;
-            }
-            // The client still sends: the upstream may wait for the rest of the request, and gets the whole time again.
-            (uploaded, due) = (upload.received_bytes(), Instant::now() + deadlines.response);
+/// Returns whether a request may be sent again after an error: the upstream has not begun with it, or it may be
+/// executed twice and the error is not the client's.
+fn may_send_again(error: &SendError, tries: &Tries<'_>, upload: &UploadProgress) -> bool {
+    match error {
+        SendError::BadResponse(error) => tries.is_repeatable && !error.is_user() && upload.error().is_none(),
+        _ => true,
+    }
+}
+
+impl EndedAttempt {
+    /// Ends the exchange, unless the request was kept, and may be sent again for this reason.
+    fn into_outcome(self, kept: Option<(RetryReason, KeptRequest)>) -> Outcome {
+        match kept {
+            Some((reason, kept)) => Outcome::Failed(Box::new(FailedAttempt { reason, kept, ended: self })),
+            None => Outcome::Ended(self.finish()),
         }
-    })
-    .await;
-    deadlines.request_end = upload.request_end(deadlines.sent);
-    received
+    }
+
+    /// Counts a failed attempt, or makes a response of the answer. The response counts itself when its head is
+    /// accepted.
+    pub(super) fn finish(self) -> Ended {
+        let Self { answered, in_flight, deadlines } = self;
+        let error = match answered {
+            // On HTTP/1 the library has this limit itself, on HTTP/2 none.
+            Ok((_, ref response)) if response.headers().len() > MAX_FIELDS => SendError::TooManyFields,
+            Ok((carrier, response)) => return Ok(respond(carrier, response, in_flight, deadlines)),
+            Err(error) => error,
+        };
+        record::record_error(&in_flight, &error, deadlines.request_end);
+        Err(error)
+    }
+}
+
+/// Records the head of a response, and makes a response of it that holds its connection.
+fn respond(
+    carrier: Carrier,
+    response: Response<Incoming>,
+    in_flight: InFlight,
+    deadlines: Deadlines,
+) -> UpstreamResponse {
+    let failure = Failure::of_head(&response);
+    if let Some(observed) = in_flight.observed() {
+        observed.note_status(response.status());
+    }
+    record::record_head(&in_flight, failure, deadlines.request_end);
+    record::record_retry_after(&in_flight, &response);
+    let is_early = deadlines.request_end.is_none();
+    let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some(), is_early);
+    UpstreamResponse::new(response, guard, deadlines.body)
 }

@@ -5,9 +5,9 @@
 //! - *empty*: a retry needs nothing but the head;
 //! - *whole*: it is sent once, over HTTP/1.1, and never again;
 //! - *replayable*, over HTTP/2, and over HTTP/1.1 when the request may be sent again: a [`ReplayHandle`] owns a
-//!   [`ReplayState`], which keeps references to the frames that were sent, up to a number of bytes. The [`ReplayBody`] of the
-//!   current try reads through it. [`ReplayHandle::rewind`] makes the body of the next try: it sends the kept frames first
-//!   and then goes on reading; the body of an earlier try ends with an error.
+//!   [`ReplayState`], which keeps references to the frames that were sent, up to a number of bytes. The [`ReplayBody`]
+//!   of the current try reads through it. [`ReplayHandle::rewind`] makes the body of the next try: it sends the kept
+//!   frames first and then goes on reading; the body of an earlier try ends with an error.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,8 +23,8 @@ use platform::request_body::RequestBody;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Request body as the HTTP library sends it. Boxed where there is one: most requests have none, and the library moves the
-/// request several times.
+/// Request body as the HTTP library sends it. Boxed where there is one: most requests have none, and the library moves
+/// the request several times.
 pub(crate) enum OutgoingBody {
     /// No body.
     Empty,
@@ -97,7 +97,8 @@ impl OutgoingBody {
             number: 0,
             reader: None,
         })));
-        let (state, buffered) = (Rc::downgrade(&handle.0), VecDeque::new());
+        let state = Rc::downgrade(&handle.0);
+        let buffered = VecDeque::new();
         *self = Self::Replayable(Box::new(ReplayBody { buffered, state, handle: None, number: 0, passed: 0 }));
         Some(handle)
     }
@@ -120,17 +121,20 @@ pub(crate) fn copy_head<B>(request: &Request<B>) -> Request<()> {
 }
 
 impl ReplayHandle {
-    /// Makes a body that begins from the beginning, and ends that of the try before; none when too much was sent to be kept.
+    /// Makes a body that begins from the beginning, and ends that of the try before; none when too much was sent to be
+    /// kept.
     pub(crate) fn rewind(&self) -> Option<OutgoingBody> {
         let mut state = self.0.borrow_mut();
         let buffered = state.sent.clone()?;
         state.number += 1;
-        let (number, reader) = (state.number, state.reader.take());
+        let number = state.number;
+        let reader = state.reader.take();
         drop(state);
         if let Some(reader) = reader {
             reader.wake();
         }
-        let (state, handle) = (Rc::downgrade(&self.0), Some(self.clone()));
+        let state = Rc::downgrade(&self.0);
+        let handle = Some(self.clone());
         Some(OutgoingBody::Replayable(Box::new(ReplayBody { buffered, state, handle, number, passed: 0 })))
     }
 

@@ -4,15 +4,15 @@ use http::response::Parts;
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 
-use super::attempt::BodyDeadlines;
+use super::deadlines::BodyDeadlines;
 use super::response_body::{ConnectionGuard, ResponseBody};
 use crate::endpoint::failure::Failure;
 use domain::head_fields::FieldSet;
 
 /// Response whose head the caller has not accepted yet.
 ///
-/// - The connection is not pooled again before the head was accepted, also when the response has no body: an invalid head
-///   may mean that upstream and gateway disagree on where the response ends.
+/// - The connection is not pooled again before the head was accepted, also when the response has no body: an invalid
+///   head may mean that upstream and gateway disagree on where the response ends.
 /// - Rejected, or dropped, it closes the connection at once.
 pub struct UpstreamResponse {
     /// Head, as the upstream sent it.

@@ -1,8 +1,6 @@
 //! Body of an upstream's response, and the connection that it comes over.
 
-use std::cell::RefCell;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -11,40 +9,33 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::attempt::BodyDeadlines;
-use super::replay_body::ReplayHandle;
+use super::deadlines::BodyDeadlines;
 use super::tunnel::Tunnel;
+use crate::connection::carrier::Carrier;
 use crate::connection::http1::Connection;
-use crate::connection::http2::Http2Stream;
-use crate::connection::idle::IdleConnections;
 use crate::endpoint::endpoints::{EndpointState, InFlight};
 use crate::endpoint::failure::Failure;
 use crate::endpoint::observed_try::BROKEN;
 use crate::endpoint::record;
 use crate::error::{ResponseError, TimeoutKind, is_closed_by_peer};
 use domain::head_fields::FieldSet;
-use platform::timer::LazyTimer;
 
 /// Guard of a connection in use.
 ///
 /// - Released when its exchange has ended whole, the request's body included: the connection is pooled again.
-/// - Dropped otherwise: the connection closes at once, so that the rest of a request that was answered early goes nowhere.
+/// - Dropped otherwise: the connection closes at once, so that the rest of a request that was answered early goes
+///   nowhere.
 pub(crate) struct ConnectionGuard {
+    /// Dropped, it closes the connection, or cancels the stream.
     carrier: Carrier,
+    /// Counts the request at its endpoint until it is dropped.
     in_flight: InFlight,
+    /// True if the connection can carry another exchange, as far as the head of this response says.
     reusable: bool,
     /// True when the outcome of the exchange was recorded: its status said that the endpoint has failed.
     is_recorded: bool,
     /// True when the response began before the request was sent whole.
     is_early: bool,
-}
-
-/// Connection or stream that carries an exchange.
-pub(crate) enum Carrier {
-    /// Connection of its own, and the idle connections that it returns to.
-    Http1 { connection: Box<Connection>, idle: Rc<RefCell<IdleConnections>> },
-    /// Stream, and the handle of the request's body: dropped, it cancels what is left of the body.
-    Http2 { stream: Http2Stream, _replay: Option<ReplayHandle> },
 }
 
 impl ConnectionGuard {
@@ -96,14 +87,7 @@ impl ConnectionGuard {
     pub(crate) fn fields(&self) -> Option<FieldSet> {
         match &self.carrier {
             Carrier::Http1 { connection, .. } => connection.state.fields(),
-            Carrier::Http2 { .. } => None,
-        }
-    }
-
-    fn timer(&mut self) -> &mut LazyTimer {
-        match &mut self.carrier {
-            Carrier::Http1 { connection, .. } => &mut connection.timer,
-            Carrier::Http2 { stream, .. } => &mut stream.timer,
+            Carrier::Http2(_) => None,
         }
     }
 
@@ -121,12 +105,12 @@ impl ConnectionGuard {
         self.succeed();
         match self.carrier {
             // The library is ready for the next request only when this request's body has gone whole, too.
-            Carrier::Http1 { mut connection, idle } if self.reusable && connection.sender.is_ready() => {
+            Carrier::Http1 { mut connection, idle, .. } if self.reusable && connection.sender.is_ready() => {
                 connection.replay = None;
                 connection.state.end_exchange();
                 idle.borrow_mut().push(connection, now);
             }
-            Carrier::Http1 { .. } | Carrier::Http2 { .. } => {}
+            Carrier::Http1 { .. } | Carrier::Http2(_) => {}
         }
     }
 }
@@ -198,17 +182,17 @@ impl ResponseBody {
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<TimeoutKind> {
         let due = *self.due.get_or_insert_with(|| self.deadlines.next_piece(Instant::now()));
         match &mut self.guard {
-            Some(guard) => guard.timer().poll(cx, due).map(|()| match self.deadlines.has_ended(Instant::now()) {
-                true => TimeoutKind::Exchange,
-                false => TimeoutKind::Body,
+            Some(guard) => guard.carrier.timer().poll(cx, due).map(|()| {
+                let has_ended = self.deadlines.has_ended(Instant::now());
+                if has_ended { TimeoutKind::Exchange } else { TimeoutKind::Body }
             }),
             // Without a connection there is nothing to wait for: the end has come, or is about to be seen.
             None => Poll::Pending,
         }
     }
 
-    /// Closes a connection that broke. An error of this side, such as a request body that the client did not finish, says
-    /// nothing about the endpoint.
+    /// Closes a connection that broke. An error of this side, such as a request body that the client did not finish,
+    /// says nothing about the endpoint.
     fn record_broken(&mut self, error: &hyper::Error) {
         if let Some(guard) = self.guard.take().filter(|_| !error.is_user()) {
             guard.break_off(error);

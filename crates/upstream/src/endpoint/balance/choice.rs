@@ -7,8 +7,8 @@ const DRAWS: usize = 16;
 /// Cost of the second endpoint, in parts of the first one's, at which the second one is taken.
 const CLEARLY_LESS: f32 = 2.0 / 3.0;
 
-/// Chooses one of `count` endpoints: of two that are drawn by their `share`, the one of less `cost`. A share is from 0, which
-/// excludes the endpoint, to 1. None when all are excluded.
+/// Chooses one of `count` endpoints: of two that are drawn by their `share`, the one of less `cost`. A share is from
+/// 0, which excludes the endpoint, to 1. None when all are excluded.
 pub(crate) fn choose_of_two(
     count: usize,
     random: &Random,

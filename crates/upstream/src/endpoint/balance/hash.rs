@@ -1,7 +1,7 @@
 //! Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016), as a pure function.
 //!
-//! - Each request prefers the endpoints in an order of its own, by rendezvous hashing (Thaler, Ravishankar 1998): when an endpoint
-//!   goes, only its requests move, and when one comes, it takes its part from all alike. No ring is kept.
+//! - Each request prefers the endpoints in an order of its own, by rendezvous hashing (Thaler, Ravishankar 1998): when
+//!   an endpoint goes, only its requests move, and when one comes, it takes its part from all alike. No ring is kept.
 //! - It goes to the first of them with fewer requests in flight than 1.25 times its part of all.
 //! - All workers and gateways have the same order.
 

@@ -13,8 +13,8 @@ pub struct BalanceSettings {
 }
 
 impl BalanceSettings {
-    /// Shares of endpoints with these hosts and ports, and weights within their entries, as parts of the largest. The weight of
-    /// the configuration is multiplied by the one within the entry.
+    /// Shares of endpoints with these hosts and ports, and weights within their entries, as parts of the largest. The
+    /// weight of the configuration is multiplied by the one within the entry.
     #[allow(clippy::cast_precision_loss, reason = "a part of the requests")]
     pub(crate) fn shares<'a>(&self, endpoints: impl Iterator<Item = (&'a str, u32)> + Clone) -> Arc<[f32]> {
         // The first one of a name counts.

@@ -9,8 +9,8 @@ use super::random::Random;
 pub(crate) struct Turns(Cell<usize>);
 
 impl Turns {
-    /// Chooses the next of `count` endpoints. One with a `share` below 1 misses turns, with 0 all of them. None when all are
-    /// excluded.
+    /// Chooses the next of `count` endpoints. One with a `share` below 1 misses turns, with 0 all of them. None when
+    /// all are excluded.
     pub(crate) fn choose(&self, count: usize, random: &Random, share: impl Fn(usize) -> f32) -> Option<usize> {
         // A second round finds those that missed their turn by chance; then any is better than none.
         let start = self.0.get();
@@ -21,7 +21,8 @@ impl Turns {
         Some(chosen)
     }
 
-    /// Chooses, and gives the turn back: a retry is none, or an endpoint that fails would get the first try of every request.
+    /// Chooses, and gives the turn back: a retry is none, or an endpoint that fails would get the first try of every
+    /// request.
     pub(crate) fn without_turn<T>(&self, choose: impl FnOnce() -> T) -> T {
         let turn = self.0.get();
         let chosen = choose();

@@ -1,13 +1,14 @@
 //! Address families of a name: which of them are used.
 //!
-//! Every address is an endpoint of its own, so that a host with an A and an AAAA record has two and, like the others, two
-//! shares. A family that cannot be reached from here would then take half of all requests through a time-out. So the
-//! addresses of a name that has both families are connected to before they are used, both families at the same time:
+//! Every address is an endpoint of its own, so that a host with an A and an AAAA record has two and, like the others,
+//! two shares. A family that cannot be reached from here would then take half of all requests through a time-out. So
+//! the addresses of a name that has both families are connected to before they are used, both families at the same
+//! time:
 //!
-//! - A family of which no address accepts a connection, while one of the other family does, is left out: its hosts count
-//!   once, by the other family. It is tried again after [`RETRIAL`].
-//! - A family has [`DELAY`] after the other's first connection, the Connection Attempt Delay of Happy Eyeballs (RFC 8305,
-//!   section 5), here for the set of a name's addresses instead of for each connection: no request waits for it.
+//! - A family of which no address accepts a connection, while one of the other family does, is left out: its hosts
+//!   count once, by the other family. It is tried again after [`RETRIAL`].
+//! - A family has [`DELAY`] after the other's first connection, the Connection Attempt Delay of Happy Eyeballs (RFC
+//!   8305, section 5), here for the set of a name's addresses instead of for each connection: no request waits for it.
 //! - When neither can be reached, both are used: this says nothing about the families.
 
 use std::collections::BTreeSet;
@@ -55,14 +56,14 @@ pub(super) async fn try_families(offered: BTreeSet<SocketAddr>, last: Option<Tri
         return last;
     }
     let (v4, v6): (Vec<SocketAddr>, Vec<SocketAddr>) = offered.iter().partition(|address| address.is_ipv4());
-    let mut used = match v4.is_empty() || v6.is_empty() {
-        true => offered.clone(),
-        false => match race(&v4, &v6).await {
-            (true, false) => v4.into_iter().collect(),
-            (false, true) => v6.into_iter().collect(),
-            (true, true) | (false, false) => offered.clone(),
-        },
-    };
+    let mut used = offered.clone();
+    if !v4.is_empty() && !v6.is_empty() {
+        match race(&v4, &v6).await {
+            (true, false) => used = v4.into_iter().collect(),
+            (false, true) => used = v6.into_iter().collect(),
+            (true, true) | (false, false) => {}
+        }
+    }
     let omitted = used.len().saturating_sub(MAX_ADDRESSES);
     // The first ones in order, so that all gateways and look-ups use the same.
     while used.len() > MAX_ADDRESSES {
@@ -73,7 +74,8 @@ pub(super) async fn try_families(offered: BTreeSet<SocketAddr>, last: Option<Tri
 
 /// Returns which of two families can be connected to.
 async fn race(v4: &[SocketAddr], v6: &[SocketAddr]) -> (bool, bool) {
-    let (v4, v6) = (pin!(connects(v4)), pin!(connects(v6)));
+    let v4 = pin!(connects(v4));
+    let v6 = pin!(connects(v6));
     match select(v4, v6).await {
         Either::Left((first, other)) => (first, second(first, other).await),
         Either::Right((first, other)) => (second(first, other).await, first),

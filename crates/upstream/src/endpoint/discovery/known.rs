@@ -56,8 +56,8 @@ pub(super) enum Change {
 }
 
 impl Known {
-    /// Begins a look-up of a source that is new or due, and returns the last trial of its families. None: there is nothing
-    /// to look up now.
+    /// Begins a look-up of a source that is new or due, and returns the last trial of its families. None: there is
+    /// nothing to look up now.
     pub(super) fn begin(&mut self, source: &Source, now: Instant) -> Option<Option<Trial>> {
         if source.kind == SourceKind::Fixed {
             return None;

@@ -1,11 +1,12 @@
 //! Look-ups of names in DNS.
 //!
-//! - A look-up asks for A and AAAA records, or for SRV records and then for the addresses of their targets. The hosts file is
-//!   read, as is `resolv.conf` unless servers are configured, each time: their changes take effect at the next look-up.
-//! - A name that is in the hosts file has the addresses there, and DNS is not asked for those of the other family: a name
-//!   server that does not answer must not hide the file.
-//! - Without configured servers, a name that DNS does not have is looked up as the system does it (`getaddrinfo`): it may
-//!   have names of other origin.
+//! - A look-up asks for A and AAAA records, or for SRV records and then for the addresses of their targets. The hosts
+//!   file is read, as is `resolv.conf` unless servers are configured, each time: their changes take effect at the next
+//!   look-up.
+//! - A name that is in the hosts file has the addresses there, and DNS is not asked for those of the other family: a
+//!   name server that does not answer must not hide the file.
+//! - Without configured servers, a name that DNS does not have is looked up as the system does it (`getaddrinfo`): it
+//!   may have names of other origin.
 //! - Of a name [`MAX_ADDRESSES`] addresses are used, and of a service as many targets looked up.
 //! - A name is looked up again when its shortest TTL has passed, though within [`MIN_INTERVAL`] and [`MAX_INTERVAL`].
 
@@ -30,8 +31,8 @@ use super::weights::{Target, Weights, weights};
 /// Shortest time between two look-ups of a name: a TTL of 0 must not become a load on the name server.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest time between two look-ups of a name: an endpoint that was added is used, and one that was removed is left, within
-/// this time. Ten seconds are HAProxy's `hold valid`.
+/// Longest time between two look-ups of a name: an endpoint that was added is used, and one that was removed is left,
+/// within this time. Ten seconds are HAProxy's `hold valid`.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time for a whole look-up, of all records of a source.
@@ -68,8 +69,8 @@ pub(super) enum LookupError {
     NoAddress,
 }
 
-/// Looks up the addresses of a source. `servers` are the name servers to ask; none: those of the system. `last` is the last
-/// trial of this source's families.
+/// Looks up the addresses of a source. `servers` are the name servers to ask; none: those of the system. `last` is the
+/// last trial of this source's families.
 pub(super) async fn look_up(
     source: Source,
     servers: Vec<SocketAddr>,

@@ -2,12 +2,12 @@
 //!
 //! - A name has an endpoint for each of its addresses. It is looked up again when its TTL has passed ([`lookup`]); a
 //!   watched file of sources is read every second ([`source_file`]).
-//! - A name that does not resolve stops nothing: its last known addresses stay in use, also when DNS says that there are
-//!   none. Before the first answer it has one endpoint without an address, to which connecting fails at once. The log has each
-//!   change once, the metrics count every look-up.
+//! - A name that does not resolve stops nothing: its last known addresses stay in use, also when DNS says that there
+//!   are none. Before the first answer it has one endpoint without an address, to which connecting fails at once. The
+//!   log has each change once, the metrics count every look-up.
 //! - Addresses of both families: see [`families`]; parts of the requests by SRV records: see [`weights`].
-//! - Each upstream has a task of its own ([`task`]), all of them on one thread ([`tasks`]). What it finds is handed to the caller, who gives it to the workers:
-//!   a request costs nothing for it.
+//! - Each upstream has a task of its own ([`task`]), all of them on one thread ([`tasks`]). What it finds is handed to
+//!   the caller, who gives it to the workers: a request costs nothing for it.
 
 mod source;
 mod settings;
@@ -72,8 +72,8 @@ impl Discovery {
         Ok(Self { commands: sender, epoch: Cell::new(0) })
     }
 
-    /// Finds the endpoints of upstreams, and sets them: all names are looked up that are not known yet. Blocks until then, for
-    /// some seconds when name servers do not answer. Nothing is followed by this.
+    /// Finds the endpoints of upstreams, and sets them: all names are looked up that are not known yet. Blocks until
+    /// then, for some seconds when name servers do not answer. Nothing is followed by this.
     ///
     /// # Errors
     /// [`DiscoveryEnded`]; a name that does not resolve is no error.
@@ -101,7 +101,9 @@ impl Discovery {
         let mut names = Vec::new();
         for (upstream, settings) in upstreams {
             names.push(Arc::clone(&upstream.name));
-            let (settings, applied, epoch) = (settings.clone(), upstream.endpoints.clone(), self.epoch.get());
+            let settings = settings.clone();
+            let applied = upstream.endpoints.clone();
+            let epoch = self.epoch.get();
             if self.send(upstream, Command::Follow { settings, applied, epoch }).is_err() {
                 tracing::error!("{DiscoveryEnded}");
             }

@@ -44,7 +44,8 @@ pub struct Discovered {
 }
 
 impl Settings {
-    /// Endpoints before anything was looked up: those that need no look-up, and for each name a place without an address.
+    /// Endpoints before anything was looked up: those that need no look-up, and for each name a place without an
+    /// address.
     pub fn known_endpoints(&self) -> Vec<Endpoint> {
         match &self.sources {
             Sources::Listed(sources) => sources.iter().map(Source::endpoint).collect(),

@@ -7,9 +7,9 @@
 //! | `srv+http://_http._tcp.store` | every address of every target of the SRV records with the best priority, by their weights ([`super::weights`]) | `store` |
 //! | `unix:/run/store.sock` | this socket | `localhost` |
 //!
-//! With `https` and `srv+https`, the certificate must be for the host as configured, for SRV without the labels that begin
-//! with `_`: what DNS answers is not authenticated, so that it cannot say which certificate is right (RFC 6125, section
-//! 6.5.1).
+//! With `https` and `srv+https`, the certificate must be for the host as configured, for SRV without the labels that
+//! begin with `_`: what DNS answers is not authenticated, so that it cannot say which certificate is right (RFC 6125,
+//! section 6.5.1).
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -92,16 +92,14 @@ impl Source {
 
     /// Source without an address, which stands for a file that lists none.
     pub(super) fn placeholder(file: &Path) -> Self {
-        let (host, source) = ("localhost".to_owned(), file.display().to_string());
-        let endpoint = Endpoint {
-            authority: host.clone(),
-            host,
-            port: 0,
-            tls: None,
-            address: Address::Unresolved,
-            source,
-            weight: EQUAL_WEIGHT,
-        };
+        Self::local(file.display().to_string(), Address::Unresolved)
+    }
+
+    /// Source without a host name.
+    fn local(source: String, address: Address) -> Self {
+        let host = "localhost".to_owned();
+        let authority = host.clone();
+        let endpoint = Endpoint { host, port: 0, authority, tls: None, address, source, weight: EQUAL_WEIGHT };
         Self { endpoint, kind: SourceKind::Fixed }
     }
 
@@ -110,16 +108,7 @@ impl Source {
         if !path.is_absolute() || path.as_os_str().len() > MAX_SOCKET_PATH {
             return Err(SourceError::NotASocket(text.to_owned()));
         }
-        let endpoint = Endpoint {
-            host: "localhost".to_owned(),
-            port: 0,
-            authority: "localhost".to_owned(),
-            tls: None,
-            address: Address::Unix(path),
-            source: text.to_owned(),
-            weight: EQUAL_WEIGHT,
-        };
-        Ok(Self { endpoint, kind: SourceKind::Fixed })
+        Ok(Self::local(text.to_owned(), Address::Unix(path)))
     }
 
     fn service(uri: &Uri, authority: &http::uri::Authority, is_encrypted: bool) -> Result<Self, SourceError> {
@@ -133,14 +122,21 @@ impl Source {
         let (Ok(tls), false) = (tls, domain.is_empty()) else {
             return Err(SourceError::NotAnEndpoint(uri.to_string()));
         };
-        let (host, source) = (host.to_owned(), host.to_owned());
-        let (address, weight) = (Address::Unresolved, EQUAL_WEIGHT);
-        let endpoint = Endpoint { host, port: 0, authority: domain, tls, address, source, weight };
+        let endpoint = Endpoint {
+            host: host.to_owned(),
+            port: 0,
+            authority: domain,
+            tls,
+            address: Address::Unresolved,
+            source: host.to_owned(),
+            weight: EQUAL_WEIGHT,
+        };
         Ok(Self { endpoint, kind: SourceKind::Service })
     }
 
     fn host_and_port(uri: &Uri, authority: &http::uri::Authority, is_encrypted: bool) -> Result<Self, SourceError> {
-        let (host, port) = (authority.host(), authority.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 }));
+        let host = authority.host();
+        let port = authority.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let (Ok(tls), false) = (server_name(is_encrypted, bare), host.is_empty() || port == 0) else {
             return Err(SourceError::NotAnEndpoint(uri.to_string()));
@@ -150,8 +146,9 @@ impl Source {
             Err(_) => (Address::Unresolved, SourceKind::Host),
         };
         let authority = format!("{host}:{port}");
-        let (host, source, weight) = (bare.to_owned(), authority.clone(), EQUAL_WEIGHT);
-        let endpoint = Endpoint { host, port, source, authority, tls, address, weight };
+        let host = bare.to_owned();
+        let source = authority.clone();
+        let endpoint = Endpoint { host, port, source, authority, tls, address, weight: EQUAL_WEIGHT };
         Ok(Self { endpoint, kind })
     }
 }
@@ -178,9 +175,10 @@ impl FromStr for Source {
             return Err(SourceError::HasMore(uri.to_string()));
         }
         let is_encrypted = scheme.ends_with("https");
-        match scheme.starts_with("srv+") {
-            true => Self::service(&uri, authority, is_encrypted),
-            false => Self::host_and_port(&uri, authority, is_encrypted),
+        if scheme.starts_with("srv+") {
+            Self::service(&uri, authority, is_encrypted)
+        } else {
+            Self::host_and_port(&uri, authority, is_encrypted)
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Watched file of sources: one in each line; empty lines and those that begin with `#` count for nothing.
 //!
-//! - The content is compared once a second, which sees every way of changing a file alike. A content is used when it was
-//!   read twice in a row, so that a half-written one is not.
-//! - A file that cannot be read, or that has a wrong line, changes nothing: the sources of before stay. The log has each such
-//!   content once.
+//! - The content is compared once a second, which sees every way of changing a file alike. A content is used when it
+//!   was read twice in a row, so that a half-written one is not.
+//! - A file that cannot be read, or that has a wrong line, changes nothing: the sources of before stay. The log has
+//!   each such content once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,8 @@ impl SourceFile {
     /// Reads the file for the first time.
     pub(super) fn open(path: &Path, server_name: Option<&ServerName<'static>>) -> Self {
         let content = read(path);
-        let (path, server_name) = (path.to_owned(), server_name.cloned());
+        let path = path.to_owned();
+        let server_name = server_name.cloned();
         let mut file = Self { path, server_name, sources: Vec::new(), content: Ok(String::new()), unconfirmed: None };
         file.accept(content);
         file
@@ -59,10 +60,7 @@ impl SourceFile {
 
     /// Sources, at least one: for a file without any, a place that has no address.
     pub(super) fn sources_or_placeholder(&self) -> Vec<Source> {
-        match self.sources.is_empty() {
-            true => vec![Source::placeholder(&self.path)],
-            false => self.sources.clone(),
-        }
+        if self.sources.is_empty() { vec![Source::placeholder(&self.path)] } else { self.sources.clone() }
     }
 
     /// Reads the file again. Returns whether its sources have changed.

@@ -1,4 +1,5 @@
-//! Task of discovery for one upstream: looks names up when they are due, reads the watched file, and publishes changed endpoints.
+//! Task of discovery for one upstream: looks names up when they are due, reads the watched file, and publishes changed
+//! endpoints.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -81,7 +82,8 @@ impl Task {
         metrics: DiscoveryMetrics,
         publish: Rc<dyn Fn(Discovered)>,
     ) -> Self {
-        let (known, lookups) = (Known::default(), FuturesUnordered::new());
+        let known = Known::default();
+        let lookups = FuturesUnordered::new();
         Self {
             upstream,
             followed: None,
@@ -175,7 +177,8 @@ impl Task {
         let mut known = std::mem::take(&mut self.known);
         for (source, servers) in self.wanted() {
             if let Some(last) = known.begin(source, now) {
-                let (permits, lookup) = (Rc::clone(&self.permits), look_up(source.clone(), servers.to_vec(), last));
+                let permits = Rc::clone(&self.permits);
+                let lookup = look_up(source.clone(), servers.to_vec(), last);
                 let lookup = async move {
                     let _permit = permits.acquire().await;
                     lookup.await
@@ -200,7 +203,8 @@ impl Task {
         let omitted = answer.as_ref().map_or(0, |answer| answer.trial.omitted);
         let counter = if answer.is_some() { &self.metrics.resolved } else { &self.metrics.failed };
         counter.inc();
-        let (name, upstream) = (source.name(), &*self.upstream);
+        let name = source.name();
+        let upstream = &*self.upstream;
         match (self.known.record(source, answer, Instant::now()), error) {
             (Change::Addresses { added, removed }, _) => {
                 tracing::info!(upstream, name, ?added, ?removed, "the addresses of an upstream name have changed");
@@ -236,8 +240,8 @@ impl Task {
         });
     }
 
-    /// Publishes the endpoints of the followed settings when they have changed. Names that were never looked up are waited
-    /// for, so that a changed file does not take endpoints away before there are others.
+    /// Publishes the endpoints of the followed settings when they have changed. Names that were never looked up are
+    /// waited for, so that a changed file does not take endpoints away before there are others.
     fn publish(&mut self) {
         let Some(followed) = &mut self.followed else { return };
         if !self.known.is_settled(&followed.sources) {

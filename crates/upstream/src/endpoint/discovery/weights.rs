@@ -2,8 +2,8 @@
 //!
 //! - The targets have the requests in parts of their weights. The addresses of a target have equal parts of its own.
 //! - A weight of 0 stands for a very small part beside larger ones. When all are 0, the targets have equal parts.
-//! - No address has less than a thousandth of the largest part: the range of the configured weights, too. So a typing error in a
-//!   zone leaves no endpoint without requests, by which its state would be seen.
+//! - No address has less than a thousandth of the largest part: the range of the configured weights, too. So a typing
+//!   error in a zone leaves no endpoint without requests, by which its state would be seen.
 //! - The mean of a source is [`EQUAL_WEIGHT`]: its records divide its own requests, and take none from other sources.
 
 use std::collections::{BTreeMap, BTreeSet};

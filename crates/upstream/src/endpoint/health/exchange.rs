@@ -140,7 +140,8 @@ async fn read_grpc(response: Response<Incoming>) -> Result<String, CheckError> {
     }
 }
 
-/// Status of a `HealthCheckResponse` behind its prefix of five bytes: field 1, a number; 0 (unknown) when it is left out.
+/// Status of a `HealthCheckResponse` behind its prefix of five bytes: field 1, a number; 0 (unknown) when it is left
+/// out.
 fn serving_status(message: &[u8]) -> u8 {
     match message.get(5..) {
         Some([0x08, status, ..]) => *status,

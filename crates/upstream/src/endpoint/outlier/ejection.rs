@@ -41,7 +41,8 @@ impl Ejection {
 
     /// Share of its requests that an endpoint takes that returns, from a tenth to 1; of the others 1.
     pub(crate) fn slow_start_share(&self, now: Micros) -> f32 {
-        let (since, until) = (self.since.load(Relaxed), self.until.load(Relaxed));
+        let since = self.since.load(Relaxed);
+        let until = self.until.load(Relaxed);
         #[allow(clippy::cast_precision_loss, reason = "a share")]
         let passed = now.0.saturating_sub(since) as f32 / until.saturating_sub(since).max(1) as f32;
         passed.clamp(0.1, 1.0)

@@ -1,7 +1,7 @@
 //! Outlier ejection: endpoints that fail are set aside, by what their responses to ordinary requests show.
 //!
-//! The decisions are pure: [`Streaks`] counts failures in a row, [`EjectionState`] is the state machine of one endpoint.
-//! [`Detector`] applies them to the state that all workers share.
+//! The decisions are pure: [`Streaks`] counts failures in a row, [`EjectionState`] is the state machine of one
+//! endpoint. [`Detector`] applies them to the state that all workers share.
 //!
 //! | state | event | next state |
 //! |---|---|---|
@@ -17,12 +17,12 @@
 //! | in | active checks pass again ([`super::health`]) | returning |
 //! | in | no ejection for as long as the last one took | in, and the next ejection is half as long |
 //!
-//! - At most half of the endpoints are ejected. Beyond that an endpoint over its threshold stays in, and the upstream is in
-//!   *panic*: requests go to the ejected ones, too, because an ejection says nothing any more.
-//! - An endpoint to which no connection can be made is out whatever that limit says: nothing could be sent to it. The last
-//!   endpoint is never set aside.
-//! - Whichever worker sees a threshold crossed decides, by compare-and-swap; one that finds a decision under way leaves it
-//!   to the next failure. No request waits for a decision.
+//! - At most half of the endpoints are ejected. Beyond that an endpoint over its threshold stays in, and the upstream
+//!   is in *panic*: requests go to the ejected ones, too, because an ejection says nothing any more.
+//! - An endpoint to which no connection can be made is out whatever that limit says: nothing could be sent to it. The
+//!   last endpoint is never set aside.
+//! - Whichever worker sees a threshold crossed decides, by compare-and-swap; one that finds a decision under way
+//!   leaves it to the next failure. No request waits for a decision.
 
 mod settings;
 mod streaks;

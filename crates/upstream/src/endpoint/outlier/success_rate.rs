@@ -18,8 +18,8 @@ impl Outcomes {
 /// Finds the endpoint whose success rate is the lowest, if it is below the configured part of the rate of the others
 /// together. Both must have had enough requests: a few say nothing.
 ///
-/// Compared with the mean of the others, and not with the deviation of all (as Envoy does): of three endpoints none can lie
-/// 1.9 deviations below their mean.
+/// Compared with the mean of the others, and not with the deviation of all (as Envoy does): of three endpoints none
+/// can lie 1.9 deviations below their mean.
 pub(super) fn find_outlier(all: &[Outcomes], settings: &OutlierSettings) -> Option<usize> {
     let rate = |outcomes: &Outcomes| outcomes.successes() / f64::from(outcomes.requests);
     let enough = |outcomes: &Outcomes| outcomes.requests >= settings.min_requests.max(1);

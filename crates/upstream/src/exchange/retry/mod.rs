@@ -8,8 +8,8 @@
 //! | a response with one of `statuses` (`status`) | repeatable requests | another endpoint |
 //! | REFUSED_STREAM, or a GOAWAY that excludes the stream (`refused`) | every request: it was not processed | another endpoint, or the same one |
 //!
-//! - A request is repeatable when its method is idempotent (RFC 9110, section 9.2.2), or its route declares it so, and its
-//!   body is not larger than `max_body`: up to then its bytes are kept.
+//! - A request is repeatable when its method is idempotent (RFC 9110, section 9.2.2), or its route declares it so, and
+//!   its body is not larger than `max_body`: up to then its bytes are kept.
 //! - The client has seen nothing of a response that is not its own: a try ends before the head is returned.
 //! - A try that reaches `per_try_timeout` is given up only when the request can be sent again; else it goes on.
 //! - No retry prolongs an exchange: `timeouts.exchange` counts from the first try, and all tries together have
@@ -21,8 +21,6 @@
 
 mod settings;
 mod reason;
-mod tries;
 
 pub(crate) use reason::RetryReason;
 pub use settings::{RetrySettings, RetryStatuses};
-pub(crate) use tries::Tries;

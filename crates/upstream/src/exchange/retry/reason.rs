@@ -5,8 +5,8 @@ use platform::metrics::RetryMetrics;
 /// Reason for which a request is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryReason {
-    /// A connection that had carried other requests died before a byte of the response: the server may have closed it while
-    /// the request was on its way.
+    /// A connection that had carried other requests died before a byte of the response: the server may have closed it
+    /// while the request was on its way.
     Stale,
     /// A new connection, or a stream, broke before a byte of the response.
     Broken,
@@ -19,8 +19,8 @@ pub(crate) enum RetryReason {
 }
 
 impl RetryReason {
-    /// Returns whether the same endpoint may get the request again, when there is no other. One that failed by itself would
-    /// fail again.
+    /// Returns whether the same endpoint may get the request again, when there is no other. One that failed by itself
+    /// would fail again.
     pub(crate) fn allows_same_endpoint(self) -> bool {
         matches!(self, Self::Stale | Self::Refused)
     }
