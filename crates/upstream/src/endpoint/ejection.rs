@@ -8,13 +8,13 @@ use super::balance::Random;
 use super::endpoints::{EndpointState, Endpoints};
 use super::failure::Failure;
 use super::health::{CheckReport, HealthSettings};
-use super::outlier::{Change, Ejection, Phase};
+use super::outlier::{Change, Ejection, Jitter, Phase};
 use domain::clock::{self, Micros};
 
 impl Endpoints {
     /// Counts a failure of an endpoint, and sets it aside when there were too many.
     pub(crate) fn fail(&self, endpoint: &EndpointState, failure: Failure, now: Micros) {
-        let change = self.detector.fail(&endpoint.ejection, failure, self.ejections(), (chance(), now));
+        let change = self.detector.fail(&endpoint.ejection, failure, self.ejections(), now, Jitter::of(chance()));
         self.announce(endpoint, change);
     }
 
@@ -35,7 +35,7 @@ impl Endpoints {
                 probes.push(Arc::clone(endpoint));
             }
         }
-        if let Some((index, change)) = self.detector.end_window(self.ejections(), (chance(), now)) {
+        if let Some((index, change)) = self.detector.end_window(self.ejections(), now, Jitter::of(chance())) {
             self.announce(&self.list[index], Some(change));
         }
         self.update_panic();
@@ -96,7 +96,7 @@ impl Endpoints {
         if is_connected {
             endpoint.note_reachable();
         }
-        let change = self.detector.end_probe(&endpoint.ejection, is_connected, (chance(), now));
+        let change = self.detector.end_probe(&endpoint.ejection, is_connected, now, Jitter::of(chance()));
         self.announce(endpoint, change);
     }
 

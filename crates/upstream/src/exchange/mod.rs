@@ -44,7 +44,7 @@ use super::endpoint::endpoints::InFlight;
 use super::error::{SendError, TimeoutKind};
 use super::settings::Protocol;
 use platform::request_body::{RequestBody, UploadProgress};
-use platform::telemetry::trace::RequestTrace;
+use platform::telemetry::ObservedRequest;
 
 /// One exchange, until the head of its response. Owned by its future; dropped at any await, it gives everything back.
 struct Exchange<'p> {
@@ -57,7 +57,7 @@ struct Exchange<'p> {
     all_timed_out: bool,
     tries: Tries<'p>,
     /// Trace of the request, shared with the gateway; none when traces are off.
-    trace: Option<Rc<RequestTrace>>,
+    trace: Option<Rc<ObservedRequest>>,
 }
 
 /// Sends a request and waits for the head of the response. One for which there is a pooled connection is on its way

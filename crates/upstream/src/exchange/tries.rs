@@ -12,7 +12,7 @@ use super::retry::RetryReason;
 use crate::connection::pool_state::PoolState;
 use crate::endpoint::endpoint_set::TriedEndpoints;
 use platform::request_body::RequestBody;
-use platform::telemetry::trace::RequestTrace;
+use platform::telemetry::ObservedRequest;
 
 /// Terms of one exchange.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub struct SendTerms {
     /// True if the route declares that its requests may be executed twice.
     pub is_idempotent: bool,
     /// Trace of the request, which gets a span for each try; none when traces are off.
-    pub trace: Option<Rc<RequestTrace>>,
+    pub trace: Option<Rc<ObservedRequest>>,
 }
 
 /// Tries of one request. Owned by its exchange.

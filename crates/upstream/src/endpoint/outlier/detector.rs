@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::ejection::Ejection;
 use super::settings::OutlierSettings;
-use super::state::{Event, Phase, Reason};
+use super::state::{Event, Jitter, Phase, Reason};
 use super::success_rate::{Outcomes, find_outlier};
 use crate::endpoint::failure::Failure;
 use domain::clock::Micros;
@@ -66,7 +66,8 @@ impl Detector {
         endpoint: &Ejection,
         failure: Failure,
         all: impl Iterator<Item = &'a Ejection> + Clone,
-        (chance, now): (f64, Micros),
+        now: Micros,
+        jitter: Jitter,
     ) -> Option<Change> {
         let streaks = endpoint.count_failure(failure);
         let reason = match endpoint.phase() {
@@ -83,7 +84,7 @@ impl Detector {
             // The next sweep decides about a panic: it sees all endpoints.
             return None;
         }
-        self.apply(endpoint, Event::Failed(reason), (chance, now))
+        self.apply(endpoint, Event::Failed(reason), now, jitter)
     }
 
     /// Notes that a connection was made to the endpoint. Returns the change.
@@ -93,13 +94,13 @@ impl Detector {
             return None;
         }
         let _decision = self.begin_decision()?;
-        self.apply(endpoint, Event::Connected, (0.5, now))
+        self.apply(endpoint, Event::Connected, now, Jitter::NONE)
     }
 
     /// Ends the phase of an endpoint when its time is over. Returns the change, and whether the endpoint is to be probed.
     pub(crate) fn tick(&self, endpoint: &Ejection, now: Micros) -> (Option<Change>, bool) {
         // When a worker decides, the next tick does it.
-        let change = self.begin_decision().and_then(|_decision| self.apply(endpoint, Event::Tick, (0.5, now)));
+        let change = self.begin_decision().and_then(|_decision| self.apply(endpoint, Event::Tick, now, Jitter::NONE));
         (change, endpoint.take_probe(now))
     }
 
@@ -108,7 +109,8 @@ impl Detector {
         &self,
         endpoint: &Ejection,
         is_connected: bool,
-        (chance, now): (f64, Micros),
+        now: Micros,
+        jitter: Jitter,
     ) -> Option<Change> {
         endpoint.end_probe();
         // A request may have connected meanwhile.
@@ -117,7 +119,7 @@ impl Detector {
         }
         let event = if is_connected { Event::Connected } else { Event::Failed(Reason::Unreachable) };
         let _decision = self.begin_decision()?;
-        self.apply(endpoint, event, (chance, now))
+        self.apply(endpoint, event, now, jitter)
     }
 
     /// Notes that the active checks of an endpoint fail from now on, or pass again. Returns the change of its phase.
@@ -127,14 +129,15 @@ impl Detector {
             return None;
         }
         let _decision = self.begin_decision()?;
-        self.apply(endpoint, Event::Recovered, (0.5, now))
+        self.apply(endpoint, Event::Recovered, now, Jitter::NONE)
     }
 
     /// Compares the success rates of a window that is over. Returns the endpoint that was ejected for it, by its place.
     pub(crate) fn end_window<'a>(
         &self,
         all: impl Iterator<Item = &'a Ejection> + Clone,
-        (chance, now): (f64, Micros),
+        now: Micros,
+        jitter: Jitter,
     ) -> Option<(usize, Change)> {
         if now.0 < self.window_end.load(Relaxed) {
             return None;
@@ -145,7 +148,7 @@ impl Detector {
         let endpoint = all.clone().nth(index)?;
         let _decision = self.begin_decision()?;
         let is_allowed = endpoint.phase() == Phase::In && Limit::of(all).allows(Reason::SuccessRate);
-        let change = is_allowed.then(|| self.apply(endpoint, Event::Failed(Reason::SuccessRate), (chance, now)))?;
+        let change = is_allowed.then(|| self.apply(endpoint, Event::Failed(Reason::SuccessRate), now, jitter))?;
         change.map(|change| (index, change))
     }
 
@@ -167,9 +170,9 @@ impl Detector {
         self.deciding.compare_exchange(false, true, Acquire, Relaxed).ok().map(|_| Decision(&self.deciding))
     }
 
-    fn apply(&self, endpoint: &Ejection, event: Event, (chance, now): (f64, Micros)) -> Option<Change> {
+    fn apply(&self, endpoint: &Ejection, event: Event, now: Micros, jitter: Jitter) -> Option<Change> {
         let before = endpoint.state();
-        let after = before.after(event, &self.settings, chance, now);
+        let after = before.after(event, &self.settings, now, jitter);
         if after == before {
             return None;
         }
@@ -300,7 +303,7 @@ mod tests {
                         models[index].failures.clear();
                     }
                     Step::Fails(index, failure) => {
-                        detector.fail(&endpoints[index], failure, endpoints.iter(), (0.5, Micros(now)));
+                        detector.fail(&endpoints[index], failure, endpoints.iter(), Micros(now), Jitter::NONE);
                         let model = &mut models[index];
                         model.failures.push(failure);
                         let reason = if model.returning { Some(Reason::of(failure)) } else { model.is_over_threshold(&settings) };
@@ -338,7 +341,7 @@ mod tests {
                         }
                     }
                     Step::Probed(index, connected) if models[index].probing => {
-                        detector.end_probe(&endpoints[index], connected, (0.5, Micros(now)));
+                        detector.end_probe(&endpoints[index], connected, Micros(now), Jitter::NONE);
                         let model = &mut models[index];
                         model.probing = false;
                         if model.unreachable && connected {
@@ -362,8 +365,8 @@ mod tests {
         fn jitter_is_at_most_a_fifth(chance in 0.0..1.0_f64, times in 0..30_u32) {
             let settings = OutlierSettings::default();
             let before = EjectionState { times, ..EjectionState::default() };
-            let after = before.after(Event::Failed(Reason::ServerErrors), &settings, chance, Micros(0));
-            let middle = before.after(Event::Failed(Reason::ServerErrors), &settings, 0.5, Micros(0));
+            let after = before.after(Event::Failed(Reason::ServerErrors), &settings, Micros(0), Jitter::of(chance));
+            let middle = before.after(Event::Failed(Reason::ServerErrors), &settings, Micros(0), Jitter::NONE);
             let part = after.until.0 as f64 / middle.until.0 as f64;
             prop_assert!((part - (0.8 + 0.4 * chance)).abs() < 0.001, "{part}");
             prop_assert!(middle.until.0 <= 300_000_000);
@@ -376,7 +379,7 @@ mod tests {
         for _ in 0..500 {
             let (detector, endpoints, _) = world(4);
             let fail = |endpoint: &Ejection| {
-                detector.fail(endpoint, Failure::ServerError, endpoints.iter(), (0.5, Micros(1)));
+                detector.fail(endpoint, Failure::ServerError, endpoints.iter(), Micros(1), Jitter::NONE);
             };
             endpoints.iter().for_each(|endpoint| (0..4).for_each(|_| fail(endpoint)));
             let start = std::sync::Barrier::new(4);
@@ -404,7 +407,7 @@ mod tests {
                     scope.spawn(move || {
                         for step in 0..200 {
                             let endpoint = &endpoints[(step + worker) % 4];
-                            detector.fail(endpoint, Failure::ServerError, endpoints.iter(), (0.5, Micros(1)));
+                            detector.fail(endpoint, Failure::ServerError, endpoints.iter(), Micros(1), Jitter::NONE);
                             let out = endpoints.iter().filter(|endpoint| !endpoint.phase().takes_requests()).count();
                             assert!(out <= 2, "{out} are out");
                         }
@@ -421,7 +424,7 @@ mod tests {
         let (detector, endpoints, _) = world(2);
         let fail = |index: usize| {
             for _ in 0..5 {
-                detector.fail(&endpoints[index], Failure::ServerError, endpoints.iter(), (0.5, Micros(1)));
+                detector.fail(&endpoints[index], Failure::ServerError, endpoints.iter(), Micros(1), Jitter::NONE);
             }
         };
         fail(0);
@@ -446,7 +449,7 @@ mod tests {
     fn success_rates_are_compared_once_in_a_window() {
         let (detector, endpoints, _) = world(4);
         let end_window = |seconds: u64| {
-            let ended = detector.end_window(endpoints.iter(), (0.5, Micros(seconds * 1_000_000)));
+            let ended = detector.end_window(endpoints.iter(), Micros(seconds * 1_000_000), Jitter::NONE);
             ended.map(|(index, change)| (index, change.to, change.reason))
         };
         assert_eq!(end_window(1), None, "nothing to compare");
@@ -463,13 +466,13 @@ mod tests {
     #[test]
     fn low_success_rate_ejects_no_endpoint_beyond_half() {
         let (detector, endpoints, _) = world(2);
-        detector.end_window(endpoints.iter(), (0.5, Micros(1)));
+        detector.end_window(endpoints.iter(), Micros(1), Jitter::NONE);
         count(&endpoints[0], 100, 0);
         for _ in 0..5 {
-            detector.fail(&endpoints[0], Failure::ServerError, endpoints.iter(), (0.5, Micros(1)));
+            detector.fail(&endpoints[0], Failure::ServerError, endpoints.iter(), Micros(1), Jitter::NONE);
         }
         count(&endpoints[1], 100, 60);
-        assert_eq!(detector.end_window(endpoints.iter(), (0.5, Micros(20_000_000))), None);
+        assert_eq!(detector.end_window(endpoints.iter(), Micros(20_000_000), Jitter::NONE), None);
         assert_eq!(endpoints.iter().map(Ejection::phase).collect::<Vec<_>>(), [Phase::Ejected, Phase::In]);
     }
 
@@ -479,7 +482,7 @@ mod tests {
         assert_eq!(detector.end_checks(&endpoints[0], true, Micros(1)), None);
         assert!(endpoints[0].is_out() && !endpoints[1].is_out());
         for _ in 0..5 {
-            detector.fail(&endpoints[1], Failure::ServerError, endpoints.iter(), (0.5, Micros(1)));
+            detector.fail(&endpoints[1], Failure::ServerError, endpoints.iter(), Micros(1), Jitter::NONE);
         }
         assert_eq!(endpoints[1].phase(), Phase::In, "half of the endpoints are out");
         let change = detector.end_checks(&endpoints[0], false, Micros(1)).unwrap();

@@ -34,4 +34,4 @@ mod detector;
 pub(crate) use detector::{Change, Detector};
 pub(crate) use ejection::Ejection;
 pub use settings::OutlierSettings;
-pub(crate) use state::Phase;
+pub(crate) use state::{Jitter, Phase};

@@ -60,14 +60,27 @@ pub(crate) struct EjectionState {
     pub(super) times: u32,
 }
 
+/// Jitter of the time of an ejection: a factor from 0.8 to 1.2, so that gateways do not return to an endpoint together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Jitter(f64);
+
+impl Jitter {
+    /// The time as it is.
+    pub(super) const NONE: Self = Self(1.0);
+
+    /// Jitter of a random number from 0 to 1.
+    pub(crate) fn of(chance: f64) -> Self {
+        Self(0.8 + 0.4 * chance)
+    }
+}
+
 impl EjectionState {
-    /// The state after an event. `chance` is a random number from 0 to 1, from which the time of an ejection gets its
-    /// jitter, so that gateways do not return to an endpoint together.
-    pub(super) fn after(self, event: Event, settings: &OutlierSettings, chance: f64, now: Micros) -> Self {
+    /// The state after an event.
+    pub(super) fn after(self, event: Event, settings: &OutlierSettings, now: Micros, jitter: Jitter) -> Self {
         let is_due = now >= self.until;
         match (self.phase, event) {
             (Phase::In | Phase::Returning | Phase::Unreachable, Event::Failed(reason)) => {
-                self.set_aside(reason, settings, chance, now)
+                self.set_aside(reason, settings, now, jitter)
             }
             (Phase::Ejected, Event::Tick) if is_due => self.begin(Phase::Returning, now, settings.slow_start),
             (Phase::Unreachable, Event::Connected) => self.begin(Phase::Returning, now, settings.slow_start),
@@ -81,7 +94,7 @@ impl EjectionState {
         }
     }
 
-    fn set_aside(self, reason: Reason, settings: &OutlierSettings, chance: f64, now: Micros) -> Self {
+    fn set_aside(self, reason: Reason, settings: &OutlierSettings, now: Micros, jitter: Jitter) -> Self {
         let phase = if reason == Reason::Unreachable { Phase::Unreachable } else { Phase::Ejected };
         let next = Self { reason, times: self.times.saturating_add(1), ..self };
         let duration = match phase {
@@ -89,7 +102,7 @@ impl EjectionState {
             Phase::Unreachable => (next.duration(settings) / 5).min(settings.ejection),
             _ => next.duration(settings),
         };
-        next.begin(phase, now, duration.mul_f64(0.8 + 0.4 * chance))
+        next.begin(phase, now, duration.mul_f64(jitter.0))
     }
 
     /// Time of an ejection after this many, without jitter.
