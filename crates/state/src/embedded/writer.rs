@@ -23,8 +23,7 @@ use super::checkpoint::{Checkpoint, Round};
 use super::checkpoint_schedule::{CheckpointSchedule, ProgressProbe};
 use super::directory::Directory;
 use super::file_reserve::FileReserve;
-use super::imports::Import;
-use super::operation::{Operation, Reply, Request};
+use super::operation::{Import, Operation, Reply, Request};
 
 /// Time between two looks whether a checkpoint is due, and between write-backs of usage that no journal has.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);

@@ -33,11 +33,15 @@ pub struct OtherVersion {
     found: String,
 }
 
-/// Checks the version of the records.
-///
-/// # Errors
-/// [`CommandError`] when that is not known.
-pub(super) async fn check(client: &RedisClient, names: &RecordNames) -> Result<Result<(), OtherVersion>, CommandError> {
+/// Refuses records of another version. While the server does not answer, nothing is known.
+pub(super) async fn check_at_start(client: &RedisClient, prefix: &str) -> Result<(), OtherVersion> {
+    match timeout(TIMEOUT, check(client, &RecordNames::new(prefix))).await {
+        Ok(Ok(checked)) => checked,
+        Ok(Err(_)) | Err(_) => Ok(()),
+    }
+}
+
+async fn check(client: &RedisClient, names: &RecordNames) -> Result<Result<(), OtherVersion>, CommandError> {
     // The list first: whoever has written it has written the version before.
     let mut list = cmd("EXISTS");
     if client.send(orgs_slot(), list.arg(names.orgs())).await? == Value::Int(0) {
