@@ -28,7 +28,7 @@ use super::stored_key::StoredKey;
 /// A key: its immutable part, and a lock around the mutable part.
 ///
 /// - A state may have millions of them: what few keys have is boxed, and what keys share is shared.
-pub(super) struct KeyRecord {
+pub(crate) struct KeyRecord {
     /// Its creation time and id.
     pub(super) position: KeyPosition,
     /// The current digest when the key came into memory; later ones are in its state.

@@ -7,7 +7,7 @@ use domain::key::KeyDigest;
 use domain::quota::Quota;
 
 /// A key as the state file has it.
-pub(super) struct StoredKey {
+pub(crate) struct StoredKey {
     pub(super) key: Key,
     /// Its row in the state file; zero for a new key.
     pub(super) row: u32,

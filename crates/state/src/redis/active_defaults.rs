@@ -11,7 +11,7 @@ use domain::clock::Micros;
 
 /// Limits of keys and organizations without limits of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ActiveDefaults {
+pub(crate) struct ActiveDefaults {
     pub(super) limits: Defaults,
     /// Time since which the quota is in force at this gateway.
     pub(super) quota_since: Micros,

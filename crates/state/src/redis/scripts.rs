@@ -3,7 +3,7 @@
 use redis_client::Script;
 
 /// All scripts.
-pub(super) struct Scripts {
+pub(crate) struct Scripts {
     /// One decision.
     pub(super) decide: Script,
     /// A report about the slot lease, outside of decisions.
