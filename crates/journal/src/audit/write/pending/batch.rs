@@ -11,7 +11,7 @@ use domain::clock::Micros;
 const NUMBER_LENGTH: usize = 20;
 
 /// Lines that are written together: filled by those who append, under the lock of the pending lines; then taken by the
-/// thread that writes them, which completes the batch once. A batch that were dropped before would leave requests
+/// thread that writes them, which completes the batch once. Dropped before that, it would leave requests
 /// waiting for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
