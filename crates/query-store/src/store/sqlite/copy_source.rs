@@ -19,8 +19,8 @@ pub enum CopySourceError {
     Database(#[from] rusqlite::Error),
     /// The file was written by another release, or by another program.
     #[error(
-        "the database has schema version {found}, and this release reads version {SCHEMA_VERSION}; use the release that \
-         wrote it"
+        "the database has schema version {found}, and this release reads version {SCHEMA_VERSION}; use the release \
+         that wrote it"
     )]
     SchemaVersion {
         /// The version in the file.

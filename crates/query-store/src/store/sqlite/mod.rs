@@ -116,8 +116,8 @@ pub enum OpenError {
     Thread(#[source] std::io::Error),
     /// The file was written by another release.
     #[error(
-        "the database has schema version {found}, and this release reads version {SCHEMA_VERSION}; use the release that \
-         wrote it, or another file"
+        "the database has schema version {found}, and this release reads version {SCHEMA_VERSION}; use the release \
+         that wrote it, or another file"
     )]
     SchemaVersion {
         /// The version in the file.
