@@ -147,10 +147,25 @@ impl Config {
                  addresses of the audit mean nothing; list the addresses of your proxies"
             )
         }));
+        warnings.extend(self.upstreams.iter().filter_map(|upstream| self.warn_of_scarce_connections(upstream)));
         warnings.extend(self.unused_upstreams().map(|name| {
             format!("the upstream `{name}` is used by no route; name it as `upstream` of a route, or remove it")
         }));
         warnings
+    }
+
+    /// Warning of an upstream that has fewer connections than there are workers.
+    fn warn_of_scarce_connections(&self, upstream: &Upstream) -> Option<String> {
+        let bounds = &upstream.settings.connections;
+        let bounds = [("max", bounds.max), ("max_total", bounds.max_total)];
+        let (key, bound) = bounds.into_iter().find(|(_, bound)| bound.is_some_and(|bound| bound < self.workers))?;
+        Some(format!(
+            "`connections.{key}` of the upstream `{}` is {}, with {} workers: some of them may wait in vain while others are \
+             busy; raise it, or lower `workers`",
+            upstream.settings.name,
+            bound.unwrap_or_default(),
+            self.workers
+        ))
     }
 
     /// The names of upstreams that no route uses; none without routes.

@@ -358,6 +358,21 @@ fn networks_that_trust_everybody_are_warned_about() {
     assert!(told.contains("listen.proxy_protocol has 0.0.0.0/0"), "{told}");
 }
 
+#[test]
+fn fewer_connections_than_workers_are_warned_about() {
+    let warnings = |connections: &str| {
+        let upstream = MINIMAL.replace("8081]", &format!("8081]\n  connections: {{ {connections} }}"));
+        parse(&format!("{upstream}routes: [{{ name: a, path: /a }}]\nworkers: 4\n")).unwrap().warnings()
+    };
+    assert_eq!(warnings("max: 4, max_total: 4"), Vec::<String>::new());
+    for (scarce, warning) in
+        [("max: 3", "`connections.max` of the upstream `default` is 3, with 4 workers"), ("max_total: 1", "max_total")]
+    {
+        let given = warnings(scarce);
+        assert!(given.len() == 1 && given[0].contains(warning), "{given:?}");
+    }
+}
+
 /// A check that compares each endpoint with all others takes minutes.
 #[test]
 fn configuration_of_fifty_thousand_endpoints_is_checked_in_about_a_second() {

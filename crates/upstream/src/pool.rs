@@ -41,12 +41,14 @@ impl Pool {
         if self.0.endpoints.is_same(&endpoints) {
             return self.clone();
         }
-        // The new pool looks after the connections from now on.
-        drop(self.0.upkeep.take());
         let staying: HashSet<_> = endpoints.list.iter().map(Arc::as_ptr).collect();
         let ours: HashMap<_, usize> = self.0.endpoints.list.iter().map(Arc::as_ptr).zip(0..).collect();
         // Requests that wait for a connection of one protocol cannot use one of the other.
         let is_same = self.0.protocol == settings.protocol;
+        if is_same {
+            // The new pool looks after the connections, and the queue, from now on.
+            drop(self.0.upkeep.take());
+        }
         for (endpoint, connections) in self.0.endpoints.list.iter().zip(&*self.0.connections) {
             if !is_same || !staying.contains(&Arc::as_ptr(endpoint)) {
                 connections.close();
@@ -68,7 +70,7 @@ impl Pool {
         let connections = |endpoint| existing(endpoint).unwrap_or_else(|| Connections::new(&link, endpoint));
         let connections: Rc<[Connections]> = endpoints.list.iter().map(connections).collect();
         let Settings { protocol, timeouts, lifetimes, retries, connections: bounds, .. } = *settings;
-        link.limiter().set_bounds(&bounds, endpoints.list.iter().map(|endpoint| &endpoint.connections));
+        link.set_bounds(&bounds, connections.iter().map(|connections| &connections.link));
         let endpoints = Arc::new(endpoints);
         let upkeep = Upkeep {
             endpoints: Arc::clone(&endpoints),
@@ -102,7 +104,7 @@ impl Pool {
     /// Ends the pool of an upstream that is removed: idle connections close now, those in use after their last
     /// requests.
     pub fn close(&self) {
-        drop(self.0.upkeep.take());
+        // The upkeep goes on for the requests that wait.
         self.0.connections.iter().for_each(Connections::close);
     }
 

@@ -41,14 +41,14 @@ fn bound_of_an_endpoint_holds_over_http2() {
     assert_eq!(census.most(), 3);
 }
 
-/// The connection is never without a stream: it is retired for the workers that have none.
+/// The connections are never without a stream, and each worker needs one: it has one for certain.
 #[test]
-fn busy_connection_over_http2_moves_between_workers() {
+fn each_worker_has_a_connection_over_http2_however_busy_the_others_are() {
     const ENOUGH: usize = 3;
     let census = Census::default();
-    let address = upstream(Protocol::Http2(100), Duration::from_millis(20), &census, 1);
+    let address = upstream(Protocol::Http2(100), Duration::from_millis(20), &census, 4);
     // A request that is refused is sent again by its client.
-    let gateway = gateway(&[address], "max: 1, max_wait: 400ms", "protocol: http2");
+    let gateway = gateway(&[address], "max: 4, max_wait: 400ms", "protocol: http2");
     let (key, served) = (gateway.key().text, [const { AtomicUsize::new(0) }; 16]);
     let (deadline, is_over) = (Instant::now() + Duration::from_secs(60), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -69,7 +69,7 @@ fn busy_connection_over_http2_moves_between_workers() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(served.iter().all(|served| served.load(Ordering::Relaxed) >= ENOUGH), "{served:?}");
-    assert_eq!(census.most(), 1);
+    assert!(census.most() <= 4, "{} connections", census.most());
 }
 
 /// One connection, and four workers whose requests all need it: it moves between them.

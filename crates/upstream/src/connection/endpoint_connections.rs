@@ -13,6 +13,8 @@ use crate::endpoint::endpoints::EndpointState;
 pub(crate) struct Connections {
     pub(crate) idle: Rc<RefCell<IdleConnections>>,
     pub(crate) http2: Rc<Http2Connections>,
+    /// Link to the bounds of the connections, and to the requests that wait for one.
+    pub(crate) link: EndpointLink,
 }
 
 impl Connections {
@@ -20,12 +22,17 @@ impl Connections {
     pub(crate) fn new(link: &Rc<WorkerLink>, endpoint: &EndpointState) -> Self {
         let link = EndpointLink::new(link, &endpoint.connections);
         let idle = Rc::new(RefCell::new(IdleConnections::new(link.clone())));
-        Self { idle, http2: Rc::new(Http2Connections::new(link)) }
+        Self { idle, http2: Rc::new(Http2Connections::new(link.clone())), link }
     }
 
     /// Closes what is idle, and keeps nothing from now on.
     pub(crate) fn close(&self) {
         self.idle.borrow_mut().close();
         self.http2.close();
+    }
+
+    /// Returns whether the endpoint was removed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.http2.is_closed()
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Http2Connection {
     /// Streams that the upstream allows, as last seen by the connection's task.
     pub(crate) allowed: Rc<Cell<usize>>,
     pub(crate) lifetime: Lifetime,
-    /// True once it takes no more requests, so that another worker can connect.
+    /// True once it takes no more requests, because it has answered nothing.
     pub(crate) is_retired: Cell<bool>,
     /// Marks the connection when it is closed for a waiting request.
     pub(crate) closing: ClosingMark,

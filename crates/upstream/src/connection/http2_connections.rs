@@ -3,13 +3,12 @@
 //! - A worker has one connection to an endpoint, and another only when all streams of the first are in use, or when it
 //!   has answered nothing for a while. One that a request has waited for in vain takes no more requests.
 //! - A connection that has received GOAWAY, or broke, takes no more requests. Its streams end by themselves.
-//! - A stream that ends goes to the request that has waited longest for one. A connection without streams is closed
-//!   when requests of other workers or endpoints wait; one with streams is retired for another worker that has none.
+//! - A stream that ends goes to the request of the worker that has waited longest for one. A connection without streams is
+//!   closed when requests of other workers or endpoints wait for it.
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
@@ -19,7 +18,7 @@ use tokio::sync::Mutex;
 
 use super::http2::{Http2Connection, Http2Stream, WaitingRequests, connect};
 use super::lifetime::Lifetimes;
-use super::limits::{ConnectionLimiter, ConnectionPermit, EndpointLink, IdleUse};
+use super::limits::{ConnectionPermit, EndpointLink, IdleUse};
 use crate::endpoint::endpoints::EndpointState;
 use platform::http2_frames::ANSWERED;
 
@@ -66,7 +65,6 @@ impl Http2Connections {
     pub(crate) async fn acquire(
         &self,
         endpoint: &EndpointState,
-        limiter: &Arc<ConnectionLimiter>,
         permit: Option<ConnectionPermit>,
         timeout: Duration,
         lifetimes: &Lifetimes,
@@ -88,7 +86,7 @@ impl Http2Connections {
             return self.any_stream().ok_or_else(|| NoConnection::Failed(io::ErrorKind::QuotaExceeded.into()));
         }
         // Not waited for here: the lock would keep others from streams that end meanwhile.
-        let permit = permit.or_else(|| limiter.try_acquire(&endpoint.connections)).ok_or(NoConnection::NoRoom)?;
+        let permit = permit.or_else(|| self.waiting.link.try_acquire()).ok_or(NoConnection::NoRoom)?;
         let connected = self.connect(endpoint, permit, timeout, lifetimes).await;
         let connection = connected.inspect_err(|_| self.failures.set(failures + 1)).map_err(NoConnection::Failed)?;
         let stream = Http2Stream::new(connection, true);
@@ -118,6 +116,10 @@ impl Http2Connections {
     /// Returns whether a request is connecting, whose connection others can share.
     pub(crate) fn is_connecting(&self) -> bool {
         self.connecting.try_lock().is_err()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.get()
     }
 
     pub(crate) fn has_open(&self) -> bool {
@@ -173,9 +175,6 @@ impl Http2Connections {
                 IdleUse::HandTo(request) => request.wake(),
             }
         }
-        if self.has_open() && self.waiting.link.take_urgent() {
-            self.retire_one();
-        }
     }
 
     /// Closes connections that are at the end of their lifetime, or cannot carry another request.
@@ -189,14 +188,6 @@ impl Http2Connections {
         let open = self.open.take();
         // Not while the cell is borrowed.
         drop(open);
-    }
-
-    /// Has the connection with the fewest streams close when they have ended.
-    fn retire_one(&self) {
-        let mut open = self.open.borrow_mut();
-        if let Some(index) = (0..open.len()).min_by_key(|index| open[*index].active.get()) {
-            open.swap_remove(index).is_retired.set(true);
-        }
     }
 
     /// Finds a connection with a stream left that is not silent. Connections that are closed, or at the end of their

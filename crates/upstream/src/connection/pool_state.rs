@@ -46,7 +46,7 @@ impl PoolState {
 
     /// Takes a pooled connection to an endpoint: an idle one (HTTP/1.1), or a free stream of an open one (HTTP/2).
     pub(crate) fn take_pooled(&self, endpoint: usize, now: Instant) -> Option<Carrier> {
-        let Connections { idle, http2 } = &self.connections[endpoint];
+        let Connections { idle, http2, .. } = &self.connections[endpoint];
         match self.protocol {
             Protocol::Http1 => {
                 let connection = idle.borrow_mut().pop(now)?;
@@ -58,7 +58,7 @@ impl PoolState {
 
     /// Returns whether an endpoint has pooled connections.
     pub(crate) fn has_pooled(&self, endpoint: usize) -> bool {
-        let Connections { idle, http2 } = &self.connections[endpoint];
+        let Connections { idle, http2, .. } = &self.connections[endpoint];
         match self.protocol {
             Protocol::Http1 => idle.borrow().len() > 0,
             Protocol::Http2 => http2.has_open(),

@@ -2,13 +2,12 @@
 //!
 //! - The request stays at its endpoint if there is room for a connection; else it goes to another endpoint that has
 //!   room or a pooled connection: nothing was sent yet.
-//! - If none has, it waits, in the order of arrival, for the first of these endpoints that gets room. The wait is
+//! - If none has, it waits, in the order of its worker, for the first of these endpoints that gets room. The wait is
 //!   bounded in time, and so is the number of requests that wait; beyond, the request is refused.
 //! - The wait counts as time of connecting. At least half of that time is left for the connection itself.
 //! - A request that is dropped while it waits leaves the queue at once. A connection that it got goes to the next one.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use super::connect_budget::ConnectBudget;
 use super::endpoint_connections::Connections;
 use super::http1;
 use super::http2_connections::NoConnection;
-use super::limits::{Acquisition, ConnectionPermit, Grant, OpenConnections, QueueFull, QueuePlace};
+use super::limits::{Acquisition, ConnectionPermit, Grant, QueueFull, QueuePlace};
 use super::pool_state::PoolState;
 use crate::endpoint::endpoint_set::EndpointSet;
 use crate::endpoint::endpoints::InFlight;
@@ -129,14 +128,14 @@ impl Reservation<'_> {
         if self.may_share && http2.is_connecting() {
             return Some(Reserved::Shared);
         }
-        let permit = self.pool.link.limiter().try_acquire(self.connections_of(endpoint)).map(Reserved::Permit);
+        let permit = self.pool.connections[endpoint].link.try_acquire().map(Reserved::Permit);
         // Where there is no room for another connection, one that has answered nothing for a while may yet answer.
         permit.or_else(|| http2.any_stream().map(|stream| Reserved::Open(Carrier::of_stream(stream))))
     }
 
     /// Returns whether an endpoint has pooled connections, or room for one.
     fn has_room(&self, endpoint: usize) -> bool {
-        self.pool.has_pooled(endpoint) || self.pool.link.limiter().has_room(self.connections_of(endpoint))
+        self.pool.has_pooled(endpoint) || self.pool.connections[endpoint].link.has_room()
     }
 
     /// Reserves a new connection to an endpoint, which may have pooled ones.
@@ -154,19 +153,13 @@ impl Reservation<'_> {
         candidates: &[usize],
         needs_new: bool,
     ) -> Result<(usize, Reserved), WaitRefusal> {
-        let PoolState { link, bounds, timeouts, protocol, .. } = self.pool;
-        let has_none = *protocol == Protocol::Http2 && !candidates.iter().any(|index| self.pool.has_pooled(*index));
+        let PoolState { link, bounds, timeouts, .. } = self.pool;
         let mut begun = Instant::now();
         let longest = bounds.max_wait.min(timeouts.connect / 2);
         let deadline = begun + longest.saturating_sub(self.budget.waited());
         loop {
-            let acquired = if needs_new {
-                link.acquire_permit(Arc::clone(self.connections_of(candidates[0])))
-            } else {
-                let endpoints = candidates.iter().map(|index| Arc::clone(self.connections_of(*index)));
-                link.acquire(endpoints.collect(), has_none)
-            };
-            let queue_place = match acquired {
+            let endpoints = candidates.iter().map(|index| self.pool.connections[*index].link.clone()).collect();
+            let queue_place = match link.acquire(endpoints, needs_new) {
                 Ok(Acquisition::Permit(candidate, permit)) => {
                     return Ok((candidates[candidate], Reserved::Permit(permit)));
                 }
@@ -220,9 +213,9 @@ impl Reservation<'_> {
         in_flight: &InFlight,
         permit: Option<ConnectionPermit>,
     ) -> Result<Carrier, NoConnection> {
-        let PoolState { connections, lifetimes, link, protocol, .. } = self.pool;
+        let PoolState { connections, lifetimes, protocol, .. } = self.pool;
         let endpoint = in_flight.endpoint();
-        let Connections { idle, http2 } = &connections[in_flight.index()];
+        let Connections { idle, http2, .. } = &connections[in_flight.index()];
         match protocol {
             Protocol::Http1 => {
                 let permit = permit.ok_or(NoConnection::NoRoom)?;
@@ -232,7 +225,7 @@ impl Reservation<'_> {
                 Ok(Carrier::Http1 { connection, idle: Rc::clone(idle), is_new: true })
             }
             Protocol::Http2 => {
-                let acquiring = http2.acquire(endpoint, link.limiter(), permit, timeout, lifetimes);
+                let acquiring = http2.acquire(endpoint, permit, timeout, lifetimes);
                 acquiring.await.map(Carrier::of_stream)
             }
         }
@@ -245,10 +238,6 @@ impl Reservation<'_> {
             WaitRefusal::TimedOut => metrics.refused_timeout.inc(),
         }
         refusal
-    }
-
-    fn connections_of(&self, endpoint: usize) -> &Arc<OpenConnections> {
-        &self.pool.endpoint(endpoint).connections
     }
 }
 

@@ -1,5 +1,5 @@
-//! Upkeep of one worker's connections, by a task of the worker: it offers idle connections when requests wait
-//! elsewhere, and keeps connections open ahead of requests.
+//! Upkeep of one worker's connections, by a task of the worker: it grants permits to waiting requests, offers idle
+//! connections when requests wait elsewhere, and keeps connections open ahead of requests.
 //!
 //! Connections ahead of requests (spares):
 //!
@@ -58,10 +58,12 @@ impl Upkeep {
         }))
     }
 
-    /// Offers the idle connections to the requests that wait, whenever the worker is woken. Never completes.
+    /// Grants permits to the requests that wait, and offers the idle connections, whenever the worker is woken. Never
+    /// completes.
     async fn offer_when_woken(&self) {
         loop {
             self.link.woken().await;
+            self.link.grant_permits();
             for connections in &*self.connections {
                 connections.idle.borrow_mut().offer_all();
                 connections.http2.offer_all();
@@ -88,18 +90,19 @@ impl Upkeep {
 
     /// Permits for the spares that an endpoint lacks, as far as there is room.
     fn missing_spares(&self, index: usize) -> Vec<ConnectionPermit> {
-        let endpoint = &self.endpoints.list[index];
-        if endpoint.ejection.is_out() || endpoint.address.address == Address::Unresolved {
+        let (endpoint, connections) = (&self.endpoints.list[index], &self.connections[index]);
+        let is_removed = connections.is_closed() || endpoint.address.address == Address::Unresolved;
+        if is_removed || endpoint.ejection.is_out() {
             return Vec::new();
         }
         let share = self.link.share_of(self.min_idle);
         let missing = share.saturating_sub(self.count_idle(index)).min(MAX_OPENING);
-        (0..missing).map_while(|_| self.link.limiter().try_acquire(&endpoint.connections)).collect()
+        (0..missing).map_while(|_| connections.link.try_acquire()).collect()
     }
 
     /// Idle connections to an endpoint that can carry a request.
     fn count_idle(&self, index: usize) -> usize {
-        let Connections { idle, http2 } = &self.connections[index];
+        let Connections { idle, http2, .. } = &self.connections[index];
         match self.protocol {
             Protocol::Http1 => {
                 idle.borrow_mut().prune();

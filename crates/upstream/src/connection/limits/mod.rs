@@ -1,23 +1,37 @@
-//! Limits of connections: how many may be open to each endpoint and to all of them, over all workers, and the queue of the
-//! requests that wait for one.
+//! Limits of connections: how many may be open to each endpoint and to all of them, over all workers, and the requests
+//! that wait for one.
 //!
-//! - Each open connection holds a [`ConnectionPermit`] from before it is made until its socket is closed. Counts and queue
-//!   are under one lock ([`limiter`]), which is taken to open and to close a connection, and to wait; a request that finds
-//!   a pooled connection takes no lock.
-//! - Requests wait in the order in which they came ([`ledger`]). The queue, and the time in it, are bounded.
-//! - A worker's connections serve its own requests only. So an idle connection of one worker is closed when a request of
-//!   another one waits for its permit ([`worker_link`]).
+//! A worker's connections serve its own requests only. So half of each bound is divided into equal guaranteed shares, of
+//! at least one connection where there are enough, and the rest is borrowed by those workers that need more ([`share`]).
+//! With `max: 100` and four workers, each has 12 for certain, and one alone may have 64. Each open connection holds a
+//! [`ConnectionPermit`] from before it is made until its socket is closed.
+//!
+//! Fair:
+//! - Never are more connections open than the bound, unless it was lowered meanwhile.
+//! - A worker can always open connections up to its share: no other worker borrows of it. So none starves.
+//! - The requests of a worker wait in the order in which they came ([`worker_link`]). The requests of all workers that wait
+//!   are bounded, and so is their time.
+//! - An idle connection beyond its worker's share is closed for a request of another worker, one for each such request.
+//! - After bounds were lowered, connections beyond them are closed when their exchanges have ended.
+//!
+//! Not fair:
+//! - A worker keeps borrowed connections while requests of its own wait for them: they are not connected anew in turns.
+//! - What is returned to the rest goes to the first worker that takes it, however long others have waited.
+//! - With a bound below the number of workers there are no shares, and the two points before hold for all connections: a
+//!   worker may wait in vain. The configuration warns of that.
 
 mod settings;
-mod counts;
-mod ledger;
+mod share;
 mod limiter;
-mod queue_place;
+mod permit;
+mod queue;
 mod worker_link;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use counts::OpenConnections;
-pub(crate) use ledger::QueueFull;
-pub(crate) use limiter::{ClosingMark, ConnectionLimiter, ConnectionPermit, Grant};
-pub(crate) use queue_place::{Acquisition, QueuePlace};
+pub(crate) use limiter::ConnectionLimiter;
+pub(crate) use permit::{ClosingMark, ConnectionPermit};
+pub(crate) use queue::{Acquisition, Grant, LocalRequest, QueueFull, QueuePlace};
 pub use settings::ConnectionBounds;
-pub(crate) use worker_link::{EndpointLink, IdleUse, LocalRequest, WorkerLink};
+pub(crate) use share::OpenConnections;
+pub(crate) use worker_link::{EndpointLink, IdleUse, WorkerLink};
