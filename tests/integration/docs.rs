@@ -142,7 +142,9 @@ fn architecture_map_names_every_module() {
         modules.extend(names.map(str::to_owned));
     }
     assert!(modules.len() > 30, "only {} modules were found", modules.len());
-    let is_named = |module: &str| map.contains(&format!("`{module}.rs`")) || map.contains(&format!("`{module}/`"));
+    let places: Vec<&str> =
+        map.split('`').skip(1).step_by(2).filter_map(|span| span.rsplit_terminator('/').next()).collect();
+    let is_named = |module: &str| places.iter().any(|place| place.trim_end_matches(".rs") == module);
     let crates = fs::read_dir("crates").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut missing: Vec<String> = crates.filter(|name| !map.contains(&format!("| `{name}`"))).collect();
     missing.extend(modules.into_iter().filter(|module| !is_named(module)));
