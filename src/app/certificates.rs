@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use crate::config::Listener;
 use platform::metrics::TlsMetrics;
@@ -139,7 +140,7 @@ impl Certificates {
             let ends = current.entry(expiry.certificate).or_insert(expiry.not_after);
             *ends = expiry.not_after.min(*ends);
         }
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         if *shown != current {
             shown
                 .keys()

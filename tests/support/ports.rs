@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
 
+use parking_lot::Mutex;
 use socket2::{Domain, Socket, Type};
 
 /// First port of the range. The range lies below the ephemeral ports of outgoing connections (32768 and up by default):
@@ -44,7 +45,7 @@ fn claim(port: u16) -> bool {
     static CLAIMS: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     let claim = UdpSocket::bind((Ipv4Addr::LOCALHOST, port));
     let claimed = claim.is_ok();
-    CLAIMS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).extend(claim);
+    CLAIMS.lock().extend(claim);
     claimed
 }
 

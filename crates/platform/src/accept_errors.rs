@@ -4,8 +4,10 @@
 //! an attack holds them.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Time between two lines.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -31,7 +33,7 @@ impl AcceptErrorLog {
 
     /// Counts a failure. Returns the number of those since the last line when another one is due.
     fn count(&self, now: Instant) -> Option<u64> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.failures += 1;
         if state.logged.is_some_and(|logged| now.saturating_duration_since(logged) < INTERVAL) {
             return None;

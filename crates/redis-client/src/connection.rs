@@ -12,10 +12,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::task::AtomicWaker;
+use parking_lot::{Mutex, MutexGuard};
 use redis::{RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
@@ -129,9 +130,9 @@ impl Queue {
 }
 
 impl Shared {
-    /// The lock cannot be poisoned half-way: its holders only move bytes and handles.
+    /// A panic under this lock leaves nothing half changed: its holders only move bytes and handles.
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Ends the connection: awaited replies are lost, the first of them with the reason.

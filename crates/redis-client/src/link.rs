@@ -9,10 +9,11 @@
 
 use std::ops::Deref;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use redis::{RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -235,9 +236,9 @@ impl ServerLink {
         }
     }
 
-    /// The lock cannot be poisoned half-way: its holders only assign.
+    /// A panic under this lock leaves nothing half changed: its holders only assign.
     pub(super) fn current(&self) -> MutexGuard<'_, Option<LiveConnection>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 }
 

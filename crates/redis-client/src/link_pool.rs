@@ -1,10 +1,11 @@
 //! The links of one thread: one for each server, and the map that says which link serves a hash slot.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use redis::cmd;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
@@ -50,7 +51,7 @@ impl LinkPool {
 
     /// Runs a task for as long as the pool lives.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(task)
+        self.tasks.lock().spawn(task)
     }
 
     pub(super) fn all_links(&self) -> Vec<Arc<ServerLink>> {
@@ -135,6 +136,6 @@ impl LinkPool {
     }
 
     fn links(&self) -> MutexGuard<'_, HashMap<Target, (Arc<ServerLink>, AbortHandle)>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.links.lock()
     }
 }

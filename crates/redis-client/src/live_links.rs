@@ -5,8 +5,9 @@
 //! old primary that only one thread still talks to, two servers behind one virtual address.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::connection::Connection;
@@ -69,9 +70,9 @@ impl LiveLinks {
         found
     }
 
-    /// The lock cannot be poisoned half-way: its holders only insert, remove and copy.
+    /// A panic under this lock leaves nothing half changed: its holders only insert, remove and copy.
     fn links(&self) -> MutexGuard<'_, HashMap<u64, LiveLink>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.links.lock()
     }
 }
 

@@ -6,8 +6,8 @@
 //!   when entries were dropped that it has not read, it finds a [`RevocationEntry::Gap`].
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use domain::clock::Micros;
@@ -105,7 +105,7 @@ impl RevocationLog {
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock()
     }
 }
 

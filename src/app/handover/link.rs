@@ -6,10 +6,11 @@
 //! - On Redis nothing is asked: the link shows that the old process has not ended.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -124,7 +125,7 @@ fn send_releases(sending: &Mutex<Channel>, mut released: mpsc::UnboundedReceiver
 }
 
 fn send(sending: &Mutex<Channel>, message: &impl Serialize) -> io::Result<()> {
-    sending.lock().unwrap_or_else(PoisonError::into_inner).send(message)
+    sending.lock().send(message)
 }
 
 fn receive_replies(channel: &Channel, state: &State, release: &mpsc::UnboundedSender<u64>, pending: &PendingReplies) {
@@ -223,8 +224,8 @@ fn report_revocations(state: &State, sending: &Mutex<Channel>, is_alive: &Atomic
     }
 }
 
-fn lock(pending: &PendingReplies) -> std::sync::MutexGuard<'_, Option<FxHashMap<u64, PendingReply>>> {
-    pending.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(pending: &PendingReplies) -> MutexGuard<'_, Option<FxHashMap<u64, PendingReply>>> {
+    pending.lock()
 }
 
 impl Revocation {

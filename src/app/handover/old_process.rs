@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
@@ -78,7 +79,7 @@ impl HandoverServer {
 
     /// Waits for the hand-over that goes on to end. While the result is held, none begins.
     pub(crate) fn wait_for_turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turn.lock()
     }
 
     /// Serves a connection of a process that wants to take over, on a thread of its own. `process` is its id, when it
@@ -102,12 +103,8 @@ impl HandoverServer {
         if let Some(reason) = self.refusal(&hello) {
             return self.refuse(&channel, peer, reason);
         }
-        let _turn = match self.turn.try_lock() {
-            Ok(turn) => turn,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return self.refuse(&channel, peer, "another process takes over from it right now".to_owned());
-            }
+        let Some(_turn) = self.turn.try_lock() else {
+            return self.refuse(&channel, peer, "another process takes over from it right now".to_owned());
         };
         // The hand-over before may have ended only now.
         if let Some(reason) = self.refusal(&hello) {

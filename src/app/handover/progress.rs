@@ -1,7 +1,8 @@
 //! Progress of a hand-over, for the upgrade that waits for its end.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Longest wait, after which the waiting upgrade looks whether its child still runs.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -43,8 +44,9 @@ impl Progress {
 
     /// Waits a moment for the end.
     pub(super) fn wait(&self) -> Option<Result<(), String>> {
-        let state = self.changed.wait_timeout_while(self.lock(), INTERVAL, |state| state.end.is_none());
-        state.unwrap_or_else(PoisonError::into_inner).0.end.clone()
+        let mut state = self.lock();
+        self.changed.wait_while_for(&mut state, |state| state.end.is_none(), INTERVAL);
+        state.end.clone()
     }
 
     /// Takes the steps that were made.
@@ -53,6 +55,6 @@ impl Progress {
     }
 
     fn lock(&self) -> MutexGuard<'_, ProgressState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

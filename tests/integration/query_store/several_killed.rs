@@ -4,10 +4,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use query_store::service::Caller;
 use serde_json::Value;
 
@@ -74,11 +74,11 @@ impl Fleet {
     fn kill_program(&self, number: usize) {
         let program = &self.programs[number];
         program.kills.fetch_add(1, Ordering::SeqCst);
-        let mut child = program.child.lock().unwrap();
+        let mut child = program.child.lock();
         child.kill().unwrap();
         child.wait().unwrap();
         let left = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = 'program_{number}'");
-        eventually("its connections are gone", || self.server.lock().unwrap().sql(&left) == ["0"]);
+        eventually("its connections are gone", || self.server.lock().sql(&left) == ["0"]);
         *child = spawn(&self.directory.path().join(format!("{number}.yaml")));
         program.kills.fetch_add(1, Ordering::SeqCst);
         drop(child);
@@ -86,7 +86,7 @@ impl Fleet {
     }
 
     fn crash_database(&self) {
-        self.server.lock().unwrap().restart();
+        self.server.lock().restart();
     }
 
     /// Sends a request through a program until one answers with something else than 503.
@@ -115,7 +115,7 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         for program in &self.programs {
-            let mut child = program.child.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut child = program.child.lock();
             child.kill().ok();
             child.wait().ok();
         }
@@ -165,7 +165,7 @@ impl Work<'_> {
             }
             let name = format!("name {number}");
             let which = random.index(ids.len().max(1));
-            let last = self.states.lock().unwrap().last().unwrap().clone();
+            let last = self.states.lock().last().unwrap().clone();
             let mut next = last.clone();
             let body = format!(r#"{{"name":"{name}","sql":"select 1"}}"#);
             let (method, target) = match random.below(if ids.len() < 6 { 1 } else { 3 }) {
@@ -182,7 +182,7 @@ impl Work<'_> {
                     ("DELETE", format!("/api/queries/{}", ids[which]))
                 }
             };
-            self.states.lock().unwrap().push(next.clone());
+            self.states.lock().push(next.clone());
             let program = &self.fleet.programs[random.index(self.fleet.programs.len())];
             match exchange(program.address, method, &target, self.caller, &body) {
                 Some((201, query)) => ids.insert(0, query["id"].as_str().unwrap().to_owned()),
@@ -191,7 +191,7 @@ impl Work<'_> {
                 Some((503, _)) | None => ids = self.resolve(&mut random, program, &last, &next),
                 Some(other) => panic!("{method} {target}: {other:?}"),
             }
-            self.acknowledged.store(self.states.lock().unwrap().len() - 1, Ordering::SeqCst);
+            self.acknowledged.store(self.states.lock().len() - 1, Ordering::SeqCst);
             self.fleet.writes.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -202,7 +202,7 @@ impl Work<'_> {
         let (names, ids): (Vec<_>, Vec<_>) = self.fleet.sequence(random, 100, self.caller).into_iter().unzip();
         if names != next {
             assert_eq!(names, last, "an unacknowledged write has its whole effect or none");
-            self.states.lock().unwrap().pop();
+            self.states.lock().pop();
         }
         ids
     }
@@ -212,10 +212,10 @@ impl Work<'_> {
         while !self.fleet.stop.load(Ordering::SeqCst) {
             let first = self.acknowledged.load(Ordering::SeqCst);
             // A write without effect is taken back from the states, and was then shown by no sequence.
-            let begun = self.states.lock().unwrap()[first..].to_vec();
+            let begun = self.states.lock()[first..].to_vec();
             let shown = self.fleet.sequence(&mut random, 2, self.caller);
             let names: Vec<String> = shown.into_iter().map(|(name, _)| name).collect();
-            let states = [begun, self.states.lock().unwrap()[first..].to_vec()].concat();
+            let states = [begun, self.states.lock()[first..].to_vec()].concat();
             assert_is_a_state(&names, &states, "sequence");
             self.fleet.sequences.fetch_add(1, Ordering::SeqCst);
         }
@@ -280,10 +280,10 @@ impl Drop for StopOnPanic<'_> {
 
 /// Checks that the last state is there, and that each write took exactly one version.
 fn check_end(fleet: &Fleet, work: &Work<'_>) {
-    let states = work.states.lock().unwrap();
+    let states = work.states.lock();
     let shown = fleet.sequence(&mut Random::new(0), 100, work.caller);
     let names: Vec<String> = shown.into_iter().map(|(name, _)| name).collect();
     assert_eq!(&names, states.last().unwrap());
     let version = format!("SELECT version FROM query_store.orgs WHERE org = '{}'", work.caller.org);
-    assert_eq!(fleet.server.lock().unwrap().sql(&version), [(states.len() - 1).to_string()]);
+    assert_eq!(fleet.server.lock().sql(&version), [(states.len() - 1).to_string()]);
 }

@@ -1,7 +1,9 @@
 //! The Redis state under the contract: on a single server, and on a Cluster that concurrent cases share.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
 use state::{Redis as RedisState, State};
@@ -56,7 +58,7 @@ pub(super) fn on_a_server() -> (State, Redis) {
 /// A state on a Cluster of three primaries. Cases that run at the same time share it: one takes seconds to start.
 pub(super) fn on_a_cluster() -> (State, Arc<Cluster>) {
     static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut shared = SHARED.lock();
     let cluster = shared.upgrade().unwrap_or_else(|| Arc::new(Cluster::start(3, 0)));
     *shared = Arc::downgrade(&cluster);
     drop(shared);

@@ -1,8 +1,8 @@
 //! Status of the configuration: the active content, and the error of the last reload.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use domain::clock::{self, Micros};
@@ -59,9 +59,9 @@ impl ConfigStatus {
         self.lock().last_error = Some(rejected);
     }
 
-    /// Locks the report. Poisoning is ignored: the holders of this lock only assign, so none leaves it half changed.
+    /// Locks the report. Its holders only assign, so that a panic leaves nothing half changed.
     fn lock(&self) -> MutexGuard<'_, ConfigReport> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -7,7 +7,9 @@
 //!   times, at most. Full buckets are forgotten.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use domain::clock::Micros;
 use domain::identity::{PersonId, SessionId};
@@ -89,7 +91,7 @@ impl PersonLimiter {
 impl Limiter {
     /// A panic under the lock cannot leave a bucket half changed.
     fn buckets(&self) -> MutexGuard<'_, Buckets> {
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.buckets.lock()
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
             let at = Micros(NOW.0 + second * 1_000_000);
             limiter.count_request(person(&second.to_string()), at).unwrap();
         }
-        let count = limiter.0.buckets.lock().unwrap().arrivals.len();
+        let count = limiter.0.buckets.lock().arrivals.len();
         assert!(count <= MIN_SWEEP, "{count}");
     }
 }

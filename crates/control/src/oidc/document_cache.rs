@@ -6,12 +6,13 @@
 //!   make it load the provider.
 //! - Locks are held for a lookup, and never over an await. Two sign-ins may so read the same document at the same time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use openidconnect::core::CoreJsonWebKeySet;
 use openidconnect::url::Url;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::error::Error;
 use super::http::{HttpClient, HttpError, HttpResponse};
@@ -177,5 +178,5 @@ fn invalid(endpoint: ProviderEndpoint, error: InvalidProviderResponse) -> Error 
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -1,8 +1,10 @@
 //! The clock of this process: readings of the monotonic and the wall clock, and the discipline between them.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::discipline::{Correction, Discipline};
 use super::micros::Micros;
@@ -135,9 +137,9 @@ impl ProcessClock {
         u64::try_from(instant.saturating_duration_since(self.origin).as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The lock cannot be poisoned half-way: its holders only assign.
+    /// A panic under this lock leaves nothing half changed: its holders only assign.
     fn discipline(&self) -> MutexGuard<'_, Discipline> {
-        self.discipline.lock().unwrap_or_else(PoisonError::into_inner)
+        self.discipline.lock()
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 
 use domain::identity::client_prefix;
@@ -111,7 +112,7 @@ impl Counts {
         let hash = self.hasher.hash_one(address);
         let index = usize::try_from(hash % SHARDS as u64).expect("less than the number of shards");
         // Nothing panics while a shard is locked; and if it did, its counts would be whole.
-        self.by_address[index].lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_address[index].lock()
     }
 }
 
@@ -172,6 +173,6 @@ mod tests {
             drop(limiter.acquire(IpAddr::from([192, 0, 2, last])).unwrap());
         }
         assert_eq!(limiter.0.total.load(Ordering::Relaxed), 0);
-        assert!(limiter.0.by_address.iter().all(|shard| shard.lock().unwrap().is_empty()));
+        assert!(limiter.0.by_address.iter().all(|shard| shard.lock().is_empty()));
     }
 }

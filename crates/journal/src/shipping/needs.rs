@@ -1,7 +1,8 @@
 //! Segments of the journal that sinks still need: retention waits for them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::audit::JournalTap;
 
@@ -30,7 +31,7 @@ impl Needs {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, u64>)) {
-        let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self.segments.lock();
         change(&mut segments);
         self.tap.keep_from(segments.values().min().copied());
     }

@@ -1,8 +1,8 @@
 //! Status of a shipper: shared by its thread, the metrics and the admin socket.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{JournalTap, StreamPosition};
@@ -105,7 +105,7 @@ impl Status {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// The report at a time. `started` stands in for the freshness of a sink that was not reached yet.

@@ -2,9 +2,10 @@
 //! read. Counting takes two additions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto;
 
@@ -104,9 +105,9 @@ impl LatencyCollector {
         self.lock().remove(&(upstream.to_owned(), endpoint.to_owned()));
     }
 
-    /// The holders of this lock only insert and remove, so that a poisoned one is whole.
+    /// The holders of this lock only insert and remove, so that a panic leaves nothing half changed.
     fn lock(&self) -> MutexGuard<'_, ByEndpoint> {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+        self.endpoints.lock()
     }
 }
 

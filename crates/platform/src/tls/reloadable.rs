@@ -1,9 +1,10 @@
 //! A value built of files, rebuilt when they change.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use super::error::Error;
 use super::files::{FileContents, Fingerprints};
@@ -44,7 +45,7 @@ impl<T> Reloadable<T> {
 
     /// Replaces the value. Waits for a reload that is going on, which builds on the value before.
     pub(super) fn replace(&self, value: T, fingerprints: Fingerprints) {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = self.failure.lock();
         *failure = None;
         self.activate(value, fingerprints);
     }
@@ -63,7 +64,7 @@ impl<T> Reloadable<T> {
         build: impl FnOnce(&T, &FileContents) -> Result<T, Error>,
     ) -> Result<Vec<PathBuf>, Error> {
         // Before reading: a reload that reads first and activates last could activate contents that are older.
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = self.failure.lock();
         let active = self.active.load_full();
         let files = read(&active.value);
         let fingerprints = files.fingerprints();

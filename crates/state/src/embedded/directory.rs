@@ -6,10 +6,11 @@
 mod tree;
 mod user_map;
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::{DashMap, DashSet};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxBuildHasher;
 
 use crate::{Bounds, Change, Defaults, KeyExport, Org, RevocationEntry, RevocationLog, User, session_quota_digest};
@@ -74,16 +75,16 @@ impl Directory {
 
     /// The effective bounds of what people create.
     pub(super) fn bounds(&self) -> Bounds {
-        (*self.bounds.read().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()
+        (*self.bounds.read()).unwrap_or_default()
     }
 
     pub(super) fn set_bounds(&self, bounds: Bounds) {
-        *self.bounds.write().unwrap_or_else(PoisonError::into_inner) = Some(bounds);
+        *self.bounds.write() = Some(bounds);
     }
 
     /// The time for which revoked keys are listed; none when it was not set, so that no key retires by a default.
     pub(super) fn keep_revoked(&self) -> Option<Duration> {
-        self.bounds.read().unwrap_or_else(PoisonError::into_inner).map(|bounds| bounds.keep_revoked)
+        self.bounds.read().map(|bounds| bounds.keep_revoked)
     }
 
     /// The key that has, or had, this digest.
@@ -99,11 +100,11 @@ impl Directory {
 
     /// The records, for management. The guard keeps changes waiting.
     pub(super) fn tree(&self) -> RwLockReadGuard<'_, Tree> {
-        self.tree.read().unwrap_or_else(PoisonError::into_inner)
+        self.tree.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Tree> {
-        self.tree.write().unwrap_or_else(PoisonError::into_inner)
+        self.tree.write()
     }
 
     /// Makes a committed change effective, then logs what it revoked: a decision that is made without the change was begun

@@ -8,8 +8,10 @@
 //! user: everything is checked, then taken, under it. The lock is never held over an await, and a decision holds it for
 //! about as long as two contended atomics would cost. Two requests wait for each other only when they carry the same key.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::bucket::Bucket;
 use crate::listing::KeyPosition;
@@ -261,9 +263,9 @@ impl KeyRecord {
         }
     }
 
-    /// A panic under this lock cannot leave the state half changed: it is only assigned to. So a poisoned lock is good.
+    /// A panic under this lock cannot leave the state half changed: it is only assigned to.
     pub(super) fn state(&self) -> MutexGuard<'_, KeyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -283,6 +285,6 @@ impl DirtyKeys {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Arc<KeyRecord>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

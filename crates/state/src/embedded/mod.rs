@@ -10,13 +10,14 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, RwLockReadGuard};
+use std::sync::Arc;
 
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId};
 use domain::page::Page;
 use domain::quota::{Quota, RateLimitStatus};
+use parking_lot::RwLockReadGuard;
 
 use super::cursor_secret::CursorSecret;
 use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Key, KeyList, KeyPosition};

@@ -1,8 +1,9 @@
 //! Successor of an embedded state: the process that decides after a hand-over, and the switch between it and this process.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc as std_mpsc};
+use std::sync::mpsc as std_mpsc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 
@@ -105,6 +106,6 @@ impl HandoverSwitch {
     }
 
     pub(super) fn writer(&self) -> MutexGuard<'_, Option<std_mpsc::Sender<()>>> {
-        self.paused_writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.paused_writer.lock()
     }
 }

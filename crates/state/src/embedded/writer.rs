@@ -6,12 +6,13 @@
 //! - At checkpoints (`checkpoint_schedule`), and at the end, the usage of dirty keys is written back; each minute, and at
 //!   the end, uses and expiries of sessions. A write-back that failed is retried, and nothing is forgotten meanwhile.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -192,7 +193,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         // An error says that the thread has ended already.
         let _ = self.sender.send(Message::Close(oneshot::channel().0));
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.get_mut().take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!(
                 "the thread that writes the state panicked; the last changes of usage may be missing in the file"

@@ -3,9 +3,10 @@
 //!
 //! They run side by side: what takes long in one of them delays no other.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -51,7 +52,7 @@ impl Maintenance {
 
     /// Ends the tasks. Returns false if they were ended before.
     pub(super) fn stop(&self) -> bool {
-        let tasks = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let tasks = std::mem::take(&mut *self.0.lock());
         tasks.iter().for_each(JoinHandle::abort);
         !tasks.is_empty()
     }

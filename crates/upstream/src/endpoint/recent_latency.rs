@@ -1,9 +1,9 @@
 //! Latency of one endpoint in the last minute.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use domain::clock::Micros;
@@ -27,7 +27,7 @@ pub(crate) struct RecentLatency(Mutex<VecDeque<(Micros, LatencyCounts)>>);
 impl RecentLatency {
     /// Keeps the counts, once in ten seconds.
     pub(crate) fn keep(&self, counts: impl FnOnce() -> LatencyCounts, now: Micros) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if kept.back().is_some_and(|(time, _)| now < time.after(Duration::from_secs(10))) {
             return;
         }
@@ -39,7 +39,7 @@ impl RecentLatency {
 
     /// Quantiles since the oldest moment; none without requests.
     pub(crate) fn report(&self, now: &LatencyCounts) -> Option<LatencyReport> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         let (_, before) = kept.front()?;
         Some(LatencyReport { p50_us: quantile(before, now, 0.5)?, p99_us: quantile(before, now, 0.99)? })
     }

@@ -20,10 +20,11 @@ mod wire;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use endpoints::State;
@@ -129,7 +130,7 @@ impl Drop for Hostile {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn accept(&self, socket: TcpStream, tls: Option<Arc<ServerConfig>>, issuer: &str) {

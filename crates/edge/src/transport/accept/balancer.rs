@@ -11,8 +11,9 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 
@@ -103,7 +104,7 @@ impl WorkerLoads {
 
     /// A panic under this lock cannot leave a count half changed.
     fn lock(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

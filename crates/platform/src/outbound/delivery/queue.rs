@@ -6,9 +6,10 @@
 //! - The worker is woken by the first item, and once more at half of the bound: a wake-up is a system call.
 
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -143,14 +144,14 @@ impl<T> Queue<T> {
         let is_busy = |state: &mut State<T>| {
             !state.has_ended && !state.is_failing && (state.in_delivery > 0 || !state.items.is_empty())
         };
-        drop(self.delivered.wait_timeout_while(self.lock(), timeout, is_busy));
+        self.delivered.wait_while_for(&mut self.lock(), is_busy, timeout);
     }
 
     /// Waits until the worker has ended. Returns the items that are left when it has not within the
     /// time: they are discarded.
     pub(crate) fn wait_for_end(&self, timeout: Duration) -> Option<Vec<T>> {
-        let waited = self.ended.wait_timeout_while(self.lock(), timeout, |state| !state.has_ended);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        self.ended.wait_while_for(&mut state, |state| !state.has_ended, timeout);
         (!state.has_ended).then(|| mem::take(&mut state.items))
     }
 
@@ -233,9 +234,8 @@ impl<T> Queue<T> {
         self.ended.notify_all();
     }
 
-    /// A holder of this lock only copies and sets flags, so that a poisoned one is whole.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

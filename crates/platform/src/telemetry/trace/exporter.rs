@@ -6,8 +6,10 @@
 //!   and drops and counts.
 //! - It ends when the last tracer is dropped, and the rest of the queue is sent: after [`FLUSH_TIMEOUT`] at most.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::collector::Collector;
 use super::queue::{Queue, QueueEnd};
@@ -67,7 +69,7 @@ impl TraceExporters {
             retries_when_closed: true,
         };
         Worker::start("traces", &end, Collector::new(post, settings, metrics), policy)?;
-        let mut exporters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exporters = self.0.lock();
         exporters.retain(|exporter| !exporter.queue.has_ended());
         exporters.push(Running { queue: end, tls });
         Ok(Tracer::new(settings.clone(), queue))
@@ -75,14 +77,14 @@ impl TraceExporters {
 
     /// The TLS of connections to all collectors, whose files are to be watched.
     pub fn tls(&self) -> Vec<Arc<ClientTls>> {
-        let exporters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let exporters = self.0.lock();
         exporters.iter().filter_map(|exporter| exporter.tls.clone()).collect()
     }
 
     /// Waits until all exporters have sent what they can. Their tracers are dropped already.
     pub fn wait(&self) {
         let deadline = Instant::now() + FLUSH_TIMEOUT + JOIN_TIMEOUT;
-        let exporters = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let exporters = std::mem::take(&mut *self.0.lock());
         for exporter in exporters {
             if exporter.queue.wait_for_end(deadline.saturating_duration_since(Instant::now())).is_some() {
                 tracing::warn!("the exporter of traces has not ended in time; spans may be lost");

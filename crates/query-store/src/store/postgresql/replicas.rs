@@ -8,8 +8,9 @@
 //! - A replica that failed is left alone for some seconds, so that an unreachable one does not delay every page.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::database::Database;
 use super::error::PostgresqlError;
@@ -83,11 +84,11 @@ impl Replica {
     }
 
     fn is_paused(&self, now: Instant) -> bool {
-        self.paused_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| now < until)
+        self.paused_until.lock().is_some_and(|until| now < until)
     }
 
     fn pause(&self, now: Instant, error: &PostgresqlError) {
-        *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(now + PAUSE);
+        *self.paused_until.lock() = Some(now + PAUSE);
         tracing::warn!(
             replica = self.database.server(),
             error = error as &dyn std::error::Error,

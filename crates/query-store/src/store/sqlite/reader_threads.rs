@@ -5,9 +5,10 @@
 //!   the caller has written.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rusqlite::{Connection, Result};
 use tokio::sync::{mpsc, oneshot};
 
@@ -79,7 +80,7 @@ impl fmt::Debug for ReaderThreads {
 fn run(mut connection: Connection, queue: &Queue) {
     loop {
         // The lock is held while this thread waits, and not while it reads.
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
+        let job = queue.lock().blocking_recv();
         match job {
             Some(job) => job(&mut connection),
             None => return,

@@ -1,7 +1,9 @@
 //! State that the deciders of all threads share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::key_cache::{CachedKey, KeyCache};
 use super::usage::CachedUsage;
@@ -84,6 +86,6 @@ impl DeciderShared {
     }
 
     fn unreported_keys(&self) -> MutexGuard<'_, Vec<Arc<CachedKey>>> {
-        self.unreported_keys.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unreported_keys.lock()
     }
 }

@@ -1,7 +1,7 @@
 //! The mutable part of a cached key, which all its secrets share: its bucket as Redis last reported it, and uses that
 //! Redis has not counted yet.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::share::Share;
 use crate::bucket::Bucket;
@@ -103,8 +103,8 @@ impl CachedUsage {
         state.unreported.pending()
     }
 
-    /// The lock cannot be poisoned half-way: its holders only assign.
+    /// A panic under this lock leaves nothing half changed: its holders only assign.
     pub(super) fn state(&self) -> MutexGuard<'_, UsageState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -1,7 +1,8 @@
 //! Verdict on a cached key: how often Redis has refused it in a row, and the last of these refusals.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::bucket::Bucket;
 use domain::clock::Micros;
@@ -63,8 +64,8 @@ impl Verdict {
         (basis.epoch == epoch).then_some(basis)
     }
 
-    /// The lock cannot be poisoned half-way: its holders only assign.
+    /// A panic under this lock leaves nothing half changed: its holders only assign.
     fn lock(&self) -> MutexGuard<'_, Option<Box<Basis>>> {
-        self.basis.lock().unwrap_or_else(PoisonError::into_inner)
+        self.basis.lock()
     }
 }

@@ -1,9 +1,10 @@
 //! The set of items that a background task visits, and the signals that wake the task.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// Items to visit.
@@ -66,8 +67,8 @@ impl<T> ActiveSet<T> {
         self.items().retain(|item| !inactive.remove(&Arc::as_ptr(item)));
     }
 
-    /// The lock cannot be poisoned half-way: its holders only push and remove.
+    /// A panic under this lock leaves nothing half changed: its holders only push and remove.
     fn items(&self) -> MutexGuard<'_, Vec<Arc<T>>> {
-        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+        self.items.lock()
     }
 }

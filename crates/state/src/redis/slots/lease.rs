@@ -2,10 +2,11 @@
 //!
 //! The table of states and events is in the module's documentation.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::active_set::ActiveSet;
@@ -236,9 +237,9 @@ impl SlotLease {
         }
     }
 
-    /// The lock cannot be poisoned half-way: its holders only assign.
+    /// A panic under this lock leaves nothing half changed: its holders only assign.
     pub(super) fn data(&self) -> MutexGuard<'_, LeaseData> {
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+        self.data.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! All slot leases of this process, and the reports about them outside of decisions.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use dashmap::DashMap;
+use parking_lot::Mutex;
 use redis::Value;
 use rustc_hash::FxBuildHasher;
 
@@ -104,11 +105,11 @@ impl SlotLeases {
     }
 
     pub(super) fn membership(&self) -> Option<Membership> {
-        *self.membership.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.membership.lock()
     }
 
     pub(super) fn set_membership(&self, membership: Membership) {
-        *self.membership.lock().unwrap_or_else(PoisonError::into_inner) = Some(membership);
+        *self.membership.lock() = Some(membership);
     }
 
     /// Sends the absolute number of slots held under a new generation, if the lease is in doubt. Returns false when

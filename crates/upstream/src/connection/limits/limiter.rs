@@ -1,8 +1,9 @@
 //! Limiter of the connections of one upstream: what its workers share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::share::OpenConnections;
@@ -29,7 +30,7 @@ impl ConnectionLimiter {
     }
 
     pub(super) fn lock_counts(&self) -> MutexGuard<'_, ()> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 
     /// Counts a connection that was closed. The counts must be locked.
@@ -45,6 +46,6 @@ impl ConnectionLimiter {
     }
 
     pub(super) fn lock_workers(&self) -> MutexGuard<'_, Vec<Arc<Notify>>> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.workers.lock()
     }
 }

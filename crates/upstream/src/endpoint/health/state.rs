@@ -1,9 +1,9 @@
 //! State of an endpoint's active checks.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::settings::HealthSettings;
@@ -47,19 +47,19 @@ impl Check {
         self.is_running.store(false, Relaxed);
         let (row, changed) = next_row(self.row.load(Relaxed), fails, report.ok, settings);
         self.row.store(row, Relaxed);
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+        *self.last.lock() = Some(report);
         changed
     }
 
     /// Forgets all results: no checks are configured any more.
     pub(crate) fn reset(&self) {
         self.row.store(0, Relaxed);
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.last.lock() = None;
     }
 
     /// The last result.
     pub(crate) fn last(&self) -> Option<CheckReport> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last.lock().clone()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Connections for reading, and the thread that drives them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio_postgres::types::ToSql;
@@ -143,7 +143,7 @@ impl Pool {
 
     /// Locks the state. Nothing panics between two changes that belong together.
     fn state(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
