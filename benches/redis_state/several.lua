@@ -22,14 +22,16 @@ local results = {}
 local lease_of, generation_of
 for i = 2, #ARGV do
   local key_name, user = KEYS[2 * i - 2], KEYS[2 * i - 1]
-  local key_version, org_version, user_version, code, valid_until, requests, per, capacity, limit, unreported, released, lease,
+  local key_version, org_version, user_version, code, valid_until, requests, per, capacity, limit, unreported,
+    released, lease,
     generation, may_register, chosen, age = unpack('<c8c8c8ddddddddddddd', ARGV[i])
   now = now or time(chosen)
   local quota = ARGV[i]:sub(41, 64)
   local key = call('HMGET', key_name, 'live', 'metered')
   local live, metered = key[1], key[2]
   local version, level, at, _, uses, used = unpack('<c8ddddd', live)
-  if version ~= key_version or its_version ~= org_version or (call('HGET', user, 'version') or NO_RECORD) ~= user_version then
+  if version ~= key_version or its_version ~= org_version or (call('HGET', user, 'version')
+      or NO_RECORD) ~= user_version then
     return 'stale'
   end
   if not its_generation then
@@ -76,6 +78,7 @@ for i = 2, #ARGV do
   results[i - 1] = pack('<ddddd', code, level, taken, uses, held)
 end
 if changed then
-  call('HSET', KEYS[1], 'live', pack('<c8ddd', its_version, taken, first_end, now), ARGV[1], pack('<dddd', held, now, lease_of, generation_of))
+  call('HSET', KEYS[1], 'live', pack('<c8ddd', its_version, taken, first_end, now), ARGV[1], pack('<dddd', held, now,
+      lease_of, generation_of))
 end
 return table.concat(results)

@@ -160,8 +160,8 @@ impl Config {
         let bounds = [("max", bounds.max), ("max_total", bounds.max_total)];
         let (key, bound) = bounds.into_iter().find(|(_, bound)| bound.is_some_and(|bound| bound < self.workers))?;
         Some(format!(
-            "`connections.{key}` of the upstream `{}` is {}, with {} workers: some of them may wait in vain while others are \
-             busy; raise it, or lower `workers`",
+            "`connections.{key}` of the upstream `{}` is {}, with {} workers: some of them may wait in vain while \
+             others are busy; raise it, or lower `workers`",
             upstream.settings.name,
             bound.unwrap_or_default(),
             self.workers

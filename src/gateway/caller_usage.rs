@@ -138,7 +138,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hour_and_day_are_those_of_the_present(now in DAY..4_000_000_000_000_000, requests in prop::array::uniform24(0..1000_u64)) {
+        fn hour_and_day_are_those_of_the_present(
+            now in DAY..4_000_000_000_000_000,
+            requests in prop::array::uniform24(0..1000_u64),
+        ) {
             let now = Micros(now);
             let (hour, day) = counts(&activity(now, requests), now);
             prop_assert!(hour.start <= now && now.0 < hour.start.0 + HOUR);

@@ -11,8 +11,8 @@ use edge::forward::ConnectionClients;
 use edge::transport::{ConnectionHandle, ExchangeHandle};
 use journal::audit::PreparedFields;
 
-/// Refusals of known keys in a row after which a connection closes: an honest client with a backoff never has so many, and
-/// a client in a loop pays for a new connection from time to time.
+/// Refusals of known keys in a row after which a connection closes: an honest client with a backoff never has so many,
+/// and a client in a loop pays for a new connection from time to time.
 const MAX_REFUSALS_IN_A_ROW: u32 = 100;
 
 /// A downstream connection.
@@ -45,8 +45,8 @@ impl Connection {
         self.refusals_in_a_row.set(0);
     }
 
-    /// Notes the refusal of a known key or session, and closes the connection with its response when there were too many
-    /// in a row.
+    /// Notes the refusal of a known key or session, and closes the connection with its response when there
+    /// were too many in a row.
     pub(super) fn count_refusal<B>(&self, version: Version, response: &mut Response<B>) {
         let refusals = self.refusals_in_a_row.get() + 1;
         self.refusals_in_a_row.set(refusals);

@@ -111,8 +111,8 @@ impl OpenExchanges {
     async fn follow_log(&self) {
         let mut last = self.0.log.subscribe();
         loop {
-            // Read in a statement of its own: the guard of the channel must not be held over an await, as the log would wait
-            // for it with its lock held.
+            // Read in a statement of its own: the guard of the channel must not be held over an await, as the log would
+            // wait for it with its lock held.
             let position = *last.borrow_and_update();
             self.apply_entries(position).await;
             self.0.expire(clock::now());

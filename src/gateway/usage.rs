@@ -2,8 +2,8 @@
 //!
 //! - The answer is about the credential of the request; no request can name another one.
 //! - It costs a token, holds a slot and is recorded like any other request: it is bounded by the caller's limits.
-//! - Counts by the hour come from the index of this gateway's journal. Few reads run at a time in the whole process, each on
-//!   a thread for blocking work; when none can be made in time, the answer has no such counts.
+//! - Counts by the hour come from the index of this gateway's journal. Few reads run at a time in the whole process,
+//!   each on a thread for blocking work; when none can be made in time, the answer has no such counts.
 
 use std::io;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ impl Story {
     }
 
     /// Tells one line.
+    #[allow(clippy::print_stdout, reason = "an example is read by people, too")]
     pub fn tell(&mut self, line: impl AsRef<str>) {
         let line = line.as_ref().trim_end();
         println!("{line}");

@@ -119,7 +119,8 @@ pub fn init_queued(settings: Settings) -> LogHandle {
         Ok(queue) => start(settings, Some(queue), metrics),
         Err(error) => {
             let logs = start(settings, None, metrics);
-            tracing::warn!(%error, "cannot start the thread of the log; threads that log wait for the reader of standard error");
+            tracing::warn!(%error, "cannot start the thread of the log; threads that log wait for the reader of \
+                                    standard error");
             logs
         }
     }

@@ -71,7 +71,8 @@ pub fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// Returns whether the server cannot serve this client any more: a replica, still loading, or a replica without its primary.
+/// Returns whether the server cannot serve this client any more: a replica, still loading, or a replica
+/// without its primary.
 pub(super) fn is_wrong_server(error: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, MasterDown, ReadOnly};
     matches!(error.kind(), ErrorKind::Server(BusyLoading | MasterDown | ReadOnly))

@@ -1,13 +1,13 @@
 //! One connection to a server, which carries the commands of many callers in order.
 //!
-//! - Commands are put into a buffer, and the task of the connection writes them: all that callers of one turn of the event
-//!   loop have put there go in one system call. It reads in one system call whatever has arrived, too.
+//! - Commands are put into a buffer, and the task of the connection writes them: all that callers of one turn of the
+//!   event loop have put there go in one system call. It reads in one system call whatever has arrived, too.
 //! - A caller gets a [`ReplyReceiver`]. When the connection ends, every reply that is awaited is lost.
 //! - No future of a caller is needed for a command to be sent, nor for its reply to be taken off the wire.
 //!
-//! Own code instead of the crate's multiplexed connection: the command is packed once, into the buffer that is written, where
-//! the crate copies it three times and hands it over by a channel; a reply is found by its length, where the crate has a
-//! parser of general combinators (`benches/cost/ideas.md` has the figures).
+//! Own code instead of the crate's multiplexed connection: the command is packed once, into the buffer that is written,
+//! where the crate copies it three times and hands it over by a channel; a reply is found by its length, where the
+//! crate has a parser of general combinators (`benches/cost/ideas.md` has the figures).
 
 use std::collections::VecDeque;
 use std::io;

@@ -39,8 +39,8 @@ pub struct ServerDescription {
     pub round_trip: Duration,
 }
 
-/// Describes the servers that hold the state: the server, the primary that the sentinels report, or the primaries of the
-/// Cluster.
+/// Describes the servers that hold the state: the server, the primary that the sentinels report, or the
+/// primaries of the Cluster.
 ///
 /// # Errors
 /// [`ConnectError`] when no sentinel reports the primary.

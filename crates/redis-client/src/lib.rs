@@ -7,8 +7,8 @@
 //! - Every connected link is in a list of the process (`live_links`), by which background work reaches each server that
 //!   may serve commands.
 //!
-//! Layers, top-down: `redis_client`, `server` > `topology` > `link_pool` > `hash_slots` > `reconnect` > `sent_command` > `link` >
-//! `connect` > `sentinel` > `dial` > `shared` > `live_links` > `connection` > `resp`.
+//! Layers, top-down: `redis_client`, `server` > `topology` > `link_pool` > `hash_slots` > `reconnect` >
+//! `sent_command` > `link` > `connect` > `sentinel` > `dial` > `shared` > `live_links` > `connection` > `resp`.
 
 mod redis_client;
 mod server;

@@ -161,7 +161,8 @@ impl ServerLink {
         timeout(self.connector.settings().late_reply_timeout, reply).await.map_err(|_| CommandError::Lost(None))
     }
 
-    /// Turns an error reply into a [`CommandError`], and takes the link down when the error says that it cannot be used.
+    /// Turns an error reply into a [`CommandError`], and takes the link down when the error says
+    /// that it cannot be used.
     pub(super) fn classify_reply(&self, number: u64, reply: RedisResult<Value>) -> Result<Value, CommandError> {
         let error = match reply.and_then(Value::extract_error) {
             Ok(value) => {

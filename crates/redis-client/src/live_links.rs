@@ -1,8 +1,8 @@
 //! The connected links of a process, of all its clients together, by the server process that they lead to.
 //!
 //! A link is registered from the moment at which it may serve commands until its connection ends. So every server that
-//! can decide for this process is in the list, whatever name or address led there: a Cluster replica that is promoted, an
-//! old primary that only one thread still talks to, two servers behind one virtual address.
+//! can decide for this process is in the list, whatever name or address led there: a Cluster replica that is promoted,
+//! an old primary that only one thread still talks to, two servers behind one virtual address.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

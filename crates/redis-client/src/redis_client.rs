@@ -80,8 +80,8 @@ impl RedisClient {
         self.0.all_links().iter().any(|link| link.is_up())
     }
 
-    /// Steady time since which the server of a hash slot is not connected, by this thread's link; `None` while it is, or
-    /// when it is not known.
+    /// Steady time since which the server of a hash slot is not connected, by this thread's link; `None` while it is,
+    /// or when it is not known.
     pub fn down_since(&self, slot: u16) -> Option<Micros> {
         self.0.slots.load().link(slot)?.down_since()
     }
@@ -218,9 +218,9 @@ impl RedisClient {
         self.follow(link, request, result).await.1
     }
 
-    /// Follows the redirections of a request that was sent over `link`. It is sent again only after errors that say that
-    /// it did not run: while its records are on both nodes of a slot migration, for as long as the deadline. Returns the link
-    /// that replied last, with its reply.
+    /// Follows the redirections of a request that was sent over `link`. It is sent again only after errors that say
+    /// that it did not run: while its records are on both nodes of a slot migration, for as long as the deadline.
+    /// Returns the link that replied last, with its reply.
     async fn follow(
         &self,
         mut link: Arc<ServerLink>,

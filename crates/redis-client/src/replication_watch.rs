@@ -1,5 +1,5 @@
-//! Replicas of the primaries, how far they are behind, and the eviction policy, which an operator may change at any time:
-//! looked at in the background, for the metrics and the log.
+//! Replicas of the primaries, how far they are behind, and the eviction policy, which an operator may change at any
+//! time: looked at in the background, for the metrics and the log.
 //!
 //! - One look asks each server that a link of this process leads to, in two small commands each.
 //! - While no primary answers, nothing is known.

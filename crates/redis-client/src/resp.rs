@@ -87,8 +87,8 @@ impl ReplyScanner {
     }
 }
 
-/// Length of the value at the beginning of `bytes`, of an array that of its head; and the number of an array's elements.
-/// `None` while it is incomplete.
+/// Length of the value at the beginning of `bytes`, of an array that of its head; and the number of an array's
+/// elements. `None` while it is incomplete.
 fn value_at(bytes: &[u8]) -> Result<Option<(usize, usize)>, RedisError> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
     let [kind, number @ .., b'\r', b'\n'] = &bytes[..=end] else { return Err(malformed()) };
@@ -182,7 +182,9 @@ mod tests {
         }
 
         #[test]
-        fn command_is_packed_as_by_the_crate(words in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..12)) {
+        fn command_is_packed_as_by_the_crate(
+            words in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..12),
+        ) {
             let mut command = cmd("EVALSHA");
             for word in &words {
                 command.arg(word);

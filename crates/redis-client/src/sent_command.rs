@@ -14,8 +14,8 @@ use super::resp::PackedCommand;
 
 /// A command in flight. It runs whatever becomes of this handle.
 ///
-/// - A caller with a deadline of its own polls it, and hands it to [`SentCommand::finish`] when the deadline has passed.
-///   So a reply in time costs no timer here.
+/// - A caller with a deadline of its own polls it, and hands it to [`SentCommand::finish`] when the deadline has
+///   passed. So a reply in time costs no timer here.
 pub struct SentCommand {
     link: InFlight<Arc<ServerLink>>,
     /// Number of the connection that carries it.
@@ -45,8 +45,8 @@ impl SentCommand {
         Poll::Ready(link.classify_reply(self.connection, reply))
     }
 
-    /// Waits for the reply, also beyond the deadline of the link: it counts as late then, and as lost after the time-out
-    /// for late replies.
+    /// Waits for the reply, also beyond the deadline of the link: it counts as late then, and as lost after the
+    /// time-out for late replies.
     pub async fn finish(self) -> Result<Value, CommandError> {
         let link = self.link.link();
         let rest = link.connector.settings().deadline.saturating_sub(self.sent.elapsed());

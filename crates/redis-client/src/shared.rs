@@ -12,8 +12,8 @@ use super::settings::{ConnectionSettings, Servers};
 use domain::clock::{self, Micros};
 use platform::tls;
 
-/// Time after a write was refused because the server's memory is full in which it counts as full, and the background work
-/// leaves it alone. Its heartbeat asks again sooner, also without requests.
+/// Time after a write was refused because the server's memory is full in which it counts as full, and the background
+/// work leaves it alone. Its heartbeat asks again sooner, also without requests.
 const OUT_OF_MEMORY_FOR: Duration = Duration::from_secs(1);
 
 /// Settings and observations that the clients of all threads share.
@@ -103,14 +103,14 @@ impl ClientShared {
         let last = Micros(self.out_of_memory.swap(now.0, Ordering::Relaxed));
         if last.0 == 0 || last.after(10 * OUT_OF_MEMORY_FOR) < now {
             tracing::error!(
-                "the memory of Redis is full (maxmemory): requests are refused, or admitted by `on_unavailable`; only what \
-                 withdraws something is accepted; raise maxmemory or add primaries"
+                "the memory of Redis is full (maxmemory): requests are refused, or admitted by `on_unavailable`; only \
+                 what withdraws something is accepted; raise maxmemory or add primaries"
             );
         }
     }
 
-    /// Returns whether a write was refused a moment ago because the server's memory is full. On a Cluster others may have
-    /// room, so there it counts for no other write.
+    /// Returns whether a write was refused a moment ago because the server's memory is full. On a Cluster others may
+    /// have room, so there it counts for no other write.
     pub fn is_out_of_memory(&self) -> bool {
         let last = Micros(self.out_of_memory.load(Ordering::Relaxed));
         last.0 > 0 && clock::steady() < last.after(OUT_OF_MEMORY_FOR) && !self.is_cluster()

@@ -16,8 +16,8 @@ pub struct Defaults {
 /// Bounds of the keys and sessions of people, and the time for which revoked keys are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Keys that one person may create and rotate: a bucket for each. A new key begins with a full bucket of its own, so
-    /// this bounds how many such buckets a person gets.
+    /// Keys that one person may create and rotate: a bucket for each. A new key begins with a full bucket of its own,
+    /// so this bounds how many such buckets a person gets.
     pub key_creation: Quota,
     /// Keys of one user that are not revoked.
     pub keys_per_user: u32,

@@ -2,28 +2,28 @@
 //!
 //! # Guarantee
 //!
-//! In any window of length `T` at most `burst + inflow * T / per` requests are admitted, exactly: a bucket holds at most
-//! `burst` tokens when the window begins, and `inflow` tokens flow in during each `per`. `inflow` is `requests`; in a
-//! strict quota it is `requests + 1 - burst`, so that no window of one `per` admits more than `requests`. A refused request
-//! takes nothing, so any number of refused requests does not delay the next token.
+//! In any window of length `T` at most `burst + inflow * T / per` requests are admitted, exactly: a bucket holds at
+//! most `burst` tokens when the window begins, and `inflow` tokens flow in during each `per`. `inflow` is `requests`;
+//! in a strict quota it is `requests + 1 - burst`, so that no window of one `per` admits more than `requests`. A
+//! refused request takes nothing, so any number of refused requests does not delay the next token.
 //!
 //! # Arithmetic
 //!
 //! A bucket's level is an integer number of *units*, where one token is as many units as `per` has microseconds. So
-//! every microsecond exactly `inflow` units flow in, nothing is ever rounded, and many small refills are
-//! worth exactly one large one. [`Quota::validate`] keeps a full bucket below 2^53, and the elapsed time is compared with
+//! every microsecond exactly `inflow` units flow in, nothing is ever rounded, and many small refills are worth
+//! exactly one large one. [`Quota::validate`] keeps a full bucket below 2^53, and the elapsed time is compared with
 //! the time to full before it is multiplied: every intermediate result is exact in an `f64` too, so a Lua script can
 //! repeat this line by line.
 
 use domain::clock::Micros;
 use domain::quota::{EXACT, Quota};
 
-/// Microseconds by which the time of a decision may lie before that of the last one without counting as a clock that was
-/// set back.
+/// Microseconds by which the time of a decision may lie before that of the last one without counting as a
+/// clock that was set back.
 ///
-/// Requests are decided in another order than they read the clock in: a thread can be suspended in between. Within
-/// this bound nothing flows in and the bucket's time stays, so that no microsecond is ever counted twice. Beyond it
-/// the clock was set back, and the bucket follows it; otherwise it would get no tokens until the old time is reached. One
+/// Requests are decided in another order than they read the clock in: a thread can be suspended in between. Within this
+/// bound nothing flows in and the bucket's time stays, so that no microsecond is ever counted twice. Beyond it the
+/// clock was set back, and the bucket follows it; otherwise it would get no tokens until the old time is reached. One
 /// second is longer than a thread is suspended on a machine that still serves, and short enough to go without tokens.
 pub const REORDERED_US: u64 = 1_000_000;
 
@@ -230,7 +230,8 @@ mod tests {
             quota in quotas(), steps in vec(-20_000_000..20_000_000_i64, 1..200),
         ) {
             let mut now = START;
-            let times: Vec<Micros> = steps.iter().map(|step| { now = Micros(now.0.strict_add_signed(*step)); now }).collect();
+            let times: Vec<Micros> = steps.iter().map(|step| { now = Micros(now.0.strict_add_signed(*step)); now })
+                .collect();
             let forward: u64 = steps.iter().map(|step| u64::try_from(*step).unwrap_or(0)).sum();
             let count = admitted(quota, times).len() as u64;
             prop_assert!(count * quota.per_micros() <= allowed(quota, forward));
@@ -295,7 +296,8 @@ mod tests {
             prop_assert!(repaid.level >= 0 || repaid.remaining(quota) == 0);
             let token = Micros(START.0 + repaid.token_in_us(quota));
             prop_assert!(repaid.try_take(quota, token).is_ok());
-            prop_assert!(repaid.level >= signed(quota.per_micros()) || repaid.try_take(quota, Micros(token.0 - 1)).is_err());
+            prop_assert!(repaid.level >= signed(quota.per_micros()) || repaid.try_take(quota, Micros(token.0 - 1))
+                .is_err());
             prop_assert!(bucket.charge(quota, uses).level >= 0, "a charge goes no further than to empty");
         }
 

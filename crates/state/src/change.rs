@@ -34,7 +34,8 @@ pub enum Change {
     },
     /// Creates a user.
     CreateUser(User),
-    /// Replaces the permissions of a user, and takes back a withdrawal; holds for the user's keys from the next request on.
+    /// Replaces the permissions of a user, and takes back a withdrawal; holds for the user's keys from
+    /// the next request on.
     PermitUser {
         /// The user's organization.
         org: OrgId,
@@ -45,8 +46,8 @@ pub enum Change {
         /// The provider that vouches for the membership from now on; `None` leaves the record's.
         vouched_by: Option<Voucher>,
     },
-    /// Withdraws a user for whose membership the provider no longer vouches: requests with the user's keys and sessions are
-    /// refused from the next one on, until [`Change::PermitUser`]. Of several withdrawals the first time stands.
+    /// Withdraws a user for whose membership the provider no longer vouches: requests with the user's keys and sessions
+    /// are refused from the next one on, until [`Change::PermitUser`]. Of several withdrawals the first time stands.
     WithdrawUser {
         /// The user's organization.
         org: OrgId,
@@ -124,8 +125,8 @@ pub enum Change {
         /// The session.
         session: SessionId,
     },
-    /// Ends the membership of a session in one organization, for every request that begins afterwards; the session goes on in
-    /// the person's others, and ends with the last one. Ending a membership that does not exist is no error.
+    /// Ends the membership of a session in one organization, for every request that begins afterwards; the session goes
+    /// on in the person's others, and ends with the last one. Ending a membership that does not exist is no error.
     EndMembership {
         /// The session.
         session: SessionId,
@@ -145,8 +146,8 @@ pub enum Change {
     },
 }
 
-/// The last rotation of a key, as far as a rotation depends on it: who rotates a key that was rotated since they looked at it
-/// would replace a secret that was just handed out.
+/// The last rotation of a key, as far as a rotation depends on it: who rotates a key that was rotated since they looked
+/// at it would replace a secret that was just handed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LastRotation {
     /// Any, or none.
@@ -188,8 +189,8 @@ impl From<Option<Micros>> for LastRotation {
 }
 
 impl Change {
-    /// True for a change that withdraws something, or changes a record in place. Such changes must succeed also when the disk
-    /// is full; others may then be refused, because they would use up the space that is kept for these.
+    /// True for a change that withdraws something, or changes a record in place. Such changes must succeed also when
+    /// the disk is full; others may then be refused, because they would use up the space that is kept for these.
     pub fn withdraws(&self) -> bool {
         match self {
             Self::RevokeKey { .. }

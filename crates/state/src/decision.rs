@@ -17,7 +17,8 @@ use super::redis::slots::Permit as RedisPermit;
 pub struct DecideRequest<'a> {
     /// SHA-256 of the presented key.
     pub digest: &'a KeyDigest,
-    /// Key id within the presented key, when the key has our own format. A hint where to look first: the digest decides.
+    /// Key id within the presented key, when the key has our own format. A hint where to look
+    /// first: the digest decides.
     pub id: Option<KeyId>,
     /// Access that the requested route grants.
     pub access: RouteAccess<'a>,

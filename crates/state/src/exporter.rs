@@ -1,12 +1,13 @@
 //! Export of a state as a sequence of records, some at a time: what a backup and a migration read.
 //!
-//! - The order is the same for all variants of the state: the organizations in the order of their creation; then, for each
-//!   of them, its users in the order of their creation, and its keys in the order of their ids.
-//! - Memory is bounded by the ids of one organization; on Redis, where no list has all keys, by 48 bytes for each digest.
-//! - A record is consistent in itself. One that is changed during the export is in it as before or after the change, and one
-//!   that is created meanwhile may be missing.
-//! - Web sessions and tickets are left out. An ended session leaves nothing behind by which another state could know that
-//!   it has ended: to import it would bring it back.
+//! - The order is the same for all variants of the state: the organizations in the order of their creation; then, for
+//!   each of them, its users in the order of their creation, and its keys in the order of their ids.
+//! - Memory is bounded by the ids of one organization; on Redis, where no list has all keys, by 48
+//!   bytes for each digest.
+//! - A record is consistent in itself. One that is changed during the export is in it as before or after the change,
+//!   and one that is created meanwhile may be missing.
+//! - Web sessions and tickets are left out. An ended session leaves nothing behind by which another state could know
+//!   that it has ended: to import it would bring it back.
 
 use super::{KeyExport, Org, State, StorageError, UserExport, redis};
 use domain::identity::UserId;

@@ -41,8 +41,8 @@ pub struct User {
     pub removed: Option<Micros>,
     /// The provider that vouches for the membership; none of a user whom only the operator has entered.
     pub vouched_by: Option<Voucher>,
-    /// Time since which this provider no longer vouches for the membership. Until it does again, requests as the user are
-    /// refused; `permissions` are those of before.
+    /// Time since which this provider no longer vouches for the membership. Until it does again, requests as the user
+    /// are refused; `permissions` are those of before.
     pub withdrawn: Option<Micros>,
 }
 

@@ -9,20 +9,6 @@ use super::files;
 const COLUMNS: usize = 120;
 /// Folders with code.
 const CODE: [&str; 6] = ["src", "crates", "tests", "benches", "fuzz/src", "deploy"];
-/// Rooms that still have longer lines. A room that is clean leaves the list.
-const LONGER: &[&str] = &[
-    "audit",
-    "forward",
-    "gateway",
-    "metrics",
-    "migration",
-    "redis-client",
-    "shipping",
-    "state",
-    "telemetry",
-    "transport",
-    "upstream",
-];
 
 #[test]
 fn lines_end_at_120_columns() {
@@ -38,14 +24,7 @@ fn lines_end_at_120_columns() {
 fn is_held_to(file: &Path) -> bool {
     let of_program = file.starts_with("src") || file.starts_with("crates");
     let extension = file.extension().and_then(OsStr::to_str).unwrap_or_default();
-    let is_code = ["rs", "sh"].contains(&extension) || of_program && extension == "lua";
-    let is_longer = of_program && file.iter().any(|part| LONGER.contains(&room_of(part)));
-    is_code && !is_longer
-}
-
-/// The room that a folder, or a file beside it, stands for.
-fn room_of(part: &OsStr) -> &str {
-    part.to_str().unwrap_or_default().trim_end_matches(".rs")
+    ["rs", "sh"].contains(&extension) || of_program && extension == "lua"
 }
 
 /// A row of a table in a comment cannot be broken.

@@ -19,8 +19,9 @@ pub struct TrustedProxies(pub Vec<IpNet>);
 
 /// Client of a request.
 ///
-/// - `X-Forwarded-For` is read only when the peer is trusted, from the right, and only as far as every hop is trusted:
-///   the first address that is not trusted is the client. Entries left of it come from the client itself and are ignored.
+/// - `X-Forwarded-For` is read only when the peer is trusted, from the right, and only as far as every hop is
+///   trusted: the first address that is not trusted is the client. Entries left of it come from the client
+///   itself and are ignored.
 /// - An entry that is not an address ends the walk at the last valid one.
 /// - The values of its fields are made once. Clones share them.
 #[derive(Clone, Debug)]
@@ -32,7 +33,8 @@ pub struct Client {
     values: Rc<ClientValues>,
 }
 
-/// Clients of one connection. Without a trusted proxy they are all the same; with one, often the one of the request before.
+/// Clients of one connection. Without a trusted proxy they are all the same; with one, often the one
+/// of the request before.
 #[derive(Debug)]
 pub struct ConnectionClients(RefCell<Client>);
 

@@ -1,5 +1,5 @@
-//! Cookies: the gateway's own are not forwarded, and the several `Cookie` fields that HTTP/2 clients may send (RFC 9113,
-//! section 8.2.3) become one, because HTTP/1 servers expect one.
+//! Cookies: the gateway's own are not forwarded, and the several `Cookie` fields that HTTP/2 clients may send (RFC
+//! 9113, section 8.2.3) become one, because HTTP/1 servers expect one.
 
 use bytes::{BufMut as _, BytesMut};
 use http::header::{COOKIE, SET_COOKIE};
@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderValue};
 
 use domain::session;
 
-/// Removes the gateway's own cookies and joins several `Cookie` fields into one, in order. Fields that need neither stay
-/// as they are.
+/// Removes the gateway's own cookies and joins several `Cookie` fields into one, in order. Fields that need
+/// neither stay as they are.
 pub(super) fn clean_request(headers: &mut HeaderMap) {
     let fields = headers.get_all(COOKIE).into_iter();
     let (count, ours) = fields.fold((0, false), |(count, ours), field| {

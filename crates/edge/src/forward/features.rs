@@ -1,7 +1,7 @@
 //! Features that a request asks for beyond a plain exchange: a head only, another protocol, trailers.
 //!
-//! The fields that ask for them are for one connection only (RFC 9110, section 7.6.1). They are removed like all hop-by-hop
-//! fields, and written anew where the route allows the feature.
+//! The fields that ask for them are for one connection only (RFC 9110, section 7.6.1). They are removed like all
+//! hop-by-hop fields, and written anew where the route allows the feature.
 
 use http::header::{CONNECTION, CONTENT_TYPE, TE, UPGRADE};
 use http::request::Parts;
@@ -57,8 +57,8 @@ impl RequestFeatures {
     }
 }
 
-/// Protocol that a request asks for (RFC 9110, section 7.8): exactly one, an allowed one, and without a body, whose bytes
-/// one server could take for HTTP and another one for the new protocol.
+/// Protocol that a request asks for (RFC 9110, section 7.8): exactly one, an allowed one, and without a body, whose
+/// bytes one server could take for HTTP and another one for the new protocol.
 fn upgrade(head: &Parts, empty: bool, allowed: &[HeaderValue]) -> Option<HeaderValue> {
     if allowed.is_empty() || head.method != Method::GET || head.version != Version::HTTP_11 || !empty {
         return None;

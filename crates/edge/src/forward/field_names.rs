@@ -1,6 +1,6 @@
-//! Removal of client fields that the upstream must not get: identity headers (`X-User-Id`, `X-Org-Id` and the other reserved
-//! ones, which only the gateway sets), spoofable fields that upstreams commonly trust, and those that some server could
-//! misread.
+//! Removal of client fields that the upstream must not get: identity headers (`X-User-Id`, `X-Org-Id` and the other
+//! reserved ones, which only the gateway sets), spoofable fields that upstreams commonly trust, and those that some
+//! server could misread.
 //!
 //! A head of which a [`FieldSet`](domain::head_fields::FieldSet) says that it has no such name is not searched.
 
@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName};
 use domain::head_fields::{self, Removal};
 use domain::http_syntax;
 
-/// Removes from a request every field that the upstream must not get, except the spoofable ones that `passed` lets through.
-/// Returns how many names were not plain.
+/// Removes from a request every field that the upstream must not get, except the spoofable ones that `passed` lets
+/// through. Returns how many names were not plain.
 ///
 /// Servers that fold names (`X_User_Id` into `HTTP_X_USER_ID`) fold only names that are not plain.
 pub(super) fn remove_untrusted(headers: &mut HeaderMap, passed: &[HeaderName]) -> usize {

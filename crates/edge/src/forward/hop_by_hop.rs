@@ -1,4 +1,5 @@
-//! Hop-by-hop fields: they are for one connection only (RFC 9110, section 7.6.1) and are not forwarded in either direction.
+//! Hop-by-hop fields: they are for one connection only (RFC 9110, section 7.6.1) and are not forwarded
+//! in either direction.
 
 use http::header::{
     CONNECTION, EXPECT, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -11,8 +12,8 @@ use domain::head_fields::FieldSet;
 const MEMBERS: FieldSet =
     FieldSet::CONNECTION.with(FieldSet::HOP_BY_HOP).with(FieldSet::TRANSFER_ENCODING).with(FieldSet::EXPECT);
 
-/// Fields that are removed whether `Connection` names them or not, each with its member in the set of a head. `Expect` is
-/// among them because the gateway has answered it itself.
+/// Fields that are removed whether `Connection` names them or not, each with its member in the set of a head. `Expect`
+/// is among them because the gateway has answered it itself.
 static FIELDS: [(HeaderName, FieldSet); 10] = [
     (CONNECTION, FieldSet::CONNECTION),
     (TRANSFER_ENCODING, FieldSet::TRANSFER_ENCODING),
@@ -53,8 +54,8 @@ pub(super) fn contains(name: &HeaderName) -> bool {
     FIELDS.iter().any(|(field, _)| field == name)
 }
 
-/// Names in all `Connection` fields. An option that is not a valid name cannot name a field, and `keep-alive`, which many
-/// clients and servers send, is removed anyway.
+/// Names in all `Connection` fields. An option that is not a valid name cannot name a field, and `keep-alive`, which
+/// many clients and servers send, is removed anyway.
 fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let options =
         headers.get_all(CONNECTION).into_iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));

@@ -1,13 +1,13 @@
 //! Rewriting of heads, in both directions: pure functions, which first remove and then set.
 //!
-//! Two doors, each used once for an exchange: [`rewrite_request`] turns the head of a client's request into the head that
-//! goes to the upstream, and [`rewrite_response`] the head of the upstream's response into the head that goes to the client.
-//! The trailers of a response follow later, through [`rewrite_trailers`].
+//! Two doors, each used once for an exchange: [`rewrite_request`] turns the head of a client's request into the head
+//! that goes to the upstream, and [`rewrite_response`] the head of the upstream's response into the head that goes to
+//! the client. The trailers of a response follow later, through [`rewrite_trailers`].
 //!
 //! - Only a head that every server reads alike ([`ValidatedHead`]) can be forwarded.
-//! - Nothing of the client's identity headers survives: a field is removed when its name is reserved, or has a character
-//!   other than letters, digits and `-`. So `X_User_Id`, `x.user-id` and the like never arrive, whatever names the
-//!   upstream's server takes for the same.
+//! - Nothing of the client's identity headers survives: a field is removed when its name is reserved, or has a
+//!   character other than letters, digits and `-`. So `X_User_Id`, `x.user-id` and the like never arrive, whatever
+//!   names the upstream's server takes for the same.
 //! - Fields that upstreams commonly trust and clients can spoof (the client's address, another URL or method, another
 //!   proxy's identity) are removed, unless the configuration lets one through by name.
 //! - Hop-by-hop fields, and those that `Connection` names, are removed before the identity is set: a client cannot have

@@ -77,7 +77,8 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     }
 }
 
-/// Removes what must not be forwarded, of the fields that the head has. Returns how many names some server could misread.
+/// Removes what must not be forwarded, of the fields that the head has. Returns how many names some
+/// server could misread.
 fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, passed: &PassedFields) -> usize {
     hop_by_hop::remove_noted(headers, fields);
     if fields.contains(FieldSet::CONTENT_LENGTH) {

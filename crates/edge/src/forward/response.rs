@@ -1,12 +1,12 @@
 //! Second door: the head of the upstream's response becomes the head that goes to the client, or is refused.
 //!
-//! The upstream may be broken or hostile. A head that the HTTP library reads leniently, and that another reader of the same
-//! bytes could read otherwise, is refused as a whole: its meaning is not certain.
+//! The upstream may be broken or hostile. A head that the HTTP library reads leniently, and that another reader of the
+//! same bytes could read otherwise, is refused as a whole: its meaning is not certain.
 //!
-//! - Framing is checked, and set anew. Of the fields that frame, only the `Content-Length` of a body that is not there (in
-//!   answer to `HEAD`, or with 304) is kept. The HTTP library sets every other length, from the body itself.
-//! - Hop-by-hop fields and those that `Connection` names are removed, and so are fields whose names have other characters
-//!   than letters, digits and `-`: some reader could fold such a name into another one.
+//! - Framing is checked, and set anew. Of the fields that frame, only the `Content-Length` of a body that is not there
+//!   (in answer to `HEAD`, or with 304) is kept. The HTTP library sets every other length, from the body itself.
+//! - Hop-by-hop fields and those that `Connection` names are removed, and so are fields whose names have other
+//!   characters than letters, digits and `-`: some reader could fold such a name into another one.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::response::Parts;
@@ -42,8 +42,8 @@ pub enum InvalidResponse {
 pub enum ResponseOrigin {
     /// One of the API alone.
     Api,
-    /// That of the dashboard. There the upstream may neither delete what browsers keep for it, and so sign its users out, nor
-    /// widen the scope of its service workers to the dashboard's pages.
+    /// That of the dashboard. There the upstream may neither delete what browsers keep for it, and so sign its users
+    /// out, nor widen the scope of its service workers to the dashboard's pages.
     Dashboard,
 }
 
@@ -97,7 +97,8 @@ enum Framing {
 }
 
 impl Framing {
-    /// Length to send though there is no body, in answer to `HEAD` or with 304: that of the body which a GET would bring.
+    /// Length to send though there is no body, in answer to `HEAD` or with 304: that of the body
+    /// which a GET would bring.
     fn length_of_absent_body(self, status: StatusCode, features: &RequestFeatures) -> Option<u64> {
         match self {
             Self::Length(_) if status == StatusCode::NO_CONTENT => None,
@@ -107,7 +108,8 @@ impl Framing {
     }
 }
 
-/// Removes what must not be forwarded, of the fields that the head has. Returns how many fields were dropped for their names.
+/// Removes what must not be forwarded, of the fields that the head has. Returns how many fields were
+/// dropped for their names.
 fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, origin: ResponseOrigin) -> u64 {
     if fields.contains(FieldSet::CONTENT_LENGTH) {
         headers.remove(CONTENT_LENGTH);
@@ -173,7 +175,8 @@ fn check_content_length(headers: &HeaderMap) -> Result<Option<u64>, InvalidRespo
     }
 }
 
-/// Drops the fields whose names are not plain, and those that would act on the dashboard. Returns the number of the former.
+/// Drops the fields whose names are not plain, and those that would act on the dashboard. Returns the
+/// number of the former.
 fn drop_names(headers: &mut HeaderMap, origin: ResponseOrigin) -> u64 {
     let is_dashboard = origin == ResponseOrigin::Dashboard;
     let is_odd = |name: &HeaderName| !field_names::is_plain(name);

@@ -1,7 +1,8 @@
-//! Target of a request on its way to the upstream: the received one, byte for byte, in origin form (RFC 9112, section 3.2.1).
+//! Target of a request on its way to the upstream: the received one, byte for byte, in origin form (RFC
+//! 9112, section 3.2.1).
 //!
-//! With `strip_prefix` it is the tail of the received one. Nothing is decoded, resolved or merged, so that the upstream sees
-//! the segments that the route was found by, without the first ones:
+//! With `strip_prefix` it is the tail of the received one. Nothing is decoded, resolved or merged, so that the upstream
+//! sees the segments that the route was found by, without the first ones:
 //!
 //! | received, with the prefix `/reports` | sent |
 //! |---|---|
@@ -82,7 +83,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stripped_target_is_the_tail_of_the_received_one(rest in "(/[a-z%.=-]{0,5}){0,4}", query in "([?][a-z/.%?=]{0,8})?") {
+        fn stripped_target_is_the_tail_of_the_received_one(
+            rest in "(/[a-z%.=-]{0,5}){0,4}",
+            query in "([?][a-z/.%?=]{0,8})?",
+        ) {
             let received = format!("/reports{rest}{query}");
             let sent = stripped(&received);
             prop_assert!(sent.starts_with('/'));

@@ -12,8 +12,8 @@ use domain::http_syntax::{self, MAX_METHOD};
 
 /// Head that the gateway and any server behind it read alike. Only such a head can be forwarded.
 ///
-/// - The method is neither CONNECT nor TRACE, nor longer than any that exists. The target is a path of visible ASCII, or
-///   `*` with OPTIONS; its scheme, if it has one, is `http` or `https`.
+/// - The method is neither CONNECT nor TRACE, nor longer than any that exists. The target is a path of visible ASCII,
+///   or `*` with OPTIONS; its scheme, if it has one, is `http` or `https`.
 /// - There is exactly one valid host; with HTTP/1.0 there may be none.
 /// - There is at most one `Content-Length`, of digits.
 /// - `Expect` has no value but `100-continue`.
@@ -89,8 +89,8 @@ fn has_known_expectation(headers: &HeaderMap) -> bool {
     headers.get_all(EXPECT).iter().all(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// On HTTP/2 the library accepts bytes above ASCII in paths, which servers decode in different ways, and characters that
-/// no target has on HTTP/1.
+/// On HTTP/2 the library accepts bytes above ASCII in paths, which servers decode in different ways, and characters
+/// that no target has on HTTP/1.
 fn has_valid_target_bytes(head: &Parts) -> bool {
     target(head).is_some_and(|target| http_syntax::is_target(target.as_bytes()))
 }
@@ -110,8 +110,8 @@ fn target(head: &Parts) -> Option<&str> {
     head.uri.path_and_query().map(PathAndQuery::as_str)
 }
 
-/// Returns whether there is exactly one valid host (RFC 9112, section 3.2): in the target where that has one, else in the
-/// field. On HTTP/2 both must agree (RFC 9113, section 8.3.1).
+/// Returns whether there is exactly one valid host (RFC 9112, section 3.2): in the target where that has one, else in
+/// the field. On HTTP/2 both must agree (RFC 9113, section 8.3.1).
 fn has_one_host(head: &Parts, fields: FieldSet) -> bool {
     let field = if fields.contains(FieldSet::HOST) { head.headers.get(HOST) } else { None };
     if fields.contains(FieldSet::SECOND_HOST) || !field.is_none_or(is_host) {
@@ -129,8 +129,8 @@ fn has_one_host(head: &Parts, fields: FieldSet) -> bool {
     }
 }
 
-/// A host name, with or without a port, is checked by its bytes alone; addresses in brackets and the like by the parser of
-/// the HTTP library.
+/// A host name, with or without a port, is checked by its bytes alone; addresses in brackets and the like by the parser
+/// of the HTTP library.
 fn is_host(value: &HeaderValue) -> bool {
     http_syntax::is_host_name(value.as_bytes()) || is_authority(value)
 }

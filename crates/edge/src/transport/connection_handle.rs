@@ -16,8 +16,8 @@ pub struct ConnectionHandle {
 
 impl ConnectionHandle {
     /// Closes the connection once the exchanges on it have ended. To be called before a response is given to the
-    /// connection. Over HTTP/2 the client gets a GOAWAY; over HTTP/1, where this does nothing, the response says so with
-    /// `Connection: close`.
+    /// connection. Over HTTP/2 the client gets a GOAWAY; over HTTP/1, where this does nothing, the response says so
+    /// with `Connection: close`.
     pub fn close_gracefully(&self) {
         self.is_closing.set(true);
     }

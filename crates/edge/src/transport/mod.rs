@@ -4,7 +4,7 @@
 //! request is served by the worker that its connection was given to. Upper layers import lower ones:
 //!
 //! ```text
-//! accept              accept loop, backlog, balance between workers, connection set-up: PROXY header, TLS handshake, protocol selection
+//! accept              accept loop, backlog, balance between workers; connection set-up: PROXY header, TLS, protocol
 //! http1               strict scanners of heads and chunked bodies, the gate that they guard, one connection's driver
 //! http2               scanner of frames, write stalls of streams, one connection's driver
 //! ------------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-//! Requests of a service to its connection: to switch to another protocol (RFC 9110, section 7.8), and to reset an exchange.
+//! Requests of a service to its connection: to switch to another protocol (RFC 9110, section 7.8), and
+//! to reset an exchange.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -37,8 +38,8 @@ pub struct ExchangeHandle {
 }
 
 impl UpgradeSlot {
-    /// The handle of the exchange for which the service is called now. The service takes it before its first await: then
-    /// the connection may begin the next exchange.
+    /// The handle of the exchange for which the service is called now. The service takes it before its first await:
+    /// then the connection may begin the next exchange.
     pub fn exchange(&self) -> ExchangeHandle {
         ExchangeHandle { slot: self.clone(), reset: self.0.reset.borrow().clone(), fields: self.0.fields.take() }
     }

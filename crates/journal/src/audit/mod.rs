@@ -2,27 +2,29 @@
 //! process is killed.
 //!
 //! A journal is a directory of append-only segments `NNNNNNNNNN.jsonl` with one event per line: a *use* before its
-//! request is forwarded, its *outcome* after the last byte, or one *record* for a use that ended where it began. A segment
-//! begins with a *header* that lists the uses open at that point; the SHA-256 of a closed segment is written to a later
-//! one as its *seal*.
+//! request is forwarded, its *outcome* after the last byte, or one *record* for a use that ended where it began. A
+//! segment begins with a *header* that lists the uses open at that point; the SHA-256 of a closed segment is written to
+//! a later one as its *seal*.
 //!
 //! - **Durable before forwarding.** [`Journal::begin`] returns when the use is in the kernel (`written`) or on disk
 //!   (`synced`).
 //! - **Exactly one outcome.** An outcome is appended only while its use is open. Uses that a dead gateway left open are
-//!   closed as `aborted` by the next [`Journal::open`]. A kill loses the outcomes of its last 10 ms at most, whose records
-//!   are then `aborted`; it never loses a record.
+//!   closed as `aborted` by the next [`Journal::open`]. A kill loses the outcomes of its last 10 ms at most, whose
+//!   records are then `aborted`; it never loses a record.
 //! - **Bounded refusals.** The first ten refusals of a key per second and outcome have records of their own; one more
 //!   record has the exact count of the rest. A kill loses no count.
 //! - **No thread hop.** When `written`, the thread of a request writes its line, together with those that others have
-//!   appended meanwhile; requests that are ready in the same turn of its event loop share one write. When `synced`, a committer thread writes and syncs for all (group commit).
-//! - **No gap.** Lines are numbered over all segments, and each has a checksum: [`Reader::verify`] detects lines that were
-//!   torn, changed, removed or inserted.
-//! - **Tamper-evident history.** With a signing key, the lines are the leaves of a Merkle tree, whose signed checkpoints show every later
-//!   change of what they cover, also to those who do not trust the machine.
-//! - **Full disk.** A partly written batch is cut off again. Its requests are refused or go unrecorded, as configured, and
-//!   the next request tries again. Outcomes are kept in memory until there is room.
-//! - **Failed sync** (fsync). It is never repeated, because the kernel may have dropped the pages. The journal takes no lines until
-//!   a restart. Uses of requests that were refused for it may be in the file; the restart closes them as `aborted`.
+//!   appended meanwhile; requests that are ready in the same turn of its event loop share one write. When `synced`, a
+//!   committer thread writes and syncs for all (group commit).
+//! - **No gap.** Lines are numbered over all segments, and each has a checksum: [`Reader::verify`] detects lines that
+//!   were torn, changed, removed or inserted.
+//! - **Tamper-evident history.** With a signing key, the lines are the leaves of a Merkle tree, whose signed
+//!   checkpoints show every later change of what they cover, also to those who do not trust the machine.
+//! - **Full disk.** A partly written batch is cut off again. Its requests are refused or go unrecorded, as configured,
+//!   and the next request tries again. Outcomes are kept in memory until there is room.
+//! - **Failed sync** (fsync). It is never repeated, because the kernel may have dropped the pages. The journal
+//!   takes no lines until a restart. Uses of requests that were refused for it may be in the file; the restart
+//!   closes them as `aborted`.
 //!
 //! Text from requests is capped and escaped before it is written, so that a terminal may show it.
 

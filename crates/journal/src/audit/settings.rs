@@ -24,11 +24,11 @@ pub struct Settings {
     pub retention_age: Option<Duration>,
     /// Total size in bytes of all segments beyond which the oldest closed ones are removed; `None`: none of its own.
     pub retention_size: Option<u64>,
-    /// Limits the total size of all segments by the size of their volume: the default, when neither an age nor a size is
-    /// configured.
+    /// Limits the total size of all segments by the size of their volume: the default, when neither an age nor
+    /// a size is configured.
     pub retention_by_volume: bool,
-    /// Total size in bytes up to which segments that a sink has not taken are kept beyond these limits, while there is more
-    /// free space than the low-water mark.
+    /// Total size in bytes up to which segments that a sink has not taken are kept beyond these limits, while there is
+    /// more free space than the low-water mark.
     pub retention_unshipped: u64,
     /// Free space on the volume below which the journal saves space.
     pub low_water: LowWater,
@@ -103,7 +103,8 @@ impl LowWater {
 /// Records of refusals of known keys and sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalRecords {
-    /// The first ten of a key and outcome within a second are records of their own, the others are counted in one record.
+    /// The first ten of a key and outcome within a second are records of their own, the others are
+    /// counted in one record.
     Coalesced,
     /// Every refusal is a record of its own.
     Each,

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! 1000: refused -> 500: taken, 500: refused -> 250: taken, … 1: refused -> another: taken   -> 1: refused: set aside
-//!                                                                       -> another: refused -> nothing is taken: try later
+//!                                                                       -> another: refused -> nothing: try later
 //! ```
 //!
-//! - A record is set aside only when it is refused before and after the sink has taken another one. That is the last record
-//!   that it has taken, which comes again and changes nothing, or one of the batch.
-//! - A sink that refuses everything, as with a wrong token, costs some twenty messages for each try, and nothing is set aside.
-//! - A record that is alone in the journal, at a sink that has taken nothing since the start, waits for the next record.
+//! - A record is set aside only when it is refused before and after the sink has taken another one. That is the last
+//!   record that it has taken, which comes again and changes nothing, or one of the batch.
+//! - A sink that refuses everything, as with a wrong token, costs some twenty messages for each try, and
+//!   nothing is set aside.
+//! - A record that is alone in the journal, at a sink that has taken nothing since the start, waits
+//!   for the next record.
 
 use std::slice;
 
@@ -49,8 +51,8 @@ impl Isolation {
         self.known = self.known.take().filter(|known| keep(known));
     }
 
-    /// Sends a message of a batch, in parts when it is refused; sets aside what is refused alone. `note` gets each part when it
-    /// was taken or set aside, in their order.
+    /// Sends a message of a batch, in parts when it is refused; sets aside what is refused alone. `note` gets each part
+    /// when it was taken or set aside, in their order.
     ///
     /// # Errors
     /// A failure of the sink, and [`SinkError::AllRefused`] when it takes nothing else either.
@@ -87,8 +89,8 @@ impl Isolation {
         Ok(())
     }
 
-    /// Returns the refusal of what was refused alone, if it is refused again after another record was taken; none when it is
-    /// taken then.
+    /// Returns the refusal of what was refused alone, if it is refused again after another record was taken; none
+    /// when it is taken then.
     async fn confirm(
         &mut self,
         alone: Message<'_>,

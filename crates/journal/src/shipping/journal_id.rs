@@ -1,7 +1,7 @@
 //! The name of a journal: a UUID in a file beside it.
 //!
-//! A gateway that comes back with an empty disk has another journal under the same name of the gateway: its positions begin
-//! anew.
+//! A gateway that comes back with an empty disk has another journal under the same name of the gateway: its
+//! positions begin anew.
 
 use std::fs;
 use std::io;

@@ -1,8 +1,10 @@
-//! Progress of a batch that is sent message by message: a message that was taken is not sent again when a later one fails.
+//! Progress of a batch that is sent message by message: a message that was taken is not sent again
+//! when a later one fails.
 //!
-//! - A message has up to [`LIMIT`] records, or checkpoints; never both. One that is refused is sent in parts ([`Isolation`]).
-//! - A batch that is delivered again, after the journal has grown, is cut at the same places first: repeated messages are
-//!   identical. Only a restart forgets what was taken.
+//! - A message has up to [`LIMIT`] records, or checkpoints; never both. One that is refused is sent in
+//!   parts ([`Isolation`]).
+//! - A batch that is delivered again, after the journal has grown, is cut at the same places first: repeated messages
+//!   are identical. Only a restart forgets what was taken.
 
 use super::batch::Batch;
 use super::isolation::{Isolation, SentPart};
@@ -109,7 +111,8 @@ mod tests {
     fn record(number: usize) -> Record {
         let text = format!(
             r#"{{"id":"{}","time":"2026-11-22T20:00:00.000000Z","key_id":null,"user_id":null,"org_id":null,
-            "auth_method":"api-key","ip":null,"user_agent":null,"action":"a","method":"GET","path":"/","outcome":"completed",
+            "auth_method":"api-key","ip":null,"user_agent":null,"action":"a","method":"GET","path":"/",
+            "outcome":"completed",
             "status":200,"duration_us":1,"request_bytes":0,"response_bytes":1,"gateway":"g"}}"#,
             Uuid::from_u128(number as u128)
         );

@@ -1,6 +1,7 @@
 //! File with the position of a sink.
 //!
-//! It is replaced as a whole, and on the disk before the next batch is read: after a crash it is the old or the new one.
+//! It is replaced as a whole, and on the disk before the next batch is read: after a crash it is
+//! the old or the new one.
 
 use std::fs;
 use std::io;

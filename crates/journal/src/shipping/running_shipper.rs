@@ -10,8 +10,8 @@ use super::settings::SinkSettings;
 use super::shipper::ShipperCommand;
 use super::status::Status;
 
-/// Time without a delivery after which a sink is given up that is to finish: a sink that hangs delays no restart for longer. One
-/// that has failed for as long is not tried again.
+/// Time without a delivery after which a sink is given up that is to finish: a sink that hangs delays no restart for
+/// longer. One that has failed for as long is not tried again.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
 /// Time in which a thread ends after its command: it reads one block of the journal at most.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
@@ -27,8 +27,8 @@ pub(super) struct RunningShipper {
 }
 
 impl RunningShipper {
-    /// Tells it to deliver what is left, or to end when its sink has failed for a while; returns the number of its deliveries so
-    /// far.
+    /// Tells it to deliver what is left, or to end when its sink has failed for a while; returns the number of
+    /// its deliveries so far.
     pub(super) fn begin_to_finish(&self) -> u64 {
         let (failing_since, deliveries) = {
             let progress = self.status.lock();
@@ -39,8 +39,8 @@ impl RunningShipper {
         deliveries
     }
 
-    /// Waits until the thread has ended, up to the deadline, and while the sink takes something. `deliveries` is their number
-    /// when it began to finish.
+    /// Waits until the thread has ended, up to the deadline, and while the sink takes something. `deliveries` is their
+    /// number when it began to finish.
     pub(super) fn wait_while_it_delivers(&self, began: Instant, deadline: Instant, mut deliveries: u64) {
         let mut last_delivery = began;
         loop {

@@ -146,8 +146,8 @@ impl Shippers {
         }
     }
 
-    /// Delivers what is left, for this time at most, and ends all shippers. The journal is closed already. A sink that has
-    /// failed for 5 seconds is not waited for, and one that takes nothing for 5 seconds no longer.
+    /// Delivers what is left, for this time at most, and ends all shippers. The journal is closed already. A sink that
+    /// has failed for 5 seconds is not waited for, and one that takes nothing for 5 seconds no longer.
     pub fn finish(&self, within: Duration) {
         let began = Instant::now();
         let _turn = self.take_turn();

@@ -1,5 +1,5 @@
-//! Latency of one endpoint: counts by buckets that grow by a quarter, from which quantiles and a Prometheus histogram are
-//! read. Counting takes two additions.
+//! Latency of one endpoint: counts by buckets that grow by a quarter, from which quantiles and a Prometheus histogram
+//! are read. Counting takes two additions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ impl Latency {
     }
 }
 
-/// Latency in microseconds that this part (0 to 1) of those between two moments did not exceed, a quarter too high at most.
-/// None without any.
+/// Latency in microseconds that this part (0 to 1) of those between two moments did not exceed, a quarter too high at
+/// most. None without any.
 pub fn quantile(before: &LatencyCounts, now: &LatencyCounts, part: f64) -> Option<u64> {
     let counts = || now.iter().zip(before.iter()).map(|(now, before)| now.saturating_sub(*before));
     let total: u64 = counts().sum();

@@ -1,12 +1,14 @@
 //! Signals that end the process: each leaves a line of the log first.
 //!
-//! - These are the signals whose default is to end the process, and that a program may catch, without those that keygate has a
-//!   use for. Afterwards the process ends as by default: aborted (SIGQUIT, SIGABRT), or with exit code 128 and the number.
+//! - These are the signals whose default is to end the process, and that a program may catch, without those that
+//!   keygate has a use for. Afterwards the process ends as by default: aborted (SIGQUIT, SIGABRT), or with exit
+//!   code 128 and the number.
 //! - An abort of the process itself goes on as if nothing was caught: the C library raises SIGABRT once more.
-//! - Nothing can be logged at SIGKILL, of which the next start tells, nor, without `unsafe`, at a fault (SIGSEGV, SIGBUS, SIGILL,
-//!   SIGFPE): its handler may do almost nothing, and must not return. The standard library tells of an overflow of the stack.
-//! - A signal that is ignored at the start, as for a program in the background of a shell, stays ignored; and so do all for the
-//!   first process of a container, where the kernel ignores them.
+//! - Nothing can be logged at SIGKILL, of which the next start tells, nor, without `unsafe`, at a fault (SIGSEGV,
+//!   SIGBUS, SIGILL, SIGFPE): its handler may do almost nothing, and must not return. The standard library tells of an
+//!   overflow of the stack.
+//! - A signal that is ignored at the start, as for a program in the background of a shell, stays ignored; and so do all
+//!   for the first process of a container, where the kernel ignores them.
 
 use std::io;
 

@@ -185,7 +185,8 @@ mod tests {
         #[test]
         fn host_name_is_a_word(gateway in any::<String>()) {
             let name = host_name(&gateway);
-            prop_assert!(!name.is_empty() && name.len() <= MAX_HOST && name.bytes().all(|byte| byte.is_ascii_graphic()));
+            prop_assert!(!name.is_empty() && name.len() <= MAX_HOST && name.bytes()
+                .all(|byte| byte.is_ascii_graphic()));
         }
     }
 }

@@ -6,8 +6,8 @@ use super::key_record::KeyRecord;
 use super::usage_blocks;
 use domain::clock::Micros;
 
-/// Blocks of keys written back in one transaction: changes wait for it, and its pages, 2 MiB, have room in the write-ahead
-/// log.
+/// Blocks of keys written back in one transaction: changes wait for it, and its pages, 2 MiB, have room in
+/// the write-ahead log.
 const BLOCKS_PER_ROUND: usize = 500;
 
 /// A checkpoint that is being written.

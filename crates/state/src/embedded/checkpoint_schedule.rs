@@ -2,8 +2,8 @@
 //!
 //! - While a journal has every use, a checkpoint is rare: what lies between two of them is replayed from the journal.
 //! - A segment of the journal can be removed once it is closed. Therefore a closed segment makes a checkpoint due.
-//! - A use that the journal could not record makes a checkpoint due. While there is no journal, or it cannot be written,
-//!   usage is written back each second.
+//! - A use that the journal could not record makes a checkpoint due. While there is no journal, or it cannot be
+//!   written, usage is written back each second.
 
 use std::time::{Duration, Instant};
 

@@ -55,7 +55,8 @@ impl DecisionRecord {
         }
     }
 
-    /// Decodes a decision about the key with a digest, whose slot has this number, to be sent to `released`; none when it is of another version.
+    /// Decodes a decision about the key with a digest, whose slot has this number, to be sent to `released`; none when
+    /// it is of another version.
     pub fn into_decision(self, digest: KeyDigest, number: u64, released: &UnboundedSender<u64>) -> Option<Decision> {
         let principal = self.principal.map(|principal| Arc::new(principal.into_principal()));
         match self.result {

@@ -107,8 +107,8 @@ impl Directory {
         self.tree.write()
     }
 
-    /// Makes a committed change effective, then logs what it revoked: a decision that is made without the change was begun
-    /// before the entry, so its exchange is found by those who read the log.
+    /// Makes a committed change effective, then logs what it revoked: a decision that is made without the change was
+    /// begun before the entry, so its exchange is found by those who read the log.
     pub(super) fn apply_and_log(&self, change: Change) {
         let revoked = match change {
             Change::RevokeKey { key, .. } => Some(RevocationEntry::Key(key)),

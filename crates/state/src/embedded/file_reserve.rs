@@ -1,10 +1,10 @@
 //! Space that the state file keeps for itself, so that a revocation can be committed on a full disk.
 //!
-//! - The write-ahead log is allocated in advance, further than it grows between two checkpoints; it is kept when the file
-//!   is closed, so that a gateway also starts on a full disk.
+//! - The write-ahead log is allocated in advance, further than it grows between two checkpoints; it is kept when the
+//!   file is closed, so that a gateway also starts on a full disk.
 //! - The database has spare pages, so that neither a commit nor a checkpoint makes the file grow.
-//! - While there are no new spare pages to be had, the first half of them is for changes that add records, a part of the
-//!   rest for the usage of keys, and the last part for changes that withdraw something.
+//! - While there are no new spare pages to be had, the first half of them is for changes that add records, a part of
+//!   the rest for the usage of keys, and the last part for changes that withdraw something.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use rusqlite::{Connection, Error, ffi};
 
 use platform::disk;
 
-/// Bytes allocated for the write-ahead log. It is checkpointed at 1000 pages, 4 MiB; as much again is for what is written
-/// when that is delayed.
+/// Bytes allocated for the write-ahead log. It is checkpointed at 1000 pages, 4 MiB; as much again is for what is
+/// written when that is delayed.
 const LOG_SPACE: u64 = 8 << 20;
 /// Spare pages of the database: 1 MiB.
 const SPARE_PAGES: u64 = 256;
@@ -56,7 +56,8 @@ impl FileReserve {
         let mut reserve = Self { log: PathBuf::from(log), stored_pages: 0, retry_at: None };
         reserve.allocate_log();
         if let Err(error) = reserve.replenish(connection) {
-            tracing::warn!(%error, path = %path.display(), "cannot keep space in the state file for a full disk; trying again");
+            tracing::warn!(%error, path = %path.display(),
+                "cannot keep space in the state file for a full disk; trying again");
         }
         reserve
     }
@@ -81,14 +82,14 @@ impl FileReserve {
     /// Moves all pages from the log into the file, and adds spare pages when there are too few.
     fn replenish(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.retry_at = None;
-        // Before anything is added: pages that a full disk keeps in the log would be joined by as many with each attempt,
-        // until the log has no room for a revocation.
+        // Before anything is added: pages that a full disk keeps in the log would be joined by as many with each
+        // attempt, until the log has no room for a revocation.
         if pages(connection, "page_count")? > self.stored_pages {
             self.checkpoint(connection)?;
         }
         if pages(connection, "freelist_count")? < SPARE_PAGES {
-            // Pages become spare when a table is dropped. They are written before, because SQLite leaves a hole in the file
-            // in place of a spare page that never had content.
+            // Pages become spare when a table is dropped. They are written before, because SQLite leaves a hole in the
+            // file in place of a spare page that never had content.
             let filler = (SPARE_PAGES + 1) * pages(connection, "page_size")?;
             self.check_room(filler)?;
             connection
@@ -103,8 +104,8 @@ impl FileReserve {
         Ok(())
     }
 
-    /// Fails when the file system has less free space than the pages of a filler take. Written all the same, they would stay in
-    /// the log, and [`FileReserve::check`] would refuse the spare pages that are left.
+    /// Fails when the file system has less free space than the pages of a filler take. Written all the same, they would
+    /// stay in the log, and [`FileReserve::check`] would refuse the spare pages that are left.
     fn check_room(&self, filler: u64) -> rusqlite::Result<()> {
         let has_room = disk::volume_space(&self.log).map_or(true, |space| space.free >= filler + FILLER_SLACK);
         if has_room { Ok(()) } else { Err(disk_full()) }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! - While the state is frozen, requests wait: they are decided here or by the successor, and none fails.
-//! - Freezing is a barrier only together with the workers: a decision that has begun before is seen when its worker has run
-//!   another task.
+//! - Freezing is a barrier only together with the workers: a decision that has begun before is seen when its worker
+//!   has run another task.
 //! - After the hand-over, requests that still arrive on connections of this process are decided by the successor, whose
 //!   counters are the only ones that count.
 
@@ -24,13 +24,14 @@ use domain::identity::OrgId;
 use domain::session::TokenDigest;
 
 impl Embedded {
-    /// Returns whether requests are not decided here, but wait or go to the successor. A worker sees a freeze at its next
-    /// decision after it has run another task.
+    /// Returns whether requests are not decided here, but wait or go to the successor. A worker sees a freeze at its
+    /// next decision after it has run another task.
     pub(crate) fn is_frozen(&self) -> bool {
         self.handover.is_frozen.load(Ordering::Relaxed)
     }
 
-    /// Decides a request while the state is frozen, or handed over: by the successor, or here when no hand-over comes of it.
+    /// Decides a request while the state is frozen, or handed over: by the successor, or here when no
+    /// hand-over comes of it.
     pub(crate) async fn decide_after_handover(&self, request: DecideRequest<'_>) -> Result<Decision, Unavailable> {
         let Some(successor) = self.handover.successor().await else { return Ok(self.decide(request)) };
         let (reply, answer) = oneshot::channel();
@@ -51,20 +52,21 @@ impl Embedded {
         answer.await.map_err(|_| Unavailable::Unreachable)
     }
 
-    /// Writes back what the file lacks, while decisions go on: little is left then for [`Embedded::pause_writing`], during
-    /// which requests wait.
+    /// Writes back what the file lacks, while decisions go on: little is left then for [`Embedded::pause_writing`],
+    /// during which requests wait.
     pub async fn write_back(&self) {
         self.writer.write_back().await;
     }
 
-    /// Decides nothing from now on: requests wait. Decisions that have begun may go on until their workers run another task.
+    /// Decides nothing from now on: requests wait. Decisions that have begun may go on until their
+    /// workers run another task.
     pub fn freeze(&self) {
         self.handover.phase.send_replace(HandoverPhase::Frozen);
         self.handover.is_frozen.store(true, Ordering::SeqCst);
     }
 
-    /// Writes back what the file lacks, and writes nothing from then on until [`Embedded::unfreeze`]: another process may
-    /// open the file. Call when no worker decides any more.
+    /// Writes back what the file lacks, and writes nothing from then on until [`Embedded::unfreeze`]: another process
+    /// may open the file. Call when no worker decides any more.
     ///
     /// # Errors
     /// When something could not be written back.
@@ -106,8 +108,8 @@ impl Embedded {
         self.directory.revocations.append(entry);
     }
 
-    /// Holds a slot of an organization, also beyond its limit, for a request that the predecessor still serves; none when
-    /// there is no such organization.
+    /// Holds a slot of an organization, also beyond its limit, for a request that the predecessor still serves; none
+    /// when there is no such organization.
     pub fn hold_slot(&self, org: OrgId) -> Option<Permit> {
         self.directory.tree().hold_slot(org)
     }

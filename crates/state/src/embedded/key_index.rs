@@ -1,5 +1,5 @@
-//! Entries of the indexes of keys: a pointer to the record, ordered or hashed by a field of it, so that no index holds a
-//! copy of the field.
+//! Entries of the indexes of keys: a pointer to the record, ordered or hashed by a field of it, so that no index holds
+//! a copy of the field.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

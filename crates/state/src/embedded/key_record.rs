@@ -2,11 +2,12 @@
 //!
 //! # Why a lock and not atomics
 //!
-//! The mutable part of a key ([`KeyState`]) is behind one short lock in its record. A bucket needs two words, level and
-//! time, to be exact for every quota, and they must change together with the number of the use. Above all, the same
-//! critical section puts every decision either wholly before or wholly after a revocation, a rotation or a change of the
-//! user: everything is checked, then taken, under it. The lock is never held over an await, and a decision holds it for
-//! about as long as two contended atomics would cost. Two requests wait for each other only when they carry the same key.
+//! The mutable part of a key ([`KeyState`]) is behind one short lock in its record. A bucket needs two words, level
+//! and time, to be exact for every quota, and they must change together with the number of the use. Above all, the
+//! same critical section puts every decision either wholly before or wholly after a revocation, a rotation or a
+//! change of the user: everything is checked, then taken, under it. The lock is never held over an await, and a
+//! decision holds it for about as long as two contended atomics would cost. Two requests wait for each other only
+//! when they carry the same key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -134,8 +135,8 @@ impl KeyRecord {
         if let Some(refusal) = request.access.refusal(&state.entitlements.permissions) {
             return Err(refusal);
         }
-        // The token is looked for before the slot is acquired, and taken after it: a request that is denied for its rate
-        // never holds a slot, not even for a moment, and one that is denied for its slot keeps its token.
+        // The token is looked for before the slot is acquired, and taken after it: a request that is denied for its
+        // rate never holds a slot, not even for a moment, and one that is denied for its slot keeps its token.
         let taken = state.bucket.try_take(state.quota, request.now).map_err(|_| Refusal::RateLimited)?;
         let slot = state.entitlements.org.acquire_slot().ok_or(Refusal::TooManyInFlight)?;
         state.bucket = taken;

@@ -16,14 +16,15 @@ use super::entitlements::{Secrets, UserEntitlements};
 ///
 /// - A holder of the lock sees all of a change or none of it.
 /// - `bucket` is measured in `quota`.
-/// - While the state file lacks some of the usage, the record is `dirty`: it is in the list of dirty keys, or with the writer.
+/// - While the state file lacks some of the usage, the record is `dirty`: it is in the list of dirty
+///   keys, or with the writer.
 pub(super) struct KeyState {
     /// The digests of a key that was rotated; none: the record's digest is the only one.
     pub(super) secrets: Option<Box<Secrets>>,
     pub(super) revoked: Option<Micros>,
     pub(super) entitlements: Arc<UserEntitlements>,
-    /// The principal of requests with the key: made at the first use after a checkpoint, so that only keys in use have it
-    /// in memory.
+    /// The principal of requests with the key: made at the first use after a checkpoint, so that only keys in
+    /// use have it in memory.
     pub(super) principal: Option<Arc<Principal>>,
     /// The key's own quota, in place of the configured one.
     pub(super) own_quota: Option<Box<Quota>>,
@@ -67,8 +68,8 @@ impl KeyState {
         self.entitlements.removed.then_some(Refusal::UserRemoved)
     }
 
-    /// The time until which a secret with the digest `presented` is valid; the epoch when it is not. `digest` is that of the
-    /// record.
+    /// The time until which a secret with the digest `presented` is valid; the epoch when it is not. `digest`
+    /// is that of the record.
     pub(super) fn valid_until(&self, presented: &KeyDigest, digest: &KeyDigest) -> Micros {
         match &self.secrets {
             Some(secrets) => secrets.valid_until(presented),

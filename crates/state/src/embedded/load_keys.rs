@@ -52,7 +52,8 @@ fn read_part(path: &Path, rows: Range<u32>, directory: &Directory) -> rusqlite::
     let connection = Connection::open(path)?;
     connection.busy_timeout(Duration::ZERO)?;
     let query = format!(
-        "SELECT {COLUMNS}, keys.retired IS NOT NULL FROM keys WHERE keys.rowid >= ?1 AND keys.rowid < ?2 ORDER BY keys.rowid"
+        "SELECT {COLUMNS}, keys.retired IS NOT NULL FROM keys WHERE keys.rowid >= ?1 AND keys.rowid < ?2 ORDER BY \
+         keys.rowid"
     );
     let mut query = connection.prepare(&query)?;
     let retired = query.column_count() - 1;

@@ -1,4 +1,5 @@
-//! Successor of an embedded state: the process that decides after a hand-over, and the switch between it and this process.
+//! Successor of an embedded state: the process that decides after a hand-over, and the switch between
+//! it and this process.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc as std_mpsc;

@@ -15,8 +15,8 @@ use domain::session::TokenDigest;
 
 /// Sign-in links at a time: far more than an operator creates within their five minutes.
 const MAX_LINKS: u32 = 10_000;
-/// Sign-ins under way at a time. Enough for all within minutes, and little enough to bound what clients that never finish
-/// one can have written.
+/// Sign-ins under way at a time. Enough for all within minutes, and little enough to bound what clients that never
+/// finish one can have written.
 const MAX_SIGN_INS: u32 = 10_000;
 /// Sign-ins under way of one address: what the default of `limits.sign_ins` lets begin within the ten minutes of one.
 const MAX_SIGN_INS_OF_ADDRESS: u32 = 1000;

@@ -99,8 +99,8 @@ impl WriterThread {
         }
     }
 
-    /// Takes the keys whose revocation is long past out of the directory, [`retired::KEYS_PER_ROUND`] at most. More of them
-    /// follow at once, after the requests that wait.
+    /// Takes the keys whose revocation is long past out of the directory, [`retired::KEYS_PER_ROUND`] at most. More of
+    /// them follow at once, after the requests that wait.
     pub(super) fn retire_keys(&mut self) {
         self.retire_due = Instant::now() + SESSION_INTERVAL;
         let (now, Some(keep)) = (clock::now(), self.directory.keep_revoked()) else { return };

@@ -3,8 +3,9 @@
 //! - A change is answered after it was committed and applied to memory: it is durable, and effective.
 //! - All waiting operations are committed together (group commit), in the order of their arrival; one that fails does
 //!   not undo the others.
-//! - At checkpoints (`checkpoint_schedule`), and at the end, the usage of dirty keys is written back; each minute, and at
-//!   the end, uses and expiries of sessions. A write-back that failed is retried, and nothing is forgotten meanwhile.
+//! - At checkpoints (`checkpoint_schedule`), and at the end, the usage of dirty keys is written back; each
+//!   minute, and at the end, uses and expiries of sessions. A write-back that failed is retried, and nothing is
+//!   forgotten meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,8 +29,8 @@ use super::operation::{Import, Operation, Reply, Request};
 
 /// Time between two looks whether a checkpoint is due, and between write-backs of usage that no journal has.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time between write-backs of sessions: what a crash loses of their last uses stays small against the time that they may
-/// go unused.
+/// Time between write-backs of sessions: what a crash loses of their last uses stays small against the time
+/// that they may go unused.
 pub(super) const SESSION_INTERVAL: Duration = Duration::from_secs(60);
 /// Operations committed in one transaction: with more of them the share of the commit hardly shrinks further.
 const OPERATIONS_PER_COMMIT: usize = 10_000;
@@ -52,8 +53,8 @@ enum Message {
     Read(Box<dyn FnOnce(&Connection) + Send>),
     /// Acknowledged, by dropping the sender, when what waits to be written back is written.
     WriteBack(oneshot::Sender<()>),
-    /// Answered, with whether all of it succeeded, when everything is written. Then the thread waits until it is to go on, or
-    /// ends.
+    /// Answered, with whether all of it succeeded, when everything is written. Then the thread waits until it
+    /// is to go on, or ends.
     Pause(oneshot::Sender<bool>, Receiver<()>),
     /// Acknowledged, by dropping the sender, when everything is written and the file is closed.
     Close(oneshot::Sender<()>),
@@ -172,8 +173,8 @@ impl Writer {
         }
     }
 
-    /// Writes everything, and nothing more until the sender of `resumed` sends; when that is dropped, the thread ends. Returns
-    /// true when everything could be written.
+    /// Writes everything, and nothing more until the sender of `resumed` sends; when that is dropped, the thread ends.
+    /// Returns true when everything could be written.
     pub(super) async fn pause(&self, resumed: Receiver<()>) -> bool {
         let (ack, paused) = oneshot::channel();
         self.sender.send(Message::Pause(ack, resumed)).is_ok() && paused.await.unwrap_or(false)
@@ -264,7 +265,8 @@ impl WriterThread {
         end
     }
 
-    /// Waits for a message, at most until `due`, and takes all that are there, up to one that ends or pauses the thread.
+    /// Waits for a message, at most until `due`, and takes all that are there, up to one that ends
+    /// or pauses the thread.
     fn receive(&mut self, due: Instant) -> (Vec<Request>, Option<End>) {
         let mut requests = Vec::new();
         let mut next = self.receiver.recv_timeout(due.saturating_duration_since(Instant::now()));

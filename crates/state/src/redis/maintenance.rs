@@ -19,7 +19,8 @@ use redis_client::{ClientShared, RedisClient, watch_replication};
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// Time-out of deregistering. A gateway that is shutting down must not wait longer for a Redis that is unavailable.
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The part of it in which all nodes of a Cluster have to be connected. Half of it: the rest is for the reports to those that are.
+/// The part of it in which all nodes of a Cluster have to be connected. Half of it: the rest is for the
+/// reports to those that are.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The background tasks. All threads share them.

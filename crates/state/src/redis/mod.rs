@@ -49,7 +49,8 @@
 //! Redis runs scripts on one thread. A decision takes 6 to 8 µs of it with one in flight and 5 to 6 µs under load, and
 //! a forwarded request takes one command, its releases included (`benches/README.md`). So one Redis carries about
 //! 100,000 decisions a second. A Cluster multiplies it, as organizations spread over the hash slots by their tags; a
-//! single organization has what one primary carries, because its decisions are counted in one place (`docs/scaling.md`).
+//! single organization has what one primary carries, because its decisions are counted in one place
+//! (`docs/scaling.md`).
 
 use std::fmt;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //!
 //! # Guarantee
 //!
-//! No entry is missed. The reader reads on from the last entry that it has, and asks for that entry once more: only when
-//! it is still there, with the same content, do the entries behind it follow without a gap. Otherwise (the log was
+//! No entry is missed. The reader reads on from the last entry that it has, and asks for that entry once more: only
+//! when it is still there, with the same content, do the entries behind it follow without a gap. Otherwise (the log was
 //! trimmed, a failover lost its end, the server was emptied) every open exchange is checked against the directory, and
 //! the reader goes on from the end of the log. The same is done
 //!
@@ -80,7 +80,8 @@ impl RevocationReader {
     pub(super) async fn run(mut self) {
         loop {
             if let Err(error) = self.read_on().await {
-                tracing::debug!(%error, "cannot read the log of revocations; open exchanges go on until it can be read");
+                tracing::debug!(%error, "cannot read the log of revocations; open exchanges go on until it can be \
+                                         read");
             }
             self.request_due_checks();
             sleep(INTERVAL).await;

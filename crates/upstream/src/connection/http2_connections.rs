@@ -3,8 +3,8 @@
 //! - A worker has one connection to an endpoint, and another only when all streams of the first are in use, or when it
 //!   has answered nothing for a while. One that a request has waited for in vain takes no more requests.
 //! - A connection that has received GOAWAY, or broke, takes no more requests. Its streams end by themselves.
-//! - A stream that ends goes to the request of the worker that has waited longest for one. A connection without streams is
-//!   closed when requests of other workers or endpoints wait for it.
+//! - A stream that ends goes to the request of the worker that has waited longest for one. A connection without streams
+//!   is closed when requests of other workers or endpoints wait for it.
 
 use std::cell::{Cell, RefCell};
 use std::io;

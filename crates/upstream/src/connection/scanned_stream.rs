@@ -1,7 +1,7 @@
 //! Byte stream of an HTTP/1.1 connection, which scans what the upstream sends before the HTTP library reads it.
 //!
-//! It implements the traits itself instead of using [`platform::byte_stream`]: the pool and the stream share the scanner's
-//! state, and an inspector of its own would cost each connection a second shared allocation.
+//! It implements the traits itself instead of using [`platform::byte_stream`]: the pool and the stream share the
+//! scanner's state, and an inspector of its own would cost each connection a second shared allocation.
 
 use std::cell::{Cell, RefCell};
 use std::io;

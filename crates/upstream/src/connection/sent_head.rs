@@ -133,7 +133,8 @@ mod tests {
             method in prop_oneof![Just("GET"), Just("DELETE"), Just("PUT"), Just("OPTIONS"), Just("PROPFIND")],
             target in prop_oneof![Just("*".to_owned()), "/[a-z/.%?=&:@|~{}\\[\\]-]{0,40}"],
             fields in proptest::collection::vec(
-                ("[a-z][a-z0-9_-]{0,12}", proptest::collection::vec(prop_oneof![32..=126_u8, 128..=255_u8, Just(9)], 0..40)),
+                ("[a-z][a-z0-9_-]{0,12}", proptest::collection::vec(prop_oneof![32..=126_u8, 128..=255_u8, Just(9)],
+                    0..40)),
                 0..20,
             ),
         ) {
@@ -141,9 +142,11 @@ mod tests {
             *request.method_mut() = method.parse().unwrap();
             *request.uri_mut() = Uri::try_from(target).unwrap();
             // Their meaning is that of the connection, which the gateway does not forward.
-            let kept = |name: &str| !["connection", "te", "upgrade", "trailer"].contains(&name) && !name.contains("length");
+            let kept = |name: &str| !["connection", "te", "upgrade",
+                "trailer"].contains(&name) && !name.contains("length");
             for (name, value) in fields.into_iter().filter(|(name, _)| kept(name)) {
-                request.headers_mut().append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_bytes(&value).unwrap());
+                request.headers_mut().append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_bytes(&value)
+                    .unwrap());
             }
             let expected = parts(&request);
             let bytes = written(request);

@@ -66,11 +66,13 @@ impl Endpoints {
         let fails = endpoint.ejection.fails_checks();
         match endpoint.check.end(report, fails, health) {
             Some(true) => {
-                tracing::warn!(upstream = %self.name, endpoint = %endpoint.label, detail, "active checks of an endpoint of the upstream fail; requests go to the others");
+                tracing::warn!(upstream = %self.name, endpoint = %endpoint.label, detail,
+                    "active checks of an endpoint of the upstream fail; requests go to the others");
                 self.note_checks(endpoint, true);
             }
             Some(false) => {
-                tracing::info!(upstream = %self.name, endpoint = %endpoint.label, detail, "active checks of an endpoint of the upstream pass again");
+                tracing::info!(upstream = %self.name, endpoint = %endpoint.label, detail,
+                    "active checks of an endpoint of the upstream pass again");
                 self.note_checks(endpoint, false);
             }
             None => {}
@@ -112,7 +114,8 @@ impl Endpoints {
             }
             Some(false) => {
                 self.metrics.panic.set(0);
-                tracing::info!(upstream = %self.name, "enough endpoints of the upstream work again; requests go to those only");
+                tracing::info!(upstream = %self.name,
+                    "enough endpoints of the upstream work again; requests go to those only");
             }
             None => {}
         }
@@ -130,12 +133,14 @@ impl Endpoints {
         match to {
             Phase::Ejected => {
                 endpoint.metrics.count_ejection(reason.label());
-                tracing::warn!(upstream = %self.name, endpoint = %name, reason = reason.label(), seconds, "ejected an endpoint of the upstream; requests go to the others");
+                tracing::warn!(upstream = %self.name, endpoint = %name, reason = reason.label(), seconds,
+                    "ejected an endpoint of the upstream; requests go to the others");
             }
             // A probe that fails changes nothing that is new.
             Phase::Unreachable if from.takes_requests() => endpoint.metrics.count_ejection(reason.label()),
             Phase::Returning => {
-                tracing::info!(upstream = %self.name, endpoint = %name, seconds, "an endpoint of the upstream returns; its share of the requests grows");
+                tracing::info!(upstream = %self.name, endpoint = %name, seconds,
+                    "an endpoint of the upstream returns; its share of the requests grows");
             }
             Phase::In | Phase::Unreachable => {}
         }

@@ -176,7 +176,8 @@ impl EndpointState {
     pub(crate) fn note_unreachable(&self, error: &io::Error) {
         self.is_reachable.store(false, Ordering::Relaxed);
         if self.outage.note(clock::steady()) {
-            tracing::warn!(upstream = %self.upstream, endpoint = %self.label, %error, "the upstream cannot be reached; requests go to other endpoints, if there are any");
+            tracing::warn!(upstream = %self.upstream, endpoint = %self.label, %error,
+                "the upstream cannot be reached; requests go to other endpoints, if there are any");
         }
         self.show_up();
     }

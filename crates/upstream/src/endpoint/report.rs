@@ -111,7 +111,13 @@ mod tests {
 
     #[test]
     fn report_travels_as_the_json_of_the_contract() {
-        let json = r#"{"upstream":"store","endpoint":"a:1","state":"ejected","reason":"server_errors","until":"2026-11-20T21:08:00.000001Z","paused_until":"2026-11-20T21:07:30.000000Z","ejections":2,"last_check":{"time":"2026-11-20T21:07:00.000000Z","ok":false,"detail":"503"},"in_flight":1,"latency":{"p50_us":1000,"p99_us":2000},"connections":3,"waiting":2}"#;
+        let json = concat!(
+            r#"{"upstream":"store","endpoint":"a:1","state":"ejected","reason":"server_errors","#,
+            r#""until":"2026-11-20T21:08:00.000001Z","paused_until":"2026-11-20T21:07:30.000000Z","#,
+            r#""ejections":2,"last_check":{"time":"2026-11-20T21:07:00.000000Z","ok":false,"#,
+            r#""detail":"503"},"in_flight":1,"latency":{"p50_us":1000,"p99_us":2000},"connections":3,"#,
+            r#""waiting":2}"#,
+        );
         let report: EndpointReport = serde_json::from_str(json).unwrap();
         assert_eq!(serde_json::to_string(&report).unwrap(), json);
     }

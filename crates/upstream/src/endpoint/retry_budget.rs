@@ -89,7 +89,8 @@ impl RetryBudget {
         if !is_granted && self.refusals.note(clock::steady()) {
             tracing::warn!(
                 upstream = %self.upstream,
-                "the budget of retries is exhausted, because too many requests fail; they are answered with their failure"
+                "the budget of retries is exhausted, because too many requests fail; they are answered with their \
+                 failure"
             );
         }
         is_granted

@@ -1,5 +1,5 @@
-//! Acceptor: takes the connections of one worker's listener, those that the kernel gives it and those that other workers
-//! hand over.
+//! Acceptor: takes the connections of one worker's listener, those that the kernel gives it and those that
+//! other workers hand over.
 
 use std::future::Future;
 use std::io;

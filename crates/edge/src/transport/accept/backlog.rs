@@ -77,8 +77,8 @@ mod tests {
         });
     }
 
-    /// Connects until that fails. A process that another test is starting just then has a copy of the closed listener until it
-    /// runs its own program.
+    /// Connects until that fails. A process that another test is starting just then has a copy of the closed listener
+    /// until it runs its own program.
     fn refusal(address: SocketAddr) -> io::Error {
         std::iter::repeat_with(|| Client::connect(address)).find_map(Result::err).unwrap()
     }

@@ -5,9 +5,10 @@
 //!
 //! - A connection stays with the worker that accepted it, or is handed to the one with the fewest connections; it never
 //!   moves later: no request hops.
-//! - It is handed over when the accepting worker has more connections than that one by over an eighth of its own; with fewer
-//!   than eight, by one. Smaller differences stay, because a hop has a cost too.
-//! - A worker that closes its listener takes what was handed to it before. What comes later stays where it was accepted.
+//! - It is handed over when the accepting worker has more connections than that one by over an eighth of its own; with
+//!   fewer than eight, by one. Smaller differences stay, because a hop has a cost too.
+//! - A worker that closes its listener takes what was handed to it before. What comes later stays
+//!   where it was accepted.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -21,11 +22,11 @@ use super::release::ListenerRelease;
 use crate::transport::connection_limiter::ConnectionPermit;
 use platform::accept_errors::AcceptErrorLog;
 
-/// Connections that wait in the inbox of one listener. A worker takes them between two polls: one with a full inbox hangs, and
-/// gets no more.
+/// Connections that wait in the inbox of one listener. A worker takes them between two polls: one with a full inbox
+/// hangs, and gets no more.
 const INBOX_CAPACITY: usize = 64;
-/// Divisor of a worker's connections that gives the number by which it may have more than another before it hands one over. With
-/// many connections an eighth is above the scatter of the kernel's hash, which grows with their square root.
+/// Divisor of a worker's connections that gives the number by which it may have more than another before it hands one
+/// over. With many connections an eighth is above the scatter of the kernel's hash, which grows with their square root.
 const TOLERANCE_DIVISOR: usize = 8;
 
 /// Open connections of each worker, over all its listeners. Clones share the counts.

@@ -53,7 +53,8 @@ pub use release::ListenerRelease;
 /// - `service` makes the service of one connection, from its peer and its handle.
 /// - When `lame_duck` completes, connections are still accepted and requests served, and clients are asked to reconnect
 ///   elsewhere: HTTP/1 responses say `Connection: close`, HTTP/2 connections get a GOAWAY.
-/// - When the listener is released ([`ListenerRelease`]), nothing more is accepted, and the rest is as after `lame_duck`.
+/// - When the listener is released ([`ListenerRelease`]), nothing more is accepted, and the rest is
+///   as after `lame_duck`.
 /// - When `shutdown` completes, the backlog is accepted, and nothing after it. Idle connections are closed, and the
 ///   future completes when the last exchange has ended.
 ///

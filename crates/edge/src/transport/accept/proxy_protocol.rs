@@ -30,8 +30,8 @@ const TCP_OVER_IPV6: u8 = 0x21;
 pub struct ProxyHeader {
     /// Bytes of the header; the connection's own begin after them.
     pub length: usize,
-    /// The client. `None` for `LOCAL` (health checks of the proxy) and for an unknown client: the proxy then counts as the
-    /// client.
+    /// The client. `None` for `LOCAL` (health checks of the proxy) and for an unknown client: the proxy then
+    /// counts as the client.
     pub client: Option<SocketAddr>,
 }
 

@@ -1,8 +1,8 @@
 //! Release of listening sockets to another process, which accepts on them from then on.
 //!
-//! A listening socket that this process shares with another one outlives it: with systemd, which has opened it, or with the
-//! process that takes over. Such a socket is left as it is, with its backlog. One that is this process's own is emptied before
-//! it closes ([`super::backlog`]).
+//! A listening socket that this process shares with another one outlives it: with systemd, which has opened it, or with
+//! the process that takes over. Such a socket is left as it is, with its backlog. One that is this process's own is
+//! emptied before it closes ([`super::backlog`]).
 
 use tokio::sync::watch;
 

@@ -1,5 +1,5 @@
-//! Strict scanner of HTTP/1 request heads (RFC 9112), on the bytes as they came: what keeps request smuggling out, such as
-//! `Content-Length` with `Transfer-Encoding` (CL.TE).
+//! Strict scanner of HTTP/1 request heads (RFC 9112), on the bytes as they came: what keeps request smuggling out, such
+//! as `Content-Length` with `Transfer-Encoding` (CL.TE).
 //!
 //! The HTTP library is lenient where a server behind the gateway may read differently, and keeps no trace of it. So no
 //! head reaches the library that is not, byte for byte, valid by section 2.1 of the RFC: lines end in CRLF, never in a

@@ -57,8 +57,9 @@ impl Drop for Http2Exchange {
 
 /// Copies the values of a head into one buffer of its own.
 ///
-/// The HTTP library's table of sent fields (RFC 7541, section 2.3.2) keeps values as long as the connection lasts. Those
-/// of an upstream are slices of the buffer that its response was read into: 8 KiB, which each of them would keep, too.
+/// The HTTP library's table of sent fields (RFC 7541, section 2.3.2) keeps values as long as the connection
+/// lasts. Those of an upstream are slices of the buffer that its response was read into: 8 KiB, which each of
+/// them would keep, too.
 fn copy_values(headers: &mut HeaderMap) {
     let mut buffer = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
     for value in headers.values_mut() {

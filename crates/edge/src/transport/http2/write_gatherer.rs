@@ -1,13 +1,13 @@
 //! Gathers the writes of one poll of an HTTP/2 connection, so that they are made together.
 //!
-//! The HTTP library writes and flushes each piece of a response of some hundred bytes by itself. When several responses are
-//! ready in one turn of the event loop, that would be a system call for each, and with TLS a record for each.
+//! The HTTP library writes and flushes each piece of a response of some hundred bytes by itself. When several responses
+//! are ready in one turn of the event loop, that would be a system call for each, and with TLS a record for each.
 //!
-//! - A flush of the library sends nothing. [`GatheredConnection`] sends at the end of each poll of the connection, whatever
-//!   the poll has returned: nothing is left behind while its task sleeps, unless the client does not take it. Then the task
-//!   is woken when the client does.
-//! - At most [`MAX_GATHERED`] bytes are held. A write that does not fit goes to the stream behind what was gathered, without
-//!   being copied; it is pending while the client takes nothing, as it is without this.
+//! - A flush of the library sends nothing. [`GatheredConnection`] sends at the end of each poll of the connection,
+//!   whatever the poll has returned: nothing is left behind while its task sleeps, unless the client does not take it.
+//!   Then the task is woken when the client does.
+//! - At most [`MAX_GATHERED`] bytes are held. A write that does not fit goes to the stream behind what was gathered,
+//!   without being copied; it is pending while the client takes nothing, as it is without this.
 //! - The bytes keep their order, and their memory is given back when they are sent.
 
 use std::future::Future;

@@ -2,9 +2,10 @@
 //!
 //! - Each frame has about 1 MiB of whole lines, packed ([`pack`]) and compressed by itself: a line in the middle costs
 //!   reading one frame. Offsets of lines stay what they were.
-//! - To zstd, a frame is three in succession: what is random among the packed lines is one by itself, which costs no attempt
-//!   to compress it.
-//! - The table is that of zstd's seekable format, with the lengths of the lines before packing. Each frame has a checksum.
+//! - To zstd, a frame is three in succession: what is random among the packed lines is one by itself, which costs no
+//!   attempt to compress it.
+//! - The table is that of zstd's seekable format, with the lengths of the lines before packing. Each
+//!   frame has a checksum.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -139,8 +140,8 @@ fn number_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("it has 4 bytes"))
 }
 
-/// Compresses the lines of a segment into a new file, and returns the number of lines. `proceed` is asked before each frame;
-/// `None` when it said no.
+/// Compresses the lines of a segment into a new file, and returns the number of lines. `proceed` is asked before each
+/// frame; `None` when it said no.
 pub(crate) fn compress(plain: &mut File, file: &mut File, proceed: impl Fn() -> bool) -> io::Result<Option<u64>> {
     let mut compressor = FrameCompressor::new()?;
     let (mut lines, mut table, mut count) = (Vec::new(), Vec::new(), 0);

@@ -16,7 +16,8 @@ use domain::clock::Micros;
 use domain::identity::AuthMethod;
 use domain::trace_context::TraceId;
 
-/// Decodes the line of a use, a record, or a beginning that was carried on; `None` when its checksum or its content is wrong.
+/// Decodes the line of a use, a record, or a beginning that was carried on; `None` when its checksum or
+/// its content is wrong.
 pub(crate) fn verified_use(line: &[u8]) -> Option<UseEvent<'_>> {
     frame::verify_line(line)?;
     use_event(line)
@@ -229,11 +230,14 @@ mod tests {
             let kind = if end.is_some() { EventKind::Record } else { EventKind::Use };
             prop_assert_eq!(line::event_kind(&line), Some(kind));
             let event = verified_use(&line).unwrap();
-            let ended = event.outcome.map(|outcome| (outcome, event.status, event.duration_us, event.request_bytes, event.response_bytes));
-            let expected = end.map(|end| (end.outcome, end.status, Some(end.duration_us), Some(end.request_bytes), Some(end.response_bytes)));
+            let ended = event.outcome.map(|outcome| (outcome, event.status, event.duration_us, event.request_bytes,
+                event.response_bytes));
+            let expected = end.map(|end| (end.outcome, end.status, Some(end.duration_us), Some(end.request_bytes),
+                Some(end.response_bytes)));
             prop_assert_eq!(ended, expected);
             prop_assert_eq!((event.e, event.id, event.time, event.number), (kind, opening.id, opening.time, number));
-            prop_assert_eq!((event.key_id, event.user_id, event.org_id), (opening.key_id, opening.user_id, opening.org_id));
+            prop_assert_eq!((event.key_id, event.user_id, event.org_id), (opening.key_id, opening.user_id,
+                opening.org_id));
             prop_assert_eq!((event.auth_method, event.ip, event.provisional), (auth_method, ip, provisional));
             prop_assert_eq!(event.trace_id, opening.trace_id);
             let agent = agent.as_ref().map(|agent| escape_capped(agent, escape::USER_AGENT_CAP));
@@ -272,7 +276,8 @@ mod tests {
     fn use_and_outcome_in_json_are_no_events() {
         let id = Uuid::nil();
         for event in [
-            serde_json::json!({"e": "use", "id": id, "time": 1, "auth_method": "api-key", "action": "a", "method": "GET"}),
+            serde_json::json!({"e": "use", "id": id, "time": 1, "auth_method": "api-key", "action": "a",
+                "method": "GET"}),
             serde_json::json!({"e": "outcome", "id": id, "outcome": "completed"}),
         ] {
             let mut line = Vec::new();

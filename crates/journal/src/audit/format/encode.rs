@@ -6,13 +6,13 @@
 //! o⇥ID⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES                               an outcome
 //! ```
 //!
-//! Fields are separated by tabs (⇥), and the frame follows them. No text has a tab or a newline: both are escaped, like all
-//! control characters (`escape`).
+//! Fields are separated by tabs (⇥), and the frame follows them. No text has a tab or a newline: both are escaped, like
+//! all control characters (`escape`).
 //!
 //! - An id of a use, user or organization is its 128 bits (`id_text`), without a prefix; the id of a key is its nine
 //!   characters.
-//! - `TIME` is the number of microseconds after the millisecond in the id (RFC 9562, section 5.7), with a sign when negative:
-//!   the last digits of the time.
+//! - `TIME` is the number of microseconds after the millisecond in the id (RFC 9562, section 5.7), with a sign when
+//!   negative: the last digits of the time.
 //! - `FLAGS` is `p` for a use that was admitted while the shared state was away.
 //! - The first `METHOD` is that of authentication: `k` for a key, `s` for a session, `a` for the admin socket.
 //! - Phrases of browsers in a user agent are a backslash and a capital letter (`phrases`).
@@ -31,7 +31,8 @@ use super::prepared::{self, PreparedFields};
 use super::record::{Use, UseEnd};
 use domain::clock::Micros;
 
-/// Line of a use; of a record, when the use ended where it began. Its texts are escaped before the journal's lock is taken.
+/// Line of a use; of a record, when the use ended where it began. Its texts are escaped before the
+/// journal's lock is taken.
 pub(crate) struct UseLine<'a> {
     opening: &'a Use<'a>,
     end: Option<UseEnd>,

@@ -30,8 +30,8 @@ pub(crate) fn escape_capped(text: &[u8], cap: usize) -> Cow<'_, str> {
     }
 }
 
-/// True for visible ASCII without the characters of escapes, of percent-encoding and of a key's prefix: nearly every text.
-/// Reads all bytes without a branch, many at a time.
+/// True for visible ASCII without the characters of escapes, of percent-encoding and of a key's prefix: nearly every
+/// text. Reads all bytes without a branch, many at a time.
 fn is_simple(text: &[u8]) -> bool {
     let is_simple = |byte: &u8| (b' '..=b'~').contains(byte) & !matches!(byte, b'\\' | b'%' | b'_');
     text.iter().fold(true, |all, byte| all & is_simple(byte))
@@ -126,7 +126,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_text_is_bounded_and_has_no_controls(raw in prop::collection::vec(any::<u8>(), 0..80), cap in 0_usize..64) {
+        fn escaped_text_is_bounded_and_has_no_controls(
+            raw in prop::collection::vec(any::<u8>(), 0..80),
+            cap in 0_usize..64,
+        ) {
             let shown = escape_capped(&raw, cap);
             prop_assert!(!shown.chars().any(needs_escape));
             prop_assert!(shown.len() <= cap + '…'.len_utf8());

@@ -1,5 +1,5 @@
-//! The events of a use. Uses, outcomes and records of one use are compact lines (`encode`), all others JSON; readers get both
-//! by `decode`.
+//! The events of a use. Uses, outcomes and records of one use are compact lines (`encode`), all others JSON; readers
+//! get both by `decode`.
 //!
 //! In JSON, the field `e` comes first and `id` second: readers that look for one id need not parse the rest.
 

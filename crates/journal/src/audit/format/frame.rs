@@ -6,8 +6,8 @@
 //! ```
 //!
 //! - `n` numbers the lines of a journal, over all its segments, without a gap.
-//! - `crc` is the CRC-32 of everything before `,"crc"`, in lower-case hexadecimal. Every byte of a line is either covered
-//!   by it or compared with its only valid value, so a changed byte is found wherever it is.
+//! - `crc` is the CRC-32 of everything before `,"crc"`, in lower-case hexadecimal. Every byte of a line is either
+//!   covered by it or compared with its only valid value, so a changed byte is found wherever it is.
 //! - A compact line ends in the same two values, each after a tab; its checksum covers everything before the last tab.
 
 use std::cell::RefCell;

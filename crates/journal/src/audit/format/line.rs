@@ -1,7 +1,7 @@
 //! Lines of a segment, and the parts of a line that are known without parsing its JSON.
 //!
-//! In JSON, `e` is the first field of every event and `id` the second one of the events of a use; a compact line begins with
-//! a letter for the kind, a tab and the id. So both are found by position.
+//! In JSON, `e` is the first field of every event and `id` the second one of the events of a use; a compact line begins
+//! with a letter for the kind, a tab and the id. So both are found by position.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

@@ -3,13 +3,14 @@
 //! Every part of the journal reads and writes through these modules. Their format has one version, and a journal of
 //! another one is refused ([`version`]).
 //!
-//! - [`segment`]: segment files: names, listing, and blocks; [`source`]: reading them, plain or compressed ([`compressed`],
-//!   [`pack`]).
+//! - [`segment`]: segment files: names, listing, and blocks; [`source`]: reading them, plain or compressed
+//!   ([`compressed`], [`pack`]).
 //! - [`line`]: the lines of a segment; the kind and the id of a line without parsing it.
 //! - [`frame`]: the number and the checksum around each event.
 //! - [`event`]: the events of a use; [`encode`]: their compact lines; [`decode`]: the one way to read them.
 //! - [`segment_event`]: the events about segments, in JSON: header, seal and expired.
-//! - [`prepared`]: fields of compact lines that seldom change on a connection; [`field`] and [`id_text`]: single fields.
+//! - [`prepared`]: fields of compact lines that seldom change on a connection; [`field`] and
+//!   [`id_text`]: single fields.
 //! - [`open_uses`]: the uses that are open where a segment begins, by the headers.
 //! - [`record`]: the input of the journal ([`record::Use`], [`record::UseEnd`]) and its output ([`record::Record`]).
 //! - [`phrases`]: phrases of user agents, which are short in a line.

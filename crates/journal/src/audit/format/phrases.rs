@@ -1,10 +1,11 @@
 //! Phrases of user agents, which are short in compact lines: a backslash and a capital letter.
 //!
-//! Browsers say much the same: of their hundred bytes, ten tell one from another. Each line has all that it means, so a lost or
-//! removed line takes nothing from others; a user agent that was written once in a segment and referred to by later lines would.
+//! Browsers say much the same: of their hundred bytes, ten tell one from another. Each line has all that it means, so
+//! a lost or removed line takes nothing from others; a user agent that was written once in a segment and referred to
+//! by later lines would.
 //!
-//! No escaped text has a backslash before a capital letter (`escape`). The table is part of the format: phrases may be added,
-//! and none may be changed.
+//! No escaped text has a backslash before a capital letter (`escape`). The table is part of the format: phrases may be
+//! added, and none may be changed.
 
 use std::borrow::Cow;
 
@@ -120,7 +121,8 @@ mod tests {
                 prop_oneof![
                     prop::sample::select(PHRASES.to_vec()).prop_map(|(_, phrase)| phrase.as_bytes().to_vec()),
                     prop::collection::vec(any::<u8>(), 0..10),
-                    prop::sample::select(vec!["\\", "\\A", "\\\\", "Mozilla/5.0 (", "é"]).prop_map(|text| text.as_bytes().to_vec()),
+                    prop::sample::select(vec!["\\", "\\A", "\\\\", "Mozilla/5.0 (",
+                        "é"]).prop_map(|text| text.as_bytes().to_vec()),
                 ],
                 0..8,
             ),

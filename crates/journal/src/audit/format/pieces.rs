@@ -10,8 +10,9 @@ use super::segment::BLOCK;
 /// segment; a longer one is damaged.
 const MAX_LINE: usize = 64 << 20;
 
-/// Calls `each` with every whole line of a segment that `read_at` reads, without its newline, and with its offset. Lines
-/// longer than [`MAX_LINE`] are left out. Returns the length of the segment, and whether there is a whole line in it.
+/// Calls `each` with every whole line of a segment that `read_at` reads, without its newline, and with its
+/// offset. Lines longer than [`MAX_LINE`] are left out. Returns the length of the segment, and whether there
+/// is a whole line in it.
 pub(crate) fn for_each_line(
     mut read_at: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
     mut each: impl FnMut(u64, &[u8]),

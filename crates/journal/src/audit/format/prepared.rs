@@ -12,8 +12,8 @@ use domain::key::KeyId;
 
 /// Fields of the last use of a connection, as they are in its line.
 ///
-/// They are compared with those of the next use, and encoded again when one of them has changed: a connection usually has
-/// one caller and one user agent.
+/// They are compared with those of the next use, and encoded again when one of them has changed: a connection usually
+/// has one caller and one user agent.
 #[derive(Debug, Default)]
 pub struct PreparedFields(RefCell<Option<Box<Prepared>>>);
 

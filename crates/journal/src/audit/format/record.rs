@@ -59,8 +59,8 @@ pub enum RecordKind {
 
 impl RecordKind {
     /// Derives the kind of a record. The journal and the contract have no field for it: a change has
-    /// [`MANAGEMENT_METHOD`] as its method. A request with a key is never a change, whatever method its client sends, and
-    /// admission refuses requests with a session that send this method.
+    /// [`MANAGEMENT_METHOD`] as its method. A request with a key is never a change, whatever method its client sends,
+    /// and admission refuses requests with a session that send this method.
     pub(super) fn derive(auth_method: AuthMethod, method: &str) -> Self {
         if auth_method != AuthMethod::ApiKey && method == MANAGEMENT_METHOD { Self::Change } else { Self::Request }
     }
@@ -110,7 +110,8 @@ impl Outcome {
 
     /// The outcome of a refused request; `None` when such requests are not recorded.
     pub fn of_refusal(refusal: Refusal) -> Option<Self> {
-        // By index, because refused requests come in floods: looking a name up compares it with those of the whole table.
+        // By index, because refused requests come in floods: looking a name up compares it with
+        // those of the whole table.
         static OUTCOMES: LazyLock<Vec<Option<Outcome>>> =
             LazyLock::new(|| Refusal::ALL.iter().map(|refusal| Outcome::from_name(refusal.row().outcome?)).collect());
         OUTCOMES[refusal as usize]
@@ -209,7 +210,8 @@ pub struct Record {
     pub request_bytes: Option<u64>,
     pub response_bytes: Option<u64>,
     pub gateway: String,
-    /// Number of refusals that this record stands for; `None` for a single use. The fields above are those of the first.
+    /// Number of refusals that this record stands for; `None` for a single use. The fields above
+    /// are those of the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     /// Time of the last of these refusals.

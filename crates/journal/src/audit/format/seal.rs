@@ -15,8 +15,8 @@ use super::source::SegmentSource;
 /// Bytes that are read at a time.
 const PIECE: usize = 64 * 1024;
 
-/// Reads a segment and computes its seal; `None` when retention has removed the segment. The lines of a compressed one are
-/// counted unless their number is given.
+/// Reads a segment and computes its seal; `None` when retention has removed the segment. The lines of a compressed one
+/// are counted unless their number is given.
 pub(crate) fn compute(directory: &Path, number: u64, lines: Option<u64>) -> io::Result<Option<Seal<'static>>> {
     let open = |path| match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

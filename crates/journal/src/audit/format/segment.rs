@@ -140,8 +140,8 @@ pub(crate) fn list_files(directory: &Path) -> io::Result<Vec<SegmentFile>> {
     Ok(files)
 }
 
-/// Reads the sizes again of segments before the last one: they are closed, but may have grown between their turn and that of
-/// the last one.
+/// Reads the sizes again of segments before the last one: they are closed, but may have grown between their turn and
+/// that of the last one.
 fn update_closed(directory: &Path, files: &mut [SegmentFile]) {
     let closed = files.split_last_mut().map(|(_, closed)| closed).unwrap_or_default();
     for file in closed.iter_mut().filter(|file| !file.is_compressed) {

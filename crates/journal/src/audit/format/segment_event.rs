@@ -13,8 +13,8 @@ use domain::counted::Counted;
 
 /// The first line of a segment: with the headers before it, all that recovery needs of the earlier segments.
 ///
-/// Each open use is listed once, by the segment after the one that holds its beginning, and once more when it has ended:
-/// a header is small however many uses stay open. The open uses follow from the headers since `oldest`; see
+/// Each open use is listed once, by the segment after the one that holds its beginning, and once more when it has
+/// ended: a header is small however many uses stay open. The open uses follow from the headers since `oldest`; see
 /// [`super::open_uses`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SegmentHeader<'a> {
@@ -74,8 +74,8 @@ impl<'a> CheckpointSeal<'a> {
     }
 }
 
-/// The removal of a segment by retention. It is written before the segment is removed, so that a missing segment without
-/// it was removed by something else.
+/// The removal of a segment by retention. It is written before the segment is removed, so that a missing segment
+/// without it was removed by something else.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Expired<'a> {
     pub(crate) e: EventKind,

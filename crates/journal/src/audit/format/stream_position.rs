@@ -6,8 +6,8 @@ use super::segment::Point;
 
 /// Position of a reader that follows the journal. Everything before it was read.
 ///
-/// - It names the last line before it, so that a journal that has lost its end meanwhile, and has grown again, is noticed:
-///   after a loss of power, or when a backup of the directory was restored.
+/// - It names the last line before it, so that a journal that has lost its end meanwhile, and has grown again, is
+///   noticed: after a loss of power, or when a backup of the directory was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamPosition {
     /// Number of the segment.

@@ -12,12 +12,12 @@ use crate::audit::format::source::SegmentSource;
 
 const DAMAGED: &str =
     "the index of the segment is damaged: readers read the segment instead, and the gateway makes it again";
-const OTHER: &str = "the index of the segment is not that of its lines: readers may miss records; remove the file, and the \
-                     gateway makes it again";
+const OTHER: &str = "the index of the segment is not that of its lines: readers may miss records; remove the file, and \
+                     the gateway makes it again";
 const LONGER: &str = "the index of the segment is that of more lines: the end of the segment is missing";
 
-/// Finds the segments among these whose index is not that of their lines, with what is wrong. In a journal in use, an index may
-/// not have been brought up to its segment yet.
+/// Finds the segments among these whose index is not that of their lines, with what is wrong. In a journal in use, an
+/// index may not have been brought up to its segment yet.
 ///
 /// # Errors
 /// If a segment cannot be read.
@@ -36,7 +36,8 @@ pub(crate) fn find_wrong(directory: &Path, segments: &[Segment], in_use: bool) -
     Ok(wrong)
 }
 
-/// Returns whether an index is that of more lines than the segment has. In a journal in use, lines are written meanwhile.
+/// Returns whether an index is that of more lines than the segment has. In a journal in use, lines
+/// are written meanwhile.
 fn is_longer(directory: &Path, segment: &Segment, in_use: bool) -> bool {
     !in_use && index_file::indexed_length(directory, segment.number).is_some_and(|length| length > segment.length)
 }

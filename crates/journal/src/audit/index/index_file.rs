@@ -1,17 +1,18 @@
 //! The file of a segment's index, `NNNNNNNNNN.index` beside the segment.
 //!
-//! - It is derived data: one that is missing, torn or of another length than its segment is built again from the segment.
+//! - It is derived data: one that is missing, torn or of another length than its segment is built
+//!   again from the segment.
 //! - It is written under another name and renamed when it is on disk: a crash leaves no part of one.
-//! - Every byte is covered by a checksum that is checked before the byte is used: a changed bit makes a reader read the segment
-//!   instead, and never leads it past a record.
+//! - Every byte is covered by a checksum that is checked before the byte is used: a changed bit makes a reader read the
+//!   segment instead, and never leads it past a record.
 //! - A look-up of an id is a binary search in the file: the file is not read as a whole.
 //!
 //! ```text
-//! header | times: part, earliest, latest … | checksum of each page | members: hash, set of parts, by hash … | usage of keys
+//! header | times: part, earliest, latest … | checksum of each page | members: hash, set of parts, … | usage of keys
 //! ```
 //!
-//! All numbers are little-endian. The header ends with the CRC-32 of times and page checksums, and that of itself; the members are
-//! in pages of 256, with a CRC-32 each; the usage ends with the CRC-32 of itself.
+//! All numbers are little-endian. The header ends with the CRC-32 of times and page checksums, and that of itself; the
+//! members are in pages of 256, with a CRC-32 each; the usage ends with the CRC-32 of itself.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -32,8 +33,8 @@ use crate::audit::format::segment::{self, Block};
 
 /// First bytes of the file, with the version of the format.
 const MAGIC: u64 = u64::from_le_bytes(*b"kgindex2");
-/// Numbers in the header: magic, segment, length, part length, counted from, times, members, bytes of usage, CRC-32 of times and page
-/// checksums, CRC-32 of these.
+/// Numbers in the header: magic, segment, length, part length, counted from, times, members, bytes of usage, CRC-32 of
+/// times and page checksums, CRC-32 of these.
 const HEADER: usize = 10;
 /// Bytes of a number.
 const NUMBER: u64 = 8;
@@ -126,8 +127,8 @@ impl IndexFile {
         Ok(Self::open_any(directory, segment)?.filter(|opened| opened.length == length))
     }
 
-    /// Opens the index of a segment, of whatever length that is, and checks its header and its small tables. `None` when there is
-    /// none.
+    /// Opens the index of a segment, of whatever length that is, and checks its header and its small tables.
+    /// `None` when there is none.
     pub(crate) fn open_any(directory: &Path, segment: u64) -> io::Result<Option<Self>> {
         let file = match File::open(path(directory, segment)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

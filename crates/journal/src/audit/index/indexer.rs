@@ -1,7 +1,8 @@
 //! Keeping of the index by the maintenance thread.
 //!
 //! - When a segment is closed, its index goes from memory to a file; one that is missing is built from the segment.
-//! - The usage in these files is added up in the database when many have gathered, and before their segments are removed.
+//! - The usage in these files is added up in the database when many have gathered, and before their
+//!   segments are removed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,15 +21,15 @@ use crate::audit::format::lines_at::LinesAt;
 use crate::audit::format::segment::{self, Point, Segment};
 use domain::clock::Micros;
 
-/// Index files whose usage is not added up yet, beyond which it is: readers of usage read these files, and adding up costs
-/// the more the more often it is done.
+/// Index files whose usage is not added up yet, beyond which it is: readers of usage read these files, and adding up
+/// costs the more the more often it is done.
 const MAX_FILES: usize = 64;
 /// Hours before the current one whose counts are kept: the 23 that readers show, and one for a reader whose hour has
 /// just ended.
 const HOURS_KEPT: u64 = 24;
 
-/// Rounds of the maintenance thread, one a second, between two checks of an index: each file is read again within hours, and
-/// an idle gateway does next to nothing for it.
+/// Rounds of the maintenance thread, one a second, between two checks of an index: each file is read again within
+/// hours, and an idle gateway does next to nothing for it.
 const ROUNDS_BETWEEN_CHECKS: u32 = 10;
 
 /// Writer of the index.
@@ -62,8 +63,8 @@ impl Indexer {
         indexer
     }
 
-    /// The index of the last segment of a journal that ends at `end`, where these uses are open. It is read from the file that
-    /// the last gateway left when it was closed, or made from the segment.
+    /// The index of the last segment of a journal that ends at `end`, where these uses are open. It is read from the
+    /// file that the last gateway left when it was closed, or made from the segment.
     pub(crate) fn recover(&self, end: Point, open_uses: FxHashMap<u128, KeyOwner>) -> io::Result<SegmentIndex> {
         let counted_from = self.counted_from(end.segment);
         let fits = |file: &IndexFile| file.stretch().from == counted_from && file.part() == self.part;
@@ -114,7 +115,8 @@ impl Indexer {
             tracing::debug!(%error, path = %self.directory.display(), "no space for the index of the audit journal");
             return;
         }
-        tracing::warn!(%error, path = %self.directory.display(), "the index of the audit journal failed; rebuilding it");
+        tracing::warn!(%error, path = %self.directory.display(),
+            "the index of the audit journal failed; rebuilding it");
         self.database = None;
         database::delete(&self.directory.join(database::FILE));
     }
@@ -124,8 +126,8 @@ impl Indexer {
         self.database.is_none() || self.checked_to + 1 < end.segment
     }
 
-    /// Sees to it that the closed segments of a journal that ends at `end` have an index each. `proceed` is asked before
-    /// each piece of work.
+    /// Sees to it that the closed segments of a journal that ends at `end` have an index each. `proceed` is asked
+    /// before each piece of work.
     pub(crate) fn index_closed(
         &mut self,
         live: &LiveIndex,
@@ -170,8 +172,8 @@ impl Indexer {
             "the index of an audit segment cannot be used, and is made again from the segment; check the disk");
     }
 
-    /// Checks the index of one closed segment again, now and then. One that was damaged or removed meanwhile is made again by the
-    /// next round.
+    /// Checks the index of one closed segment again, now and then. One that was damaged or removed meanwhile is made
+    /// again by the next round.
     pub(crate) fn recheck(&mut self) {
         let (segment, rounds) = self.next_check;
         if rounds < ROUNDS_BETWEEN_CHECKS {
@@ -194,8 +196,8 @@ impl Indexer {
         files.iter().map(|file| file.number).find(|number| (from.max(1)..=self.checked_to).contains(number))
     }
 
-    /// Adds up the usage of the closed segments, when many have gathered, or when the segments up to `required` are to be
-    /// removed. Returns false when their usage could not be added up.
+    /// Adds up the usage of the closed segments, when many have gathered, or when the segments up to `required` are to
+    /// be removed. Returns false when their usage could not be added up.
     pub(crate) fn add_up(&mut self, segments: &[Segment], end: Point, required: Option<u64>, now: Micros) -> bool {
         let opened = match &self.database {
             Some(_) => Ok(()),
@@ -229,7 +231,8 @@ impl Indexer {
         let counts = match add_usage(&self.directory, files) {
             Ok(counts) => counts,
             Err(error) => {
-                tracing::warn!(%error, path = %self.directory.display(), "cannot read the usage of closed audit segments");
+                tracing::warn!(%error, path = %self.directory.display(),
+                    "cannot read the usage of closed audit segments");
                 // Damaged ones are made again before the next attempt.
                 self.checked_to = files.first().map_or(0, |first| first.stretch().segment - 1).min(self.checked_to);
                 return Ok(());

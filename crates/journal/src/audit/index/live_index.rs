@@ -1,7 +1,7 @@
 //! The index of the open segment, in memory.
 //!
-//! The thread that writes a batch adds its events, while it holds the segment: no line is read again to be indexed, and the
-//! counts are those of the file at every moment. A closed segment stays here until its index is in a file.
+//! The thread that writes a batch adds its events, while it holds the segment: no line is read again to be indexed, and
+//! the counts are those of the file at every moment. A closed segment stays here until its index is in a file.
 
 use std::convert::Infallible;
 use std::mem;

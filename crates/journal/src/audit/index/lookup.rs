@@ -43,25 +43,27 @@ pub(crate) fn candidate_blocks(
     blocks
 }
 
-/// The candidates by the file of a segment's index; `None` when there is none that can be used. The process that writes the
-/// journal finds a damaged one by itself, and replaces it.
+/// The candidates by the file of a segment's index; `None` when there is none that can be used. The process that writes
+/// the journal finds a damaged one by itself, and replaces it.
 fn file_candidates(directory: &Path, segment: &Segment, filter: &Filter, is_writer: bool) -> Option<Candidates> {
     let opened = IndexFile::open(directory, segment.number, segment.length);
     let found = opened.and_then(|file| file.map(|file| file.candidates(filter)).transpose());
     let blocks = found.unwrap_or_else(|error| {
         let number = segment.number;
         if is_writer {
-            tracing::debug!(%error, segment = number, "the index of an audit segment cannot be read; reading the segment");
+            tracing::debug!(%error, segment = number,
+                "the index of an audit segment cannot be read; reading the segment");
         } else {
-            tracing::warn!(%error, segment = number, "the index of an audit segment cannot be read; reading the segment");
+            tracing::warn!(%error, segment = number,
+                "the index of an audit segment cannot be read; reading the segment");
         }
         None
     });
     Some((blocks?, segment.length))
 }
 
-/// Loads the stored usage of some keys of an organization, with the counts from `first_hour` on, and the point up to which
-/// it is counted. `None` when nothing is stored.
+/// Loads the stored usage of some keys of an organization, with the counts from `first_hour` on, and the point up to
+/// which it is counted. `None` when nothing is stored.
 ///
 /// # Errors
 /// If there is no index, or it is damaged; the caller then counts from the beginning.

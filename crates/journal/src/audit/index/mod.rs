@@ -1,15 +1,16 @@
 //! The index of a journal: it tells readers which parts of which segments to read, and has the usage of keys.
 //!
-//! It says in which parts of each segment there are uses of a key, a user or an organization and when these uses began;
-//! how often each key was used and refused in each of the last hours; and the last use and the last refusal of each key.
+//! It says in which parts of each segment there are uses of a key, a user or an organization and when these uses
+//! began; how often each key was used and refused in each of the last hours; and the last use and the last
+//! refusal of each key.
 //!
 //! - It is derived data: it is rebuilt from the segments when it is lost, damaged, or does not fit them.
 //! - The threads that write the journal keep the index of the open segment in memory ([`live_index`]): no line is read
 //!   again to be indexed. A killed process lost it, and the next start makes it again from the segment.
-//! - When a segment is closed, its index goes to a file beside it ([`index_file`]). The usage in these files is added up in
-//!   a database ([`usage_rows`]) in steps of many segments, and before segments are removed.
-//! - An index is compared with its segment by `audit verify` ([`check`]). A damaged one is made again at the next start, or by a
-//!   gateway that runs when its turn to be checked comes.
+//! - When a segment is closed, its index goes to a file beside it ([`index_file`]). The usage in these files is added
+//!   up in a database ([`usage_rows`]) in steps of many segments, and before segments are removed.
+//! - An index is compared with its segment by `audit verify` ([`check`]). A damaged one is made again at the next
+//!   start, or by a gateway that runs when its turn to be checked comes.
 //! - Readers scan what has no index. Readers in other processes scan the open segment.
 
 mod indexed_use;

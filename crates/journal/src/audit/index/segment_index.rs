@@ -27,8 +27,8 @@ pub(crate) struct SegmentIndex {
 }
 
 impl SegmentIndex {
-    /// The index of a segment without lines; `part` is the length of its parts, `open_uses` are those that earlier segments
-    /// left open.
+    /// The index of a segment without lines; `part` is the length of its parts, `open_uses` are those that
+    /// earlier segments left open.
     pub(crate) fn new(segment: u64, part: u64, open_uses: FxHashMap<u128, KeyOwner>) -> Self {
         let (members, counts) = (Members::new(part), UsageCounts::new(open_uses));
         Self { segment, length: 0, members, counted_from: 0, counts }

@@ -13,17 +13,17 @@ pub(crate) const HOUR: u64 = 3_600_000_000;
 
 /// Usage of keys within a stretch of the journal.
 ///
-/// - Events must be given in the order of the journal. A stretch may begin anywhere: the uses that earlier stretches left
-///   open are in `open_uses` from the beginning.
-/// - It has the places of lines, not the lines: memory is some 200 bytes for each key, and bounded by the keys, the hours
-///   and the open uses of the stretch.
+/// - Events must be given in the order of the journal. A stretch may begin anywhere: the uses that earlier stretches
+///   left open are in `open_uses` from the beginning.
+/// - It has the places of lines, not the lines: memory is some 200 bytes for each key, and bounded by the keys, the
+///   hours and the open uses of the stretch.
 #[derive(Debug, Default)]
 pub(crate) struct UsageCounts {
     pub(crate) keys: FxHashMap<KeyOwner, KeyUsage>,
     /// Uses that have not ended, including those of earlier stretches.
     pub(crate) open_uses: FxHashMap<u128, KeyOwner>,
-    /// Outcomes of uses that began in an earlier stretch, of keys without an admitted use in this one. Such a use may be
-    /// the last one of its key.
+    /// Outcomes of uses that began in an earlier stretch, of keys without an admitted use in this one. Such a use may
+    /// be the last one of its key.
     pub(crate) late_outcomes: Vec<LateOutcome>,
 }
 

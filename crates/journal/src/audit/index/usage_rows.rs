@@ -8,8 +8,8 @@ use super::usage_counts::{HourCounts, KeyUsage, LastUseLines, LineRef, UsageCoun
 use domain::identity::OrgId;
 use domain::key::KeyId;
 
-/// Adds the usage of the stretch of the journal that follows what the rows hold. Lines that are no longer there are left
-/// out, so `counts` must have copies of all others.
+/// Adds the usage of the stretch of the journal that follows what the rows hold. Lines that are no longer there are
+/// left out, so `counts` must have copies of all others.
 pub(crate) fn add(database: &Connection, counts: &UsageCounts) -> rusqlite::Result<()> {
     let mut count = database.prepare_cached(
         "INSERT INTO hour (org, key, hour, requests, refusals) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE

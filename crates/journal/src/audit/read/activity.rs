@@ -1,8 +1,8 @@
 //! Activity of keys: requests and refusals by the hour, the last use and the last attempt of each key.
 //!
-//! - The index has the counts of what it covers, up to the last line in the process that writes the journal; the rest is
-//!   read, so the result is exact and current. While the rest is too large, because the index is being built, the call
-//!   fails instead of taking minutes.
+//! - The index has the counts of what it covers, up to the last line in the process that writes the journal; the rest
+//!   is read, so the result is exact and current. While the rest is too large, because the index is being built, the
+//!   call fails instead of taking minutes.
 //! - A request is an admitted use, a refusal a refused one. Uses by sessions and changes by management are neither.
 //! - Counts and last uses outlive the segments that they were read from, until the index is rebuilt.
 
@@ -98,8 +98,8 @@ impl RequestedKeys {
     }
 }
 
-/// Reads the activity of some keys of an organization, in the hour of `now` and the 23 hours before. `live` is the index
-/// in memory of the process that writes the journal.
+/// Reads the activity of some keys of an organization, in the hour of `now` and the 23 hours before. `live` is the
+/// index in memory of the process that writes the journal.
 pub(crate) fn read_activity(
     directory: &Path,
     live: Option<&LiveIndex>,
@@ -131,7 +131,8 @@ fn count_usage(
         tracing::debug!(%error, "no index of the audit journal can be read; counting its segments");
         None
     });
-    // In this order, what leaves one of them is in the one that is read next: segments leave the memory for their files.
+    // In this order, what leaves one of them is in the one that is read next: segments leave the
+    // memory for their files.
     let live = live.map(|live| live.usage(*org, keys)).unwrap_or_default();
     let segments = segment::list(directory)?;
     // An index that reaches further belongs to another journal.
@@ -254,7 +255,8 @@ fn key_activity(usage: KeyUsage, first_hour: u64) -> KeyActivity {
     activity
 }
 
-/// Time of the last use that a line stands for: the line of several refusals names it, that of one use has `time` alone.
+/// Time of the last use that a line stands for: the line of several refusals names it, that of one
+/// use has `time` alone.
 fn last_time(line: &[u8], time: Micros) -> Micros {
     #[derive(serde::Deserialize)]
     struct Several {

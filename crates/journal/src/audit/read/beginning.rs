@@ -45,8 +45,8 @@ impl Removals {
         self.next.extend(expired.next.map(|next| (expired.segment, next)));
     }
 
-    /// Adds what was recorded after these segments were listed. Retention may have removed a record of a removal, too; the
-    /// headers after it still name the first segment that should be there.
+    /// Adds what was recorded after these segments were listed. Retention may have removed a record of a removal, too;
+    /// the headers after it still name the first segment that should be there.
     pub(crate) fn add_later(&mut self, directory: &Path, listed: &[Segment]) -> io::Result<()> {
         let last = listed.last().map_or(Point::START, |last| Point { segment: last.number, offset: last.length });
         let mut piece = Piece::default();

@@ -62,8 +62,8 @@ impl Follower {
         }
     }
 
-    /// Reads from a point to the present end. Calls `each` with the records completed at or after `from`, and then with the
-    /// uses that are open of those that began at or after `at`. Returns the outcomes of the awaited uses.
+    /// Reads from a point to the present end. Calls `each` with the records completed at or after `from`, and then with
+    /// the uses that are open of those that began at or after `at`. Returns the outcomes of the awaited uses.
     pub(crate) fn read_once(
         (directory, filter): (PathBuf, Filter),
         (at, from): (Point, Point),

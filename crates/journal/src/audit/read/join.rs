@@ -1,8 +1,9 @@
 //! Joining of uses with their outcomes, a block at a time.
 //!
-//! - The outcome of a use is searched from the use on: in its block, then in the rest of the journal. A segment is skipped
-//!   when, by the header of the next one, all uses that still miss their outcome were open at its end. So memory is that of
-//!   a block and a header, and a use of an hour costs reading the segments in which it began and ended.
+//! - The outcome of a use is searched from the use on: in its block, then in the rest of the journal. A
+//!   segment is skipped when, by the header of the next one, all uses that still miss their outcome were open
+//!   at its end. So memory is that of a block and a header, and a use of an hour costs reading the segments in
+//!   which it began and ended.
 //! - A use whose segment was removed is read from where it was carried to.
 
 use std::collections::hash_map::Entry;

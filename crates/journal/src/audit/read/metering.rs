@@ -1,13 +1,13 @@
 //! Metering: usage by organization, key or route, added up by day or month from the records of a journal.
 //!
-//! - **Exact.** Each use within the range is counted once, at the time of its beginning: admitted uses by their outcome, or as
-//!   open; of refusals the `count` of their records. A record of several refusals lies within one second of the clock, so
-//!   no period divides it.
-//! - **Nothing is left out silently.** A report names the time from which on the journal has every record: retention, or
-//!   something else, has removed earlier segments. It has the number of damaged lines.
-//! - The journal is read once, in order, and only where the index says that uses of the range are, or where the outcome of a
-//!   use can still come. The hourly counts of the index are not used: they have no outcomes, no sessions and no routes, and
-//!   reach back a day.
+//! - **Exact.** Each use within the range is counted once, at the time of its beginning: admitted uses by their
+//!   outcome, or as open; of refusals the `count` of their records. A record of several refusals lies within one second
+//!   of the clock, so no period divides it.
+//! - **Nothing is left out silently.** A report names the time from which on the journal has every record: retention,
+//!   or something else, has removed earlier segments. It has the number of damaged lines.
+//! - The journal is read once, in order, and only where the index says that uses of the range are, or where the outcome
+//!   of a use can still come. The hourly counts of the index are not used: they have no outcomes, no sessions and no
+//!   routes, and reach back a day.
 
 pub(crate) mod period;
 pub(crate) mod query;

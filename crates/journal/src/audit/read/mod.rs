@@ -3,12 +3,14 @@
 //! - [`reader`]: the handle [`reader::Reader`]: listing and export.
 //! - [`join`]: joins each use with its outcome; [`near_id`]: searches for the one with an id.
 //! - [`stop`]: stops reads whose callers are gone.
-//! - [`follower`]: follows a growing journal; [`stream`]: does so from a position on, across restarts, with the uses that are
-//!   open there ([`begun_uses`]), and with the checkpoints in it ([`journal_checkpoint`]); [`stream_start`]: where it begins.
+//! - [`follower`]: follows a growing journal; [`stream`]: does so from a position on, across restarts, with the uses
+//!   that are open there ([`begun_uses`]), and with the checkpoints in it ([`journal_checkpoint`]);
+//!   [`stream_start`]: where it begins.
 //! - [`activity`]: requests and refusals of keys by the hour, and their last uses.
 //! - [`verify`]: checks the integrity of a journal; [`verify_report`]: what it found; [`beginning`]: what was removed.
 //! - [`verify_derived`]: checks what was derived from it, too: indexes, and its own checkpoints.
-//! - [`verify_tree`]: checks a journal against checkpoints, of which there are [`copies`]; [`prove`]: proves that a record is in it.
+//! - [`verify_tree`]: checks a journal against checkpoints, of which there are [`copies`]; [`prove`]: proves
+//!   that a record is in it.
 //! - [`metering`]: usage by organization, key or route, day by day or month by month.
 //! - [`lock`]: whether a gateway writes the journal.
 //! - [`replay`]: numbered uses, for the state at start.

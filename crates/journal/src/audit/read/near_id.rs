@@ -1,9 +1,9 @@
 //! Search for the record with an id, near the time that is in the id.
 //!
-//! - The id of a request is a UUID of version 7 (RFC 9562, section 5.7): it begins with the time, and so tells the part of the
-//!   journal that has the record.
-//! - This is where to look first, and proves nothing: the clock may have been set between the id and the record, and a use that
-//!   was carried on is elsewhere. What is not found here is searched everywhere.
+//! - The id of a request is a UUID of version 7 (RFC 9562, section 5.7): it begins with the time, and so tells the part
+//!   of the journal that has the record.
+//! - This is where to look first, and proves nothing: the clock may have been set between the id and the record, and a
+//!   use that was carried on is elsewhere. What is not found here is searched everywhere.
 
 use std::io;
 use std::path::Path;
@@ -22,8 +22,8 @@ use crate::audit::index::live_index::LiveIndex;
 use crate::audit::index::lookup;
 use domain::clock::Micros;
 
-/// Times between the id and the record, which are taken one after the other: usually, and at most. Within a second there may be tens
-/// of megabytes.
+/// Times between the id and the record, which are taken one after the other: usually, and at most. Within a second
+/// there may be tens of megabytes.
 const MARGINS: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 /// Blocks of one segment that are read as they are; of more, those near the time are looked for.
 const FEW: usize = 8;

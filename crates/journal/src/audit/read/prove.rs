@@ -1,7 +1,7 @@
 //! Inclusion proofs of records: that the lines of a record are leaves of the tree that a checkpoint is of.
 //!
-//! A record has one line or, when its use ended later than it began, several: each has a proof of its own, in the form of C2SP
-//! tlog-proof. A verifier needs the line, the proof and the public key, and nothing else.
+//! A record has one line or, when its use ended later than it began, several: each has a proof of its own, in the form
+//! of C2SP tlog-proof. A verifier needs the line, the proof and the public key, and nothing else.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -81,7 +81,8 @@ struct FoundLine {
     line: Vec<u8>,
 }
 
-/// Proves that the lines of a record are in the journal in a directory, by a checkpoint whose signature is not verified.
+/// Proves that the lines of a record are in the journal in a directory, by a checkpoint whose
+/// signature is not verified.
 pub(crate) fn prove(directory: &Path, id: Uuid, note: &str) -> Result<RecordProof, ProveError> {
     let signed = SignedCheckpoint::parse(note).ok_or(ProveError::Checkpoint)?;
     let segments = segment::list(directory)?;
@@ -201,7 +202,8 @@ fn first_leaves(directory: &Path, segments: &[Segment], found: &[FoundLine]) -> 
 }
 
 impl Display for RecordProof {
-    /// The proof of each line in the form of C2SP tlog-proof, with the line as its extra data. An empty line separates them.
+    /// The proof of each line in the form of C2SP tlog-proof, with the line as its extra data. An empty
+    /// line separates them.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for (number, LineProof { index, line, hashes, .. }) in self.lines.iter().enumerate() {
             let separator = if number > 0 { "\n" } else { "" };

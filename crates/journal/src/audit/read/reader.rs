@@ -91,8 +91,8 @@ impl Reader {
 
     /// Lists like [`Reader::list`], but reads about `budget` bytes of the journal at most. When the budget is used up
     /// before the page is full, the page has the records found so far, possibly none, and a cursor to continue from:
-    /// repeated calls find everything. One block is always read, and the outcomes of its uses are searched to their end,
-    /// so a call can exceed the budget by a block and a segment or two.
+    /// repeated calls find everything. One block is always read, and the outcomes of its uses are searched to their
+    /// end, so a call can exceed the budget by a block and a segment or two.
     ///
     /// # Errors
     /// If the segments cannot be read.
@@ -129,9 +129,9 @@ impl Reader {
         Ok(())
     }
 
-    /// Activity of some keys of an organization: requests and refusals in the hour of `now` and the 23 hours before, and
-    /// the last use. Keys that the journal does not know have none. `now` must be the current time, because counts of
-    /// older hours are not kept.
+    /// Activity of some keys of an organization: requests and refusals in the hour of `now` and the 23 hours before,
+    /// and the last use. Keys that the journal does not know have none. `now` must be the current time, because counts
+    /// of older hours are not kept.
     ///
     /// # Errors
     /// If the segments cannot be read, or more than 256 MiB of them are not indexed yet.
@@ -247,7 +247,8 @@ impl Reader {
         Ok(found.pop().filter(|_| found.is_empty()))
     }
 
-    /// The blocks to read for a filter, oldest first: the candidates of the index, and everything that it does not cover.
+    /// The blocks to read for a filter, oldest first: the candidates of the index, and everything
+    /// that it does not cover.
     fn plan_scan(&self, filter: &Filter) -> io::Result<(RecordScanner, Vec<Block>)> {
         self.stop.check()?;
         let segments = segment::list(&self.directory)?;

@@ -53,15 +53,15 @@ impl ReplayStart {
         time >= self.time || self.line.is_some_and(|from| line >= from)
     }
 
-    /// Returns whether all lines before one were written before the start. Everything in a segment was written before the next one
-    /// was created.
+    /// Returns whether all lines before one were written before the start. Everything in a segment was written before
+    /// the next one was created.
     fn is_after(&self, (line, created): (u64, Micros)) -> bool {
         created < self.time && self.line.is_none_or(|from| line <= from)
     }
 }
 
-/// Reads the numbered uses from a start on, in the order of the journal. `next` is the number of its next line: in a journal with
-/// fewer lines than were counted, after a loss of power or in place of another one, the time alone counts.
+/// Reads the numbered uses from a start on, in the order of the journal. `next` is the number of its next line: in a
+/// journal with fewer lines than were counted, after a loss of power or in place of another one, the time alone counts.
 pub(crate) fn numbered_uses(directory: &Path, start: ReplayStart, next: u64) -> io::Result<Vec<ReplayEntry>> {
     let start = ReplayStart { line: start.line.filter(|line| *line <= next), ..start };
     let segments = segment::list(directory)?;
@@ -98,7 +98,8 @@ fn parse_numbered_use(line: &[u8], start: ReplayStart) -> Option<ReplayEntry> {
     Some(ReplayEntry { by, time: begun.time, number: begun.number? })
 }
 
-/// Passes over lines of a compressed segment that cannot be read; the gateway starts without them, as without damaged lines.
+/// Passes over lines of a compressed segment that cannot be read; the gateway starts without them, as
+/// without damaged lines.
 fn skip_damage(segment: u64, error: io::Error) -> io::Result<()> {
     if error.kind() != io::ErrorKind::InvalidData {
         return Err(error);

@@ -73,8 +73,8 @@ struct Part {
 }
 
 impl RecordStream {
-    /// Begins at a position; at the first segment that is there, with [`StreamPosition::START`]. `end` is that of the journal.
-    /// A position that the journal no longer has makes it begin earlier: some records come again.
+    /// Begins at a position; at the first segment that is there, with [`StreamPosition::START`]. `end` is that of the
+    /// journal. A position that the journal no longer has makes it begin earlier: some records come again.
     ///
     /// # Errors
     /// If the segments cannot be read.
@@ -104,8 +104,8 @@ impl RecordStream {
         })
     }
 
-    /// Returns whether the journal no longer had the last lines before the position from which it was opened: it was put back to an
-    /// earlier state, has lost its end, or is damaged there.
+    /// Returns whether the journal no longer had the last lines before the position from which it was opened: it was
+    /// put back to an earlier state, has lost its end, or is damaged there.
     pub fn has_lost_lines(&self) -> bool {
         self.has_lost_lines
     }
@@ -115,7 +115,8 @@ impl RecordStream {
         self.at
     }
 
-    /// Reads on, up to about `limit` records or the end of the journal. After an error, the stream must be opened again.
+    /// Reads on, up to about `limit` records or the end of the journal. After an error, the stream
+    /// must be opened again.
     ///
     /// # Errors
     /// If the segments cannot be read.
@@ -129,7 +130,8 @@ impl RecordStream {
                 break true;
             }
         };
-        // While there is more to read, a use is as old as the journal is at this place: its end may be in the next line.
+        // While there is more to read, a use is as old as the journal is at this place: its end may
+        // be in the next line.
         if let Some(present) = if reached_end { Some(now) } else { part.last_time } {
             self.add_open(present, &mut part.records);
         }

@@ -1,9 +1,11 @@
-//! Integrity check of a journal: detects lines that were changed, torn, removed or inserted, and segments that are missing.
+//! Integrity check of a journal: detects lines that were changed, torn, removed or inserted, and
+//! segments that are missing.
 //!
-//! - At the beginning, segments may be missing that retention has removed, by its own records ([`beginning`](super::beginning)).
+//! - At the beginning, segments may be missing that retention has removed, by its own records
+//!   ([`beginning`](super::beginning)).
 //! - Uses that began in a removed segment have an outcome without a beginning.
-//! - Segments that retention removes while the check runs are no problem: when it has overtaken the check, the report is that
-//!   of the segments that are left.
+//! - Segments that retention removes while the check runs are no problem: when it has overtaken the check, the report
+//!   is that of the segments that are left.
 //!
 //! It cannot detect the loss of whole lines at the end of the journal, nor a change by someone who recomputes the
 //! checksums, the numbers and the seals. A check against an old checkpoint finds both ([`super::verify_tree`]).
@@ -30,8 +32,8 @@ use crate::audit::index::database;
 use crate::audit::tree::lines;
 use domain::clock::Micros;
 
-/// Microseconds by which the id of a use may be younger than the header of the segment after it: ids have milliseconds, and
-/// the clock of ids and that of headers are read at different times.
+/// Microseconds by which the id of a use may be younger than the header of the segment after it: ids have milliseconds,
+/// and the clock of ids and that of headers are read at different times.
 const CLOCK_MARGIN: u64 = 1_000_000;
 
 /// An integrity check in progress.
@@ -113,8 +115,8 @@ impl Verifier {
         Ok(())
     }
 
-    /// Checks that no segment is missing before this one. Retention removes the oldest ones: when it has overtaken the check,
-    /// the segment before the gap is gone, too, and the check begins again with this one.
+    /// Checks that no segment is missing before this one. Retention removes the oldest ones: when it has overtaken the
+    /// check, the segment before the gap is gone, too, and the check begins again with this one.
     fn check_gap(&mut self, directory: &Path, number: u64) -> io::Result<()> {
         let has_gap = self.report.segments > 0 && number != self.segment + 1;
         if !has_gap {

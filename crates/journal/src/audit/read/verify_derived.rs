@@ -1,8 +1,8 @@
 //! Check of a journal with what was derived from it: the indexes of its segments, and its own checkpoints.
 //!
-//! - Its own checkpoints tell that a line was changed or removed whose checksum and number were made right again, also in the open
-//!   segment, which has no seal yet. Who can write everything on the machine can remove them, too: against that, a copy helps
-//!   ([`super::verify_tree`]).
+//! - Its own checkpoints tell that a line was changed or removed whose checksum and number were made right again, also
+//!   in the open segment, which has no seal yet. Who can write everything on the machine can remove them, too: against
+//!   that, a copy helps ([`super::verify_tree`]).
 //! - They are compared while the hashes of removed segments are kept.
 
 use std::io;
@@ -53,8 +53,8 @@ fn verify_lines(directory: &Path, in_use: bool) -> io::Result<(VerifyReport, Own
     Ok((report, own))
 }
 
-/// The checkpoint of the journal's present tree that was published last. `None` when there is no tree, or it cannot be compared:
-/// the hashes of removed segments are not kept.
+/// The checkpoint of the journal's present tree that was published last. `None` when there is no tree, or it cannot be
+/// compared: the hashes of removed segments are not kept.
 fn own_copies(
     directory: &Path,
     latest: Option<SignedCheckpoint>,

@@ -1,14 +1,16 @@
-//! Check of a journal against checkpoints of its tree: finds every removal, change, insertion and reordering of the lines that
-//! a checkpoint covers. With a copy that was kept elsewhere, also by those who can write everything on the machine.
+//! Check of a journal against checkpoints of its tree: finds every removal, change, insertion and reordering of
+//! the lines that a checkpoint covers. With a copy that was kept elsewhere, also by those who can write
+//! everything on the machine.
 //!
-//! - The lines of all segments are hashed again. Of segments that retention has removed, the kept hashes are used: they
-//!   cannot be wrong if the root is right. Their lines are proven to have been there, in that number; what they said is gone.
-//! - A checkpoint that ends inside of a removed segment cannot be compared. That is a problem when it is the last one of the copies,
-//!   and counted otherwise.
-//! - The last checkpoint in each segment is compared, too: they tell where the first difference is, and reach beyond the old
-//!   one as far as the signing key was safe.
-//! - All copies are compared: a journal that was put back to an earlier state, and has grown again, has the last of them and lacks
-//!   those that were made in between.
+//! - The lines of all segments are hashed again. Of segments that retention has removed, the kept hashes are
+//!   used: they cannot be wrong if the root is right. Their lines are proven to have been there, in that number;
+//!   what they said is gone.
+//! - A checkpoint that ends inside of a removed segment cannot be compared. That is a problem when it is the last one
+//!   of the copies, and counted otherwise.
+//! - The last checkpoint in each segment is compared, too: they tell where the first difference is, and reach beyond
+//!   the old one as far as the signing key was safe.
+//! - All copies are compared: a journal that was put back to an earlier state, and has grown again, has the last of
+//!   them and lacks those that were made in between.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -49,8 +51,8 @@ pub struct TreeReport {
     pub not_comparable: u64,
     /// Lines of the journal, with those of removed segments.
     pub lines: u64,
-    /// Segments that were removed, whose hashes are kept, and their lines. It is proven that they were there, not what they
-    /// said.
+    /// Segments that were removed, whose hashes are kept, and their lines. It is proven that they were
+    /// there, not what they said.
     pub removed_segments: u64,
     /// Lines in them.
     pub removed_lines: u64,
@@ -195,8 +197,8 @@ impl TreeCheck {
             self.report.removed_lines = self.whole.end();
             last = Some(row.segment);
             if has_last {
-                let what = "the checkpoint ends inside of this segment, which was removed: the journal cannot be compared with it; \
-                            use a later checkpoint, or a copy of the segment";
+                let what = "the checkpoint ends inside of this segment, which was removed: the journal cannot be \
+                            compared with it; use a later checkpoint, or a copy of the segment";
                 self.report_at((row.segment, 0), what.to_owned());
             }
             self.compare();
@@ -243,7 +245,8 @@ impl TreeCheck {
             if whole.root() != target.root {
                 self.report_difference(&target);
             } else if self.differing == 0 {
-                // Behind a copy that differs, the journal may be right by its own checkpoints: by those of another past.
+                // Behind a copy that differs, the journal may be right by its own checkpoints: by
+                // those of another past.
                 self.report.proven = self.report.proven.max(target.size);
             }
         }
@@ -257,7 +260,13 @@ impl TreeCheck {
             None => {
                 self.differing += 1;
                 if self.differing == 1 {
-                    self.report_at((0, 0), format!("lines {from} to {size} are not those of the checkpoint: lines were changed, removed, inserted or reordered"));
+                    self.report_at(
+                        (0, 0),
+                        format!(
+                            "lines {from} to {size} are not those of the checkpoint: lines were \
+                                                    changed, removed, inserted or reordered"
+                        ),
+                    );
                 }
             }
             Some(place) if !self.has_difference => {

@@ -1,7 +1,8 @@
 //! Keys of checkpoints, in the text forms of C2SP signed-note.
 //!
-//! - A public key is `NAME+ID+BASE64`: the first byte behind the base64 is the algorithm, the ID the beginning of a SHA-256 over
-//!   name, algorithm and key. A private key is `PRIVATE+KEY+NAME+ID+BASE64` with the seed in place of the key.
+//! - A public key is `NAME+ID+BASE64`: the first byte behind the base64 is the algorithm, the ID the
+//!   beginning of a SHA-256 over name, algorithm and key. A private key is `PRIVATE+KEY+NAME+ID+BASE64` with
+//!   the seed in place of the key.
 //! - `Debug` shows no private key, and its memory is zeroed.
 
 use std::fmt;

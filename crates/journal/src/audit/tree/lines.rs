@@ -7,8 +7,8 @@ use crate::audit::format::line;
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::format::source::{self, Piece};
 
-/// Beginning of the line of a checkpoint: the seal of segment 0, which is the journal as a whole. Versions that do not know
-/// checkpoints read it as the seal of a segment that is not there, and pass over it.
+/// Beginning of the line of a checkpoint: the seal of segment 0, which is the journal as a whole. Versions that do not
+/// know checkpoints read it as the seal of a segment that is not there, and pass over it.
 const CHECKPOINT: &[u8] = b"{\"e\":\"seal\",\"segment\":0,";
 
 /// True for the line of a checkpoint.
@@ -16,12 +16,12 @@ pub(crate) fn is_checkpoint(line: &[u8]) -> bool {
     line.starts_with(CHECKPOINT)
 }
 
-/// Calls `each` with every whole line of a segment from an offset on, without its newline, and with its offset. `proceed` is
-/// asked before each block; returns false when it said no.
+/// Calls `each` with every whole line of a segment from an offset on, without its newline, and with its offset.
+/// `proceed` is asked before each block; returns false when it said no.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotFound`] when the segment is not there, [`io::ErrorKind::InvalidData`] when it is damaged, and any
-/// error of `each`.
+/// [`io::ErrorKind::NotFound`] when the segment is not there, [`io::ErrorKind::InvalidData`] when it is damaged, and
+/// any error of `each`.
 pub(crate) fn for_each<E: From<io::Error>>(
     directory: &Path,
     segment: Segment,

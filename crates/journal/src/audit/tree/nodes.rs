@@ -1,5 +1,5 @@
-//! Hashes of any part of the tree, from the rows of closed segments and the lines of those segments of which only a part is
-//! needed.
+//! Hashes of any part of the tree, from the rows of closed segments and the lines of those segments of which
+//! only a part is needed.
 
 use std::io;
 use std::path::Path;

@@ -1,7 +1,8 @@
-//! The file `merkle.tree` in the directory of a journal: for each closed segment the hashes of its lines as a run of leaves.
+//! The file `merkle.tree` in the directory of a journal: for each closed segment the hashes of its
+//! lines as a run of leaves.
 //!
-//! - It grows by one row for each segment, and keeps the rows of removed segments: what is left of the journal still gives
-//!   the root of every later checkpoint.
+//! - It grows by one row for each segment, and keeps the rows of removed segments: what is left of the journal still
+//!   gives the root of every later checkpoint.
 //! - It needs no trust: a hash in it that is wrong gives a wrong root.
 //! - Rows of segments that are there are made again when the file is lost.
 //!
@@ -145,8 +146,8 @@ impl NodesWriter {
     }
 }
 
-/// Keeps a copy of the file when the row behind its first `good` bytes is damaged: the rows behind it may be the only hashes that are
-/// left of removed segments. A torn row has no line feed.
+/// Keeps a copy of the file when the row behind its first `good` bytes is damaged: the rows behind it may be the only
+/// hashes that are left of removed segments. A torn row has no line feed.
 pub(crate) fn keep_damaged(directory: &Path, good: u64) -> io::Result<()> {
     let (path, mut row) = (path(directory), Vec::new());
     let mut input = BufReader::new(File::open(&path)?);
@@ -156,8 +157,8 @@ pub(crate) fn keep_damaged(directory: &Path, good: u64) -> io::Result<()> {
     if row.ends_with(b"\n") && !copy.exists() {
         fs::copy(&path, &copy)?;
         tracing::error!(copy = %copy.display(),
-            "the hashes of segments of the audit journal are damaged; a copy of the file is kept, and they are made again where the \
-             segments are there");
+            "the hashes of segments of the audit journal are damaged; a copy of the file is kept, and they are made \
+             again where the segments are there");
     }
     Ok(())
 }

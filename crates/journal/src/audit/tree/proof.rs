@@ -1,5 +1,5 @@
-//! Inclusion and consistency proofs: the subtrees that they consist of, and the check of an inclusion (RFC 9162, sections
-//! 2.1.3 and 2.1.4).
+//! Inclusion and consistency proofs: the subtrees that they consist of, and the check of an inclusion (RFC 9162,
+//! sections 2.1.3 and 2.1.4).
 
 use std::ops::Range;
 
@@ -25,8 +25,8 @@ pub(crate) fn inclusion(index: u64, size: u64) -> Vec<Leaves> {
     siblings
 }
 
-/// The subtrees whose roots prove that a tree of `size` leaves begins with the `old` leaves of an older one. Empty when the
-/// older one is empty or the same.
+/// The subtrees whose roots prove that a tree of `size` leaves begins with the `old` leaves of an older one. Empty when
+/// the older one is empty or the same.
 pub(crate) fn consistency(old: u64, size: u64) -> Vec<Leaves> {
     let (mut tree, mut parts) = (0..size, Vec::new());
     if old == 0 || old >= size {
@@ -236,7 +236,11 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn inclusion_is_proven_at_every_place_and_nowhere_else(size in 1_usize..150, at in any::<prop::sample::Index>(), other in 0_u64..150) {
+        fn inclusion_is_proven_at_every_place_and_nowhere_else(
+            size in 1_usize..150,
+            at in any::<prop::sample::Index>(),
+            other in 0_u64..150,
+        ) {
             let leaves = leaves(size);
             let (index, root) = (at.index(size), root_by_definition(&leaves));
             let (place, count) = (index as u64, size as u64);
@@ -247,7 +251,10 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn consistency_is_proven_and_its_parts_come_from_the_two_runs(size in 1_usize..150, at in any::<prop::sample::Index>()) {
+        fn consistency_is_proven_and_its_parts_come_from_the_two_runs(
+            size in 1_usize..150,
+            at in any::<prop::sample::Index>(),
+        ) {
             let leaves = leaves(size);
             let old = at.index(size) + 1;
             let [mut before, mut since] = [LeafRange::new(0), LeafRange::new(old as u64)];

@@ -77,7 +77,8 @@ impl Gathered {
         }
     }
 
-    /// Notes the record when it is the last of its key and kind. Of the same record twice, the one that has ended stays.
+    /// Notes the record when it is the last of its key and kind. Of the same record twice, the one
+    /// that has ended stays.
     fn note_last(&mut self, record: Record) {
         let Some(key) = record.key_id else { return };
         match self.last[usize::from(record.outcome.is_refusal())].entry(key) {

@@ -1,7 +1,7 @@
 //! Records of the other gateways, as they arrive in the database.
 //!
-//! - Each look reads the records that began after the time up to which their gateway was complete at the look before, without
-//!   those that were seen; and those that were in progress then and are no more.
+//! - Each look reads the records that began after the time up to which their gateway was complete at the look before,
+//!   without those that were seen; and those that were in progress then and are no more.
 //! - A look that fails is made up for by the next.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -126,8 +126,8 @@ impl Arrivals {
         }
     }
 
-    /// The time from which records of each other gateway may be new at the next look. A gateway that is silent is not waited
-    /// for: when it comes back, its time is that of before.
+    /// The time from which records of each other gateway may be new at the next look. A gateway that is silent is not
+    /// waited for: when it comes back, its time is that of before.
     fn next_new_from(&self, journals: &[JournalRow]) -> HashMap<String, Micros> {
         let latest = journals.iter().map(|row| row.updated).max().unwrap_or_default();
         let is_own = |row: &&JournalRow| Some(row.journal) == self.own;

@@ -28,8 +28,8 @@ impl ViewFollower {
         Self { own, others: Some(others), first }
     }
 
-    /// Returns the records completed since the last poll: those of this gateway in the order of their completion, then those
-    /// that the others have shipped since.
+    /// Returns the records completed since the last poll: those of this gateway in the order of their completion, then
+    /// those that the others have shipped since.
     ///
     /// # Errors
     /// If the journal cannot be read.

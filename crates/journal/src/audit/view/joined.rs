@@ -1,7 +1,7 @@
 //! The records of all gateways: those in the database, joined with those that this gateway has not shipped.
 //!
-//! - Nothing is missing and nothing comes twice: the position of this gateway's journal is read in the transaction that reads
-//!   the records, and a record that is in both has one id.
+//! - Nothing is missing and nothing comes twice: the position of this gateway's journal is read in the transaction that
+//!   reads the records, and a record that is in both has one id.
 //! - The outcomes that this gateway's uses in progress have had since are taken from its journal.
 
 use std::io;

@@ -7,8 +7,10 @@
 //!             +--  PostgreSQL away, or far behind:  journal --> records of this gateway; the status says so
 //! ```
 //!
-//! - [`fleet`]: the records of all gateways in PostgreSQL; [`rest`]: what this gateway has not shipped; [`joined`]: both.
-//! - [`order`], [`cursor`]: the order over all gateways, and places in it. [`status`]: which records a view has, how fresh.
+//! - [`fleet`]: the records of all gateways in PostgreSQL; [`rest`]: what this gateway has not
+//!   shipped; [`joined`]: both.
+//! - [`order`], [`cursor`]: the order over all gateways, and places in it. [`status`]: which records a
+//!   view has, how fresh.
 //! - [`activity`]: counts and last uses of keys; [`arrivals`], [`follower`]: what is recorded while one watches.
 //! - Calls block, up to a deadline: run them on a thread that may wait.
 
@@ -117,9 +119,9 @@ impl AuditView {
         Self { stop, ..self }
     }
 
-    /// Lists up to `limit` records, newest first; with `before`, those older than the cursor. Reads about `budget` bytes of
-    /// the journal at most, as [`Reader::list_within`](super::Reader::list_within) does, and about as many records of all
-    /// gateways. A listing that began with the records of this gateway alone goes on with them.
+    /// Lists up to `limit` records, newest first; with `before`, those older than the cursor. Reads about `budget`
+    /// bytes of the journal at most, as [`Reader::list_within`](super::Reader::list_within) does, and about as many
+    /// records of all gateways. A listing that began with the records of this gateway alone goes on with them.
     ///
     /// # Errors
     /// If the journal cannot be read.
@@ -188,8 +190,8 @@ impl AuditView {
         Ok(ViewActivity { keys: reader.activity(org, keys, now)?, status })
     }
 
-    /// Follows the audit: the first poll returns up to `last` records that are complete, each later poll those completed
-    /// since.
+    /// Follows the audit: the first poll returns up to `last` records that are complete, each later poll
+    /// those completed since.
     ///
     /// # Errors
     /// If the journal cannot be read.

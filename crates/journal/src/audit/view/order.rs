@@ -128,7 +128,8 @@ mod tests {
         let id = Uuid::from_u128(id);
         let json = format!(
             r#"{{"id":"{id}","time":"{}","key_id":null,"user_id":null,"org_id":null,"auth_method":"api-key","ip":null,
-            "user_agent":null,"action":"a","method":"GET","path":"/","outcome":"{outcome}","status":null,"duration_us":null,
+            "user_agent":null,"action":"a","method":"GET","path":"/","outcome":"{outcome}","status":null,
+            "duration_us":null,
             "request_bytes":null,"response_bytes":null,"gateway":"g"}}"#,
             Micros(time)
         );

@@ -76,8 +76,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The beginning of the last block before a point that holds a use from before a time, or of the journal: all uses in earlier
-/// blocks began before that time, too.
+/// The beginning of the last block before a point that holds a use from before a time, or of the journal: all uses in
+/// earlier blocks began before that time, too.
 fn begun_before(directory: &Path, point: Point, time: Micros, stop: &StopSignal) -> io::Result<Point> {
     let mut piece = Piece::default();
     let mut segments = match segment::list(directory) {

@@ -142,7 +142,8 @@ impl ActiveSegment {
         if let Err(error) = &created
             && self.rotation_retry.replace(Instant::now() + ROTATION_RETRY).is_none()
         {
-            tracing::warn!(%error, segment = number, "cannot create the next audit segment; continuing the present one");
+            tracing::warn!(%error, segment = number,
+                "cannot create the next audit segment; continuing the present one");
         }
         self.next = Some(created?);
         Ok(())
@@ -226,8 +227,8 @@ impl ActiveSegment {
         self.current_file().map_or(Ok(()), File::sync_data)
     }
 
-    /// Tests for free space: allocates some, or, when writing itself had failed, writes a page after the end and cuts it
-    /// off again.
+    /// Tests for free space: allocates some, or, when writing itself had failed, writes a page after the end
+    /// and cuts it off again.
     pub(crate) fn probe_space(&mut self, settings: &Settings) -> io::Result<()> {
         self.cut_back()?;
         if self.spool.is_some() {

@@ -1,9 +1,11 @@
 //! Removal of segments by age, so that no single reading of a clock destroys data.
 //!
-//! - The present is the smallest of the process's clock, the wall clock and the time of the newest record: a clock that is
-//!   ahead, or was ahead and is corrected slowly, makes no segment old. A journal without new records loses none.
-//! - A segment must be too old at two looks that are [`CONFIRMATION`] of steady time apart, and at all looks in between.
-//! - At most a tenth of the segments go within [`WINDOW`]: an operator who reads the log can stop the gateway before the rest.
+//! - The present is the smallest of the process's clock, the wall clock and the time of the newest record: a clock that
+//!   is ahead, or was ahead and is corrected slowly, makes no segment old. A journal without new records loses none.
+//! - A segment must be too old at two looks that are [`CONFIRMATION`] of steady time apart, and at
+//!   all looks in between.
+//! - At most a tenth of the segments go within [`WINDOW`]: an operator who reads the log can stop the
+//!   gateway before the rest.
 //!
 //! All of it is arithmetic over the readings; `retention` takes them.
 
@@ -163,7 +165,8 @@ mod tests {
     }
 
     proptest! {
-        /// The wall clock is wrong for less than an hour at a time, by years; requests go on, with the time that it has.
+        /// The wall clock is wrong for less than an hour at a time, by years; requests go on, with
+        /// the time that it has.
         #[test]
         fn clock_that_is_wrong_for_less_than_an_hour_removes_nothing(
             spells in prop::collection::vec((1..59_u64, 1..60_u64, 1..4000_u64), 1..20),

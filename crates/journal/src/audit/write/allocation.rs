@@ -17,8 +17,8 @@ use platform::disk;
 pub(crate) const RESERVE: u64 = 2 << 20;
 /// Bytes that are allocated at a time: one system call for some 18,000 uses.
 const CHUNK: u64 = 4 << 20;
-/// Pause after a failed allocation. Until then further attempts fail at once: on a full disk each one costs the file system
-/// a search, and requests come by the thousand.
+/// Pause after a failed allocation. Until then further attempts fail at once: on a full disk each one costs the file
+/// system a search, and requests come by the thousand.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Part of a file's blocks that may hold no content, but the file system's own tables.
 const BLOCK_SLACK: u64 = 64 << 10;
@@ -78,8 +78,8 @@ impl Allocation {
         extended
     }
 
-    /// Allocates half of the reserve at the beginning of a file, where there is no space for all of it: enough for changes
-    /// by management, and for nothing else.
+    /// Allocates half of the reserve at the beginning of a file, where there is no space for all of it: enough for
+    /// changes by management, and for nothing else.
     ///
     /// # Errors
     /// As [`Allocation::extend`].
@@ -95,8 +95,8 @@ impl Allocation {
         Ok(())
     }
 
-    /// Takes over what an earlier process has allocated behind the end of a file. Some file systems do not allocate again
-    /// what is allocated already when they are full.
+    /// Takes over what an earlier process has allocated behind the end of a file. Some file systems do not allocate
+    /// again what is allocated already when they are full.
     pub(crate) fn adopt(&mut self, file: &File) {
         let blocks = file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
         self.end = self.end.max(blocks.saturating_sub(BLOCK_SLACK));

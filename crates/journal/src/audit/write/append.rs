@@ -52,8 +52,8 @@ impl JournalWriter {
         self.wake_committer(&mut pending);
     }
 
-    /// Waits until an appended line is as durable as configured. When `written`, the first thread to come writes for all
-    /// that have appended meanwhile: among them are the requests that are ready in the same turn of its event loop.
+    /// Waits until an appended line is as durable as configured. When `written`, the first thread to come writes for
+    /// all that have appended meanwhile: among them are the requests that are ready in the same turn of its event loop.
     pub(crate) async fn wait_written(&self, appended: Option<AppendedLine>) -> BatchResult {
         let Some(AppendedLine { completion, is_alone }) = appended else { return BatchResult::Failed };
         let result = match self.settings.durability {

@@ -2,8 +2,8 @@
 //!
 //! - No request waits for it, and it takes no lock for longer than reading a position or appending a line.
 //! - A checkpoint goes to a file beside the segments, to the journal as a line, and to the witnesses.
-//! - When the tree cannot be continued, no further checkpoint is signed: one over another past would be worse than none.
-//!   Records are written as ever.
+//! - When the tree cannot be continued, no further checkpoint is signed: one over another past would be worse than
+//!   none. Records are written as ever.
 
 use std::fs::File;
 use std::io;
@@ -29,7 +29,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Time for the last round, when the journal is closed.
 const LAST_ROUND: Duration = Duration::from_secs(2);
 
-/// Niceness of the thread: beside busy workers it gets a tenth of a core, which hashes the lines of some 100,000 uses a second.
+/// Niceness of the thread: beside busy workers it gets a tenth of a core, which hashes the lines of some
+/// 100,000 uses a second.
 const NICENESS: i32 = 10;
 
 /// Runs until the sender of `stop` is dropped; then covers what has been written, and ends.
@@ -70,8 +71,8 @@ fn run_rounds(
     advance(writer, signer, &mut tree, sync_all(writer), &|| begun.elapsed() < LAST_ROUND, &mut publish).map(drop)
 }
 
-/// Hashes what is on disk, and returns the oldest segment that is not hashed. Opens the tree first, when that has failed
-/// before.
+/// Hashes what is on disk, and returns the oldest segment that is not hashed. Opens the tree first, when
+/// that has failed before.
 fn advance(
     writer: &JournalWriter,
     signer: &CheckpointSigner,
@@ -106,7 +107,8 @@ fn note_round(writer: &JournalWriter, round: Result<u64, TreeError>, is_failing:
             writer.first_unhashed.store(u64::MAX, Ordering::Relaxed);
             if !std::mem::replace(is_failing, true) {
                 writer.metrics.checkpoints_failed.inc();
-                tracing::warn!(%error, "cannot hash the lines of the audit journal for its next checkpoint; trying again");
+                tracing::warn!(%error, "cannot hash the lines of the audit journal for its next checkpoint; trying \
+                                        again");
             }
             Ok(())
         }
@@ -149,7 +151,8 @@ fn publish(writer: &JournalWriter, signer: &CheckpointSigner, witnesses: &Witnes
     let note = signed.note.to_string();
     if let Err(error) = published::write(&writer.settings.path, published::SIGNED, &note) {
         // The line in the journal and the witnesses have it all the same.
-        tracing::warn!(%error, path = %writer.settings.path.display(), "cannot write the file of the latest checkpoint");
+        tracing::warn!(%error, path = %writer.settings.path.display(),
+            "cannot write the file of the latest checkpoint");
     }
     let SignedCheckpoint { checkpoint, .. } = &signed;
     writer.append_event(&CheckpointSeal::new(checkpoint.size, &checkpoint.root, clock::now(), &note));

@@ -1,7 +1,7 @@
 //! The committer: the thread that writes the lines that no request writes itself.
 //!
-//! - It writes outcomes within 10 ms, unless a later use has carried them out before: with steady traffic that is always so,
-//!   and the thread neither writes nor holds a lock that a request waits for.
+//! - It writes outcomes within 10 ms, unless a later use has carried them out before: with steady traffic that is
+//!   always so, and the thread neither writes nor holds a lock that a request waits for.
 //! - When `synced`, it alone writes: one write and one sync for all lines that were appended meanwhile (group commit).
 //! - While there is traffic, it looks for lines by itself, and no request wakes it; it sleeps when there is none.
 
@@ -15,8 +15,8 @@ use domain::clock;
 
 /// Longest time that an outcome waits to be written together with others. A kill loses the outcomes of this time.
 const MAX_OUTCOME_DELAY: Duration = Duration::from_millis(10);
-/// Looks without a new line after which the thread sleeps until a request wakes it: waking it costs the request a system
-/// call, and a gateway without traffic should not wake up for nothing.
+/// Looks without a new line after which the thread sleeps until a request wakes it: waking it costs the request a
+/// system call, and a gateway without traffic should not wake up for nothing.
 const IDLE_LOOKS: u32 = 5;
 /// Pause after a failed write: requests retry at once themselves, and this thread must not spin.
 const RETRY_DELAY: Duration = Duration::from_millis(100);

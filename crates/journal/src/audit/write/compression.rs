@@ -1,9 +1,9 @@
 //! Compression of closed segments.
 //!
-//! - A compressed segment is on disk under another name before it gets its own, and the plain one is removed after that: a
-//!   crash loses nothing, and the next start removes what it left behind.
-//! - A segment is compressed before it is sealed: what is sealed never changes. Where there is no room, it waits for it; only
-//!   the oldest one is sealed as it is.
+//! - A compressed segment is on disk under another name before it gets its own, and the plain one is removed after
+//!   that: a crash loses nothing, and the next start removes what it left behind.
+//! - A segment is compressed before it is sealed: what is sealed never changes. Where there is no room, it waits for
+//!   it; only the oldest one is sealed as it is.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -20,8 +20,8 @@ const LEAST_RATIO: u64 = 4;
 /// Bytes that are written at a time when a segment is made plain again.
 const PIECE: usize = 1 << 20;
 
-/// Compresses a closed segment, removes the plain file, and returns the number of lines. `proceed` is asked now and then;
-/// `None`, and the plain file is there as before, when it said no.
+/// Compresses a closed segment, removes the plain file, and returns the number of lines. `proceed` is asked now and
+/// then; `None`, and the plain file is there as before, when it said no.
 ///
 /// # Errors
 /// [`io::ErrorKind::NotFound`] when there is no plain file.
@@ -46,8 +46,8 @@ pub(crate) fn compress_segment(directory: &Path, number: u64, proceed: impl Fn()
     lines
 }
 
-/// Fails when there is less room than a segment of this size may take: compressing a large one to find that out would cost as
-/// much as compressing it.
+/// Fails when there is less room than a segment of this size may take: compressing a large one to find that out would
+/// cost as much as compressing it.
 fn check_room(directory: &Path, size: u64) -> io::Result<()> {
     let has_room = disk::volume_space(directory).map_or(true, |space| space.free >= size / LEAST_RATIO);
     if has_room { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }

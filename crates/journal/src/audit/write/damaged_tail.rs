@@ -1,8 +1,10 @@
 //! The end of a journal at a start: what a crash has left there is cut off, and damage is set aside.
 //!
-//! - Damaged lines go to a file `NNNNNNNNNN.jsonl.damaged` beside the segments, which is on disk before they are cut off. A
-//!   line of the journal tells it, so that `audit verify` reports it; the log has an error, and a metric counts the files.
-//! - Lines that the last gateway had on disk when it ended are known by the index that it left: of these, a crash takes none.
+//! - Damaged lines go to a file `NNNNNNNNNN.jsonl.damaged` beside the segments, which is on disk before they are
+//!   cut off. A line of the journal tells it, so that `audit verify` reports it; the log has an error, and a
+//!   metric counts the files.
+//! - Lines that the last gateway had on disk when it ended are known by the index that it left: of
+//!   these, a crash takes none.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -53,7 +55,8 @@ pub(crate) fn clear(directory: &Path, number: u64, file: &File, end: u64) -> io:
         damaged.file = Some(name.into());
     }
     tracing::error!(%damaged, path = %directory.display(),
-        "the end of the audit journal was damaged, and this is no torn write; check the disk, and compare with what was shipped");
+        "the end of the audit journal was damaged, and this is no torn write; check the disk, and compare with what \
+         was shipped");
     Ok(Some(damaged))
 }
 
@@ -72,8 +75,8 @@ fn read_tail(file: &File, end: u64) -> io::Result<(u64, Tail)> {
     }
 }
 
-/// Returns whether a tail that ends at `at` ends with a good line that another byte follows, in place of its line feed: a torn
-/// write has the line feed, or ends before it.
+/// Returns whether a tail that ends at `at` ends with a good line that another byte follows, in place of its line feed:
+/// a torn write has the line feed, or ends before it.
 fn has_lost_line_feed(file: &File, at: u64, tail: &Tail) -> io::Result<bool> {
     let length = tail.unfinished().min(PIECE as u64);
     let line = pieces::read_line(file, at - length, usize::try_from(length).unwrap_or(PIECE))?;

@@ -1,4 +1,5 @@
-//! Free space on the journal's volume: its metric, the low-water mark, and the size that the journal may have by default.
+//! Free space on the journal's volume: its metric, the low-water mark, and the size that the journal
+//! may have by default.
 
 use std::sync::atomic::Ordering;
 
@@ -28,15 +29,15 @@ pub(crate) fn check(writer: &JournalWriter) -> Option<VolumeSpace> {
     Some(space)
 }
 
-/// True below the mark; and, once below it, until a tenth more than the mark is free, so that free space that hovers at the
-/// mark is not reported again and again.
+/// True below the mark; and, once below it, until a tenth more than the mark is free, so that free space that hovers at
+/// the mark is not reported again and again.
 fn is_below_mark(free: u64, mark: u64, was_below: bool) -> bool {
     free < if was_below { mark.saturating_add(mark / 10) } else { mark }
 }
 
-/// The total size that segments may have when no retention is configured: half of the volume, and less where other files
-/// would leave too little free; but never less than a tenth of the volume, since other files that fill the disk must
-/// not erase the journal.
+/// The total size that segments may have when no retention is configured: half of the volume, and less where other
+/// files would leave too little free; but never less than a tenth of the volume, since other files that fill the disk
+/// must not erase the journal.
 pub(crate) fn default_limit(space: VolumeSpace, journal: u64, low_water: u64) -> u64 {
     let available = (journal + space.free).saturating_sub(low_water);
     (space.total / 2).min(available).max(space.total / 10)

@@ -25,8 +25,8 @@ impl Handle {
     pub(crate) fn stop(&self) {
         let Some(running) = self.running.lock().expect("nothing panics while it stops").take() else { return };
         let RunningThreads { background, indexer: _, committer, timed_sync, lock } = running;
-        // These end first: they append lines, which the committer then writes. There are none while another process has the
-        // journal.
+        // These end first: they append lines, which the committer then writes. There are none while another
+        // process has the journal.
         let maintained = background.map(|background| background.stop(&self.writer)).transpose();
         let synced = timed_sync.map(JournalThread::stop).transpose();
         self.writer.apply(Event::Closed, None);

@@ -1,10 +1,11 @@
 //! Handing the journal over to another process, and taking it back when that comes to nothing.
 //!
-//! - After [`Journal::hand_over`], the lines of this process go to a spool, and the journal is complete without them: another
-//!   process that gets the lock may continue it. Nothing waits: requests go on.
-//! - [`Journal::take_back`] appends the spool to the journal, whose lines are numbered as if nothing had happened. The other
-//!   process must not have written to the journal.
-//! - After [`Journal::leave`], the journal belongs to the other process, which merges the spool ([`super::predecessor`]).
+//! - After [`Journal::hand_over`], the lines of this process go to a spool, and the journal is complete without them:
+//!   another process that gets the lock may continue it. Nothing waits: requests go on.
+//! - [`Journal::take_back`] appends the spool to the journal, whose lines are numbered as if nothing had happened. The
+//!   other process must not have written to the journal.
+//! - After [`Journal::leave`], the journal belongs to the other process, which merges the spool
+//!   ([`super::predecessor`]).
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -22,7 +23,8 @@ use crate::audit::index::indexer::Indexer;
 use domain::identity::OrgId;
 
 impl Journal {
-    /// Writes everything, sends what comes from now on to a spool, and returns a copy of the lock's file. Blocks for a write.
+    /// Writes everything, sends what comes from now on to a spool, and returns a copy of the lock's
+    /// file. Blocks for a write.
     ///
     /// # Errors
     /// When the journal cannot be written, or is closed; it goes on as before then.
@@ -67,7 +69,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns whether nothing was appended to the journal since [`Journal::hand_over`]. Otherwise the log says what was found.
+    /// Returns whether nothing was appended to the journal since [`Journal::hand_over`]. Otherwise the log
+    /// says what was found.
     pub fn is_untouched(&self) -> bool {
         let writer = &self.handle.writer;
         let checked = writer.lock_segment().check_untouched(&writer.settings);
@@ -86,8 +89,8 @@ impl Journal {
         }
     }
 
-    /// Holds a guard for each admitted use that a predecessor still serves, until the use ends. Returns their number. Call
-    /// before the first use of this process.
+    /// Holds a guard for each admitted use that a predecessor still serves, until the use ends. Returns their number.
+    /// Call before the first use of this process.
     pub fn hold_for_predecessor(&self, guard: impl FnMut(OrgId) -> Option<Box<dyn Debug + Send>>) -> usize {
         self.handle.writer.predecessor_uses.hold(&self.handle.writer.pending, guard)
     }

@@ -1,4 +1,5 @@
-//! The Merkle tree of the journal that is being written: hashes the lines that have come, and tells when a checkpoint is due.
+//! The Merkle tree of the journal that is being written: hashes the lines that have come, and tells when
+//! a checkpoint is due.
 //!
 //! - Only lines that are on disk are given to it: a checkpoint never covers a line that the loss of power could take.
 //! - It continues after a restart from the rows of closed segments; the open one is hashed again. The last published

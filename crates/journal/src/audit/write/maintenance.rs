@@ -1,7 +1,8 @@
 //! The maintenance thread: runs once a second, so that neither requests nor commits wait for its work.
 //!
-//! It closes a segment that has become too old, compresses, seals and indexes closed segments, and removes what retention no longer
-//! keeps. While writing fails, it tests for free space, so that the gateway becomes ready again without traffic.
+//! It closes a segment that has become too old, compresses, seals and indexes closed segments, and removes what
+//! retention no longer keeps. While writing fails, it tests for free space, so that the gateway becomes ready
+//! again without traffic.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -125,8 +126,8 @@ fn compress_and_digest(
         Ok(None) => return Ok(None),
         // It was compressed before the last gateway ended, or was removed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        // It is tried again when there is room. Retention, which makes room, goes on meanwhile: it removes the oldest segment
-        // first, once that is sealed.
+        // It is tried again when there is room. Retention, which makes room, goes on meanwhile: it removes the oldest
+        // segment first, once that is sealed.
         Err(error) if disk::is_out_of_space(&error) && number > writer.lock_pending().segments.first => {
             tracing::debug!(%error, segment = number, "no room to compress a closed audit segment yet");
             return Ok(None);

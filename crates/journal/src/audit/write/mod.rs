@@ -3,8 +3,8 @@
 //! - [`journal`]: the handle [`journal::Journal`] and its open uses.
 //! - [`append`]: appending of lines by requests, and waiting until they are written; requests that are ready together
 //!   share one write.
-//! - [`pending`]: lines that are not written yet and uses that are open, under one short lock; [`completion`]: the result
-//!   of a batch for those who wait for it.
+//! - [`pending`]: lines that are not written yet and uses that are open, under one short lock; [`completion`]: the
+//!   result of a batch for those who wait for it.
 //! - [`position`]: how far the journal has come, for those who replay it.
 //! - [`tap`]: access for programs that follow the journal in this process.
 //! - [`mode`]: the journal's mode, as a state machine: running, no room, handed over, sync failed, closed.

@@ -16,7 +16,8 @@ const MODES: [Mode; 8] = [Running, NoRoom, ReserveScarce, HandedOver, SpoolFaile
 pub(crate) enum Mode {
     /// Lines go to the active segment.
     Running,
-    /// The last write failed, as on a full disk: uses are refused or go unrecorded, changes by management use the reserve.
+    /// The last write failed, as on a full disk: uses are refused or go unrecorded, changes by
+    /// management use the reserve.
     NoRoom,
     /// As `NoRoom`; half of the reserve is used up, and what is left is for changes that withdraw something.
     ReserveScarce,
@@ -24,8 +25,8 @@ pub(crate) enum Mode {
     HandedOver,
     /// As `HandedOver`, and the last write to the spool failed.
     SpoolFailed,
-    /// A sync has failed, so that no lines are taken until a restart: the kernel may have lost what it had accepted, and no later
-    /// sync would report it.
+    /// A sync has failed, so that no lines are taken until a restart: the kernel may have lost what it had accepted,
+    /// and no later sync would report it.
     SyncFailed,
     /// No lines are taken any more; those that are pending are written.
     Closed,
@@ -117,8 +118,8 @@ impl Mode {
     }
 }
 
-/// The mode of a journal, shared by its pending lines and its writer. It is read without a lock, and changes only under the lock of
-/// the pending lines.
+/// The mode of a journal, shared by its pending lines and its writer. It is read without a lock, and changes only under
+/// the lock of the pending lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedMode(Arc<AtomicU8>);
 
@@ -157,10 +158,12 @@ mod tests {
         let table = [
             (Running, [NoRoom, Running, Running, Running, HandedOver, Running, SyncFailed, Closed]),
             (NoRoom, [NoRoom, Running, ReserveScarce, NoRoom, SpoolFailed, NoRoom, SyncFailed, Closed]),
-            (ReserveScarce, [ReserveScarce, Running, ReserveScarce, NoRoom, SpoolFailed, ReserveScarce, SyncFailed, Closed]),
+            (ReserveScarce, [ReserveScarce, Running, ReserveScarce, NoRoom, SpoolFailed, ReserveScarce, SyncFailed,
+                Closed]),
             (HandedOver, [SpoolFailed, HandedOver, HandedOver, HandedOver, HandedOver, Running, SyncFailed, Closed]),
             (SpoolFailed, [SpoolFailed, HandedOver, SpoolFailed, SpoolFailed, SpoolFailed, NoRoom, SyncFailed, Closed]),
-            (SyncFailed, [SyncFailed, SyncFailed, SyncFailed, SyncFailed, SyncFailed, SyncFailed, SyncFailed, ClosedUnsynced]),
+            (SyncFailed, [SyncFailed, SyncFailed, SyncFailed, SyncFailed, SyncFailed, SyncFailed, SyncFailed,
+                ClosedUnsynced]),
             (Closed, [Closed, Closed, Closed, Closed, Closed, Closed, ClosedUnsynced, Closed]),
             (ClosedUnsynced, [ClosedUnsynced; 8]),
         ];

@@ -50,8 +50,8 @@ impl NeededSegments {
         }
         writer.metrics.unshipped_removed.inc();
         tracing::error!(segment, kept = self.size, limit = self.limit, path = %writer.settings.path.display(),
-            "removed an audit segment that a sink has not taken: its records will be missing there; see `keygate audit ship \
-            status`, and raise `audit.retention.unshipped`, or make room on the volume");
+            "removed an audit segment that a sink has not taken: its records will be missing there; see `keygate audit \
+             ship status`, and raise `audit.retention.unshipped`, or make room on the volume");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Time of the newest record of a journal that is opened: against it retention judges ages until a request brings another one.
+//! Time of the newest record of a journal that is opened: against it retention judges ages until a
+//! request brings another one.
 
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -9,7 +10,8 @@ use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment::BLOCK;
 use domain::clock::Micros;
 
-/// Reads the time of the last record in the last block of the last segment; that of the segment's beginning when there is none.
+/// Reads the time of the last record in the last block of the last segment; that of the segment's
+/// beginning when there is none.
 pub(crate) fn read_time(segment: &RecoveredSegment) -> io::Result<Micros> {
     let Some(file) = &segment.file else { return Ok(segment.created) };
     let from = segment.length.saturating_sub(BLOCK);

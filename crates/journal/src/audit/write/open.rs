@@ -163,8 +163,8 @@ pub(crate) fn resume_journal(
     Ok((writer, indexer, running))
 }
 
-/// Counts the files of damaged lines. The damage of these segments is told by lines of the journal: the indexes that the last
-/// gateway left are no longer needed to tell it.
+/// Counts the files of damaged lines. The damage of these segments is told by lines of the journal: the indexes that
+/// the last gateway left are no longer needed to tell it.
 fn note_damage(writer: &JournalWriter, damaged: &[Damaged<'_>]) {
     let is_written = writer.lock_pending().is_empty();
     for damaged in damaged.iter().filter(|_| is_written) {
@@ -217,8 +217,8 @@ fn first_lines(
     Ok(pending)
 }
 
-/// Writes the first lines. A full disk is no error: the journal starts all the same, refuses or drops uses as configured, and
-/// writes what is pending when there is room.
+/// Writes the first lines. A full disk is no error: the journal starts all the same, refuses or drops uses as
+/// configured, and writes what is pending when there is room.
 fn write_first_lines(writer: &JournalWriter, needs_segment: bool, damaged: &[Damaged<'_>]) -> io::Result<()> {
     let mut segment = writer.lock_segment();
     let mut written = writer.flush(&mut segment);

@@ -4,8 +4,8 @@
 //! All of it changes under one short lock, and the order of these changes is the order of the journal:
 //! - a line gets its number when it is appended, and lines are written in the order of their numbers;
 //! - an outcome is appended only while its use is open, so no use has two outcomes, and no outcome lacks its use;
-//! - when a write fails, the lines whose requests are refused for it are withdrawn and the others keep their order under
-//!   new numbers, so the journal has no gap (`retry`).
+//! - when a write fails, the lines whose requests are refused for it are withdrawn and the others keep their order
+//!   under new numbers, so the journal has no gap (`retry`).
 
 use std::mem;
 use std::sync::Arc;
@@ -195,8 +195,8 @@ impl PendingLines {
         Some(ended)
     }
 
-    /// Appends again the beginning of a use, because the segment that holds it is to be removed. Returns false when it is no
-    /// longer open, and so needs none.
+    /// Appends again the beginning of a use, because the segment that holds it is to be removed. Returns false when it
+    /// is no longer open, and so needs none.
     pub(crate) fn append_carried(&mut self, line: &impl Line, id: Uuid) -> bool {
         let takes_lines = self.mode.get().takes_lines();
         let Some(open) = self.open.get_mut(&id.as_u128()).filter(|_| takes_lines) else { return false };

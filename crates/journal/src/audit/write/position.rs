@@ -1,4 +1,5 @@
-//! Position of the journal: for those who replay its uses, and write down what they have counted before a part of it goes.
+//! Position of the journal: for those who replay its uses, and write down what they have counted
+//! before a part of it goes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,13 +18,14 @@ pub struct JournalPosition {
 }
 
 impl Journal {
-    /// Returns a function that reads the position of the journal; none while uses cannot be recorded or synced. It does not keep the
-    /// journal open.
+    /// Returns a function that reads the position of the journal; none while uses cannot be recorded or synced. It does
+    /// not keep the journal open.
     pub fn position_probe(&self) -> impl Fn() -> Option<JournalPosition> + Send + use<> {
         let handle = Arc::downgrade(&self.handle);
         move || {
             let handle = handle.upgrade()?;
-            // Lines that are not synced each second may be gone after the loss of power, and with them the uses to count.
+            // Lines that are not synced each second may be gone after the loss of power, and with
+            // them the uses to count.
             let mode = handle.writer.mode.get();
             let is_synced = !handle.writer.timed_sync_failed.load(Ordering::Relaxed);
             let metrics = &handle.writer.metrics;

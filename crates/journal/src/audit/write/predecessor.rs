@@ -1,7 +1,8 @@
-//! Lines of a predecessor: the process that has handed the journal over, and still serves the requests that it had in flight.
+//! Lines of a predecessor: the process that has handed the journal over, and still serves the requests
+//! that it had in flight.
 //!
-//! - Its lines come through its spool ([`super::spool`]) and are appended to the journal under new numbers, each once, also
-//!   when this process is killed in between: what is in the journal already is not appended again.
+//! - Its lines come through its spool ([`super::spool`]) and are appended to the journal under new numbers, each once,
+//!   also when this process is killed in between: what is in the journal already is not appended again.
 //! - Its uses stay open until their outcomes come. When it has ended, those without one are closed as aborted.
 
 use std::fs::{File, TryLockError};
@@ -149,15 +150,16 @@ impl Predecessor {
         self.is_alive && self.owned.contains(&id)
     }
 
-    /// Removes the spool of a process that has ended, when all of it is in the journal. One with damaged lines is kept under another
-    /// name.
+    /// Removes the spool of a process that has ended, when all of it is in the journal. One with damaged lines is
+    /// kept under another name.
     pub(crate) fn remove(&self, writer: &JournalWriter) {
         if self.damaged == 0 {
             return spool::remove(&self.path);
         }
         let kept = damaged_tail::set_spool_aside(writer, self.segment, &self.path, self.damaged);
         kept.unwrap_or_else(|error| {
-            tracing::error!(%error, path = %self.path.display(), "cannot set the damaged spool of the last process aside");
+            tracing::error!(%error, path = %self.path.display(),
+                "cannot set the damaged spool of the last process aside");
         });
     }
 }
@@ -188,7 +190,8 @@ pub(crate) fn follow(writer: &JournalWriter, mut predecessors: Vec<Predecessor>,
             Err(error) => {
                 if !std::mem::replace(&mut is_failing, true) {
                     let path = predecessor.path.display();
-                    tracing::warn!(%error, %path, "cannot take over the audit lines of the last process yet; trying again");
+                    tracing::warn!(%error, %path,
+                        "cannot take over the audit lines of the last process yet; trying again");
                 }
                 true
             }

@@ -59,7 +59,8 @@ pub(crate) fn recover(directory: &Path) -> io::Result<RecoveredJournal> {
         }
         if found.damaged_lines > 0 {
             tracing::error!(lines = found.damaged_lines, segment = last.number, path = %directory.display(),
-                "lines of the audit journal are damaged, and stay where they are; check the disk, and run `keygate audit verify`");
+                "lines of the audit journal are damaged, and stay where they are; check the disk, and run `keygate \
+                 audit verify`");
         }
         found.segment.file = Some(file);
         if found.first == 0 {

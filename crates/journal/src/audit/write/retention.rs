@@ -1,13 +1,13 @@
 //! Retention: removes closed segments that are too old or, together, too large.
 //!
-//! - Sizes are those of the files, of compressed segments that of the compressed file. Ages are judged by several clocks, twice
-//!   ([`super::age_limit`]).
+//! - Sizes are those of the files, of compressed segments that of the compressed file. Ages are judged by several
+//!   clocks, twice ([`super::age_limit`]).
 //! - Segments are removed from the oldest on, never one after one that stays: what is left has no gap.
-//! - A segment stays until it is sealed, and hashed for checkpoints. An open use keeps none: its beginning is written again,
-//!   to the active segment.
+//! - A segment stays until it is sealed, and hashed for checkpoints. An open use keeps none: its beginning is written
+//!   again, to the active segment.
 //! - Segments that a sink has not taken stay, up to a size of their own ([`super::needed_segments`]).
-//! - Each removal is recorded before the file is removed, with its reason and the digest of the segment; both are on disk by
-//!   then. `audit verify` reports segments that are missing without such a record. Each is logged.
+//! - Each removal is recorded before the file is removed, with its reason and the digest of the segment; both are on
+//!   disk by then. `audit verify` reports segments that are missing without such a record. Each is logged.
 
 use std::fs::File;
 use std::io;
@@ -140,8 +140,8 @@ fn append_expired(pending: &mut PendingLines, expired: &Expired<'_>) {
     frame::with_serialized(expired, |body| pending.append_expired(&body, expired.segment));
 }
 
-/// Removes the segments whose removal is recorded, once the records are on disk. A segment that a crash has left over is
-/// among them.
+/// Removes the segments whose removal is recorded, once the records are on disk. A segment that a crash has
+/// left over is among them.
 fn remove_recorded(
     writer: &JournalWriter,
     segments: &[SegmentFile],
@@ -206,9 +206,9 @@ impl RetentionLimits {
     }
 }
 
-/// True when the beginnings of open uses take up half of the size that the segments may have together: each removal would
-/// write them again, and so go round in circles. Once true, until they take up a tenth less, so that a number that hovers
-/// there is not reported again and again.
+/// True when the beginnings of open uses take up half of the size that the segments may have together: each removal
+/// would write them again, and so go round in circles. Once true, until they take up a tenth less, so that a number
+/// that hovers there is not reported again and again.
 fn is_taken_up(size: u64, open: usize, was_taken_up: bool) -> bool {
     let half = size.max(MIN_SIZE) / 2;
     open as u64 * USE_LENGTH > if was_taken_up { half - half / 10 } else { half }
@@ -220,15 +220,16 @@ fn note_pause(writer: &JournalWriter, is_paused: bool, open: usize) {
     writer.metrics.retention_paused.set(i64::from(is_paused));
     let path = writer.settings.path.display();
     if is_paused && !was_paused {
-        tracing::warn!(open, %path, "retention of the audit journal by size pauses: open uses take up half of the size; \
-            raise `audit.retention.size`, or see why so many requests stay open");
+        tracing::warn!(open, %path,
+            "retention of the audit journal by size pauses: open uses take up half of the size; raise \
+             `audit.retention.size`, or see why so many requests stay open");
     } else if was_paused && !is_paused {
         tracing::info!(open, %path, "retention of the audit journal by size goes on");
     }
 }
 
-/// Selects the segments to remove, with the reasons. `segments` are all segments, oldest first; `required` is the oldest one
-/// that must stay.
+/// Selects the segments to remove, with the reasons. `segments` are all segments, oldest first; `required` is the
+/// oldest one that must stay.
 fn select_expired(
     segments: &[SegmentFile],
     required: u64,

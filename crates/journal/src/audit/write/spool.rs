@@ -1,7 +1,7 @@
 //! Spool: the file that lines go to while another process, the successor, has the journal.
 //!
-//! - It lies in the journal's directory and is named after the segment that was open at the hand-over. Its first line lists the
-//!   uses that were open then, the others are lines of a journal.
+//! - It lies in the journal's directory and is named after the segment that was open at the hand-over. Its first line
+//!   lists the uses that were open then, the others are lines of a journal.
 //! - Its process holds a lock on it. When the lock is free, the process has ended, and the spool is complete.
 //! - The successor appends its lines to the journal ([`super::predecessor`]) and removes it.
 
@@ -96,6 +96,7 @@ pub(crate) fn list(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 
 pub(crate) fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
-        tracing::warn!(%error, path = %path.display(), "cannot remove the spool of an earlier process; the next start does");
+        tracing::warn!(%error, path = %path.display(),
+            "cannot remove the spool of an earlier process; the next start does");
     }
 }

@@ -1,5 +1,5 @@
-//! Tap of a journal: the access of a shipper in the same process, which follows the journal and keeps its segments until
-//! they are shipped.
+//! Tap of a journal: the access of a shipper in the same process, which follows the journal and keeps its segments
+//! until they are shipped.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ impl JournalTap {
         self.writer.lock_pending().next
     }
 
-    /// Keeps the segments from this number on, up to the size in the settings; `None` keeps none. Until the first call, all
-    /// are kept.
+    /// Keeps the segments from this number on, up to the size in the settings; `None` keeps none. Until the
+    /// first call, all are kept.
     pub fn keep_from(&self, segment: Option<u64>) {
         self.writer.needed_from.store(segment.unwrap_or(u64::MAX), Ordering::Relaxed);
     }

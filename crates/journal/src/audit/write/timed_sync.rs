@@ -1,11 +1,11 @@
 //! Timed sync (fsync): brings the journal to disk once a second while uses are only written before their requests are
 //! forwarded.
 //!
-//! - The loss of power takes the lines of about the last second, instead of those that the kernel keeps for half a minute. The
-//!   state counts the tokens of these uses from the journal, so it bounds also how many tokens come back.
+//! - The loss of power takes the lines of about the last second, instead of those that the kernel keeps for half a
+//!   minute. The state counts the tokens of these uses from the journal, so it bounds also how many tokens come back.
 //! - It runs on a thread of its own: no request waits for it, and nothing is synced while nothing is written.
-//! - A failed sync is not repeated (the kernel may have dropped the pages). From then on the journal is no longer what the
-//!   state can count from, and the state writes its usage back each second.
+//! - A failed sync is not repeated (the kernel may have dropped the pages). From then on the journal is no longer what
+//!   the state can count from, and the state writes its usage back each second.
 
 use std::fs::File;
 use std::io;
@@ -27,8 +27,8 @@ pub(crate) fn run(writer: &JournalWriter, stop: &Receiver<()>) {
         if let Err(error) = timed_sync.sync_new_lines(File::sync_data) {
             writer.timed_sync_failed.store(true, Ordering::Relaxed);
             tracing::error!(%error, path = %writer.settings.path.display(),
-                "the audit journal cannot be synced each second; the loss of power may lose its last records; check the disk, \
-                 then restart");
+                "the audit journal cannot be synced each second; the loss of power may lose its last records; check \
+                 the disk, then restart");
             return;
         }
     }

@@ -1,9 +1,9 @@
 //! Torn writes: tells what a crash can leave behind the last good line of a segment from damage.
 //!
 //! - A killed process leaves a part of one batch: whole lines, which are good, and the beginning of one more.
-//! - The loss of power leaves any of the sectors that were written since the last sync. Where one is missing, the file has
-//!   zeros: allocated space reads as zeros, and lines have none. They reach from the end of a batch, or the beginning of a
-//!   sector, to the end of a sector, or of the file.
+//! - The loss of power leaves any of the sectors that were written since the last sync. Where one is missing, the file
+//!   has zeros: allocated space reads as zeros, and lines have none. They reach from the end of a batch, or the
+//!   beginning of a sector, to the end of a sector, or of the file.
 //! - A test for free space leaves spaces.
 //!
 //! Everything else was written and has changed since: a whole line with a wrong checksum, or bytes that no line has.

@@ -13,7 +13,8 @@ use domain::identity::OrgId;
 pub(crate) struct UseGuards(Mutex<FxHashMap<u128, Box<dyn Debug + Send>>>);
 
 impl UseGuards {
-    /// Holds a guard for each admitted use that is open and that a predecessor has. Call before this process begins a use.
+    /// Holds a guard for each admitted use that is open and that a predecessor has. Call before this
+    /// process begins a use.
     pub(crate) fn hold(
         &self,
         pending: &Mutex<PendingLines>,

@@ -163,7 +163,8 @@ impl JournalWriter {
     /// after it.
     fn take_batch(&self, segment: &mut ActiveSegment, purpose: Purpose) -> io::Result<Option<(Batch, bool)>> {
         loop {
-            // Files are created and extended without the lock of the pending lines, so that others can append meanwhile.
+            // Files are created and extended without the lock of the pending lines, so that others
+            // can append meanwhile.
             match self.try_take_batch(segment, purpose) {
                 NextBatch::None => return Ok(None),
                 NextBatch::Taken(batch, rotate) => return Ok(Some((batch, rotate))),

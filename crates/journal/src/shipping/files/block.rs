@@ -1,7 +1,7 @@
 //! Blocks of an object: a header that decompressors skip (RFC 8878, section 3.1.2), and a compressed frame of lines.
 //!
-//! The header names the length and the checksum of the frame, and the position in the journal after it: a block is whole, or
-//! is seen not to be.
+//! The header names the length and the checksum of the frame, and the position in the journal after it: a block is
+//! whole, or is seen not to be.
 
 use serde::{Deserialize, Serialize};
 

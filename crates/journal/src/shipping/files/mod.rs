@@ -1,12 +1,14 @@
 //! Files as a sink: closed, compressed objects of JSON lines in a directory, for log collectors.
 //!
-//! - An object `GATEWAY-JOURNAL-LINE.jsonl.zst` is complete when it has its name, and never changes: it was written under a hidden
-//!   name, and renamed. `LINE` is the number of the journal's line before its first record: names are in the order of the
-//!   journal.
+//! - An object `GATEWAY-JOURNAL-LINE.jsonl.zst` is complete when it has its name, and never changes: it was written
+//!   under a hidden name, and renamed. `LINE` is the number of the journal's line before its first record: names are in
+//!   the order of the journal.
 //! - A checkpoint is a line of its own, after the records of its batch.
-//! - It is closed when it is large or old enough; see [`FilesSettings`]. Until then its records are in the hidden file, on the disk.
-//! - The position is in the files themselves, in blocks that decompressors skip ([`block`]): a crash at any moment repeats no
-//!   record and loses none. A block that a power failure has torn is cut off, and its records are delivered again.
+//! - It is closed when it is large or old enough; see [`FilesSettings`]. Until then its records are in the
+//!   hidden file, on the disk.
+//! - The position is in the files themselves, in blocks that decompressors skip ([`block`]): a crash at any
+//!   moment repeats no record and loses none. A block that a power failure has torn is cut off, and its records
+//!   are delivered again.
 
 mod block;
 mod object;
@@ -68,8 +70,8 @@ impl ObjectDirectory {
         Ok(self.open.as_ref().map(OpenObject::position))
     }
 
-    /// Appends the records and checkpoints of a batch to the open object; they are on the disk when this returns. Closes
-    /// objects that are large or old enough.
+    /// Appends the records and checkpoints of a batch to the open object; they are on the disk when this returns.
+    /// Closes objects that are large or old enough.
     pub(super) fn deliver(&mut self, batch: &Batch) -> io::Result<()> {
         self.close_if_due()?;
         if self.open.is_none() {
@@ -96,7 +98,8 @@ impl ObjectDirectory {
         }
     }
 
-    /// Gives the open object its name. Its successor is there before, with the position: at every moment one of them has it.
+    /// Gives the open object its name. Its successor is there before, with the position: at every
+    /// moment one of them has it.
     fn close(&mut self, object: &OpenObject) -> io::Result<()> {
         let (open, next) = (self.hidden("open"), self.hidden("next"));
         let successor = OpenObject::create(&next, object.position())?;
@@ -131,7 +134,8 @@ mod tests {
     fn record(number: u128) -> Record {
         let text = format!(
             r#"{{"id":"{}","time":"2026-11-22T20:00:00.000000Z","key_id":null,"user_id":null,"org_id":null,
-            "auth_method":"api-key","ip":null,"user_agent":null,"action":"a","method":"GET","path":"/","outcome":"completed",
+            "auth_method":"api-key","ip":null,"user_agent":null,"action":"a","method":"GET","path":"/",
+            "outcome":"completed",
             "status":200,"duration_us":1,"request_bytes":0,"response_bytes":1,"gateway":"gw/1"}}"#,
             Uuid::from_u128(number)
         );

@@ -62,8 +62,8 @@ impl OpenObject {
         self.first_line.unwrap_or(self.position.line)
     }
 
-    /// Appends lines, which may be none, and the position after them. They are on the disk when this returns; after a failure,
-    /// the object must be opened anew.
+    /// Appends lines, which may be none, and the position after them. They are on the disk when this returns; after a
+    /// failure, the object must be opened anew.
     pub(super) fn append(&mut self, from: u64, lines: &[u8], position: StreamPosition) -> io::Result<()> {
         let block = block::encode(from, lines, position)?;
         self.file.write_all_at(&block, self.length)?;

@@ -9,15 +9,17 @@ use crate::audit::Record;
 use domain::clock::Micros;
 
 /// The columns, in the order in which a row has them.
-pub(super) const COLUMNS: &str = "id, time, gateway, key_id, user_id, org_id, auth_method, ip, user_agent, action, method, \
-     path, provisional, outcome, status, duration_us, request_bytes, response_bytes, count, last_time, addresses, ips, trace_id";
+pub(super) const COLUMNS: &str = "id, time, gateway, key_id, user_id, org_id, auth_method, ip, user_agent, action, \
+                                  method, path, provisional, outcome, status, duration_us, request_bytes, \
+                                  response_bytes, count, last_time, addresses, ips, trace_id";
 /// Their number.
 const COLUMN_COUNT: i16 = 23;
 /// Signature, flags, and length of the extension.
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// Microseconds from the Unix epoch to that of PostgreSQL, 2000-01-01.
 const EPOCH: u64 = 946_684_800_000_000;
-/// The end of the last day but one of the year 9999: a clock that is beyond it is wrong, and later days have no usual text.
+/// The end of the last day but one of the year 9999: a clock that is beyond it is wrong, and later
+/// days have no usual text.
 pub(super) const LATEST: Micros = Micros(253_402_214_399_999_999);
 /// Type of the elements of `ips`.
 const INET: i32 = 869;

@@ -1,7 +1,7 @@
 //! Partitions of the records: one for each day (UTC), made ahead, and dropped when they are too old.
 //!
-//! - No single clock drops a day. The present day is the smaller of the database's and that of the newest record, in the table
-//!   or in hand; and no day is dropped within the retention of a record in hand.
+//! - No single clock drops a day. The present day is the smaller of the database's and that of the newest record, in
+//!   the table or in hand; and no day is dropped within the retention of a record in hand.
 //! - A record of a day that was dropped is refused as too old, and counted.
 //! - Changes are made under the advisory lock of the schema, one gateway at a time.
 //! - A partition is attached and not created in place, so that those who read and write others do not wait for it.
@@ -53,8 +53,8 @@ impl Partitions {
         Self { retention, known: BTreeSet::new(), first: 0, last_look: None }
     }
 
-    /// Makes the partitions of the next days and drops those that are too old, when it is time to. Returns the first day that
-    /// stays, when there is a retention and it was time. `in_hand` are the records that are delivered next.
+    /// Makes the partitions of the next days and drops those that are too old, when it is time to. Returns the first
+    /// day that stays, when there is a retention and it was time. `in_hand` are the records that are delivered next.
     pub(super) async fn maintain(&mut self, client: &mut Client, in_hand: &[Record]) -> Result<Option<u64>, Error> {
         if self.last_look.is_some_and(|at| at.elapsed() < INTERVAL) {
             return Ok(None);

@@ -1,11 +1,12 @@
 //! The table of the records, as a sink.
 //!
-//! A batch is one transaction: it moves the journal's position from the end of the batch before, and adds the rows. When the
-//! position is another one, another process has delivered meanwhile, and the batch is taken back. Its checkpoints are
-//! inserted in the same transaction.
+//! A batch is one transaction: it moves the journal's position from the end of the batch before, and adds the rows.
+//! When the position is another one, another process has delivered meanwhile, and the batch is taken back. Its
+//! checkpoints are inserted in the same transaction.
 //!
-//! A batch with a row that the database refuses is taken back. Its rows are then added in parts, each in a transaction of its
-//! own, until those that are refused are alone and set aside ([`Isolation`]); the batch is delivered again without them.
+//! A batch with a row that the database refuses is taken back. Its rows are then added in parts, each in a
+//! transaction of its own, until those that are refused are alone and set aside ([`Isolation`]); the batch is
+//! delivered again without them.
 
 use std::time::Duration;
 
@@ -128,8 +129,8 @@ impl Connection {
         Ok(transaction.commit().await.map_err(Error::from)?)
     }
 
-    /// Adds the rows of a batch in parts, and sets aside what is refused alone. It goes on where a failure has ended it: what was
-    /// set aside is in `refused`, and a row that is there already changes nothing.
+    /// Adds the rows of a batch in parts, and sets aside what is refused alone. It goes on where a failure has ended
+    /// it: what was set aside is in `refused`, and a row that is there already changes nothing.
     async fn isolate(
         &mut self,
         batch: &Batch,
@@ -214,8 +215,8 @@ async fn read_position(client: &Client, journal: Uuid, gateway: &str) -> Result<
     })
 }
 
-/// Moves the position from the end of the batch before to the end of this one. The row stays locked until the transaction
-/// ends: two processes never deliver at once.
+/// Moves the position from the end of the batch before to the end of this one. The row stays locked until the
+/// transaction ends: two processes never deliver at once.
 async fn move_position(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), SinkError> {
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let StreamPosition { segment, offset, line, last_line, checksum } = batch.to;

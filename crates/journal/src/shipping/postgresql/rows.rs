@@ -1,8 +1,8 @@
 //! Rows of the records: how they get into their table.
 //!
-//! Rows are copied straight into the table when all of them should be new, which costs the server least. When one of them is
-//! there already, nothing of that has an effect: they are copied to a staging table, and inserted from there where they
-//! are new.
+//! Rows are copied straight into the table when all of them should be new, which costs the server least. When one
+//! of them is there already, nothing of that has an effect: they are copied to a staging table, and inserted from
+//! there where they are new.
 
 use std::pin::pin;
 
@@ -42,7 +42,8 @@ pub(super) async fn add_rows(
     let may_be_known =
         |record: &&Record| record.duration_us.is_some_and(|us| u128::from(us) >= OPEN_AFTER.as_micros() / 2);
     let (known, new): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| may_be_known(record));
-    // Rows of an attempt that fails stay in the table's files until they are vacuumed: none is made that is likely to fail.
+    // Rows of an attempt that fails stay in the table's files until they are vacuumed: none is made
+    // that is likely to fail.
     let is_copied = new.is_empty() || copy_if_new(transaction, copy_format::encode(new.into_iter())).await?;
     let rest = if is_copied { &known } else { records };
     if rest.is_empty() {

@@ -2,8 +2,8 @@
 //!
 //! - The columns of `keygate.records` are the fields of an audit record, in the contract's words and text forms.
 //! - A record's row is found by its id and time, which never change: delivering it twice changes nothing.
-//! - `keygate.checkpoints` has each checkpoint once: found by its tree, size and root, so that a second root of one size, which no
-//!   honest journal has, is a second row.
+//! - `keygate.checkpoints` has each checkpoint once: found by its tree, size and root, so that a second root of one
+//!   size, which no honest journal has, is a second row.
 //! - `keygate.journals` has the position of each journal, written in the transaction of its rows.
 
 use platform::postgresql::{Migration, Schema};
@@ -92,7 +92,8 @@ const TABLES: Migration = Migration(
      );
      CREATE INDEX ON keygate.checkpoints (gateway, received_at);
      CREATE INDEX ON keygate.checkpoints (received_at);
-     COMMENT ON TABLE keygate.checkpoints IS 'Signed checkpoints of all journals, for keygate audit verify --checkpoint';
+     COMMENT ON TABLE keygate.checkpoints
+         IS 'Signed checkpoints of all journals, for keygate audit verify --checkpoint';
      COMMENT ON COLUMN keygate.checkpoints.size IS 'lines of the journal that it covers';
      COMMENT ON COLUMN keygate.checkpoints.note IS 'the signed note (C2SP tlog-checkpoint)'",
 );

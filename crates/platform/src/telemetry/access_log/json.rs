@@ -1,7 +1,7 @@
 //! JSON that is safe to write and to show: every line is printable ASCII.
 //!
-//! - Text is written character by character: printable ASCII as it is, `"` and `\` escaped, and everything else as `\uXXXX`.
-//!   So no text can end a string or a line, or reach a terminal as a control sequence.
+//! - Text is written character by character: printable ASCII as it is, `"` and `\` escaped, and everything else as
+//!   `\uXXXX`. So no text can end a string or a line, or reach a terminal as a control sequence.
 //! - Bytes that are not UTF-8 become U+FFFD.
 
 use uuid::Uuid;

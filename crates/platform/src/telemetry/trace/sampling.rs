@@ -78,7 +78,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn larger_ratio_contains_the_traces_of_a_smaller_one(bits in 1..=u128::MAX, (a, b) in (0_u32..=1000, 0_u32..=1000)) {
+        fn larger_ratio_contains_the_traces_of_a_smaller_one(
+            bits in 1..=u128::MAX,
+            (a, b) in (0_u32..=1000, 0_u32..=1000),
+        ) {
             let trace = TraceId::from_bits(bits).unwrap();
             let ratio = |thousandths: u32| format!("{}", f64::from(thousandths) / 1000.0).parse::<Ratio>().unwrap();
             prop_assert!(!ratio(a.min(b)).contains(trace) || ratio(a.max(b)).contains(trace));

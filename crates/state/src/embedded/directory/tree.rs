@@ -228,7 +228,8 @@ impl Tree {
         of_org.into_iter().chain(self.users.entry_mut(user).map(|entry| &mut entry.keys))
     }
 
-    /// Adds many records, which are in no index yet: to the lists of their owners beside the others. Each is given to `index`.
+    /// Adds many records, which are in no index yet: to the lists of their owners beside the others. Each
+    /// is given to `index`.
     pub(super) fn add_records(&mut self, parts: &[Vec<Arc<KeyRecord>>], index: impl Fn(&Arc<KeyRecord>)) {
         let Self { org, users, key, .. } = self;
         thread::scope(|scope| {

@@ -45,8 +45,8 @@ pub enum Flaw {
     NotAnExport,
     /// The format has another version.
     #[error(
-        "the format has version {0}, and this keygate reads version {VERSION}; import it with a keygate that exports such \
-         files"
+        "the format has version {0}, and this keygate reads version {VERSION}; import it with a keygate that exports \
+         such files"
     )]
     Version(u64),
     /// A line is longer than a record can be.

@@ -9,7 +9,8 @@ use domain::refusal::Refusal;
 use redis_client::CommandError;
 
 impl Decider {
-    /// Checks whether a secret of a key is still valid; without a key, whether the user of this session quota digest is.
+    /// Checks whether a secret of a key is still valid; without a key, whether the user of this
+    /// session quota digest is.
     pub(crate) async fn check_secret(
         &self,
         key: Option<KeyId>,

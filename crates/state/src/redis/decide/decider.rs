@@ -82,8 +82,8 @@ impl Decider {
         self.shared.end_verdicts();
     }
 
-    /// Decides one request without regard to the deadline. A key that is not cached, or whose records have changed, takes
-    /// one more round trip. What is rare is boxed: the future of a decision stays small.
+    /// Decides one request without regard to the deadline. A key that is not cached, or whose records have changed,
+    /// takes one more round trip. What is rare is boxed: the future of a decision stays small.
     async fn decide_with_retry(
         &self,
         request: DecideRequest<'_>,
@@ -130,8 +130,8 @@ impl Decider {
         Box::pin(self.shared.slots.resync(&self.client, &key.lease)).await
     }
 
-    /// Waits until releases in flight have reached Redis. Those that take longer than a quarter of the deadline might as
-    /// well be taken slots.
+    /// Waits until releases in flight have reached Redis. Those that take longer than a quarter of the deadline might
+    /// as well be taken slots.
     async fn releases_arrive(&self, key: &CachedKey) -> bool {
         timeout(self.shared.settings.deadline / 4, key.lease.wait_for_report()).await.is_ok()
     }

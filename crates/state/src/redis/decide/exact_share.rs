@@ -27,9 +27,9 @@ pub struct ExactShare<'a> {
 }
 
 impl ExactShare<'_> {
-    /// Takes a token and a slot; `None` when this gateway has no share. `down_since` is the time since which the server is
-    /// not connected, if it is not; `portion` gives the portion in an outage that began at a time, and the time from which
-    /// inflow belongs to it. All times are steady.
+    /// Takes a token and a slot; `None` when this gateway has no share. `down_since` is the time since which the server
+    /// is not connected, if it is not; `portion` gives the portion in an outage that began at a time, and the time from
+    /// which inflow belongs to it. All times are steady.
     pub fn take(
         &self,
         down_since: Option<Micros>,

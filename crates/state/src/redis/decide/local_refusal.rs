@@ -1,16 +1,16 @@
-//! Local refusal: a key that Redis has refused several times in a row is refused here by a verdict, without asking Redis, for a short
-//! time.
+//! Local refusal: a key that Redis has refused several times in a row is refused here by a verdict, without asking
+//! Redis, for a short time.
 //!
 //! A verdict never refuses what Redis would admit, but for these times after Redis has last refused the key:
 //!
-//! - one second where a change of the directory could admit it: a raised limit, a granted permission, an organization that
-//!   is resumed. The first decision after that asks Redis again;
+//! - one second where a change of the directory could admit it: a raised limit, a granted permission, an organization
+//!   that is resumed. The first decision after that asks Redis again;
 //! - 10 ms while the organization has no free slot, since one can become free at any time, and until this gateway
 //!   releases one;
 //! - for good when the key is revoked, as long as the key is cached and the servers are the same.
 //!
-//! A verdict on an empty bucket ends when its next token has flowed in, and its response says when that is. Every change
-//! that this process makes, and every failover, ends all verdicts: what was changed here is effective at once.
+//! A verdict on an empty bucket ends when its next token has flowed in, and its response says when that is. Every
+//! change that this process makes, and every failover, ends all verdicts: what was changed here is effective at once.
 //!
 //! An admitted request reads a few numbers more than it would without verdicts.
 

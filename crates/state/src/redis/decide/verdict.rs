@@ -8,8 +8,8 @@ use crate::bucket::Bucket;
 use domain::clock::Micros;
 use domain::refusal::Refusal;
 
-/// Refusals in a row before a verdict holds. A caller that is refused once and then granted what it asks for is admitted at
-/// once; a caller in a loop reaches this number within a millisecond.
+/// Refusals in a row before a verdict holds. A caller that is refused once and then granted what it asks for is
+/// admitted at once; a caller in a loop reaches this number within a millisecond.
 const REFUSALS_IN_A_ROW: u32 = 3;
 
 /// Verdict on a cached key.

@@ -84,8 +84,8 @@ impl Assertion {
             topology.mark_unchanged();
             // Without an entry there is nothing to look for.
             let pause = if self.kept.is_empty() { None } else { Some(self.look().await) };
-            // A new entry, a change of any link, and the end of the pause are reasons to look again. The senders live as
-            // long as this task.
+            // A new entry, a change of any link, and the end of the pause are reasons to look again. The senders live
+            // as long as this task.
             tokio::select! {
                 _ = added.changed() => sleep(GATHER).await,
                 _ = topology.changed() => sleep(GATHER).await,

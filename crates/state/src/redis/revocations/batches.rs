@@ -5,15 +5,15 @@ use super::kept::Kept;
 /// Revocations in one script. It takes 0.4 to 0.9 ms of the server, well below
 /// the 2 ms that no script may take.
 const SCRIPT_SIZE: usize = 200;
-/// Revocations in one round trip: in a few scripts, or in many where each is in another hash slot of a Cluster. Commands
-/// of others run between two round trips.
+/// Revocations in one round trip: in a few scripts, or in many where each is in another hash slot of a Cluster.
+/// Commands of others run between two round trips.
 const ROUND_TRIP_SIZE: usize = 400;
 
 /// The scripts of one round trip: the revocations of each.
 pub(super) type RoundTrip<'a> = Vec<&'a [Kept]>;
 
-/// Divides revocations, which are ordered by hash slot. `is_single` says that keys of different hash slots can be in one
-/// script.
+/// Divides revocations, which are ordered by hash slot. `is_single` says that keys of different hash slots
+/// can be in one script.
 pub(super) fn round_trips(kept: &[Kept], is_single: bool) -> Vec<RoundTrip<'_>> {
     let same_slot = kept.chunk_by(|one, other| is_single || one.slot == other.slot);
     let mut trips: Vec<RoundTrip<'_>> = Vec::new();

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use super::revocation::Revocation;
 use redis_client::Replication;
 
-/// Time for which a history must have had a revocation before it is forgotten. A replica that is further behind is not promoted: Sentinel accepts none
-/// that was out of touch for ten times `down-after-milliseconds` (30 s by default, so 5 minutes), Cluster none that was
-/// for ten times `cluster-node-timeout` (15 s, so 2.5 minutes). This is twice as long.
+/// Time for which a history must have had a revocation before it is forgotten. A replica that is further behind is not
+/// promoted: Sentinel accepts none that was out of touch for ten times `down-after-milliseconds` (30 s by default, so 5
+/// minutes), Cluster none that was for ten times `cluster-node-timeout` (15 s, so 2.5 minutes). This is twice as long.
 pub(super) const MIN_AGE: Duration = Duration::from_secs(600);
 /// Time after which a revocation counts as saved. Without an append-only file a restart loses what came after the last
-/// snapshot; Redis takes one at least every hour in which something changed (its default `save 3600 1`), or the operator
-/// has decided to do without. This is twice as long.
+/// snapshot; Redis takes one at least every hour in which something changed (its default `save 3600 1`), or the
+/// operator has decided to do without. This is twice as long.
 const MAX_UNSAVED_AGE: Duration = Duration::from_secs(7200);
 /// Histories to remember for each entry. More than one are in use only while links lead to an old primary as well as to
 /// the new one. A history that is forgotten gets the revocation once more.
@@ -60,8 +60,8 @@ impl Entry {
 
     /// Returns whether neither a failover nor a restart of this server can lose the revocation any more.
     ///
-    /// `most_replicas` is the largest number of replicas that the server had in this history: a primary that was cut off
-    /// from some of them does not know what they lack.
+    /// `most_replicas` is the largest number of replicas that the server had in this history: a primary that was cut
+    /// off from some of them does not know what they lack.
     pub(super) fn is_safe(&self, replication: &Replication, most_replicas: usize, now: Instant) -> bool {
         let Some(confirmation) = self.confirmation(&replication.history) else { return false };
         let age = now.saturating_duration_since(confirmation.at);

@@ -16,8 +16,8 @@ use domain::key::KeyId;
 use domain::session::TokenDigest;
 use redis_client::Replication;
 
-/// Revocations to keep, some 200 bytes each: more than operators make in the minutes for which they are kept. When there
-/// are more, the oldest are forgotten early.
+/// Revocations to keep, some 200 bytes each: more than operators make in the minutes for which they are kept. When
+/// there are more, the oldest are forgotten early.
 const CAPACITY: usize = 100_000;
 
 /// A revocation that a server may lack.

@@ -2,8 +2,8 @@
 //!
 //! Replication is asynchronous. A primary that is lost takes along what its replicas have not got yet, and the one that
 //! follows it would admit a revoked key, or find an ended session. So each gateway keeps final refusals (revoked keys,
-//! removed users with their keys, ended sessions) until no failover can undo them: those that it has acknowledged itself,
-//! and within a fraction of a second those of the others, which it reads in the log that all gateways share.
+//! removed users with their keys, ended sessions) until no failover can undo them: those that it has acknowledged
+//! itself, and within a fraction of a second those of the others, which it reads in the log that all gateways share.
 //!
 //! # Guarantees
 //!
@@ -16,17 +16,18 @@
 //! - A confirmation is the reply of the script that wrote the revocation, between two replies with the same history. An
 //!   error of any kind (`NOREPLICAS`, `CLUSTERDOWN`, `OOM`, `LOADING`, `MOVED`) confirms nothing; what was confirmed
 //!   before it stays confirmed, and the rest is tried again.
-//! - So a gateway that knows nothing of a revocation, because it has read the log too late or has just started, obeys it as
-//!   soon as the new primary has confirmed it: milliseconds after a gateway that keeps it has noticed the primary.
+//! - So a gateway that knows nothing of a revocation, because it has read the log too late or has just started,
+//!   obeys it as soon as the new primary has confirmed it: milliseconds after a gateway that keeps it has
+//!   noticed the primary.
 //! - The revocation is lost only when all gateways that keep it die together with the primary.
 //! - A revocation is forgotten when its server has had it for ten minutes, all replicas have confirmed it, and it is on
 //!   disk where the server writes to disk (`entry`).
 //!
 //! # Cost
 //!
-//! One task for each process and server, over one connection that a link has already, outside of the link's deadline and
-//! breaker; no link waits for it. A script writes the revocations of one hash slot, 200 at most (on a single server, of
-//! any hash slots). A gateway without recent revocations asks nothing.
+//! One task for each process and server, over one connection that a link has already, outside of the link's deadline
+//! and breaker; no link waits for it. A script writes the revocations of one hash slot, 200 at most (on a single
+//! server, of any hash slots). A gateway without recent revocations asks nothing.
 
 mod asserter;
 mod assertion;

@@ -1,11 +1,12 @@
--- assert_revocations: writes final refusals again, which a failover may have undone; also when the server's memory is full.
+-- assert_revocations: writes final refusals again, which a failover may have undone; also when the
+-- server's memory is full.
 --
 -- KEYS       records, all of one hash slot on a Cluster
 -- ARGV[1]    the version that changed records get
 -- ARGV[1+i]  the write to KEYS[i]:
 --            "delete"             delete the record
---            "set FIELD VALUE"    set the field of a record that exists and lacks it, and its version: that of a key is in
---                                 its live part, that of a user in a field of its own
+--            "set FIELD VALUE"    set the field of a record that exists and lacks it, and its version: that of a key is
+--                                 in its live part, that of a user in a field of its own
 --            "free VALUE FIELD"   remove the field, if it has this value
 --
 -- Result: the number of records that were changed. Repeating it changes nothing.

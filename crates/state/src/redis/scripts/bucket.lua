@@ -1,5 +1,5 @@
--- The token bucket, line by line as in crates/state/src/bucket.rs. All numbers are integers below 2^53, exact in a double. A
--- level is below zero while uses are repaid that were admitted without Redis.
+-- The token bucket, line by line as in crates/state/src/bucket.rs. All numbers are integers below 2^53, exact in a
+-- double. A level is below zero while uses are repaid that were admitted without Redis.
 
 -- A time at most this much before the bucket's own is a late reading; an earlier one means that the clock was set back.
 local REORDERED = 1000000

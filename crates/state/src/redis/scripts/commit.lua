@@ -93,7 +93,8 @@ local writes = {
     local theirs = settled(level, at, packed(of), quota.requests, quota.per, quota.capacity, age, now)
     local ours = settled(its_level, its_at, metered, quota.requests, quota.per, quota.capacity, age, now)
     if theirs < ours then its_level, its_at, per, metered = level, at, of.per, packed(of) end
-    local live = struct.pack('<c8ddddd', version, its_level, its_at, per, math.max(uses, its_uses), math.max(used, its_used))
+    local live = struct.pack('<c8ddddd', version, its_level, its_at, per, math.max(uses, its_uses),
+      math.max(used, its_used))
     call('HSET', key, 'live', live, 'metered', metered)
   end,
   sweep = function(key, index, count)
@@ -117,7 +118,8 @@ local writes = {
     local live = struct.pack('<c8ddddd', version, level, at, quota.per, uses, used)
     call('HSET', key, 'live', live, 'metered', packed(quota))
   end,
-  init_org = function(key, version) call('HSET', key, 'live', struct.pack('<c8ddd', version, 0, 0, time(change.now))) end,
+  init_org = function(key, version) call('HSET', key, 'live', struct.pack('<c8ddd', version, 0, 0,
+      time(change.now))) end,
   replace_version = function(key, version) call('HSET', key, 'live', version .. call('HGET', key, 'live'):sub(9)) end,
   convert_quota = function(key, old, new, age)
     local record = call('HMGET', key, 'live', 'metered')

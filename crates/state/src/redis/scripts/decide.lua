@@ -29,14 +29,16 @@
 --   - the bucket's time when the clock was set back: otherwise an empty bucket would not refill until the old time.
 -- Unreported uses are a total that only grows. So the report can be repeated, also late, and each use counts once.
 
-assert(#KEYS >= 2 and #KEYS <= 4 and #ARGV == math.max(2, #KEYS - 1), 'decide takes 2 or 3 keys and 2 arguments, or 4 and 3 with uses to report')
+assert(#KEYS >= 2 and #KEYS <= 4 and #ARGV == math.max(2, #KEYS - 1),
+  'decide takes 2 or 3 keys and 2 arguments, or 4 and 3 with uses to report')
 
 -- Stands for the version of a user's record that does not exist.
 local NO_RECORD = ('\0'):rep(8)
 local ADMITTED, UNKNOWN, REVOKED, EXPIRED, USER_REMOVED, RATE_LIMITED, TOO_MANY, UNREGISTERED = 0, 1, 2, 3, 4, 7, 8, 9
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.call
-local key_version, org_version, user_version, code, valid_until, requests, per, capacity, limit, unreported, released, lease,
+local key_version, org_version, user_version, code, valid_until, requests, per, capacity, limit, unreported, released,
+  lease,
   generation, may_register, chosen, age = unpack('<c8c8c8ddddddddddddd', ARGV[2])
 -- The quota in force as `metered` has it: requests, per and capacity, as they were packed.
 local quota = ARGV[2]:sub(41, 64)

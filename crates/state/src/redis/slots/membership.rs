@@ -1,4 +1,5 @@
-//! Membership: this gateway's place among the gateways on one Redis, by which they divide limits while it is unavailable.
+//! Membership: this gateway's place among the gateways on one Redis, by which they divide limits
+//! while it is unavailable.
 //!
 //! # Guarantee
 //!
@@ -8,16 +9,16 @@
 //! the order in which they joined:
 //!
 //! - **its count is at least `m`.** A gateway admits only when every other gateway had *seen* its join
-//!   ([`Membership::is_settled`]), and it stays registered for as long as it may admit: its entry lives for the lease, in
-//!   which an outage must begin after the last heartbeat, and for `max_staleness`, in which it admits then.
+//!   ([`Membership::is_settled`]), and it stays registered for as long as it may admit: its entry lives for the lease,
+//!   in which an outage must begin after the last heartbeat, and for `max_staleness`, in which it admits then.
 //! - **its rank is at least `k - 1`**, because the `k - 1` that joined earlier are in its list.
 //! - A portion only shrinks with the count, and with the rank.
 //!
 //! A gateway that left or died makes the portions of the others smaller than they could be, until its entry expires.
 //!
-//! On a Cluster heartbeats can be answered while an organization's primary is away, so a portion can change in an outage.
-//! Earlier inflow belongs to the earlier portions: a portion counts from the moment at which it began, or from which all
-//! others had seen this gateway.
+//! On a Cluster heartbeats can be answered while an organization's primary is away, so a portion can change in an
+//! outage. Earlier inflow belongs to the earlier portions: a portion counts from the moment at which it began, or from
+//! which all others had seen this gateway.
 
 use std::time::Duration;
 
@@ -208,11 +209,13 @@ mod tests {
             outdated in prop::collection::vec((0..5_u32, 0..5_u32), 1..12), total in 0..60_u32,
         ) {
             let gateways = u32::try_from(outdated.len()).unwrap();
-            let portions = (0..).zip(outdated).map(|(position, (more, later))| Portion::new(gateways + more, position + later));
+            let portions = (0..).zip(outdated).map(|(position, (more, later))| Portion::new(gateways + more,
+                position + later));
             let portions: Vec<Portion> = portions.collect();
             prop_assert!(portions.iter().map(|portion| portion.of(total)).sum::<u32>() <= total);
             // A rate divides by the count, among those that get a token at all.
-            let rates = portions.iter().filter_map(|portion| portion.among(total)).map(|portion| 27720 / portion.count());
+            let rates = portions.iter().filter_map(|portion| portion.among(total))
+                .map(|portion| 27720 / portion.count());
             prop_assert!(rates.sum::<u32>() <= 27720 + gateways);
         }
     }

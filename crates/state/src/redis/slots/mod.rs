@@ -1,13 +1,13 @@
 //! The slot lease: this gateway's share of an organization's concurrency limit.
 //!
 //! An organization's record in Redis has one entry for each gateway that holds slots: the number of slots, the time of
-//! the last report, the lease time, and the *generation* of the entry. A gateway that reports nothing for its lease time
-//! loses the entry, and its slots are free again: this is how slots are given back when a gateway dies. When no gateway
-//! could report, because the server was away or its clock stepped forward, all entries begin anew, once
+//! the last report, the lease time, and the *generation* of the entry. A gateway that reports nothing for its lease
+//! time loses the entry, and its slots are free again: this is how slots are given back when a gateway dies. When no
+//! gateway could report, because the server was away or its clock stepped forward, all entries begin anew, once
 //! (`scripts/slot_leases.lua`).
 //!
-//! In this process, [`SlotLease`] counts the permits of one organization. Commands carry its changes to Redis: a decision
-//! may acquire one slot and reports releases; the heartbeat reports releases and renews the lease.
+//! In this process, [`SlotLease`] counts the permits of one organization. Commands carry its changes to Redis: a
+//! decision may acquire one slot and reports releases; the heartbeat reports releases and renews the lease.
 //!
 //! # States and events
 //!
@@ -36,9 +36,10 @@
 //! # Why generations
 //!
 //! If a reply is lost, the command may have run, or may still run: it can sit in a socket buffer of a broken
-//! connection. So the number that Redis counts is unknown. A resync sends the absolute number under a new generation,
-//! and `slot_report.lua` stores both; every command of an earlier generation that Redis finds afterwards is ignored, and its
-//! reply, should it come, is not believed either. A slot can therefore be counted twice for a moment, never be lost.
+//! connection. So the number that Redis counts is unknown. A resync sends the absolute number under a new
+//! generation, and `slot_report.lua` stores both; every command of an earlier generation that Redis finds afterwards
+//! is ignored, and its reply, should it come, is not believed either. A slot can therefore be counted twice for a
+//! moment, never be lost.
 
 mod membership;
 mod outage;

@@ -1,5 +1,5 @@
-//! An outage of Redis, as this gateway noticed it: when it began for an organization, and the slots that may be held while
-//! it lasts.
+//! An outage of Redis, as this gateway noticed it: when it began for an organization, and the slots that may be
+//! held while it lasts.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The registration of this gateway among the live ones (`membership`), and its end.
 //!
-//! - It is renewed several times per lease time; at every [`retry_interval`] while not every gateway has seen every other
-//!   one, or while Redis does not confirm it.
+//! - It is renewed several times per lease time; at every [`retry_interval`] while not every gateway has seen every
+//!   other one, or while Redis does not confirm it.
 //! - It has a task of its own: no visit to a lease delays it.
 
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::redis::record_names::gateways_slot;
 use domain::clock;
 use redis_client::{CommandError, RedisClient};
 
-/// Shortest interval until all gateways know of each other: they divide limits in an outage, which may begin at any time.
+/// Shortest interval until all gateways know of each other: they divide limits in an outage, which
+/// may begin at any time.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The part of a retry interval that belongs to each gateway. A heartbeat reads the entries of all gateways, some 0.4
 /// microseconds each: with 1,000 of them that start together, a thousand heartbeats a second take two fifths of the
@@ -39,8 +40,8 @@ pub fn retry_interval(gateways: u32) -> Duration {
 }
 
 impl SlotLeases {
-    /// Reports all releases, deletes the entries of leases that hold nothing, and removes this gateway's registration, side by
-    /// side: the registration may be on another node than the leases.
+    /// Reports all releases, deletes the entries of leases that hold nothing, and removes this gateway's registration,
+    /// side by side: the registration may be on another node than the leases.
     pub(crate) async fn deregister(&self, client: &RedisClient) -> Result<(), CommandError> {
         let ((), deregistered) = tokio::join!(self.report_all(client), self.send_heartbeat(client, 0));
         deregistered.map(drop)

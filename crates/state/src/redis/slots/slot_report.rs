@@ -82,8 +82,9 @@ impl PendingReport {
         }
     }
 
-    /// The script ran and acquired nothing, as `taken` slots are taken (and, if it reported no release, did not renew the lease). Returns whether
-    /// the denial may be stale because releases of this gateway were still in flight, or waiting.
+    /// The script ran and acquired nothing, as `taken` slots are taken (and, if it reported no release, did
+    /// not renew the lease). Returns whether the denial may be stale because releases of this gateway were
+    /// still in flight, or waiting.
     pub fn denied(mut self, taken: u32) -> bool {
         let mut data = self.lease.data();
         SlotLease::note_answer_locked(&mut data, taken);

@@ -2,14 +2,14 @@
 //!
 //! # Wake-ups
 //!
-//! - Room appears when a connection is closed. That is counted under a lock; then all workers are woken if requests wait,
-//!   and each gives its own requests what there is room for. A request looks for room and counts as waiting under the
-//!   same lock: it finds the room, or is seen.
+//! - Room appears when a connection is closed. That is counted under a lock; then all workers are woken if requests
+//!   wait, and each gives its own requests what there is room for. A request looks for room and counts as waiting under
+//!   the same lock: it finds the room, or is seen.
 //! - A request that waits wakes all workers, and each offers its idle connections ([`EndpointLink::offer`]).
-//! - A worker whose connection becomes idle reads the number of waiting requests, and offers the connection if there are
-//!   any. Reading it and keeping the connection is one step of the worker's thread, which comes either before its turn of
-//!   offering or behind it. Before: the turn finds the connection. Behind: the turn has synchronized with the wake-up
-//!   (`Notify`), and so with the count that came before it: the read, later in the same thread, sees it.
+//! - A worker whose connection becomes idle reads the number of waiting requests, and offers the connection if there
+//!   are any. Reading it and keeping the connection is one step of the worker's thread, which comes either before its
+//!   turn of offering or behind it. Before: the turn finds the connection. Behind: the turn has synchronized with the
+//!   wake-up (`Notify`), and so with the count that came before it: the read, later in the same thread, sees it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -193,13 +193,15 @@ impl EndpointLink {
         self.worker.try_open(&self.share)
     }
 
-    /// Returns whether idle connections are to be offered, because requests of any worker wait, or the bounds were lowered.
+    /// Returns whether idle connections are to be offered, because requests of any worker wait, or the
+    /// bounds were lowered.
     pub(crate) fn needs_offers(&self) -> bool {
         self.worker.limiter.waiting() > 0 || self.owes(0)
     }
 
-    /// Decides on an idle connection. One beyond lowered bounds is closed. Another goes to the first request in the worker's
-    /// queue that can use it, or is closed for it; and then it is closed for requests of other workers, if it is borrowed.
+    /// Decides on an idle connection. One beyond lowered bounds is closed. Another goes to the first request in
+    /// the worker's queue that can use it, or is closed for it; and then it is closed for requests of other
+    /// workers, if it is borrowed.
     pub(crate) fn offer(&self) -> IdleUse {
         let _counts = self.worker.limiter.lock_counts();
         if self.owes(0) {

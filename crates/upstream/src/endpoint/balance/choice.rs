@@ -82,7 +82,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_candidates_are_chosen(shares in prop::collection::vec(prop::sample::select(vec![0.0_f32, 0.001, 0.5, 1.0]), 1..40), seed: u64) {
+        fn only_candidates_are_chosen(
+            shares in prop::collection::vec(prop::sample::select(vec![0.0_f32, 0.001, 0.5, 1.0]), 1..40),
+            seed: u64,
+        ) {
             let random = Random::new(seed);
             match choose_of_two(shares.len(), &random, |index| shares[index], |_| 1.0) {
                 Some(chosen) => prop_assert!(shares[chosen] > 0.0),

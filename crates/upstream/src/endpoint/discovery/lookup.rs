@@ -244,7 +244,8 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn name_in_the_hosts_file_needs_no_name_server() {
-        let file = "127.0.0.1 localhost\n192.0.2.1 store Store.test # the upstream\n2001:db8::1 six\n192.0.2.2 both\n2001:db8::2 both\n";
+        let file = "127.0.0.1 localhost\n192.0.2.1 store Store.test # the upstream\n2001:db8::1 six\n192.0.2.2 \
+                    both\n2001:db8::2 both\n";
         for (entry, expected) in [
             ("http://store:81", vec!["192.0.2.1:81"]),
             ("http://STORE.TEST:81", vec!["192.0.2.1:81"]),

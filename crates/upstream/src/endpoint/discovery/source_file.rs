@@ -91,7 +91,8 @@ impl SourceFile {
                 has_changed
             }
             Err(error) => {
-                tracing::warn!(file = %self.path.display(), %error, "cannot use the endpoints of a file; those of before stay in use");
+                tracing::warn!(file = %self.path.display(), %error,
+                    "cannot use the endpoints of a file; those of before stay in use");
                 false
             }
         }

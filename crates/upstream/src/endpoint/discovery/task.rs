@@ -221,7 +221,8 @@ impl Task {
             (Change::Weights, _) => tracing::info!(upstream, name, "the weights of an upstream service have changed"),
             (Change::Recovered, _) => tracing::info!(upstream, name, "an upstream name can be resolved again"),
             (Change::Failing, Some(error)) => {
-                tracing::warn!(upstream, name, %error, "cannot resolve an upstream name; its last known addresses stay in use, if it had any");
+                tracing::warn!(upstream, name, %error,
+                    "cannot resolve an upstream name; its last known addresses stay in use, if it had any");
             }
             (Change::None | Change::Failing, _) => {}
         }

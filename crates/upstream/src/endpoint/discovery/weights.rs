@@ -111,10 +111,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn weights_are_bounded_and_their_mean_is_an_equal_part(given in prop::collection::vec((0..=65_535_u32, prop::collection::btree_set(0..60_usize, 1..4)), 1..40)) {
+        fn weights_are_bounded_and_their_mean_is_an_equal_part(
+            given in prop::collection::vec((0..=65_535_u32, prop::collection::btree_set(0..60_usize, 1..4)), 1..40),
+        ) {
             let targets: Vec<Target> = given
                 .iter()
-                .map(|(weight, numbers)| Target { weight: *weight, addresses: numbers.iter().copied().map(address).collect() })
+                .map(|(weight, numbers)| Target { weight: *weight, addresses: numbers.iter().copied().map(address)
+                    .collect() })
                 .collect();
             let weights = weights(&targets, &all(&targets));
             prop_assert_eq!(weights.keys().copied().collect::<BTreeSet<_>>(), all(&targets));

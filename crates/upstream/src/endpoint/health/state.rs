@@ -87,7 +87,11 @@ mod tests {
     proptest! {
         /// The state changes exactly when the last results, as many as are needed, all speak against it.
         #[test]
-        fn state_follows_the_last_results(results in prop::collection::vec(any::<bool>(), 0..60), healthy in 1..4_u32, unhealthy in 1..4_u32) {
+        fn state_follows_the_last_results(
+            results in prop::collection::vec(any::<bool>(), 0..60),
+            healthy in 1..4_u32,
+            unhealthy in 1..4_u32,
+        ) {
             let (settings, check) = (settings(healthy, unhealthy), Check::default());
             let (mut fails, mut since) = (false, 0);
             for number in 0..results.len() {

@@ -97,7 +97,8 @@ impl Detector {
         self.apply(endpoint, Event::Connected, now, Jitter::NONE)
     }
 
-    /// Ends the phase of an endpoint when its time is over. Returns the change, and whether the endpoint is to be probed.
+    /// Ends the phase of an endpoint when its time is over. Returns the change, and whether the
+    /// endpoint is to be probed.
     pub(crate) fn tick(&self, endpoint: &Ejection, now: Micros) -> (Option<Change>, bool) {
         // When a worker decides, the next tick does it.
         let change = self.begin_decision().and_then(|_decision| self.apply(endpoint, Event::Tick, now, Jitter::NONE));
@@ -290,7 +291,10 @@ mod tests {
 
         /// Runs the same steps through the detector and through the model, and compares who is in.
         #[test]
-        fn endpoints_are_set_aside_as_the_model_says((count, steps) in (1..8_usize).prop_flat_map(|count| (Just(count), steps(count))), connect_failures in 1..4_u16) {
+        fn endpoints_are_set_aside_as_the_model_says(
+            (count, steps) in (1..8_usize).prop_flat_map(|count| (Just(count), steps(count))),
+            connect_failures in 1..4_u16,
+        ) {
             let settings = OutlierSettings { connect_failures, ..OutlierSettings::default() };
             let (detector, endpoints, mut models) = world_with(count, settings);
             let settings = detector.settings;
@@ -306,11 +310,14 @@ mod tests {
                         detector.fail(&endpoints[index], failure, endpoints.iter(), Micros(now), Jitter::NONE);
                         let model = &mut models[index];
                         model.failures.push(failure);
-                        let reason = if model.returning { Some(Reason::of(failure)) } else { model.is_over_threshold(&settings) };
-                        let allowed = |reason| if reason == Reason::Unreachable { out + 1 < count } else { out < count / 2 };
+                        let reason = if model.returning { Some(Reason::of(failure)) }
+                            else { model.is_over_threshold(&settings) };
+                        let allowed = |reason| if reason == Reason::Unreachable { out + 1 < count }
+                            else { out < count / 2 };
                         if let Some(reason) = reason.filter(|reason| !model.out && allowed(*reason)) {
                             let times = model.times + 1;
-                            *model = Model { out: true, unreachable: reason == Reason::Unreachable, since: now, times, probing: model.probing, ..Model::default() };
+                            *model = Model { out: true, unreachable: reason == Reason::Unreachable, since: now, times,
+                                probing: model.probing, ..Model::default() };
                         }
                     }
                     Step::Connects(index) => {
@@ -318,7 +325,8 @@ mod tests {
                         let model = &mut models[index];
                         model.failures.retain(|failure| *failure != Failure::Connect);
                         if model.unreachable {
-                            *model = Model { returning: true, since: now, times: model.times, probing: model.probing, ..Model::default() };
+                            *model = Model { returning: true, since: now, times: model.times, probing: model.probing,
+                                ..Model::default() };
                         }
                     }
                     Step::Waits(milliseconds) => {
@@ -326,17 +334,21 @@ mod tests {
                         for (endpoint, model) in endpoints.iter().zip(&mut models) {
                             let (_, probe) = detector.tick(endpoint, Micros(now));
                             let passed = Duration::from_micros(now - model.since);
-                            let whole = (Duration::from_secs(5) * 2_u32.saturating_pow(model.times.saturating_sub(1))).min(Duration::from_mins(5));
+                            let whole = (Duration::from_secs(5) * 2_u32.saturating_pow(model.times.saturating_sub(1)))
+                                .min(Duration::from_mins(5));
                             let pause = (whole / 5).min(Duration::from_secs(5));
                             prop_assert_eq!(probe, model.unreachable && passed >= pause && !model.probing);
                             model.probing |= probe;
                             if model.unreachable {
                             } else if model.out && passed >= whole {
-                                *model = Model { returning: true, since: now, times: model.times, probing: model.probing, ..Model::default() };
+                                *model = Model { returning: true, since: now, times: model.times,
+                                    probing: model.probing, ..Model::default() };
                             } else if model.returning && passed >= Duration::from_secs(10) {
-                                *model = Model { since: now, times: model.times, failures: model.failures.clone(), probing: model.probing, ..Model::default() };
+                                *model = Model { since: now, times: model.times, failures: model.failures.clone(),
+                                    probing: model.probing, ..Model::default() };
                             } else if !model.out && !model.returning && model.times > 0 && passed >= whole {
-                                *model = Model { since: now, times: model.times - 1, failures: model.failures.clone(), probing: model.probing, ..Model::default() };
+                                *model = Model { since: now, times: model.times - 1, failures: model.failures.clone(),
+                                    probing: model.probing, ..Model::default() };
                             }
                         }
                     }
@@ -345,7 +357,8 @@ mod tests {
                         let model = &mut models[index];
                         model.probing = false;
                         if model.unreachable && connected {
-                            *model = Model { returning: true, since: now, times: model.times, probing: model.probing, ..Model::default() };
+                            *model = Model { returning: true, since: now, times: model.times, probing: model.probing,
+                                ..Model::default() };
                         } else if model.unreachable {
                             (model.since, model.times) = (now, model.times + 1);
                         }

@@ -1,7 +1,7 @@
 //! Fields of a line while it is packed, from its beginning on.
 //!
-//! - The end of the line is not sought before. Numbers and texts end at a newline, and the checksum behind the fields decides
-//!   whether they are those of one line.
+//! - The end of the line is not sought before. Numbers and texts end at a newline, and the checksum behind the fields
+//!   decides whether they are those of one line.
 //! - Most fields are those of the line before, and comparing them costs less than reading them.
 
 use super::numbers;
@@ -127,8 +127,8 @@ impl<'a> Fields<'a> {
         (next.number < u64::MAX).then_some(next.number)
     }
 
-    /// The id of a trace, when the next field is one. The number and the checksum of a line never are: a tab is among their
-    /// first characters.
+    /// The id of a trace, when the next field is one. The number and the checksum of a line never are: a tab is among
+    /// their first characters.
     #[inline]
     pub(super) fn trace(&mut self) -> Option<u128> {
         let (field, rest) = self.rest.split_at_checked(1 + id_text::LENGTH)?;

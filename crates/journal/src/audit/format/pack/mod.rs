@@ -1,12 +1,13 @@
 //! Packing of lines before they are compressed, and the way back: the same lines, byte by byte.
 //!
-//! Compact lines ([`encode`](super::encode)) have much that follows from the rest: the numbers of lines, the checksums, the id
-//! that an outcome repeats, principals that come again and again. Compressing the lines as they are costs several times as
-//! many instructions for twice as many bytes.
+//! Compact lines ([`encode`](super::encode)) have much that follows from the rest: the numbers of lines, the checksums,
+//! the id that an outcome repeats, principals that come again and again. Compressing the lines as they are costs
+//! several times as many instructions for twice as many bytes.
 //!
 //! - Fields of one kind are gathered in a column: ids, numbers as differences, texts as places in a dictionary.
 //! - The id of a trace, behind the other fields of a traced use, is random: it costs its 16 bytes.
-//! - A line is packed only when its number is the next one and its checksum is right; every other one, and JSON, stays whole.
+//! - A line is packed only when its number is the next one and its checksum is right; every other one,
+//!   and JSON, stays whole.
 //! - What is packed together is unpacked together: nothing refers to lines before.
 
 mod numbers;
@@ -59,7 +60,8 @@ const WHOLE: u8 = LAYOUTS.len() as u8;
 /// In the stream of kinds: added to the kind of a line with the id of a trace.
 const TRACED: u8 = WHOLE + 1;
 
-/// The streams of packed lines: the kind of each line, whole lines, new texts, the random parts of ids, and the columns.
+/// The streams of packed lines: the kind of each line, whole lines, new texts, the random parts of
+/// ids, and the columns.
 const STREAMS: usize = FIRST + COLUMNS;
 const KINDS: usize = 0;
 const LINES: usize = 1;
@@ -207,7 +209,8 @@ mod tests {
         }
     }
 
-    /// Lines of 21 uses and their outcomes as they are written, from this number on; `trace` is behind the fields of a use.
+    /// Lines of 21 uses and their outcomes as they are written, from this number on; `trace` is behind
+    /// the fields of a use.
     fn written_lines(first: u64, trace: impl Fn(u128) -> String) -> Vec<u8> {
         let id = id_text::encode(0x0190_0000_0000_7000_8000_0000_0000_0000).to_vec();
         let id = String::from_utf8(id).expect("it is ASCII");
@@ -218,7 +221,8 @@ mod tests {
                 format!("u\t{id}\t{number}\t7\t\tk\tk{number}\tu\to\t::1\tcurl\tlist\tGET\t/a{trace}"),
                 format!("o\t{id}\tcompleted\t200\t1234567\t0\t947"),
                 format!(
-                    "r\t{id}\t{number}\t7\t\tk\tk{number}\tu\to\t::1\tcurl\tlist\tGET\t/a\tforbidden\t403\t9\t0\t9{trace}"
+                    "r\t{id}\t{number}\t7\t\tk\tk{number}\tu\to\t::1\tcurl\tlist\tGET\t/a\tforbidden\t403\
+                     \t9\t0\t9{trace}"
                 ),
             ] {
                 let start = lines.len();

@@ -21,8 +21,8 @@ pub(crate) fn put(out: &mut Vec<u8>, mut number: u64) {
 /// Digits of a number at most; one with more is a text. So a difference is never the largest number.
 const MAX_DIGITS: usize = 18;
 
-/// Parses the number in a field, and returns what is behind it, from its tab on. `None` when the digits are not those that
-/// the number would be written with.
+/// Parses the number in a field, and returns what is behind it, from its tab on. `None` when the digits are not those
+/// that the number would be written with.
 #[inline]
 pub(super) fn parse_field(text: &[u8]) -> Option<(u64, &[u8])> {
     let chunk = text.first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk));

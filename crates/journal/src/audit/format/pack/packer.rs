@@ -118,7 +118,8 @@ impl<'a> Packer<'a> {
         rest
     }
 
-    /// Packs the first of these lines, and returns those behind it; `None`, and nothing is changed, when it must stay whole.
+    /// Packs the first of these lines, and returns those behind it; `None`, and nothing is changed,
+    /// when it must stay whole.
     fn add_packed(&mut self, lines: &'a [u8]) -> Option<&'a [u8]> {
         let (kind, layout, first_column) = layout_of(*lines.first()?)?;
         let rest = self.read_line(lines, (kind, layout, first_column))?;

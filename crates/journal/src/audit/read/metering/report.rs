@@ -21,8 +21,8 @@ pub struct UsageReport {
 }
 
 impl UsageReport {
-    /// True when a row cannot change any more, and lacks nothing: its whole period was asked for and is in the journal, the
-    /// period is over, and all of its uses have ended.
+    /// True when a row cannot change any more, and lacks nothing: its whole period was asked for and is in the journal,
+    /// the period is over, and all of its uses have ended.
     pub fn is_final(&self, row: &UsageRow) -> bool {
         let PeriodSpan { start, end } = row.period;
         let has_all = self.query.since.is_none_or(|since| since <= start)

@@ -15,8 +15,8 @@ use crate::audit::format::{decode, open_uses};
 use crate::audit::read::stop::StopSignal;
 use domain::clock::Micros;
 
-/// Microseconds by which the times of records may be behind the time at which their segment was created: both are read at
-/// different moments.
+/// Microseconds by which the times of records may be behind the time at which their segment was created: both are read
+/// at different moments.
 const CLOCK_MARGIN: u64 = 1_000_000;
 
 /// One pass over a journal.
@@ -55,8 +55,8 @@ impl<'a> MeteringScan<'a> {
         }
     }
 
-    /// Reads a segment, as far as it may have uses of the range or outcomes that are still missing. `candidates` are the
-    /// blocks that may have such uses.
+    /// Reads a segment, as far as it may have uses of the range or outcomes that are still missing. `candidates` are
+    /// the blocks that may have such uses.
     pub(super) fn read_segment(&mut self, segment: &Segment, candidates: &[Block]) -> io::Result<()> {
         self.stop.check()?;
         // Segments are numbered from 1.

@@ -38,7 +38,8 @@ pub struct UsageRow {
     pub refusals: u64,
     /// Admitted uses that have not ended.
     pub open: u64,
-    /// Number of uses by outcome, in the order of [`Outcome::all`]. With `open`, they are all `requests` and `refusals`.
+    /// Number of uses by outcome, in the order of [`Outcome::all`]. With `open`, they are all
+    /// `requests` and `refusals`.
     pub outcomes: Vec<(Outcome, u64)>,
     /// Bytes of request bodies, of admitted uses that have ended.
     pub request_bytes: u64,
@@ -168,8 +169,8 @@ impl UsageTally {
     }
 }
 
-/// True for the name of a listed route. The action of any other request is `METHOD /path`: a client could make up as many
-/// as it likes.
+/// True for the name of a listed route. The action of any other request is `METHOD /path`: a client could make up
+/// as many as it likes.
 fn is_route(action: &str) -> bool {
     !action.contains(' ')
 }

@@ -1,8 +1,8 @@
 //! The records of all gateways, read from PostgreSQL.
 //!
 //! - Calls block, each up to a deadline. One thread drives the few connections; it ends with the last clone.
-//! - After a failure, PostgreSQL is left alone for some seconds: meanwhile reads fail at once, and a page that reads several
-//!   times waits once.
+//! - After a failure, PostgreSQL is left alone for some seconds: meanwhile reads fail at once, and a page that reads
+//!   several times waits once.
 //! - A [`Snapshot`] is one read-only transaction: all that is read in it is of one moment.
 
 mod error;

@@ -13,7 +13,8 @@ use platform::postgresql::{self, Connector};
 
 /// Idle connections that are kept: as many as reads that run at a time.
 const MAX_IDLE: usize = 4;
-/// Time after a failure in which PostgreSQL is not tried: longer than a page takes, short enough for a person who reloads it.
+/// Time after a failure in which PostgreSQL is not tried: longer than a page takes, short enough for a
+/// person who reloads it.
 const RETRY_AFTER: Duration = Duration::from_secs(3);
 
 /// Connections for reading.

@@ -51,7 +51,8 @@ impl Snapshot<'_> {
     pub(crate) fn journals(&self) -> Result<Vec<JournalRow>, FleetError> {
         let (complete, updated) = (statement::micros("complete_until"), statement::micros("updated_at"));
         let sql = format!(
-            "SELECT journal::text, gateway, segment, \"offset\", {complete}, {updated} FROM keygate.journals ORDER BY gateway"
+            "SELECT journal::text, gateway, segment, \"offset\", {complete}, {updated} FROM keygate.journals ORDER BY \
+             gateway"
         );
         self.query(&sql, &[])?.iter().map(JournalRow::from_row).collect()
     }
@@ -95,7 +96,8 @@ impl Snapshot<'_> {
         let refusals = counts.param(statement::refusals(), "text[]");
         counts.sql += &format!(
             "coalesce(sum(coalesce(count, 1)) FILTER (WHERE outcome <> ALL ({refusals})), 0)::bigint, \
-             coalesce(sum(coalesce(count, 1)) FILTER (WHERE outcome = ANY ({refusals})), 0)::bigint FROM keygate.records"
+             coalesce(sum(coalesce(count, 1)) FILTER (WHERE outcome = ANY ({refusals})), 0)::bigint FROM \
+             keygate.records"
         );
         counts.write_keys(org, keys);
         let since = counts.time(since);
@@ -116,9 +118,9 @@ impl Snapshot<'_> {
         let refusals = last.param(statement::refusals(), "text[]");
         let (method, scanned) = (AuthMethod::ApiKey.as_str(), if refused { MAX_ADMITTED } else { MAX_REFUSED });
         last.sql += &format!(
-            "{wanted}) AS wanted (key), LATERAL (SELECT * FROM (SELECT * FROM keygate.records WHERE key_id = wanted.key \
-             AND org_id = {org} AND auth_method = '{method}' ORDER BY time DESC, id DESC LIMIT {scanned}) AS scanned \
-             WHERE (outcome = ANY ({refusals})) = {refused} ORDER BY time DESC, id DESC LIMIT 1) AS last"
+            "{wanted}) AS wanted (key), LATERAL (SELECT * FROM (SELECT * FROM keygate.records WHERE key_id = \
+             wanted.key AND org_id = {org} AND auth_method = '{method}' ORDER BY time DESC, id DESC LIMIT {scanned}) \
+             AS scanned WHERE (outcome = ANY ({refusals})) = {refused} ORDER BY time DESC, id DESC LIMIT 1) AS last"
         );
         self.parse_records(&last)
     }

@@ -1,7 +1,7 @@
 //! SQL that selects records: a filter, an order and a limit as one statement with its parameters.
 //!
-//! - Conditions on what the indexes have come first, inside; those on an outcome are checked on the records so found, of which
-//!   there is a bounded number for each page ([`MAX_SCANNED`]).
+//! - Conditions on what the indexes have come first, inside; those on an outcome are checked on the records so found,
+//!   of which there is a bounded number for each page ([`MAX_SCANNED`]).
 
 use std::fmt::Write as _;
 
@@ -62,8 +62,8 @@ impl RecordQuery<'_> {
         statement
     }
 
-    /// The statement whose row is the place of the last record that [`RecordQuery::records`] looks through; no row when it
-    /// looks through all.
+    /// The statement whose row is the place of the last record that [`RecordQuery::records`] looks through; no row when
+    /// it looks through all.
     pub(super) fn last_scanned(&self) -> Option<Statement> {
         if !self.is_bounded || !self.is_sparse() {
             return None;
@@ -76,7 +76,8 @@ impl RecordQuery<'_> {
         Some(statement)
     }
 
-    /// The statement whose rows are the records that match the conditions on what the indexes have, without order or limit.
+    /// The statement whose rows are the records that match the conditions on what the indexes have,
+    /// without order or limit.
     pub(super) fn open_uses(&self) -> Statement {
         let mut statement = Statement::new("SELECT json_strip_nulls(row_to_json(r))::text FROM keygate.records AS r");
         Self { without_open_of: None, ..*self }.write_indexed(&mut statement);

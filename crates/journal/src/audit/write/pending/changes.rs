@@ -1,5 +1,5 @@
-//! Pending lines of changes by management. They get their numbers when they are taken, so that they can be written while
-//! the lines before them have no room.
+//! Pending lines of changes by management. They get their numbers when they are taken, so that they can be written
+//! while the lines before them have no room.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use crate::audit::format::frame::Line;
 use crate::audit::write::completion::BatchCompletion;
 
 impl PendingLines {
-    /// Appends the beginning of a change by management, which is open from now on; `None` when the journal takes no lines.
+    /// Appends the beginning of a change by management, which is open from now on; `None` when the
+    /// journal takes no lines.
     pub(crate) fn append_change(&mut self, line: &impl Line, open: OpenUse) -> Option<Arc<BatchCompletion>> {
         self.mode.get().takes_lines().then_some(())?;
         self.changes.push(line);

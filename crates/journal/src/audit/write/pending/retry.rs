@@ -28,8 +28,9 @@ fn stays(kind: EventKind, id: Option<u128>, withdrawn: &FxHashSet<u128>) -> bool
 }
 
 impl PendingLines {
-    /// Takes the changes by management while there is no room for the other lines, together with a header that waits. Of
-    /// the other lines, those that requests wait for are withdrawn; outcomes and seals stay pending, after the changes.
+    /// Takes the changes by management while there is no room for the other lines, together with a header
+    /// that waits. Of the other lines, those that requests wait for are withdrawn; outcomes and seals stay
+    /// pending, after the changes.
     pub(crate) fn take_changes(&mut self) -> WithoutRoom {
         let first = self.batch.first;
         let refused = mem::replace(&mut self.batch, Batch::new(first, SpareBuffers::default()));

@@ -15,8 +15,8 @@ impl PendingLines {
         self.open.keys().copied().chain(ended).map(Uuid::from_u128).collect()
     }
 
-    /// Appends the outcome that `outcome` makes for every open use but those that `keep` selects, oldest first: the gateway
-    /// that served them is gone. Returns the number of these uses.
+    /// Appends the outcome that `outcome` makes for every open use but those that `keep` selects, oldest first: the
+    /// gateway that served them is gone. Returns the number of these uses.
     pub(crate) fn close_open_uses(
         &mut self,
         keep: impl Fn(u128) -> bool,

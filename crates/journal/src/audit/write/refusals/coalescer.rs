@@ -16,13 +16,13 @@ use crate::audit::settings::RefusalRecords;
 use crate::audit::write::mode::SharedMode;
 use domain::clock;
 
-/// Records of their own for each key and outcome in a second: enough to see what a client does, and few enough that a key
-/// in a loop writes some 5 KB/s.
+/// Records of their own for each key and outcome in a second: enough to see what a client does, and few enough that a
+/// key in a loop writes some 5 KB/s.
 const SINGLES_PER_SECOND: u32 = 10;
 /// Parts of the table, each with a lock of its own, so that workers rarely wait for each other.
 const SHARDS: usize = 16;
-/// Time after the end of a second at which its records are written, so that the timer does not end before the second. While
-/// the clock runs at half speed the timer does, and is set anew.
+/// Time after the end of a second at which its records are written, so that the timer does not end before the second.
+/// While the clock runs at half speed the timer does, and is set anew.
 const SETTLING: Duration = Duration::from_millis(50);
 
 /// Coalesces the refusals of a journal, for all threads.
@@ -63,8 +63,8 @@ pub(crate) enum Disposition {
 }
 
 impl RefusalCoalescer {
-    /// Opens the slot file of a journal. Groups that a killed gateway left are returned: those that are not in the journal
-    /// are to be given to [`RefusalCoalescer::restore`], the others to [`RefusalCoalescer::clear`].
+    /// Opens the slot file of a journal. Groups that a killed gateway left are returned: those that are not in the
+    /// journal are to be given to [`RefusalCoalescer::restore`], the others to [`RefusalCoalescer::clear`].
     pub(crate) fn open(directory: &Path, records: RefusalRecords, mode: SharedMode) -> (Self, Vec<Box<RefusalGroup>>) {
         let (slots, left) = SlotFile::open(directory);
         let capacity = MAX_SLOTS as usize / SHARDS;
@@ -91,8 +91,9 @@ impl RefusalCoalescer {
         let key = RefusalKey::new(opening, end.outcome);
         let mut shard = self.shard(&key);
         let Shard { table, buffer } = &mut *shard;
-        // The second in which the request is refused, not that of its arrival: one that waited for Redis is older, and would
-        // begin the count of its key anew. The clock is read under the lock, so that readings come in their order.
+        // The second in which the request is refused, not that of its arrival: one that waited for Redis is
+        // older, and would begin the count of its key anew. The clock is read under the lock, so that readings
+        // come in their order.
         let entry = table.entry(key, clock::now().0 / WINDOW);
         if entry.take_single(self.singles_per_second()) {
             return Disposition::Single;
@@ -152,8 +153,9 @@ impl RefusalCoalescer {
     pub(crate) fn take_ended(&self) -> Vec<Box<RefusalGroup>> {
         let take = |shard| {
             let mut shard: MutexGuard<'_, Shard> = lock(shard);
-            // The clock is read under the lock. A thread that is suspended after an earlier reading would take the second that
-            // has come meanwhile for one that has ended, and its keys would begin to count their records anew.
+            // The clock is read under the lock. A thread that is suspended after an earlier reading would
+            // take the second that has come meanwhile for one that has ended, and its keys would begin to
+            // count their records anew.
             shard.table.take_ended(Some(clock::now().0 / WINDOW))
         };
         self.shards.iter().flat_map(take).collect()

@@ -9,8 +9,8 @@ use domain::clock::Micros;
 
 /// Addresses that the record names.
 const NAMED_ADDRESSES: usize = 4;
-/// Addresses that are told apart; a record with this number stands for this number or more. Far more than the clients of
-/// one key, and few enough to keep a record of an attack from thousands of addresses small in memory.
+/// Addresses that are told apart; a record with this number stands for this number or more. Far more than the clients
+/// of one key, and few enough to keep a record of an attack from thousands of addresses small in memory.
 const MAX_ADDRESSES: usize = 1000;
 
 /// A group of refusals, and its slot in the slot file.

@@ -2,8 +2,8 @@
 //!
 //! - A slot holds the very line that the journal will get, so that recovery needs nothing else. Writing a slot is one
 //!   system call into the kernel's page cache, and the file does not grow with the refusals.
-//! - A kill cannot tear a slot: it is smaller than a page. A power failure can lose or tear slots, which are not synced;
-//!   a torn slot fails its checksum and is ignored.
+//! - A kill cannot tear a slot: it is smaller than a page. A power failure can lose or tear slots, which are not
+//!   synced; a torn slot fails its checksum and is ignored.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -119,8 +119,8 @@ impl SlotFile {
     }
 }
 
-/// The time of the oldest refusal in the slots of a journal's directory: it is counted, and its record may not be written yet.
-/// It reads beside the gateway that writes the slots, and changes nothing.
+/// The time of the oldest refusal in the slots of a journal's directory: it is counted, and its record may not be
+/// written yet. It reads beside the gateway that writes the slots, and changes nothing.
 pub(crate) fn oldest_group(directory: &Path) -> io::Result<Option<Micros>> {
     match File::open(directory.join(FILE)) {
         Ok(file) => Ok(read_groups(&file)?.iter().map(|group| group.first()).min()),

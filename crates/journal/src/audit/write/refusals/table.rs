@@ -1,7 +1,7 @@
 //! Table of the refusals of the present second. Decides which refusal is a record of its own, and which is counted.
 //!
-//! The second is the one in which a request is refused, not the one in which it arrived: the requests of one second may be
-//! refused in several, when Redis is slow or a thread is suspended. The table has no clock: its callers read it.
+//! The second is the one in which a request is refused, not the one in which it arrived: the requests of one second may
+//! be refused in several, when Redis is slow or a thread is suspended. The table has no clock: its callers read it.
 
 use rustc_hash::FxHashMap;
 

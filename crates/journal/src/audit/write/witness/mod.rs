@@ -1,8 +1,8 @@
-//! Witnesses: services that cosign checkpoints once they have seen that each contains the one before (C2SP tlog-witness,
-//! cosignature/v1).
+//! Witnesses: services that cosign checkpoints once they have seen that each contains the one before (C2SP
+//! tlog-witness, cosignature/v1).
 //!
-//! - Each has a thread of its own. Checkpoints that come while a witness is busy or unavailable are left out: it gets the
-//!   newest, with a proof from the one that it has cosigned last.
+//! - Each has a thread of its own. Checkpoints that come while a witness is busy or unavailable are left out: it gets
+//!   the newest, with a proof from the one that it has cosigned last.
 //! - Nothing waits for a witness.
 
 mod outbox;

@@ -47,8 +47,8 @@ enum WitnessError {
     #[error("the answer of the witness has no valid cosignature of its key")]
     Signature,
     #[error(
-        "the witness has cosigned {} of this tree, and not all is in the journal; lines were lost, or another gateway signs \
-             with the same key",
+        "the witness has cosigned {} of this tree, and not all is in the journal; lines were lost, or another gateway \
+         signs with the same key",
         counted(.0, "line")
     )]
     Ahead(u64),

@@ -18,7 +18,8 @@ struct Worker {
     busy: Vec<(usize, ConnectionPermit)>,
     idle: Vec<(usize, ConnectionPermit)>,
     closing: Vec<(usize, ConnectionPermit)>,
-    /// Requests that wait, in the order of arrival, with the endpoints that they accept, and whether they need a new connection.
+    /// Requests that wait, in the order of arrival, with the endpoints that they accept, and whether they
+    /// need a new connection.
     waiting: Vec<(QueuePlace, Vec<usize>, bool)>,
 }
 
