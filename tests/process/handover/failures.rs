@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::impostor::Impostor;
+use super::impostor::{Impostor, VERSION};
 use super::{BLOCKS, Backend, Lineage, Tunnel, is_running, signal};
 use crate::support::{Client, KEYGATE, Setup, eventually, exit_status, head, until};
 
@@ -97,7 +97,7 @@ fn death_of_the_new_process_at_any_step_changes_nothing() {
     let backend = Backend::start();
     let (lineage, key) = start(&backend);
     let answered = under_load(&lineage, &key, || {
-        drop(Impostor::connect(&lineage, 1));
+        drop(Impostor::connect(&lineage, VERSION));
         drop(Impostor::offered(&lineage));
         for prepared in [false, true] {
             let mut impostor = Impostor::offered(&lineage);
@@ -141,7 +141,7 @@ fn new_process_that_hangs_before_it_serves_is_killed_and_not_the_one_that_it_nam
     let mut named = Command::new("sleep").arg("1000").spawn().unwrap();
     let answered = under_load(&lineage, &key, || {
         let mut impostor = Impostor::silent(&lineage);
-        impostor.greet(&lineage, 1, named.id());
+        impostor.greet(&lineage, VERSION, named.id());
         impostor.receive_to("Offered");
         impostor.commit();
         let end = exit_status(&mut impostor.process);
@@ -211,7 +211,7 @@ fn process_that_comes_after_the_hand_over_is_refused_by_the_old_one() {
     let tunnel = Tunnel::open(&lineage.setup, &key);
     let mut late = Impostor::silent(&lineage);
     let replaced = lineage.upgrade();
-    late.greet(&lineage, 1, 999_999_999);
+    late.greet(&lineage, VERSION, 999_999_999);
     // If an upgrade takes ten seconds, the connection without a greeting was given up meanwhile.
     if let Ok(refused) = late.try_receive() {
         assert!(refused.to_string().contains("another process took over from it already"), "{refused}");
@@ -291,9 +291,9 @@ fn another_version_and_a_second_hand_over_are_refused() {
     let backend = Backend::start();
     let (lineage, key) = start(&backend);
     let reason = |mut impostor: Impostor| impostor.receive()["Refused"]["reason"].as_str().unwrap().to_owned();
-    assert!(reason(Impostor::connect(&lineage, 2)).contains("not by version 2"));
+    assert!(reason(Impostor::connect(&lineage, 3)).contains("not by version 3"));
     let first = Impostor::offered(&lineage);
-    assert!(reason(Impostor::connect(&lineage, 1)).contains("another process takes over"));
+    assert!(reason(Impostor::connect(&lineage, VERSION)).contains("another process takes over"));
     drop(first);
     check(lineage, &key, 0);
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use super::Lineage;
 use crate::support::until;
 
+/// Version of the messages.
+pub(super) const VERSION: u32 = 2;
 /// Path of the admin socket, for a process that is [`relay`].
 const SOCKET: &str = "KEYGATE_TEST_RELAY";
 
@@ -115,7 +117,7 @@ impl Impostor {
     /// Connects, when the hand-over before has come to its end.
     pub(super) fn offered(lineage: &Lineage) -> Self {
         until("the hand-over before has ended", || {
-            let mut impostor = Self::connect(lineage, 1);
+            let mut impostor = Self::connect(lineage, VERSION);
             let first = impostor.receive();
             if first.get("Refused").is_some() {
                 assert!(first.to_string().contains("right now"), "{first}");

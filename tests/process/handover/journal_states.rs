@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
 use super::failures::{append, under_load};
-use super::impostor::Impostor;
+use super::impostor::{Impostor, VERSION};
 use super::interceptor::start_new_process;
 use super::{BLOCKS, Backend, Lineage, is_running, signal};
 use crate::support::{Client, Running, Setup, eventually, exit_status, head};
@@ -249,9 +249,9 @@ fn process_of_another_version_or_configuration_and_a_second_one_are_refused() {
     in_every_state(|old| {
         let reason = |mut impostor: Impostor| impostor.receive()["Refused"]["reason"].as_str().unwrap().to_owned();
         old.goes_on(|old| {
-            assert!(reason(Impostor::connect(&old.lineage, 2)).contains("not by version 2"));
+            assert!(reason(Impostor::connect(&old.lineage, 3)).contains("not by version 3"));
             let first = Impostor::offered(&old.lineage);
-            assert!(reason(Impostor::connect(&old.lineage, 1)).contains("another process takes over"));
+            assert!(reason(Impostor::connect(&old.lineage, VERSION)).contains("another process takes over"));
             drop(first);
             let text = old.lineage.setup.text();
             old.lineage.setup.write(&text.replace("workers: 2", "workers: 3"));

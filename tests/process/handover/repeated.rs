@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::impostor::Impostor;
+use super::impostor::{Impostor, VERSION};
 use super::{BLOCKS, Backend, Lineage};
 use crate::support::{Client, Setup, eventually, until};
 
@@ -12,7 +12,7 @@ const FAILURES: usize = 100;
 /// Ways in which a new process fails, by the last message that it gets.
 const STEPS: [fn(&Lineage); 5] = [
     |lineage| drop(Impostor::silent(lineage)),
-    |lineage| drop(Impostor::connect(lineage, 1)),
+    |lineage| drop(Impostor::connect(lineage, VERSION)),
     |lineage| drop(Impostor::offered(lineage)),
     |lineage| {
         let mut impostor = Impostor::offered(lineage);
