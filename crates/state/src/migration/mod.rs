@@ -1,13 +1,13 @@
 //! Migration: export and import of a state as a file, which move it between any two variants, also while gateways serve
 //! from the target.
 //!
-//! - [`import`] takes records from a file ([`mod@file`]) into any state. Missing records are created. Of what exists,
+//! - [`import()`] takes records from a file ([`mod@file`]) into any state. Missing records are created. Of what exists,
 //!   the stricter of two wins, so an old file brings no revoked key back and fills no bucket. Conflicts are reported,
 //!   never overwritten.
 //! - Organizations come first, then the users of each, then its keys.
 //! - A batch is looked up on the target, and what is missing is written by one script, unless another writer was
 //!   faster. So an import that was interrupted anywhere is completed by another one.
-//! - [`compare`] finds what one file has and another one lacks or has otherwise: with an export of the target, the
+//! - [`compare()`] finds what one file has and another one lacks or has otherwise: with an export of the target, the
 //!   proof that a move was complete.
 
 mod report;
