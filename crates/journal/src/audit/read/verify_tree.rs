@@ -1,10 +1,8 @@
-//! Check of a journal against checkpoints of its tree: finds every removal, change, insertion and reordering of
-//! the lines that a checkpoint covers. With a copy that was kept elsewhere, also by those who can write
-//! everything on the machine.
+//! Check of a journal against checkpoints of its tree: finds every removal, change, insertion and reordering of the lines
+//! that a checkpoint covers. With a copy that was kept elsewhere, also by those who can write everything on the machine.
 //!
-//! - The lines of all segments are hashed again. Of segments that retention has removed, the kept hashes are
-//!   used: they cannot be wrong if the root is right. Their lines are proven to have been there, in that number;
-//!   what they said is gone.
+//! - The lines of all segments are hashed again. Of segments that retention has removed, the kept hashes are used: they
+//!   cannot be wrong if the root is right. Their lines are proven to have been there; what they said is gone.
 //! - A checkpoint that ends inside of a removed segment cannot be compared. That is a problem when it is the last one
 //!   of the copies, and counted otherwise.
 //! - The last checkpoint in each segment is compared, too: they tell where the first difference is, and reach beyond
@@ -260,13 +258,8 @@ impl TreeCheck {
             None => {
                 self.differing += 1;
                 if self.differing == 1 {
-                    self.report_at(
-                        (0, 0),
-                        format!(
-                            "lines {from} to {size} are not those of the checkpoint: lines were \
-                                                    changed, removed, inserted or reordered"
-                        ),
-                    );
+                    let what = "are not those of the checkpoint: lines were changed, removed, inserted or reordered";
+                    self.report_at((0, 0), format!("lines {from} to {size} {what}"));
                 }
             }
             Some(place) if !self.has_difference => {
