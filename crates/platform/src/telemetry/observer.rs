@@ -103,13 +103,13 @@ impl ObservedRequest {
         self.facts.borrow().as_ref()?.trace.as_ref().map(|trace| trace.trace_id)
     }
 
-    /// Replaces the trace context of a head that goes to the upstream ([`TraceFacts::write_state`]). Does nothing when
+    /// Replaces the trace context of a head that goes to the upstream (`TraceFacts::write_state`). Does nothing when
     /// traces are off.
     pub fn write_state(&self, headers: &mut HeaderMap) {
         self.note_in_trace(|trace| trace.write_state(headers));
     }
 
-    /// Begins a try at an endpoint ([`TraceFacts::begin_try`]).
+    /// Begins a try at an endpoint (`TraceFacts::begin_try`).
     pub fn begin_try(&self, headers: &mut HeaderMap, host: &HeaderValue, version: Version) {
         self.note_in_trace(|trace| trace.begin_try(headers, host, version));
     }

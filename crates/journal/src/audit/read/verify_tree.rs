@@ -1,5 +1,5 @@
-//! Check of a journal against checkpoints of its tree: finds every removal, change, insertion and reordering of the lines
-//! that a checkpoint covers. With a copy that was kept elsewhere, also by those who can write everything on the machine.
+//! Check of a journal against checkpoints of its tree: finds every removal, change, insertion and reordering of lines
+//! that a checkpoint covers. With a copy that was kept elsewhere, also by those who can write all of the machine.
 //!
 //! - The lines of all segments are hashed again. Of segments that retention has removed, the kept hashes are used: they
 //!   cannot be wrong if the root is right. Their lines are proven to have been there; what they said is gone.
