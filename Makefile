@@ -102,8 +102,8 @@ cost: peers
 bench-peers: peers pingora
 	cargo bench --locked --bench end_to_end -- --out $(CURDIR)/benches/figures
 
-# The build that is counted is one of its own, for which only the crates of the workspace are compiled again: optimized, with the libraries of
-# the tests' build.
+# The build that is counted is one of its own, for which only the crates of the workspace are compiled again: optimized,
+# with the libraries of the tests' build.
 COUNTED = $(foreach package,keygate $(addprefix keygate-,$(notdir $(wildcard crates/*))),$(foreach setting,opt-level=2 \
   debug=false debug-assertions=false overflow-checks=false incremental=false codegen-units=16,\
   --config profile.dev.package.$(package).$(setting)))

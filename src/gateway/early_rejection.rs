@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::guarded_body::GuardedBody;
 use super::own_response::own;
-use super::rejection::{Rejection, of_head_error};
+use super::rejection::{Rejection, classify_head_error};
 use super::request::Arrival;
 use domain::clock;
 use domain::identity::Peer;
@@ -41,7 +41,7 @@ impl EarlyRejection {
             .observer
             .as_ref()
             .map(|observer| observer.begin(RequestFacts::new(Some(id), clock::read(), peer, peer.address.ip())));
-        let response = Rejection::new(of_head_error(error)).response(id, observed.as_deref());
+        let response = Rejection::new(classify_head_error(error)).response(id, observed.as_deref());
         self.metrics.count_response(response.status());
         if let Some(observed) = observed {
             observed.note(|facts| {

@@ -12,7 +12,7 @@ use super::Gateway;
 use super::caller_usage::CallerUsage;
 use super::open_exchanges::OpenExchange;
 use super::rate_limit::RateLimitFields;
-use super::rejection::{Rejection, of_body_error};
+use super::rejection::{Rejection, classify_body_error};
 use super::request::Arrival;
 use crate::admission::Route;
 use domain::clock::{self, Micros};
@@ -134,7 +134,7 @@ impl Exchange {
     /// Ends the exchange without a response from the upstream, and answers the request.
     pub(super) fn fail(&mut self, arrival: &Arrival, route: &Route, refusal: Refusal) -> Response<Bytes> {
         // When the request's body failed, the upstream could not respond: the body's failure is the cause.
-        let refusal = self.upload.error().map_or(refusal, of_body_error);
+        let refusal = self.upload.error().map_or(refusal, classify_body_error);
         self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
         let response = arrival.reject(&Rejection::with_rate_limit(refusal, self.rate_limit));
         self.status = Some(response.status());

@@ -1,9 +1,9 @@
 //! Validation of request heads, with the sizes that the HTTP library does not limit.
 
-use super::rejection::of_invalid_head;
 use http::Version;
 use http::request::Parts;
 
+use super::rejection::classify_invalid_head;
 use domain::head_fields::FieldSet;
 use domain::refusal::Refusal;
 use edge::forward::ValidatedHead;
@@ -15,10 +15,10 @@ const FIELD_OVERHEAD: usize = 4;
 /// Validates a head. `fields` are those of a head that transport has scanned strictly: it is not read again.
 pub(super) fn validate(head: Parts, fields: Option<FieldSet>, settings: &Settings) -> Result<ValidatedHead, Refusal> {
     match fields {
-        Some(fields) => ValidatedHead::from_scanned(head, fields).map_err(of_invalid_head),
+        Some(fields) => ValidatedHead::from_scanned(head, fields).map_err(classify_invalid_head),
         None => {
             check_size(&head, settings)?;
-            ValidatedHead::validate(head).map_err(of_invalid_head)
+            ValidatedHead::validate(head).map_err(classify_invalid_head)
         }
     }
 }

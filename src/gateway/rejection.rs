@@ -128,7 +128,7 @@ impl<'a> Rejection<'a> {
 }
 
 /// The refusal of a head that cannot be forwarded.
-pub(super) fn of_invalid_head(error: InvalidHead) -> Refusal {
+pub(super) fn classify_invalid_head(error: InvalidHead) -> Refusal {
     match error {
         InvalidHead::Malformed => Refusal::MalformedRequest,
         InvalidHead::Expectation => Refusal::ExpectationFailed,
@@ -136,7 +136,7 @@ pub(super) fn of_invalid_head(error: InvalidHead) -> Refusal {
 }
 
 /// The refusal of a head that cannot be read.
-pub(super) fn of_head_error(error: HeadError) -> Refusal {
+pub(super) fn classify_head_error(error: HeadError) -> Refusal {
     match error {
         HeadError::Malformed => Refusal::MalformedRequest,
         HeadError::HeadTooLarge => Refusal::HeadTooLarge,
@@ -146,7 +146,7 @@ pub(super) fn of_head_error(error: HeadError) -> Refusal {
 }
 
 /// The refusal of a request whose body ended early.
-pub(super) fn of_body_error(error: BodyError) -> Refusal {
+pub(super) fn classify_body_error(error: BodyError) -> Refusal {
     match error {
         BodyError::TooLarge => Refusal::BodyTooLarge,
         BodyError::TooSlow => Refusal::RequestTimeout,
@@ -155,7 +155,7 @@ pub(super) fn of_body_error(error: BodyError) -> Refusal {
 }
 
 /// The refusal of a request that got no response from its upstream.
-pub(super) fn of_send_error(error: &SendError) -> Refusal {
+pub(super) fn classify_send_error(error: &SendError) -> Refusal {
     match error {
         SendError::Unavailable => Refusal::UpstreamUnavailable,
         SendError::NoConnection(_) | SendError::Full => Refusal::UpstreamBusy,

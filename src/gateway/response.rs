@@ -9,7 +9,7 @@ use super::Gateway;
 use super::exchange::{Exchange, ForwardedBody};
 use super::guarded_body::{GuardedBody, OwnBody};
 use super::own_response::own;
-use super::rejection::{Rejection, of_send_error};
+use super::rejection::{Rejection, classify_send_error};
 use super::request::Arrival;
 use super::tunnel::TunnelExchange;
 use crate::admission::Route;
@@ -30,7 +30,7 @@ impl Gateway {
         let mut response = received.map_err(|error| {
             let trace_id = arrival.trace_id().map(display);
             tracing::debug!(request_id = %arrival.id, trace_id, %error, "no response from the upstream");
-            of_send_error(&error)
+            classify_send_error(&error)
         })?;
         arrival.note(|facts| facts.endpoint = Some(response.endpoint().to_owned()));
         match forward::rewrite_response(&mut response.head, response.fields, &exchange.features, arrival.origin) {

@@ -1,4 +1,4 @@
-//! What every part of keygate stands on: settings, TLS, PostgreSQL, HTTP clients, metrics, logs and traces.
+//! The platform of every part of keygate: settings, TLS, PostgreSQL, HTTP clients, metrics, logs and traces.
 //!
 //! - Nothing here knows of an organization or a limit: the parts above say what they count, log and trace.
 //! - [`settings`] reads the typed values of the configuration, and says where a wrong one is and what to write.
