@@ -198,4 +198,6 @@ pub struct PendingDecide {
     pub late: Arc<LateAnswer>,
     /// The request was decided without the reply.
     pub is_late: bool,
+    /// The script has taken a token while the request waited for it, which counted as a use.
+    pub is_counted: bool,
 }

@@ -81,7 +81,7 @@ impl World {
             return;
         }
         let Some(mut command) = self.commands.remove(&id) else { return };
-        let (answer, extra) = if self.refuses(&command) { (Answer::Refused, 0) } else { self.run_call(&command) };
+        let (answer, extra) = if self.refuses(&command) { (Answer::Refused, 0) } else { self.run_call(&mut command) };
         command.answer = Some(answer);
         let org = command.pending.as_ref().and_then(|pending| self.org_of_pending(pending));
         command.answer_number = org.map_or(0, |org| self.checks.slots.answer_number(org));
@@ -101,7 +101,7 @@ impl World {
     }
 
     /// Runs a command; returns the reply, and the time for which the server holds it back.
-    fn run_call(&mut self, command: &Command) -> (Answer, u64) {
+    fn run_call(&mut self, command: &mut Command) -> (Answer, u64) {
         let now = self.now;
         let shard = &mut self.shards[command.shard];
         match &command.call {
@@ -124,7 +124,10 @@ impl World {
             }
             Call::RevokeKey { key, durable } => {
                 let directory_key = &self.directory.keys[*key];
-                let live = shard.field(&directory_key.record, b"live").unwrap().clone();
+                // A command that its gateway has given up is sent on to no other server.
+                let Some(live) = shard.field(&directory_key.record, b"live").cloned() else {
+                    return (Answer::Refused, 0);
+                };
                 let version = self.chance.next().to_le_bytes();
                 let new = [&version[..], &live[8..]].concat();
                 shard.write(Write::set(&directory_key.record, b"revoked", b"1"), now);

@@ -5,9 +5,9 @@
 //!
 //! - Failover: "as many requests as were lost may be admitted once more": lost uses count no more;
 //! - While Redis is unavailable: "a window can exceed the bound by the inflow of the shares of those that are cut
-//!   off, until they have reported it": uses that are not reported yet may come on top of what Redis admits
-//!   meanwhile. Each share is checked by itself: "it admits with each key at most what flows in since then, divided
-//!   by the number of gateways".
+//!   off, until they have reported it" and it is repaid: uses that are not reported yet may come on top of what Redis
+//!   admits meanwhile, and so may those that put the bucket below zero. Each share is checked by itself: "it admits
+//!   with each key at most what flows in since then, divided by the number of gateways".
 //!
 //! Time is that of the primary's clock: steps forward, also by a promotion, let tokens flow in.
 
@@ -78,8 +78,9 @@ impl BucketCheck {
         self.windows[key].waiting.insert(request);
     }
 
-    pub fn end_waiting(&mut self, key: usize, request: u64) {
-        self.windows[key].waiting.remove(&request);
+    /// Returns whether the request was admitted locally.
+    pub fn end_waiting(&mut self, key: usize, request: u64) -> bool {
+        self.windows[key].waiting.remove(&request)
     }
 
     /// Redis has answered the gateway about the key: its next outage has another share.
@@ -90,15 +91,18 @@ impl BucketCheck {
 
 impl World {
     /// A script has run. A token that was taken for a request that still waits is an admission.
-    pub fn note_script(&mut self, command: &Command, reply: &Reply) {
-        let Some(Pending::Decide(pending)) = &command.pending else { return };
+    pub fn note_script(&mut self, command: &mut Command, reply: &Reply) {
+        let is_live = self.is_live(command.process);
+        let Some(Pending::Decide(pending)) = &mut command.pending else { return };
         let (Call::Script { script: Script::Decide, .. }, Reply::Packed(packed)) = (&command.call, reply) else {
             return;
         };
-        if number_at(packed, 0) != 0.0 || pending.is_late || !self.is_live(command.process) {
+        if number_at(packed, 0) != 0.0 || pending.is_late || !is_live {
             return;
         }
-        let (key, process) = (pending.key, command.process);
+        pending.is_counted = true;
+        let key = pending.key;
+        let process = command.process;
         let now = self.now;
         let online = &mut self.checks.bucket.windows[key].online;
         online.push_back(now);
@@ -133,7 +137,8 @@ impl World {
         }
     }
 
-    /// Uses by which a window may exceed the bound now: those that are not reported, if Redis admitted as many since.
+    /// Uses by which a window may exceed the bound now: those that are not reported, if Redis admitted as many since;
+    /// and those that were charged to the bucket below zero, until what flows in has repaid them.
     fn excess_allowed(&self, key: usize) -> f64 {
         let bucket = &self.checks.bucket;
         let (mut unreported, mut first) = (bucket.windows[key].waiting.len() as u64, self.now);
@@ -149,7 +154,17 @@ impl World {
             first = first.min(begin);
         }
         let online = bucket.windows[key].online.iter().filter(|time| **time >= first).count() as u64;
-        unreported.min(online) as f64
+        unreported.min(online) as f64 + self.debt(key)
+    }
+
+    /// Tokens that the bucket of a key is below zero.
+    fn debt(&self, key: usize) -> f64 {
+        let quota = self.directory.keys[key].quota;
+        let shard = &self.shards[self.directory.shard_of_key(key)];
+        let Some(live) = shard.field(&self.directory.keys[key].record, b"live") else { return 0.0 };
+        let [level, at] = [1, 2].map(|place| number_at(live, place));
+        let inflow = (shard.clock(self.now) as f64 - at).max(0.0) * f64::from(quota.inflow());
+        (-(level + inflow)).max(0.0) / quota.per_micros() as f64
     }
 
     /// Checks the share of a gateway, which has admitted one more use.
