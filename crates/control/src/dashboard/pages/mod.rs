@@ -31,8 +31,6 @@ mod recorded;
 mod timestamp;
 mod numbers;
 #[cfg(test)]
-mod gallery;
-#[cfg(test)]
 mod tests;
 
 pub use self::activity::{ActivityChart, HourCounts};

@@ -2,11 +2,13 @@
 //!
 //! `KEYGATE_PAGES=DIR cargo test --lib dashboard::pages` writes them to a directory, to be looked at.
 
+mod gallery;
+
 use std::{env, fs};
 
 use askama::Template as _;
 
-use super::gallery::{self, NEW_KEY, filtered_key, key, key_with_unsearched_records, keys, new_key, revoked_key, rows};
+use self::gallery::{self, NEW_KEY, filtered_key, key, key_with_unsearched_records, keys, new_key, revoked_key, rows};
 use super::{Issuance, KeyState};
 use crate::management::GoodPractice;
 

@@ -1,6 +1,6 @@
 //! Every page with sample values: full, empty, with errors, and with hostile values.
 
-use super::*;
+use crate::dashboard::pages::*;
 use domain::clock::Micros;
 
 mod forms;
