@@ -9,9 +9,7 @@ use tokio::sync::watch;
 
 use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
-use control::admin::{
-    self, ConfigStatus, HandoverServices, Readiness, ShippingReports, SocketServices, UpstreamReports,
-};
+use control::admin::{self, ConfigStatus, HandoverServices, Readiness, SocketServices};
 use control::management::Management;
 use edge::transport::ListenerRelease;
 use journal::shipping::Shippers;
@@ -64,14 +62,13 @@ impl ControlPlane {
         let release = self.release;
         let ended = wait_for_phase(phase.clone(), Phase::Ending);
         let shippers = self.shippers;
-        let (snapshot, reported) = (Arc::clone(&self.snapshot), self.snapshot);
+        let snapshot = Arc::clone(&self.snapshot);
+        let reported = self.snapshot;
         let services = SocketServices {
             management: self.management,
             config: self.config,
-            upstreams: UpstreamReports::new(move || {
-                reported.load().upstreams.iter().flat_map(Endpoints::report).collect()
-            }),
-            shipping: ShippingReports::new(move || shippers.reports()),
+            upstreams: Arc::new(move || reported.load().upstreams.iter().flat_map(Endpoints::report).collect()),
+            shipping: Arc::new(move || shippers.reports()),
             handover: self.handover,
             accept_errors: self.accept_errors.clone(),
         };

@@ -92,7 +92,7 @@ impl<'a> Server<'a> {
         let Some(first) = page.items.first() else { return KeyActivities::new() };
         let keys = page.items.iter().map(|key| key.id).collect();
         match self.perform(&Operation::Activity { org: first.org.to_string(), keys }).await {
-            Ok(Reply::Activity { keys, .. }) => keys,
+            Ok(Reply::Activity(report)) => report.keys,
             _ => KeyActivities::new(),
         }
     }

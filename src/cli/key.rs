@@ -14,8 +14,9 @@ use super::show::{self, Format};
 use super::{CliError, ExitStatus, control, list, output};
 use crate::config::Config;
 use ::control::admin::{Operation, Reply};
-use ::control::management::{self, Key, LastUse};
+use ::control::management::{self, Key};
 use domain::key::{KeyDigest, KeyId};
+use journal::audit::LastUse;
 use platform::settings::parse_duration;
 
 /// Bytes of a key to hash, at most: far longer than any header that carries one.
@@ -164,7 +165,7 @@ fn show_key(config: &Config, id: KeyId, format: Format) -> Result<(), CliError> 
 fn last_attempt(config: &Config, key: &Key) -> Option<LastUse> {
     let operation = Operation::Activity { org: key.org.to_string(), keys: vec![key.id] };
     match control::perform(config, &operation) {
-        Ok(Reply::Activity { mut keys, .. }) => keys.remove(&key.id)?.last_attempt,
+        Ok(Reply::Activity(mut report)) => report.keys.remove(&key.id)?.last_attempt,
         _ => None,
     }
 }

@@ -10,8 +10,8 @@ use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::show::{self, Format, asterisk, joined, limit, org_status, status, time};
 use crate::config::Config;
 use ::control::admin::{Operation, Reply};
-use ::control::management::{Key, LastUse, Org, Session, User};
-use ::journal::audit::Record;
+use ::control::management::{Key, Org, Session, User};
+use ::journal::audit::{LastUse, Record};
 
 /// Performs an operation and prints its reply: a list with all its pages, as a table or as `{"items":[…]}`.
 pub(super) fn print(config: &Config, operation: Operation, format: Format) -> Result<(), CliError> {
@@ -39,9 +39,9 @@ impl Output {
                 self.print_rows(&page.items, header, user_row, "this organization has no users yet")
             }
             Reply::Keys(page) => self.print_keys(&page.items, activity),
-            Reply::Uses { page, .. } => {
+            Reply::Uses(uses) => {
                 let header = &["TIME", "ACTION", "OUTCOME", "STATUS", "IP"];
-                self.print_rows(&page.items, header, use_row, "there are no uses of this key")
+                self.print_rows(&uses.page.items, header, use_row, "there are no uses of this key")
             }
             Reply::Sessions(page) => {
                 let header = &["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"];
@@ -126,6 +126,7 @@ fn use_row(record: &Record) -> [String; 5] {
 
 fn session_row(session: &Session) -> [String; 7] {
     let by = session.provider.clone().unwrap_or_else(|| "link".into());
-    let (seen, expires) = (seconds(session.seen), seconds(session.expires));
+    let seen = seconds(session.seen);
+    let expires = seconds(session.expires);
     [session.id.to_string(), session.email.clone(), session.org.to_string(), by, seen, expires, or_dash(session.ip)]
 }

@@ -5,9 +5,10 @@ use std::io;
 use super::new_key;
 use super::output::{fields, json, line, note, or_dash, seconds, word};
 use ::control::admin::Reply;
-use ::control::management::{Explanation, Key, KeyLimits, LastUse, Org, Session, User};
+use ::control::management::{Explanation, Key, KeyLimits, Org, Session, User};
 use domain::clock::Micros;
 use domain::identity::Permission;
+use journal::audit::LastUse;
 use platform::settings::WithUnit;
 
 /// Output format.
@@ -27,17 +28,17 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::Org { org } => fields(&org_fields(&org)),
         Reply::User { user } => fields(&user_fields(&user)),
         Reply::Key { key } => fields(&key_fields(&key)),
-        Reply::NewKey { api_key, key } => new_key::show(&api_key, &key),
+        Reply::NewKey(new) => new_key::show(&new.api_key, &new.key),
         Reply::Explanation { explanation } => self::explanation(&explanation),
         Reply::Session { session } => fields(&session_fields(&session)),
         // No command asks for it; who sends the operation to the socket is a program. Lists have an
         // output of their own.
-        reply @ (Reply::Activity { .. }
+        reply @ (Reply::Activity(_)
         | Reply::FoundKeys { .. }
         | Reply::Orgs(_)
         | Reply::Users(_)
         | Reply::Keys(_)
-        | Reply::Uses { .. }
+        | Reply::Uses(_)
         | Reply::Sessions(_)) => json(&reply.untagged()?),
         Reply::Link { link } => {
             note(format_args!("sign-in link for {}, valid once, until {}:", link.email, seconds(link.expires)));

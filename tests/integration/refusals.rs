@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use control::admin::{Operation, Reply};
-use control::management::LimitUpdate;
+use control::management::{ActivityReport, LimitUpdate};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::SendRequest;
@@ -79,7 +79,7 @@ fn loops_of_refusals_are_counted_exactly_everywhere() {
     let count_of = |key: &Key, outcome: &str| uses(&gateway.records(), key, outcome);
     for (key, outcome) in [(&exhausted, "rate_limited"), (&revoked, "revoked"), (&forbidden, "forbidden")] {
         eventually("the last second is recorded", || count_of(key, outcome) == 1500);
-        let Reply::Activity { keys, .. } =
+        let Reply::Activity(ActivityReport { keys, .. }) =
             gateway.perform(Operation::Activity { org: key.org.to_string(), keys: vec![key.id] })
         else {
             panic!("not an activity")

@@ -7,6 +7,7 @@ pub mod management;
 pub mod admin;
 pub mod dashboard;
 pub mod oidc;
+mod secret_text;
 
 /// The example of the README is compiled and run with the tests of the documentation.
 #[cfg(doctest)]

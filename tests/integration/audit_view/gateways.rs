@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use control::admin::{Operation, Reply};
+use control::management::UsePage;
 use domain::page::PageLimit;
 use journal::audit::{Outcome, ViewScope};
 use serde_json::Value;
@@ -78,12 +79,12 @@ fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
     let listed = audit_list(&other, &options);
     assert_eq!(listed["view"]["scope"], "fleet");
     let list = Operation::ListUses { key: key.id, uses: Default::default(), cursor: None, limit: PageLimit::of(1) };
-    let Reply::Uses { page: first, gateway, view } = other.perform(list) else { panic!("uses") };
+    let Reply::Uses(UsePage { page: first, gateway, view }) = other.perform(list) else { panic!("uses") };
     assert_eq!((gateway.as_str(), view.unwrap().scope), ("gateway-b", ViewScope::Fleet));
     assert_eq!((first.items[0].path.as_str(), first.items[0].outcome), ("/y", Outcome::Completed));
     // The cursor of one gateway is valid at the other.
     let list = |cursor| Operation::ListUses { key: key.id, uses: Default::default(), cursor, limit: PageLimit::of(1) };
-    let Reply::Uses { page: second, .. } = one.perform(list(first.next)) else { panic!("uses") };
+    let Reply::Uses(UsePage { page: second, .. }) = one.perform(list(first.next)) else { panic!("uses") };
     assert_eq!(second.items[0].path, "/x");
     // A use at the other gateway is there at once, shipped or not.
     assert_eq!(Client::connect(other.address).get("/z", &key.text).status, 200);

@@ -220,8 +220,8 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
             last_error: None,
         };
         let status = Arc::new(admin::ConfigStatus::new(status));
-        let upstreams = admin::UpstreamReports::new(Vec::new);
-        let shipping = admin::ShippingReports::new(Vec::new);
+        let upstreams: admin::Reports<_> = Arc::new(Vec::new);
+        let shipping: admin::Reports<_> = Arc::new(Vec::new);
         let (handover, accept_errors) = (admin::HandoverServices::none(), AcceptErrorLog::default());
         let services =
             admin::SocketServices { management, config: status, upstreams, shipping, handover, accept_errors };

@@ -31,8 +31,8 @@ async fn socket_performs_operations() {
         last_error: None,
     };
     let status = Arc::new(admin::ConfigStatus::new(report.clone()));
-    let upstreams = admin::UpstreamReports::new(Vec::new);
-    let shipping = admin::ShippingReports::new(Vec::new);
+    let upstreams: admin::Reports<_> = Arc::new(Vec::new);
+    let shipping: admin::Reports<_> = Arc::new(Vec::new);
     let (handover, accept_errors) = (admin::HandoverServices::none(), AcceptErrorLog::default());
     let services =
         admin::SocketServices { management, config: Arc::clone(&status), upstreams, shipping, handover, accept_errors };

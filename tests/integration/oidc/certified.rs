@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use control::oidc::{AuthorizationResponse, Error, Provider, Settings, VerifiedIdentity};
+use control::oidc::{AuthorizationResponse, Error, Prompt, Provider, Settings, VerifiedIdentity};
 use domain::clock;
 use openidconnect::url::Url;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn people() -> Value {
 }
 
 async fn sign_in(provider: &Provider, browser: &mut Browser, name: &str) -> Result<VerifiedIdentity, Error> {
-    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await?;
+    let begun = provider.begin_sign_in(REDIRECT, Prompt::AsNeeded, clock::now()).await?;
     let back = browser.sign_in(&begun.url, name);
     let callback = AuthorizationResponse::parse(back.query().unwrap()).unwrap();
     assert_eq!(callback.state.as_ref().unwrap().expose(), begun.state.expose());
@@ -81,7 +81,7 @@ async fn client_authentications_and_algorithms_work() {
 async fn declined_sign_in_has_its_own_reason() {
     let real = Real::start(&[REDIRECT], people());
     let provider = Provider::new(real.settings()).unwrap();
-    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(REDIRECT, Prompt::AsNeeded, clock::now()).await.unwrap();
     let mut browser = Browser::new();
     let page = browser.get(&begun.url.parse().unwrap());
     let page = browser.follow(page).unwrap();
@@ -99,8 +99,8 @@ async fn code_is_accepted_once_and_only_for_its_sign_in() {
     let real = Real::start(&[REDIRECT], people());
     let provider = Provider::new(real.settings()).unwrap();
     let mut browser = Browser::new();
-    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
-    let other = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(REDIRECT, Prompt::AsNeeded, clock::now()).await.unwrap();
+    let other = provider.begin_sign_in(REDIRECT, Prompt::AsNeeded, clock::now()).await.unwrap();
     let back = browser.sign_in(&begun.url, "ada");
     let callback = AuthorizationResponse::parse(back.query().unwrap()).unwrap();
     let stolen = provider.finish_sign_in(&other.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();

@@ -1,5 +1,6 @@
 //! ID tokens: each invalid one is refused, with a reason of its own.
 
+use control::oidc::Prompt;
 use domain::clock;
 use serde_json::{Value, json};
 
@@ -119,7 +120,7 @@ async fn key_rotation_during_a_sign_in_is_followed() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
     sign_in(&provider).await.unwrap();
-    let begun = provider.begin_sign_in(super::REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(super::REDIRECT, Prompt::AsNeeded, clock::now()).await.unwrap();
     let callback = super::come_back(&begun.url);
     hostile.behave(|now| now.keys = vec![SigningKey::generate()]);
     provider.finish_sign_in(&begun.pending, super::REDIRECT, &callback, clock::now()).await.unwrap();
@@ -149,7 +150,7 @@ async fn withdrawn_key_is_accepted_for_an_hour_at_most() {
         now.claims = Box::new(|claims| claims["exp"] = json!(seconds() + 7200));
     });
     sign_in(&provider).await.unwrap();
-    let begun = provider.begin_sign_in(super::REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(super::REDIRECT, Prompt::AsNeeded, clock::now()).await.unwrap();
     let callback = super::come_back(&begun.url);
     let later = clock::now().after(std::time::Duration::from_secs(3601));
     let error = provider.finish_sign_in(&begun.pending, super::REDIRECT, &callback, later).await.unwrap_err();

@@ -11,7 +11,7 @@ mod responses;
 mod id_tokens;
 mod unavailable;
 
-use control::oidc::{AuthorizationResponse, Error, Provider, Settings, VerifiedIdentity};
+use control::oidc::{AuthorizationResponse, Error, Prompt, Provider, Settings, VerifiedIdentity};
 use domain::clock;
 use domain::secret::Secret;
 use openidconnect::url::Url;
@@ -42,7 +42,7 @@ fn provider_at(hostile: &Hostile) -> Provider {
 
 /// Begins a sign-in, follows the browser through the provider, which sends it back at once, and finishes the sign-in.
 async fn sign_in(provider: &Provider) -> Result<VerifiedIdentity, Error> {
-    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await?;
+    let begun = provider.begin_sign_in(REDIRECT, Prompt::AsNeeded, clock::now()).await?;
     let response = come_back(&begun.url);
     let state = response.state.as_ref().map(Secret::expose);
     assert_eq!(state, Some(begun.state.expose()));

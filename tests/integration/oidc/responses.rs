@@ -1,6 +1,6 @@
 //! Invalid responses: of the provider's endpoints, and those that the browser brings.
 
-use control::oidc::{AuthorizationResponse, Fault, Provider};
+use control::oidc::{AuthorizationResponse, Fault, Prompt, Provider};
 use domain::clock;
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ async fn provider_errors_have_reasons_and_faults() {
                 pairs.push(("error_description".into(), format!("in\nwords{}", "…".repeat(300))));
             });
         });
-        let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
+        let begun = provider.begin_sign_in(REDIRECT, Prompt::AsNeeded, clock::now()).await.unwrap();
         let callback = come_back(&begun.url);
         let refused = provider.finish_sign_in(&begun.pending, REDIRECT, &callback, clock::now()).await.unwrap_err();
         assert_eq!((refused.reason(), refused.fault()), (reason, fault), "{error}");
@@ -60,7 +60,7 @@ async fn provider_errors_have_reasons_and_faults() {
 async fn response_must_have_one_code_of_this_sign_in() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
-    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(REDIRECT, Prompt::AsNeeded, clock::now()).await.unwrap();
     let good = come_back(&begun.url);
     for callback in [
         AuthorizationResponse { code: None, ..good.clone() },
@@ -73,7 +73,7 @@ async fn response_must_have_one_code_of_this_sign_in() {
         assert_eq!(AuthorizationResponse::parse(repeated).unwrap_err().reason(), "callback", "{repeated}");
     }
     let other = Hostile::start();
-    let elsewhere = provider_at(&other).begin_sign_in(REDIRECT, clock::now()).await.unwrap();
+    let elsewhere = provider_at(&other).begin_sign_in(REDIRECT, Prompt::AsNeeded, clock::now()).await.unwrap();
     let error = provider.finish_sign_in(&elsewhere.pending, REDIRECT, &good, clock::now()).await.unwrap_err();
     assert_eq!(error.reason(), "other_provider");
     // None of them used the code.
@@ -87,7 +87,7 @@ async fn response_must_have_one_code_of_this_sign_in() {
 async fn pending_authorization_survives_storage_and_hides_its_secrets() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
-    let begun = provider.begin_sign_in(REDIRECT, clock::now()).await.unwrap();
+    let begun = provider.begin_sign_in(REDIRECT, Prompt::AsNeeded, clock::now()).await.unwrap();
     let callback = come_back(&begun.url);
     let stored = serde_json::to_string(&begun.pending).unwrap();
     let parts: Value = serde_json::from_str(&stored).unwrap();

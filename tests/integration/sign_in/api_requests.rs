@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Condvar, Mutex};
 
 use control::admin::{Operation, Reply};
+use control::management::NewKey;
 use domain::refusal::Refusal;
 use journal::audit::Outcome;
 use serde_json::json;
@@ -27,7 +28,7 @@ fn setup(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Mem
 fn key(gateway: &Gateway, person: Member) -> String {
     let create =
         Operation::CreateKey { org: person.org.to_string(), user: person.user.to_string(), name: "laptop".into() };
-    let Reply::NewKey { api_key, .. } = gateway.perform(create) else { panic!("not a key") };
+    let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
     api_key.expose().to_owned()
 }
 

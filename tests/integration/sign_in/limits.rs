@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use control::admin::{Operation, Reply};
+use control::management::NewKey;
 use serde_json::json;
 
 use super::fixture::{self, Member, PERSON, changes, hostile, is_signed_in, member, signed_in};
@@ -78,7 +79,7 @@ fn responses_to_a_session_are_kept_from_shared_caches() {
     let said = visitor.fetch("GET", "/said");
     assert_eq!((said.header("vary"), said.header("cache-control")), (Some("Cookie"), Some("max-age=60")));
     let create = Operation::CreateKey { org: person.org.to_string(), user: PERSON.into(), name: "k".into() };
-    let Reply::NewKey { api_key, .. } = gateway.perform(create) else { panic!("not a key") };
+    let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
     let by_key = Client::connect(gateway.address).get("/x", api_key.expose());
     assert_eq!((by_key.status, by_key.header("vary"), by_key.header("cache-control")), (200, None, None));
 }
@@ -163,7 +164,7 @@ fn making_keys_is_no_way_around_the_limit() {
     // The operator is not bound, and the key that the operator makes cannot be rotated by the member now.
     let create =
         Operation::CreateKey { org: person.org.to_string(), user: person.user.to_string(), name: "laptop".into() };
-    let Reply::NewKey { key, .. } = gateway.perform(create) else { panic!("not a key") };
+    let Reply::NewKey(NewKey { key, .. }) = gateway.perform(create) else { panic!("not a key") };
     let rotated = visitor.send("POST", &format!("/settings/api/v1/keys/{}/rotate", key.id), &own, "{}");
     assert_eq!((rotated.status, rotated.code().as_str()), (429, "key_creation_limited"));
     gateway.perform(Operation::RotateKey { key: key.id, overlap: None });

@@ -1,7 +1,7 @@
 //! Withdrawal: what a provider no longer vouches for ends at the person's next sign-in, also at one that is refused.
 
 use control::admin::{Operation, Reply};
-use control::management::User;
+use control::management::{NewKey, User};
 use domain::identity::{OrgId, UserId};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ impl Setup {
 
 fn key(gateway: &Gateway, org: OrgId, user: UserId) -> String {
     let create = Operation::CreateKey { org: org.to_string(), user: user.to_string(), name: "k".into() };
-    let Reply::NewKey { api_key, .. } = gateway.perform(create) else { panic!("not a key") };
+    let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
     api_key.expose().to_owned()
 }
 

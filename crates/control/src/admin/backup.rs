@@ -9,22 +9,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::response::{self, AdminResponse};
-use crate::management::{Actor, Management, ManagementError};
+use crate::management::{Actor, Management};
 use domain::clock;
 use state::StateRecord;
 use state::migration::file::{MAX_LINE, parse_record};
 
 /// Media type of JSON lines.
-pub const STATE_MEDIA_TYPE: &str = "application/x-ndjson";
+const STATE_MEDIA_TYPE: &str = "application/x-ndjson";
 /// Bytes of a part of an import at most: the longest line fits with many short ones.
-pub const MAX_PART: usize = 2 * MAX_LINE;
+const MAX_PART: usize = 2 * MAX_LINE;
 /// Parts of an export that wait to be sent.
 const PARTS_AHEAD: usize = 2;
 
@@ -56,16 +55,16 @@ pub(super) async fn export(management: Arc<Management>) -> AdminResponse {
     });
     match started.await {
         Ok(Ok(())) => response::pieces(STATE_MEDIA_TYPE, parts),
-        Ok(Err(error)) => failed(&error),
-        Err(_) => ended(),
+        Ok(Err(error)) => response::failed(&error),
+        Err(_) => response::panicked("operation"),
     }
 }
 
 /// Imports the lines of a request. A client that disconnects does not cancel it on its way.
 pub(super) async fn import(body: Incoming, management: Arc<Management>) -> AdminResponse {
     let invalid = |detail| response::problem(StatusCode::BAD_REQUEST, "invalid_records", detail);
-    let body: Bytes = match Limited::new(body, MAX_PART).collect().await {
-        Ok(body) => body.to_bytes(),
+    let body = match response::read_body(body, MAX_PART).await {
+        Ok(body) => body,
         Err(error) => return invalid(format!("the records cannot be read: {error}")),
     };
     let records = match parse(&body) {
@@ -75,8 +74,8 @@ pub(super) async fn import(body: Incoming, management: Arc<Management>) -> Admin
     let import = async move || management.import_state(&Actor::Operator, &records, clock::now()).await;
     match run_beside(import).await {
         Ok(Ok(report)) => response::json(StatusCode::OK, &report),
-        Ok(Err(error)) => failed(&error),
-        Err(_) => ended(),
+        Ok(Err(error)) => response::failed(&error),
+        Err(_) => response::panicked("operation"),
     }
 }
 
@@ -90,13 +89,4 @@ fn run_beside<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static)
 fn parse(body: &[u8]) -> Result<Vec<StateRecord>, String> {
     let lines = body.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
     lines.map(|(index, line)| parse_record(line).map_err(|error| format!("line {}: {error}", index + 1))).collect()
-}
-
-fn failed(error: &ManagementError) -> AdminResponse {
-    response::problem(error.kind().status(), error.code(), error.in_full())
-}
-
-fn ended() -> AdminResponse {
-    let detail = "the operation ended unexpectedly; see the gateway's log".to_owned();
-    response::problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
 }

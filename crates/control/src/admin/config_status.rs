@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use domain::clock::{self, Micros};
@@ -45,23 +45,20 @@ impl ConfigStatus {
 
     /// The status now.
     pub fn report(&self) -> ConfigReport {
-        self.lock().clone()
+        self.0.lock().clone()
     }
 
     /// Records that other content was applied, which clears the error.
     pub fn set_applied(&self, sha256: String, time: Micros) {
-        let mut report = self.lock();
-        (report.sha256, report.applied, report.last_error) = (sha256, time, None);
+        let mut report = self.0.lock();
+        report.sha256 = sha256;
+        report.applied = time;
+        report.last_error = None;
     }
 
     /// Records that other content was rejected; the active content stays.
     pub fn set_rejected(&self, rejected: RejectedConfig) {
-        self.lock().last_error = Some(rejected);
-    }
-
-    /// Locks the report. Its holders only assign, so that a panic leaves nothing half changed.
-    fn lock(&self) -> MutexGuard<'_, ConfigReport> {
-        self.0.lock()
+        self.0.lock().last_error = Some(rejected);
     }
 }
 

@@ -18,44 +18,48 @@ const ACTOR: &Actor = &Actor::Operator;
 #[rustfmt::skip]
 pub async fn perform(to: &Management, operation: Operation, now: Micros) -> Result<Reply, ManagementError> {
     Ok(match operation {
-        Operation::CreateOrg { name } => to.create_org(ACTOR, &name, now).await?.into(),
-        Operation::ListOrgs { cursor, limit } => to.list_orgs(ACTOR, &PageQuery { cursor, limit }, now).await?.into(),
-        Operation::ShowOrg { org } => to.show_org(ACTOR, &org, now).await?.into(),
-        Operation::SuspendOrg { org } => to.suspend_org(ACTOR, &org, now).await?.into(),
-        Operation::ResumeOrg { org } => to.resume_org(ACTOR, &org, now).await?.into(),
-        Operation::LimitOrg { org, concurrent } => to.limit_org(ACTOR, &org, concurrent, now).await?.into(),
+        Operation::CreateOrg { name } => Reply::Org { org: to.create_org(ACTOR, &name, now).await? },
+        Operation::ListOrgs { cursor, limit } =>
+            Reply::Orgs(to.list_orgs(ACTOR, &PageQuery { cursor, limit }, now).await?),
+        Operation::ShowOrg { org } => Reply::Org { org: to.show_org(ACTOR, &org, now).await? },
+        Operation::SuspendOrg { org } => Reply::Org { org: to.suspend_org(ACTOR, &org, now).await? },
+        Operation::ResumeOrg { org } => Reply::Org { org: to.resume_org(ACTOR, &org, now).await? },
+        Operation::LimitOrg { org, concurrent } =>
+            Reply::Org { org: to.limit_org(ACTOR, &org, concurrent, now).await? },
         Operation::CreateUser { org, email, permissions } =>
-            to.create_user(ACTOR, &org, &email, permissions, now).await?.into(),
+            Reply::User { user: to.create_user(ACTOR, &org, &email, permissions, now).await? },
         Operation::ListUsers { org, cursor, limit } =>
-            to.list_users(ACTOR, &org, &PageQuery { cursor, limit }, now).await?.into(),
+            Reply::Users(to.list_users(ACTOR, &org, &PageQuery { cursor, limit }, now).await?),
         Operation::PermitUser { org, user, permissions } =>
-            to.permit_user(ACTOR, &org, &user, permissions, now).await?.into(),
-        Operation::RemoveUser { org, user } => to.remove_user(ACTOR, &org, &user, now).await?.into(),
-        Operation::CreateKey { org, user, name } => to.create_key(ACTOR, &org, &user, &name, now).await?.into(),
+            Reply::User { user: to.permit_user(ACTOR, &org, &user, permissions, now).await? },
+        Operation::RemoveUser { org, user } => Reply::User { user: to.remove_user(ACTOR, &org, &user, now).await? },
+        Operation::CreateKey { org, user, name } =>
+            Reply::NewKey(to.create_key(ACTOR, &org, &user, &name, now).await?),
         Operation::ListKeys { org, cursor, limit } =>
-            to.list_keys(ACTOR, &org, &KeyQuery::default(), &PageQuery { cursor, limit }, now).await?.into(),
-        Operation::ShowKey { key } => to.show_key(ACTOR, key, now).await?.into(),
-        Operation::FindKeys { sha256 } => {
-            Reply::FoundKeys { found: to.find_keys_by_digest(ACTOR, &sha256, now).await? }
-        }
-        Operation::RevokeKey { key } => to.revoke_key(ACTOR, key, now).await?.into(),
-        Operation::RotateKey { key, overlap } => {
-            to.rotate_key(ACTOR, key, Rotation::new(overlap), now).await?.into()
-        }
-        Operation::LimitKey { key, limits } => to.limit_key(ACTOR, key, limits, now).await?.into(),
+            Reply::Keys(to.list_keys(ACTOR, &org, &KeyQuery::default(), &PageQuery { cursor, limit }, now).await?),
+        Operation::ShowKey { key } => Reply::Key { key: to.show_key(ACTOR, key, now).await? },
+        Operation::FindKeys { sha256 } =>
+            Reply::FoundKeys { found: to.find_keys_by_digest(ACTOR, &sha256, now).await? },
+        Operation::RevokeKey { key } => Reply::Key { key: to.revoke_key(ACTOR, key, now).await? },
+        Operation::RotateKey { key, overlap } =>
+            Reply::NewKey(to.rotate_key(ACTOR, key, Rotation::new(overlap), now).await?),
+        Operation::LimitKey { key, limits } => Reply::Key { key: to.limit_key(ACTOR, key, limits, now).await? },
         Operation::ImportKey { org, user, sha256, name, limits } => {
             let import = KeyImport { org: &org, user: &user, sha256: &sha256, name: &name, limits };
-            to.import_key(ACTOR, import, now).await?.into()
+            Reply::Key { key: to.import_key(ACTOR, import, now).await? }
         }
-        Operation::Explain { key } => to.explain_key(ACTOR, key, now).await?.into(),
+        Operation::Explain { key } =>
+            Reply::Explanation { explanation: Box::new(to.explain_key(ACTOR, key, now).await?) },
         Operation::ListUses { key, uses, cursor, limit } =>
-            to.list_uses(ACTOR, key, uses, &PageQuery { cursor, limit }, now).await?.into(),
-        Operation::Activity { org, keys } => to.key_activity(ACTOR, &org, keys, now).await?.into(),
-        Operation::LinkSession { org, user } => to.create_link(ACTOR, &org, &user, now).await?.into(),
-        Operation::ListSessions { org, cursor, limit } =>
-            to.list_sessions(ACTOR, org.as_deref(), false, &PageQuery { cursor, limit }, now).await?.into(),
-        Operation::EndSession { session } => to.end_session(ACTOR, session, now).await?.into(),
+            Reply::Uses(to.list_uses(ACTOR, key, uses, &PageQuery { cursor, limit }, now).await?),
+        Operation::Activity { org, keys } => Reply::Activity(to.key_activity(ACTOR, &org, keys, now).await?),
+        Operation::LinkSession { org, user } => Reply::Link { link: to.create_link(ACTOR, &org, &user, now).await? },
+        Operation::ListSessions { org, cursor, limit } => {
+            let page = PageQuery { cursor, limit };
+            Reply::Sessions(to.list_sessions(ACTOR, org.as_deref(), false, &page, now).await?)
+        }
+        Operation::EndSession { session } => Reply::Session { session: to.end_session(ACTOR, session, now).await? },
         Operation::EndSessions { org, user } =>
-            Page { items: to.end_sessions(ACTOR, &org, &user, now).await?, next: None }.into(),
+            Reply::Sessions(Page { items: to.end_sessions(ACTOR, &org, &user, now).await?, next: None }),
     })
 }

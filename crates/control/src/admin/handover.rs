@@ -1,6 +1,5 @@
 //! Hand-over by the admin socket: a connection that a new process takes over by, and upgrades.
 
-use std::fmt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +7,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
 use http::{HeaderValue, Request, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
@@ -62,12 +60,6 @@ pub struct HandoverServices {
     pub upgrade: Arc<Upgrade>,
 }
 
-impl fmt::Debug for HandoverServices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandoverServices").finish_non_exhaustive()
-    }
-}
-
 impl HandoverServices {
     /// Of a process that hands nothing over.
     pub fn none() -> Self {
@@ -80,7 +72,8 @@ impl HandoverServices {
             let detail = format!("this path is for connections that switch to {HANDOVER_PROTOCOL}");
             return response::problem(StatusCode::UPGRADE_REQUIRED, "upgrade_required", detail);
         }
-        let (upgraded, take_over) = (hyper::upgrade::on(&mut request), Arc::clone(&self.take_over));
+        let upgraded = hyper::upgrade::on(&mut request);
+        let take_over = Arc::clone(&self.take_over);
         tokio::spawn(async move {
             match upgraded.await.map(|upgraded| upgraded.downcast::<TokioIo<UnixStream>>()) {
                 Ok(Ok(parts)) => {
@@ -105,8 +98,8 @@ impl HandoverServices {
     /// Performs an upgrade, also when the client disconnects meanwhile.
     pub(super) async fn upgrade(&self, body: Incoming) -> AdminResponse {
         let invalid = |detail| response::problem(StatusCode::BAD_REQUEST, "invalid_upgrade", detail);
-        let body = match Limited::new(body, MAX_REQUEST).collect().await {
-            Ok(body) => body.to_bytes(),
+        let body = match response::read_body(body, MAX_REQUEST).await {
+            Ok(body) => body,
             Err(error) => return invalid(format!("the request cannot be read: {error}")),
         };
         let request: UpgradeRequest = match serde_json::from_slice(&body) {
@@ -119,8 +112,7 @@ impl HandoverServices {
             Ok(Err(busy)) => response::problem(StatusCode::CONFLICT, "upgrade_in_progress", busy.to_string()),
             Err(error) => {
                 tracing::error!(%error, "an upgrade panicked");
-                let detail = "the upgrade ended unexpectedly; see the gateway's log".to_owned();
-                response::problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+                response::panicked("upgrade")
             }
         }
     }

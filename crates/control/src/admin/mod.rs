@@ -19,14 +19,12 @@ mod backup;
 mod socket;
 mod config_status;
 mod upstreams;
-mod shipping;
 mod handover;
 mod listener;
 mod readiness;
 mod serving;
 mod response;
 
-pub use backup::{MAX_PART, STATE_MEDIA_TYPE};
 pub use config_status::{ConfigReport, ConfigStatus, RejectedConfig};
 pub use dispatch::perform;
 pub use handover::{
@@ -36,9 +34,7 @@ pub use listener::serve_http;
 pub use operation::Operation;
 pub use readiness::{Readiness, ReadinessReport};
 pub use reply::Reply;
-pub use shipping::ShippingReports;
 pub use socket::{
-    BindError, CONFIG_PATH, HEALTH_PATH, OPERATIONS_PATH, SHIPPING_PATH, STATE_PATH, SocketServices, UPSTREAMS_PATH,
+    BindError, CONFIG_PATH, OPERATIONS_PATH, Reports, SHIPPING_PATH, STATE_PATH, SocketServices, UPSTREAMS_PATH,
     bind_socket, serve_socket,
 };
-pub use upstreams::UpstreamReports;

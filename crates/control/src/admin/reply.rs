@@ -4,12 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::management::{
-    Activity, ActivityReport, ApiKey, Explanation, Key, Link, NewKey, Org, Session, UsePage, User,
-};
+use crate::management::{ActivityReport, Explanation, Key, Link, NewKey, Org, Session, UsePage, User};
 use domain::key::KeyId;
 use domain::page::Page;
-use journal::audit::{Record, ViewStatus};
 
 /// Reply to an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,22 +28,11 @@ pub enum Reply {
     /// Keys by the SHA-256 that they have or had; those that no key has are left out.
     FoundKeys { found: BTreeMap<String, KeyId> },
     /// A key with a new secret: the only time that it is shown.
-    NewKey { api_key: ApiKey, key: Key },
+    NewKey(NewKey),
     /// Uses of a key, newest first.
-    Uses {
-        #[serde(flatten)]
-        page: Page<Record>,
-        gateway: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        view: Option<ViewStatus>,
-    },
+    Uses(UsePage),
     /// Activity of each key in the last day.
-    Activity {
-        keys: BTreeMap<KeyId, Activity>,
-        gateway: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        view: Option<ViewStatus>,
-    },
+    Activity(ActivityReport),
     /// A sign-in link.
     Link { link: Link },
     /// A web session that was ended.
@@ -74,88 +60,10 @@ impl Reply {
             Self::Orgs(page) => page.next.as_deref(),
             Self::Users(page) => page.next.as_deref(),
             Self::Keys(page) => page.next.as_deref(),
-            Self::Uses { page, .. } => page.next.as_deref(),
+            Self::Uses(uses) => uses.page.next.as_deref(),
             Self::Sessions(page) => page.next.as_deref(),
             _ => None,
         }
-    }
-}
-
-impl From<Org> for Reply {
-    fn from(org: Org) -> Self {
-        Self::Org { org }
-    }
-}
-
-impl From<Page<Org>> for Reply {
-    fn from(page: Page<Org>) -> Self {
-        Self::Orgs(page)
-    }
-}
-
-impl From<User> for Reply {
-    fn from(user: User) -> Self {
-        Self::User { user }
-    }
-}
-
-impl From<Page<User>> for Reply {
-    fn from(page: Page<User>) -> Self {
-        Self::Users(page)
-    }
-}
-
-impl From<Key> for Reply {
-    fn from(key: Key) -> Self {
-        Self::Key { key }
-    }
-}
-
-impl From<Page<Key>> for Reply {
-    fn from(page: Page<Key>) -> Self {
-        Self::Keys(page)
-    }
-}
-
-impl From<NewKey> for Reply {
-    fn from(NewKey { api_key, key }: NewKey) -> Self {
-        Self::NewKey { api_key, key }
-    }
-}
-
-impl From<UsePage> for Reply {
-    fn from(UsePage { page, gateway, view }: UsePage) -> Self {
-        Self::Uses { page, gateway, view }
-    }
-}
-
-impl From<ActivityReport> for Reply {
-    fn from(ActivityReport { keys, gateway, view }: ActivityReport) -> Self {
-        Self::Activity { keys, gateway, view }
-    }
-}
-
-impl From<Link> for Reply {
-    fn from(link: Link) -> Self {
-        Self::Link { link }
-    }
-}
-
-impl From<Session> for Reply {
-    fn from(session: Session) -> Self {
-        Self::Session { session }
-    }
-}
-
-impl From<Page<Session>> for Reply {
-    fn from(page: Page<Session>) -> Self {
-        Self::Sessions(page)
-    }
-}
-
-impl From<Explanation> for Reply {
-    fn from(explanation: Explanation) -> Self {
-        Self::Explanation { explanation: Box::new(explanation) }
     }
 }
 
@@ -232,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn results_become_their_replies() {
+    fn replies_are_shown_without_their_tag() {
         let org: Org = serde_json::from_str(ORG).unwrap();
         let key: Key = serde_json::from_str(KEY).unwrap();
         let json = |reply: Reply| reply.untagged().unwrap().to_string();
-        assert!(json(org.clone().into()).starts_with(r#"{"org":{"#));
-        assert!(json(Page { items: vec![org], next: None }.into()).starts_with(r#"{"items":[{"#));
-        assert!(json(Page { items: vec![key], next: None }.into()).starts_with(r#"{"items":[{"#));
+        assert!(json(Reply::Org { org: org.clone() }).starts_with(r#"{"org":{"#));
+        assert!(json(Reply::Orgs(Page { items: vec![org], next: None })).starts_with(r#"{"items":[{"#));
+        assert!(json(Reply::Keys(Page { items: vec![key], next: None })).starts_with(r#"{"items":[{"#));
     }
 }

@@ -8,10 +8,12 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame};
-use http_body_util::{Either, Full};
+use http_body_util::{BodyExt as _, Collected, Either, Full, Limited};
+use hyper::body::Incoming;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use crate::management::ManagementError;
 use domain::problem::{self, Problem};
 
 /// Response: most have their whole body in memory; an export comes piece by piece.
@@ -31,6 +33,12 @@ impl Body for Pieces {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         self.0.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
     }
+}
+
+/// Reads the body of a request, of at most this many bytes. The error says why it cannot be read.
+pub(super) async fn read_body(body: Incoming, max_bytes: usize) -> Result<Bytes, String> {
+    let body = Limited::new(body, max_bytes).collect().await;
+    body.map(Collected::to_bytes).map_err(|error| error.to_string())
 }
 
 /// A response with this body.
@@ -58,6 +66,17 @@ pub(super) fn pieces(content_type: &'static str, body: mpsc::Receiver<Result<Byt
 pub(super) fn problem(status: StatusCode, code: &str, detail: String) -> AdminResponse {
     let body = Problem::new(status, code, detail).to_json();
     content(status, problem::MEDIA_TYPE, body)
+}
+
+/// The problem of an operation that was not performed.
+pub(super) fn failed(error: &ManagementError) -> AdminResponse {
+    problem(error.kind().status(), error.code(), error.in_full())
+}
+
+/// 500 for an `operation` that panicked.
+pub(super) fn panicked(operation: &str) -> AdminResponse {
+    let detail = format!("the {operation} ended unexpectedly; see the gateway's log");
+    problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
 }
 
 /// 404 for a path that does not exist.

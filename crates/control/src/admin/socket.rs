@@ -16,9 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::Context;
 
-use bytes::Bytes;
 use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::UnixListener;
@@ -28,20 +26,21 @@ use super::backup;
 use super::dispatch;
 use super::handover::{HANDOVER_PATH, HandoverServices, UPGRADE_PATH};
 use super::operation::Operation;
-use super::reply::Reply;
 use super::response::{self, AdminResponse};
 use super::serving;
-use super::shipping::ShippingReports;
-use super::upstreams::UpstreamReports;
-use crate::management::{Management, ManagementError};
+use super::upstreams;
+use crate::management::Management;
 use domain::clock;
+use domain::page::Page;
+use journal::shipping::SinkReport;
 use platform::abort_on_drop::AbortOnDrop;
 use platform::accept_errors::AcceptErrorLog;
+use upstream::EndpointReport;
 
 /// Path of operations.
 pub const OPERATIONS_PATH: &str = "/v1/operations";
 /// Path of the health check of the socket.
-pub const HEALTH_PATH: &str = "/v1/health";
+const HEALTH_PATH: &str = "/v1/health";
 /// Path of the report of the active configuration.
 pub const CONFIG_PATH: &str = "/v1/config";
 /// Path of the list of the upstream's endpoints.
@@ -116,6 +115,9 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(socket.into())
 }
 
+/// Source of reports: what it returns is shown as it is at that moment.
+pub type Reports<T> = Arc<dyn Fn() -> Vec<T> + Send + Sync>;
+
 /// Services behind the socket.
 #[derive(Clone)]
 pub struct SocketServices {
@@ -124,9 +126,9 @@ pub struct SocketServices {
     /// The active configuration.
     pub config: Arc<ConfigStatus>,
     /// The endpoints of the upstream.
-    pub upstreams: UpstreamReports,
+    pub upstreams: Reports<EndpointReport>,
     /// The sinks of the audit.
-    pub shipping: ShippingReports,
+    pub shipping: Reports<SinkReport>,
     /// Hand-overs to a new process.
     pub handover: HandoverServices,
     /// Log of failed accepts.
@@ -147,36 +149,34 @@ pub async fn serve_socket(listener: UnixListener, services: SocketServices, shut
 }
 
 async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminResponse {
-    let SocketServices { management, config, upstreams, shipping, handover, .. } = services;
+    let SocketServices { management, config, upstreams: endpoints, shipping: sinks, handover, .. } = services;
     match (request.method(), request.uri().path()) {
         (&Method::POST, OPERATIONS_PATH) => match read_operation(request.into_body()).await {
             Ok(operation) => perform(operation, management).await,
             Err(invalid) => invalid,
         },
-        (_, OPERATIONS_PATH) => response::method_not_allowed("POST"),
         (&Method::GET, STATE_PATH) => backup::export(management).await,
         (&Method::POST, STATE_PATH) => backup::import(request.into_body(), management).await,
-        (_, STATE_PATH) => response::method_not_allowed("GET, POST"),
         (&Method::GET, CONFIG_PATH) => response::json(StatusCode::OK, &config.report()),
-        (_, CONFIG_PATH) => response::method_not_allowed("GET"),
-        (&Method::GET, UPSTREAMS_PATH) => upstreams.respond(request.uri().query()),
-        (_, UPSTREAMS_PATH) => response::method_not_allowed("GET"),
-        (&Method::GET, SHIPPING_PATH) => shipping.respond(),
-        (_, SHIPPING_PATH) => response::method_not_allowed("GET"),
+        (&Method::GET, UPSTREAMS_PATH) => upstreams::respond(endpoints(), request.uri().query()),
+        // There are a few sinks, by the configuration: one page has all.
+        (&Method::GET, SHIPPING_PATH) => {
+            response::json(StatusCode::OK, &Page::<SinkReport> { items: sinks(), next: None })
+        }
         (&Method::POST, HANDOVER_PATH) => handover.switch(request),
-        (_, HANDOVER_PATH) => response::method_not_allowed("POST"),
         (&Method::POST, UPGRADE_PATH) => handover.upgrade(request.into_body()).await,
-        (_, UPGRADE_PATH) => response::method_not_allowed("POST"),
         (&Method::GET, HEALTH_PATH) => response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
-        (_, HEALTH_PATH) => response::method_not_allowed("GET"),
+        (_, OPERATIONS_PATH | HANDOVER_PATH | UPGRADE_PATH) => response::method_not_allowed("POST"),
+        (_, STATE_PATH) => response::method_not_allowed("GET, POST"),
+        (_, CONFIG_PATH | UPSTREAMS_PATH | SHIPPING_PATH | HEALTH_PATH) => response::method_not_allowed("GET"),
         _ => response::not_found(),
     }
 }
 
 async fn read_operation(body: Incoming) -> Result<Operation, AdminResponse> {
     let invalid = |detail| response::problem(StatusCode::BAD_REQUEST, "invalid_operation", detail);
-    let body = Limited::new(body, MAX_OPERATION).collect().await;
-    let body: Bytes = body.map_err(|e| invalid(format!("the operation cannot be read: {e}")))?.to_bytes();
+    let body = response::read_body(body, MAX_OPERATION).await;
+    let body = body.map_err(|error| invalid(format!("the operation cannot be read: {error}")))?;
     serde_json::from_slice(&body).map_err(|e| invalid(format!("the body is not an operation: {e}")))
 }
 
@@ -187,18 +187,11 @@ async fn perform(operation: Operation, management: Arc<Management>) -> AdminResp
     let task = tokio::spawn(async move { dispatch::perform(&management, operation, clock::now()).await });
     let performed = if is_read { AbortOnDrop::new(task).await } else { task.await };
     match performed {
-        Ok(result) => respond(result),
+        Ok(Ok(reply)) => response::json(StatusCode::OK, &reply),
+        Ok(Err(error)) => response::failed(&error),
         Err(error) => {
             tracing::error!(%error, "an operation of the admin socket panicked");
-            let detail = "the operation ended unexpectedly; see the gateway's log".to_owned();
-            response::problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+            response::panicked("operation")
         }
-    }
-}
-
-fn respond(result: Result<Reply, ManagementError>) -> AdminResponse {
-    match result {
-        Ok(reply) => response::json(StatusCode::OK, &reply),
-        Err(error) => response::problem(error.kind().status(), error.code(), error.in_full()),
     }
 }

@@ -3,41 +3,19 @@
 //! The list has the shape of every list. It is in the order of the names of upstreams and endpoints, and a cursor is
 //! the last pair of the page before: an endpoint that is there all the while appears once, whatever comes and goes.
 
-use std::fmt;
-use std::sync::Arc;
-
 use http::StatusCode;
 
 use super::response::{self, AdminResponse};
 use domain::page::{InvalidCursor, InvalidPageLimit, Page, PageLimit, PageQuery};
 use upstream::EndpointReport;
 
-/// Source of the reports of all endpoints.
-#[derive(Clone)]
-pub struct UpstreamReports(Arc<dyn Fn() -> Vec<EndpointReport> + Send + Sync>);
-
-impl UpstreamReports {
-    /// Reports that this function makes.
-    pub fn new(report: impl Fn() -> Vec<EndpointReport> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(report))
-    }
-
-    /// Responds with a page of the list. `query` is that of the request.
-    pub(super) fn respond(&self, query: Option<&str>) -> AdminResponse {
-        let invalid = |detail: String| response::problem(StatusCode::BAD_REQUEST, "invalid_request", detail);
-        match parse(query.unwrap_or_default()) {
-            Err(detail) => invalid(detail),
-            Ok(query) => match page((self.0)(), &query) {
-                Ok(page) => response::json(StatusCode::OK, &page),
-                Err(error) => invalid(error.to_string()),
-            },
-        }
-    }
-}
-
-impl fmt::Debug for UpstreamReports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UpstreamReports")
+/// Responds with a page of the list of these endpoints. `query` is that of the request.
+pub(super) fn respond(endpoints: Vec<EndpointReport>, query: Option<&str>) -> AdminResponse {
+    let paged =
+        parse(query.unwrap_or_default()).and_then(|query| page(endpoints, &query).map_err(|error| error.to_string()));
+    match paged {
+        Ok(page) => response::json(StatusCode::OK, &page),
+        Err(detail) => response::problem(StatusCode::BAD_REQUEST, "invalid_request", detail),
     }
 }
 

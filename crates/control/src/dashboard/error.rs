@@ -1,6 +1,9 @@
 //! Errors of the dashboard: why a request is answered with an error page or a problem.
 
+use http::StatusCode;
+
 use super::claim_mapping::ClaimError;
+use super::response::{RETRY_READ, RETRY_SOON};
 use super::routes::RouteError;
 use crate::management::ManagementError;
 use crate::oidc;
@@ -78,11 +81,16 @@ impl DashboardError {
 
     /// Seconds after which the request can succeed, for `Retry-After`.
     pub(super) fn retry_after(&self) -> Option<u64> {
-        match self {
-            Self::TooManyAttempts(seconds) => Some(*seconds),
+        let known = match self {
+            Self::TooManyAttempts(seconds) | Self::TooManyRequests(seconds) => Some(*seconds),
             Self::Management(error) => error.retry_after(),
             _ => None,
-        }
+        };
+        known.or(match self.text().status {
+            StatusCode::TOO_MANY_REQUESTS => Some(RETRY_READ),
+            StatusCode::SERVICE_UNAVAILABLE => Some(RETRY_SOON),
+            _ => None,
+        })
     }
 
     /// The error with all its causes, on one line.

@@ -1,7 +1,6 @@
 //! Error pages, and the redirect of signed-out users to the sign-in page.
 
 use askama::Template as _;
-use http::StatusCode;
 use uuid::Uuid;
 
 use super::Dashboard;
@@ -9,7 +8,7 @@ use super::error::DashboardError;
 use super::error_text::ErrorText;
 use super::pages::{ErrorPage, Layout, NextStep};
 use super::request::DashboardRequest;
-use super::response::{self, DashboardResponse, RETRY_READ, RETRY_SOON};
+use super::response::{self, DashboardResponse};
 
 impl Dashboard {
     /// The error page, without what depends on the request.
@@ -35,20 +34,7 @@ impl Dashboard {
             }
             DashboardError::SignedOut => response::with_challenge(page),
             DashboardError::MethodNotAllowed(methods) => response::with_allow(page, methods),
-            DashboardError::TooManyAttempts(seconds) | DashboardError::TooManyRequests(seconds) => {
-                response::with_retry_after(page, *seconds)
-            }
-            error => {
-                let otherwise = match page.status() {
-                    StatusCode::TOO_MANY_REQUESTS => Some(RETRY_READ),
-                    StatusCode::SERVICE_UNAVAILABLE => Some(RETRY_SOON),
-                    _ => None,
-                };
-                match error.retry_after().or(otherwise) {
-                    Some(seconds) => response::with_retry_after(page, seconds),
-                    None => page,
-                }
-            }
+            error => response::with_retry_after(page, error.retry_after()),
         }
     }
 

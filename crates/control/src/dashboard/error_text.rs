@@ -34,7 +34,8 @@ impl DashboardError {
     /// logged where the sign-in failed.
     pub(super) fn log(&self, id: Uuid, status: StatusCode) {
         if status.is_server_error() && !matches!(self, Self::Provider(_)) {
-            let (reason, cause) = (self.reason(), self.in_full());
+            let reason = self.reason();
+            let cause = self.in_full();
             tracing::warn!(request_id = %id, reason, cause, "a request to the dashboard failed");
         }
     }
@@ -153,7 +154,7 @@ fn management_text(error: &ManagementError) -> ErrorText {
         ),
         ManagementError::HandedOver => (
             "The gateway is being replaced",
-            sentence(error),
+            error_sentence(error),
             "Go back and try again: the other process serves already.",
         ),
         ManagementError::Audit(_) => (
@@ -181,13 +182,13 @@ fn management_text(error: &ManagementError) -> ErrorText {
         ),
         ManagementError::Rotated { .. } => (
             "The key was rotated meanwhile",
-            sentence(error),
+            error_sentence(error),
             "Look at the key, and ask who rotated it for the new secret. Rotate it again only if that one is lost.",
         ),
         ManagementError::KeyCreationLimited(_) => {
-            (kind_title(error.kind()), sentence(error), "Nothing was changed. Keys that you have go on working.")
+            (kind_title(error.kind()), error_sentence(error), "Nothing was changed. Keys that you have go on working.")
         }
-        error => (kind_title(error.kind()), sentence(error), "Go back and try again."),
+        error => (kind_title(error.kind()), error_sentence(error), "Go back and try again."),
     };
     text(error.kind().status(), error.code(), title, &description, advice)
 }
@@ -205,9 +206,13 @@ fn kind_title(kind: ErrorKind) -> &'static str {
 }
 
 /// An error's text as a sentence, without hints to commands of the command line.
-fn sentence(error: &ManagementError) -> String {
+fn error_sentence(error: &ManagementError) -> String {
     let text = error.to_string();
-    let text = text.split("; see `keygate").next().unwrap_or(&text);
+    sentence(text.split("; see `keygate").next().unwrap_or(&text))
+}
+
+/// A text with a capital letter at its beginning and a full stop at its end.
+pub(super) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
     format!("{first}{}.", letters.as_str())

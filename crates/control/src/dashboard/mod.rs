@@ -170,11 +170,13 @@ impl Dashboard {
     /// Handles one request. Never fails: errors and panics become responses. What may change something runs to its end
     /// even when the client disconnects, so that a change is not abandoned halfway; what only reads is abandoned then.
     pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
-        let (id, arrived) = (Uuid::now_v7(), clock::now());
+        let id = Uuid::now_v7();
+        let arrived = clock::now();
         let is_head = request.method() == http::Method::HEAD;
         let is_api = self.is_api(request.uri().path());
         let is_read = routes::is_read(request.method(), &self.settings.path, request.uri().path());
-        let (this, peer) = (Rc::clone(self), Rc::clone(peer));
+        let this = Rc::clone(self);
+        let peer = Rc::clone(peer);
         // A task of its own: dropping this future, as a disconnect does, leaves the task running.
         let task = tokio::task::spawn_local(async move { this.respond(id, &peer, request).await });
         let response = if is_read { AbortOnDrop::new(task).await } else { task.await };

@@ -9,11 +9,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use domain::clock::Micros;
 use domain::identity::{PersonId, SessionId};
-use domain::quota::Quota;
+use domain::quota::{ArrivalTime, Gcra, Quota};
 
 /// Buckets beyond which full ones are looked for.
 const MIN_SWEEP: usize = 1024;
@@ -35,17 +35,13 @@ pub(super) enum Bucket {
 
 #[derive(Debug)]
 struct Limiter {
-    /// Microseconds after which one request no longer counts.
-    interval: u64,
-    /// Microseconds of requests that may be counted at a time: the burst.
-    burst: u64,
+    limit: Gcra,
     buckets: Mutex<Buckets>,
 }
 
 #[derive(Debug)]
 struct Buckets {
-    /// For each bucket the time at which the last request no longer counts: GCRA's theoretical arrival time.
-    arrivals: HashMap<Bucket, u64>,
+    arrivals: HashMap<Bucket, ArrivalTime>,
     /// Number of buckets at which full ones are removed.
     sweep_at: usize,
 }
@@ -53,11 +49,9 @@ struct Buckets {
 impl PersonLimiter {
     /// Makes a limiter that allows each bucket the requests of this quota.
     pub(super) fn new(quota: Quota) -> Self {
-        let per = u64::try_from(quota.per.as_micros()).unwrap_or(u64::MAX);
-        let interval = (per / u64::from(quota.requests).max(1)).max(1);
+        let limit = Gcra::new(quota.requests, quota.per, quota.burst);
         let buckets = Buckets { arrivals: HashMap::new(), sweep_at: MIN_SWEEP };
-        let burst = interval.saturating_mul(u64::from(quota.burst));
-        Self(Arc::new(Limiter { interval, burst, buckets: Mutex::new(buckets) }))
+        Self(Arc::new(Limiter { limit, buckets: Mutex::new(buckets) }))
     }
 
     /// Counts a request.
@@ -66,32 +60,17 @@ impl PersonLimiter {
     /// There were too many requests already; this one is not counted. The whole seconds until the next one is allowed,
     /// at least 1.
     pub(super) fn count_request(&self, bucket: Bucket, now: Micros) -> Result<(), u64> {
-        let limiter = &*self.0;
-        let mut buckets = limiter.buckets();
+        let mut buckets = self.0.buckets.lock();
         buckets.sweep(now);
         let arrival = buckets.arrivals.entry(bucket).or_default();
-        // Time that the bucket was full earns nothing beyond the burst.
-        let next = (*arrival).max(now.0).saturating_add(limiter.interval);
-        if next - now.0 > limiter.burst {
-            let wait = next.saturating_sub(now.0.saturating_add(limiter.burst));
-            return Err(wait.div_ceil(1_000_000).max(1));
-        }
-        *arrival = next;
-        Ok(())
+        self.0.limit.count(arrival, now).map_err(|wait| wait.div_ceil(1_000_000).max(1))
     }
 
     /// Takes back a request that was counted.
     pub(super) fn uncount_request(&self, bucket: Bucket) {
-        if let Some(arrival) = self.0.buckets().arrivals.get_mut(&bucket) {
-            *arrival = arrival.saturating_sub(self.0.interval);
+        if let Some(arrival) = self.0.buckets.lock().arrivals.get_mut(&bucket) {
+            self.0.limit.uncount(arrival);
         }
-    }
-}
-
-impl Limiter {
-    /// A panic under the lock cannot leave a bucket half changed.
-    fn buckets(&self) -> MutexGuard<'_, Buckets> {
-        self.buckets.lock()
     }
 }
 
@@ -99,7 +78,7 @@ impl Buckets {
     /// Removes full buckets, when there are twice as many as after the last time.
     fn sweep(&mut self, now: Micros) {
         if self.arrivals.len() >= self.sweep_at {
-            self.arrivals.retain(|_, arrival| *arrival > now.0);
+            self.arrivals.retain(|_, arrival| !arrival.is_over(now));
             self.sweep_at = (2 * self.arrivals.len()).max(MIN_SWEEP);
         }
     }

@@ -83,9 +83,11 @@ pub(super) fn with_allow(mut response: DashboardResponse, methods: &str) -> Dash
     response
 }
 
-/// Adds `Retry-After`.
-pub(super) fn with_retry_after(mut response: DashboardResponse, seconds: u64) -> DashboardResponse {
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+/// Adds `Retry-After`, when there are seconds to wait.
+pub(super) fn with_retry_after(mut response: DashboardResponse, seconds: Option<u64>) -> DashboardResponse {
+    if let Some(seconds) = seconds {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
     response
 }
 

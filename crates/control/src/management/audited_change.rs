@@ -14,12 +14,17 @@ use state::Change;
 /// Target of a change, for its audit record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
-    /// The organization.
-    pub(super) org: OrgId,
+    /// The organization; none when the state as a whole is exported or imported, as the operator alone may.
+    pub(super) org: Option<OrgId>,
     /// The user, when a user or a user's key or session is changed.
     pub(super) user: Option<UserId>,
     /// The key, when a key is changed.
     pub(super) key: Option<KeyId>,
+}
+
+impl Target {
+    /// The state as a whole.
+    pub(super) const STATE: Self = Self { org: None, user: None, key: None };
 }
 
 impl Management {
@@ -56,39 +61,18 @@ impl Management {
 
 /// The opening of an audit record. The method is `ADMIN` and the path the action, however the operation was requested.
 /// The user is the actor when they belong to the organization, and else the target.
-fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
+pub(super) fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
     let client = by.actor.client();
     Use {
         id: Uuid::now_v7(),
         time: by.now,
         number: None,
         key_id: target.key,
-        user_id: by.actor.user_in(target.org).or(target.user),
-        org_id: Some(target.org),
+        user_id: target.org.and_then(|org| by.actor.user_in(org)).or(target.user),
+        org_id: target.org,
         auth_method: if client.is_some() { AuthMethod::Session } else { AuthMethod::AdminSocket },
         ip: client.and_then(|client| client.ip),
         user_agent: client.and_then(|client| client.user_agent.as_deref()).map(str::as_bytes),
-        action,
-        method: MANAGEMENT_METHOD,
-        path,
-        provisional: false,
-        trace_id: None,
-    }
-}
-
-/// The opening of an audit record about the state as a whole.
-pub(super) fn state_opening<'a>(action: &'a str, path: &'a str, by: AuditActor<'a>) -> Use<'a> {
-    Use {
-        id: Uuid::now_v7(),
-        time: by.now,
-        number: None,
-        key_id: None,
-        user_id: None,
-        org_id: None,
-        // The operator alone exports and imports.
-        auth_method: AuthMethod::AdminSocket,
-        ip: None,
-        user_agent: None,
         action,
         method: MANAGEMENT_METHOD,
         path,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::duration_text;
+use crate::secret_text;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyId, PlainKey};
@@ -102,7 +103,7 @@ pub struct LimitUpdate {
 }
 
 /// Key with a new secret: the only time that the secret is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewKey {
     /// The key in the clear.
     pub api_key: ApiKey,
@@ -111,8 +112,8 @@ pub struct NewKey {
 }
 
 /// API key in the clear, on its way to its owner. It serializes as the key itself; `Debug` does not show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApiKey(Secret);
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiKey(#[serde(with = "secret_text")] Secret);
 
 impl Key {
     /// From the record, the user and organization that own it (none: removed or gone), and the effective quota; its
@@ -172,6 +173,34 @@ impl KeyMark {
 }
 
 impl KeyStatus {
+    /// All statuses.
+    pub const ALL: [Self; 4] = [Self::Active, Self::Revoked, Self::UserRemoved, Self::OrgSuspended];
+
+    /// The status in words.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Active => "Active",
+            Self::Revoked => "Revoked",
+            Self::UserRemoved => "Owner removed",
+            Self::OrgSuspended => "Organization suspended",
+        }
+    }
+
+    /// Name in addresses and style sheets of pages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Revoked => "revoked",
+            Self::UserRemoved => "owner-removed",
+            Self::OrgSuspended => "org-suspended",
+        }
+    }
+
+    /// The status with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+
     /// The first reason to refuse a key, in the order in which requests are checked.
     fn new(key: &state::Key, user_removed: bool, org_suspended: bool) -> Self {
         match (key.revoked, user_removed, org_suspended) {
@@ -226,18 +255,6 @@ impl ApiKey {
 impl From<&PlainKey> for ApiKey {
     fn from(key: &PlainKey) -> Self {
         Self(key.expose().clone())
-    }
-}
-
-impl Serialize for ApiKey {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.expose())
-    }
-}
-
-impl<'de> Deserialize<'de> for ApiKey {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|text| Self(Secret::new(text)))
     }
 }
 

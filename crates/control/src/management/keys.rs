@@ -245,5 +245,5 @@ fn new_record(id: KeyId, owner: Membership, name: String, now: Micros) -> state:
 }
 
 pub(super) fn target(key: &state::Key) -> Target {
-    Target { org: key.org, user: Some(key.user), key: Some(key.id) }
+    Target { org: Some(key.org), user: Some(key.user), key: Some(key.id) }
 }

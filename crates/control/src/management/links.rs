@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::authorization::Access;
 use super::sessions::{NewSession, target};
 use super::{Actor, ClientInfo, Management, ManagementError, SessionSettings};
+use crate::secret_text;
 use domain::clock::{self, Micros};
 use domain::identity::PersonId;
 use domain::secret::Secret;
@@ -22,7 +23,7 @@ const LINK_LIFETIME: Duration = Duration::from_secs(5 * 60);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The address that signs the user in, once.
-    #[serde(with = "exposed")]
+    #[serde(with = "secret_text")]
     pub url: Secret,
     /// The user's email address.
     pub email: String,
@@ -66,7 +67,8 @@ impl Management {
         let settings = self.link_settings()?;
         let org = self.find_org(org).await?;
         let user = self.find_user(org.id, user).await?;
-        let (token, expires) = (Token::generate()?, now.after(LINK_LIFETIME));
+        let token = Token::generate()?;
+        let expires = now.after(LINK_LIFETIME);
         let ticket = LinkTicket { membership: Membership { org: org.id, user: user.id }, expires };
         self.apply_change("session.link", target(org.id, user.id), ticket.put(token.digest()), by).await?;
         let url = Secret::new(format!("{}/link/{}", settings.url, token.expose()));
@@ -134,20 +136,5 @@ impl LinkTicket {
     fn put(self, digest: TokenDigest) -> Change {
         let content = serde_json::to_vec(&self).expect("ids and times are JSON");
         Change::PutTicket { digest, content, expires: self.expires, source: TicketSource::Operator }
-    }
-}
-
-/// The link in the clear, for the JSON that is its way to the user.
-mod exposed {
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    use domain::secret::Secret;
-
-    pub(super) fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(secret.expose())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
-        String::deserialize(deserializer).map(Secret::new)
     }
 }

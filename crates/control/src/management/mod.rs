@@ -65,7 +65,7 @@ pub use sessions::{Session, SessionSettings};
 pub use shown_key::{KeySealer, SEALED_KEY_LIFETIME};
 pub use sign_in::{Entitlements, ProviderSignIn};
 pub use users::User;
-pub use uses::{Activity, ActivityReport, Hour, LastUse, UseFilter, UsePage};
+pub use uses::{Activity, ActivityReport, UseFilter, UsePage};
 
 /// Management of one gateway. Shared by the admin socket and the dashboard of all workers.
 #[derive(Debug)]

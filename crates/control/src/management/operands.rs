@@ -9,11 +9,15 @@ const MAX_KEYS: usize = 200;
 impl Management {
     /// Looks up the organization with this id or name.
     pub(super) async fn find_org(&self, reference: &str) -> Result<state::Org, ManagementError> {
-        let org = match reference.parse::<OrgId>() {
+        self.look_up_org(reference).await?.ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
+    }
+
+    /// The same; `None` when there is none.
+    pub(super) async fn look_up_org(&self, reference: &str) -> Result<Option<state::Org>, ManagementError> {
+        Ok(match reference.parse::<OrgId>() {
             Ok(id) => self.state.org(id).await?,
             Err(_) => self.state.org_by_name(reference).await?,
-        };
-        org.ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
+        })
     }
 
     /// Looks up the user with this id or email address; a removed user is reported as absent.

@@ -45,7 +45,8 @@ impl Management {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let (id, tag) = (OrgId::generate(), OrgTag::generate()?);
+            let id = OrgId::generate();
+            let tag = OrgTag::generate()?;
             let org = state::Org { id, tag, name: name.clone(), created: now, suspended: false, concurrent: None };
             match self.apply_change("org.create", target(id), Change::CreateOrg(org.clone()), by).await {
                 // Tags are short, so two organizations may draw the same one: draw again.
@@ -165,5 +166,5 @@ pub fn check_concurrent(concurrent: Option<u32>) -> Result<(), ManagementError> 
 }
 
 fn target(org: OrgId) -> Target {
-    Target { org, user: None, key: None }
+    Target { org: Some(org), user: None, key: None }
 }

@@ -73,7 +73,7 @@ impl ReadQueue {
 
     fn join(&self, person: Option<PersonId>) -> Result<Waiting<'_>, QueueFull> {
         let (sender, receiver) = oneshot::channel();
-        let mut turns = self.turns();
+        let mut turns = self.0.lock();
         turns.join(person, sender)?;
         self.send_grants(turns);
         Ok(Waiting { queue: self, receiver })
@@ -86,11 +86,6 @@ impl ReadQueue {
         for (sender, person) in grants {
             drop(sender.send(ReadPermit { queue: self.clone(), person }));
         }
-    }
-
-    /// Locks the turns. No holder panics between two changes that belong together.
-    fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.0.lock()
     }
 }
 
@@ -105,13 +100,13 @@ impl Drop for Waiting<'_> {
         self.receiver.close();
         // Sent before the channel was closed, and not received.
         drop(self.receiver.try_recv());
-        self.queue.turns().leave();
+        self.queue.0.lock().leave();
     }
 }
 
 impl Drop for ReadPermit {
     fn drop(&mut self) {
-        let mut turns = self.queue.turns();
+        let mut turns = self.queue.0.lock();
         turns.end(self.person);
         self.queue.send_grants(turns);
     }
@@ -168,7 +163,7 @@ impl Turns {
 
 impl fmt::Debug for ReadQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let turns = self.turns();
+        let turns = self.0.lock();
         let waiting: usize = turns.persons.iter().map(|person| person.waiting.len()).sum();
         f.debug_struct("ReadQueue").field("reading", &turns.reading).field("waiting", &waiting).finish()
     }
@@ -251,6 +246,6 @@ mod tests {
         // The turn was given and not received.
         drop(next);
         assert_eq!(format!("{queue:?}"), "ReadQueue { reading: 0, waiting: 0 }");
-        assert!(queue.turns().persons.is_empty());
+        assert!(queue.0.lock().persons.is_empty());
     }
 }

@@ -65,8 +65,9 @@ impl Management {
         // All that the result shows is read before the change: no failure after it may lose the new secret.
         let mut owned = self.find_key(id).await?;
         let plain = PlainKey::generate(id)?;
-        let (previous_until, last) = (now.after(overlap), rotation.last);
-        let change = Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until, last };
+        let previous_until = now.after(overlap);
+        let change =
+            Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until, last: rotation.last };
         match self.apply_change(ACTION, target(&owned.key), bound(actor, change), by).await {
             Err(ManagementError::Rotated { key, at, .. }) => {
                 let by = self.find_rotator(actor, &owned.key, at).await;

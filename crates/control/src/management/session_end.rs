@@ -37,8 +37,8 @@ impl Management {
         by: AuditActor<'_>,
     ) -> Result<(), ManagementError> {
         let Membership { org, user } = membership;
-        let (path, change) =
-            (format!("session.end/{}", session.id), Change::EndMembership { session: session.id, org });
+        let path = format!("session.end/{}", session.id);
+        let change = Change::EndMembership { session: session.id, org };
         self.apply_change_at("session.end", &path, target(org, user), change, by).await
     }
 

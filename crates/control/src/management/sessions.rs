@@ -229,5 +229,5 @@ fn session_record(
 }
 
 pub(super) fn target(org: OrgId, user: UserId) -> Target {
-    Target { org, user: Some(user), key: None }
+    Target { org: Some(org), user: Some(user), key: None }
 }

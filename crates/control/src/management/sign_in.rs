@@ -120,10 +120,7 @@ impl Management {
         match claimed {
             Some(references) => {
                 for reference in references {
-                    orgs.extend(match reference.parse::<OrgId>() {
-                        Ok(id) => self.state.org(id).await?,
-                        Err(_) => self.state.org_by_name(reference).await?,
-                    });
+                    orgs.extend(self.look_up_org(reference).await?);
                 }
             }
             None => {

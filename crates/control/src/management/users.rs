@@ -122,9 +122,12 @@ impl Management {
             // Those that a withdrawal did not get to, because the process died: they must not come back with the user.
             self.end_memberships(&user, by).await?;
         }
-        let (org, id) = (user.org, user.id);
-        let change =
-            Change::PermitUser { org, user: id, permissions: permissions.clone(), vouched_by: vouched_by.clone() };
+        let change = Change::PermitUser {
+            org: user.org,
+            user: user.id,
+            permissions: permissions.clone(),
+            vouched_by: vouched_by.clone(),
+        };
         self.apply_change("user.permit", target(&user), change, by).await?;
         Ok(state::User { permissions, withdrawn: None, vouched_by: vouched_by.or(user.vouched_by), ..user })
     }
@@ -157,5 +160,5 @@ impl From<state::User> for User {
 }
 
 pub(super) fn target(user: &state::User) -> Target {
-    Target { org: user.org, user: Some(user.id), key: None }
+    Target { org: Some(user.org), user: Some(user.id), key: None }
 }

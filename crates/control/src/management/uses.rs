@@ -7,19 +7,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError, operands};
-use domain::clock::{self, Micros};
+use domain::clock::Micros;
 use domain::key::KeyId;
 use domain::page::{Page, PageQuery};
 use journal::audit::{
-    self, AuditView, Filter, Fleet, JournalWalk, Outcome, Record, RecordKind, RecordPlace, StopSignal, ViewActivity,
-    ViewCursor, ViewPage, ViewStatus,
+    AuditView, Filter, Fleet, HourlyActivity, JournalWalk, KeyActivity, LastUse, Outcome, Record, RecordKind,
+    RecordPlace, StopSignal, ViewActivity, ViewCursor, ViewPage, ViewStatus,
 };
 
 /// Bytes of the journal that are read for a page: some tenths of a second.
@@ -36,24 +34,27 @@ pub struct UseFilter {
 }
 
 /// Page of the uses of a key, newest first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsePage {
     /// The uses. Where matching ones are rare, there may be fewer than the limit, or none, although more follow.
+    #[serde(flatten)]
     pub page: Page<Record>,
     /// The name of this gateway.
     pub gateway: String,
     /// Whose records these are; `None`: this gateway's, and no others are configured to be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewStatus>,
 }
 
 /// Activity of some keys in the last day.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActivityReport {
     /// The activity of each key.
     pub keys: BTreeMap<KeyId, Activity>,
     /// The name of this gateway.
     pub gateway: String,
     /// As in [`UsePage`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewStatus>,
 }
 
@@ -61,37 +62,11 @@ pub struct ActivityReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// The 23 hours before the current one, oldest first, then the current hour.
-    pub hours: Vec<Hour>,
+    pub hours: Vec<HourlyActivity>,
     /// The last use that was admitted, however long ago, as far as the journal reaches.
     pub last: Option<LastUse>,
     /// The last attempt, admitted or refused, as far.
     pub last_attempt: Option<LastUse>,
-}
-
-/// Counts of a key's uses within an hour.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hour {
-    /// Begin of the hour.
-    #[serde(with = "clock::rfc3339")]
-    pub start: Micros,
-    /// Uses that were admitted.
-    pub requests: u64,
-    /// Uses that were refused.
-    pub refusals: u64,
-}
-
-/// Last use of a key that was admitted, or the last attempt to use it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "as in audit::Record")]
-pub struct LastUse {
-    pub id: Uuid,
-    #[serde(with = "clock::rfc3339")]
-    pub time: Micros,
-    pub ip: Option<IpAddr>,
-    pub user_agent: Option<String>,
-    pub action: String,
-    pub outcome: Outcome,
-    pub status: Option<u16>,
 }
 
 impl Management {
@@ -179,21 +154,10 @@ impl Management {
     }
 }
 
-impl From<audit::KeyActivity> for Activity {
-    fn from(activity: audit::KeyActivity) -> Self {
-        let hour = |hour: audit::HourlyActivity| {
-            let audit::HourlyActivity { start, requests, refusals } = hour;
-            Hour { start, requests, refusals }
-        };
-        let last = |last: audit::LastUse| {
-            let audit::LastUse { id, time, ip, user_agent, action, outcome, status } = last;
-            LastUse { id, time, ip, user_agent, action, outcome, status }
-        };
-        Self {
-            hours: activity.hours.into_iter().map(hour).collect(),
-            last: activity.last.map(last),
-            last_attempt: activity.last_attempt.map(last),
-        }
+impl From<KeyActivity> for Activity {
+    fn from(activity: KeyActivity) -> Self {
+        let KeyActivity { hours, last, last_attempt } = activity;
+        Self { hours: hours.to_vec(), last, last_attempt }
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::error::Error;
 use super::metadata::Metadata;
 use super::settings::Settings;
+use crate::secret_text;
 use domain::secret::Secret;
 use domain::session::Token;
 
@@ -38,15 +39,23 @@ pub struct PendingAuthorization {
     /// The issuer that the sign-in was begun with.
     pub(super) issuer: String,
     /// The nonce that the ID token must repeat.
-    #[serde(with = "in_the_clear")]
+    #[serde(with = "secret_text")]
     pub(super) nonce: Secret,
     /// The PKCE code verifier (RFC 7636), which proves to the provider that the client that began exchanges the code.
-    #[serde(with = "in_the_clear")]
+    #[serde(with = "secret_text")]
     pub(super) verifier: Secret,
 }
 
-/// Builds an authorization request (OpenID Connect Core 1.0, section 3.1.2.1); with `silent`, one that the provider
-/// answers without asking the user for anything.
+/// Interaction with the user that the provider is allowed (`prompt` of OpenID Connect Core 1.0, section 3.1.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// As far as it needs to.
+    AsNeeded,
+    /// Never: it signs the user in at once, or returns an error where it has no session of the user.
+    Never,
+}
+
+/// Builds an authorization request (OpenID Connect Core 1.0, section 3.1.2.1).
 ///
 /// `state` binds the response to the browser (CSRF, RFC 6749, section 10.12), `nonce` the ID token to this
 /// sign-in (replay of ID tokens), and the PKCE verifier the code to this client (injection of stolen codes,
@@ -55,21 +64,22 @@ pub(super) fn build(
     settings: &Settings,
     metadata: &Metadata,
     redirect_uri: &str,
-    silent: bool,
+    prompt: Prompt,
 ) -> Result<AuthorizationRequest, Error> {
     let [state, nonce, verifier] = [random()?, random()?, random()?];
     let issuer = IssuerUrl::new(settings.issuer.clone()).expect("Provider::new checked that the issuer is a URL");
     let client = CoreClient::new(ClientId::new(settings.client_id.clone()), issuer, CoreJsonWebKeySet::default())
         .set_auth_uri(AuthUrl::from_url(metadata.authorization_endpoint.clone()))
         .set_redirect_uri(RedirectUrl::new(redirect_uri.to_owned()).map_err(|_| Error::RedirectUri)?);
-    let (given_state, given_nonce) = (CsrfToken::new(state.expose().to_owned()), Nonce::new(nonce.expose().to_owned()));
+    let given_state = CsrfToken::new(state.expose().to_owned());
+    let given_nonce = Nonce::new(nonce.expose().to_owned());
     let challenge = PkceCodeChallenge::from_code_verifier_sha256(&PkceCodeVerifier::new(verifier.expose().to_owned()));
     let scopes = settings.scopes.iter().filter(|scope| *scope != OPENID).cloned().map(Scope::new);
     let mut request = client
         .authorize_url(CoreAuthenticationFlow::AuthorizationCode, || given_state, || given_nonce)
         .add_scopes(scopes)
         .set_pkce_challenge(challenge);
-    if silent {
+    if prompt == Prompt::Never {
         request = request.add_prompt(CoreAuthPrompt::None);
     }
     let (url, _, _) = request.url();
@@ -87,20 +97,5 @@ fn random() -> Result<Token, Error> {
 impl fmt::Debug for PendingAuthorization {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PendingAuthorization").field("issuer", &self.issuer).finish_non_exhaustive()
-    }
-}
-
-/// Secrets as plain text, for the ticket that stores them.
-mod in_the_clear {
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    use domain::secret::Secret;
-
-    pub(super) fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(secret.expose())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
-        String::deserialize(deserializer).map(Secret::new)
     }
 }

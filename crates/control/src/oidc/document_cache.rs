@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::StatusCode;
 use openidconnect::core::CoreJsonWebKeySet;
 use openidconnect::url::Url;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::error::Error;
 use super::http::{HttpClient, HttpError, HttpResponse};
@@ -77,7 +77,7 @@ impl DocumentCache {
     /// # Errors
     /// [`Error::Unreachable`] when nothing is cached; [`Error::InvalidResponse`] and [`Error::IssuerMismatch`].
     pub(super) async fn metadata(&self, http: &HttpClient, now: Micros) -> Result<Arc<Metadata>, Error> {
-        let cached = lock(&self.metadata).clone();
+        let cached = self.metadata.lock().clone();
         if let Some(fresh) = cached.as_ref().filter(|cached| cached.is_fresh(now)) {
             return Ok(Arc::clone(&fresh.value));
         }
@@ -93,7 +93,7 @@ impl DocumentCache {
             // An invalid document is the provider's newest word: the stale one would hide a wrong configuration.
             (Err(error), _) => return Err(error),
         };
-        *lock(&self.metadata) = Some(Cached { value: Arc::clone(&value), until: now.after(good_for) });
+        *self.metadata.lock() = Some(Cached { value: Arc::clone(&value), until: now.after(good_for) });
         Ok(value)
     }
 
@@ -102,7 +102,7 @@ impl DocumentCache {
     /// # Errors
     /// [`Error::Unreachable`] and [`Error::InvalidResponse`], when no fresh one is cached.
     pub(super) async fn keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<KeySet>, Error> {
-        let cached = lock(&self.keys).clone();
+        let cached = self.keys.lock().clone();
         match cached.filter(|cached| cached.is_fresh(now) && cached.value.from == *from) {
             Some(fresh) => Ok(fresh.value),
             None => self.read_keys(http, from, now).await,
@@ -120,7 +120,7 @@ impl DocumentCache {
         now: Micros,
     ) -> Result<Option<Arc<KeySet>>, Error> {
         // Another sign-in may have read a newer one since.
-        let cached = lock(&self.keys).clone();
+        let cached = self.keys.lock().clone();
         if let Some(newer) = cached.filter(|cached| !Arc::ptr_eq(&cached.value, old) && cached.is_fresh(now)) {
             return Ok(Some(newer.value));
         }
@@ -132,7 +132,7 @@ impl DocumentCache {
 
     /// Claims the next refresh; returns whether it is due.
     fn claim_refresh(&self, now: Micros) -> bool {
-        let mut last = lock(&self.last_refresh);
+        let mut last = self.last_refresh.lock();
         let due = last.is_none_or(|last| now >= last.after(KEY_REFRESH_INTERVAL));
         if due {
             *last = Some(now);
@@ -150,7 +150,7 @@ impl DocumentCache {
         let keys = serde_json::from_slice(&response.body);
         let keys = keys.map_err(|error| invalid(ProviderEndpoint::Keys, InvalidProviderResponse::from_json(&error)))?;
         let value = Arc::new(KeySet { from: from.clone(), keys });
-        *lock(&self.keys) = Some(Cached { value: Arc::clone(&value), until: now.after(FRESH) });
+        *self.keys.lock() = Some(Cached { value: Arc::clone(&value), until: now.after(FRESH) });
         Ok(value)
     }
 }
@@ -175,8 +175,4 @@ pub(super) fn classify_http_error(endpoint: ProviderEndpoint, error: HttpError) 
 
 fn invalid(endpoint: ProviderEndpoint, error: InvalidProviderResponse) -> Error {
     Error::InvalidResponse(endpoint, error)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

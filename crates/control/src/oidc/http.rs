@@ -5,7 +5,7 @@
 //! - A request takes at most ten seconds. No redirect is followed, and no body of more than 1 MiB is read.
 //! - At most 64 requests are in flight at a time, however many users sign in.
 
-use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -17,13 +17,9 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use openidconnect::url::{Host, Position, Url};
-use rustls::pki_types::{IpAddr, ServerName};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
-use platform::outbound::{self, ConnectError};
-use platform::tls::{self, ClientSettings};
+use platform::outbound::{OutboundStream, Server, ServerError};
+use platform::tls::{self, ClientSettings, ClientTls};
 
 /// Time-out of a request as a whole: a user waits for it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,7 +33,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// HTTP client of one provider.
 pub(super) struct HttpClient {
     /// None when the provider is on this machine, and its addresses are `http:`.
-    tls: Option<TlsConnector>,
+    tls: Option<Arc<ClientTls>>,
     /// Requests in flight, of all threads.
     in_flight: AtomicUsize,
 }
@@ -54,15 +50,9 @@ pub enum HttpError {
     /// Too many requests are in flight.
     #[error("{MAX_REQUESTS} requests to it are in flight already")]
     Busy,
-    /// The host name cannot be resolved.
-    #[error("its name cannot be resolved")]
-    Name(#[source] io::Error),
-    /// No address of the host accepts a connection.
-    #[error("cannot connect to it")]
-    Connect(#[source] io::Error),
-    /// The TLS handshake failed.
-    #[error("the TLS handshake failed")]
-    Handshake(#[source] io::Error),
+    /// There is no connection to the host.
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// The connection ended before the response.
     #[error("the connection ended before the response")]
     Broken(#[source] hyper::Error),
@@ -103,7 +93,7 @@ impl HttpClient {
     /// A client that verifies the provider's certificate by these settings; without TLS for a provider on this machine.
     /// All addresses of a provider are either encrypted or not.
     pub(super) fn new(encrypted: bool, settings: &ClientSettings) -> Result<Self, tls::Error> {
-        let tls = if encrypted { Some(settings.config()?.into()) } else { None };
+        let tls = encrypted.then(|| ClientTls::open(settings, &[]).map(Arc::new)).transpose()?;
         Ok(Self { tls, in_flight: AtomicUsize::new(0) })
     }
 
@@ -141,11 +131,15 @@ impl HttpClient {
     }
 
     async fn connect_and_exchange(&self, url: &Url, request: Request<Full<Bytes>>) -> Result<HttpResponse, HttpError> {
-        let stream = connect(url).await?;
-        match &self.tls {
-            Some(tls) => exchange(handshake(tls, url, stream).await?, request).await,
-            None => exchange(stream, request).await,
-        }
+        let host = match url.host() {
+            Some(Host::Ipv4(ip)) => ip.to_string(),
+            Some(Host::Ipv6(ip)) => ip.to_string(),
+            Some(Host::Domain(name)) => name.to_owned(),
+            None => unreachable!("the issuer and the endpoints were checked to be https, or http on this machine"),
+        };
+        let port = url.port_or_known_default().unwrap_or(443);
+        let stream = Server { host, port, tls: self.tls.clone() }.connect().await?;
+        exchange(stream, request).await
     }
 }
 
@@ -171,42 +165,9 @@ fn request(
     Ok(request)
 }
 
-/// Connects to the host, trying its addresses in turn.
-async fn connect(url: &Url) -> Result<TcpStream, HttpError> {
-    let port = url.port_or_known_default().unwrap_or(443);
-    let host = match url.host() {
-        Some(Host::Ipv4(ip)) => ip.to_string(),
-        Some(Host::Ipv6(ip)) => ip.to_string(),
-        Some(Host::Domain(name)) => name.to_owned(),
-        None => return Err(HttpError::Name(io::ErrorKind::InvalidInput.into())),
-    };
-    outbound::connect(&host, port).await.map_err(|error| match error {
-        ConnectError::Name(error) => HttpError::Name(error),
-        ConnectError::Connect(error) => HttpError::Connect(error),
-    })
-}
-
-async fn handshake(
-    tls: &TlsConnector,
-    url: &Url,
-    stream: TcpStream,
-) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, HttpError> {
-    let name = match url.host() {
-        Some(Host::Ipv4(ip)) => ServerName::IpAddress(IpAddr::V4(ip.into())),
-        Some(Host::Ipv6(ip)) => ServerName::IpAddress(IpAddr::V6(ip.into())),
-        Some(Host::Domain(name)) => ServerName::try_from(name.to_owned())
-            .map_err(|error| HttpError::Name(io::Error::new(io::ErrorKind::InvalidInput, error)))?,
-        None => return Err(HttpError::Name(io::ErrorKind::InvalidInput.into())),
-    };
-    tls.connect(name, stream).await.map_err(HttpError::Handshake)
-}
-
 /// Exchanges one request and its response over a connection. The connection is driven within this future, not in a
 /// task: when the future is dropped, nothing of it is left on the runtime.
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<HttpResponse, HttpError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn exchange(stream: Box<dyn OutboundStream>, request: Request<Full<Bytes>>) -> Result<HttpResponse, HttpError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(classify)?;
     let exchange = async {
         let response = sender.send_request(request).await.map_err(classify)?;

@@ -33,7 +33,7 @@ mod http;
 mod error;
 mod invalid_response;
 
-pub use authorization_request::{AuthorizationRequest, PendingAuthorization};
+pub use authorization_request::{AuthorizationRequest, PendingAuthorization, Prompt};
 pub use authorization_response::AuthorizationResponse;
 pub use error::{Error, Fault};
 pub use http::HttpError;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::authorization_request::{self, AuthorizationRequest, PendingAuthorization};
+use super::authorization_request::{self, AuthorizationRequest, PendingAuthorization, Prompt};
 use super::authorization_response::AuthorizationResponse;
 use super::code_exchange::{Tokens, exchange_code};
 use super::document_cache::DocumentCache;
@@ -48,19 +48,14 @@ impl Provider {
     ///
     /// # Errors
     /// [`Error::Unreachable`] and others, when the discovery document was never read, and cannot be read now.
-    pub async fn begin_sign_in(&self, redirect_uri: &str, now: Micros) -> Result<AuthorizationRequest, Error> {
+    pub async fn begin_sign_in(
+        &self,
+        redirect_uri: &str,
+        prompt: Prompt,
+        now: Micros,
+    ) -> Result<AuthorizationRequest, Error> {
         let metadata = self.documents.metadata(&self.http, now).await?;
-        authorization_request::build(&self.settings, &metadata, redirect_uri, false)
-    }
-
-    /// Begins a sign-in like [`Provider::begin_sign_in`], which the provider must finish without asking the user for
-    /// anything (`prompt=none`): its response is an error where it has no session of the user.
-    ///
-    /// # Errors
-    /// As [`Provider::begin_sign_in`].
-    pub async fn begin_silent_sign_in(&self, redirect_uri: &str, now: Micros) -> Result<AuthorizationRequest, Error> {
-        let metadata = self.documents.metadata(&self.http, now).await?;
-        authorization_request::build(&self.settings, &metadata, redirect_uri, true)
+        authorization_request::build(&self.settings, &metadata, redirect_uri, prompt)
     }
 
     /// Finishes a sign-in with the authorization response that came back to the same redirect URI.
@@ -95,8 +90,12 @@ impl Provider {
         let metadata = self.documents.metadata(&self.http, now).await;
         let metadata = metadata
             .inspect_err(|error| {
-                let (provider, reason, error) = (&self.settings.name, error.reason(), error.in_full());
-                tracing::warn!(provider, reason, error, "cannot sign the user out at the identity provider");
+                tracing::warn!(
+                    provider = self.settings.name,
+                    reason = error.reason(),
+                    error = error.in_full(),
+                    "cannot sign the user out at the identity provider"
+                );
             })
             .ok()?;
         let mut url = metadata.end_session_endpoint.clone()?;

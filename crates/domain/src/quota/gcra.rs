@@ -23,7 +23,8 @@ impl Gcra {
     /// So many events per time, of which `burst` may come at once. None at all with 0 events.
     pub fn new(events: u32, per: Duration, burst: u32) -> Self {
         let per = u64::try_from(per.as_micros()).unwrap_or(u64::MAX);
-        let interval = per.checked_div(u64::from(events)).unwrap_or(u64::MAX);
+        // At least a microsecond: without an interval, there would be no limit.
+        let interval = per.checked_div(u64::from(events)).unwrap_or(u64::MAX).max(1);
         Self { interval, burst: interval.saturating_mul(u64::from(burst)) }
     }
 
@@ -40,6 +41,19 @@ impl Gcra {
         counted
             .map(drop)
             .map_err(|arrival| arrival.saturating_add(self.interval).saturating_sub(now.0.saturating_add(self.burst)))
+    }
+
+    /// Takes back an event that was counted.
+    pub fn uncount(self, arrival: &mut ArrivalTime) {
+        let arrival = arrival.0.get_mut();
+        *arrival = arrival.saturating_sub(self.interval);
+    }
+}
+
+impl ArrivalTime {
+    /// Returns whether no event counts any more.
+    pub fn is_over(&mut self, now: Micros) -> bool {
+        *self.0.get_mut() <= now.0
     }
 }
 

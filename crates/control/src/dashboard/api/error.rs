@@ -4,7 +4,8 @@ use http::StatusCode;
 use uuid::Uuid;
 
 use crate::dashboard::error::DashboardError;
-use crate::dashboard::response::{self, DashboardResponse, RETRY_READ, RETRY_SOON};
+use crate::dashboard::error_text::sentence;
+use crate::dashboard::response::{self, DashboardResponse};
 use crate::dashboard::routes::RouteError;
 use crate::management::ManagementError;
 use domain::problem::{self, Problem};
@@ -84,28 +85,13 @@ impl ApiError {
         }
         let problem = Problem::new(status, code, self.detail()).with_request_id(id.to_string());
         let response = response::build(status, problem::MEDIA_TYPE, problem.to_json());
-        if let Self::Dashboard(error) = self
-            && let Some(seconds) = error.retry_after()
-        {
-            return response::with_retry_after(response, seconds);
-        }
-        match (self, status) {
-            (Self::MethodNotAllowed(methods), _) => response::with_allow(response, methods),
-            (_, StatusCode::UNAUTHORIZED) => response::with_challenge(response),
-            (Self::Dashboard(DashboardError::TooManyRequests(seconds)), _) => {
-                response::with_retry_after(response, *seconds)
-            }
-            (_, StatusCode::TOO_MANY_REQUESTS) => response::with_retry_after(response, RETRY_READ),
-            (_, StatusCode::SERVICE_UNAVAILABLE) => response::with_retry_after(response, RETRY_SOON),
+        match self {
+            Self::MethodNotAllowed(methods) => response::with_allow(response, methods),
+            _ if status == StatusCode::UNAUTHORIZED => response::with_challenge(response),
+            Self::Dashboard(error) => response::with_retry_after(response, error.retry_after()),
             _ => response,
         }
     }
-}
-
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
 }
 
 impl From<ManagementError> for ApiError {

@@ -18,11 +18,8 @@ use super::error::DashboardError;
 use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
 use super::routes::{API, ApiEndpoint};
-use crate::management::{
-    Activity, Actor, KeyQuery, Management, NewKey, Rotation, Session, SignedInUser, UsePage, User,
-};
+use crate::management::{Activity, Actor, KeyQuery, Management, Rotation, Session, SignedInUser, User};
 use domain::page::PageQuery;
-use journal::audit::ViewStatus;
 
 mod error;
 mod input;
@@ -161,7 +158,7 @@ impl<'a> ApiCall<'a> {
         let user = user.unwrap_or_else(|| self.user.user.id.to_string());
         let created = self.management.create_key(&self.actor, &self.org, &user, &name, self.request.now).await?;
         let location = format!("{}/{API}/keys/{}", self.dashboard.settings.path, created.key.id);
-        let mut response = json_response(StatusCode::CREATED, &new_key(&created));
+        let mut response = json_response(StatusCode::CREATED, &json!(created));
         let location = HeaderValue::try_from(location).expect("paths and ids are visible ASCII");
         response.headers_mut().insert(LOCATION, location);
         Ok(response)
@@ -173,16 +170,13 @@ impl<'a> ApiCall<'a> {
         let rotation = Rotation::new(overlap);
         let rotation = expected_rotated.map_or(rotation, |rotated| rotation.after(rotated));
         let key = input::key(id)?;
-        Ok(new_key(&self.management.rotate_key(&self.actor, key, rotation, self.request.now).await?))
+        Ok(json!(self.management.rotate_key(&self.actor, key, rotation, self.request.now).await?))
     }
 
     async fn uses(&self, id: &str) -> Result<Value, ApiError> {
-        let (key, filter) = (input::key(id)?, input::use_filter(self.request)?);
-        let uses = self.management.list_uses(&self.actor, key, filter, &self.page()?, self.request.now).await?;
-        let UsePage { page, gateway, view } = uses;
-        let mut body = json!(page);
-        body["gateway"] = gateway.into();
-        Ok(with_view(body, view.as_ref()))
+        let key = input::key(id)?;
+        let filter = input::use_filter(self.request)?;
+        Ok(json!(self.management.list_uses(&self.actor, key, filter, &self.page()?, self.request.now).await?))
     }
 
     async fn activity(&self, id: &str) -> Result<Value, ApiError> {
@@ -190,20 +184,12 @@ impl<'a> ApiCall<'a> {
         let report = self.management.key_activity(&self.actor, &self.org, keys, self.request.now).await?;
         // The report has one entry for each requested key.
         let activity: Activity = report.keys.into_values().next().ok_or(DashboardError::Internal)?;
-        Ok(with_view(json!({ "activity": activity, "gateway": report.gateway }), report.view.as_ref()))
+        let mut body = json!({ "activity": activity, "gateway": report.gateway });
+        if let Some(view) = report.view {
+            body["view"] = json!(view);
+        }
+        Ok(body)
     }
-}
-
-/// Adds whose records a body is made of, when those of all gateways are configured to be read.
-fn with_view(mut body: Value, view: Option<&ViewStatus>) -> Value {
-    if let Some(view) = view {
-        body["view"] = json!(view);
-    }
-    body
-}
-
-fn new_key(created: &NewKey) -> Value {
-    json!({ "api_key": created.api_key, "key": created.key })
 }
 
 fn json_response(status: StatusCode, body: &Value) -> DashboardResponse {

@@ -66,7 +66,8 @@ impl PageContext<'_> {
     pub(super) async fn create_key(&self) -> HandlerResult {
         let form = self.request.form();
         let own_id = self.user.user.id.to_string();
-        let (name, owner) = (form.field("name"), form.field("owner"));
+        let name = form.field("name");
+        let owner = form.field("owner");
         // A member's form has no field for the owner.
         let owner = if owner.is_empty() { &own_id } else { owner };
         let sealer = self.management.key_sealer(self.user).await?;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::keys::{activity_chart, key_state};
+use super::keys::activity_chart;
 use super::{HandlerResult, PageContext, render};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
-    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, KeyState, LimitUsage, NavEntry, OutcomeText, RecordSource,
-    RefusedUse, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
+    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, RecordSource, Timestamp,
+    UseFilter as PageFilter, UseRow, Verdict, format_count, link,
 };
 use crate::management::{ActivityReport, Explanation, Key, KeyStatus, LimitStatus, Org, UseFilter, UsePage, User};
 use domain::key::KeyId;
@@ -64,7 +64,7 @@ impl PageContext<'_> {
             cursor.map(|cursor| self.uses_href(key.id, filter, cursor))
         };
         let only_refused = PageFilter { admission: AdmissionFilter::Refused, outcome: None };
-        let is_revoked = key_state(&key) == KeyState::Revoked;
+        let is_revoked = key.status == KeyStatus::Revoked;
         Ok(KeyPage {
             layout: self.layout(NavEntry::Keys).await?,
             key: self.key_details(&key, &user, activity.as_ref()),
@@ -74,11 +74,7 @@ impl PageContext<'_> {
             verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
             activity: own_activity.map(activity_chart),
             older_refusals: older(&refusals, only_refused),
-            refusals: refusals
-                .iter()
-                .flat_map(|uses| &uses.page.items)
-                .map(|record| self.refused_use(record))
-                .collect(),
+            refusals: refusals.iter().flat_map(|uses| &uses.page.items).map(|record| self.use_row(record)).collect(),
             newer: self.page_query(PAGE_SIZE).cursor.map(|_| self.uses_href(key.id, filter, "")),
             older: older(&uses, filter),
             filter,
@@ -101,7 +97,7 @@ impl PageContext<'_> {
             owner: key.email.clone(),
             is_own: key.user == self.user.user.id,
             permissions: user.permissions.iter().map(ToString::to_string).collect(),
-            state: key_state(key),
+            state: key.status,
             created: self.timestamp(key.created),
             imported: key.imported,
             last_use: self.last_use(key, report),
@@ -140,17 +136,6 @@ impl PageContext<'_> {
             next_request: standing.next_token.map(|time| self.timestamp(time)),
             full: standing.full.map(|time| self.timestamp(time)),
             in_flight: Gauge::new(standing.in_flight.into(), standing.concurrent.into()),
-        }
-    }
-
-    fn refused_use(&self, record: &Record) -> RefusedUse {
-        RefusedUse {
-            time: self.timestamp(record.time),
-            outcome: outcome_text(record),
-            status: record.status,
-            action: record.action.clone(),
-            ip: ip_text(record),
-            count: record.uses(),
         }
     }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::{HandlerResult, PageContext, render};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
-    ActivityChart, AttemptCell, FleetFreshness, GatewayRow, HourCounts, KeyFilter, KeyRow, KeyState, KeysPage,
-    LastUseCell, MissingOthers, NavEntry, OutcomeText, Paging, RecordSource, UseSource, link,
+    ActivityChart, AttemptCell, FleetFreshness, GatewayRow, KeyFilter, KeyRow, KeysPage, LastUseCell, MissingOthers,
+    NavEntry, OutcomeText, Paging, RecordSource, UseSource, link,
 };
-use crate::management::{Activity, ActivityReport, Hour, Key, KeyQuery, KeyStatus};
+use crate::management::{Activity, ActivityReport, Key, KeyQuery, KeyStatus};
 use domain::clock::Micros;
 use domain::key::KeyId;
 use domain::page::{PageLimit, PageQuery};
@@ -24,7 +24,7 @@ const SEARCH_LENGTH: usize = 100;
 impl PageContext<'_> {
     pub(super) async fn list_keys(&self) -> HandlerResult {
         let filter = self.key_filter();
-        let query = KeyQuery { text: filter.text.clone(), status: filter.state.map(key_status), newest_first: true };
+        let query = KeyQuery { text: filter.text.clone(), status: filter.state, newest_first: true };
         let page = self.page_query(PAGE_SIZE);
         let keys = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
         let report = self.key_activity(keys.items.iter().map(|key| key.id).collect()).await?;
@@ -42,7 +42,7 @@ impl PageContext<'_> {
 
     fn key_filter(&self) -> KeyFilter {
         let text = self.request.parameter("q").unwrap_or_default().trim().chars().take(SEARCH_LENGTH).collect();
-        KeyFilter { text, state: self.request.parameter("state").and_then(KeyState::from_name) }
+        KeyFilter { text, state: self.request.parameter("state").and_then(KeyStatus::from_name) }
     }
 
     fn paging(&self, page: &PageQuery, next: Option<&str>, filter: &KeyFilter) -> Paging {
@@ -68,7 +68,7 @@ impl PageContext<'_> {
             created: self.timestamp(key.created),
             last_use: self.last_use(key, report),
             refused_attempt: self.refused_attempt(activity),
-            state: key_state(key),
+            state: key.status,
             marks: key.marks.iter().map(|mark| mark.text()).collect(),
             activity: activity.map(activity_chart),
         }
@@ -130,8 +130,7 @@ impl PageContext<'_> {
 
 /// The chart of a key's last 24 hours.
 pub(super) fn activity_chart(activity: &Activity) -> ActivityChart {
-    let counts = |hour: &Hour| HourCounts { start: hour.start, requests: hour.requests, refusals: hour.refusals };
-    ActivityChart::new(&activity.hours.iter().map(counts).collect::<Vec<_>>())
+    ActivityChart::new(&activity.hours)
 }
 
 /// Returns `true` if the journal's last use is the state's last use. Their clocks may differ: with Redis, the state's
@@ -140,22 +139,4 @@ fn is_same_use(recorded: Micros, counted: Micros) -> bool {
     /// Largest difference between the clocks of a gateway and its Redis, in microseconds.
     const MAX_SKEW_US: u64 = 2_000_000;
     recorded.since(counted).max(counted.since(recorded)) <= MAX_SKEW_US
-}
-
-pub(super) fn key_state(key: &Key) -> KeyState {
-    match key.status {
-        KeyStatus::Active => KeyState::Active,
-        KeyStatus::Revoked => KeyState::Revoked,
-        KeyStatus::UserRemoved => KeyState::OwnerRemoved,
-        KeyStatus::OrgSuspended => KeyState::OrgSuspended,
-    }
-}
-
-fn key_status(state: KeyState) -> KeyStatus {
-    match state {
-        KeyState::Active => KeyStatus::Active,
-        KeyState::Revoked => KeyStatus::Revoked,
-        KeyState::OwnerRemoved => KeyStatus::UserRemoved,
-        KeyState::OrgSuspended => KeyStatus::OrgSuspended,
-    }
 }

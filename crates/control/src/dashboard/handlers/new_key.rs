@@ -25,7 +25,8 @@ impl PageContext<'_> {
     /// The only page that shows a key in the clear. When there is no key to show, redirects to the page of the key.
     pub(super) async fn show_new_key(&self, id: &str) -> HandlerResult {
         let explanation = self.management.explain_key(&self.actor, Self::key_id(id)?, self.request.now).await?;
-        let (id, cookie) = (explanation.key.id, cookie_name(explanation.key.id));
+        let id = explanation.key.id;
+        let cookie = cookie_name(id);
         let sealer = self.management.key_sealer(self.user).await?;
         let sealed = session::cookie_value(&self.request.headers, &cookie).and_then(|value| str::from_utf8(value).ok());
         let Some(api_key) = sealed.and_then(|sealed| sealer.open(&explanation.key, sealed, self.request.now)) else {

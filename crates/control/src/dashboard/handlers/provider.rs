@@ -24,7 +24,7 @@ use crate::dashboard::pages::{Layout, LeavingPage};
 use crate::dashboard::request::DashboardRequest;
 use crate::dashboard::response::{self, DashboardResponse};
 use crate::management::ProviderSignIn;
-use crate::oidc::{self, AuthorizationResponse};
+use crate::oidc::{self, AuthorizationResponse, Prompt};
 use domain::identity::{PersonId, Voucher};
 use domain::session::{self, SIGN_IN_COOKIE_NAME, Token, TokenDigest};
 
@@ -44,15 +44,6 @@ struct PendingSignIn {
     #[serde(default)]
     silent: bool,
     oidc: oidc::PendingAuthorization,
-}
-
-/// Interaction with the user that the provider is allowed (`prompt` of OpenID Connect Core 1.0, section 3.1.2.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Prompt {
-    /// As far as it needs to.
-    AsNeeded,
-    /// Never: it signs the user in at once, or returns an error.
-    Never,
 }
 
 impl Dashboard {
@@ -84,11 +75,7 @@ impl Dashboard {
     ) -> HandlerResult {
         let (provider, _) = self.providers.find(name).ok_or(DashboardError::NotFound)?;
         let redirect_uri = self.redirect_uri(name);
-        let authorization = match prompt {
-            Prompt::AsNeeded => provider.begin_sign_in(&redirect_uri, request.now).await,
-            Prompt::Never => provider.begin_silent_sign_in(&redirect_uri, request.now).await,
-        };
-        let authorization = authorization.map_err(of_provider)?;
+        let authorization = provider.begin_sign_in(&redirect_uri, prompt, request.now).await.map_err(of_provider)?;
         let browser = Token::generate()?;
         let pending = PendingSignIn {
             provider: name.to_owned(),
@@ -153,8 +140,8 @@ impl Dashboard {
         let email = mapping.email(&verified.claims);
         let entitlements = mapping.entitlements(&verified.claims);
         // Before anything can refuse the sign-in: what the provider no longer vouches for ends all the same.
-        let (address, client) = (email.as_deref().ok(), &request.client);
-        self.management.withdraw_unclaimed(&vouched_by, address, &entitlements, client, request.now).await?;
+        let address = email.as_deref().ok();
+        self.management.withdraw_unclaimed(&vouched_by, address, &entitlements, &request.client, request.now).await?;
         let email = email.map_err(SignInError::Claims).map_err(DashboardError::SignIn)?;
         let sign_in = ProviderSignIn {
             vouched_by,

@@ -68,7 +68,7 @@ impl Dashboard {
     /// so that domains cannot be tried out in numbers.
     pub(super) async fn find_provider(&self, request: &DashboardRequest) -> HandlerResult {
         let form = request.form();
-        let (email, requested) = (form.field("email"), form.field("return_to"));
+        let email = form.field("email");
         let domain = email.rsplit_once('@').map(|(_, domain)| domain.to_lowercase()).unwrap_or_default();
         let mut providers = self.settings.providers.iter();
         match providers.find(|provider| provider.domains.contains(&domain)) {
@@ -77,7 +77,7 @@ impl Dashboard {
                 self.count_attempt(request)?;
                 let error = "No sign-in is known for this address. Ask an administrator of your organization for its \
                              sign-in page.";
-                self.sign_in_page(request, self.resolve_return_to(requested), email, Some(error))
+                self.sign_in_page(request, self.resolve_return_to(form.field("return_to")), email, Some(error))
             }
         }
     }

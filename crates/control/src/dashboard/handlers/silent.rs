@@ -11,10 +11,10 @@
 //!   who left a computer alone is not signed in again by the next person at it.
 
 use super::HandlerResult;
-use super::provider::Prompt;
 use crate::dashboard::Dashboard;
 use crate::dashboard::request::DashboardRequest;
 use crate::dashboard::response::{self, DashboardResponse};
+use crate::oidc::Prompt;
 use domain::session;
 
 /// Parameter of the sign-in page's address after a try that failed.

@@ -1,7 +1,7 @@
 //! The requests and refusals of a key over 24 hours, as numbers and as a bar chart.
 
 use super::numbers::{format_count, format_counted};
-use domain::clock::Micros;
+use journal::audit::HourlyActivity;
 
 /// Size of the chart in SVG units: 24 columns of 5, the last unit of each being blank.
 const WIDTH: u32 = 120;
@@ -10,17 +10,6 @@ const COLUMN: u32 = 5;
 const BAR: u32 = 4;
 /// Least height of a bar, so that one request is visible beside a thousand.
 const MIN_BAR: f64 = 1.5;
-
-/// Counts of one hour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HourCounts {
-    /// Start.
-    pub start: Micros,
-    /// Requests admitted.
-    pub requests: u64,
-    /// Requests refused.
-    pub refusals: u64,
-}
 
 /// The last 24 hours of a key, oldest first.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,7 +54,7 @@ pub struct Bar {
 
 impl ActivityChart {
     /// The chart of the last 24 of these hours, which are oldest first.
-    pub fn new(hours: &[HourCounts]) -> Self {
+    pub fn new(hours: &[HourlyActivity]) -> Self {
         let hours = &hours[hours.len().saturating_sub(24)..];
         let most = hours.iter().map(|hour| hour.requests.saturating_add(hour.refusals)).max().unwrap_or(0);
         // With fewer hours, the columns at the left stay blank.
@@ -127,7 +116,7 @@ impl ActivityChart {
 }
 
 impl HourRow {
-    fn new(hour: &HourCounts) -> Self {
+    fn new(hour: &HourlyActivity) -> Self {
         let seconds = i64::try_from(hour.start.0 / 1_000_000).unwrap_or(i64::MAX);
         let start = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
         Self {
@@ -140,7 +129,7 @@ impl HourRow {
 }
 
 impl Bar {
-    fn new(hour: &HourCounts, x: u32, most: u64) -> Self {
+    fn new(hour: &HourlyActivity, x: u32, most: u64) -> Self {
         let refused = bar_height(hour.refusals, most);
         // Both may have the least height, which together must not exceed the chart's.
         let admitted = bar_height(hour.requests, most).min(HEIGHT - refused);
@@ -168,9 +157,10 @@ fn round(number: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use domain::clock::Micros;
 
-    fn hours(counts: &[(u64, u64)]) -> Vec<HourCounts> {
-        let hour = |(index, (requests, refusals)): (usize, &(u64, u64))| HourCounts {
+    fn hours(counts: &[(u64, u64)]) -> Vec<HourlyActivity> {
+        let hour = |(index, (requests, refusals)): (usize, &(u64, u64))| HourlyActivity {
             start: Micros(1_699_999_200_000_000 + index as u64 * 3_600_000_000),
             requests: *requests,
             refusals: *refusals,

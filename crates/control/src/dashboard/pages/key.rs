@@ -3,7 +3,6 @@
 use askama::Template;
 
 use super::activity::ActivityChart;
-use super::key_state::KeyState;
 use super::keys::{AttemptCell, LastUseCell};
 use super::layout::Layout;
 use super::limits::{KeyLimits, LimitUsage};
@@ -11,6 +10,8 @@ use super::numbers::format_count;
 use super::outcome::OutcomeText;
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
+use crate::dashboard::error_text::sentence;
+use crate::management::KeyStatus;
 
 /// The page of a key.
 #[derive(Clone, Debug, Template)]
@@ -29,7 +30,7 @@ pub struct KeyPage {
     /// The last 24 hours; `None` when the journal cannot be read.
     pub activity: Option<ActivityChart>,
     /// The last refused uses, newest first.
-    pub refusals: Vec<RefusedUse>,
+    pub refusals: Vec<UseRow>,
     /// Address of older uses, which were not searched for refused ones.
     pub older_refusals: Option<String>,
     /// Uses, newest first; `None` when the journal cannot be read.
@@ -58,7 +59,7 @@ pub struct KeyDetails {
     /// The owner's permissions.
     pub permissions: Vec<String>,
     /// State.
-    pub state: KeyState,
+    pub state: KeyStatus,
     /// Time of creation.
     pub created: Timestamp,
     /// True if it was imported from another system.
@@ -86,23 +87,6 @@ pub struct Verdict {
     pub admitted: bool,
     /// The explanation, such as `requests are admitted, to routes with these permissions: queries:read`.
     pub sentence: String,
-}
-
-/// A refused use.
-#[derive(Clone, Debug)]
-pub struct RefusedUse {
-    /// Time.
-    pub time: Timestamp,
-    /// Why it was refused.
-    pub outcome: &'static OutcomeText,
-    /// Status of the response.
-    pub status: Option<u16>,
-    /// Name of the route, or method and path.
-    pub action: String,
-    /// The client's IP address.
-    pub ip: String,
-    /// Number of refusals that the record stands for.
-    pub count: u64,
 }
 
 /// A use of the key.
@@ -152,7 +136,7 @@ impl KeyPage {
 
     /// Returns `true` if the key can be rotated and revoked.
     pub fn is_changeable(&self) -> bool {
-        self.key.state != KeyState::Revoked
+        self.key.state != KeyStatus::Revoked
     }
 
     /// The outcomes to filter by.
@@ -169,9 +153,7 @@ impl KeyPage {
 impl Verdict {
     /// The sentence with a capital letter at its beginning and a full stop at its end.
     pub fn text(&self) -> String {
-        let mut rest = self.sentence.chars();
-        let first: String = rest.next().map(|first| first.to_uppercase().collect()).unwrap_or_default();
-        format!("{first}{}.", rest.as_str().trim_end_matches('.'))
+        sentence(self.sentence.trim_end_matches('.'))
     }
 }
 

@@ -3,13 +3,13 @@
 use askama::Template;
 
 use super::activity::ActivityChart;
-use super::key_state::KeyState;
 use super::layout::Layout;
 use super::numbers::format_counted;
 use super::outcome::OutcomeText;
 use super::paging::Paging;
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
+use crate::management::KeyStatus;
 
 /// The keys of the organization, or the user's own.
 #[derive(Clone, Debug, Template)]
@@ -37,7 +37,7 @@ pub struct KeyFilter {
     /// Part of the name, the key id or the owner's email address. Empty: any.
     pub text: String,
     /// State; `None`: any.
-    pub state: Option<KeyState>,
+    pub state: Option<KeyStatus>,
 }
 
 /// A key.
@@ -58,7 +58,7 @@ pub struct KeyRow {
     /// The last attempt to use it, when that was refused; `None` when the last use is the last attempt.
     pub refused_attempt: Option<AttemptCell>,
     /// State.
-    pub state: KeyState,
+    pub state: KeyStatus,
     /// Marks for the owner's attention, such as `Unused for 90 days`.
     pub marks: Vec<&'static str>,
     /// The last 24 hours; `None` when the journal cannot be read.
@@ -113,21 +113,21 @@ impl KeysPage {
     }
 
     /// The states to filter by.
-    pub fn states(&self) -> [KeyState; 4] {
-        KeyState::ALL
+    pub fn states(&self) -> [KeyStatus; 4] {
+        KeyStatus::ALL
     }
 }
 
 impl KeyRow {
     /// Returns `true` if the key can be revoked.
     pub fn is_revocable(&self) -> bool {
-        self.state != KeyState::Revoked
+        self.state != KeyStatus::Revoked
     }
 }
 
 impl KeyFilter {
     /// Returns `true` if the filter selects this state.
-    pub fn selects(&self, state: &KeyState) -> bool {
+    pub fn selects(&self, state: &KeyStatus) -> bool {
         self.state.as_ref() == Some(state)
     }
 

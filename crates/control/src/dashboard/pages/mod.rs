@@ -22,7 +22,6 @@ mod sessions;
 mod sign_in;
 mod error;
 // Their parts.
-mod key_state;
 mod activity;
 mod limits;
 mod outcome;
@@ -33,11 +32,10 @@ mod numbers;
 #[cfg(test)]
 mod tests;
 
-pub use self::activity::{ActivityChart, HourCounts};
+pub use self::activity::ActivityChart;
 pub use self::create::{CreatePage, OwnerChoice, OwnerInput};
 pub use self::error::{ErrorPage, NextStep};
-pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, RefusedUse, UseFilter, UseRow, Verdict};
-pub use self::key_state::KeyState;
+pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, UseFilter, UseRow, Verdict};
 pub use self::keys::{AttemptCell, KeyFilter, KeyRow, KeysPage, LastUseCell, UseSource};
 pub use self::layout::{Layout, NavEntry, OrgChoice, Viewer};
 pub use self::limits::{Gauge, KeyLimits, LimitUsage};

@@ -8,9 +8,9 @@ use std::{env, fs};
 
 use askama::Template as _;
 
-use self::gallery::{self, NEW_KEY, filtered_key, key, key_with_unsearched_records, keys, new_key, revoked_key, rows};
-use super::{Issuance, KeyState};
-use crate::management::GoodPractice;
+use self::gallery::{NEW_KEY, filtered_key, key, key_with_unsearched_records, keys, new_key, revoked_key, rows};
+use super::Issuance;
+use crate::management::{GoodPractice, KeyStatus};
 
 #[test]
 fn pages_are_written_to_a_directory_on_request() {
@@ -105,7 +105,7 @@ fn key_is_revoked_from_its_row_and_its_name_is_asked_for_only_in_use() {
     let page = keys(rows.clone()).render().unwrap();
     for row in rows {
         let offered = page.contains(&format!("href=\"/settings/keys/{}/revoke\"", row.id));
-        assert_eq!(offered, row.state != KeyState::Revoked, "{}", row.name);
+        assert_eq!(offered, row.state != KeyStatus::Revoked, "{}", row.name);
     }
     let pages = gallery::all();
     let page = |name: &str| &pages.iter().find(|(found, _)| *found == name).unwrap().1;

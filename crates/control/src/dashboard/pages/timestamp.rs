@@ -35,7 +35,8 @@ impl Timestamp {
 }
 
 fn format_relative(time: Micros, now: Micros) -> String {
-    let (past, future) = (now.since(time), time.since(now));
+    let past = now.since(time);
+    let future = time.since(now);
     if past.max(future) < NOW_US {
         "just now".into()
     } else if future > 0 {

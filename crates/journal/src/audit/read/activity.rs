@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::stop::StopSignal;
@@ -24,7 +25,7 @@ use crate::audit::format::source::{self, Piece};
 use crate::audit::index::live_index::{LiveIndex, Stretch};
 use crate::audit::index::usage_counts::{self, HOUR, HourCounts, KeyUsage, LineRef, UsageCounts};
 use crate::audit::index::{IndexedEvent, IndexedUse, lookup};
-use domain::clock::Micros;
+use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::KeyId;
 
@@ -46,9 +47,10 @@ pub struct KeyActivity {
 }
 
 /// Number of uses of a key within an hour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HourlyActivity {
     /// Beginning of the hour: a whole hour, UTC.
+    #[serde(with = "clock::rfc3339")]
     pub start: Micros,
     /// Admitted uses.
     pub requests: u64,
@@ -57,11 +59,12 @@ pub struct HourlyActivity {
 }
 
 /// The last admitted use of a key, or the last attempt to use it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastUse {
     /// Id of the record and of its request.
     pub id: Uuid,
     /// Time of the decision.
+    #[serde(with = "clock::rfc3339")]
     pub time: Micros,
     /// The client's address.
     pub ip: Option<IpAddr>,

@@ -26,13 +26,8 @@ fn uses() -> Vec<UseRow> {
     names.into_iter().chain(["aborted", "completed", "completed"]).enumerate().map(entry).collect()
 }
 
-fn refusals() -> Vec<RefusedUse> {
-    let refused = |entry: UseRow| entry.outcome.is_refused();
-    let refusal = |entry: UseRow| {
-        let UseRow { time, outcome, status, action, ip, count, .. } = entry;
-        RefusedUse { time, outcome, status, action, ip, count }
-    };
-    uses().into_iter().filter(|entry| refused(entry.clone())).map(refusal).collect()
+fn refusals() -> Vec<UseRow> {
+    uses().into_iter().filter(|entry| entry.outcome.is_refused()).collect()
 }
 
 pub(crate) fn key() -> KeyPage {
@@ -73,7 +68,7 @@ fn details() -> KeyDetails {
         owner: "ada.lovelace@acme.example".into(),
         is_own: true,
         permissions: vec!["queries:read".into(), "queries:write".into()],
-        state: KeyState::Active,
+        state: KeyStatus::Active,
         created: ago(90 * DAY),
         imported: false,
         last_use: last_use(12, Some("python-requests/2.32.3")),
@@ -124,7 +119,7 @@ fn unused_key() -> KeyPage {
 
 pub(crate) fn revoked_key() -> KeyPage {
     KeyPage {
-        key: KeyDetails { name: LONG.into(), state: KeyState::Revoked, revoked: Some(ago(300)), ..details() },
+        key: KeyDetails { name: LONG.into(), state: KeyStatus::Revoked, revoked: Some(ago(300)), ..details() },
         usage: None,
         verdict: Verdict { admitted: false, sentence: "requests are refused (401): the key is revoked".into() },
         activity: None,

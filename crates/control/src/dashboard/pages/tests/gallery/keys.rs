@@ -15,7 +15,7 @@ pub(super) fn pages() -> Vec<NamedPage> {
     ])
 }
 
-fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, state: KeyState) -> KeyRow {
+fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, state: KeyStatus) -> KeyRow {
     KeyRow {
         id: format!("aC3{:06}", number * 7919 % 1_000_000),
         name: name.into(),
@@ -35,7 +35,7 @@ fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, stat
 }
 
 pub(crate) fn rows() -> Vec<KeyRow> {
-    use KeyState::{Active, OrgSuspended, OwnerRemoved, Revoked};
+    use KeyStatus::{Active, OrgSuspended, Revoked, UserRemoved};
     let (ada, grace) = ("ada.lovelace@acme.example", "grace@acme.example");
     let unrecorded = Some(LastUseCell { time: ago(2 * DAY), source: None, not_recorded: NOT_RECORDED });
     let v6 = UseSource { ip: "2001:db8:85a3:8d3:1319:8a2e:370:7348".into(), user_agent: Some(HOSTILE.into()) };
@@ -45,7 +45,7 @@ pub(crate) fn rows() -> Vec<KeyRow> {
         row(3, "Laptop", ada, None, Active),
         row(4, LONG, "a.person.with.a.rather.long.name@subsidiary.department.acme.example", unrecorded, Active),
         row(5, "Отчёты · 集計 · نسخة", grace, last_use(26 * HOUR, Some(FIREFOX)), Revoked),
-        row(6, "Old importer", "hopper@acme.example", last_use(400 * DAY, None), OwnerRemoved),
+        row(6, "Old importer", "hopper@acme.example", last_use(400 * DAY, None), UserRemoved),
         row(
             7,
             HOSTILE,
@@ -75,7 +75,7 @@ fn second_of_three_pages() -> KeysPage {
             &format!("Service {number}"),
             "grace@acme.example",
             last_use(number * 999, Some("curl/8.5.0")),
-            KeyState::Active,
+            KeyStatus::Active,
         )
     };
     let mut page = keys((26..51).map(row).collect());
@@ -85,7 +85,7 @@ fn second_of_three_pages() -> KeysPage {
 }
 
 fn filtered(rows: Vec<KeyRow>) -> KeysPage {
-    let filter = KeyFilter { text: HOSTILE.into(), state: Some(KeyState::Revoked) };
+    let filter = KeyFilter { text: HOSTILE.into(), state: Some(KeyStatus::Revoked) };
     KeysPage { filter, ..keys(rows) }
 }
 

@@ -1,7 +1,9 @@
 //! Every page with sample values: full, empty, with errors, and with hostile values.
 
 use crate::dashboard::pages::*;
+use crate::management::KeyStatus;
 use domain::clock::Micros;
+use journal::audit::HourlyActivity;
 
 mod forms;
 mod key;
@@ -68,7 +70,11 @@ fn activity(seed: u64) -> ActivityChart {
         let noise = (hour * 2_654_435_761 + seed * 40_503) % 97;
         let busy = if (6..19).contains(&hour) { 3 } else { 1 };
         let refusals = if seed % 4 == 1 && hour % 5 == 2 { noise / 6 } else { 0 };
-        HourCounts { start: Micros(NOW.0 - (23 - hour) * 3_600_000_000), requests: noise * busy * (seed % 5), refusals }
+        HourlyActivity {
+            start: Micros(NOW.0 - (23 - hour) * 3_600_000_000),
+            requests: noise * busy * (seed % 5),
+            refusals,
+        }
     };
     ActivityChart::new(&(0..24).map(hour).collect::<Vec<_>>())
 }
