@@ -189,6 +189,32 @@ mod tests {
     }
 
     #[test]
+    fn actions_follow_from_the_transitions() {
+        for mode in MODES {
+            for event in EVENTS {
+                let is_lost = mode.sync_failed();
+                let expected: &[Action] = match event {
+                    Event::SyncFailed if !is_lost => &[Action::LogSyncFailure, Action::FailPending],
+                    Event::Closed if !mode.is_closed() => &[Action::WakeCommitter],
+                    Event::WriteFailed if !is_lost && !mode.write_fails() => &[Action::LogFailure],
+                    Event::Written if mode.write_fails() => &[Action::LogRecovery],
+                    _ => &[],
+                };
+                assert_eq!(step(mode, event).1, expected, "{mode:?} {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn predicates_of_modes_are_those_of_their_documentation() {
+        let of = |is: fn(Mode) -> bool| MODES.into_iter().filter(|mode| is(*mode)).collect::<Vec<_>>();
+        assert_eq!(of(Mode::write_fails), [NoRoom, ReserveScarce, SpoolFailed]);
+        assert_eq!(of(Mode::sync_failed), [SyncFailed, ClosedUnsynced]);
+        assert_eq!(of(Mode::is_handed_over), [HandedOver, SpoolFailed]);
+        assert_eq!(of(Mode::is_closed), [Closed, ClosedUnsynced]);
+    }
+
+    #[test]
     fn closed_journal_and_one_whose_sync_has_failed_take_no_lines() {
         let taking = MODES.map(Mode::takes_lines);
         assert_eq!(taking, [true, true, true, true, true, false, false, false]);
