@@ -1,5 +1,7 @@
 //! The audit journal ([`audit`]), and the shippers that follow it and deliver its records ([`shipping`]).
 
+mod files;
+
 pub mod audit;
 pub mod shipping;
 

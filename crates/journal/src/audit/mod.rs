@@ -31,6 +31,7 @@
 mod settings;
 mod error;
 mod format;
+pub(crate) mod journal_id;
 mod tree;
 mod filter;
 mod write;

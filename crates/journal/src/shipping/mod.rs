@@ -20,12 +20,9 @@
 //! - `message_progress`: messages of a batch that fails in the midst of it; `isolation`: the record that a sink
 //!   refuses, alone; `rejected_file`: what was refused.
 //! - `needs`: the segments for which retention waits.
-//! - `position_file`: positions that sinks do not keep themselves; `journal_id`: the name of a journal;
-//!   `ship_files`: their files.
+//! - `position_file`: positions that sinks do not keep themselves.
 
 mod settings;
-mod ship_files;
-mod journal_id;
 mod position_file;
 mod needs;
 mod batch;

@@ -7,8 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::ship_files::{self, write_atomically, write_file};
-use crate::audit::StreamPosition;
+use crate::audit::{StreamPosition, journal_id};
+use crate::files;
 
 /// File with the position of a sink.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct PositionFile {
 
 impl PositionFile {
     pub(super) fn new(journal: &Path, sink: &str) -> Self {
-        Self { path: ship_files::directory(journal).join(format!("{sink}.json")) }
+        Self { path: journal_id::ship_directory(journal).join(format!("{sink}.json")) }
     }
 
     /// Reads the position; the beginning of the journal when there is none, or it cannot be read.
@@ -36,14 +36,12 @@ impl PositionFile {
 
     /// Replaces the position; it is on the disk when this returns.
     pub(super) fn write(&self, position: &StreamPosition) -> io::Result<()> {
-        write_atomically(&self.path, &serde_json::to_vec(position)?)
+        files::replace(&self.path, &serde_json::to_vec(position)?)
     }
 
     /// Replaces the position, which survives the end of the process, and perhaps not that of the machine.
     pub(super) fn write_unsynced(&self, position: &StreamPosition) -> io::Result<()> {
-        let temporary = self.path.with_extension("tmp");
-        write_file(&temporary, &serde_json::to_vec(position)?)?;
-        fs::rename(&temporary, &self.path)
+        files::replace_unsynced(&self.path, &serde_json::to_vec(position)?)
     }
 }
 
@@ -54,7 +52,7 @@ mod tests {
     #[test]
     fn position_survives_and_a_damaged_one_is_the_beginning() {
         let journal = tempfile::tempdir().unwrap();
-        fs::create_dir(ship_files::directory(journal.path())).unwrap();
+        fs::create_dir(journal_id::ship_directory(journal.path())).unwrap();
         let file = PositionFile::new(journal.path(), "files");
         assert_eq!(file.read(), StreamPosition::START);
         let position = StreamPosition { segment: 3, offset: 400, line: 70, last_line: 300, checksum: 9 };

@@ -4,7 +4,7 @@
 //! - Bounded: at [`LIMIT`] bytes the file becomes `NAME.rejected.old.jsonl`, in place of the one before. The journal
 //!   has the records until its retention removes them.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::message::Message;
-use super::ship_files;
 use super::sink_error::SinkError;
 use super::status::Status;
-use crate::audit::{JournalCheckpoint, Record};
+use crate::audit::{JournalCheckpoint, Record, journal_id};
+use crate::files;
 use domain::clock::{self, Micros};
 use platform::metrics::SinkMetrics;
 
@@ -50,7 +50,7 @@ struct Line<'a> {
 
 impl RejectedFile {
     pub(super) fn new(journal: &Path, sink: &str, status: Arc<Status>, metrics: SinkMetrics) -> Self {
-        let path = ship_files::directory(journal).join(format!("{sink}.rejected.jsonl"));
+        let path = journal_id::ship_directory(journal).join(format!("{sink}.rejected.jsonl"));
         Self { path, status, metrics, in_batch: 0, last_log: None }
     }
 
@@ -111,7 +111,7 @@ impl RejectedFile {
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
         file.write_all(&text)?;
         file.sync_data()?;
-        self.path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+        self.path.parent().map_or(Ok(()), files::sync_directory)
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn two_files_bound_what_a_flood_of_refusals_takes() {
         let journal = tempfile::tempdir().unwrap();
-        let directory = ship_files::directory(journal.path());
+        let directory = journal_id::ship_directory(journal.path());
         fs::create_dir(&directory).unwrap();
         let status = Arc::new(Status::new("siem", "http", String::new(), StreamPosition::START));
         let metrics = Metrics::new().shipping.sink("siem");

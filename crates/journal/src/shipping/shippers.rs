@@ -8,7 +8,6 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::journal_id;
 use super::needs::Needs;
 use super::position_file::PositionFile;
 use super::rejected_file::RejectedFile;
@@ -17,7 +16,7 @@ use super::settings::{Settings, SinkSettings};
 use super::shipper::{Shipper, ShipperCommand};
 use super::sink::{OpenError, Sink};
 use super::status::{SinkReport, Status};
-use crate::audit::JournalTap;
+use crate::audit::{JournalTap, journal_id};
 use domain::clock::{self, Micros};
 use platform::metrics::ShippingMetrics;
 
@@ -75,8 +74,14 @@ impl Shippers {
     /// [`StartError`]. A sink that cannot be reached is none.
     pub fn start(tap: JournalTap, settings: &Settings, metrics: &ShippingMetrics) -> Result<Arc<Self>, StartError> {
         let needs = Arc::new(Needs::new(tap.clone()));
-        let (metrics, started) = (metrics.clone(), clock::now());
-        let shippers = Arc::new(Self { tap, metrics, needs, started, turn: Mutex::default(), inner: Mutex::default() });
+        let shippers = Arc::new(Self {
+            tap,
+            metrics: metrics.clone(),
+            needs,
+            started: clock::now(),
+            turn: Mutex::default(),
+            inner: Mutex::default(),
+        });
         shippers.apply(settings)?;
         Ok(shippers)
     }
@@ -188,7 +193,8 @@ impl Shippers {
 
     fn spawn(&self, settings: SinkSettings, sink: Sink, journal: Uuid) -> Result<RunningShipper, StartError> {
         let file = self.file(&settings);
-        let (name, kind) = (&settings.name, settings.destination.kind());
+        let name = &settings.name;
+        let kind = settings.destination.kind();
         let status = Arc::new(Status::new(name, kind, sink.target(), file.read()));
         let metrics = self.metrics.sink(name);
         let rejected = RejectedFile::new(self.tap.directory(), name, Arc::clone(&status), metrics.clone());

@@ -17,6 +17,7 @@ use zstd::bulk::Compressor;
 use super::line;
 use super::pack::{self, Packed};
 use super::version;
+use crate::files;
 
 /// Bytes of lines in a frame. Keys repeat within as many uses; reading it takes a millisecond or two.
 const FRAME: usize = 1 << 20;
@@ -60,10 +61,7 @@ impl CompressedSegment {
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] when the table is damaged.
     pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
-        let file = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file?,
-        };
+        let Some(file) = files::if_found(File::open(path))? else { return Ok(None) };
         let frames = read_table(&file)?.ok_or_else(|| damaged(path))?;
         Ok(Some(Self { file, frames, read: None, lines: Vec::new() }))
     }

@@ -10,6 +10,7 @@ use super::segment::{self, Block};
 use super::segment_event::SegmentHeader;
 use super::source::{self, Piece};
 use super::{frame, line};
+use crate::files;
 
 /// The uses that are open where a segment begins. Headers are applied in the order of the journal.
 #[derive(Debug, Default)]
@@ -51,10 +52,9 @@ pub(crate) fn read_header(directory: &Path, number: u64) -> io::Result<Option<Se
 /// As [`read_header`], with the number of the line.
 pub(crate) fn read_numbered_header(directory: &Path, number: u64) -> io::Result<Option<(u64, SegmentHeader<'static>)>> {
     let mut piece = Piece::default();
-    match source::read_block(directory, Block::header_of(number), &mut piece) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
-        read => read?,
-    };
+    if files::if_intact(source::read_block(directory, Block::header_of(number), &mut piece))?.is_none() {
+        return Ok(None);
+    }
     let header = line::split_lines(&piece).next().map(|(_, line)| line);
     Ok(header.and_then(|line| Some((frame::verify_line(line)?, parse_header(line)?))))
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
@@ -11,6 +11,7 @@ use super::line::EventKind;
 use super::segment;
 use super::segment_event::Seal;
 use super::source::SegmentSource;
+use crate::files;
 
 /// Bytes that are read at a time.
 const PIECE: usize = 64 * 1024;
@@ -18,10 +19,7 @@ const PIECE: usize = 64 * 1024;
 /// Reads a segment and computes its seal; `None` when retention has removed the segment. The lines of a compressed one
 /// are counted unless their number is given.
 pub(crate) fn compute(directory: &Path, number: u64, lines: Option<u64>) -> io::Result<Option<Seal<'static>>> {
-    let open = |path| match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        file => file.map(Some),
-    };
+    let open = |path: PathBuf| files::if_found(File::open(path));
     let (file, compressed) = match open(segment::path(directory, number))? {
         Some(file) => (Some(file), false),
         None => (open(segment::compressed_path(directory, number))?, true),
@@ -57,7 +55,9 @@ fn digest(file: &mut File) -> io::Result<(String, u64)> {
 /// Counts the lines of a segment; `None` when retention has removed it.
 fn count_lines(directory: &Path, number: u64) -> io::Result<Option<u64>> {
     let Some(mut source) = SegmentSource::open(directory, number)? else { return Ok(None) };
-    let (mut lines, mut at, mut piece) = (0, 0, vec![0; PIECE]);
+    let mut lines = 0;
+    let mut at = 0;
+    let mut piece = vec![0; PIECE];
     loop {
         match source.read_at(&mut piece, at)? {
             0 => return Ok(Some(lines)),

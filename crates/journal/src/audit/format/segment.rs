@@ -1,12 +1,13 @@
 //! Segment files of a journal: names, listing, and blocks.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::compressed::CompressedSegment;
+use crate::files;
 
 /// Bytes of a block, the unit of the index and of reading: about a thousand records.
 pub(crate) const BLOCK: u64 = 256 * 1024;
@@ -87,11 +88,10 @@ pub(crate) fn remove(directory: &Path, number: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a segment, mode 0600. Empties one that a failed creation has left behind. It is open for reading as well, as
-/// one that recovery has found.
-pub(crate) fn create(directory: &Path, number: u64) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true).mode(0o600).open(path(directory, number))
+/// True when a process holds the journal's lock.
+pub(crate) fn is_locked(directory: &Path) -> bool {
+    let Ok(file) = File::open(directory.join(LOCK)) else { return false };
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 /// Lists the segments of a journal, oldest first.
@@ -111,11 +111,10 @@ pub(crate) fn list_from(directory: &Path, first: u64) -> io::Result<Vec<Segment>
 
 /// The length of a compressed segment; `None` when retention has removed it meanwhile.
 fn compressed_length(directory: &Path, number: u64) -> io::Result<Option<u64>> {
-    match CompressedSegment::open(&compressed_path(directory, number)) {
-        Ok(found) => Ok(found.map(|segment| segment.length())),
+    match files::if_intact(CompressedSegment::open(&compressed_path(directory, number)))? {
+        Some(found) => Ok(found.map(|segment| segment.length())),
         // It has lines, which cannot be read: a reader must fail rather than skip them.
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(1)),
-        Err(error) => Err(error),
+        None => Ok(Some(1)),
     }
 }
 
@@ -128,8 +127,8 @@ pub(crate) fn list_files(directory: &Path) -> io::Result<Vec<SegmentFile>> {
         let Some((number, extension)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
         let (Ok(number), Ok(metadata)) = (number.parse(), entry.metadata()) else { continue };
         if matches!(extension, "jsonl" | "jsonl.zst") {
-            let (is_compressed, size) = (extension != "jsonl", metadata.len());
-            files.push(SegmentFile { number, is_compressed, size, modified: metadata.modified()? });
+            let is_compressed = extension != "jsonl";
+            files.push(SegmentFile { number, is_compressed, size: metadata.len(), modified: metadata.modified()? });
         }
     }
     // The plain file comes first where both are there, for a moment: they have the same lines.
@@ -167,11 +166,6 @@ fn find_file(directory: &Path, number: u64) -> Option<SegmentFile> {
         let metadata = fs::metadata(path).ok()?;
         Some(SegmentFile { number, is_compressed, size: metadata.len(), modified: metadata.modified().ok()? })
     })
-}
-
-/// Syncs the directory itself, so that the name of a new segment survives the death of the machine.
-pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 /// True when a journal with these segments reaches a point, or has reached it in a segment that retention has removed.

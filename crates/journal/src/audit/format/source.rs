@@ -9,6 +9,7 @@ use std::path::Path;
 use super::compressed::CompressedSegment;
 use super::segment::{self, Block};
 use super::version;
+use crate::files;
 
 /// Bytes that are read at a time behind a block, to complete its last line. Most lines are shorter.
 const REST_OF_LINE: u64 = 4 << 10;
@@ -29,13 +30,9 @@ impl SegmentSource {
     pub(crate) fn open(directory: &Path, number: u64) -> io::Result<Option<Self>> {
         // In this order: the compressed file is there before the plain one is removed.
         let path = segment::path(directory, number);
-        match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            file => {
-                let file = file?;
-                version::check_plain(&path, &file)?;
-                return Ok(Some(Self::Plain(file)));
-            }
+        if let Some(file) = files::if_found(File::open(&path))? {
+            version::check_plain(&path, &file)?;
+            return Ok(Some(Self::Plain(file)));
         }
         Ok(CompressedSegment::open(&segment::compressed_path(directory, number))?.map(Self::Compressed))
     }
@@ -55,17 +52,7 @@ impl SegmentSource {
         if buffer.len() < to + length {
             buffer.resize(to + length, 0);
         }
-        let out = &mut buffer[to..to + length];
-        let mut filled = 0;
-        while filled < length {
-            match self.read_at(&mut out[filled..], from + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(filled)
+        files::fill(&mut buffer[to..to + length], from, |out, at| self.read_at(out, at))
     }
 }
 

@@ -9,6 +9,7 @@ use super::index_file::{self, IndexFile};
 use super::segment_index::SegmentIndex;
 use crate::audit::format::segment::Segment;
 use crate::audit::format::source::SegmentSource;
+use crate::files;
 
 const DAMAGED: &str =
     "the index of the segment is damaged: readers read the segment instead, and the gateway makes it again";
@@ -43,21 +44,15 @@ fn is_longer(directory: &Path, segment: &Segment, in_use: bool) -> bool {
 }
 
 fn compare(directory: &Path, segment: &Segment, file: &IndexFile) -> io::Result<Option<&'static str>> {
-    let found = match file.load() {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(Some(DAMAGED)),
-        found => found?,
-    };
+    let Some(found) = files::if_intact(file.load())? else { return Ok(Some(DAMAGED)) };
     if file.part() == 0 {
         return Ok(Some(OTHER));
     }
     let built = SegmentIndex::build(directory, segment, (file.part(), file.stretch().from), || true);
-    let is_right = match built {
-        // Retention may have removed the segment meanwhile.
-        Ok(Some(built)) => is_same(&found, &built) || SegmentSource::open(directory, segment.number)?.is_none(),
-        // Its lines cannot be read, which is reported elsewhere.
-        Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
-        _ => true,
-    };
+    // Lines that cannot be read are reported elsewhere.
+    let Some(built) = files::if_intact(built)?.flatten() else { return Ok(None) };
+    // Retention may have removed the segment meanwhile.
+    let is_right = is_same(&found, &built) || SegmentSource::open(directory, segment.number)?.is_none();
     Ok((!is_right).then_some(OTHER))
 }
 

@@ -15,9 +15,9 @@
 //! members are in pages of 256, with a CRC-32 each; the usage ends with the CRC-32 of itself.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
@@ -29,7 +29,8 @@ use super::segment_index::SegmentIndex;
 use super::usage_codec;
 use super::usage_counts::UsageCounts;
 use crate::audit::filter::Filter;
-use crate::audit::format::segment::{self, Block};
+use crate::audit::format::segment::Block;
+use crate::files;
 
 /// First bytes of the file, with the version of the format.
 const MAGIC: u64 = u64::from_le_bytes(*b"kgindex2");
@@ -65,14 +66,7 @@ pub(crate) fn path(directory: &Path, segment: u64) -> PathBuf {
 
 /// Writes the index of a closed segment.
 pub(crate) fn write(directory: &Path, index: &SegmentIndex) -> io::Result<()> {
-    let target = path(directory, index.segment);
-    let temporary = target.with_extension("index.tmp");
-    let written = write_new(&temporary, &encode(index)).and_then(|()| fs::rename(&temporary, &target));
-    written.inspect_err(|_| {
-        let removed = fs::remove_file(&temporary);
-        removed.unwrap_or_else(|error| tracing::debug!(%error, "cannot remove an unfinished index of a segment"));
-    })?;
-    segment::sync_directory(directory)
+    files::replace(&path(directory, index.segment), &encode(index))
 }
 
 /// The length of the segment that its index covers; `None` when there is no whole one.
@@ -84,12 +78,6 @@ pub(crate) fn indexed_length(directory: &Path, segment: u64) -> Option<u64> {
 pub(crate) fn remove(directory: &Path, segment: u64) {
     let removed = fs::remove_file(path(directory, segment));
     removed.unwrap_or_else(|error| tracing::debug!(%error, segment, "no index of a segment to remove"));
-}
-
-fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(content)?;
-    file.sync_all()
 }
 
 fn encode(index: &SegmentIndex) -> Vec<u8> {
@@ -130,10 +118,7 @@ impl IndexFile {
     /// Opens the index of a segment, of whatever length that is, and checks its header and its small tables.
     /// `None` when there is none.
     pub(crate) fn open_any(directory: &Path, segment: u64) -> io::Result<Option<Self>> {
-        let file = match File::open(path(directory, segment)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file?,
-        };
+        let Some(file) = files::if_found(File::open(path(directory, segment)))? else { return Ok(None) };
         let length = file.metadata()?.len();
         if length < HEADER as u64 * NUMBER {
             return Err(damaged("it is torn"));

@@ -11,6 +11,7 @@ use super::usage_counts::UsageCounts;
 use super::{database, usage_rows};
 use crate::audit::filter::Filter;
 use crate::audit::format::segment::{self, Block, Point, Segment};
+use crate::files;
 use domain::identity::OrgId;
 use domain::key::KeyId;
 
@@ -88,15 +89,9 @@ pub(crate) fn segment_usage(
     org: OrgId,
     keys: &FxHashSet<KeyId>,
 ) -> io::Result<Option<UsageCounts>> {
-    let file = match IndexFile::open(directory, segment.number, segment.length) {
-        // Its lines are counted instead.
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
-        file => file?,
-    };
+    // Of a damaged one, the lines of the segment are counted instead.
+    let file = files::if_intact(IndexFile::open(directory, segment.number, segment.length))?.flatten();
     let expected = Stretch { segment: segment.number, from, to: segment.length };
     let Some(file) = file.filter(|file| file.stretch() == expected) else { return Ok(None) };
-    match file.usage(|(owner, key)| *owner == org && keys.contains(key)) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
-        usage => usage.map(Some),
-    }
+    files::if_intact(file.usage(|(owner, key)| *owner == org && keys.contains(key)))
 }

@@ -15,6 +15,7 @@ use crate::audit::format::open_uses::{self, OpenUses};
 use crate::audit::format::segment::Point;
 use crate::audit::format::source::SegmentSource;
 use crate::audit::format::{decode, pieces};
+use crate::files;
 
 /// A use that has begun, and the gateway that recorded it.
 #[derive(Debug)]
@@ -77,20 +78,11 @@ fn read_begun(
 
 /// Calls `each` with the whole lines of a segment before a point, and their offsets.
 fn for_each_line_before(directory: &Path, end: Point, each: impl FnMut(u64, &[u8])) -> io::Result<()> {
-    let opened = SegmentSource::open(directory, end.segment);
-    let mut source = match opened {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(()),
-        opened => match opened? {
-            Some(source) => source,
-            None => return Ok(()),
-        },
-    };
+    let opened = files::if_intact(SegmentSource::open(directory, end.segment))?.flatten();
+    let Some(mut source) = opened else { return Ok(()) };
     let read_at = |out: &mut [u8], at: u64| {
         let room = usize::try_from(end.offset.saturating_sub(at)).unwrap_or(usize::MAX).min(out.len());
         source.read_at(&mut out[..room], at)
     };
-    match pieces::for_each_line(read_at, each) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(()),
-        read => read.map(drop),
-    }
+    files::if_intact(pieces::for_each_line(read_at, each)).map(drop)
 }

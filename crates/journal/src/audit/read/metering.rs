@@ -18,7 +18,6 @@ mod scan;
 use std::io;
 use std::path::Path;
 
-use super::lock;
 use super::stop::StopSignal;
 use crate::audit::filter::Filter;
 use crate::audit::format::segment;
@@ -70,7 +69,7 @@ pub(crate) fn read_usage(
 fn settled_before(directory: &Path, now: Micros) -> io::Result<Micros> {
     let settled = Micros(now.0.saturating_sub(SETTLING));
     // Lines of a process that was replaced: a gateway that runs merges them at once.
-    if !lock::is_locked(directory) && !spool::list(directory)?.is_empty() {
+    if !segment::is_locked(directory) && !spool::list(directory)?.is_empty() {
         return Ok(Micros(0));
     }
     Ok(slot_file::oldest_group(directory)?.map_or(settled, |oldest| oldest.min(settled)))

@@ -12,7 +12,6 @@
 //! - [`verify_tree`]: checks a journal against checkpoints, of which there are [`copies`]; [`prove`]: proves
 //!   that a record is in it.
 //! - [`metering`]: usage by organization, key or route, day by day or month by month.
-//! - [`lock`]: whether a gateway writes the journal.
 //! - [`replay`]: numbered uses, for the state at start.
 
 pub(crate) mod reader;
@@ -27,7 +26,6 @@ pub(crate) mod stream;
 mod stream_start;
 pub(crate) mod activity;
 pub(crate) mod metering;
-pub(crate) mod lock;
 pub(crate) mod beginning;
 pub(crate) mod verify_report;
 pub(crate) mod copies;

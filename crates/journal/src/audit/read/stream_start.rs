@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::audit::format::segment::{self, Point};
 use crate::audit::format::source::SegmentSource;
 use crate::audit::format::stream_position::StreamPosition;
+use crate::files;
 
 /// The position from which to read on, in the journal as it is now, and whether it no longer has the lines before it.
 pub(super) fn find(directory: &Path, from: StreamPosition, end: Point) -> io::Result<(StreamPosition, bool)> {
@@ -27,20 +28,10 @@ pub(super) fn find(directory: &Path, from: StreamPosition, end: Point) -> io::Re
 fn has_last_line(directory: &Path, position: &StreamPosition) -> io::Result<bool> {
     let length = position.offset.checked_sub(position.last_line).and_then(|length| usize::try_from(length).ok());
     let Some(length) = length.filter(|length| *length > 0) else { return Ok(false) };
-    let source = match SegmentSource::open(directory, position.segment) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(false),
-        source => source?,
-    };
+    let source = files::if_intact(SegmentSource::open(directory, position.segment))?.flatten();
     let Some(mut source) = source else { return Ok(false) };
-    let (mut line, mut filled) = (vec![0; length], 0);
-    while filled < length {
-        match source.read_at(&mut line[filled..], position.last_line + filled as u64) {
-            Ok(0) => return Ok(false),
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(false),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(line.pop() == Some(b'\n') && crc32fast::hash(&line) == position.checksum)
+    let mut line = vec![0; length];
+    let read = files::fill(&mut line, position.last_line, |out, at| source.read_at(out, at));
+    let is_whole = files::if_intact(read)? == Some(length);
+    Ok(is_whole && line.pop() == Some(b'\n') && crc32fast::hash(&line) == position.checksum)
 }

@@ -18,7 +18,6 @@ use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 use super::beginning::Removals;
-use super::lock;
 use super::verify_report::{Defect, VerifyReport};
 use super::verify_tree::OwnCheckpoints;
 use crate::audit::format::event::{OutcomeEvent, UseEvent};
@@ -63,7 +62,7 @@ struct Verifier {
 /// Reads and checks every line of a journal.
 pub(crate) fn verify(directory: &Path) -> io::Result<(VerifyReport, OwnCheckpoints)> {
     // In this order: a journal that is not in use when it is listed has all that was listed until the end.
-    let in_use = lock::is_locked(directory);
+    let in_use = segment::is_locked(directory);
     verify_segments(directory, &segment::list(directory)?, in_use)
 }
 

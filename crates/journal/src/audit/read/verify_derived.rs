@@ -9,7 +9,6 @@ use std::io;
 use std::path::Path;
 
 use super::copies::CheckpointCopies;
-use super::lock;
 use super::verify;
 use super::verify_report::{Defect, VerifyReport};
 use super::verify_tree::{self, Expected, OwnCheckpoints, TreeReport};
@@ -22,7 +21,7 @@ use crate::audit::tree::published;
 
 /// Checks a journal and its indexes, and compares it with its own checkpoints.
 pub(crate) fn verify(directory: &Path) -> io::Result<VerifyReport> {
-    let in_use = lock::is_locked(directory);
+    let in_use = segment::is_locked(directory);
     // Before the lines are read: it covers no line that is not there.
     let latest = published::read(directory, published::SIGNED)?;
     let (mut report, own) = verify_lines(directory, in_use)?;
@@ -38,7 +37,7 @@ pub(crate) fn verify_copies(
     copies: &CheckpointCopies,
     key: &PublicKey,
 ) -> io::Result<(VerifyReport, TreeReport)> {
-    let in_use = lock::is_locked(directory);
+    let in_use = segment::is_locked(directory);
     let (report, own) = verify_lines(directory, in_use)?;
     let tree = verify_tree::verify_tree(directory, Expected { copies, own: &own, key: Some(key) }, in_use)?;
     Ok((report, tree))

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use super::hash;
 use super::range::LeafRange;
-use crate::audit::format::segment;
 use crate::audit::format::version::{self, VERSION};
+use crate::files;
 
 /// Name of the file.
 pub(crate) const FILE: &str = "merkle.tree";
@@ -71,13 +71,10 @@ impl NodesReader {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] when it is of another version.
     pub(crate) fn open(directory: &Path) -> io::Result<Option<Self>> {
-        let file = match File::open(path(directory)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file?,
-        };
+        let Some(file) = files::if_found(File::open(path(directory)))? else { return Ok(None) };
         let mut input = BufReader::new(file);
-        let (mut line, mut read) = (Vec::new(), 0);
-        read += input.read_until(b'\n', &mut line)? as u64;
+        let mut line = Vec::new();
+        let read = input.read_until(b'\n', &mut line)? as u64;
         let Ok(header) = serde_json::from_slice::<Header>(&line) else { return Ok(None) };
         version::check(header.tree, path(directory).display())?;
         Ok(Some(Self { input, origin: header.origin, last: None, good: read }))
@@ -117,7 +114,7 @@ impl NodesWriter {
         let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
         file.write_all(&line(&Header { tree: VERSION, origin: origin.to_owned() })?)?;
         file.sync_all()?;
-        segment::sync_directory(directory)?;
+        files::sync_directory(directory)?;
         Ok(Self { file, unwritten: Vec::new() })
     }
 
@@ -133,9 +130,10 @@ impl NodesWriter {
     /// # Errors
     /// When it cannot be written; the next row brings it along.
     pub(crate) fn append(&mut self, nodes: &SegmentNodes) -> io::Result<()> {
-        let (begin, end) = (nodes.leaves.begin(), nodes.leaves.end());
-        let hashes = nodes.leaves.hashes().map(hash::encode).collect();
-        self.unwritten.append(&mut line(&Row { segment: nodes.segment, begin, end, nodes: hashes })?);
+        let SegmentNodes { segment, leaves } = nodes;
+        let hashes = leaves.hashes().map(hash::encode).collect();
+        let row = Row { segment: *segment, begin: leaves.begin(), end: leaves.end(), nodes: hashes };
+        self.unwritten.append(&mut line(&row)?);
         let before = self.file.metadata()?.len();
         if let Err(error) = self.file.write_all(&self.unwritten) {
             self.file.set_len(before)?;
@@ -149,7 +147,8 @@ impl NodesWriter {
 /// Keeps a copy of the file when the row behind its first `good` bytes is damaged: the rows behind it may be the only
 /// hashes that are left of removed segments. A torn row has no line feed.
 pub(crate) fn keep_damaged(directory: &Path, good: u64) -> io::Result<()> {
-    let (path, mut row) = (path(directory), Vec::new());
+    let path = path(directory);
+    let mut row = Vec::new();
     let mut input = BufReader::new(File::open(&path)?);
     input.seek(SeekFrom::Start(good))?;
     input.read_until(b'\n', &mut row)?;
@@ -165,11 +164,7 @@ pub(crate) fn keep_damaged(directory: &Path, good: u64) -> io::Result<()> {
 
 /// Bytes of the file; 0 when there is none.
 pub(crate) fn length(directory: &Path) -> io::Result<u64> {
-    match fs::metadata(path(directory)) {
-        Ok(metadata) => Ok(metadata.len()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        Err(error) => Err(error),
-    }
+    Ok(files::if_found(fs::metadata(path(directory)))?.map_or(0, |metadata| metadata.len()))
 }
 
 fn line(row: &impl Serialize) -> io::Result<Vec<u8>> {

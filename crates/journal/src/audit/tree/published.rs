@@ -3,12 +3,12 @@
 //! `checkpoint` is signed by the gateway; `checkpoint.cosigned` is the latest that a witness has cosigned, with all its
 //! signatures. Both are replaced as a whole.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use super::checkpoint::SignedCheckpoint;
+use crate::files;
 
 /// Names of the files.
 pub(crate) const SIGNED: &str = "checkpoint";
@@ -47,17 +47,11 @@ impl LatestCheckpoint {
 
 /// Reads a checkpoint; `None` when there is none, or the file has none in it.
 pub(crate) fn read(directory: &Path, name: &str) -> io::Result<Option<SignedCheckpoint>> {
-    match fs::read(directory.join(name)) {
-        Ok(bytes) => Ok(str::from_utf8(&bytes).ok().and_then(SignedCheckpoint::parse)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    let bytes = files::if_found(fs::read(directory.join(name)))?.unwrap_or_default();
+    Ok(str::from_utf8(&bytes).ok().and_then(SignedCheckpoint::parse))
 }
 
 /// Replaces a checkpoint. It is not synced: after a power failure an older checkpoint is still valid.
 pub(crate) fn write(directory: &Path, name: &str, note: &str) -> io::Result<()> {
-    let temporary = directory.join(format!("{name}.tmp"));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(note.as_bytes())?;
-    fs::rename(temporary, directory.join(name))
+    files::replace_unsynced(&directory.join(name), note.as_bytes())
 }

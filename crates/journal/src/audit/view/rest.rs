@@ -19,6 +19,7 @@ use crate::audit::format::segment::{self, Point};
 use crate::audit::format::source::{self, Piece};
 use crate::audit::read::follower::Follower;
 use crate::audit::read::stop::StopSignal;
+use crate::files;
 use domain::clock::Micros;
 
 /// Longest time between a decision and the line of its use.
@@ -53,10 +54,8 @@ impl<'a> Rest<'a> {
                 segment.length
             }
         };
-        match segment::list_from(self.directory, self.at.segment) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            segments => Ok(segments?.iter().map(length).sum()),
-        }
+        let segments = files::if_found(segment::list_from(self.directory, self.at.segment))?;
+        Ok(segments.unwrap_or_default().iter().map(length).sum())
     }
 
     /// Calls `each` with the matching records that were completed in it, or are open. Returns the outcomes of uses that
@@ -68,11 +67,9 @@ impl<'a> Rest<'a> {
         each: &mut dyn FnMut(Record),
     ) -> io::Result<FxHashMap<u128, OutcomeEvent>> {
         let from = (self.directory.to_owned(), *filter);
-        match Follower::read_once(from, (self.at, self.from), awaited, self.stop.clone(), each) {
-            // An auditor's machine has no journal.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(FxHashMap::default()),
-            read => read,
-        }
+        let read = Follower::read_once(from, (self.at, self.from), awaited, self.stop.clone(), each);
+        // An auditor's machine has no journal.
+        Ok(files::if_found(read)?.unwrap_or_default())
     }
 }
 
@@ -80,10 +77,7 @@ impl<'a> Rest<'a> {
 /// earlier blocks began before that time, too.
 fn begun_before(directory: &Path, point: Point, time: Micros, stop: &StopSignal) -> io::Result<Point> {
     let mut piece = Piece::default();
-    let mut segments = match segment::list(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Point::START),
-        segments => segments?,
-    };
+    let mut segments = files::if_found(segment::list(directory))?.unwrap_or_default();
     segments.retain(|segment| segment.number <= point.segment);
     for segment in segments.iter().rev() {
         let end = if segment.number == point.segment { segment.length.min(point.offset) } else { segment.length };

@@ -1,16 +1,13 @@
 //! The journal that a view reads.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use crate::audit::journal_id;
 use crate::audit::read::reader::Reader;
 use crate::audit::write::journal::Journal;
-
-/// File in the directory of a journal, with the name under which it is shipped.
-const JOURNAL_ID: &str = "ship/journal";
 
 /// The journal of this gateway.
 #[derive(Clone, Debug)]
@@ -45,10 +42,7 @@ impl JournalSource {
 
     /// The name under which it is shipped; `None` when it never was.
     pub(super) fn identity(&self) -> io::Result<Option<Uuid>> {
-        match fs::read_to_string(self.directory().join(JOURNAL_ID)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            // A damaged name is replaced when the journal is shipped.
-            text => Ok(text?.trim().parse().ok()),
-        }
+        // A damaged name is replaced when the journal is shipped.
+        journal_id::read(self.directory())
     }
 }

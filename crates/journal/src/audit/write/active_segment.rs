@@ -12,6 +12,7 @@ use super::pending::{Batch, SpareBuffers};
 use super::spool::Spool;
 use crate::audit::format::segment::{self, Point};
 use crate::audit::settings::Settings;
+use crate::files;
 use domain::clock::{self, Micros};
 
 /// Pause after a next segment could not be created. The present one is continued until then.
@@ -130,7 +131,7 @@ impl ActiveSegment {
             return Ok(());
         }
         let number = self.number + 1;
-        let created = segment::create(&settings.path, number).and_then(|file| {
+        let created = files::create(&segment::path(&settings.path, number)).and_then(|file| {
             let mut allocation = Allocation::default();
             let allocated = allocation.extend(&file, 0, 0);
             // A retired segment leaves hardly more than its reserve, and no other one takes changes by management.
@@ -188,8 +189,9 @@ impl ActiveSegment {
         self.release_reserve();
         let length = batch.lines.len() as u64;
         let header_length = batch.lines.iter().position(|byte| *byte == b'\n').map_or(0, |newline| newline as u64 + 1);
-        let (file, created, has_events) = (Some(file), clock::now(), batch.events > 1);
-        let begun = RecoveredSegment { file, number, length, header_length, created, has_events };
+        let has_events = batch.events > 1;
+        let begun =
+            RecoveredSegment { file: Some(file), number, length, header_length, created: clock::now(), has_events };
         *self = Self { spare: std::mem::take(&mut self.spare), ..Self::with_allocation(begun, allocation) };
         Ok(())
     }
@@ -210,15 +212,16 @@ impl ActiveSegment {
 
     /// Cuts the file back to its last good byte, when there may be more.
     fn cut_back(&mut self) -> io::Result<()> {
-        if let (true, Some((spool, from))) = (self.dirty, &self.spool) {
-            spool.cut(self.length - from)?;
-            self.dirty = false;
+        if !self.dirty {
+            return Ok(());
         }
-        if let (true, Some(file)) = (self.dirty, &self.file) {
+        if let Some((spool, from)) = &self.spool {
+            spool.cut(self.length - from)?;
+        } else if let Some(file) = &self.file {
             file.set_len(self.length)?;
             self.allocation.cut(self.length);
-            self.dirty = false;
         }
+        self.dirty = false;
         Ok(())
     }
 

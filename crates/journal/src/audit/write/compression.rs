@@ -5,13 +5,13 @@
 //! - A segment is compressed before it is sealed: what is sealed never changes. Where there is no room, it waits for
 //!   it; only the oldest one is sealed as it is.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::audit::format::compressed::{self, CompressedSegment};
 use crate::audit::format::segment;
+use crate::files;
 use platform::disk;
 
 /// The part of its size to which a segment is compressed at most, as a rule: lines that have much in common shrink to a
@@ -39,7 +39,7 @@ pub(crate) fn compress_segment(directory: &Path, number: u64, proceed: impl Fn()
     let compressed = segment::compressed_path(directory, number);
     fs::rename(&temporary, &compressed)?;
     // One of the two files stays, so that it is clear which one the seal is of.
-    segment::sync_directory(directory).and_then(|()| fs::remove_file(&plain)).inspect_err(|_| {
+    files::sync_directory(directory).and_then(|()| fs::remove_file(&plain)).inspect_err(|_| {
         let removed = fs::remove_file(&compressed);
         removed.unwrap_or_else(|error| tracing::debug!(%error, "cannot remove a compressed segment again"));
     })?;
@@ -54,16 +54,12 @@ fn check_room(directory: &Path, size: u64) -> io::Result<()> {
 }
 
 fn write_compressed(plain: &mut File, target: &Path, proceed: impl Fn() -> bool) -> io::Result<Option<u64>> {
-    let mut file = create(target)?;
+    let mut file = files::create(target)?;
     let lines = compressed::compress(plain, &mut file, proceed)?;
     // Retention goes by the time of the last line.
     file.set_modified(plain.metadata()?.modified()?)?;
     file.sync_all()?;
     Ok(lines)
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 fn temporary_path(directory: &Path, number: u64) -> PathBuf {
@@ -91,13 +87,11 @@ pub(crate) fn remove_leftovers(directory: &Path) -> io::Result<()> {
 
 fn remove_plain_leftover(directory: &Path, number: u64, plain: &Path) -> io::Result<()> {
     let path = segment::compressed_path(directory, number);
-    match CompressedSegment::open(&path) {
-        Ok(Some(found)) if found.length() == fs::metadata(plain)?.len() => fs::remove_file(plain),
-        Ok(None) => Ok(()),
+    match files::if_intact(CompressedSegment::open(&path))? {
+        Some(None) => Ok(()),
+        Some(Some(found)) if found.length() == fs::metadata(plain)?.len() => fs::remove_file(plain),
         // The plain file is the one to go on with.
-        Ok(Some(_)) => fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => fs::remove_file(path),
-        Err(error) => Err(error),
+        _ => fs::remove_file(path),
     }
 }
 
@@ -106,8 +100,9 @@ pub(crate) fn expand_segment(directory: &Path, number: u64) -> io::Result<()> {
     let path = segment::compressed_path(directory, number);
     let Some(mut found) = CompressedSegment::open(&path)? else { return Ok(()) };
     let temporary = segment::path(directory, number).with_extension("jsonl.tmp");
-    let mut file = create(&temporary)?;
-    let (mut at, mut piece) = (0, vec![0; PIECE]);
+    let mut file = files::create(&temporary)?;
+    let mut at = 0;
+    let mut piece = vec![0; PIECE];
     while at < found.length() {
         let read = found.read_at(&mut piece, at)?;
         file.write_all(&piece[..read])?;
@@ -115,6 +110,6 @@ pub(crate) fn expand_segment(directory: &Path, number: u64) -> io::Result<()> {
     }
     file.sync_all()?;
     fs::rename(&temporary, segment::path(directory, number))?;
-    segment::sync_directory(directory)?;
+    files::sync_directory(directory)?;
     fs::remove_file(path)
 }

@@ -6,9 +6,9 @@
 //! - Lines that the last gateway had on disk when it ended are known by the index that it left: of
 //!   these, a crash takes none.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use super::torn_tail::Tail;
@@ -17,6 +17,7 @@ use crate::audit::format::line::EventKind;
 use crate::audit::format::segment_event::Damaged;
 use crate::audit::format::{frame, pieces, segment};
 use crate::audit::index::index_file;
+use crate::files;
 use domain::clock;
 
 /// Bytes that are read at a time.
@@ -61,13 +62,13 @@ pub(crate) fn clear(directory: &Path, number: u64, file: &File, end: u64) -> io:
 }
 
 fn read_tail(file: &File, end: u64) -> io::Result<(u64, Tail)> {
-    let (mut tail, mut bytes, mut piece) = (Tail::new(end), 0, vec![0; PIECE]);
+    let mut tail = Tail::new(end);
+    let mut bytes = 0;
+    let mut piece = vec![0; PIECE];
     loop {
-        match file.read_at(&mut piece, end + bytes) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-            Ok(0) => return Ok((bytes, tail)),
-            Ok(read) => {
+        match files::fill(&mut piece, end + bytes, |out, at| file.read_at(out, at))? {
+            0 => return Ok((bytes, tail)),
+            read => {
                 tail.push(&piece[..read]);
                 bytes += read as u64;
             }
@@ -100,29 +101,17 @@ fn free_name(directory: &Path, number: u64) -> String {
 fn set_aside(directory: &Path, path: &Path, (file, end): (&File, u64), target: &Path) -> io::Result<()> {
     if end == 0 {
         fs::rename(path, target)?;
-        return segment::sync_directory(directory);
+        return files::sync_directory(directory);
     }
     let temporary = path.with_extension("jsonl.tmp");
-    copy_tail(file, end, &temporary)?;
+    let mut copy = files::create(&temporary)?;
+    let mut tail = file;
+    tail.seek(SeekFrom::Start(end))?;
+    io::copy(&mut tail, &mut copy)?;
+    copy.sync_all()?;
     fs::rename(&temporary, target)?;
-    segment::sync_directory(directory)?;
+    files::sync_directory(directory)?;
     file.set_len(end)
-}
-
-fn copy_tail(file: &File, end: u64, target: &Path) -> io::Result<()> {
-    let mut copy = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)?;
-    let (mut at, mut piece) = (end, vec![0; PIECE]);
-    loop {
-        match file.read_at(&mut piece, at) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-            Ok(0) => return copy.sync_all(),
-            Ok(read) => {
-                copy.write_all(&piece[..read])?;
-                at += read as u64;
-            }
-        }
-    }
 }
 
 /// Keeps the spool of a predecessor that has damaged lines, and tells it in the journal.
@@ -131,9 +120,18 @@ pub(crate) fn set_spool_aside(writer: &JournalWriter, number: u64, spool: &Path,
     let name = free_name(directory, number);
     let bytes = fs::metadata(spool)?.len();
     fs::rename(spool, directory.join(&name))?;
-    segment::sync_directory(directory)?;
-    let (e, time, file) = (EventKind::Damaged, clock::now(), Some(name.into()));
-    let damaged = Damaged { e, time, segment: number, offset: 0, bytes, lines, written: None, file, handed_over: true };
+    files::sync_directory(directory)?;
+    let damaged = Damaged {
+        e: EventKind::Damaged,
+        time: clock::now(),
+        segment: number,
+        offset: 0,
+        bytes,
+        lines,
+        written: None,
+        file: Some(name.into()),
+        handed_over: true,
+    };
     tracing::error!(%damaged, path = %directory.display(), "check the disk, and compare with what was shipped");
     writer.append_event(&damaged);
     count_files(writer);

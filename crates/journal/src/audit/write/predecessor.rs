@@ -25,6 +25,7 @@ use crate::audit::format::source::{self, Piece};
 use crate::audit::format::version;
 use crate::audit::format::{decode, frame, segment};
 use crate::audit::index::IndexedUse;
+use crate::files;
 
 /// Pause between two looks at a spool: a slot of the predecessor is free this much later here.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -84,13 +85,7 @@ impl Predecessor {
     fn read(&mut self) -> io::Result<()> {
         let length = self.file.metadata()?.len();
         let mut new = vec![0; usize::try_from(length.saturating_sub(self.offset)).unwrap_or(0)];
-        let mut filled = 0;
-        while filled < new.len() {
-            match self.file.read_at(&mut new[filled..], self.offset + filled as u64)? {
-                0 => break,
-                read => filled += read,
-            }
-        }
+        let filled = files::fill(&mut new, self.offset, |out, at| self.file.read_at(out, at))?;
         new.truncate(line::whole_length(&new[..filled]));
         self.offset += new.len() as u64;
         self.lines.append(&mut new);
@@ -127,12 +122,14 @@ impl Predecessor {
             self.damaged += u64::from(!line.contains(&0));
             return None;
         }
-        let (kind, id) = (line::event_kind(line)?, line::event_id(line)?);
+        let kind = line::event_kind(line)?;
+        let id = line::event_id(line)?;
         if kind == EventKind::Outcome {
             let outcome = decode::outcome_event(line)?;
             return pending.append_outcome(&outcome).then_some(id);
         }
-        let (body, begun) = (frame::extract_body(line)?, decode::use_event(line)?);
+        let body = frame::extract_body(line)?;
+        let begun = decode::use_event(line)?;
         if kind == EventKind::Use {
             self.owned.insert(id);
         }

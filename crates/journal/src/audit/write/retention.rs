@@ -29,6 +29,7 @@ use crate::audit::format::segment_event::{Expired, ExpiryReason};
 use crate::audit::format::source::SegmentSource;
 use crate::audit::format::{decode, frame, pieces, seal};
 use crate::audit::index::indexer::Indexer;
+use crate::files;
 use domain::clock::{self, Micros};
 use platform::disk::VolumeSpace;
 
@@ -94,7 +95,8 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
         let pending = writer.lock_pending();
         pending.open.iter().filter(|(_, open)| open.segment == number).map(|(id, _)| *id).collect()
     };
-    let (mut next, mut lines) = (None, 0);
+    let mut next = None;
+    let mut lines = 0;
     let each = |_, line: &[u8]| {
         lines += 1;
         let begins = matches!(line::event_kind(line), Some(EventKind::Use | EventKind::Carried));
@@ -105,8 +107,7 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
         }
     };
     // A damaged segment goes like any other: one that stayed would keep all later ones.
-    read_lines(directory, number, each)
-        .or_else(|error| if error.kind() == io::ErrorKind::InvalidData { Ok(()) } else { Err(error) })?;
+    files::if_intact(read_lines(directory, number, each))?;
     let digest = seal::compute(directory, number, Some(lines))?;
     let mut pending = writer.lock_pending();
     let before = pending.events();

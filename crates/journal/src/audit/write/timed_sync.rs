@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::writer::JournalWriter;
 use crate::audit::format::segment::{self, Point};
+use crate::files;
 
 /// Pause between two syncs.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ impl<'a> TimedSync<'a> {
             sync_closed(directory, closed, &sync)?;
         }
         if self.synced.segment < end.segment {
-            segment::sync_directory(directory)?;
+            files::sync_directory(directory)?;
         }
         file.as_ref().map_or(Ok(()), sync)?;
         self.synced = end;
@@ -73,10 +74,7 @@ impl<'a> TimedSync<'a> {
 
 /// Syncs a segment that was closed since the last time. One that is compressed is on disk.
 pub(crate) fn sync_closed(directory: &Path, number: u64, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
-    match File::open(segment::path(directory, number)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        file => sync(&file?),
-    }
+    files::if_found(File::open(segment::path(directory, number)))?.as_ref().map_or(Ok(()), sync)
 }
 
 #[cfg(test)]

@@ -16,9 +16,10 @@ use super::pending::{Batch, PendingLines, SpareBuffers};
 use super::refusals::coalescer::RefusalCoalescer;
 use super::signer::CheckpointSigner;
 use super::use_guards::UseGuards;
-use crate::audit::format::segment::{self, Point};
+use crate::audit::format::segment::Point;
 use crate::audit::index::live_index::LiveIndex;
 use crate::audit::settings::{Durability, Settings};
+use crate::files;
 use domain::clock;
 use platform::metrics::AuditMetrics;
 
@@ -284,7 +285,7 @@ impl JournalWriter {
     /// Syncs the batch that was just written. A failure is final: the kernel may have dropped the pages and forgotten
     /// the error, so a second sync could succeed without the data being on disk.
     fn sync_batch(&self, segment: &ActiveSegment, batch: &Batch) -> io::Result<()> {
-        let directory = if batch.header { segment::sync_directory(&self.settings.path) } else { Ok(()) };
+        let directory = if batch.header { files::sync_directory(&self.settings.path) } else { Ok(()) };
         directory.and_then(|()| segment.sync()).inspect_err(|error| {
             self.apply(Event::SyncFailed, Some(error));
             batch.complete(BatchResult::Failed);

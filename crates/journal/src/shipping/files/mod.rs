@@ -13,10 +13,10 @@
 mod block;
 mod object;
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -26,6 +26,7 @@ use super::batch::Batch;
 use super::ndjson;
 use super::settings::FilesSettings;
 use crate::audit::StreamPosition;
+use crate::files;
 
 use object::OpenObject;
 
@@ -61,7 +62,8 @@ impl ObjectDirectory {
     pub(super) fn connect(&mut self, journal: Uuid, gateway: &str) -> io::Result<Option<StreamPosition>> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.settings.path)?;
         self.stem = format!("{}-{}", utf8_percent_encode(gateway, ENCODED), journal.simple());
-        let (open, next) = (self.hidden("open"), self.hidden("next"));
+        let open = self.hidden("open");
+        let next = self.hidden("next");
         // The object was closed, and a crash came before its successor got its name.
         if next.exists() && !open.exists() {
             fs::rename(&next, &open)?;
@@ -76,7 +78,7 @@ impl ObjectDirectory {
         self.close_if_due()?;
         if self.open.is_none() {
             self.open = Some(OpenObject::create(&self.hidden("open"), batch.from)?);
-            sync(&self.settings.path)?;
+            files::sync_directory(&self.settings.path)?;
         }
         let Some(open) = &mut self.open else { return Ok(()) };
         if batch.to != open.position() {
@@ -101,12 +103,13 @@ impl ObjectDirectory {
     /// Gives the open object its name. Its successor is there before, with the position: at every
     /// moment one of them has it.
     fn close(&mut self, object: &OpenObject) -> io::Result<()> {
-        let (open, next) = (self.hidden("open"), self.hidden("next"));
+        let open = self.hidden("open");
+        let next = self.hidden("next");
         let successor = OpenObject::create(&next, object.position())?;
         let name = format!("{}-{:012}.jsonl.zst", self.stem, object.first_line());
         fs::rename(&open, self.settings.path.join(name))?;
         fs::rename(&next, &open)?;
-        sync(&self.settings.path)?;
+        files::sync_directory(&self.settings.path)?;
         self.open = Some(successor);
         Ok(())
     }
@@ -116,14 +119,12 @@ impl ObjectDirectory {
     }
 }
 
-/// Makes the names in a directory durable.
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use std::fs::File;
+    use std::path::Path;
 
     use super::*;
     use crate::audit::Record;

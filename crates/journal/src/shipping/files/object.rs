@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::block;
 use crate::audit::StreamPosition;
+use crate::files;
 
 /// The open object of a journal.
 #[derive(Debug)]
@@ -25,8 +26,7 @@ pub(super) struct OpenObject {
 impl OpenObject {
     /// Creates an object without records, at a position. It is on the disk when this returns.
     pub(super) fn create(path: &Path, position: StreamPosition) -> io::Result<Self> {
-        let mut options = File::options();
-        let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let file = files::create(path)?;
         let mut object = Self { file, length: 0, first_line: None, begun: Instant::now(), position };
         object.append(position.line, &[], position)?;
         Ok(object)
@@ -34,11 +34,10 @@ impl OpenObject {
 
     /// Opens an object, and cuts off what is not whole; `None` when there is none, or nothing of it is whole.
     pub(super) fn reopen(path: &Path) -> io::Result<Option<Self>> {
-        let bytes = match fs::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            read => read?,
-        };
-        let (mut length, mut first_line, mut position) = (0, None, None);
+        let Some(bytes) = files::if_found(fs::read(path))? else { return Ok(None) };
+        let mut length = 0;
+        let mut first_line = None;
+        let mut position = None;
         while let Some((header, whole)) = block::decode(&bytes[length..]) {
             length += whole;
             position = Some(header.position);
@@ -71,7 +70,8 @@ impl OpenObject {
         self.length += block.len() as u64;
         self.position = position;
         if !lines.is_empty() && self.first_line.is_none() {
-            (self.first_line, self.begun) = (Some(from), Instant::now());
+            self.first_line = Some(from);
+            self.begun = Instant::now();
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use super::group::RefusalGroup;
 use crate::audit::format::event::UseEvent;
 use crate::audit::format::frame::{self, Line as _};
 use crate::audit::format::{decode, line};
+use crate::files;
 use domain::clock::Micros;
 
 /// Name of the file in the journal's directory.
@@ -122,11 +123,8 @@ impl SlotFile {
 /// The time of the oldest refusal in the slots of a journal's directory: it is counted, and its record may not be
 /// written yet. It reads beside the gateway that writes the slots, and changes nothing.
 pub(crate) fn oldest_group(directory: &Path) -> io::Result<Option<Micros>> {
-    match File::open(directory.join(FILE)) {
-        Ok(file) => Ok(read_groups(&file)?.iter().map(|group| group.first()).min()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Some(file) = files::if_found(File::open(directory.join(FILE)))? else { return Ok(None) };
+    Ok(read_groups(&file)?.iter().map(|group| group.first()).min())
 }
 
 fn open_file(directory: &Path) -> io::Result<File> {
@@ -137,27 +135,13 @@ fn open_file(directory: &Path) -> io::Result<File> {
 fn read_groups(file: &File) -> io::Result<Vec<Box<RefusalGroup>>> {
     let slots = u32::try_from(file.metadata()?.len().div_ceil(SLOT as u64)).unwrap_or(MAX_SLOTS).min(MAX_SLOTS);
     let mut groups = Vec::new();
+    let mut bytes = [0; SLOT];
     for slot in 0..slots {
-        let bytes = read_slot(file, slot)?;
-        let event = line::split_lines(&bytes).next().and_then(|(_, line)| parse(line));
+        let filled = files::fill(&mut bytes, offset(slot), |out, at| file.read_at(out, at))?;
+        let event = line::split_lines(&bytes[..filled]).next().and_then(|(_, line)| parse(line));
         groups.extend(event.map(|event| Box::new(RefusalGroup::from_event(event, slot))));
     }
     Ok(groups)
-}
-
-fn read_slot(file: &File, slot: u32) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; SLOT];
-    let mut filled = 0;
-    while filled < SLOT {
-        match file.read_at(&mut bytes[filled..], offset(slot) + filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
 }
 
 fn parse(line: &[u8]) -> Option<UseEvent<'static>> {
