@@ -6,7 +6,8 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use journal::audit::{
-    Checkpoints, Journal, LatestCheckpoint, PublicKey, Settings, TreeReport, VerifyReport, generate_key,
+    CheckpointCopies, Checkpoints, Journal, LatestCheckpoint, PublicKey, Settings, TreeReport, VerifyReport,
+    generate_key,
 };
 use platform::metrics::Metrics;
 use tempfile::TempDir;
@@ -32,7 +33,9 @@ pub(super) fn latest(settings: &Settings) -> LatestCheckpoint {
 }
 
 pub(super) fn verify(settings: &Settings, note: &str, key: &PublicKey) -> (VerifyReport, TreeReport) {
-    open_reader(settings).verify_checkpoint(note, key).unwrap()
+    let mut copies = CheckpointCopies::default();
+    copies.add(note, key).unwrap();
+    open_reader(settings).verify_copies(&copies, key).unwrap()
 }
 
 /// Writes uses, and waits for a checkpoint that covers them: on a busy machine, the short last round of a journal that

@@ -56,8 +56,10 @@ impl Journal {
     }
 
     fn is_edit_found(&self, copy: &Settings) -> bool {
+        let mut copies = CheckpointCopies::default();
+        copies.add(&self.note, &self.key).unwrap();
         open_reader(copy)
-            .verify_checkpoint(&self.note, &self.key)
+            .verify_copies(&copies, &self.key)
             .map_or(true, |(report, tree)| !(report.problems.is_empty() && tree.problems.is_empty()))
     }
 }

@@ -9,10 +9,11 @@ use crate::audit::{JournalTap, StreamPosition};
 use domain::clock::Micros;
 
 /// State of a sink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SinkState {
     /// It has not been reached yet.
+    #[default]
     Connecting,
     /// It takes records, and is behind.
     Shipping,
@@ -69,7 +70,7 @@ pub(super) struct Status {
 }
 
 /// The part of a status that changes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) state: SinkState,
     pub(super) position: StreamPosition,
@@ -88,19 +89,7 @@ pub(super) struct Progress {
 
 impl Status {
     pub(super) fn new(name: &str, kind: &'static str, target: String, position: StreamPosition) -> Self {
-        let progress = Progress {
-            state: SinkState::Connecting,
-            position,
-            delivered: 0,
-            last_delivery: None,
-            complete_until: None,
-            skipped_segments: 0,
-            skipped_lines: 0,
-            rejected: 0,
-            deliveries: 0,
-            failing_since: None,
-            error: None,
-        };
+        let progress = Progress { position, ..Progress::default() };
         Self { name: name.to_owned(), kind, target, progress: Mutex::new(progress) }
     }
 

@@ -41,8 +41,8 @@ pub(crate) fn use_event(line: &[u8]) -> Option<UseEvent<'_>> {
         return Some(UseEvent { trace_id: fields.trace_id(), ..begun });
     }
     let OutcomeEvent { outcome, status, duration_us, request_bytes, response_bytes, .. } = fields.end(begun.id)?;
-    let (outcome, trace_id) = (Some(outcome), fields.trace_id());
-    Some(UseEvent { outcome, status, duration_us, request_bytes, response_bytes, trace_id, ..begun })
+    let trace_id = fields.trace_id();
+    Some(UseEvent { outcome: Some(outcome), status, duration_us, request_bytes, response_bytes, trace_id, ..begun })
 }
 
 /// As [`verified_outcome`], for a line whose checksum is known to be right.

@@ -107,10 +107,10 @@ pub(crate) struct OutcomeEvent {
 }
 
 impl<'a> UseEvent<'a> {
-    /// The event of a use that begins.
-    fn from_use(opening: &Use<'a>) -> Self {
+    /// The event of a use that ended where it began.
+    pub(crate) fn from_use_and_end(opening: &Use<'a>, end: UseEnd) -> Self {
         Self {
-            e: EventKind::Use,
+            e: EventKind::Record,
             id: opening.id,
             time: opening.time,
             number: opening.number,
@@ -124,30 +124,17 @@ impl<'a> UseEvent<'a> {
             method: escape_capped(opening.method.as_bytes(), escape::METHOD_CAP),
             path: escape_capped(opening.path.as_bytes(), escape::PATH_CAP),
             provisional: opening.provisional,
-            outcome: None,
-            status: None,
-            duration_us: None,
-            request_bytes: None,
-            response_bytes: None,
+            outcome: Some(end.outcome),
+            status: end.status,
+            duration_us: Some(end.duration_us),
+            request_bytes: Some(end.request_bytes),
+            response_bytes: Some(end.response_bytes),
             from: None,
             count: None,
             last: None,
             addresses: None,
             ips: Vec::new(),
             trace_id: opening.trace_id,
-        }
-    }
-
-    /// The event of a use that ended where it began.
-    pub(crate) fn from_use_and_end(opening: &Use<'a>, end: UseEnd) -> Self {
-        Self {
-            e: EventKind::Record,
-            outcome: Some(end.outcome),
-            status: end.status,
-            duration_us: Some(end.duration_us),
-            request_bytes: Some(end.request_bytes),
-            response_bytes: Some(end.response_bytes),
-            ..Self::from_use(opening)
         }
     }
 

@@ -2,6 +2,10 @@
 //!
 //! Each id has exactly one text: the bits beyond the 128th must be zero.
 
+use uuid::Uuid;
+
+use domain::clock::Micros;
+
 /// Characters of an id.
 pub(crate) const LENGTH: usize = 22;
 /// The digits of base64url, in the order of their value.
@@ -32,11 +36,19 @@ pub(crate) fn decode(text: &[u8]) -> Option<u128> {
         })
     };
     // In halves that fit a register: shifting 128 bits for each digit costs twice as much.
-    let (first, second, third) = (bits(&text[..10]), bits(&text[10..20]), bits(&text[20..LENGTH - 1]));
+    let first = bits(&text[..10]);
+    let second = bits(&text[10..20]);
+    let third = bits(&text[20..LENGTH - 1]);
     let id = u128::from(first) << 66 | u128::from(second) << 6 | u128::from(third);
     let last = VALUES[usize::from(text[LENGTH - 1])];
     // Digits are less than 64; the last one has zeros where the id has no bits.
     ((seen | last) < 64 && last & 0x0f == 0).then_some(id << 2 | u128::from(last >> 4))
+}
+
+/// The time in the id of a request; `None` when it is none of version 7 (RFC 9562, section 5.7).
+pub(crate) fn time_of(id: Uuid) -> Option<Micros> {
+    let (seconds, nanoseconds) = id.get_timestamp()?.to_unix();
+    Some(Micros(seconds.saturating_mul(1_000_000).saturating_add(u64::from(nanoseconds) / 1000)))
 }
 
 const fn values() -> [u8; 256] {

@@ -30,8 +30,8 @@ impl SegmentIndex {
     /// The index of a segment without lines; `part` is the length of its parts, `open_uses` are those that
     /// earlier segments left open.
     pub(crate) fn new(segment: u64, part: u64, open_uses: FxHashMap<u128, KeyOwner>) -> Self {
-        let (members, counts) = (Members::new(part), UsageCounts::new(open_uses));
-        Self { segment, length: 0, members, counted_from: 0, counts }
+        let counts = UsageCounts::new(open_uses);
+        Self { segment, length: 0, members: Members::new(part), counted_from: 0, counts }
     }
 
     /// Indexes an event, whose line begins at this offset.

@@ -2,7 +2,7 @@
 
 use super::indexed_use::KeyOwner;
 use super::usage_counts::{HourCounts, KeyUsage, LastUseLines, LateOutcome, LineRef, UsageCounts};
-use crate::audit::format::pack::{self, put};
+use crate::audit::format::pack::{Input, put};
 use crate::audit::format::segment::Point;
 use domain::identity::OrgId;
 use domain::key::KeyId;
@@ -41,7 +41,7 @@ pub(crate) fn encode(counts: &UsageCounts) -> Vec<u8> {
 pub(crate) fn decode(bytes: &[u8], segment: u64, select: impl Fn(&KeyOwner) -> bool) -> Option<UsageCounts> {
     let (body, crc) = bytes.split_at_checked(bytes.len().checked_sub(CRC)?)?;
     (crc32fast::hash(body).to_le_bytes() == crc).then_some(())?;
-    let mut from = Input { rest: body, segment };
+    let mut from = UsageInput { rest: Input(body), segment };
     let mut counts = UsageCounts::default();
     for _ in 0..from.number()? {
         let (owner, usage) = from.usage()?;
@@ -73,24 +73,19 @@ fn put_line(out: &mut Vec<u8>, line: Option<&LineRef>) {
     );
 }
 
-/// Bytes that are not decoded yet.
-struct Input<'a> {
-    rest: &'a [u8],
+/// Bytes that are not decoded yet, of this segment.
+struct UsageInput<'a> {
+    rest: Input<'a>,
     segment: u64,
 }
 
-impl Input<'_> {
+impl UsageInput<'_> {
     fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (bytes, rest) = self.rest.split_first_chunk()?;
-        self.rest = rest;
-        Some(*bytes)
+        self.rest.bytes(N)?.try_into().ok()
     }
 
     fn number(&mut self) -> Option<u64> {
-        let mut rest = pack::Input(self.rest);
-        let number = rest.number()?;
-        self.rest = rest.0;
-        Some(number)
+        self.rest.number()
     }
 
     fn id(&mut self) -> Option<u128> {

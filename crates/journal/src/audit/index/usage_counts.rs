@@ -114,13 +114,18 @@ impl UsageCounts {
 
     /// Notes the outcome of a use. Most outcomes belong to uses that are the last ones of their keys.
     fn apply_outcome(&mut self, id: u128, at: Point) {
-        let Some(owner) = self.open_uses.remove(&id) else { return };
-        match self.keys.get_mut(&owner).and_then(|usage| usage.last.as_mut()) {
-            Some(last) if last.id == id => last.ended = Some(LineRef::At(at)),
+        if let Some(owner) = self.open_uses.remove(&id) {
+            self.end_use(LateOutcome { owner, id, line: LineRef::At(at) });
+        }
+    }
+
+    fn end_use(&mut self, outcome: LateOutcome) {
+        match self.keys.get_mut(&outcome.owner).and_then(|usage| usage.last.as_mut()) {
+            Some(last) if last.id == outcome.id => last.ended = Some(outcome.line),
             // A later use of the key has replaced this one.
             Some(_) => {}
             // The use began in an earlier stretch, and the last use of the key may be this one.
-            None => self.late_outcomes.push(LateOutcome { owner, id, line: LineRef::At(at) }),
+            None => self.late_outcomes.push(outcome),
         }
     }
 
@@ -157,13 +162,7 @@ impl UsageCounts {
 
     /// Adds the counts of the stretch that follows this one.
     pub(crate) fn extend(&mut self, later: Self) {
-        for LateOutcome { owner, id, line } in later.late_outcomes {
-            match self.keys.get_mut(&owner).and_then(|usage| usage.last.as_mut()) {
-                Some(last) if last.id == id => last.ended = Some(line),
-                Some(_) => {}
-                None => self.late_outcomes.push(LateOutcome { owner, id, line }),
-            }
-        }
+        later.late_outcomes.into_iter().for_each(|outcome| self.end_use(outcome));
         for (owner, usage) in later.keys {
             self.keys.entry(owner).or_default().extend(usage);
         }

@@ -19,7 +19,7 @@ use super::stop::StopSignal;
 use crate::audit::format::decode;
 use crate::audit::format::line;
 use crate::audit::format::lines_at::LinesAt;
-use crate::audit::format::record::Outcome;
+use crate::audit::format::record::{Outcome, Record};
 use crate::audit::format::segment::{self, Block, Point, Segment};
 use crate::audit::format::source::{self, Piece};
 use crate::audit::index::live_index::{LiveIndex, Stretch};
@@ -86,6 +86,38 @@ impl KeyActivity {
             ..HourlyActivity::default()
         };
         Self { hours: std::array::from_fn(hour), last: None, last_attempt: None }
+    }
+
+    /// Adds the counts of the hour with this number. Uses that were recorded by a clock ahead of `now` fall into no
+    /// reported hour, as do those of older hours.
+    pub(crate) fn add(&mut self, number: u64, counts: HourCounts) {
+        let start = Micros(number.saturating_mul(HOUR));
+        if let Some(hour) = self.hours.iter_mut().find(|hour| hour.start == start) {
+            hour.requests = hour.requests.saturating_add(counts.requests);
+            hour.refusals = hour.refusals.saturating_add(counts.refusals);
+        }
+    }
+
+    /// Sets the last use and the last attempt: the last refused use, when that is later.
+    pub(crate) fn set_last(&mut self, admitted: Option<LastUse>, refused: Option<LastUse>) {
+        let time = |last: &Option<LastUse>| last.as_ref().map(|last| last.time);
+        self.last_attempt = if time(&refused) > time(&admitted) { refused } else { admitted.clone() };
+        self.last = admitted;
+    }
+}
+
+impl LastUse {
+    pub(crate) fn from_record(record: &Record) -> Self {
+        Self {
+            id: record.id,
+            // A record of several refusals stands for attempts up to the last one.
+            time: record.last(),
+            ip: record.ip,
+            user_agent: record.user_agent.clone(),
+            action: record.action.clone(),
+            outcome: record.outcome,
+            status: record.status,
+        }
     }
 }
 
@@ -237,51 +269,20 @@ fn group_by_key(counts: UsageCounts, keys: &FxHashSet<KeyId>, first_hour: u64) -
 
 fn key_activity(usage: KeyUsage, first_hour: u64) -> KeyActivity {
     let mut activity = KeyActivity::empty(first_hour);
-    for (hour, HourCounts { requests, refusals }) in usage.hours {
-        let n = hour.checked_sub(first_hour).and_then(|n| usize::try_from(n).ok());
-        // Uses that were recorded by a clock ahead of `now` fall into no reported hour, as do those of older hours.
-        if let Some(hour) = n.and_then(|n| activity.hours.get_mut(n)) {
-            *hour = HourlyActivity { requests, refusals, ..*hour };
-        }
+    for (hour, counts) in usage.hours {
+        activity.add(hour, counts);
     }
-    let ended = |last: &usage_counts::LastUseLines| last.ended.as_ref().and_then(LineRef::stored).map(<[u8]>::to_vec);
-    activity.last = usage.last.and_then(|last| parse_last_use(last.begun.stored()?, ended(&last).as_deref()));
-    activity.last_attempt.clone_from(&activity.last);
-    let refusal = usage.refusal.as_ref().and_then(LineRef::stored).and_then(|line| {
-        let refusal = parse_last_use(line, None)?;
-        Some(LastUse { time: last_time(line, refusal.time), ..refusal })
-    });
-    let time = |last: &Option<LastUse>| last.as_ref().map(|last| last.time);
-    if time(&refusal) > time(&activity.last) {
-        activity.last_attempt = refusal;
-    }
+    let admitted = usage.last.and_then(|last| parse_last_use(&last.begun, last.ended.as_ref()));
+    let refused = usage.refusal.and_then(|line| parse_last_use(&line, None));
+    activity.set_last(admitted, refused);
     activity
 }
 
-/// Time of the last use that a line stands for: the line of several refusals names it, that of one
-/// use has `time` alone.
-fn last_time(line: &[u8], time: Micros) -> Micros {
-    #[derive(serde::Deserialize)]
-    struct Several {
-        #[serde(default)]
-        last: Option<Micros>,
-    }
-    serde_json::from_slice(line).ok().and_then(|several: Several| several.last).unwrap_or(time)
-}
-
-fn parse_last_use(begun: &[u8], ended: Option<&[u8]>) -> Option<LastUse> {
-    let begun = decode::use_event(begun)?;
-    let ended = ended.and_then(decode::verified_outcome);
-    Some(LastUse {
-        id: begun.id,
-        // A record of several refusals stands for attempts up to the last one.
-        time: begun.last.unwrap_or(begun.time),
-        ip: begun.ip,
-        user_agent: begun.user_agent.map(Into::into),
-        action: begun.action.into(),
-        outcome: ended.map(|end| end.outcome).or(begun.outcome).unwrap_or(Outcome::InProgress),
-        status: ended.map_or(begun.status, |end| end.status),
-    })
+fn parse_last_use(begun: &LineRef, ended: Option<&LineRef>) -> Option<LastUse> {
+    let begun = decode::use_event(begun.stored()?)?;
+    let ended = ended.and_then(LineRef::stored).and_then(decode::verified_outcome);
+    // No reader of a last use asks for its gateway.
+    Some(LastUse::from_record(&begun.into_record(ended.as_ref(), "")))
 }
 
 #[cfg(test)]
@@ -290,7 +291,14 @@ mod tests {
 
     #[test]
     fn line_of_several_refusals_names_the_last() {
-        assert_eq!(last_time(br#"{"e":"record","time":1,"count":9,"last":5}"#, Micros(1)), Micros(5));
-        assert_eq!(last_time(br#"{"e":"record","time":1}"#, Micros(1)), Micros(1));
+        let time = |several: &str| {
+            let line = format!(
+                r#"{{"e":"record","id":"{}","time":1,"auth_method":"api-key","action":"a","method":"GET","path":"/"{several}}}"#,
+                Uuid::nil()
+            );
+            parse_last_use(&LineRef::Stored(line.into_bytes()), None).unwrap().time
+        };
+        assert_eq!(time(r#","count":9,"last":5"#), Micros(5));
+        assert_eq!(time(""), Micros(1));
     }
 }

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::join::RecordScanner;
 use super::stop::StopSignal;
 use crate::audit::filter::Filter;
+use crate::audit::format::id_text;
 use crate::audit::format::line;
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Block, Point};
@@ -35,11 +36,12 @@ pub(crate) fn find(
     filter: &Filter,
     stop: &StopSignal,
 ) -> io::Result<Vec<(Point, Record)>> {
-    let Some(time) = filter.id.and_then(|id| time_of(id.as_u128())) else { return Ok(Vec::new()) };
+    let Some(time) = filter.id.and_then(id_text::time_of) else { return Ok(Vec::new()) };
     let segments = segment::list(directory)?;
     let mut scan = RecordScanner::new(directory.to_owned(), segments.clone(), stop.clone());
     for margin in MARGINS {
-        let (since, until) = (time.before(margin), time.after(margin));
+        let since = time.before(margin);
+        let until = time.after(margin);
         let window = Filter { since: Some(since), until: Some(until), ..*filter };
         let blocks = lookup::candidate_blocks(directory, live, &segments, &window);
         for of_segment in blocks.chunk_by(|one, next| one.segment == next.segment) {
@@ -53,12 +55,6 @@ pub(crate) fn find(
         }
     }
     Ok(Vec::new())
-}
-
-/// The time in an id; `None` when it is of another version.
-fn time_of(id: u128) -> Option<Micros> {
-    let (seconds, nanoseconds) = Uuid::from_u128(id).get_timestamp()?.to_unix();
-    Some(Micros(seconds.saturating_mul(1_000_000).saturating_add(u64::from(nanoseconds) / 1000)))
 }
 
 /// The blocks of a segment for this time: uses are in it nearly in the order of their ids.
@@ -75,11 +71,13 @@ fn narrow<'a>(directory: &Path, blocks: &'a [Block], (since, until): (Micros, Mi
 
 /// The first of the blocks whose first use began after a time, by its id.
 fn first_after(directory: &Path, blocks: &[Block], time: Micros, piece: &mut Piece) -> io::Result<usize> {
-    let (mut from, mut to) = (0, blocks.len());
+    let mut from = 0;
+    let mut to = blocks.len();
     while from < to {
         let middle = from.midpoint(to);
         source::read_block(directory, blocks[middle], piece)?;
-        let first = line::split_lines(piece).find_map(|(_, line)| line::event_id(line).and_then(time_of));
+        let first = line::split_lines(piece)
+            .find_map(|(_, line)| line::event_id(line).map(Uuid::from_u128).and_then(id_text::time_of));
         if first.is_some_and(|first| first > time) {
             to = middle;
         } else {

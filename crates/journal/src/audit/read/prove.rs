@@ -16,13 +16,13 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::audit::filter::Filter;
+use crate::audit::format::id_text;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::index::lookup;
 use crate::audit::tree::checkpoint::{Checkpoint, SignedCheckpoint};
 use crate::audit::tree::nodes_file::NodesReader;
 use crate::audit::tree::{hash, lines, nodes, proof};
-use domain::clock::Micros;
 
 /// Time by which the beginning of a use may differ from that in its id, either way.
 const MARGIN: Duration = Duration::from_secs(3600);
@@ -91,7 +91,8 @@ pub(crate) fn prove(directory: &Path, id: Uuid, note: &str) -> Result<RecordProo
         return Err(ProveError::Unknown);
     }
     let firsts = first_leaves(directory, &segments, &found)?;
-    let (mut proofs, mut later_lines) = (Vec::new(), 0);
+    let mut proofs = Vec::new();
+    let mut later_lines = 0;
     for line in found {
         let first = firsts.get(&line.segment).ok_or_else(|| lines::missing(line.segment))?;
         let index = first + line.number;
@@ -131,8 +132,7 @@ fn find_lines(directory: &Path, segments: &[Segment], id: Uuid) -> io::Result<Ve
 
 /// The segments with uses about the time of the id.
 fn likely_segments(directory: &Path, segments: &[Segment], id: Uuid) -> FxHashSet<u64> {
-    let time =
-        id.get_timestamp().map(|time| time.to_unix()).map(|(s, ns)| Micros(s * 1_000_000 + u64::from(ns) / 1000));
+    let time = id_text::time_of(id);
     let filter = Filter {
         since: time.map(|time| time.before(MARGIN)),
         until: time.map(|time| time.after(MARGIN)),
@@ -148,26 +148,20 @@ fn find_in(
     id: Uuid,
     select: impl Fn(u64) -> bool,
 ) -> io::Result<Vec<FoundLine>> {
-    let (mut found, mut has_ended) = (Vec::new(), false);
+    let mut found = Vec::new();
+    let mut has_ended = false;
     for segment in segments {
         if has_ended || (found.is_empty() && !select(segment.number)) {
             continue;
         }
         let mut number = 0;
-        lines::for_each(
-            directory,
-            *segment,
-            0,
-            || true,
-            |_, line| {
-                if line::event_id(line) == Some(id.as_u128()) {
-                    has_ended |= matches!(line::event_kind(line), Some(EventKind::Outcome | EventKind::Record));
-                    found.push(FoundLine { segment: segment.number, number, line: line.to_vec() });
-                }
-                number += 1;
-                io::Result::Ok(())
-            },
-        )?;
+        lines::read_all(directory, *segment, |line| {
+            if line::event_id(line) == Some(id.as_u128()) {
+                has_ended |= matches!(line::event_kind(line), Some(EventKind::Outcome | EventKind::Record));
+                found.push(FoundLine { segment: segment.number, number, line: line.to_vec() });
+            }
+            number += 1;
+        })?;
     }
     Ok(found)
 }
@@ -175,27 +169,20 @@ fn find_in(
 /// The first leaf of each segment, as far as the segments of these lines.
 fn first_leaves(directory: &Path, segments: &[Segment], found: &[FoundLine]) -> io::Result<BTreeMap<u64, u64>> {
     let last = found.iter().map(|line| line.segment).max().unwrap_or(0);
-    let (mut firsts, mut at) = (BTreeMap::new(), 0);
+    let mut firsts = BTreeMap::new();
+    let mut at = 0;
     let mut next = segments.first().map_or(0, |first| first.number);
     let mut rows = NodesReader::open(directory)?;
     while let Some(row) = rows.as_mut().map(NodesReader::next).transpose()?.flatten() {
         firsts.insert(row.segment, row.leaves.begin());
-        (at, next) = (row.leaves.end(), row.segment.saturating_add(1));
+        at = row.leaves.end();
+        next = row.segment.saturating_add(1);
     }
     // Segments that have no row yet: the open one, mostly.
     for segment in segments.iter().filter(|segment| segment.number >= next && segment.number <= last) {
         firsts.insert(segment.number, at);
         if segment.number < last {
-            lines::for_each(
-                directory,
-                *segment,
-                0,
-                || true,
-                |_, _| {
-                    at += 1;
-                    io::Result::Ok(())
-                },
-            )?;
+            lines::read_all(directory, *segment, |_| at += 1)?;
         }
     }
     Ok(firsts)

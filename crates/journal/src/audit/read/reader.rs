@@ -15,7 +15,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::activity::{self, KeyActivity};
-use super::copies::{CheckpointCopies, InvalidCheckpoint};
+use super::copies::CheckpointCopies;
 use super::cursor::JournalCursor;
 use super::follower::Follower;
 use super::join::RecordScanner;
@@ -176,20 +176,6 @@ impl Reader {
         verify_derived::verify_copies(&self.directory, copies, key)
     }
 
-    /// As [`Reader::verify_copies`], with one copy.
-    ///
-    /// # Errors
-    /// As [`Reader::verify`]; [`io::ErrorKind::InvalidInput`] when the note is no checkpoint that the key has signed.
-    pub fn verify_checkpoint(&self, note: &str, key: &PublicKey) -> io::Result<(VerifyReport, TreeReport)> {
-        let mut copies = CheckpointCopies::default();
-        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
-        copies.add(note, key).map_err(invalid)?;
-        if copies.count() == 0 {
-            return Err(invalid(InvalidCheckpoint::NotSigned));
-        }
-        self.verify_copies(&copies, key)
-    }
-
     /// The latest checkpoint of the journal; `None` when it has none.
     ///
     /// # Errors
@@ -220,7 +206,9 @@ impl Reader {
             return Ok((vec![found], None));
         }
         let (mut scan, blocks) = self.plan_scan(filter)?;
-        let (mut found, mut reached, mut stopped) = (Vec::new(), None, None);
+        let mut found = Vec::new();
+        let mut reached = None;
+        let mut stopped = None;
         for block in blocks.into_iter().rev().filter_map(|block| clip_block(block, before)) {
             if found.len() >= limit {
                 break;

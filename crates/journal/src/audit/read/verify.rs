@@ -26,7 +26,7 @@ use crate::audit::format::open_uses::OpenUses;
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::format::segment_event::{Damaged, Expired, ExpiryReason, Seal, SegmentHeader};
 use crate::audit::format::source::{self, Piece, SegmentSource};
-use crate::audit::format::{decode, frame, seal};
+use crate::audit::format::{decode, frame, id_text, seal};
 use crate::audit::index::database;
 use crate::audit::tree::lines;
 use domain::clock::Micros;
@@ -93,7 +93,8 @@ impl Verifier {
         if self.report.segments == 0 {
             self.report.first_segment = segment.number;
         }
-        (self.segment, self.line) = (segment.number, 0);
+        self.segment = segment.number;
+        self.line = 0;
         self.report.segments += 1;
         let mut torn = 0;
         for block in segment::blocks(segment.number, 0, segment.length) {
@@ -233,8 +234,8 @@ impl Verifier {
 
     /// True for a use that may have begun in a segment that was removed: request ids carry the time of their creation.
     fn may_have_begun_before(&self, id: Uuid) -> bool {
-        let created = id.get_timestamp().map(|time| time.to_unix()).map(|(s, ns)| s * 1_000_000 + u64::from(ns) / 1000);
-        self.created_after_removal.is_some_and(|first| created.is_none_or(|created| created <= first.0 + CLOCK_MARGIN))
+        let latest = self.created_after_removal.map(|first| Micros(first.0 + CLOCK_MARGIN));
+        latest.is_some_and(|latest| id_text::time_of(id).is_none_or(|created| created <= latest))
     }
 
     fn check_record(&mut self, record: &UseEvent<'_>) {

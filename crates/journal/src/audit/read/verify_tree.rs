@@ -26,6 +26,7 @@ use crate::audit::tree::key::PublicKey;
 use crate::audit::tree::lines;
 use crate::audit::tree::nodes_file::{self, NodesReader, SegmentNodes};
 use crate::audit::tree::range::LeafRange;
+use crate::files;
 use domain::counted::Counted;
 
 /// Attempts while retention removes segments that are being read.
@@ -208,25 +209,15 @@ impl TreeCheck {
     }
 
     fn add_segment(&mut self, directory: &Path, segment: Segment) -> io::Result<()> {
-        let read = lines::for_each(
-            directory,
-            segment,
-            0,
-            || true,
-            |_, line| {
-                self.segment.push(hash::leaf(line));
-                self.compare();
-                io::Result::Ok(())
-            },
-        );
+        let read = lines::read_all(directory, segment, |line| {
+            self.segment.push(hash::leaf(line));
+            self.compare();
+        });
         // Lines that cannot be read are missing in the tree, which then differs.
-        match read {
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                self.report_at((segment.number, 0), "the segment is damaged, and lines cannot be read".to_owned());
-                Ok(())
-            }
-            read => read.map(drop),
+        if files::if_intact(read)?.is_none() {
+            self.report_at((segment.number, 0), "the segment is damaged, and lines cannot be read".to_owned());
         }
+        Ok(())
     }
 
     fn join(&mut self) {

@@ -46,6 +46,18 @@ pub(crate) fn for_each<E: From<io::Error>>(
     Ok(true)
 }
 
+/// Calls `each` with every whole line of a segment.
+///
+/// # Errors
+/// As [`for_each`].
+pub(crate) fn read_all(directory: &Path, segment: Segment, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let line = |_, line: &[u8]| {
+        each(line);
+        io::Result::Ok(())
+    };
+    for_each(directory, segment, 0, || true, line).map(drop)
+}
+
 /// The error of a segment that is not there.
 pub(crate) fn missing(number: u64) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("segment {number} of the audit journal is not there"))

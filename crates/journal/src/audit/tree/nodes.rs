@@ -23,12 +23,14 @@ pub(crate) fn runs(directory: &Path, wanted: &[Leaves]) -> io::Result<Vec<LeafRa
     let mut parts = Parts::new(wanted);
     let segments = segment::list(directory)?;
     let mut reader = NodesReader::open(directory)?;
-    let (mut at, mut number) = (0, segments.first().map_or(0, |first| first.number));
+    let mut at = 0;
+    let mut number = segments.first().map_or(0, |first| first.number);
     while let Some(row) = reader.as_mut().map(NodesReader::next).transpose()?.flatten() {
         if !parts.add_run(&row.leaves) {
             parts.add_lines(directory, find(&segments, row.segment)?, at)?;
         }
-        (at, number) = (row.leaves.end(), row.segment.saturating_add(1));
+        at = row.leaves.end();
+        number = row.segment.saturating_add(1);
     }
     for segment in segments.iter().filter(|segment| segment.number >= number) {
         if at >= parts.end() {
@@ -77,15 +79,13 @@ impl Parts {
     /// Adds the lines of a segment, the first of which is this leaf. Returns the number of the next leaf.
     fn add_lines(&mut self, directory: &Path, segment: Segment, first: u64) -> io::Result<u64> {
         let mut at = first;
-        let each = |_, line: &[u8]| {
+        lines::read_all(directory, segment, |line| {
             // Found again for each line: there are some forty parts at most.
             if let Some((_, found)) = self.parts.iter_mut().find(|(part, _)| part.contains(&at)) {
                 found.push(hash::leaf(line));
             }
             at += 1;
-            io::Result::Ok(())
-        };
-        lines::for_each(directory, segment, 0, || true, each)?;
+        })?;
         Ok(at)
     }
 

@@ -10,7 +10,7 @@ use super::joined::{JoinError, Joined, complete};
 use super::order::RecordPlace;
 use crate::audit::filter::Filter;
 use crate::audit::format::record::{Outcome, Record};
-use crate::audit::index::usage_counts::{self, HOUR};
+use crate::audit::index::usage_counts::{self, HOUR, HourCounts};
 use crate::audit::read::activity::{ACTIVITY_HOURS, KeyActivity, LastUse};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, OrgId};
@@ -18,7 +18,6 @@ use domain::key::KeyId;
 
 /// Counts and last uses, while they are gathered.
 struct Gathered {
-    first_hour: u64,
     keys: HashMap<KeyId, KeyActivity>,
     /// The last admitted and the last refused use of each key.
     last: [HashMap<KeyId, Record>; 2],
@@ -45,7 +44,7 @@ pub(super) fn read(
     let counted = std::mem::take(&mut gathered.counted);
     for hour in joined.snapshot.hours((org, keys), since, counted)? {
         let HourOfKey { key, hour, requests, refusals } = hour;
-        gathered.add(key, hour, (requests, refusals));
+        gathered.add(key, hour, HourCounts { requests, refusals });
     }
     Ok(gathered.finish())
 }
@@ -53,27 +52,27 @@ pub(super) fn read(
 impl Gathered {
     fn new(keys: &[KeyId], first_hour: u64) -> Self {
         let keys = keys.iter().map(|key| (*key, KeyActivity::empty(first_hour))).collect();
-        Self { first_hour, keys, last: Default::default(), counted: Vec::new() }
+        Self { keys, last: Default::default(), counted: Vec::new() }
     }
 
     /// Counts a record that the database does not have, when it is a use of one of the keys.
     fn count(&mut self, record: Record) {
         let key = record.key_id.filter(|key| self.keys.contains_key(key) && record.auth_method == AuthMethod::ApiKey);
         let Some(key) = key else { return };
-        let refused = record.outcome.is_refusal();
-        let counts = if refused { (0, record.uses()) } else { (record.uses(), 0) };
+        let uses = record.uses();
+        let counts = if record.outcome.is_refusal() {
+            HourCounts { requests: 0, refusals: uses }
+        } else {
+            HourCounts { requests: uses, refusals: 0 }
+        };
         self.add(key, usage_counts::hour_of(record.time), counts);
         self.counted.push(record.id.to_string());
         self.note_last(record);
     }
 
-    fn add(&mut self, key: KeyId, hour: u64, (requests, refusals): (u64, u64)) {
-        let place = hour.checked_sub(self.first_hour).and_then(|n| usize::try_from(n).ok());
-        let hours = self.keys.get_mut(&key).map(|activity| &mut activity.hours);
-        // Uses that were recorded by a clock ahead of `now` fall into no reported hour.
-        if let Some(hour) = place.and_then(|place| hours?.get_mut(place)) {
-            hour.requests = hour.requests.saturating_add(requests);
-            hour.refusals = hour.refusals.saturating_add(refusals);
+    fn add(&mut self, key: KeyId, hour: u64, counts: HourCounts) {
+        if let Some(activity) = self.keys.get_mut(&key) {
+            activity.add(hour, counts);
         }
     }
 
@@ -84,7 +83,8 @@ impl Gathered {
         match self.last[usize::from(record.outcome.is_refusal())].entry(key) {
             Entry::Vacant(vacant) => drop(vacant.insert(record)),
             Entry::Occupied(mut last) => {
-                let (known, new) = (RecordPlace::of(last.get()), RecordPlace::of(&record));
+                let known = RecordPlace::of(last.get());
+                let new = RecordPlace::of(&record);
                 if new > known || new == known && last.get().outcome == Outcome::InProgress {
                     last.insert(record);
                 }
@@ -95,24 +95,8 @@ impl Gathered {
     fn finish(self) -> HashMap<KeyId, KeyActivity> {
         let Self { mut keys, last: [admitted, refused], .. } = self;
         for (key, activity) in &mut keys {
-            activity.last = admitted.get(key).map(last_use);
-            let refusal = refused.get(key).map(last_use);
-            let time = |last: &Option<LastUse>| last.as_ref().map(|last| last.time);
-            let is_later = time(&refusal) > time(&activity.last);
-            activity.last_attempt = if is_later { refusal } else { activity.last.clone() };
+            activity.set_last(admitted.get(key).map(LastUse::from_record), refused.get(key).map(LastUse::from_record));
         }
         keys
-    }
-}
-
-fn last_use(record: &Record) -> LastUse {
-    LastUse {
-        id: record.id,
-        time: record.last(),
-        ip: record.ip,
-        user_agent: record.user_agent.clone(),
-        action: record.action.clone(),
-        outcome: record.outcome,
-        status: record.status,
     }
 }

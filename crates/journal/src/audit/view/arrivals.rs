@@ -24,8 +24,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(60);
 /// Time before the position of a journal in which there may be uses that had just begun, and were not shipped.
 const YOUNG: Duration = Duration::from_secs(2);
-/// Records of one statement.
-const CHUNK: u32 = 5000;
 /// Uses in progress that are watched at most.
 const MAX_OPEN: u32 = 200_000;
 
@@ -49,9 +47,16 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// Begins at the present end, or where the database can be read first.
     pub(super) fn at_end(fleet: Arc<Fleet>, filter: Filter, own: Option<Uuid>) -> Self {
-        let status = ViewStatus::own_only(OwnOnlyReason::Unavailable);
-        let (seen, open) = (BTreeSet::new(), HashSet::new());
-        let mut arrivals = Self { fleet, filter, own, new_from: None, seen, open, last_look: None, status };
+        let mut arrivals = Self {
+            fleet,
+            filter,
+            own,
+            new_from: None,
+            seen: BTreeSet::new(),
+            open: HashSet::new(),
+            last_look: None,
+            status: ViewStatus::own_only(OwnOnlyReason::Unavailable),
+        };
         arrivals.poll(&mut Vec::new());
         arrivals
     }
@@ -99,7 +104,9 @@ impl Arrivals {
         if let Some(earliest) = next.values().min() {
             self.seen = self.seen.split_off(&RecordPlace { time: *earliest, id: Uuid::nil() });
         }
-        (self.open, self.new_from, self.status) = (open, Some(next), ViewStatus::fleet(joined::freshness(journals)));
+        self.open = open;
+        self.new_from = Some(next);
+        self.status = ViewStatus::fleet(joined::freshness(journals));
         Ok(if is_first { Vec::new() } else { found })
     }
 
@@ -111,9 +118,7 @@ impl Arrivals {
     ) -> Result<Vec<Record>, FleetError> {
         let Some(earliest) = new_from.values().min() else { return Ok(Vec::new()) };
         let filter = Filter { since: self.filter.since.max(Some(*earliest)), outcome: None, ..self.filter };
-        let (from, is_bounded) = (End::Oldest, false);
-        let mut query =
-            RecordQuery { filter: &filter, from, behind: None, limit: CHUNK, is_bounded, without_open_of: None };
+        let mut query = RecordQuery::new(&filter, End::Oldest);
         let mut began = Vec::new();
         loop {
             let (records, _) = snapshot.records(&query)?;

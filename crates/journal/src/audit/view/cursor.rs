@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::order::RecordPlace;
-use crate::audit::read::cursor::JournalCursor;
+use crate::audit::read::cursor::{InvalidJournalCursor, JournalCursor};
 
 /// Cursor of a listing: the records before it are still to be listed, all newer ones have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,6 @@ pub struct JournalWalk {
     pub(super) below: Option<RecordPlace>,
 }
 
-/// The text is not a cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a cursor of the form SEGMENT-OFFSET")]
-pub struct InvalidViewCursor;
-
 impl fmt::Display for JournalWalk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.below {
@@ -38,14 +33,14 @@ impl fmt::Display for JournalWalk {
 }
 
 impl FromStr for JournalWalk {
-    type Err = InvalidViewCursor;
+    type Err = InvalidJournalCursor;
 
-    fn from_str(text: &str) -> Result<Self, InvalidViewCursor> {
+    fn from_str(text: &str) -> Result<Self, InvalidJournalCursor> {
         let (cursor, below) = match text.split_once('@') {
             None => (text, None),
-            Some((cursor, below)) => (cursor, Some(below.parse().map_err(|_| InvalidViewCursor)?)),
+            Some((cursor, below)) => (cursor, Some(below.parse().map_err(|_| InvalidJournalCursor)?)),
         };
-        Ok(Self { cursor: cursor.parse().map_err(|_| InvalidViewCursor)?, below })
+        Ok(Self { cursor: cursor.parse()?, below })
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fleet::{Fleet, FleetError, JournalRow, RecordQuery, Snapshot};
-use super::order::{End, FirstRecords, RecordPlace};
+use super::order::{FirstRecords, RecordPlace};
 use super::rest::Rest;
 use super::source::JournalSource;
 use super::status::{GatewayFreshness, OwnOnlyReason, ViewStatus};
@@ -44,15 +44,6 @@ pub(super) struct Joined<'a> {
     stop: &'a StopSignal,
     /// Bytes of the journal that are read at most.
     budget: u64,
-}
-
-/// A part of the order over all gateways.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part<'a> {
-    pub(super) filter: &'a Filter,
-    pub(super) from: End,
-    pub(super) behind: Option<RecordPlace>,
-    pub(super) limit: u32,
 }
 
 /// Records in their order, and the place from which to go on where few of those looked through did match.
@@ -107,11 +98,11 @@ impl<'a> Joined<'a> {
         ViewStatus::fleet(freshness(self.journals))
     }
 
-    /// The first records of a part.
-    pub(super) fn find(&self, part: Part<'_>) -> Result<Found, JoinError> {
-        let Part { filter, from, behind, limit } = part;
+    /// The first records of a query.
+    pub(super) fn find(&self, query: RecordQuery<'_>) -> Result<Found, JoinError> {
+        let RecordQuery { filter, from, behind, limit, .. } = query;
         let gateway = self.own.as_ref().map(|own| own.gateway.as_str());
-        let query = RecordQuery { filter, from, behind, limit, is_bounded: true, without_open_of: gateway };
+        let query = RecordQuery { is_bounded: true, without_open_of: gateway, ..query };
         let mut first = FirstRecords::new(from, behind, limit as usize);
         let open = gateway.map(|gateway| self.snapshot.open_uses(&query, gateway)).transpose()?.unwrap_or_default();
         let awaited = open.iter().map(|record| record.id.as_u128()).collect();
@@ -163,7 +154,10 @@ pub(super) fn freshness(journals: Vec<JournalRow>) -> Vec<GatewayFreshness> {
     for JournalRow { gateway, complete_until, updated, .. } in journals {
         match gateways.last_mut().filter(|last| last.gateway == gateway) {
             Some(last) if last.updated >= updated => {}
-            Some(last) => (last.complete_until, last.updated) = (complete_until, updated),
+            Some(last) => {
+                last.complete_until = complete_until;
+                last.updated = updated;
+            }
             None => gateways.push(GatewayFreshness { gateway, complete_until, updated }),
         }
     }

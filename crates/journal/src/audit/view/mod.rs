@@ -42,19 +42,17 @@ use domain::clock::Micros;
 use domain::identity::OrgId;
 use domain::key::KeyId;
 
-pub use cursor::{InvalidViewCursor, JournalWalk, ViewCursor};
+pub use cursor::{JournalWalk, ViewCursor};
 pub use fleet::{Fleet, OpenFleetError};
 pub use follower::ViewFollower;
 pub use order::{InvalidPlace, RecordPlace};
 pub use status::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
 
 use arrivals::Arrivals;
-use joined::{Found, JoinError, Joined, Part};
+use fleet::{MAX_ROWS, RecordQuery};
+use joined::{Found, JoinError, Joined};
 use order::End;
 use source::JournalSource;
-
-/// Records of one statement at most.
-const CHUNK: u32 = 5000;
 
 /// View of the audit. Clones share what they read from.
 #[derive(Clone, Debug)]
@@ -154,23 +152,23 @@ impl AuditView {
             self.journal.reader()?.with_stop(self.stop.clone()).export(filter, each)
         };
         let Some(fleet) = self.fleet.load_full() else { return own(each).map(|()| None) };
-        let mut part = Part { filter, from: End::Oldest, behind: None, limit: CHUNK };
+        let mut query = RecordQuery::new(filter, End::Oldest);
         loop {
-            let (found, status) = match self.find(&fleet, part, u64::MAX) {
+            let (found, status) = match self.find(&fleet, query, u64::MAX) {
                 Ok(found) => found,
                 // Nothing was exported yet.
-                Err(error) if part.behind.is_none() => {
+                Err(error) if query.behind.is_none() => {
                     let status = ViewStatus::own_only(error.into_reason()?);
                     return own(each).map(|()| Some(status));
                 }
                 Err(error) => return Err(error.into()),
             };
-            let Some(behind) = found.last_place(CHUNK) else {
+            let Some(behind) = found.last_place(query.limit) else {
                 found.records.into_iter().try_for_each(each)?;
                 return Ok(Some(status));
             };
             found.records.into_iter().try_for_each(&mut *each)?;
-            part.behind = Some(behind);
+            query.behind = Some(behind);
         }
     }
 
@@ -249,18 +247,18 @@ impl AuditView {
         budget: u64,
     ) -> Result<ViewPage, JoinError> {
         let mut records: Vec<Record> = Vec::new();
-        let mut part = Part { filter, from: End::Newest, behind, limit: 0 };
+        let mut query = RecordQuery { behind, ..RecordQuery::new(filter, End::Newest) };
         loop {
             // One record more than asked for tells whether there is another page.
             let missing = limit.saturating_add(1) - records.len();
-            part.limit = CHUNK.min(u32::try_from(missing).unwrap_or(CHUNK));
-            let (found, status) = self.find(fleet, part, budget)?;
-            let last = found.last_place(part.limit);
+            query.limit = MAX_ROWS.min(u32::try_from(missing).unwrap_or(MAX_ROWS));
+            let (found, status) = self.find(fleet, query, budget)?;
+            let last = found.last_place(query.limit);
             records.extend(found.records);
             let is_full = records.len() > limit;
             // Where matching records are rare, a caller that must not wait goes on from the cursor.
             if let Some(place) = last.filter(|_| !is_full && budget == u64::MAX) {
-                part.behind = Some(place);
+                query.behind = Some(place);
                 continue;
             }
             records.truncate(limit);
@@ -269,9 +267,9 @@ impl AuditView {
         }
     }
 
-    fn find(&self, fleet: &Fleet, part: Part<'_>, budget: u64) -> Result<(Found, ViewStatus), JoinError> {
+    fn find(&self, fleet: &Fleet, query: RecordQuery<'_>, budget: u64) -> Result<(Found, ViewStatus), JoinError> {
         let joined = Joined::begin(fleet, &self.journal, &self.stop, budget)?;
-        let found = joined.find(part)?;
+        let found = joined.find(query)?;
         Ok((found, joined.finish()))
     }
 

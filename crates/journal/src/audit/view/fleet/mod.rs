@@ -1,20 +1,19 @@
 //! The records of all gateways, read from PostgreSQL.
 //!
-//! - Calls block, each up to a deadline. One thread drives the few connections; it ends with the last clone.
+//! - Calls block, each up to a deadline. One thread drives the few connections; it ends with the [`Fleet`].
 //! - After a failure, PostgreSQL is left alone for some seconds: meanwhile reads fail at once, and a page that reads
 //!   several times waits once.
 //! - A [`Snapshot`] is one read-only transaction: all that is read in it is of one moment.
 
 mod error;
-mod handle;
 mod pool;
 mod rows;
 mod statement;
 
 pub use error::OpenFleetError;
-pub use handle::Fleet;
+pub use pool::Fleet;
 
 pub(super) use error::FleetError;
 pub(super) use pool::Snapshot;
 pub(super) use rows::{HourOfKey, JournalRow};
-pub(super) use statement::RecordQuery;
+pub(super) use statement::{MAX_ROWS, RecordQuery};

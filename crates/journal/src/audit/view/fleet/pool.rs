@@ -1,8 +1,9 @@
-//! Connections for reading, and the thread that drives them.
+//! The records of all gateways: connections for reading, and the thread that drives them.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio_postgres::types::ToSql;
@@ -17,8 +18,8 @@ const MAX_IDLE: usize = 4;
 /// person who reloads it.
 const RETRY_AFTER: Duration = Duration::from_secs(3);
 
-/// Connections for reading.
-pub(super) struct Pool {
+/// The records of all gateways: few connections for reading, and the thread that drives them.
+pub struct Fleet {
     connector: Connector,
     deadline: Duration,
     state: Mutex<PoolState>,
@@ -36,13 +37,17 @@ struct PoolState {
 
 /// A read-only transaction. It is rolled back when dropped.
 pub(crate) struct Snapshot<'a> {
-    pool: &'a Pool,
+    fleet: &'a Fleet,
     client: Client,
     until: Instant,
 }
 
-impl Pool {
-    pub(super) fn open(settings: postgresql::Settings, deadline: Duration) -> Result<Self, OpenFleetError> {
+impl Fleet {
+    /// Prepares to read from a database; makes no connection yet. A read takes up to `deadline`.
+    ///
+    /// # Errors
+    /// When the TLS files cannot be used, and when no thread can be started.
+    pub fn open(settings: postgresql::Settings, deadline: Duration) -> Result<Self, OpenFleetError> {
         let connector = Connector::open(settings)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -56,30 +61,31 @@ impl Pool {
         Ok(Self { connector, deadline, state: Mutex::default(), handle, _thread: thread })
     }
 
-    pub(super) fn server(&self) -> String {
+    /// Hosts and database, for messages.
+    pub fn server(&self) -> String {
         self.connector.server()
     }
 
     /// Begins a read-only transaction, and notes whether PostgreSQL answers.
-    pub(super) fn begin(&self) -> Result<Snapshot<'_>, FleetError> {
-        if self.state().failed.is_some_and(|failed| failed.elapsed() < RETRY_AFTER) {
+    pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>, FleetError> {
+        if self.state.lock().failed.is_some_and(|failed| failed.elapsed() < RETRY_AFTER) {
             return Err(FleetError::JustFailed);
         }
-        self.try_begin().inspect_err(|error| self.note_failure(error))
+        self.try_snapshot().inspect_err(|error| self.note_failure(error))
     }
 
-    fn try_begin(&self) -> Result<Snapshot<'_>, FleetError> {
+    fn try_snapshot(&self) -> Result<Snapshot<'_>, FleetError> {
         const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         let until = Instant::now() + self.deadline;
         // An idle connection may be dead without having noticed it.
         while let Some(client) = self.take_idle() {
             if self.run(until, client.batch_execute(BEGIN)).is_ok() {
-                return Ok(Snapshot { pool: self, client, until });
+                return Ok(Snapshot { fleet: self, client, until });
             }
         }
         let client = self.run(until, self.connect())?;
         self.run(until, client.batch_execute(BEGIN))?;
-        Ok(Snapshot { pool: self, client, until })
+        Ok(Snapshot { fleet: self, client, until })
     }
 
     async fn connect(&self) -> Result<Client, FleetError> {
@@ -113,14 +119,14 @@ impl Pool {
     }
 
     fn take_idle(&self) -> Option<Client> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.idle.retain(|client| !client.is_closed());
         state.idle.pop()
     }
 
     /// Notes that a read has failed, and logs the first failure.
     fn note_failure(&self, error: &FleetError) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.idle.clear();
         if state.failed.replace(Instant::now()).is_none() {
             tracing::warn!(
@@ -133,7 +139,7 @@ impl Pool {
 
     /// Notes that a read has succeeded, and keeps its connection.
     fn note_success(&self, client: Client) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.failed.take().is_some() {
             tracing::info!(server = self.server(), "the records of all gateways can be read again");
         }
@@ -141,25 +147,26 @@ impl Pool {
             state.idle.push(client);
         }
     }
+}
 
-    /// Locks the state. Nothing panics between two changes that belong together.
-    fn state(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock()
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fleet({})", self.server())
     }
 }
 
 impl Snapshot<'_> {
     /// Runs a statement.
     pub(crate) fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, FleetError> {
-        let rows = self.pool.run(self.until, self.client.query(sql, params));
-        rows.inspect_err(|error| self.pool.note_failure(error))
+        let rows = self.fleet.run(self.until, self.client.query(sql, params));
+        rows.inspect_err(|error| self.fleet.note_failure(error))
     }
 
     /// Ends the transaction, and keeps the connection for the next read.
     pub(crate) fn finish(self) {
-        match self.pool.run(self.until, self.client.batch_execute("COMMIT")) {
-            Ok(()) => self.pool.note_success(self.client),
-            Err(error) => self.pool.note_failure(&error),
+        match self.fleet.run(self.until, self.client.batch_execute("COMMIT")) {
+            Ok(()) => self.fleet.note_success(self.client),
+            Err(error) => self.fleet.note_failure(&error),
         }
     }
 }

@@ -49,7 +49,8 @@ pub(crate) struct HourOfKey {
 impl Snapshot<'_> {
     /// The journals that have shipped, by gateway.
     pub(crate) fn journals(&self) -> Result<Vec<JournalRow>, FleetError> {
-        let (complete, updated) = (statement::micros("complete_until"), statement::micros("updated_at"));
+        let complete = statement::micros("complete_until");
+        let updated = statement::micros("updated_at");
         let sql = format!(
             "SELECT journal::text, gateway, segment, \"offset\", {complete}, {updated} FROM keygate.journals ORDER BY \
              gateway"
@@ -116,7 +117,8 @@ impl Snapshot<'_> {
         let wanted = last.param(keys.iter().map(ToString::to_string).collect::<Vec<_>>(), "text[]");
         let org = last.param(org.to_string(), "text");
         let refusals = last.param(statement::refusals(), "text[]");
-        let (method, scanned) = (AuthMethod::ApiKey.as_str(), if refused { MAX_ADMITTED } else { MAX_REFUSED });
+        let method = AuthMethod::ApiKey.as_str();
+        let scanned = if refused { MAX_ADMITTED } else { MAX_REFUSED };
         last.sql += &format!(
             "{wanted}) AS wanted (key), LATERAL (SELECT * FROM (SELECT * FROM keygate.records WHERE key_id = \
              wanted.key AND org_id = {org} AND auth_method = '{method}' ORDER BY time DESC, id DESC LIMIT {scanned}) \

@@ -13,6 +13,8 @@ use crate::audit::view::order::{End, RecordPlace};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
 
+/// Records of one statement at most.
+pub(crate) const MAX_ROWS: u32 = 5000;
 /// Records that are looked through for one page, where few of them match: some tenths of a second.
 pub(crate) const MAX_SCANNED: u32 = 50_000;
 
@@ -45,7 +47,12 @@ pub(super) fn refusals() -> Vec<&'static str> {
     Outcome::all().filter(|outcome| outcome.is_refusal()).map(Outcome::name).collect()
 }
 
-impl RecordQuery<'_> {
+impl<'a> RecordQuery<'a> {
+    /// All records of a filter, from this end on.
+    pub(crate) fn new(filter: &'a Filter, from: End) -> Self {
+        Self { filter, from, behind: None, limit: MAX_ROWS, is_bounded: false, without_open_of: None }
+    }
+
     /// The statement whose rows are the records, as JSON without members that are `null`.
     pub(super) fn records(&self) -> Statement {
         let mut statement = Statement::new(
@@ -85,11 +92,9 @@ impl RecordQuery<'_> {
     }
 
     /// The statement whose rows are the ids of the records that match the conditions on what the indexes have.
-    pub(super) fn ids(filter: &Filter) -> Statement {
+    pub(super) fn ids(filter: &'a Filter) -> Statement {
         let mut statement = Statement::new("SELECT id::text FROM keygate.records");
-        let (from, behind) = (End::Newest, None);
-        let query = RecordQuery { filter, from, behind, limit: 0, is_bounded: false, without_open_of: None };
-        query.write_indexed(&mut statement);
+        RecordQuery::new(filter, End::Newest).write_indexed(&mut statement);
         statement
     }
 
@@ -117,7 +122,8 @@ impl RecordQuery<'_> {
             to.and(&format!("id = {id}"));
         }
         if let Some(RecordPlace { time, id }) = self.behind {
-            let (operator, time) = (if self.from == End::Newest { "<" } else { ">" }, to.time(time));
+            let operator = if self.from == End::Newest { "<" } else { ">" };
+            let time = to.time(time);
             let id = to.param(id.to_string(), "text::uuid");
             // The first condition is for the choice of partitions.
             to.and(&format!("time {operator}= {time} AND (time, id) {operator} ({time}, {id})"));
