@@ -63,6 +63,20 @@ pub enum InvalidDraft {
     SqlNul,
 }
 
+impl Query {
+    /// A new query of this user, under an id of its own.
+    pub(crate) fn new(user: UserId, draft: &QueryDraft, now: Micros) -> Self {
+        Self {
+            id: Uuid::now_v7(),
+            sql: draft.sql.clone(),
+            name: draft.name.clone(),
+            created_at: now,
+            updated_at: now,
+            created_by: user,
+        }
+    }
+}
+
 impl QueryDraft {
     /// Checks the input of a client.
     ///

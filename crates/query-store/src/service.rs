@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use crate::cursor::{Cursor, CursorError, Endpoint, Keyring, Scope};
-use crate::query::{Query, QueryDraft};
-use crate::store::{Bookmark, GcProgress, Page, SnapshotExpiry, Store, StoreError};
+use crate::query::Query;
+use crate::store::{GcProgress, Page, SnapshotExpiry, Store, StoreError};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 
@@ -109,54 +107,8 @@ impl QueryService {
         // The cursor is authentic but its snapshot is gone: it expired meanwhile, or an older database was restored.
         // Either way the sequence cannot continue and must begin again.
         let Page { items, next } = page.ok_or(CursorError::Expired)?;
-        let next = next.map(|bookmark| self.seal(scope, bookmark, expires)).transpose()?;
+        let next = next.map(|bookmark| self.cursors.seal(scope, Cursor { bookmark, expires })).transpose()?;
         Ok(Listing { items, next })
-    }
-
-    /// Stores a new query.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn create(&self, caller: Caller, draft: QueryDraft, now: Micros) -> Result<Query, StoreError> {
-        self.store.create(caller.org, caller.user, draft, now).await
-    }
-
-    /// Reads a query; `None` when the organization has no such query.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
-        self.store.read(org, id).await
-    }
-
-    /// Replaces a query; returns `None` when the organization has no such query.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn replace(
-        &self,
-        org: OrgId,
-        id: Uuid,
-        draft: QueryDraft,
-        now: Micros,
-    ) -> Result<Option<Query>, StoreError> {
-        self.store.replace(org, id, draft, now).await
-    }
-
-    /// Deletes a query; returns false when the organization has no such query.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
-        self.store.delete(org, id).await
-    }
-
-    /// Checks that the store can be read and written.
-    ///
-    /// # Errors
-    /// [`StoreError`] when it cannot.
-    pub async fn check(&self) -> Result<(), StoreError> {
-        self.store.check().await
     }
 
     /// Runs one whole pass of garbage collection, in batches between which other work is done.
@@ -174,9 +126,5 @@ impl QueryService {
             tokio::task::yield_now().await;
         }
         Ok(totals)
-    }
-
-    fn seal(&self, scope: Scope, bookmark: Bookmark, expires: Micros) -> Result<String, getrandom::Error> {
-        self.cursors.seal(scope, Cursor { bookmark, expires })
     }
 }

@@ -131,7 +131,8 @@ fn read(file: &mut Section<'_>) -> Result<Settings, Reported> {
         Ok(timeouts.value_or("drain", DRAIN, |v| v.duration(Duration::from_millis(1)..=Duration::from_secs(86_400))))
     });
     let telemetry = file.section("telemetry", |section| Ok(telemetry(section)));
-    let (store, cursor) = (store?, cursor?);
+    let store = store?;
+    let cursor = cursor?;
     if matches!(store, StoreSettings::Postgresql(_)) && cursor.keys.is_empty() {
         let what = "has no `keys`, which a store in PostgreSQL needs: all query-stores of one database give the same \
                     ones, so that each of them takes the cursors of the others";

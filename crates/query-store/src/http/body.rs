@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, header};
-use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::Error as _;
 
-use super::BodyError;
+use super::RequestBody;
 use super::request_error::RequestError;
 use crate::query::QueryDraft;
 
@@ -26,10 +25,7 @@ struct QueryBody {
 }
 
 /// Reads a draft from the body of a request.
-pub(super) async fn read_draft<B>(request: Request<B>, limit: u64) -> Result<QueryDraft, RequestError>
-where
-    B: Body<Error: Into<BodyError>>,
-{
+pub(super) async fn read_draft(request: Request<impl RequestBody>, limit: u64) -> Result<QueryDraft, RequestError> {
     if !is_json(request.headers()) {
         return Err(RequestError::MediaType);
     }
@@ -56,10 +52,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.trim().eq_ignore_ascii_case("application/json") && !headers.contains_key(header::CONTENT_ENCODING)
 }
 
-async fn read_bytes<B>(body: B, limit: u64) -> Result<Bytes, RequestError>
-where
-    B: Body<Error: Into<BodyError>>,
-{
+async fn read_bytes(body: impl RequestBody, limit: u64) -> Result<Bytes, RequestError> {
     // A body that is announced as too large is not read at all.
     if body.size_hint().lower() > limit {
         return Err(RequestError::TooLarge { limit });

@@ -16,7 +16,8 @@ pub(super) struct Parameters<'a> {
 
 /// Parses the query part of a URI.
 pub(super) fn parse_parameters(query: &str) -> Result<Parameters<'_>, RequestError> {
-    let (mut cursor, mut limit) = (None, None);
+    let mut cursor = None;
+    let mut limit = None;
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let known = match &*name {
             "cursor" => &mut cursor,

@@ -25,7 +25,6 @@ use uuid::Uuid;
 use crate::service::{Caller, Listing, QueryService};
 use domain::clock::Micros;
 use domain::page::Page;
-use edge::transport::HeadError;
 
 mod body;
 mod caller;
@@ -34,8 +33,18 @@ mod request_error;
 
 use request_error::RequestError;
 
+pub use request_error::head_error_response;
+
 /// Error of reading a request body.
 pub type BodyError = Box<dyn StdError + Send + Sync>;
+
+/// Body of a request.
+pub trait RequestBody: Body<Error: Into<BodyError>> {}
+
+impl<B: Body<Error: Into<BodyError>>> RequestBody for B {}
+
+/// Answer to a request, or the refusal that becomes one.
+type Answer = Result<Response<Full<Bytes>>, RequestError>;
 
 /// The resource that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,27 +56,12 @@ enum Resource {
 }
 
 /// Answers one request.
-pub async fn handle<B>(service: &QueryService, request: Request<B>, now: Micros) -> Response<Full<Bytes>>
-where
-    B: Body<Error: Into<BodyError>>,
-{
+pub async fn handle(service: &QueryService, request: Request<impl RequestBody>, now: Micros) -> Response<Full<Bytes>> {
     let request_id = caller::request_id(request.headers());
     route(service, request, now).await.unwrap_or_else(|error| error.response(&request_id))
 }
 
-/// The whole response, head and body, to an invalid request head.
-pub fn head_error_response(why: HeadError) -> Bytes {
-    request_error::head_error_response(why)
-}
-
-async fn route<B>(
-    service: &QueryService,
-    request: Request<B>,
-    now: Micros,
-) -> Result<Response<Full<Bytes>>, RequestError>
-where
-    B: Body<Error: Into<BodyError>>,
-{
+async fn route(service: &QueryService, request: Request<impl RequestBody>, now: Micros) -> Answer {
     match find_resource(request.uri().path()).ok_or(RequestError::NotFound)? {
         Resource::Live => live(request.method()),
         Resource::Ready => ready(service, request.method()).await,
@@ -92,14 +86,7 @@ fn query_id(text: &str) -> Option<Uuid> {
     (id.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text).then_some(id)
 }
 
-async fn queries<B>(
-    service: &QueryService,
-    request: Request<B>,
-    now: Micros,
-) -> Result<Response<Full<Bytes>>, RequestError>
-where
-    B: Body<Error: Into<BodyError>>,
-{
+async fn queries(service: &QueryService, request: Request<impl RequestBody>, now: Micros) -> Answer {
     let caller = caller::read_caller(request.headers())?;
     match *request.method() {
         Method::GET | Method::HEAD => list(service, caller, request.uri().query(), now).await,
@@ -108,70 +95,49 @@ where
     }
 }
 
-async fn query<B>(
-    service: &QueryService,
-    id: Uuid,
-    request: Request<B>,
-    now: Micros,
-) -> Result<Response<Full<Bytes>>, RequestError>
-where
-    B: Body<Error: Into<BodyError>>,
-{
+async fn query(service: &QueryService, id: Uuid, request: Request<impl RequestBody>, now: Micros) -> Answer {
     let Caller { org, .. } = caller::read_caller(request.headers())?;
     match *request.method() {
         Method::GET | Method::HEAD => {
-            let query = service.read(org, id).await?.ok_or(RequestError::NotFound)?;
+            let query = service.store().read(org, id).await?.ok_or(RequestError::NotFound)?;
             Ok(json(StatusCode::OK, &query))
         }
         Method::PUT => {
             let draft = body::read_draft(request, service.limits().body).await?;
-            let query = service.replace(org, id, draft, now).await?.ok_or(RequestError::NotFound)?;
+            let query = service.store().replace(org, id, draft, now).await?.ok_or(RequestError::NotFound)?;
             Ok(json(StatusCode::OK, &query))
         }
-        Method::DELETE if service.delete(org, id).await? => Ok(empty(StatusCode::NO_CONTENT)),
+        Method::DELETE if service.store().delete(org, id).await? => Ok(empty(StatusCode::NO_CONTENT)),
         Method::DELETE => Err(RequestError::NotFound),
         _ => Err(RequestError::Method { allow: "GET, HEAD, PUT, DELETE" }),
     }
 }
 
-async fn list(
-    service: &QueryService,
-    caller: Caller,
-    parameters: Option<&str>,
-    now: Micros,
-) -> Result<Response<Full<Bytes>>, RequestError> {
+async fn list(service: &QueryService, caller: Caller, parameters: Option<&str>, now: Micros) -> Answer {
     let list::Parameters { cursor, limit } = list::parse_parameters(parameters.unwrap_or_default())?;
     let Listing { items, next } = service.list(caller.org, cursor.as_deref(), limit.get(), now).await?;
     Ok(json(StatusCode::OK, &Page { items, next }))
 }
 
-async fn create<B>(
-    service: &QueryService,
-    caller: Caller,
-    request: Request<B>,
-    now: Micros,
-) -> Result<Response<Full<Bytes>>, RequestError>
-where
-    B: Body<Error: Into<BodyError>>,
-{
+async fn create(service: &QueryService, caller: Caller, request: Request<impl RequestBody>, now: Micros) -> Answer {
     let draft = body::read_draft(request, service.limits().body).await?;
-    let query = service.create(caller, draft, now).await?;
+    let query = service.store().create(caller.org, caller.user, draft, now).await?;
     let mut response = json(StatusCode::CREATED, &query);
     let location = HeaderValue::try_from(format!("/api/queries/{}", query.id)).expect("ids are visible ASCII");
     response.headers_mut().insert(header::LOCATION, location);
     Ok(response)
 }
 
-fn live(method: &Method) -> Result<Response<Full<Bytes>>, RequestError> {
+fn live(method: &Method) -> Answer {
     match *method {
         Method::GET | Method::HEAD => Ok(empty(StatusCode::OK)),
         _ => Err(RequestError::Method { allow: "GET, HEAD" }),
     }
 }
 
-async fn ready(service: &QueryService, method: &Method) -> Result<Response<Full<Bytes>>, RequestError> {
+async fn ready(service: &QueryService, method: &Method) -> Answer {
     let response = live(method)?;
-    service.check().await?;
+    service.store().check().await?;
     Ok(response)
 }
 

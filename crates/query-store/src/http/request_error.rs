@@ -126,7 +126,7 @@ impl From<ListError> for RequestError {
 }
 
 /// The whole response, head and body, to an invalid request head.
-pub(super) fn head_error_response(why: HeadError) -> Bytes {
+pub fn head_error_response(why: HeadError) -> Bytes {
     let (status, code, detail) = match why {
         HeadError::Malformed => (StatusCode::BAD_REQUEST, "invalid_request", "the request is not HTTP"),
         HeadError::HeadTooLarge => {

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use super::bound;
 use super::postgresql::{CopyTarget, CopyTargetError, CopyTransaction};
 use super::records::StoreTotals;
 use super::sqlite::{CopySource, CopySourceError};
@@ -85,14 +86,15 @@ async fn copy_row_versions(
     total: i64,
     report: &mut impl FnMut(CopyProgress),
 ) -> Result<(), CopyError> {
-    let (mut after, mut copied) = (None, 0);
+    let mut after = None;
+    let mut copied = 0;
     loop {
         let mut records = source.row_versions(after.as_ref(), BATCH)?;
         if records.is_empty() {
             return Ok(());
         }
         target.write_row_versions(&records).await?;
-        copied += i64::try_from(records.len()).unwrap_or(i64::MAX);
+        copied += bound(records.len());
         report(CopyProgress { copied, total });
         after = records.pop();
     }

@@ -38,12 +38,14 @@ use crate::query::{Query, QueryDraft};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 
+mod error;
 pub mod history;
 pub mod records;
 pub mod sqlite;
 pub mod postgresql;
 pub mod copy;
 
+pub use error::StoreError;
 pub use history::{DEFAULT_MAX_HISTORY, HistoryLimit};
 pub use postgresql::{PostgresqlError, PostgresqlStore};
 pub use sqlite::SqliteStore;
@@ -107,40 +109,6 @@ pub struct StoreStats {
     pub snapshots: u64,
 }
 
-/// An operation of the store failed and had no effect; after [`StoreError::Commit`], [`StoreError::Closed`] and
-/// [`StoreError::Postgresql`] it may have had its effect.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The engine rejected a statement.
-    #[error("the database rejected a statement")]
-    Statement(#[source] rusqlite::Error),
-    /// The transaction of the operation could not be begun or committed.
-    #[error("the database could not commit")]
-    Commit(#[source] std::sync::Arc<rusqlite::Error>),
-    /// The store is closed.
-    #[error("the store is closed")]
-    Closed,
-    /// Live snapshots of the organization keep as much history as is allowed; nothing was changed.
-    #[error("the unexpired cursors of the organization keep as many replaced and deleted queries as is allowed")]
-    HistoryFull,
-    /// The operation failed in PostgreSQL or on the way to it.
-    #[error("PostgreSQL did not complete the operation")]
-    Postgresql(#[source] PostgresqlError),
-}
-
-impl From<PostgresqlError> for StoreError {
-    fn from(error: PostgresqlError) -> Self {
-        if error.is_history_full() { Self::HistoryFull } else { Self::Postgresql(error) }
-    }
-}
-
-impl StoreError {
-    /// True when a new attempt cannot succeed before an operator has changed something.
-    pub fn is_permanent(&self) -> bool {
-        matches!(self, Self::Postgresql(error) if error.is_permanent())
-    }
-}
-
 /// A store of queries.
 #[derive(Debug)]
 pub enum Store {
@@ -157,8 +125,10 @@ impl Store {
     /// [`StoreError`].
     pub async fn create(&self, org: OrgId, user: UserId, draft: QueryDraft, now: Micros) -> Result<Query, StoreError> {
         match self {
-            Self::Sqlite(store) => store.create(org, user, draft, now).await,
-            Self::Postgresql(store) => store.create(org, user, draft, now).await,
+            Self::Sqlite(store) => store.write(move |db| sqlite::rows::create(db, org, user, &draft, now)).await,
+            Self::Postgresql(store) => {
+                store.run(async |client| postgresql::rows::create(client, org, user, &draft, now).await).await
+            }
         }
     }
 
@@ -168,8 +138,10 @@ impl Store {
     /// [`StoreError`].
     pub async fn import(&self, org: OrgId, user: UserId, drafts: Vec<(QueryDraft, Micros)>) -> Result<(), StoreError> {
         match self {
-            Self::Sqlite(store) => store.import(org, user, drafts).await,
-            Self::Postgresql(store) => store.import(org, user, drafts).await,
+            Self::Sqlite(store) => store.write(move |db| sqlite::rows::import(db, org, user, &drafts)).await,
+            Self::Postgresql(store) => {
+                store.run(async |client| postgresql::rows::import(client, org, user, &drafts).await).await
+            }
         }
     }
 
@@ -179,8 +151,8 @@ impl Store {
     /// [`StoreError`].
     pub async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
         match self {
-            Self::Sqlite(store) => store.read(org, id).await,
-            Self::Postgresql(store) => store.read(org, id).await,
+            Self::Sqlite(store) => store.read(move |db| sqlite::rows::read(db, org, id)).await,
+            Self::Postgresql(store) => store.run(async |client| postgresql::rows::read(client, org, id).await).await,
         }
     }
 
@@ -196,8 +168,13 @@ impl Store {
         now: Micros,
     ) -> Result<Option<Query>, StoreError> {
         match self {
-            Self::Sqlite(store) => store.replace(org, id, draft, now).await,
-            Self::Postgresql(store) => store.replace(org, id, draft, now).await,
+            Self::Sqlite(store) => {
+                store.write_within(move |db, history| sqlite::rows::replace(db, org, id, &draft, now, history)).await
+            }
+            Self::Postgresql(store) => {
+                let history = store.history;
+                store.run(async |client| postgresql::rows::replace(client, org, id, &draft, now, history).await).await
+            }
         }
     }
 
@@ -207,8 +184,12 @@ impl Store {
     /// [`StoreError`].
     pub async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
         match self {
-            Self::Sqlite(store) => store.delete(org, id).await,
-            Self::Postgresql(store) => store.delete(org, id).await,
+            Self::Sqlite(store) => {
+                store.write_within(move |db, history| sqlite::rows::delete(db, org, id, history)).await
+            }
+            Self::Postgresql(store) => {
+                store.run(async |client| postgresql::rows::delete(client, org, id, store.history).await).await
+            }
         }
     }
 
@@ -237,8 +218,10 @@ impl Store {
     /// [`StoreError`].
     pub async fn collect_garbage(&self, from: GcProgress, batch: usize, now: Micros) -> Result<GcBatch, StoreError> {
         match self {
-            Self::Sqlite(store) => store.collect_garbage(from, batch, now).await,
-            Self::Postgresql(store) => store.collect_garbage(from, batch, now).await,
+            Self::Sqlite(store) => store.write(move |db| sqlite::garbage::collect(db, from, batch, now)).await,
+            Self::Postgresql(store) => {
+                store.run(async |client| postgresql::garbage::collect(client, from, batch, now).await).await
+            }
         }
     }
 
@@ -248,8 +231,8 @@ impl Store {
     /// [`StoreError`].
     pub async fn stats(&self) -> Result<StoreStats, StoreError> {
         match self {
-            Self::Sqlite(store) => store.stats().await,
-            Self::Postgresql(store) => store.stats().await,
+            Self::Sqlite(store) => store.write(sqlite::garbage::stats).await,
+            Self::Postgresql(store) => store.run(async |client| postgresql::garbage::stats(client).await).await,
         }
     }
 
@@ -287,8 +270,20 @@ impl Store {
     /// [`StoreError`] when it cannot.
     pub async fn check(&self) -> Result<(), StoreError> {
         match self {
-            Self::Sqlite(store) => store.check().await,
-            Self::Postgresql(store) => store.check().await,
+            Self::Sqlite(store) => store.write(sqlite::rows::check).await,
+            Self::Postgresql(store) => {
+                store.run(async |client| postgresql::rows::check_writable(client, || store.server()).await).await
+            }
         }
     }
+}
+
+/// Converts a time to its form in both engines: microseconds, saturating in the year 294247.
+fn stored_time(time: Micros) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX)
+}
+
+/// Converts a number of rows to the bound of a statement.
+fn bound(rows: usize) -> i64 {
+    i64::try_from(rows).unwrap_or(i64::MAX)
 }

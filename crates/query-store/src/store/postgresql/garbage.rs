@@ -10,8 +10,7 @@
 use deadpool_postgres::{Client, Transaction};
 
 use super::error::PostgresqlError;
-use super::rows::stored_time;
-use crate::store::{GcBatch, GcProgress, StoreStats};
+use crate::store::{GcBatch, GcProgress, StoreStats, bound, stored_time};
 use domain::clock::Micros;
 
 /// Advisory lock of the collector at work: arbitrary, and the same in every release.
@@ -19,7 +18,7 @@ const LOCK: i64 = 7_163_889_502;
 
 /// Deletes up to `batch` expired snapshots. When no more of these are left, examines the next `batch` ended row
 /// versions and deletes those that no snapshot sees.
-pub(super) async fn collect(
+pub(in crate::store) async fn collect(
     client: &mut Client,
     from: GcProgress,
     batch: usize,
@@ -44,7 +43,7 @@ pub(super) async fn collect(
 }
 
 /// Counts the rows of the store.
-pub(super) async fn stats(client: &Client) -> Result<StoreStats, PostgresqlError> {
+pub(in crate::store) async fn stats(client: &Client) -> Result<StoreStats, PostgresqlError> {
     let sql = "SELECT (SELECT count(*) FROM query_store.queries WHERE version_ended = 9223372036854775807),
                       (SELECT count(*) FROM query_store.queries WHERE version_ended < 9223372036854775807),
                       (SELECT count(*) FROM query_store.snapshots)";
@@ -96,12 +95,8 @@ async fn delete_unseen(
     let statement = transaction.prepare_cached(sql).await?;
     let last = transaction.query_opt(&statement, &[&from.0, &from.1, &bound(batch)]).await?;
     let Some(last) = last else { return Ok(GcBatch { snapshots: 0, removed: 0, next: None }) };
-    let (removed, examined): (i64, i64) = (last.try_get(2)?, last.try_get(3)?);
-    let removed = usize::try_from(removed).map_err(PostgresqlError::unreadable)?;
+    let removed = usize::try_from(last.try_get::<_, i64>(2)?).map_err(PostgresqlError::unreadable)?;
+    let examined: i64 = last.try_get(3)?;
     let next = GcProgress(last.try_get(0)?, last.try_get(1)?);
     Ok(GcBatch { snapshots: 0, removed, next: (examined == bound(batch)).then_some(next) })
-}
-
-fn bound(batch: usize) -> i64 {
-    i64::try_from(batch).unwrap_or(i64::MAX)
 }

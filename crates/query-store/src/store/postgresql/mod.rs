@@ -15,20 +15,17 @@
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
-use uuid::Uuid;
 
-use crate::query::{Query, QueryDraft};
-use crate::store::{Bookmark, GcBatch, GcProgress, HistoryLimit, Page, SnapshotExpiry, StoreError, StoreStats};
-use domain::clock::Micros;
-use domain::identity::{OrgId, UserId};
+use crate::store::{Bookmark, HistoryLimit, Page, SnapshotExpiry, StoreError};
+use domain::identity::OrgId;
 use platform::postgresql::{self, Migration, Schema};
 
 mod error;
 mod database;
 mod replicas;
-mod rows;
+pub(super) mod rows;
 mod pages;
-mod garbage;
+pub(super) mod garbage;
 mod copy_target;
 
 pub use copy_target::{CopyTarget, CopyTargetError, CopyTransaction};
@@ -66,7 +63,7 @@ pub struct PostgresqlStore {
     /// Set once the tables have the version of this program.
     migrated: OnceCell<()>,
     /// Bound of each organization's history.
-    history: HistoryLimit,
+    pub(super) history: HistoryLimit,
 }
 
 impl PostgresqlStore {
@@ -101,41 +98,9 @@ impl PostgresqlStore {
         self.replicas.reload_tls();
     }
 
-    pub(super) async fn create(
-        &self,
-        org: OrgId,
-        user: UserId,
-        draft: QueryDraft,
-        now: Micros,
-    ) -> Result<Query, StoreError> {
-        self.run(async |client| rows::create(client, org, user, &draft, now).await).await
-    }
-
-    pub(super) async fn import(
-        &self,
-        org: OrgId,
-        user: UserId,
-        drafts: Vec<(QueryDraft, Micros)>,
-    ) -> Result<(), StoreError> {
-        self.run(async |client| rows::import(client, org, user, &drafts).await).await
-    }
-
-    pub(super) async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
-        self.run(async |client| rows::current(client, org, id).await).await
-    }
-
-    pub(super) async fn replace(
-        &self,
-        org: OrgId,
-        id: Uuid,
-        draft: QueryDraft,
-        now: Micros,
-    ) -> Result<Option<Query>, StoreError> {
-        self.run(async |client| rows::replace(client, org, id, &draft, now, self.history).await).await
-    }
-
-    pub(super) async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
-        self.run(async |client| rows::delete(client, org, id, self.history).await).await
+    /// Hosts and database, for messages.
+    pub(super) fn server(&self) -> String {
+        self.primary.server()
     }
 
     pub(super) async fn page(
@@ -154,25 +119,8 @@ impl PostgresqlStore {
         self.run(async |client| pages::page(client, org, after, limit, expiry, self.history).await).await
     }
 
-    pub(super) async fn collect_garbage(
-        &self,
-        from: GcProgress,
-        batch: usize,
-        now: Micros,
-    ) -> Result<GcBatch, StoreError> {
-        self.run(async |client| garbage::collect(client, from, batch, now).await).await
-    }
-
-    pub(super) async fn stats(&self) -> Result<StoreStats, StoreError> {
-        self.run(async |client| garbage::stats(client).await).await
-    }
-
-    pub(super) async fn check(&self) -> Result<(), StoreError> {
-        self.run(async |client| rows::check_writable(client, || self.primary.server()).await).await
-    }
-
     /// Runs an operation on the primary, once the tables are there.
-    async fn run<T>(
+    pub(super) async fn run<T>(
         &self,
         work: impl AsyncFnOnce(&mut deadpool_postgres::Client) -> Result<T, PostgresqlError>,
     ) -> Result<T, StoreError> {

@@ -12,8 +12,8 @@
 use deadpool_postgres::Client;
 
 use super::error::PostgresqlError;
-use super::rows::{QueryRow, columns, read_time, stored_time};
-use crate::store::{Bookmark, HistoryLimit, Page, SnapshotExpiry, Version};
+use super::rows::{QueryRow, columns, read_time};
+use crate::store::{Bookmark, HistoryLimit, Page, SnapshotExpiry, Version, bound, stored_time};
 use domain::clock::Micros;
 use domain::identity::OrgId;
 
@@ -117,7 +117,7 @@ pub(super) async fn read(
     limit: usize,
 ) -> Result<Option<ReadPage>, PostgresqlError> {
     // One row more than asked for tells whether another page follows.
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+    let limit = bound(limit).saturating_add(1);
     let org = org.to_string();
     let found = match after {
         None => {
@@ -167,8 +167,8 @@ async fn register_snapshot(
     history: HistoryLimit,
 ) -> Result<Version, PostgresqlError> {
     let statement = client.prepare_cached("SELECT query_store.register_snapshot($1, $2, $3)").await?;
-    let (until, bytes) = (stored_time(until), history.bytes_for_snapshots());
-    let row = client.query_one(&statement, &[&org.to_string(), &until, &bytes]).await?;
+    let limit = history.bytes_for_snapshots();
+    let row = client.query_one(&statement, &[&org.to_string(), &stored_time(until), &limit]).await?;
     Ok(Version(row.try_get(0)?))
 }
 

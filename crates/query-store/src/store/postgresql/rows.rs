@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::error::PostgresqlError;
 use crate::query::{Query, QueryDraft};
-use crate::store::{HistoryLimit, Version};
+use crate::store::{HistoryLimit, Version, bound, stored_time};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 
@@ -28,7 +28,7 @@ pub(super) struct QueryRow {
 }
 
 /// Stores a new query.
-pub(super) async fn create(
+pub(in crate::store) async fn create(
     client: &Client,
     org: OrgId,
     user: UserId,
@@ -41,14 +41,7 @@ pub(super) async fn create(
                SELECT org_number, last_version, last_version,
                       $2::text::uuid, $3::text, $4::text, $5::bigint, $5::bigint, $6::text
                FROM org";
-    let query = Query {
-        id: Uuid::now_v7(),
-        sql: draft.sql().to_owned(),
-        name: draft.name().to_owned(),
-        created_at: now,
-        updated_at: now,
-        created_by: user,
-    };
+    let query = Query::new(user, draft, now);
     let statement = client.prepare_cached(sql).await?;
     let org = org.to_string();
     let id = query.id.to_string();
@@ -58,7 +51,7 @@ pub(super) async fn create(
 }
 
 /// Stores new queries in this order.
-pub(super) async fn import(
+pub(in crate::store) async fn import(
     client: &Client,
     org: OrgId,
     user: UserId,
@@ -75,18 +68,19 @@ pub(super) async fn import(
                FROM org, unnest($3::text[], $4::text[], $5::text[], $6::bigint[])
                     WITH ORDINALITY AS d (id, name, sql, created_at, n)";
     let statement = client.prepare_cached(sql).await?;
-    let count = i64::try_from(drafts.len()).unwrap_or(i64::MAX);
+    let count = bound(drafts.len());
     let ids: Vec<String> = drafts.iter().map(|_| Uuid::now_v7().to_string()).collect();
     let names: Vec<&str> = drafts.iter().map(|(draft, _)| draft.name()).collect();
     let texts: Vec<&str> = drafts.iter().map(|(draft, _)| draft.sql()).collect();
     let times: Vec<i64> = drafts.iter().map(|(_, created)| stored_time(*created)).collect();
-    let (org, user) = (org.to_string(), user.to_string());
+    let org = org.to_string();
+    let user = user.to_string();
     client.execute(&statement, &[&org, &count, &ids, &names, &texts, &times, &user]).await?;
     Ok(())
 }
 
 /// Reads the current version of a query.
-pub(super) async fn current(client: &Client, org: OrgId, id: Uuid) -> Result<Option<Query>, PostgresqlError> {
+pub(in crate::store) async fn read(client: &Client, org: OrgId, id: Uuid) -> Result<Option<Query>, PostgresqlError> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -99,7 +93,7 @@ pub(super) async fn current(client: &Client, org: OrgId, id: Uuid) -> Result<Opt
 }
 
 /// Ends the current version of a query and creates the next one, at the same position.
-pub(super) async fn replace(
+pub(in crate::store) async fn replace(
     client: &Client,
     org: OrgId,
     id: Uuid,
@@ -119,7 +113,7 @@ pub(super) async fn replace(
 }
 
 /// Ends the current version of a query.
-pub(super) async fn delete(
+pub(in crate::store) async fn delete(
     client: &Client,
     org: OrgId,
     id: Uuid,
@@ -131,7 +125,10 @@ pub(super) async fn delete(
 }
 
 /// Checks that the database answers and accepts writes.
-pub(super) async fn check_writable(client: &Client, server: impl FnOnce() -> String) -> Result<(), PostgresqlError> {
+pub(in crate::store) async fn check_writable(
+    client: &Client,
+    server: impl FnOnce() -> String,
+) -> Result<(), PostgresqlError> {
     let statement = client.prepare_cached("SELECT current_setting('transaction_read_only') = 'on'").await?;
     let is_read_only: bool = client.query_one(&statement, &[]).await?.try_get(0)?;
     if is_read_only { Err(PostgresqlError::ReadOnly { server: server() }) } else { Ok(()) }
@@ -152,11 +149,6 @@ impl QueryRow {
         };
         Ok(Self { position: Version(row.try_get(first)?), query })
     }
-}
-
-/// Converts a time to its form in the database: microseconds, saturating in the year 294247.
-pub(super) fn stored_time(time: Micros) -> i64 {
-    i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
 /// Reads a time from its form in the database.

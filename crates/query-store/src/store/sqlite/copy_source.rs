@@ -9,6 +9,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, Row};
 
 use super::SCHEMA_VERSION;
+use crate::store::bound;
 use crate::store::records::{OrgRecord, ROW_VERSION_COLUMNS, RowVersionRecord, SnapshotRecord, StoreTotals};
 
 /// The file cannot be copied.
@@ -143,8 +144,4 @@ fn read_row_version(row: &Row<'_>) -> Result<RowVersionRecord, rusqlite::Error> 
         updated_at: row.get(8)?,
         created_by: row.get(9)?,
     })
-}
-
-fn bound(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -7,13 +7,12 @@
 use rusqlite::{Connection, OptionalExtension as _, Result, named_params};
 
 use super::history_cost;
-use super::rows::stored_time;
-use crate::store::{GcBatch, GcProgress, StoreStats};
+use crate::store::{GcBatch, GcProgress, StoreStats, bound, stored_time};
 use domain::clock::Micros;
 
 /// Deletes up to `batch` expired snapshots. When no more of these are left, examines the next `batch` ended row
 /// versions and deletes those that no snapshot sees.
-pub(super) fn collect(db: &Connection, from: GcProgress, batch: usize, now: Micros) -> Result<GcBatch> {
+pub(in crate::store) fn collect(db: &Connection, from: GcProgress, batch: usize, now: Micros) -> Result<GcBatch> {
     let snapshots = delete_expired_snapshots(db, batch, now)?;
     // Expired snapshots that are left would still keep row versions: they go first.
     if snapshots == batch {
@@ -29,7 +28,7 @@ pub(super) fn collect(db: &Connection, from: GcProgress, batch: usize, now: Micr
 }
 
 /// Counts the rows of the store.
-pub(super) fn stats(db: &Connection) -> Result<StoreStats> {
+pub(in crate::store) fn stats(db: &Connection) -> Result<StoreStats> {
     let count = |sql: &str| -> Result<u64> {
         let count: i64 = db.query_row(sql, [], |row| row.get(0))?;
         Ok(u64::try_from(count).expect("a count is not negative"))
@@ -77,8 +76,4 @@ fn delete_unseen(db: &Connection, row: EndedRow) -> Result<usize> {
         db.prepare_cached(sql)?.query_row([row.rowid], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let Some((org, cost)) = deleted else { return Ok(0) };
     db.prepare_cached("UPDATE orgs SET history = history - ? WHERE number = ?")?.execute((cost, org))
-}
-
-fn bound(batch: usize) -> i64 {
-    i64::try_from(batch).unwrap_or(i64::MAX)
 }

@@ -14,18 +14,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use uuid::Uuid;
 
-use crate::query::{Query, QueryDraft};
 use crate::store::history::HistoryFull;
-use crate::store::{Bookmark, GcBatch, GcProgress, HistoryLimit, Page, SnapshotExpiry, StoreError, StoreStats};
-use domain::clock::Micros;
-use domain::identity::{OrgId, UserId};
+use crate::store::{Bookmark, HistoryLimit, Page, SnapshotExpiry, StoreError};
+use domain::identity::OrgId;
 
 mod database_thread;
 mod reader_threads;
-mod rows;
-mod garbage;
+pub(super) mod rows;
+pub(super) mod garbage;
 mod copy_source;
 
 pub use copy_source::{CopySource, CopySourceError};
@@ -151,49 +148,30 @@ impl SqliteStore {
         Self { history, ..self }
     }
 
-    pub(super) async fn create(
+    /// Runs an operation in a transaction of the writing thread, and returns its result once that is committed.
+    pub(super) async fn write<T: Send + 'static>(
         &self,
-        org: OrgId,
-        user: UserId,
-        draft: QueryDraft,
-        now: Micros,
-    ) -> Result<Query, StoreError> {
-        self.thread.run(move |connection| rows::create(connection, org, user, &draft, now)).await
+        work: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.thread.run(work).await
     }
 
-    pub(super) async fn import(
+    /// Runs an operation, as [`SqliteStore::write`] does, within the bound of the history.
+    pub(super) async fn write_within<T: Send + 'static>(
         &self,
-        org: OrgId,
-        user: UserId,
-        drafts: Vec<(QueryDraft, Micros)>,
-    ) -> Result<(), StoreError> {
-        let create = move |db: &Connection| {
-            drafts.iter().try_for_each(|(draft, created)| rows::create(db, org, user, draft, *created).map(drop))
-        };
-        self.thread.run(create).await
-    }
-
-    pub(super) async fn read(&self, org: OrgId, id: Uuid) -> Result<Option<Query>, StoreError> {
-        self.readers.run(move |connection| Ok(rows::current(connection, org, id)?.map(|row| row.query))).await
-    }
-
-    pub(super) async fn replace(
-        &self,
-        org: OrgId,
-        id: Uuid,
-        draft: QueryDraft,
-        now: Micros,
-    ) -> Result<Option<Query>, StoreError> {
+        work: impl FnOnce(&Connection, HistoryLimit) -> Result<Result<T, HistoryFull>, rusqlite::Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let history = self.history;
-        let replaced =
-            self.thread.run(move |connection| rows::replace(connection, org, id, &draft, now, history)).await?;
-        replaced.map_err(|HistoryFull| StoreError::HistoryFull)
+        let done = self.write(move |connection| work(connection, history)).await?;
+        done.map_err(|HistoryFull| StoreError::HistoryFull)
     }
 
-    pub(super) async fn delete(&self, org: OrgId, id: Uuid) -> Result<bool, StoreError> {
-        let history = self.history;
-        let deleted = self.thread.run(move |connection| rows::delete(connection, org, id, history)).await?;
-        deleted.map_err(|HistoryFull| StoreError::HistoryFull)
+    /// Runs an operation in a transaction of a reading thread.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.readers.run(work).await
     }
 
     pub(super) async fn page(
@@ -203,33 +181,12 @@ impl SqliteStore {
         limit: usize,
         expiry: SnapshotExpiry,
     ) -> Result<Option<Page>, StoreError> {
-        let read = move |connection: &Connection| rows::read_page(connection, org, after, limit, expiry);
-        let read = self.readers.run(read).await?;
+        let read = self.read(move |connection| rows::read_page(connection, org, after, limit, expiry)).await?;
         if read.unregistered.is_none() {
             return Ok(read.page);
         }
         // What was read may have been collected by the time at which its snapshot is registered.
-        let history = self.history;
-        let page =
-            self.thread.run(move |connection| rows::page(connection, org, after, limit, expiry, history)).await?;
-        page.map_err(|HistoryFull| StoreError::HistoryFull)
-    }
-
-    pub(super) async fn collect_garbage(
-        &self,
-        from: GcProgress,
-        batch: usize,
-        now: Micros,
-    ) -> Result<GcBatch, StoreError> {
-        self.thread.run(move |connection| garbage::collect(connection, from, batch, now)).await
-    }
-
-    pub(super) async fn stats(&self) -> Result<StoreStats, StoreError> {
-        self.thread.run(garbage::stats).await
-    }
-
-    pub(super) async fn check(&self) -> Result<(), StoreError> {
-        self.thread.run(|connection| connection.query_row("SELECT 1", [], |_| Ok(()))).await
+        self.write_within(move |connection, history| rows::page(connection, org, after, limit, expiry, history)).await
     }
 }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::query::{Query, QueryDraft};
 use crate::store::history::{HistoryFull, ROW_OVERHEAD};
-use crate::store::{Bookmark, HistoryLimit, Page, SnapshotExpiry, Version};
+use crate::store::{Bookmark, HistoryLimit, Page, SnapshotExpiry, Version, bound, stored_time};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 
@@ -48,23 +48,40 @@ pub(super) struct ReadPage {
 }
 
 /// Stores a new query.
-pub(super) fn create(db: &Connection, org: OrgId, user: UserId, draft: &QueryDraft, now: Micros) -> Result<Query> {
+pub(in crate::store) fn create(
+    db: &Connection,
+    org: OrgId,
+    user: UserId,
+    draft: &QueryDraft,
+    now: Micros,
+) -> Result<Query> {
     let org = next_version(db, org)?;
-    let query = Query {
-        id: Uuid::now_v7(),
-        sql: draft.sql().to_owned(),
-        name: draft.name().to_owned(),
-        created_at: now,
-        updated_at: now,
-        created_by: user,
-    };
-    let row = QueryRow { position: org.version, query };
+    let row = QueryRow { position: org.version, query: Query::new(user, draft, now) };
     insert(db, &org, &row)?;
     Ok(row.query)
 }
 
+/// Stores new queries in this order, each with its time of creation.
+pub(in crate::store) fn import(
+    db: &Connection,
+    org: OrgId,
+    user: UserId,
+    drafts: &[(QueryDraft, Micros)],
+) -> Result<()> {
+    drafts.iter().try_for_each(|(draft, created)| create(db, org, user, draft, *created).map(drop))
+}
+
 /// Reads the current version of a query.
-pub(super) fn current(db: &Connection, org: OrgId, id: Uuid) -> Result<Option<QueryRow>> {
+pub(in crate::store) fn read(db: &Connection, org: OrgId, id: Uuid) -> Result<Option<Query>> {
+    Ok(current(db, org, id)?.map(|row| row.query))
+}
+
+/// Checks that the file can be read, in a transaction that holds the lock for writing.
+pub(in crate::store) fn check(db: &Connection) -> Result<()> {
+    db.query_row("SELECT 1", [], |_| Ok(()))
+}
+
+fn current(db: &Connection, org: OrgId, id: Uuid) -> Result<Option<QueryRow>> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -75,7 +92,7 @@ pub(super) fn current(db: &Connection, org: OrgId, id: Uuid) -> Result<Option<Qu
 }
 
 /// Ends the current version of a query and creates the next one, at the same position.
-pub(super) fn replace(
+pub(in crate::store) fn replace(
     db: &Connection,
     org: OrgId,
     id: Uuid,
@@ -95,7 +112,12 @@ pub(super) fn replace(
 }
 
 /// Ends the current version of a query.
-pub(super) fn delete(db: &Connection, org: OrgId, id: Uuid, limit: HistoryLimit) -> Result<Result<bool, HistoryFull>> {
+pub(in crate::store) fn delete(
+    db: &Connection,
+    org: OrgId,
+    id: Uuid,
+    limit: HistoryLimit,
+) -> Result<Result<bool, HistoryFull>> {
     let Some(row) = current(db, org, id)? else { return Ok(Ok(false)) };
     let Some(org) = next_version_that_ends(db, org, &row, limit)? else { return Ok(Err(HistoryFull)) };
     end_current(db, &org, id)?;
@@ -162,10 +184,8 @@ fn is_full(db: &Connection, org: &Org, snapshot: Version, limit: HistoryLimit) -
 
 /// Reads the newest current rows, from an index that has no others: however many ended ones there are.
 fn current_rows(db: &Connection, org: i64, limit: usize) -> Result<Vec<QueryRow>> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    db.prepare_cached(CURRENT_ROWS)?
-        .query_map(named_params! { ":org": org, ":limit": limit }, QueryRow::read)?
-        .collect()
+    let parameters = named_params! { ":org": org, ":limit": bound(limit) };
+    db.prepare_cached(CURRENT_ROWS)?.query_map(parameters, QueryRow::read)?.collect()
 }
 
 /// Reads the rows that a snapshot sees after a position, newest first.
@@ -177,9 +197,12 @@ fn visible_rows(db: &Connection, org: i64, bookmark: Bookmark, limit: usize) -> 
             AND (version_ended IS NULL OR version_ended > :snapshot)
           ORDER BY position DESC LIMIT :limit"
     );
-    let (before, snapshot) = (bookmark.after.0, bookmark.snapshot.0);
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let parameters = named_params! { ":org": org, ":before": before, ":snapshot": snapshot, ":limit": limit };
+    let parameters = named_params! {
+        ":org": org,
+        ":before": bookmark.after.0,
+        ":snapshot": bookmark.snapshot.0,
+        ":limit": bound(limit),
+    };
     db.prepare_cached(sql)?.query_map(parameters, QueryRow::read)?.collect()
 }
 
@@ -263,11 +286,6 @@ impl Org {
     fn read(row: &Row<'_>) -> Result<Self> {
         Ok(Self { number: row.get(0)?, version: Version(row.get(1)?), history: row.get(2)? })
     }
-}
-
-/// Converts a time to its form in the file: microseconds, saturating in the year 294247.
-pub(super) fn stored_time(time: Micros) -> i64 {
-    i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
 fn read_time(row: &Row<'_>, column: usize) -> Result<Micros> {
