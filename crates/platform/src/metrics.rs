@@ -25,14 +25,15 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{Encoder as _, Histogram, IntCounter, IntCounterVec, Registry, TextEncoder};
+use prometheus::{Encoder as _, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
 use computed::{ComputedFamily, ComputedGauge};
 use conventions::ClientConventions;
 use registration::{DELAY_BUCKETS, OVERHEAD_BUCKETS, REQUEST_BUCKETS};
 
 pub use audit::AuditMetrics;
-pub use conventions::{ActiveRequest, ClientDurations, RequestEnd, ServerConventions};
+pub use conventions::{ClientDurations, RequestEnd, ServerConventions};
+pub(crate) use conventions::{OTHER_METHOD, known_method};
 pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
 pub use discovery::{DiscoveryFamilies, DiscoveryMetrics};
 pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
@@ -128,6 +129,10 @@ pub struct RouteMetrics {
     /// Seconds from the request's head to the response's last byte.
     pub duration: Histogram,
 }
+
+/// Counts in a gauge while it lives.
+#[derive(Debug)]
+pub struct GaugeGuard(IntGauge);
 
 // Help texts that do not fit their lines.
 const READY: &str = "1 while this readiness check passes, else 0";
@@ -259,6 +264,20 @@ impl Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl GaugeGuard {
+    /// Counts from now on.
+    pub fn new(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -138,7 +138,10 @@ fn service_on_a_database_without_writes_is_not_ready() {
         server.sql(&format!("ALTER DATABASE {database} SET default_transaction_read_only = on; {mine}"));
         // The first attempts may meet connections that have just ended.
         let mut attempts = 0;
-        while !matches!(fixture.service.store().check().await, Err(StoreError::Postgresql(PostgresqlError::ReadOnly { .. }))) {
+        while !matches!(
+            fixture.service.store().check().await,
+            Err(StoreError::Postgresql(PostgresqlError::ReadOnly { .. }))
+        ) {
             attempts += 1;
             assert!(attempts < 100, "a database without writes is taken for a good one");
         }

@@ -37,11 +37,14 @@ pub(super) struct Activity {
     stalled_since: Cell<Option<Instant>>,
 }
 
-impl Activity {
-    pub(super) fn new() -> Self {
+impl Default for Activity {
+    /// Of a connection that begins now.
+    fn default() -> Self {
         Self { phase: Cell::new(Phase::New(Instant::now())), exchanges: Cell::new(0), stalled_since: Cell::new(None) }
     }
+}
 
+impl Activity {
     pub(super) fn phase(&self) -> Phase {
         self.phase.get()
     }

@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Waker};
 use rustc_hash::FxHashMap;
 
 /// The stage of a listener. Stages only advance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DrainStage {
+    #[default]
     Serving,
     /// Responses ask clients to reconnect elsewhere; requests are still served.
     LameDuck,
@@ -21,10 +22,11 @@ pub(super) enum DrainStage {
 ///
 /// - The stage costs a connection nothing until it changes: it is a cell, read whenever the connection is polled
 ///   anyway.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct OpenConnections(Rc<Registry>);
 
 /// Shared by the listener's accept loop and the tasks of its connections, on one thread.
+#[derive(Default)]
 struct Registry {
     /// Set by the accept loop, read by the connections.
     stage: Cell<DrainStage>,
@@ -49,16 +51,6 @@ pub(super) struct Registration {
 }
 
 impl OpenConnections {
-    pub(super) fn new() -> Self {
-        Self(Rc::new(Registry {
-            stage: Cell::new(DrainStage::Serving),
-            next_number: Cell::new(0),
-            wakers: RefCell::default(),
-            drained: RefCell::default(),
-            warm: Cell::new(0),
-        }))
-    }
-
     /// Registers a new connection.
     pub(super) fn register(&self) -> Registration {
         let number = self.0.next_number.get();
@@ -70,6 +62,7 @@ impl OpenConnections {
 
     /// Enters a stage and wakes every connection to see it.
     pub(super) fn enter_stage(&self, stage: DrainStage) {
+        debug_assert!(stage >= self.0.stage.get(), "stages only advance");
         self.0.stage.set(stage);
         // Copied first: a connection that ends while others are woken removes itself from the map.
         let wakers: Vec<Waker> = self.0.wakers.borrow().values().cloned().collect();

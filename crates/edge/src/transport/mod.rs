@@ -15,7 +15,6 @@
 //! reset               ends an exchange on request of the service
 //! drain               stages of a listener that closes, known to all its connections
 //! connection_limiter  permits, in total and for each address
-//! gauge_guard         counts connections in a gauge
 //! serving, settings   what is served on a listener, and how
 //! ```
 //!
@@ -40,7 +39,6 @@ mod connection_handle;
 mod stream;
 mod drain;
 mod connection_limiter;
-mod gauge_guard;
 mod serving;
 mod settings;
 
@@ -49,7 +47,7 @@ pub use connection_handle::ConnectionHandle;
 pub use connection_limiter::ConnectionLimiter;
 pub use http1::head;
 pub use reset::ResetHandle;
-pub use serving::{HeadError, HeadErrorResponse, Http2Negotiation, ServeOptions};
+pub use serving::{ConnectionService, HeadError, HeadErrorResponse, Http2Negotiation, ServeOptions};
 pub use settings::Settings;
 pub use stream::Upgraded;
 pub use upgrade::{ExchangeHandle, UpgradeSlot};

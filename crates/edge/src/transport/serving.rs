@@ -1,9 +1,15 @@
 //! Options of a listener, which its accept loop and its connections share.
 
+use std::convert::Infallible;
+use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::service::Service;
 use ipnet::IpNet;
 
 use super::connection_limiter::ConnectionLimiter;
@@ -31,6 +37,22 @@ pub struct ServeOptions {
     pub connections: ConnectionMetrics,
     /// Counters of time-outs.
     pub timeouts: TimeoutMetrics,
+}
+
+/// Service of one connection: it answers every request.
+pub trait ConnectionService:
+    Service<Request<Incoming>, Response = Response<<Self as ConnectionService>::ResponseBody>, Error = Infallible> + 'static
+{
+    /// Body of its responses.
+    type ResponseBody: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static;
+}
+
+impl<S, B> ConnectionService for S
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+{
+    type ResponseBody = B;
 }
 
 /// Renders the response to a refused head of this peer.

@@ -5,8 +5,12 @@
 //! - They cost look-ups by label at each request, and so are off unless configured.
 
 use http::{Method, StatusCode};
-use prometheus::{HistogramVec, IntGauge};
+use prometheus::HistogramVec;
 
+use super::GaugeGuard;
+
+/// `http.request.method` of other methods than those of RFC 9110 and PATCH.
+pub(crate) const OTHER_METHOD: &str = "_OTHER";
 /// Buckets of the convention, in seconds.
 const BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
@@ -39,10 +43,6 @@ pub struct ClientDurations {
     port: String,
 }
 
-/// Active request. Counted until dropped.
-#[derive(Debug)]
-pub struct ActiveRequest(IntGauge);
-
 /// End of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestEnd<'a> {
@@ -58,10 +58,8 @@ pub struct RequestEnd<'a> {
 
 impl ServerConventions {
     /// Counts a request as active.
-    pub fn begin(&self, method: &Method, scheme: &'static str) -> ActiveRequest {
-        let active = self.active.with_label_values(&[known_method(method), scheme]);
-        active.inc();
-        ActiveRequest(active)
+    pub fn begin(&self, method: &Method, scheme: &'static str) -> GaugeGuard {
+        GaugeGuard::new(&self.active.with_label_values(&[known_method(method), scheme]))
     }
 
     /// Notes the end of a request. `route` is the path of its route as the configuration has it, or empty.
@@ -95,12 +93,6 @@ impl ClientDurations {
     }
 }
 
-impl Drop for ActiveRequest {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
 /// Values of `http_response_status_code` and `error_type`; empty when there is none.
 fn labels(end: &RequestEnd<'_>, is_error: impl Fn(StatusCode) -> bool) -> (String, String) {
     let status = end.status.map(|status| known_status(status).to_string()).unwrap_or_default();
@@ -112,9 +104,10 @@ fn labels(end: &RequestEnd<'_>, is_error: impl Fn(StatusCode) -> bool) -> (Strin
     (status, error)
 }
 
-fn known_method(method: &Method) -> &'static str {
+/// A method that everybody knows; a client can send any other, and labels and names are bounded.
+pub(crate) fn known_method(method: &Method) -> &'static str {
     const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-    KNOWN.into_iter().find(|known| method.as_str() == *known).unwrap_or("_OTHER")
+    KNOWN.into_iter().find(|known| method.as_str() == *known).unwrap_or(OTHER_METHOD)
 }
 
 /// A registered status; for others the first one of their class, as which clients must treat them

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use super::access_log::{AccessLog, LoggedRequests, write_line};
 use super::request_facts::RequestFacts;
 use super::trace::{TraceFacts, Tracer, TryError};
-use crate::metrics::{ActiveRequest, ServerConventions};
+use crate::metrics::{GaugeGuard, ServerConventions};
 use domain::trace_context::TraceId;
 
 /// Observer of one worker's requests. Dropping the last holder, which may be a request, drops its tracer.
@@ -35,7 +35,7 @@ pub struct ObservedRequest {
     /// None only while it is dropped.
     facts: RefCell<Option<RequestFacts>>,
     /// Counts the request as active until it is dropped.
-    _active: Option<ActiveRequest>,
+    _active: Option<GaugeGuard>,
 }
 
 impl Observer {

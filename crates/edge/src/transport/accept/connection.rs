@@ -1,41 +1,31 @@
 //! One downstream connection, from its being accepted to its last byte.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
-use hyper::service::Service;
 use tokio::net::TcpStream;
 
 use super::balancer::ConnectionGuards;
 use super::handshake::{self, Established, HandshakeError};
 use crate::transport::connection_handle::ConnectionHandle;
 use crate::transport::drain::Registration;
-use crate::transport::gauge_guard::GaugeGuard;
-use crate::transport::serving::ServeOptions;
+use crate::transport::serving::{ConnectionService, ServeOptions};
 use crate::transport::stream::SharedStream;
 use crate::transport::watchdog::CLOSING_GRACE;
 use crate::transport::{http1, http2};
 use domain::identity::Peer;
+use platform::metrics::GaugeGuard;
 
 /// Runs a connection to its end, and drops `_held` then. Its failures concern its client alone: they are counted and
 /// logged here.
-pub(super) async fn run<S, B>(
+pub(super) async fn run<S: ConnectionService>(
     stream: TcpStream,
     address: SocketAddr,
     options: Rc<ServeOptions>,
     registration: Registration,
     service: impl FnOnce(Rc<Peer>, ConnectionHandle) -> S,
     _held: (ConnectionGuards, GaugeGuard),
-) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) {
     let established = tokio::select! {
         biased;
         established = handshake::establish(stream, address, &options) => established,

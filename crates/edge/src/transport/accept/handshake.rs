@@ -61,7 +61,9 @@ pub(super) async fn establish(
         plain(ClientSocket::new(stream), address)
     };
     // Encrypted connections have agreed on their protocol by ALPN.
-    if let (Http2Negotiation::PriorKnowledge, Either::Left(socket)) = (options.http2, &mut established.stream) {
+    if options.http2 == Http2Negotiation::PriorKnowledge
+        && let Either::Left(socket) = &mut established.stream
+    {
         established.http2 = detect_preface(socket, options.settings.first_byte_timeout).await?;
     }
     Ok(established)

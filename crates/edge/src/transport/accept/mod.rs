@@ -19,7 +19,6 @@ mod handshake;
 mod release;
 pub mod proxy_protocol;
 
-use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::io;
 use std::net::SocketAddr;
@@ -27,18 +26,12 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
-use hyper::service::Service;
-
 use super::connection_handle::ConnectionHandle;
 use super::connection_limiter::{ConnectionPermit, LimitReached};
 use super::drain::{DrainStage, OpenConnections};
-use super::gauge_guard::GaugeGuard;
-use super::serving::ServeOptions;
+use super::serving::{ConnectionService, ServeOptions};
 use domain::identity::Peer;
+use platform::metrics::GaugeGuard;
 
 use acceptor::Acceptor;
 use balancer::PlacedConnection;
@@ -60,21 +53,16 @@ pub use release::ListenerRelease;
 ///
 /// # Errors
 /// The listener cannot be registered with the runtime.
-pub async fn serve<S, B>(
+pub async fn serve<S: ConnectionService>(
     listener: WorkerListener,
     options: impl Fn() -> Rc<ServeOptions>,
     lame_duck: impl Future<Output = ()>,
     shutdown: impl Future<Output = ()>,
     service: impl Fn(Rc<Peer>, ConnectionHandle) -> S + Clone + 'static,
-) -> io::Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) -> io::Result<()> {
     let release = listener.release.clone();
     let mut acceptor = Acceptor::new(listener)?;
-    let connections = OpenConnections::new();
+    let connections = OpenConnections::default();
     let permit = |address| acquire_permit(address, &options());
     let start = |placed| start_connection(placed, options(), &connections, service.clone());
     let mut shutdown = pin!(shutdown);
@@ -142,16 +130,12 @@ fn acquire_permit(address: SocketAddr, options: &ServeOptions) -> Option<Connect
 }
 
 /// Starts a connection as a task of this thread.
-fn start_connection<S, B>(
+fn start_connection<S: ConnectionService>(
     placed: PlacedConnection,
     options: Rc<ServeOptions>,
     connections: &OpenConnections,
     service: impl FnOnce(Rc<Peer>, ConnectionHandle) -> S + 'static,
-) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) {
     let PlacedConnection { stream, address, guards } = placed;
     // Responses are written whole; waiting to fill a packet would only delay their ends.
     if let Err(error) = stream.set_nodelay(true) {

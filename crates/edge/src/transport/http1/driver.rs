@@ -12,19 +12,14 @@
 //! - Time-outs and drain are those of any connection that waits for a request.
 //! - A busy connection pays one firing of its timer in each [`SILENCE`].
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
+use bytes::BytesMut;
 use hyper::server::conn::http1;
-use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
@@ -32,13 +27,13 @@ use super::head_gate::HeadGate;
 use super::state::Http1State;
 use crate::transport::activity::Phase;
 use crate::transport::drain::{DrainStage, Registration};
-use crate::transport::gauge_guard::GaugeGuard;
-use crate::transport::serving::{ServeOptions, log_end};
+use crate::transport::serving::{ConnectionService, ServeOptions, log_end};
 use crate::transport::settings::Settings;
 use crate::transport::stream::{SharedStream, poll_readable};
 use crate::transport::upgrade::{UpgradeHook, UpgradeSlot};
 use crate::transport::watchdog::{Expired, Watchdog};
 use platform::byte_stream::InspectedStream;
+use platform::metrics::GaugeGuard;
 
 /// Bytes of the HTTP library's buffer beyond the largest head; also the least size of a buffer that it accepts.
 const READ_AHEAD: usize = 8192;
@@ -88,12 +83,7 @@ enum Pause {
 
 impl Driver<'_> {
     /// Drives a connection to its end. While it is served, `parked` is empty.
-    pub(super) async fn run<S, B>(&mut self, parked: &mut Option<Parked<S>>) -> End
-    where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
-        B: Body<Data = Bytes> + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub(super) async fn run<S: ConnectionService>(&mut self, parked: &mut Option<Parked<S>>) -> End {
         loop {
             if let Some(expired) = self.wait().await {
                 return End::Expired(expired);
@@ -126,12 +116,7 @@ impl Driver<'_> {
     }
 
     /// Serves requests with a new instance of the HTTP library, until the connection falls silent or ends.
-    async fn serve<S, B>(&mut self, parked: Parked<S>) -> ControlFlow<End, Parked<S>>
-    where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
-        B: Body<Data = Bytes> + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn serve<S: ConnectionService>(&mut self, parked: Parked<S>) -> ControlFlow<End, Parked<S>> {
         let mut connection = builder(&self.options.settings).serve_connection(TokioIo::new(parked.io), parked.service);
         match self.drive(Pin::new(&mut connection), http1::Connection::graceful_shutdown).await {
             Pause::Expired(expired) => ControlFlow::Break(End::Expired(expired)),
@@ -160,7 +145,7 @@ impl Driver<'_> {
         poll_fn(|cx| {
             let stage = self.registration.stage(cx);
             if stage != DrainStage::Serving {
-                self.state.drain();
+                self.state.is_draining.set(true);
             }
             loop {
                 if let Poll::Ready(result) = connection.as_mut().poll(cx) {

@@ -21,7 +21,7 @@ impl Http1Exchange {
     /// Begins the exchange of the head that was passed last, and hands the head's fields to the service.
     pub(super) fn begin(state: &Rc<Http1State>, slot: &UpgradeSlot, version: Version) -> Self {
         state.activity.begin_exchange();
-        slot.set_fields(state.fields());
+        slot.set_fields(state.fields.get());
         Self { state: Rc::clone(state), ends_by_close: version < Version::HTTP_11 }
     }
 
@@ -32,12 +32,12 @@ impl Http1Exchange {
     /// begins.
     fn mark_last_response<B>(&self, response: &mut Response<B>) {
         let headers = response.headers_mut();
-        let is_last = self.state.is_draining() || self.state.has_unread_body();
+        let is_last = self.state.is_draining.get() || self.state.has_unread_body.get();
         if is_last && may_say_close(headers.get(CONNECTION)) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if headers.get(CONNECTION).is_some_and(|value| value == "close") {
-            self.state.announce_close();
+            self.state.is_close_announced.set(true);
         }
     }
 }
@@ -54,7 +54,7 @@ impl ExchangeGuard for Http1Exchange {
     fn inspect_frame<T, E>(&self, frame: &Poll<Option<Result<T, E>>>) {
         // To such a client an orderly close would say that the body is complete.
         if self.ends_by_close && matches!(frame, Poll::Ready(Some(Err(_)))) {
-            self.state.truncate();
+            self.state.is_truncated.set(true);
         }
     }
 }

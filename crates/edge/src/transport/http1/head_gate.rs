@@ -131,7 +131,7 @@ impl HeadGate {
         match self.part {
             Part::Invalid => Some(Poll::Ready(Err(io::ErrorKind::InvalidData.into()))),
             // To the library the connection has ended: it sends the responses that are due, and closes.
-            Part::Head(_) if self.state.head_error().is_some() => Some(Poll::Ready(Ok(()))),
+            Part::Head(_) if self.state.head_error.get().is_some() => Some(Poll::Ready(Ok(()))),
             // A pipelined request stays unread, so that the client cannot fill our memory.
             Part::Head(_) if !self.state.may_read_head() => {
                 self.state.wait_for_exchange_end(cx);
@@ -189,7 +189,7 @@ impl HeadGate {
 
     /// Notes whether the library has the whole request. A response that comes before that is the connection's last.
     fn note_unread_body(&self) {
-        self.state.set_has_unread_body(self.released > 0 || !matches!(self.part, Part::Head(_)));
+        self.state.has_unread_body.set(self.released > 0 || !matches!(self.part, Part::Head(_)));
     }
 }
 
@@ -224,7 +224,7 @@ impl StreamInspector<SharedStream> for HeadGate {
             let read = if self.held.is_empty() {
                 self.disconnect = None;
                 let read = self.read_through(stream, cx, buf);
-                self.state.set_awaits_head(read.is_pending() && matches!(self.part, Part::Head(_)));
+                self.state.awaits_head.set(read.is_pending() && matches!(self.part, Part::Head(_)));
                 ready!(read)?
             } else if let Some(blocked) = self.release_held(stream, cx) {
                 return blocked;
@@ -252,7 +252,7 @@ impl StreamInspector<SharedStream> for HeadGate {
 
     fn poll_shutdown(&mut self, stream: &mut SharedStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The response to a refused head is still to be written, when the library has ended.
-        if self.state.head_error().is_some() {
+        if self.state.head_error.get().is_some() {
             return Poll::Ready(Ok(()));
         }
         Pin::new(stream).poll_shutdown(cx)

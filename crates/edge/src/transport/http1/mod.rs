@@ -25,7 +25,6 @@ pub mod head;
 mod chunked;
 mod state;
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -33,10 +32,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Version};
-use http_body::Body;
-use hyper::body::Incoming;
-use hyper::service::Service;
+use http::Version;
 use tokio::io::{AsyncWriteExt as _, BufReader};
 
 use self::driver::{Driver, End, Parked};
@@ -46,7 +42,7 @@ use self::head_gate::HeadGate;
 use self::state::Http1State;
 use super::drain::Registration;
 use super::reset::ResetHandle;
-use super::serving::{HeadError, ServeOptions};
+use super::serving::{ConnectionService, HeadError, ServeOptions};
 use super::settings::Settings;
 use super::stream::{SharedStream, reset_on_close, upgraded};
 use super::tracked_service::TrackedService;
@@ -59,20 +55,16 @@ use platform::byte_stream::InspectedStream;
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Runs a connection to its end.
-pub(super) async fn run<S, B>(
+pub(super) async fn run(
     stream: SharedStream,
     options: &ServeOptions,
     registration: &Registration,
-    service: S,
+    service: impl ConnectionService,
     upgrade_slot: &UpgradeSlot,
     peer: &Rc<Peer>,
-) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) {
     let settings = &options.settings;
-    let state = Rc::new(Http1State::new());
+    let state = Rc::new(Http1State::default());
     upgrade_slot.set_reset(ResetHandle::new(Rc::clone(&state)));
     let gate = HeadGate::new(Rc::clone(&state), head_limits(settings));
     let exchange_state = Rc::clone(&state);
@@ -83,9 +75,9 @@ pub(super) async fn run<S, B>(
     let watchdog = Watchdog::new(settings);
     let mut driver = Driver { stream: &stream, state: &state, registration, options, upgrade_slot, watchdog };
     let expired = match until_reset(&state, pin!(driver.run(&mut parked))).await {
-        End::Upgraded(hook, prefix) if !state.is_reset() => {
+        End::Upgraded(hook, prefix) if !state.is_reset.get() => {
             hook(upgraded(prefix, stream.clone())).await;
-            return if state.is_reset() {
+            return if state.is_reset.get() {
                 reset_on_close(&stream)
             };
         }
@@ -103,7 +95,7 @@ pub(super) async fn run<S, B>(
 async fn until_reset(state: &Http1State, mut driven: Pin<&mut impl Future<Output = End>>) -> End {
     poll_fn(|cx| state.set_task(cx)).await;
     // Nothing more is read or written after a reset, whatever is ready.
-    poll_fn(|cx| if state.is_reset() { Poll::Ready(End::Closed) } else { driven.as_mut().poll(cx) }).await
+    poll_fn(|cx| if state.is_reset.get() { Poll::Ready(End::Closed) } else { driven.as_mut().poll(cx) }).await
 }
 
 fn head_limits(settings: &Settings) -> HeadLimits {
@@ -119,17 +111,17 @@ async fn end(
     peer: &Rc<Peer>,
 ) {
     // Closed in order, the connection would say that the response was complete. A reset says that it was not.
-    if state.is_truncated() || state.is_reset() {
+    if state.is_truncated.get() || state.is_reset.get() {
         return reset_on_close(&stream);
     }
-    let last_bytes = match (expired, state.head_error()) {
+    let last_bytes = match (expired, state.head_error.get()) {
         // The client takes nothing: what the kernel holds for it is dropped.
         (Some(Expired::WriteStall), _) => return reset_on_close(&stream),
         (Some(Expired::Head), _) => (options.head_error_response)(HeadError::TooSlow, peer),
         (None, Some(error)) => (options.head_error_response)(error, peer),
         _ => Bytes::new(),
     };
-    if state.is_close_announced() || !last_bytes.is_empty() {
+    if state.is_close_announced.get() || !last_bytes.is_empty() {
         linger(stream, last_bytes).await;
     }
 }

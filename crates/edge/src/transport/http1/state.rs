@@ -15,61 +15,40 @@ use domain::head_fields::FieldSet;
 /// - One exchange at a time: the next head is read when the response of the one before has ended.
 /// - How the connection ends follows from what was noted here: a refused head is answered, an announced close lingers,
 ///   a truncated response is reset.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Http1State {
     /// Phase of the connection: noted by the gate and the exchanges, read by the watchdog.
     pub(super) activity: Activity,
     /// True if the connection has been read to its end while it waits for the first byte of a head: the gate and the
     /// HTTP library hold no byte of it.
-    awaits_head: Cell<bool>,
+    pub(super) awaits_head: Cell<bool>,
     /// True if a head was passed to the HTTP library whose exchange has not ended: set by the gate, and cleared when
     /// the exchange is dropped, with or without a response.
     head_passed: Cell<bool>,
     /// Fields of that head that are acted on.
-    fields: Cell<FieldSet>,
+    pub(super) fields: Cell<FieldSet>,
     /// The task that reads, while it waits for the exchange to end.
     reader: RefCell<Option<Waker>>,
     /// The task that polls the response's body, while it waits for room.
     writer: RefCell<Option<Waker>>,
     /// True if some of the request's body has not gone to the HTTP library yet.
-    has_unread_body: Cell<bool>,
-    /// Why the head that has come is refused; nothing is read after it.
-    head_error: Cell<Option<HeadError>>,
+    pub(super) has_unread_body: Cell<bool>,
+    /// Why the head that has come is refused; nothing is read after it. Its response is sent when the HTTP library has
+    /// sent all others.
+    pub(super) head_error: Cell<Option<HeadError>>,
     /// True if responses are to announce that the connection closes: the listener drains.
-    is_draining: Cell<bool>,
+    pub(super) is_draining: Cell<bool>,
     /// True if the last response has announced that the connection closes.
-    close_announced: Cell<bool>,
+    pub(super) is_close_announced: Cell<bool>,
     /// True if a response was cut off whose end only the connection's end marks.
-    is_truncated: Cell<bool>,
+    pub(super) is_truncated: Cell<bool>,
     /// True if the service has asked for a reset.
-    is_reset: Cell<bool>,
+    pub(super) is_reset: Cell<bool>,
     /// The connection's task, which is woken for a reset. A connection stays with its task, so it is stored once.
     task: RefCell<Option<Waker>>,
 }
 
 impl Http1State {
-    pub(super) fn new() -> Self {
-        Self {
-            activity: Activity::new(),
-            awaits_head: Cell::new(false),
-            head_passed: Cell::new(false),
-            fields: Cell::new(FieldSet::NONE),
-            reader: RefCell::new(None),
-            writer: RefCell::new(None),
-            has_unread_body: Cell::new(false),
-            head_error: Cell::new(None),
-            is_draining: Cell::new(false),
-            close_announced: Cell::new(false),
-            is_truncated: Cell::new(false),
-            is_reset: Cell::new(false),
-            task: RefCell::new(None),
-        }
-    }
-
-    pub(super) fn set_awaits_head(&self, awaits_head: bool) {
-        self.awaits_head.set(awaits_head);
-    }
-
     /// The time since when nothing has come and nothing was sent, if nothing is on its way in either direction.
     pub(super) fn silent_since(&self) -> Option<Instant> {
         if !self.awaits_head.get() || self.activity.stalled_since().is_some() {
@@ -86,11 +65,6 @@ impl Http1State {
         debug_assert!(self.may_read_head(), "one exchange at a time");
         self.head_passed.set(true);
         self.fields.set(fields);
-    }
-
-    /// Fields of the head that was passed last.
-    pub(super) fn fields(&self) -> FieldSet {
-        self.fields.get()
     }
 
     /// True if the next head may be read: no exchange is going on, and no head was refused.
@@ -113,59 +87,16 @@ impl Http1State {
         }
     }
 
-    pub(super) fn set_has_unread_body(&self, has_unread_body: bool) {
-        self.has_unread_body.set(has_unread_body);
-    }
-
-    pub(super) fn has_unread_body(&self) -> bool {
-        self.has_unread_body.get()
-    }
-
-    /// Refuses the head that has come. Its response is sent when the HTTP library has sent all others.
+    /// Refuses the head that has come.
     pub(super) fn refuse_head(&self, error: HeadError) {
+        debug_assert!(self.may_read_head(), "nothing is read after a refused head");
         self.head_error.set(Some(error));
-    }
-
-    pub(super) fn head_error(&self) -> Option<HeadError> {
-        self.head_error.get()
-    }
-
-    /// Has responses announce from now on that the connection closes.
-    pub(super) fn drain(&self) {
-        self.is_draining.set(true);
-    }
-
-    pub(super) fn is_draining(&self) -> bool {
-        self.is_draining.get()
-    }
-
-    /// A response announces that the connection closes after it.
-    pub(super) fn announce_close(&self) {
-        self.close_announced.set(true);
-    }
-
-    pub(super) fn is_close_announced(&self) -> bool {
-        self.close_announced.get()
-    }
-
-    /// A response was cut off whose end only the connection's end marks.
-    pub(super) fn truncate(&self) {
-        self.is_truncated.set(true);
-    }
-
-    pub(super) fn is_truncated(&self) -> bool {
-        self.is_truncated.get()
     }
 
     /// Notes the connection's task. Completes at once.
     pub(super) fn set_task(&self, cx: &Context<'_>) -> Poll<()> {
         *self.task.borrow_mut() = Some(cx.waker().clone());
         Poll::Ready(())
-    }
-
-    /// True if the service has asked for a reset.
-    pub(super) fn is_reset(&self) -> bool {
-        self.is_reset.get()
     }
 
     /// Notes the result of a write or flush, and wakes the writer when a stall has ended.

@@ -20,7 +20,7 @@ impl Http2Exchange {
     pub(super) fn begin(state: &Rc<Http2State>) -> Self {
         state.activity.begin_exchange();
         let stream = Rc::<StreamState>::default();
-        state.leave_stream(Rc::clone(&stream));
+        state.next_stream.set(Some(Rc::clone(&stream)));
         Self { state: Rc::clone(state), stream }
     }
 

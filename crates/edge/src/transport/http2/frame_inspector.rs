@@ -38,7 +38,7 @@ impl StreamInspector<SharedStream> for FrameInspector {
         self.frames.credit_pieces(self.state.take_uncredited_pieces());
         let bytes = &mut buf.filled_mut()[before..];
         if let Err(error) = self.frames.scan(bytes) {
-            self.state.refuse_frames(error);
+            self.state.frame_error.set(Some(error));
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
         if !bytes.is_empty() {

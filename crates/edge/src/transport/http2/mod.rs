@@ -14,7 +14,6 @@ mod state;
 mod stream_task;
 mod write_gatherer;
 
-use std::convert::Infallible;
 use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -22,12 +21,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response, Version};
-use http_body::Body;
-use hyper::body::Incoming;
+use http::Version;
 use hyper::server::conn::http2;
-use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
@@ -39,7 +34,7 @@ use self::write_gatherer::{GatheredConnection, WriteGatherer};
 use super::activity::Phase;
 use super::connection_handle::ConnectionHandle;
 use super::drain::{DrainStage, Registration};
-use super::serving::{ServeOptions, log_end};
+use super::serving::{ConnectionService, ServeOptions, log_end};
 use super::settings::Settings;
 use super::stream::{SharedStream, reset_on_close};
 use super::tracked_service::TrackedService;
@@ -63,18 +58,14 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Runs a connection to its end.
-pub(super) async fn run<S, B>(
+pub(super) async fn run(
     stream: SharedStream,
     options: &ServeOptions,
     registration: &Registration,
-    service: S,
+    service: impl ConnectionService,
     handle: &ConnectionHandle,
-) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let state = Rc::new(Http2State::new());
+) {
+    let state = Rc::new(Http2State::default());
     let inspector = FrameInspector::new(Rc::clone(&state), options.settings.max_streams);
     let io = byte_stream::SharedStream::new(WriteGatherer::new(InspectedStream::new(stream.clone(), inspector)));
     let exchange_state = Rc::clone(&state);
@@ -123,7 +114,7 @@ where
             DrainStage::Serving => false,
             // A connection without a request yet is served once: sent away at once, its client would come back again
             // and again.
-            DrainStage::LameDuck => state.highest_stream() > 0,
+            DrainStage::LameDuck => state.highest_stream.get() > 0,
             DrainStage::Closing => true,
         };
         if (is_due || handle.is_closing()) && !is_shut_down {
@@ -186,7 +177,7 @@ fn builder(options: &ServeOptions, state: &Rc<Http2State>) -> http2::Builder<Str
 /// else with PROTOCOL_ERROR (section 7).
 async fn send_go_away(mut stream: impl AsyncWrite + Unpin, state: &Http2State, options: &ServeOptions) {
     const GOAWAY: [u8; 9] = [0, 0, 8, 7, 0, 0, 0, 0, 0];
-    let code: u32 = match state.frame_error() {
+    let code: u32 = match state.frame_error.get() {
         None => return,
         Some(FrameError::Malformed) => 0x1,
         Some(FrameError::Flood) => {
@@ -194,7 +185,7 @@ async fn send_go_away(mut stream: impl AsyncWrite + Unpin, state: &Http2State, o
             0xb
         }
     };
-    let frame = [&GOAWAY[..], &state.highest_stream().to_be_bytes(), &code.to_be_bytes()].concat();
+    let frame = [&GOAWAY[..], &state.highest_stream.get().to_be_bytes(), &code.to_be_bytes()].concat();
     let sending = async {
         stream.write_all(&frame).await?;
         stream.shutdown().await

@@ -11,20 +11,21 @@ use crate::transport::reset::Reset;
 use platform::http2_frames::FrameError;
 
 /// State of one HTTP/2 connection.
+#[derive(Default)]
 pub(super) struct Http2State {
     /// Phase of the connection: noted by the frames and the exchanges, read by the watchdog.
     pub(super) activity: Activity,
     /// The highest stream of which a head has begun; 0 before the first. For the GOAWAY.
-    highest_stream: Cell<u32>,
+    pub(super) highest_stream: Cell<u32>,
     /// Pieces of responses that were sent and not yet credited to the client's allowance of frames.
     uncredited_pieces: Cell<u32>,
     /// Why the client's frames end the connection.
-    frame_error: Cell<Option<FrameError>>,
+    pub(super) frame_error: Cell<Option<FrameError>>,
     /// The state of the stream whose exchange has just begun, for the task of the stream.
     ///
     /// The HTTP library calls the service and then spawns the stream's task, with nothing between. It passes no
     /// argument from the one to the other, so the state is left here for a moment.
-    next_stream: Cell<Option<Rc<StreamState>>>,
+    pub(super) next_stream: Cell<Option<Rc<StreamState>>>,
 }
 
 /// State of one stream, shared by its exchange and its task: whether its client takes the response, and the task, whose
@@ -32,23 +33,13 @@ pub(super) struct Http2State {
 #[derive(Default)]
 pub(super) struct StreamState {
     /// Since when a piece of the response waits for the client to make room for it.
-    stalled_since: Cell<Option<Instant>>,
+    pub(super) stalled_since: Cell<Option<Instant>>,
     /// The task, until a reset aborts it. The handle of a task that has ended is dropped with the last holder of this
     /// state.
-    task: Cell<Option<JoinHandle<()>>>,
+    pub(super) task: Cell<Option<JoinHandle<()>>>,
 }
 
 impl Http2State {
-    pub(super) fn new() -> Self {
-        Self {
-            activity: Activity::new(),
-            highest_stream: Cell::new(0),
-            uncredited_pieces: Cell::new(0),
-            frame_error: Cell::new(None),
-            next_stream: Cell::new(None),
-        }
-    }
-
     /// Notes what the frames that have come say: whether a head is incomplete, and the highest stream.
     pub(super) fn record_frames(&self, in_head: bool, highest_stream: u32) {
         self.highest_stream.set(highest_stream);
@@ -57,10 +48,6 @@ impl Http2State {
         } else {
             self.activity.end_head();
         }
-    }
-
-    pub(super) fn highest_stream(&self) -> u32 {
-        self.highest_stream.get()
     }
 
     /// Counts a piece of a response that was sent.
@@ -72,25 +59,6 @@ impl Http2State {
     pub(super) fn take_uncredited_pieces(&self) -> u32 {
         self.uncredited_pieces.take()
     }
-
-    /// Notes why the client's frames end the connection.
-    pub(super) fn refuse_frames(&self, error: FrameError) {
-        self.frame_error.set(Some(error));
-    }
-
-    pub(super) fn frame_error(&self) -> Option<FrameError> {
-        self.frame_error.get()
-    }
-
-    /// Leaves the state of a new stream for its task.
-    pub(super) fn leave_stream(&self, stream: Rc<StreamState>) {
-        self.next_stream.set(Some(stream));
-    }
-
-    /// Takes the state of the stream for which the task is spawned.
-    pub(super) fn take_stream(&self) -> Option<Rc<StreamState>> {
-        self.next_stream.take()
-    }
 }
 
 impl StreamState {
@@ -98,16 +66,6 @@ impl StreamState {
     /// before. If a piece is ready, it waits for the client from now on.
     pub(super) fn record_poll(&self, is_ready: bool) {
         self.stalled_since.set(is_ready.then(Instant::now));
-    }
-
-    /// The time since when a piece waits for the client.
-    pub(super) fn stalled_since(&self) -> Option<Instant> {
-        self.stalled_since.get()
-    }
-
-    /// Notes the stream's task.
-    pub(super) fn set_task(&self, task: JoinHandle<()>) {
-        self.task.set(Some(task));
     }
 }
 

@@ -24,9 +24,9 @@ pub(super) struct StreamExecutor {
 impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
         // The service was called for this stream just before; see `Http2State::next_stream`.
-        let state = self.state.take_stream().unwrap_or_default();
+        let state = self.state.next_stream.take().unwrap_or_default();
         let task = StreamTask { stream, executor: self.clone(), state: Rc::clone(&state), timer: LazyTimer::default() };
-        state.set_task(tokio::task::spawn_local(task));
+        state.task.set(Some(tokio::task::spawn_local(task)));
     }
 }
 
@@ -50,7 +50,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             return Poll::Ready(());
         }
         // While the stream waits for the service, the client is not late.
-        let Some(since) = this.state.stalled_since() else { return Poll::Pending };
+        let Some(since) = this.state.stalled_since.get() else { return Poll::Pending };
         ready!(this.timer.poll(cx, since + this.executor.write_idle_timeout));
         this.executor.timeouts.write_idle.inc();
         Poll::Ready(())

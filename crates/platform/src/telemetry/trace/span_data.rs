@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime};
 
-use http::{Method, StatusCode, Version};
+use http::{StatusCode, Version};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
@@ -15,6 +15,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, SpanFlags, Status};
 
 use super::record::TraceRecord;
 use super::trace_facts::Try;
+use crate::metrics::{OTHER_METHOD, known_method};
 use crate::outbound::delivery::otlp::{number, text};
 use domain::key;
 use domain::trace_context::{SpanId, TraceId, TraceParent, TraceState};
@@ -23,8 +24,6 @@ use domain::trace_context::{SpanId, TraceId, TraceParent, TraceState};
 const MAX_TEXT: usize = 1024;
 /// Bytes of the state of a trace that are exported at most: those that every system takes (W3C, section 3.3.1.5).
 const MAX_STATE: usize = 512;
-/// `http.request.method` of other methods than those of RFC 9110 and PATCH.
-const OTHER_METHOD: &str = "_OTHER";
 
 /// Appends the spans of a request: the server span, then those of its tries.
 pub(super) fn push_spans(record: &TraceRecord, spans: &mut Vec<Span>) {
@@ -156,12 +155,6 @@ fn push_server(attributes: &mut Vec<KeyValue>, authority: &str) {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     attributes.push(text("server.address", host.to_owned()));
     attributes.extend(port.map(|port| number("server.port", i64::from(port))));
-}
-
-/// A method that everybody knows; a client can send any other, and names of spans are bounded.
-fn known_method(method: &Method) -> &'static str {
-    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-    KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or(OTHER_METHOD)
 }
 
 /// A method in the name of a span.
