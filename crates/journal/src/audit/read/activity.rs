@@ -292,10 +292,9 @@ mod tests {
     #[test]
     fn line_of_several_refusals_names_the_last() {
         let time = |several: &str| {
-            let line = format!(
-                r#"{{"e":"record","id":"{}","time":1,"auth_method":"api-key","action":"a","method":"GET","path":"/"{several}}}"#,
-                Uuid::nil()
-            );
+            let id = Uuid::nil();
+            let request = r#""auth_method":"api-key","action":"a","method":"GET","path":"/""#;
+            let line = format!(r#"{{"e":"record","id":"{id}","time":1,{request}{several}}}"#);
             parse_last_use(&LineRef::Stored(line.into_bytes()), None).unwrap().time
         };
         assert_eq!(time(r#","count":9,"last":5"#), Micros(5));
