@@ -1,6 +1,6 @@
 //! Errors of commands, classified by the question that callers ask: may the command have run?
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, ParsingError, RedisError, ServerErrorKind};
 
 use super::settings::Address;
 
@@ -22,6 +22,12 @@ pub enum CommandError {
     /// The server sent a reply that the command cannot have.
     #[error("unexpected reply from the Redis server")]
     UnexpectedReply,
+}
+
+impl From<ParsingError> for CommandError {
+    fn from(_: ParsingError) -> Self {
+        Self::UnexpectedReply
+    }
 }
 
 /// Another node to send a command to.

@@ -10,9 +10,11 @@ use super::settings::Address;
 /// Number of hash slots of a Cluster.
 const HASH_SLOTS: u16 = 16384;
 
-/// The hash slot of a hash tag: CRC-16/XMODEM modulo 16384 (Redis Cluster specification).
-pub fn hash_slot(hash_tag: &str) -> u16 {
-    crc16::State::<crc16::XMODEM>::calculate(hash_tag.as_bytes()) % HASH_SLOTS
+/// The hash slot of a key: CRC-16/XMODEM of its hash tag, in braces, or of all of it when it has none, modulo 16384
+/// (Redis Cluster specification).
+pub fn hash_slot(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| Some(rest.split_once('}')?.0)).filter(|tag| !tag.is_empty());
+    crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key).as_bytes()) % HASH_SLOTS
 }
 
 /// Map from hash slots to links, sorted by slot.
@@ -113,6 +115,11 @@ mod tests {
         // `CLUSTER KEYSLOT 123456789` and the example of the specification.
         assert_eq!(hash_slot("123456789"), 0x31C3);
         assert_eq!(hash_slot("foo"), 12182);
+        // The specification's examples of hash tags.
+        assert_eq!(hash_slot("{user1000}.following"), hash_slot("user1000"));
+        assert_eq!(hash_slot("foo{}{bar}"), crc16::State::<crc16::XMODEM>::calculate(b"foo{}{bar}") % HASH_SLOTS);
+        assert_eq!(hash_slot("foo{{bar}}zap"), hash_slot("{bar"));
+        assert_eq!(hash_slot("foo{bar}{zap}"), hash_slot("bar"));
     }
 
     #[test]

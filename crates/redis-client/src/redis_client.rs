@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Value};
+use redis::{Arg, Cmd, FromRedisValue, Value};
 use tokio::time::sleep;
 
 use super::command_error::{CommandError, Redirect};
 use super::dial::ConnectError;
+use super::hash_slots::hash_slot;
 use super::link::ServerLink;
 use super::link_pool::LinkPool;
 use super::request::CommandRequest;
@@ -102,12 +103,7 @@ impl RedisClient {
         keys: &[&[u8]],
         arguments: &[&[u8]],
     ) -> Result<Value, CommandError> {
-        let (by_digest, by_text) = (script.by_digest(keys, arguments), || script.by_text(keys, arguments));
-        match self.deliver(slot, CommandRequest::new(&by_digest)).await {
-            Err(error) if error.is_no_script() => self.deliver(slot, CommandRequest::new(&by_text())).await,
-            result => result,
-        }
-        .map(|(reply, _)| reply)
+        self.run_with(slot, script, keys, arguments, None).await.map(|(reply, _)| reply)
     }
 
     /// Sends a call of a script by its digest. An error of its reply may say that it has to be sent again
@@ -161,6 +157,17 @@ impl RedisClient {
         durability: Durability,
     ) -> Result<(Value, u32), CommandError> {
         let durability = Some(durability).filter(|durability| durability.replicas > 0);
+        self.run_with(slot, script, keys, arguments, durability).await
+    }
+
+    async fn run_with(
+        &self,
+        slot: u16,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+        durability: Option<Durability>,
+    ) -> Delivered {
         let by_digest = script.by_digest(keys, arguments);
         match self.deliver(slot, CommandRequest { command: &by_digest, asking: false, durability }).await {
             Err(error) if error.is_no_script() => {
@@ -171,12 +178,15 @@ impl RedisClient {
         }
     }
 
-    /// Sends a command to the server of a hash slot.
+    /// Sends a command to the server of the hash slot of its key, the word behind its name, and decodes the reply.
     ///
     /// # Errors
     /// [`CommandError::did_not_run`] says whether it may have run.
-    pub async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, CommandError> {
-        self.deliver(slot, CommandRequest::new(&command.into())).await.map(|(reply, _)| reply)
+    pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, CommandError> {
+        let Some(Arg::Simple(key)) = command.args_iter().nth(1) else { unreachable!("a command has a key") };
+        let slot = hash_slot(&String::from_utf8_lossy(key));
+        let (reply, _) = self.deliver(slot, CommandRequest::new(&command.into())).await?;
+        Ok(T::from_redis_value(reply)?)
     }
 
     /// The links to all primaries, each once.
@@ -197,12 +207,13 @@ impl RedisClient {
         Ok(links)
     }
 
-    /// Sends a command to one server, whatever its hash slots are.
+    /// Sends a command to one server, whatever its hash slots are, and decodes the reply.
     ///
     /// # Errors
     /// [`CommandError::did_not_run`] says whether it may have run.
-    pub async fn send_to(&self, server: &ServerLink, command: &Cmd) -> Result<Value, CommandError> {
-        server.send(CommandRequest::new(&command.into())).await.map(|(reply, _)| reply)
+    pub async fn query_at<T: FromRedisValue>(&self, server: &ServerLink, command: &Cmd) -> Result<T, CommandError> {
+        let (reply, _) = server.send(CommandRequest::new(&command.into())).await?;
+        Ok(T::from_redis_value(reply)?)
     }
 
     /// Changes with every failover and every move of hash slots that was noticed.

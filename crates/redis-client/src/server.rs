@@ -146,6 +146,5 @@ fn parse_info(reply: Option<Value>) -> Result<Replication, CommandError> {
 
 fn read_info(reply: Option<Value>) -> Result<ServerInfo, CommandError> {
     let reply = reply.ok_or(CommandError::UnexpectedReply)?.extract_error().map_err(CommandError::Refused)?;
-    let text = String::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
-    Ok(ServerInfo::parse(&text))
+    Ok(ServerInfo::parse(&String::from_redis_value(reply)?))
 }

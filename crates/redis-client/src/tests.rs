@@ -124,7 +124,7 @@ async fn connected_link_is_listed_until_its_connection_ends() {
     client.wait_connected().await.unwrap();
     assert!(shared.live_links().servers().contains("a"));
     changes.mark_unchanged();
-    client.send(0, &cmd("BREAK")).await.unwrap_err();
+    client.query::<Value>(cmd("BREAK").arg("key")).await.unwrap_err();
     assert!(changes.has_changed().unwrap(), "the link is not listed any more");
 }
 
@@ -162,7 +162,7 @@ async fn broken_connection_loses_the_reply_and_takes_the_link_down() {
     let server = FakeServer::start(|words| (words[0] != "BREAK").then(|| "+OK\r\n".into())).await;
     let client = server.client();
     client.wait_connected().await.unwrap();
-    let error = client.send(0, &cmd("BREAK")).await.unwrap_err();
+    let error = client.query::<Value>(cmd("BREAK").arg("key")).await.unwrap_err();
     assert!(matches!(error, CommandError::Lost(_)) && !error.did_not_run(), "{error}");
 }
 
@@ -172,7 +172,7 @@ async fn error_reply_means_that_the_command_did_not_run() {
         FakeServer::start(|words| Some(if words[0] == "BAD" { "-ERR no\r\n" } else { "+OK\r\n" }.into())).await;
     let client = server.client();
     client.wait_connected().await.unwrap();
-    let error = client.send(0, &cmd("BAD")).await.unwrap_err();
+    let error = client.query::<Value>(cmd("BAD").arg("key")).await.unwrap_err();
     assert!(matches!(error, CommandError::Refused(_)) && error.did_not_run(), "{error}");
     assert!(client.is_up());
 }

@@ -19,7 +19,7 @@ macro_rules! lookups {
                 match self {
                     Self::Embedded($embedded) => Ok($memory),
                     Self::Redis(state) => {
-                        let $redis = state.directory();
+                        let $redis = &state.transactions;
                         super::redis::read($read).await
                     }
                 }

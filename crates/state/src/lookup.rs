@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::dispatch::{either, lookups};
+use super::redis::{self, Keys, Orgs, Sessions, UserIndex, Users};
 use super::{
     CredentialStatus, CursorSecret, Key, KeyList, KeyPosition, Org, RevocationLog, Session, State, Unavailable, User,
     Validity,
@@ -17,116 +18,116 @@ lookups! {
     /// All organizations, in the order of their creation.
     orgs() -> Vec<Org> {
         embedded => embedded.tree().orgs(),
-        redis => redis.orgs().list(),
+        redis => Orgs(redis).list(),
     }
 
     /// Some organizations in the order of their creation, from a position on; at most `limit`, at least 1.
     page_of_orgs(from: u64, limit: usize) -> Page<Org, u64> {
         embedded => embedded.tree().page_of_orgs(from, limit),
-        redis => redis.orgs().page(from, limit),
+        redis => Orgs(redis).page(from, limit),
     }
 
     /// One organization.
     org(id: OrgId) -> Option<Org> {
         embedded => embedded.tree().org(id),
-        redis => redis.orgs().find(id),
+        redis => Orgs(redis).find(id),
     }
 
     /// The organization with this name.
     org_by_name(name: &str) -> Option<Org> {
         embedded => embedded.tree().org_by_name(name),
-        redis => redis.orgs().find_by_name(name),
+        redis => Orgs(redis).find_by_name(name),
     }
 
     /// All users of an organization, removed ones too, in the order of their creation.
     users(org: OrgId) -> Vec<User> {
         embedded => embedded.tree().users(org),
-        redis => redis.users().list(org),
+        redis => Users(redis).list(org),
     }
 
     /// Some users of an organization in the order of their creation, removed ones too, from a position on; at most
     /// `limit`, at least 1.
     page_of_users(org: OrgId, from: u64, limit: usize) -> Page<User, u64> {
         embedded => embedded.tree().page_of_users(org, from, limit),
-        redis => redis.users().page(org, from, limit),
+        redis => Users(redis).page(org, from, limit),
     }
 
     /// The user of an organization with this email address, in lower case. Removed users are not found.
     user_by_email(org: OrgId, email: &str) -> Option<User> {
         embedded => embedded.tree().users.by_email_of(org, email),
-        redis => redis.users().find_by_email(org, email),
+        redis => Users(redis).find_by_email(org, email),
     }
 
     /// An organization and one of its users, who may be removed; none when either does not exist.
     member(org: OrgId, user: UserId) -> Option<(Org, User)> {
         embedded => embedded.tree().member(org, user),
-        redis => redis.users().find_member(org, user),
+        redis => Users(redis).find_member(org, user),
     }
 
     /// The users with this email address, in lower case, in all organizations; removed ones too. The look-up takes the
     /// same time however many organizations there are.
     users_by_email(email: &str) -> Vec<User> {
         embedded => embedded.tree().users.by_email(email),
-        redis => redis.user_index().list_by_email(email),
+        redis => UserIndex(redis).list_by_email(email),
     }
 
     /// The users for whose memberships a provider has vouched as this person, in all organizations; removed and
     /// withdrawn ones too.
     users_by_person(person: &PersonId) -> Vec<User> {
         embedded => embedded.tree().users.by_person(person),
-        redis => redis.user_index().list_by_person(person),
+        redis => UserIndex(redis).list_by_person(person),
     }
 
     /// All keys of an organization in the order of their creation, revoked ones too for the time of
     /// [`super::Bounds::keep_revoked`]. Session quota keys are left out.
     keys(org: OrgId) -> Vec<Key> {
         embedded => embedded.keys(org),
-        redis => redis.key_list().list(org),
+        redis => redis::KeyList(redis).list(org),
     }
 
     /// Some keys of a list behind a position, none for its beginning; at most `limit`, at least 1. Revoked keys are
     /// listed too, session quota keys are not.
     page_of_keys(list: KeyList, after: Option<KeyPosition>, limit: usize) -> Page<Key, KeyPosition> {
         embedded => embedded.page_of_keys(list, after, limit),
-        redis => redis.key_list().page(list, after, limit),
+        redis => redis::KeyList(redis).page(list, after, limit),
     }
 
     /// One key, also one that is no longer listed.
     key(id: KeyId) -> Option<Key> {
         embedded => embedded.key(id).await,
-        redis => redis.keys().find(id),
+        redis => Keys(redis).find(id),
     }
 
     /// The key that has, or had, this digest.
     key_of(digest: &KeyDigest) -> Option<KeyId> {
         embedded => embedded.key_of(digest),
-        redis => redis.keys().find_by_digest(digest),
+        redis => Keys(redis).find_by_digest(digest),
     }
 
     /// The live session with this id. The look-up does not count as a use.
     session_by_id(id: SessionId, now: Micros) -> Option<Session> {
         embedded => embedded.session_by_id(id, now),
-        redis => redis.sessions().find(id, now),
+        redis => Sessions(redis).find(id, now),
     }
 
     /// All sessions that are live at this time, oldest first. The look-up does not count as a use.
     sessions(now: Micros) -> Vec<Session> {
         embedded => embedded.sessions(now),
-        redis => redis.sessions().list(now),
+        redis => Sessions(redis).list(now),
     }
 
     /// The sessions of members of an organization that are live at this time, oldest first. The look-up reads no other
     /// organization's sessions, and does not count as a use.
     sessions_of_org(org: OrgId, now: Micros) -> Vec<Session> {
         embedded => embedded.sessions_of_org(org, now),
-        redis => redis.sessions().list_of_org(org, now),
+        redis => Sessions(redis).list_of_org(org, now),
     }
 
     /// The sessions of a person that count against the bound of sessions: also those that went unused for too long and
     /// are not yet removed. Oldest first.
     sessions_of_person(person: &PersonId) -> Vec<Session> {
         embedded => embedded.sessions_of_person(person),
-        redis => redis.sessions().list_of_person(person),
+        redis => Sessions(redis).list_of_person(person),
     }
 
     /// The secret that the cursors of lists are sealed with.

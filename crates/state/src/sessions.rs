@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeError, State, Unavailable};
+use super::{ChangeError, State, Unavailable, redis};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, SessionId, UserId};
 use domain::session::TokenDigest;
@@ -112,7 +112,7 @@ impl State {
         match self {
             Self::Embedded(state) if state.is_frozen() => Box::pin(state.session_after_handover(digest, now)).await,
             Self::Embedded(state) => Ok(state.session(digest, now)),
-            Self::Redis(state) => state.directory().sessions().use_live(digest, now).await,
+            Self::Redis(state) => redis::Sessions(&state.transactions).use_live(digest, now).await,
         }
     }
 
@@ -124,7 +124,7 @@ impl State {
     pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
         match self {
             Self::Embedded(state) => state.take_ticket(digest, now).await,
-            Self::Redis(state) => state.directory().tickets().take(digest, now).await,
+            Self::Redis(state) => redis::Tickets(&state.transactions).take(digest, now).await,
         }
     }
 }

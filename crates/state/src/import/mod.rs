@@ -148,8 +148,8 @@ impl Importer<'_> {
     }
 
     /// Writes keys of one organization, whose users exist.
-    pub async fn write_keys(&self, tag: OrgTag, writes: &[KeyWrite<'_>]) -> Result<(), ImportError> {
-        either!(self, state => state.import_keys(writes).await, redis => redis.write_keys(tag, writes).await)
+    pub async fn write_keys(&self, writes: &[KeyWrite<'_>]) -> Result<(), ImportError> {
+        either!(self, state => state.import_keys(writes).await, redis => redis.write_keys(writes).await)
     }
 
     /// Makes a change that withdraws something: it takes the way of every other change, through the log of revocations.

@@ -94,7 +94,7 @@ async fn import_keys(
     }
     let batches = keys.chunks(BATCH).map(async |batch| {
         let mut of_batch = Report::default();
-        import_batch(store, tag, batch, &mut of_batch).await?;
+        import_batch(store, batch, &mut of_batch).await?;
         Ok(of_batch)
     });
     let reports: Vec<Report> = stream::iter(batches).buffered(CONCURRENT_BATCHES).try_collect().await?;

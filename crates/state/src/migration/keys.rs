@@ -12,7 +12,7 @@ use crate::import::{DigestClaim, DigestOwner, ImportError, Importer, KeyWrite, U
 use crate::{Change, KeyExport, User};
 use domain::clock;
 use domain::identity::UserId;
-use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
 /// The missing parts of a key.
@@ -36,12 +36,11 @@ enum RecordGap {
 /// Imports keys of an organization, as many as one batch has.
 pub(super) async fn import_batch(
     store: Importer<'_>,
-    tag: OrgTag,
     batch: &[&KeyExport],
     report: &mut Report,
 ) -> Result<(), MigrationError> {
     let look_up = async || look_up_keys(store, batch).await;
-    let write = async |existing: &[Existing<MissingKeyParts>]| write_keys(store, tag, batch, existing).await;
+    let write = async |existing: &[Existing<MissingKeyParts>]| write_keys(store, batch, existing).await;
     let completed = complete(look_up, write).await?;
     for ((key, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
         match conflict {
@@ -139,7 +138,6 @@ fn stricter(store: Importer<'_>, export: &KeyExport, stored: &KeyExport) -> Reco
 
 async fn write_keys(
     store: Importer<'_>,
-    tag: OrgTag,
     keys: &[&KeyExport],
     existing: &[Existing<MissingKeyParts>],
 ) -> Result<(), ImportError> {
@@ -156,7 +154,7 @@ async fn write_keys(
         RecordGap::Everything => Some(KeyWrite::Create(export)),
         RecordGap::Stricter { own, .. } => Some(KeyWrite::Merge { export, own }),
     });
-    store.write_keys(tag, &writes.collect::<Vec<_>>()).await?;
+    store.write_keys(&writes.collect::<Vec<_>>()).await?;
     let revoked =
         incomplete().filter(|(_, missing)| matches!(missing.record, RecordGap::Stricter { revocation: true, .. }));
     let revocations = revoked

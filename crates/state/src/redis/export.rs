@@ -5,16 +5,15 @@
 //! digests.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use redis::{FromRedisValue as _, cmd};
+use redis::cmd;
 
 use super::Redis;
-use super::directory::{Transactions, Users};
+use super::directory::{Transactions, Users, parse_id};
 use super::record_codec::StoredKey;
-use super::record_names::org_slot;
 use crate::{KeyExport, Org, Unavailable, UserExport};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
-use redis_client::{CommandError, hash_slot};
+use redis_client::CommandError;
 
 /// Records that are read at a time.
 const CONCURRENT_READS: usize = 256;
@@ -36,7 +35,7 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`].
     pub(crate) async fn export_reader(&self) -> Result<Reader<'_>, Unavailable> {
-        Reader::begin(&self.directory.transactions).await
+        Reader::begin(&self.transactions).await
     }
 }
 
@@ -58,8 +57,7 @@ impl<'a> Reader<'a> {
 
     /// The ids of the users of an organization, in the order of their creation.
     pub(crate) async fn user_ids(&self, org: &Org) -> Result<Vec<UserId>, Unavailable> {
-        let users = self.store.shared.names.users(org.tag);
-        Ok(self.store.read_list(org_slot(org.tag), &users).await?)
+        Ok(self.store.read_list(&self.store.shared.names.users(org.tag)).await?)
     }
 
     /// Users with the buckets of the keys that they create.
@@ -112,9 +110,7 @@ async fn read_digests(store: &Transactions) -> Result<Vec<(KeyId, [u8; 32])>, Co
         loop {
             let mut scan = cmd("SCAN");
             scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(NAMES_PER_SCAN);
-            let reply = store.client.send_to(&primary, &scan).await?;
-            let (next, names) =
-                <(String, Vec<String>)>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
+            let (next, names): (String, Vec<String>) = store.client.query_at(&primary, &scan).await?;
             digests.extend(read_owners(store, &prefix, names).await?);
             if next == "0" {
                 break;
@@ -135,8 +131,7 @@ async fn read_owners(
         let Some(digest) = name.strip_prefix(prefix).and_then(|hex| KeyDigest::from_hex(hex).ok()) else {
             return Ok(None);
         };
-        let owner = store.read_field(hash_slot(name), name, "key").await?;
-        let owner = owner.map(|id| id.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()?;
+        let owner = store.read_field(name, "key").await?.map(parse_id).transpose()?;
         Ok::<_, CommandError>(owner.map(|id: KeyId| (id, *digest.as_bytes())))
     });
     let read: Vec<_> = stream::iter(read).buffered(CONCURRENT_READS).try_collect().await?;

@@ -8,10 +8,10 @@
 
 use std::time::Duration;
 
-use redis::{FromRedisValue as _, Value, cmd};
+use redis::cmd;
 use tokio::time::timeout;
 
-use super::record_names::{RecordNames, orgs_slot};
+use super::record_names::RecordNames;
 use redis_client::{CommandError, RedisClient};
 
 /// The version that is written, and the only one that is read.
@@ -43,13 +43,10 @@ pub(super) async fn check_at_start(client: &RedisClient, prefix: &str) -> Result
 
 async fn check(client: &RedisClient, names: &RecordNames) -> Result<Result<(), OtherVersion>, CommandError> {
     // The list first: whoever has written it has written the version before.
-    let mut list = cmd("EXISTS");
-    if client.send(orgs_slot(), list.arg(names.orgs())).await? == Value::Int(0) {
+    if !client.query::<bool>(cmd("EXISTS").arg(names.orgs())).await? {
         return Ok(Ok(()));
     }
-    let mut query = cmd("HGET");
-    let version = client.send(orgs_slot(), query.arg(names.format()).arg(FIELD)).await?;
-    let version = Option::<String>::from_redis_value(version).map_err(|_| CommandError::UnexpectedReply)?;
+    let version: Option<String> = client.query(cmd("HGET").arg(names.format()).arg(FIELD)).await?;
     let found = match version {
         Some(version) if version == VERSION => return Ok(Ok(())),
         Some(other) => format!("version {other}"),

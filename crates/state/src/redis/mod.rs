@@ -87,7 +87,7 @@ pub(super) mod export;
 
 use active_defaults::ActiveDefaults;
 use decide::Decider;
-use directory::{Directory, DirectoryShared, Transactions};
+use directory::{Changes, DirectoryShared, Transactions};
 use maintenance::Maintenance;
 use redis_client::{ClientShared, RedisClient};
 use revocation_reader::RevocationReader;
@@ -95,6 +95,7 @@ use revocations::assert_revocations;
 use scripts::Scripts;
 use slots::SlotLeases;
 
+pub(super) use directory::{KeyList, Keys, Orgs, Sessions, Tickets, UserIndex, Users};
 pub(super) use unavailable::read;
 
 pub use format::OtherVersion;
@@ -126,7 +127,7 @@ pub struct Redis {
     pub(super) client_shared: Arc<ClientShared>,
     decider: Decider,
     slots: Arc<SlotLeases>,
-    directory: Directory,
+    pub(super) transactions: Transactions,
     /// Log of revocations, shared by all threads.
     revocations: Arc<RevocationLog>,
     maintenance: Maintenance,
@@ -139,7 +140,8 @@ impl Redis {
     /// [`OpenError`] when an operator has to change something. When no server can be reached, this is no error: until
     /// one can, decisions are refused, or made offline.
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
-        let (settings, scripts) = (Arc::new(settings), Arc::new(Scripts::new()));
+        let settings = Arc::new(settings);
+        let scripts = Arc::new(Scripts::new());
         let defaults = Arc::new(ArcSwap::from_pointee(ActiveDefaults::new(settings.defaults(), clock::now())));
         let revocations = Arc::new(KeptRevocations::new(RecordNames::new(&settings.prefix)));
         let client_shared = Arc::new(ClientShared::new(settings.connections())?);
@@ -165,7 +167,8 @@ impl Redis {
         let background = RedisClient::start(&client_shared);
         let background_decider = decider.with_client(background.clone());
         let assertion = assert_revocations(Arc::clone(&revocations), Arc::clone(&scripts), Arc::clone(&client_shared));
-        let (log, failovers) = (Arc::new(RevocationLog::new()), Arc::clone(client_shared.failovers()));
+        let log = Arc::new(RevocationLog::new());
+        let failovers = Arc::clone(client_shared.failovers());
         let names = RecordNames::new(&settings.prefix);
         let reader =
             RevocationReader::new(background.clone(), &names, Arc::clone(&log), Arc::clone(&revocations), failovers);
@@ -175,8 +178,7 @@ impl Redis {
         let commit_client = if waits { RedisClient::start_for_waits(&client_shared) } else { client.clone() };
         let directory_shared = DirectoryShared::new(settings, scripts, revocations, defaults);
         let transactions = Transactions::new(Arc::new(directory_shared), client.clone(), commit_client);
-        let directory = Directory { transactions };
-        Ok(Self { client, client_shared, decider, slots, directory, revocations: log, maintenance })
+        Ok(Self { client, client_shared, decider, slots, transactions, revocations: log, maintenance })
     }
 
     /// The same state with connections of its own, on the current runtime. The first attempt to connect has ended when
@@ -189,7 +191,7 @@ impl Redis {
             client_shared: Arc::clone(&self.client_shared),
             decider: self.decider.with_client(client.clone()),
             slots: Arc::clone(&self.slots),
-            directory: Directory { transactions: self.directory.transactions.with_client(client.clone()) },
+            transactions: self.transactions.with_client(client.clone()),
             revocations: Arc::clone(&self.revocations),
             maintenance: self.maintenance.clone(),
             client,
@@ -203,7 +205,7 @@ impl Redis {
 
     /// Returns whether decisions can be made: Redis is connected, or some are made offline.
     pub fn is_available(&self) -> bool {
-        let on_unavailable = self.directory.transactions.shared.settings.on_unavailable;
+        let on_unavailable = self.transactions.shared.settings.on_unavailable;
         self.is_connected() || matches!(on_unavailable, OnUnavailable::KnownKeys { .. })
     }
 
@@ -220,15 +222,10 @@ impl Redis {
     /// # Errors
     /// [`ChangeError`]. After `Unavailable` it may have been made; after `NotReplicated` it was.
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
-        let result = self.directory.change(change).await;
+        let result = Changes(&self.transactions).change(change).await;
         // Also after an error: the change may have been made.
         self.decider.end_verdicts();
         result
-    }
-
-    /// The directory.
-    pub(super) fn directory(&self) -> &Directory {
-        &self.directory
     }
 
     /// The rate-limit status of a key. Takes nothing.
@@ -241,12 +238,12 @@ impl Redis {
 
     /// The quota of keys without one of their own.
     pub fn quota(&self) -> Quota {
-        self.directory.transactions.shared.defaults.load().limits.quota
+        self.transactions.shared.defaults.load().limits.quota
     }
 
     /// Requests that an organization without a limit of its own may have in flight.
     pub fn concurrent(&self) -> u32 {
-        self.directory.transactions.shared.defaults.load().limits.concurrent
+        self.transactions.shared.defaults.load().limits.concurrent
     }
 
     /// Replaces the limits of keys and organizations without limits of their own. See [`super::State::set_defaults`].
@@ -254,18 +251,18 @@ impl Redis {
     /// The next decision of each key reads its records again; while Redis is unavailable, cached ones stay in use. The
     /// time before this moment still counts by the quota before.
     pub fn set_defaults(&self, defaults: Defaults) {
-        let active = &self.directory.transactions.shared.defaults;
+        let active = &self.transactions.shared.defaults;
         active.store(Arc::new(active.load().with_limits(defaults, clock::now())));
     }
 
     /// The bounds of what people create.
     pub fn bounds(&self) -> Bounds {
-        self.directory.transactions.bounds()
+        self.transactions.bounds()
     }
 
     /// Replaces the bounds of what people create. See [`super::State::set_bounds`].
     pub fn set_bounds(&self, bounds: Bounds) {
-        self.directory.transactions.shared.bounds.store(Arc::new(Some(bounds)));
+        self.transactions.shared.bounds.store(Arc::new(Some(bounds)));
     }
 
     /// Requests in flight through this process.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Redis;
+use super::directory::Sessions;
 use super::unavailable::read;
 use crate::{CredentialStatus, RevocationLog, RevokedBy, Unavailable, Validity};
 use domain::clock::Micros;
@@ -29,7 +30,7 @@ impl Redis {
         let (Some(session), CredentialStatus::Valid(_)) = (validity.credential.session, status) else {
             return Ok(status);
         };
-        Ok(match read(self.directory.sessions().find(session, now)).await? {
+        Ok(match read(Sessions(&self.transactions).find(session, now)).await? {
             Some(session) if validity.is_of_member(&session) => CredentialStatus::Valid(session.valid_until()),
             _ => CredentialStatus::Revoked(RevokedBy::Session),
         })

@@ -187,11 +187,6 @@ pub fn org_slot(tag: OrgTag) -> u16 {
     hash_slot(tag.as_str())
 }
 
-/// The hash slot of the list of organizations.
-pub(crate) fn orgs_slot() -> u16 {
-    hash_slot("orgs")
-}
-
 /// The hash slot of the gateways.
 pub fn gateways_slot() -> u16 {
     hash_slot("gateways")
@@ -200,11 +195,6 @@ pub fn gateways_slot() -> u16 {
 /// The hash slot of the revocation log.
 pub fn revocations_slot() -> u16 {
     hash_slot("revocations")
-}
-
-/// The hash slot of the index of sessions.
-pub(super) fn sessions_slot() -> u16 {
-    hash_slot("sessions")
 }
 
 /// The digest of a token from 64 hexadecimal digits.

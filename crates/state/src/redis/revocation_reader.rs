@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use redis::{FromRedisValue as _, cmd};
+use redis::cmd;
 use tokio::time::sleep;
 
 use super::directory::{decode_final_refusal, decode_revocation};
-use super::record_names::{RecordNames, revocations_slot};
+use super::record_names::RecordNames;
 use super::revocations::KeptRevocations;
 use crate::{RevocationEntry, RevocationLog};
 use domain::clock;
@@ -108,11 +108,8 @@ impl RevocationReader {
     /// The number of the last entry, and the content of the one at the position.
     async fn read_state(&self) -> Result<(u64, Option<Vec<u8>>), CommandError> {
         let number = self.position.as_ref().map_or(0, |position| position.number);
-        let mut query = cmd("HMGET");
-        query.arg(&self.name).arg("last").arg(number);
-        let reply = self.client.send(revocations_slot(), &query).await?;
-        let (last, content) =
-            <(Option<u64>, Option<Vec<u8>>)>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
+        let (last, content): (Option<u64>, Option<Vec<u8>>) =
+            self.client.query(cmd("HMGET").arg(&self.name).arg("last").arg(number)).await?;
         Ok((last.unwrap_or(0), content))
     }
 
@@ -124,8 +121,7 @@ impl RevocationReader {
         for number in position.number..=end {
             query.arg(number);
         }
-        let reply = self.client.send(revocations_slot(), &query).await?;
-        let contents = Vec::<Option<Vec<u8>>>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
+        let contents: Vec<Option<Vec<u8>>> = self.client.query(&query).await?;
         let mut contents = contents.into_iter();
         // The history may have changed between the two commands.
         if contents.next() != Some(position.content) {
@@ -157,7 +153,8 @@ impl RevocationReader {
 
     /// Has every open exchange checked when it is time to.
     fn request_due_checks(&mut self) {
-        let (now, failovers) = (Instant::now(), self.failovers.load(Ordering::Acquire));
+        let now = Instant::now();
+        let failovers = self.failovers.load(Ordering::Acquire);
         if std::mem::replace(&mut self.failovers_seen, failovers) != failovers {
             self.checks_due.extend(CHECKS_AFTER_FAILOVER.map(|after| now + after));
         }

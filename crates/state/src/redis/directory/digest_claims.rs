@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::commit_error::CommitError;
 use super::transaction::{Check, CommitResult, Record, Transaction};
-use super::transactions::Transactions;
+use super::transactions::{Transactions, parse_id};
 use crate::{ChangeError, is_session_quota_digest};
 use domain::clock::{self, Micros};
 use domain::key::{KeyDigest, KeyId};
-use redis_client::{CommandError, hash_slot};
+use redis_client::CommandError;
 
 /// Age from which a claim without a key can be taken over: longer than any change is tried for.
 pub(crate) const CLAIM_LIFETIME: Duration = Duration::from_secs(60);
@@ -27,45 +27,40 @@ impl DigestClaims<'_> {
     /// change that claimed it; one that was claimed long ago for a key that was never written is free.
     pub(super) async fn claim(self, digest: &KeyDigest, key: KeyId, time: Micros) -> Result<(), CommitError> {
         let name = self.0.shared.names.digest(digest);
-        let (slot, id, time) = (hash_slot(&name), key.as_str(), time.0.to_string());
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(name.clone());
+        let id = key.as_str();
+        let time = time.0.to_string();
+        let (mut transaction, record) = self.0.transaction_on(name.clone());
         transaction.check(Check::Absent(record), ());
         write_claim(&mut transaction, record, id, &time);
-        if let CommitResult::Written(_) = self.0.commit(slot, transaction).await? {
+        if let CommitResult::Written(_) = self.0.commit(transaction).await? {
             return Ok(());
         }
-        let owner = self.0.read_field(slot, &name, "key").await?.ok_or(CommitError::Conflict)?;
-        let claimed = self.0.read_field(slot, &name, "at").await?.ok_or(CommitError::Conflict)?;
+        let owner = self.0.read_field(&name, "key").await?.ok_or(CommitError::Conflict)?;
+        let claimed = self.0.read_field(&name, "at").await?.ok_or(CommitError::Conflict)?;
         // An earlier attempt of this change, whose reply was lost, has claimed it.
         if owner == id && claimed == time {
             return Ok(());
         }
         let claimed = claimed.parse().map_or(Micros(0), Micros);
-        let other = owner.parse().map_err(|_| CommandError::UnexpectedReply)?;
-        if self.0.read_key(other).await?.is_some() {
+        if self.0.read_key(parse_id(&owner)?).await?.is_some() {
             return Err(ChangeError::Taken("digest").into());
         }
         if claimed.after(CLAIM_LIFETIME) > clock::now() {
             return Err(fresh_claim(digest).await);
         }
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(name);
+        let (mut transaction, record) = self.0.transaction_on(name);
         transaction.check(Check::Equal(record, "key", &owner), CommitError::Conflict);
         write_claim(&mut transaction, record, id, &time);
-        self.0.commit(slot, transaction).await?.into_replicas().map(drop)
+        self.0.commit(transaction).await?.into_replicas().map(drop)
     }
 
     /// Gives a claim back, after its key was refused.
     pub(super) async fn release(self, digest: &KeyDigest, key: KeyId) -> Result<(), CommandError> {
-        let name = self.0.shared.names.digest(digest);
-        let slot = hash_slot(&name);
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(name);
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.digest(digest));
         transaction.check(Check::Equal(record, "key", key.as_str()), ());
         transaction.del(record);
         // A failed check means that the claim is another key's: nothing to give back.
-        self.0.commit(slot, transaction).await.map(drop)
+        self.0.commit(transaction).await.map(drop)
     }
 }
 

@@ -9,12 +9,12 @@
 //! - A failover may lose the removal of a revoked key from the set of its user, which is pruned when it seems to be
 //!   full.
 
-use redis::{FromRedisValue as _, Value, cmd};
+use redis::{FromRedisValue as _, cmd};
 
 use super::commit_error::CommitError;
 use super::orgs::Orgs;
-use super::transaction::Transaction;
-use super::transactions::{Transactions, parse_ids, read_each};
+use super::transaction::{Record, Transaction};
+use super::transactions::{Transactions, parse_id, parse_ids, read_each};
 use crate::redis::record_names::{RecordNames, org_slot};
 use crate::{Key, KeyList as ListOfKeys, KeyPosition};
 use domain::clock::{self, Micros};
@@ -94,7 +94,10 @@ impl KeyList<'_> {
         let arguments = [first, &created, id, &count].map(str::as_bytes);
         let script = &self.0.shared.scripts.key_page;
         let reply = self.0.client.run(org_slot(tag), script, &[index.as_bytes()], &arguments).await?;
-        decode_positions(reply)
+        let pairs = Vec::<(String, f64)>::from_redis_value(reply)?;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "microseconds, below 2^53")]
+        let position = |(id, created)| Ok(KeyPosition { created: Micros(created as u64), id: parse_id(id)? });
+        pairs.into_iter().map(position).collect()
     }
 
     /// Ids of at most `count` keys after one of them, in the order of their creation; without one, from the first.
@@ -109,29 +112,18 @@ impl KeyList<'_> {
             Some(after) => self.rank_after(tag, after).await?,
             None => 0,
         };
-        let mut query = cmd("ZRANGE");
-        query.arg(index).arg(first).arg(first + count - 1);
-        parse_ids(self.0.client.send(org_slot(tag), &query).await?)
+        parse_ids(self.0.client.query(cmd("ZRANGE").arg(index).arg(first).arg(first + count - 1)).await?)
     }
 
     /// The rank of the key after this one; when it has left the list, of the first one that was created later.
     async fn rank_after(self, tag: OrgTag, key: KeyId) -> Result<usize, CommandError> {
-        let mut query = cmd("ZRANK");
-        query.arg(self.0.shared.names.listed_keys(tag, None)).arg(key.as_str());
-        let rank = self.0.client.send(org_slot(tag), &query).await?;
-        if let Some(rank) = Option::<usize>::from_redis_value(rank).map_err(|_| CommandError::UnexpectedReply)? {
+        let index = self.0.shared.names.listed_keys(tag, None);
+        let rank: Option<usize> = self.0.client.query(cmd("ZRANK").arg(&index).arg(key.as_str())).await?;
+        if let Some(rank) = rank {
             return Ok(rank + 1);
         }
         let created = self.0.read_key(key).await?.map_or(0, |stored| stored.key.created.0);
-        self.count_up_to(tag, &self.0.shared.names.listed_keys(tag, None), created).await
-    }
-
-    /// Members of a sorted set of an organization with scores up to this one.
-    async fn count_up_to(self, tag: OrgTag, name: &str, score: u64) -> Result<usize, CommandError> {
-        let mut query = cmd("ZCOUNT");
-        query.arg(name).arg("-inf").arg(score);
-        let count = self.0.client.send(org_slot(tag), &query).await?;
-        usize::from_redis_value(count).map_err(|_| CommandError::UnexpectedReply)
+        self.0.client.query(cmd("ZCOUNT").arg(&index).arg("-inf").arg(created)).await
     }
 
     /// Takes the keys out of the lists of an organization whose time is over.
@@ -146,41 +138,47 @@ impl KeyList<'_> {
         if key.session_quota_key {
             return;
         }
-        let (names, tag, id) = (&self.0.shared.names, key.id.tag(), key.id.as_str());
-        list_key(transaction, names, key);
+        let names = &self.0.shared.names;
+        for index in indexes_of(transaction, names, key) {
+            transaction.zadd(index, key.created.0.max(1), key.id.as_str());
+        }
         match key.revoked {
             Some(at) => self.add_revoked(transaction, key, at),
             None => {
-                let keys_of = transaction.record(names.keys_of(tag, key.user));
-                transaction.sadd(keys_of, id);
+                let keys_of = transaction.record(names.keys_of(key.id.tag(), key.user));
+                transaction.sadd(keys_of, key.id.as_str());
             }
         }
     }
 
     /// Moves a key from the keys of its user that are not revoked to the revoked ones.
     pub(super) fn add_revoked<F>(self, transaction: &mut Transaction<F>, key: &Key, at: Micros) {
-        let (names, tag, id) = (&self.0.shared.names, key.id.tag(), key.id.as_str());
-        let [revoked, keys_of] =
-            [names.revoked_keys(tag), names.keys_of(tag, key.user)].map(|name| transaction.record(name));
-        transaction.zadd(revoked, at.0, id);
-        transaction.srem(keys_of, id);
+        let names = &self.0.shared.names;
+        let tag = key.id.tag();
+        let [revoked, keys_of] = transaction.records([names.revoked_keys(tag), names.keys_of(tag, key.user)]);
+        transaction.zadd(revoked, at.0, key.id.as_str());
+        transaction.srem(keys_of, key.id.as_str());
     }
 
     /// Takes some keys out of the lists whose time is over. Returns false when there are none.
     async fn retire_some(self, tag: OrgTag) -> Result<bool, CommandError> {
-        let (names, revoked) = (&self.0.shared.names, self.0.shared.names.revoked_keys(tag));
+        let names = &self.0.shared.names;
+        let revoked = names.revoked_keys(tag);
         let mut query = cmd("ZRANGEBYSCORE");
         query.arg(&revoked).arg("-inf").arg(self.revoked_up_to().0).arg("LIMIT").arg(0).arg(BATCH);
-        let ids: Vec<KeyId> = parse_ids(self.0.client.send(org_slot(tag), &query).await?)?;
+        let ids: Vec<KeyId> = parse_ids(self.0.client.query(&query).await?)?;
         if ids.is_empty() {
             return Ok(false);
         }
         let keys = read_each(ids.iter().copied().map(async |id| self.0.read_key(id).await)).await?;
-        let mut transaction = self.0.transaction::<()>();
-        keys.iter().for_each(|stored| unlist_key(&mut transaction, names, &stored.key));
-        let revoked = transaction.record(revoked);
+        let (mut transaction, revoked) = self.0.transaction_on::<()>(revoked);
+        for key in keys.iter().map(|stored| &stored.key) {
+            for index in indexes_of(&mut transaction, names, key) {
+                transaction.zrem(index, key.id.as_str());
+            }
+        }
         ids.iter().for_each(|id| transaction.zrem(revoked, id.as_str()));
-        self.0.commit_without_replicas(org_slot(tag), transaction).await?;
+        self.0.commit_without_replicas(transaction).await?;
         Ok(true)
     }
 
@@ -194,12 +192,11 @@ impl KeyList<'_> {
     /// removal. Returns true when there were some.
     pub(super) async fn prune_user(self, tag: OrgTag, user: UserId) -> Result<bool, CommandError> {
         let name = self.0.shared.names.keys_of(tag, user);
-        let (mut cursor, mut pruned) = (String::from("0"), false);
+        let mut cursor = String::from("0");
+        let mut pruned = false;
         loop {
-            let mut query = cmd("SSCAN");
-            query.arg(&name).arg(&cursor).arg("COUNT").arg(BATCH);
-            let reply = self.0.client.send(org_slot(tag), &query).await?;
-            let (next, ids) = <(String, Value)>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
+            let (next, ids): (String, Vec<String>) =
+                self.0.client.query(cmd("SSCAN").arg(&name).arg(&cursor).arg("COUNT").arg(BATCH)).await?;
             pruned |= self.prune(tag, user, parse_ids(ids)?).await?;
             if next == "0" {
                 return Ok(pruned);
@@ -224,35 +221,13 @@ impl KeyList<'_> {
         }
         let prunes = !transaction.is_empty();
         if prunes {
-            self.0.commit_without_replicas(org_slot(tag), transaction).await?;
+            self.0.commit_without_replicas(transaction).await?;
         }
         Ok(prunes)
     }
 }
 
-/// Adds a key to the indexes of its organization and of its user.
-pub(super) fn list_key<F>(transaction: &mut Transaction<F>, names: &RecordNames, key: &Key) {
-    for owner in [None, Some(key.user)] {
-        let index = transaction.record(names.listed_keys(key.id.tag(), owner));
-        transaction.zadd(index, key.created.0.max(1), key.id.as_str());
-    }
-}
-
-/// Removes a key from both.
-pub(super) fn unlist_key<F>(transaction: &mut Transaction<F>, names: &RecordNames, key: &Key) {
-    for owner in [None, Some(key.user)] {
-        let index = transaction.record(names.listed_keys(key.id.tag(), owner));
-        transaction.zrem(index, key.id.as_str());
-    }
-}
-
-/// Ids and times alternating.
-fn decode_positions(reply: Value) -> Result<Vec<KeyPosition>, CommandError> {
-    let pairs = Vec::<(String, f64)>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "microseconds, below 2^53")]
-    let position = |(id, created): (String, f64)| {
-        let id = id.parse().map_err(|_| CommandError::UnexpectedReply)?;
-        Ok(KeyPosition { created: Micros(created as u64), id })
-    };
-    pairs.into_iter().map(position).collect()
+/// The indexes that a key is listed in: of its organization and of its user.
+fn indexes_of<F>(transaction: &mut Transaction<F>, names: &RecordNames, key: &Key) -> [Record; 2] {
+    transaction.records([None, Some(key.user)].map(|owner| names.listed_keys(key.id.tag(), owner)))
 }

@@ -11,7 +11,7 @@ use super::users::Users;
 use crate::bucket::Bucket;
 use crate::redis::digest_index;
 use crate::redis::record_codec::StoredKey;
-use crate::redis::record_names::{hex, org_slot};
+use crate::redis::record_names::hex;
 use crate::redis::revocations::Revocation;
 use crate::{ChangeError, Key, LastRotation, User};
 use domain::clock::{self, Micros};
@@ -83,16 +83,18 @@ impl Keys<'_> {
         user: &User,
         token: Option<CreationToken>,
     ) -> Result<u32, CommitError> {
-        let (names, tag) = (&self.0.shared.names, key.id.tag());
+        let names = &self.0.shared.names;
+        let tag = key.id.tag();
         let quota = self.default_quota().in_force(key.quota);
         let full = Bucket::full(quota, key.created);
         let used = key.last_used.unwrap_or_default();
         let mut transaction = self.0.transaction();
-        let [owner, record] = [names.user(tag, user.id), names.key(key.id)].map(|name| transaction.record(name));
+        let [owner, record] = transaction.records([names.user(tag, user.id), names.key(key.id)]);
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
         transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
         if let Some(token) = token {
-            let (limit, keys_of) = (self.0.bounds().keys_per_user, transaction.record(names.keys_of(tag, user.id)));
+            let limit = self.0.bounds().keys_per_user;
+            let keys_of = transaction.record(names.keys_of(tag, user.id));
             transaction.check(Check::Fewer(keys_of, limit), NewKeyCheck::FewKeys(limit));
             let wait_us = token.wait_us;
             token.take(&mut transaction, NewKeyCheck::Token(wait_us));
@@ -100,7 +102,7 @@ impl Keys<'_> {
         transaction.init_key(record, (full, quota), key.uses, used)?;
         transaction.hset(record, &key_fields(key, digest));
         KeyList(self.0).add(&mut transaction, key);
-        match self.0.commit(org_slot(tag), transaction).await? {
+        match self.0.commit(transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
             CommitResult::Failed(check) => self.explain_refusal(key, digest, check).await,
         }
@@ -128,7 +130,8 @@ impl Keys<'_> {
     /// The token that a person needs; none for the operator.
     async fn creation_token(self, tag: OrgTag, person: Option<UserId>) -> Result<Option<CreationToken>, CommandError> {
         let Some(person) = person else { return Ok(None) };
-        let (quota, now) = (self.0.bounds().key_creation, clock::now());
+        let quota = self.0.bounds().key_creation;
+        let now = clock::now();
         let stored = Users(self.0).read_creation_bucket(tag, person).await?;
         let bucket = stored.map_or(Bucket::full(quota, now), |stored| stored.bucket.convert(stored.per_us, quota));
         // The server decides by its own clock; one microsecond stands for "try again now".
@@ -193,7 +196,8 @@ impl Keys<'_> {
     pub(super) async fn limit(self, id: KeyId, quota: Option<Quota>) -> Result<u32, CommitError> {
         let stored = self.require_active(id).await?;
         let default = self.default_quota();
-        let (old, new) = (default.in_force(stored.key.quota), default.in_force(quota));
+        let old = default.in_force(stored.key.quota);
+        let new = default.in_force(quota);
         let age = clock::now().since(self.0.shared.defaults.load().quota_since);
         self.change(id, &stored, |transaction, record| {
             transaction.allow_oom();
@@ -213,12 +217,11 @@ impl Keys<'_> {
         stored: &StoredKey,
         write: impl FnOnce(&mut Transaction<CommitError>, Record),
     ) -> Result<u32, CommitError> {
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(self.0.shared.names.key(id));
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.key(id));
         transaction.check(Check::Version(record, &stored.live.version), CommitError::Conflict);
         write(&mut transaction, record);
         transaction.replace_version(record)?;
-        self.0.commit(org_slot(id.tag()), transaction).await?.into_replicas()
+        self.0.commit(transaction).await?.into_replicas()
     }
 
     /// A key that is not revoked.

@@ -4,14 +4,13 @@
 //!   on the version of Unicode. With another one, those of all organizations are added once, by the first gateway that
 //!   creates an organization. Those that look the same already stay; one of them is in the index.
 
-use redis::{FromRedisValue as _, cmd};
+use redis::cmd;
 
 use super::commit_error::CommitError;
 use super::record_fields::org_fields;
 use super::transaction::{Check, CommitResult, Record, Transaction};
-use super::transactions::{Transactions, read_each};
+use super::transactions::{Transactions, parse_id, read_each};
 use crate::redis::format;
-use crate::redis::record_names::{org_slot, orgs_slot};
 use crate::{ChangeError, LOOK_TAKEN, Org};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
@@ -37,25 +36,24 @@ impl Orgs<'_> {
     /// Creates an organization: first its record, which is found by its tag only, then its name and its place in the
     /// list.
     pub(super) async fn create(self, org: &Org) -> Result<u32, CommitError> {
-        let (name, slot, id) = (self.0.shared.names.org(org.tag), org_slot(org.tag), org.id.to_string());
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(name.clone());
+        let name = self.0.shared.names.org(org.tag);
+        let id = org.id.to_string();
+        let (mut transaction, record) = self.0.transaction_on(name.clone());
         transaction.check(Check::Absent(record), ChangeError::Taken("tag"));
         transaction.init_org(record)?;
         transaction.hset(record, &org_fields(org));
         // A record with this id was written by an earlier attempt whose reply was lost.
-        if let CommitResult::Failed(taken) = self.0.commit(slot, transaction).await?
-            && self.0.read_field(slot, &name, "id").await?.as_ref() != Some(&id)
+        if let CommitResult::Failed(taken) = self.0.commit(transaction).await?
+            && self.0.read_field(&name, "id").await?.as_ref() != Some(&id)
         {
             return Err(taken.into());
         }
         match self.add_to_list(org).await {
             Err(CommitError::Final(refused)) => {
-                let mut transaction = self.0.transaction();
-                let record = transaction.record(name);
+                let (mut transaction, record) = self.0.transaction_on(name);
                 transaction.check(Check::Equal(record, "id", &id), ());
                 transaction.del(record);
-                self.0.commit(slot, transaction).await?;
+                self.0.commit(transaction).await?;
                 Err(refused.into())
             }
             result => result,
@@ -64,12 +62,14 @@ impl Orgs<'_> {
 
     /// Claims the name of an organization, and adds it to the list.
     async fn add_to_list(self, org: &Org) -> Result<u32, CommitError> {
-        let (names, slot) = (&self.0.shared.names, orgs_slot());
-        let (id, tag, look) = (org.id.to_string(), org.tag.as_str(), look(&org.name));
+        let names = &self.0.shared.names;
+        let id = org.id.to_string();
+        let tag = org.tag.as_str();
+        let look = look(&org.name);
         self.update_look_index().await?;
         let mut transaction = self.0.transaction();
         let records = [names.format(), names.names(), names.looks(), names.tags(), names.orgs()];
-        let [format, by_name, looks, tags, list] = records.map(|name| transaction.record(name));
+        let [format, by_name, looks, tags, list] = transaction.records(records);
         transaction.check(Check::NoField(by_name, &org.name), ListCheck::Name);
         transaction.check(Check::NoField(looks, &look), ListCheck::Look);
         transaction.check(Check::NoField(tags, &id), ListCheck::Id);
@@ -78,35 +78,28 @@ impl Orgs<'_> {
         transaction.hset_field(looks, &look, &id);
         transaction.hset_field(tags, &id, tag);
         transaction.rpush(list, &id);
-        match self.0.commit(slot, transaction).await? {
+        match self.0.commit(transaction).await? {
             CommitResult::Written(replicas) => return Ok(replicas),
             CommitResult::Failed(ListCheck::Name) => {
-                if self.0.read_field(slot, &names.names(), &org.name).await?.as_ref() != Some(&id) {
+                if self.0.read_field(&names.names(), &org.name).await?.as_ref() != Some(&id) {
                     return Err(ChangeError::Taken("name").into());
                 }
             }
             CommitResult::Failed(ListCheck::Look) => {
-                if self.0.read_field(slot, &names.looks(), &look).await?.as_ref() != Some(&id) {
+                if self.0.read_field(&names.looks(), &look).await?.as_ref() != Some(&id) {
                     return Err(ChangeError::Taken(LOOK_TAKEN).into());
                 }
             }
             CommitResult::Failed(ListCheck::Id) => {}
         }
-        let listed = self.0.read_field(slot, &names.tags(), &id).await?;
-        if listed.as_deref() == Some(tag) {
-            // Listed by an earlier attempt whose reply was lost. A write is needed for replicas to confirm.
-            return self.rewrite_field(slot, names.tags(), &id, tag).await;
+        if self.0.read_field(&names.tags(), &id).await?.as_deref() != Some(tag) {
+            return Err(ChangeError::Taken("id").into());
         }
-        Err(ChangeError::Taken("id").into())
-    }
-
-    /// Writes a field once more with the value that it has, to learn how many replicas have it.
-    async fn rewrite_field(self, slot: u16, name: String, field: &str, value: &str) -> Result<u32, CommitError> {
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(name);
-        transaction.check(Check::Equal(record, field, value), CommitError::Conflict);
-        transaction.hset_field(record, field, value);
-        self.0.commit(slot, transaction).await?.into_replicas()
+        // Listed by an earlier attempt whose reply was lost. A write is needed for replicas to confirm.
+        let (mut transaction, record) = self.0.transaction_on(names.tags());
+        transaction.check(Check::Equal(record, &id, tag), CommitError::Conflict);
+        transaction.hset_field(record, &id, tag);
+        self.0.commit(transaction).await?.into_replicas()
     }
 
     pub(super) async fn suspend(self, org: OrgId, suspended: bool) -> Result<u32, CommitError> {
@@ -129,46 +122,41 @@ impl Orgs<'_> {
     ) -> Result<u32, CommitError> {
         let tag = self.require_tag(org).await?;
         // Suspensions and lower limits are among them, and all of them rewrite a field.
-        let mut transaction = self.0.withdrawal();
-        let record = transaction.record(self.0.shared.names.org(tag));
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.org(tag));
+        transaction.allow_oom();
         transaction.check(Check::Equal(record, "id", &org.to_string()), ChangeError::NoOrg(org));
         write(&mut transaction, record);
         transaction.replace_version(record)?;
-        self.0.commit(org_slot(tag), transaction).await?.into_replicas()
+        self.0.commit(transaction).await?.into_replicas()
     }
 
     /// Adds the organizations that have no looks of this version yet. May be done by several gateways at the same time.
     pub(super) async fn update_look_index(self) -> Result<(), CommandError> {
-        let (looks, done) = (self.0.shared.names.looks(), self.0.shared.names.looks_indexed());
-        let mut query = cmd("GET");
-        query.arg(&done);
-        let version = self.0.client.send(orgs_slot(), &query).await?;
-        let version = Option::<String>::from_redis_value(version).map_err(|_| CommandError::UnexpectedReply)?;
+        let done = self.0.shared.names.looks_indexed();
+        let version: Option<String> = self.0.client.query(cmd("GET").arg(&done)).await?;
         if version.as_deref() == Some(LOOK_VERSION) {
             return Ok(());
         }
         for part in self.list().await?.chunks(LOOKS_PER_COMMAND) {
             let mut write = cmd("HSET");
-            write.arg(&looks);
+            write.arg(self.0.shared.names.looks());
             for org in part {
                 write.arg(look(&org.name)).arg(org.id.to_string());
             }
-            self.0.client.send(orgs_slot(), &write).await?;
+            self.0.client.query::<()>(&write).await?;
         }
-        let mut mark = cmd("SET");
-        mark.arg(&done).arg(LOOK_VERSION);
-        self.0.client.send(orgs_slot(), &mark).await.map(drop)
+        self.0.client.query(cmd("SET").arg(&done).arg(LOOK_VERSION)).await
     }
 
     /// All organizations, in the order of their creation.
     pub(crate) async fn list(self) -> Result<Vec<Org>, CommandError> {
-        let ids: Vec<OrgId> = self.0.read_list(orgs_slot(), &self.0.shared.names.orgs()).await?;
+        let ids: Vec<OrgId> = self.0.read_list(&self.0.shared.names.orgs()).await?;
         read_each(ids.into_iter().map(async |id| self.find(id).await)).await
     }
 
     /// Some organizations. See [`crate::State::page_of_orgs`].
     pub(crate) async fn page(self, from: u64, limit: usize) -> Result<Page<Org, u64>, CommandError> {
-        let Page { items, next } = self.0.read_page(orgs_slot(), &self.0.shared.names.orgs(), from, limit).await?;
+        let Page { items, next } = self.0.read_page(&self.0.shared.names.orgs(), from, limit).await?;
         let orgs = read_each(items.into_iter().map(async |id| self.find(id).await)).await?;
         Ok(Page { items: orgs, next })
     }
@@ -183,8 +171,7 @@ impl Orgs<'_> {
 
     /// The tag of an organization.
     pub(crate) async fn find_tag(self, org: OrgId) -> Result<Option<OrgTag>, CommandError> {
-        let tag = self.0.read_field(orgs_slot(), &self.0.shared.names.tags(), &org.to_string()).await?;
-        tag.map(|tag| tag.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()
+        self.0.read_field(&self.0.shared.names.tags(), &org.to_string()).await?.map(parse_id).transpose()
     }
 
     /// The tag of an organization, for a change that needs one.
@@ -194,9 +181,8 @@ impl Orgs<'_> {
 
     /// The organization with a name.
     pub(crate) async fn find_by_name(self, name: &str) -> Result<Option<Org>, CommandError> {
-        let id = self.0.read_field(orgs_slot(), &self.0.shared.names.names(), name).await?;
-        match id.map(|id| id.parse().map_err(|_| CommandError::UnexpectedReply)).transpose()? {
-            Some(id) => self.find(id).await,
+        match self.0.read_field(&self.0.shared.names.names(), name).await? {
+            Some(id) => self.find(parse_id(id)?).await,
             None => Ok(None),
         }
     }

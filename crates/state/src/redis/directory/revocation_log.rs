@@ -12,7 +12,7 @@ use super::orgs::Orgs;
 use super::session_index::SessionIndex;
 use super::transactions::Transactions;
 use crate::redis::record_codec::new_version;
-use crate::redis::record_names::{hex, revocations_slot, token_digest};
+use crate::redis::record_names::{hex, token_digest};
 use crate::redis::revocations::Revocation;
 use crate::{Change, ChangeError, RevocationEntry};
 use domain::clock::Micros;
@@ -39,11 +39,11 @@ impl LogWriter<'_> {
             Change::RotateKey { key, .. } => self.secrets_entry(*key).await?,
             _ => return Ok(None),
         };
-        let mut transaction = self.0.withdrawal::<CommitError>();
-        let log = transaction.record(self.0.shared.names.revocations());
+        let (mut transaction, log) = self.0.transaction_on::<CommitError>(self.0.shared.names.revocations());
+        transaction.allow_oom();
         let text = format!("{} {}{}", new_version()?, encode(&entry), locator.unwrap_or_default());
         transaction.append_to_log(log, CAPACITY, &text);
-        self.0.commit(revocations_slot(), transaction).await?.into_replicas().map(Some)
+        self.0.commit(transaction).await?.into_replicas().map(Some)
     }
 
     /// The locator by which other gateways find the record of an entry: a space and the tag of a user's organization,

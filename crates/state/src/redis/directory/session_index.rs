@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use redis::{FromRedisValue as _, cmd};
+use redis::cmd;
 
 use super::commit_error::CommitError;
 use super::transaction::{Check, Record, Transaction};
 use super::transactions::{Transactions, parse_ids};
-use crate::redis::record_names::{hex, sessions_slot, token_digest};
+use crate::redis::record_names::{hex, token_digest};
 use crate::{ChangeError, Session};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, SessionId};
@@ -31,30 +31,25 @@ pub(crate) struct SessionIndex<'a>(pub(crate) &'a Transactions);
 impl SessionIndex<'_> {
     /// Adds a session to the index, if its person has room for one more.
     pub(super) async fn add(self, session: &Session, digest: &TokenDigest) -> Result<u32, CommitError> {
-        let (id, hex, names) = (session.id.to_string(), hex(digest.as_bytes()), &self.0.shared.names);
+        let id = session.id.to_string();
+        let hex = hex(digest.as_bytes());
         let limit = self.0.bounds().sessions_per_person;
         let mut transaction = self.0.transaction();
         let [index, ends] = self.add_index(&mut transaction);
-        let of_person = transaction.record(names.sessions_of_person(&session.person));
+        let of_person = transaction.record(self.0.shared.names.sessions_of_person(&session.person));
         transaction.check(Check::Free(index, &id, &hex), ChangeError::Taken("id"));
         transaction.check(Check::FewerScored(of_person, limit, &id), ChangeError::TooManySessions(limit));
         transaction.sweep(ends, index, MAX_SWEPT);
         transaction.hset_field(index, &id, &hex);
         transaction.zadd(ends, session.expires.0, &id);
-        self.add_to_sets(&mut transaction, session);
-        self.0.commit(sessions_slot(), transaction).await?.into_replicas()
-    }
-
-    /// Adds a session to the sets of its person and its organizations.
-    fn add_to_sets<F>(self, transaction: &mut Transaction<F>, session: &Session) {
-        let id = session.id.to_string();
         // Never in the past, also for an old session.
         let expiry = clock::now().max(session.created).after(SET_LIFETIME).0 / 1000;
-        for set in self.sets_of(transaction, session) {
+        for set in self.sets_of(&mut transaction, session) {
             transaction.prune(set, MAX_SWEPT);
             transaction.zadd(set, session.expires.0, &id);
             transaction.pexpireat(set, expiry);
         }
+        self.0.commit(transaction).await?.into_replicas()
     }
 
     /// The sets of a session's person and organizations.
@@ -71,7 +66,8 @@ impl SessionIndex<'_> {
     /// Removes a session from the index; `session` is its record, if it is known.
     pub(super) async fn remove(self, id: SessionId, session: Option<&Session>) -> Result<(), CommitError> {
         let text = id.to_string();
-        let mut transaction = self.0.withdrawal::<CommitError>();
+        let mut transaction = self.0.transaction::<CommitError>();
+        transaction.allow_oom();
         let [index, ends] = self.add_index(&mut transaction);
         transaction.hdel(index, &[&text]);
         transaction.zrem(ends, &text);
@@ -80,26 +76,26 @@ impl SessionIndex<'_> {
                 transaction.zrem(set, &text);
             }
         }
-        Ok(self.0.commit(sessions_slot(), transaction).await.map(drop)?)
+        Ok(self.0.commit(transaction).await.map(drop)?)
     }
 
     /// Removes a session from the set of an organization.
     pub(super) async fn remove_membership(self, id: SessionId, org: OrgId) -> Result<(), CommitError> {
-        let mut transaction = self.0.transaction::<CommitError>();
-        let of_org = transaction.record(self.0.shared.names.sessions_of_org(org));
+        let name = self.0.shared.names.sessions_of_org(org);
+        let (mut transaction, of_org) = self.0.transaction_on::<CommitError>(name);
         transaction.zrem(of_org, &id.to_string());
-        Ok(self.0.commit(sessions_slot(), transaction).await.map(drop)?)
+        Ok(self.0.commit(transaction).await.map(drop)?)
     }
 
     /// Adds the two records of the index by id to a transaction: digests by id, and ends.
     fn add_index<F>(self, transaction: &mut Transaction<F>) -> [Record; 2] {
         let names = &self.0.shared.names;
-        [names.sessions(), names.session_ends()].map(|name| transaction.record(name))
+        transaction.records([names.sessions(), names.session_ends()])
     }
 
     /// The digest of the session with this id.
     pub(super) async fn find_digest(self, id: SessionId) -> Result<Option<TokenDigest>, CommandError> {
-        let hex = self.0.read_field(sessions_slot(), &self.0.shared.names.sessions(), &id.to_string()).await?;
+        let hex = self.0.read_field(&self.0.shared.names.sessions(), &id.to_string()).await?;
         hex.map(|hex| token_digest(&hex).ok_or(CommandError::UnexpectedReply)).transpose()
     }
 
@@ -114,19 +110,17 @@ impl SessionIndex<'_> {
         for id in sessions {
             query.arg(id.to_string());
         }
-        let removed = self.0.client.send(sessions_slot(), &query).await?;
-        usize::from_redis_value(removed).map_err(|_| CommandError::UnexpectedReply)
+        self.0.client.query(&query).await
     }
 
     /// The digests of all sessions, read in pieces.
     pub(super) async fn read_digests(self) -> Result<Vec<TokenDigest>, CommandError> {
-        let (mut cursor, mut digests) = (String::from("0"), std::collections::HashSet::new());
+        let name = self.0.shared.names.sessions();
+        let mut cursor = String::from("0");
+        let mut digests = std::collections::HashSet::new();
         loop {
-            let mut query = cmd("HSCAN");
-            query.arg(self.0.shared.names.sessions()).arg(&cursor).arg("COUNT").arg(BATCH);
-            let reply = self.0.client.send(sessions_slot(), &query).await?;
-            let (next, fields) =
-                <(String, Vec<String>)>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
+            let (next, fields): (String, Vec<String>) =
+                self.0.client.query(cmd("HSCAN").arg(&name).arg(&cursor).arg("COUNT").arg(BATCH)).await?;
             for digest in fields.iter().skip(1).step_by(2) {
                 digests.insert(token_digest(digest).ok_or(CommandError::UnexpectedReply)?);
             }
@@ -141,6 +135,6 @@ impl SessionIndex<'_> {
     pub(super) async fn read_set(self, name: &str, now: Micros, read: usize) -> Result<Vec<SessionId>, CommandError> {
         let mut query = cmd("ZRANGEBYSCORE");
         query.arg(name).arg(format!("({}", now.0)).arg("+inf").arg("LIMIT").arg(read).arg(BATCH);
-        parse_ids(self.0.client.send(sessions_slot(), &query).await?)
+        parse_ids(self.0.client.query(&query).await?)
     }
 }

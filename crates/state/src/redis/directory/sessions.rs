@@ -24,7 +24,7 @@ use crate::{ChangeError, Session, Unavailable};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, PersonId, SessionId};
 use domain::session::TokenDigest;
-use redis_client::{CommandError, hash_slot};
+use redis_client::CommandError;
 
 /// Age of the stored time of the last use from which a use is written.
 const SEEN_INTERVAL: Duration = Duration::from_secs(60);
@@ -45,16 +45,14 @@ impl Sessions<'_> {
         is_retry: bool,
     ) -> Result<u32, CommitError> {
         let indexed = SessionIndex(self.0).add(session, digest).await?;
-        let name = self.0.shared.names.session(digest);
-        let (slot, id) = (hash_slot(&name), session.id.to_string());
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(name);
+        let id = session.id.to_string();
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.session(digest));
         // On a retry, a record with this id was written by the attempt whose reply was lost.
         let check = if is_retry { Check::Free(record, "id", &id) } else { Check::Absent(record) };
         transaction.check(check, ());
         transaction.hset(record, &session_fields(session));
         transaction.pexpireat(record, milliseconds(session.expires));
-        if let CommitResult::Written(replicas) = self.0.commit(slot, transaction).await? {
+        if let CommitResult::Written(replicas) = self.0.commit(transaction).await? {
             // Both writes have to be replicated, and they may be on two primaries.
             return Ok(replicas.min(indexed));
         }
@@ -72,14 +70,11 @@ impl Sessions<'_> {
         if !stored.memberships.iter().any(|membership| membership.org == org) {
             return Err(ChangeError::NoOrg(org).into());
         }
-        let name = self.0.shared.names.session(&digest);
-        let slot = hash_slot(&name);
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(name);
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.session(&digest));
         transaction.check(Check::Equal(record, "id", &session.to_string()), ChangeError::NoSession(session));
         transaction.check(Check::NoField(record, &ended_membership(org)), ChangeError::NoOrg(org));
         transaction.hset_field(record, "chosen", &org.to_string());
-        self.0.commit(slot, transaction).await?.into_replicas()
+        self.0.commit(transaction).await?.into_replicas()
     }
 
     /// Ends the membership of a session in an organization, and the session with the last one.
@@ -91,14 +86,11 @@ impl Sessions<'_> {
         if stored.memberships.is_empty() {
             return self.end(session).await;
         }
-        let name = self.0.shared.names.session(&digest);
-        let slot = hash_slot(&name);
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(name);
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.session(&digest));
         // Not written to a session that has ended meanwhile: that would make a record without an end.
         transaction.check(Check::Equal(record, "id", &session.to_string()), ());
         transaction.hset_field(record, &ended_membership(org), "1");
-        let CommitResult::Written(replicas) = self.0.commit(slot, transaction).await? else { return Ok(wanted) };
+        let CommitResult::Written(replicas) = self.0.commit(transaction).await? else { return Ok(wanted) };
         self.0.shared.revocations.add(Revocation::Membership(digest, org));
         if replicas >= wanted {
             SessionIndex(self.0).remove_membership(session, org).await?;
@@ -111,13 +103,12 @@ impl Sessions<'_> {
         let Some(digest) = SessionIndex(self.0).find_digest(session).await? else { return Ok(wanted) };
         let stored = self.read(&digest).await?;
         let name = self.0.shared.names.session(&digest);
-        let slot = hash_slot(&name);
-        let mut transaction = self.0.withdrawal::<CommitError>();
-        let record = transaction.record(name);
+        let (mut transaction, record) = self.0.transaction_on::<CommitError>(name);
+        transaction.allow_oom();
         // A write before the deletion, so that there is something for replicas to confirm even if it is gone already.
         transaction.hset_field(record, "id", &session.to_string());
         transaction.del(record);
-        let replicas = self.0.commit(slot, transaction).await?.into_replicas()?;
+        let replicas = self.0.commit(transaction).await?.into_replicas()?;
         self.0.shared.revocations.add(Revocation::Session(digest));
         // Until replicas have the end, the index entry is needed to end the session again.
         if replicas >= wanted {
@@ -177,7 +168,8 @@ impl Sessions<'_> {
 
     /// The sessions of a set that have not reached their end, in pieces; the oldest first.
     async fn read_set(self, name: &str, now: Micros) -> Result<Vec<Session>, CommandError> {
-        let (mut sessions, mut read) = (Vec::new(), 0);
+        let mut sessions = Vec::new();
+        let mut read = 0;
         loop {
             let ids = SessionIndex(self.0).read_set(name, now, read).await?;
             if ids.is_empty() {
@@ -204,8 +196,7 @@ impl Sessions<'_> {
     /// The session with this digest, live or not; `None` once this process knows that it has ended, even where a
     /// failover has brought its record back.
     pub(super) async fn read(self, digest: &TokenDigest) -> Result<Option<Session>, CommandError> {
-        let name = self.0.shared.names.session(digest);
-        let fields = self.0.read_fields(hash_slot(&name), &name).await?;
+        let fields = self.0.read_fields(&self.0.shared.names.session(digest)).await?;
         let fields = fields.filter(|_| !self.0.shared.revocations.has_session(digest));
         let Some(mut session) = fields.map(|fields| fields.session()).transpose()? else { return Ok(None) };
         // Without the memberships that this process knows to be ended.
@@ -220,13 +211,10 @@ impl Sessions<'_> {
 
     /// Writes the time of the last use, if the session still exists.
     async fn write_last_use(self, digest: &TokenDigest, now: Micros) -> Result<(), CommandError> {
-        let name = self.0.shared.names.session(digest);
-        let slot = hash_slot(&name);
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(name);
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.session(digest));
         transaction.check(Check::Present(record), ());
         transaction.hset_field(record, "seen", &now.0.to_string());
-        self.0.commit_without_replicas(slot, transaction).await.map(drop)
+        self.0.commit_without_replicas(transaction).await.map(drop)
     }
 }
 

@@ -12,7 +12,7 @@ use super::transactions::{CHANGE_TIMEOUT, Transactions};
 use crate::{ChangeError, StorageError, Unavailable};
 use domain::clock::Micros;
 use domain::session::TokenDigest;
-use redis_client::{CommandError, hash_slot};
+use redis_client::CommandError;
 
 /// Tickets, over the transactions of one thread.
 #[derive(Clone, Copy)]
@@ -21,12 +21,10 @@ pub(crate) struct Tickets<'a>(pub(crate) &'a Transactions);
 impl Tickets<'_> {
     pub(super) async fn put(self, digest: &TokenDigest, content: &[u8], expires: Micros) -> Result<u32, CommitError> {
         let name = self.0.shared.names.ticket(digest);
-        let slot = hash_slot(&name);
-        let mut transaction = self.0.transaction::<CommitError>();
-        let record = transaction.record(name);
+        let (mut transaction, record) = self.0.transaction_on::<CommitError>(name);
         transaction.hset(record, &[("content", BASE64.encode(content)), ("expires", expires.0.to_string())]);
         transaction.pexpireat(record, milliseconds(expires));
-        self.0.commit(slot, transaction).await?.into_replicas()
+        self.0.commit(transaction).await?.into_replicas()
     }
 
     /// Takes a ticket. See [`crate::State::take_ticket`].
@@ -44,14 +42,14 @@ impl Tickets<'_> {
 
     async fn take_once(self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, Unavailable> {
         let name = self.0.shared.names.ticket(digest);
-        let (reply, replicas) = self.0.run_take_ticket(hash_slot(&name), &name).await?;
+        let (reply, replicas) = self.0.run_take_ticket(&name).await?;
         if reply == Value::Nil {
             return Ok(None);
         }
         if replicas < self.0.shared.settings.durability.replicas {
             return Err(Unavailable::TimedOut);
         }
-        let (content, expires) = <(String, u64)>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
+        let (content, expires) = <(String, u64)>::from_redis_value(reply).map_err(CommandError::from)?;
         let content = BASE64.decode(content).map_err(|_| CommandError::UnexpectedReply)?;
         Ok(Some(content).filter(|_| now.0 < expires))
     }

@@ -12,10 +12,13 @@ use crate::redis::scripts::Scripts;
 use crate::{CreationBucket, KeyExport};
 use domain::clock::Micros;
 use domain::quota::Quota;
-use redis_client::{CommandError, Script};
+use redis_client::{CommandError, Script, hash_slot};
 
 /// Checks and writes. A write that is one command of Redis has its name, here and in `commit.lua`. Each check carries
 /// the failure `F` that the caller gets when it does not hold.
+///
+/// - All records are of one hash slot: that of the first.
+/// - There are as many failures as checks.
 pub(crate) struct Transaction<F> {
     /// Names of the records, which checks and writes refer to.
     records: Vec<String>,
@@ -87,13 +90,21 @@ impl<F> Transaction<F> {
     /// Adds a record.
     pub(crate) fn record(&mut self, name: String) -> Record {
         self.records.push(name);
+        let last = self.records.last().map(|name| hash_slot(name));
+        debug_assert_eq!(last, Some(self.hash_slot()), "records of one hash slot");
         Record(self.records.len())
+    }
+
+    /// Adds several records.
+    pub(crate) fn records<const N: usize>(&mut self, names: [String; N]) -> [Record; N] {
+        names.map(|name| self.record(name))
     }
 
     /// Adds a check, with the failure to return when it does not hold.
     pub(crate) fn check(&mut self, check: Check<'_>, failure: F) {
         self.checks.push(check.json());
         self.failures.push(failure);
+        debug_assert_eq!(self.checks.len(), self.failures.len(), "each check has its failure");
     }
 
     /// Sets fields of a hash.
@@ -234,6 +245,12 @@ impl<F> Transaction<F> {
         self.writes.push(json!(write));
     }
 
+    /// The hash slot of all records.
+    pub(super) fn hash_slot(&self) -> u16 {
+        let Some(first) = self.records.first() else { unreachable!("a transaction has a record") };
+        hash_slot(first)
+    }
+
     /// The names of the records, as the keys of the script.
     pub(super) fn keys(&self) -> Vec<&[u8]> {
         self.records.iter().map(|name| name.as_bytes()).collect()
@@ -303,7 +320,7 @@ mod tests {
     #[test]
     fn transaction_has_the_wire_format_of_the_script() {
         let mut transaction = Transaction::new(7);
-        let (org, keys) = (transaction.record("o".into()), transaction.record("k".into()));
+        let [org, keys] = transaction.records(["{t}o".into(), "{t}k".into()]);
         transaction.check(Check::Equal(org, "id", "x"), ());
         transaction.check(Check::Version(org, b"abcdefgh"), ());
         transaction.hset(org, &[("name", "n".into())]);

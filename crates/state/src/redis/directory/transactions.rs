@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use redis::{FromRedisValue as _, Value, cmd};
+use redis::{Value, cmd};
 use tokio::sync::OnceCell;
 
-use super::transaction::{CommitResult, Transaction};
+use super::transaction::{CommitResult, Record, Transaction};
 use crate::cursor_secret::CursorSecret;
 use crate::redis::active_defaults::ActiveDefaults;
 use crate::redis::record_codec::{Fields, StoredKey};
-use crate::redis::record_names::{RecordNames, org_slot};
+use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
 use crate::redis::scripts::Scripts;
 use crate::redis::settings::Settings;
@@ -22,7 +22,7 @@ use domain::clock;
 use domain::identity::UserId;
 use domain::key::{KeyId, OrgTag};
 use domain::page::Page;
-use redis_client::{CommandError, RedisClient, Script};
+use redis_client::{CommandError, RedisClient, Script, hash_slot};
 
 /// Time for which a change is repeated while commands fail, beyond the time-out for replicas. Longer than a failover of
 /// a Redis that is set up for fast ones, and short enough for an operator to wait.
@@ -94,42 +94,37 @@ impl Transactions {
     }
 
     pub(crate) async fn read_org(&self, tag: OrgTag) -> Result<Option<Org>, CommandError> {
-        let fields = self.read_fields(org_slot(tag), &self.shared.names.org(tag)).await?;
+        let fields = self.read_fields(&self.shared.names.org(tag)).await?;
         fields.map(|fields| fields.org().map(|stored| stored.org)).transpose()
     }
 
     pub(crate) async fn read_user(&self, tag: OrgTag, user: UserId) -> Result<Option<User>, CommandError> {
-        let fields = self.read_fields(org_slot(tag), &self.shared.names.user(tag, user)).await?;
+        let fields = self.read_fields(&self.shared.names.user(tag, user)).await?;
         fields.map(|fields| fields.user().map(|stored| stored.user)).transpose()
     }
 
     pub(crate) async fn read_key(&self, key: KeyId) -> Result<Option<StoredKey>, CommandError> {
-        let fields = self.read_fields(org_slot(key.tag()), &self.shared.names.key(key)).await?;
+        let fields = self.read_fields(&self.shared.names.key(key)).await?;
         fields.map(|fields| fields.key()).transpose()
     }
 
     /// All fields of a hash; `None` when there is no such hash.
-    pub(super) async fn read_fields(&self, slot: u16, name: &str) -> Result<Option<Fields>, CommandError> {
-        let mut query = cmd("HGETALL");
-        query.arg(name);
-        Fields::decode(self.client.send(slot, &query).await?)
+    pub(super) async fn read_fields(&self, name: &str) -> Result<Option<Fields>, CommandError> {
+        Fields::decode(self.client.query(cmd("HGETALL").arg(name)).await?)
     }
 
     /// One field of a hash.
-    pub(crate) async fn read_field(&self, slot: u16, name: &str, field: &str) -> Result<Option<String>, CommandError> {
-        let mut query = cmd("HGET");
-        query.arg(name).arg(field);
-        let value = self.client.send(slot, &query).await?;
-        Option::<String>::from_redis_value(value).map_err(|_| CommandError::UnexpectedReply)
+    pub(crate) async fn read_field(&self, name: &str, field: &str) -> Result<Option<String>, CommandError> {
+        self.client.query(cmd("HGET").arg(name).arg(field)).await
     }
 
     /// The ids in a list, which only grows; read in pieces, so that no command takes long.
-    pub(crate) async fn read_list<T: FromStr>(&self, slot: u16, name: &str) -> Result<Vec<T>, CommandError> {
+    pub(crate) async fn read_list<T: FromStr>(&self, name: &str) -> Result<Vec<T>, CommandError> {
         let mut all = Vec::new();
         loop {
-            let mut query = cmd("LRANGE");
-            query.arg(name).arg(all.len()).arg(all.len() + IDS_PER_READ - 1);
-            let ids: Vec<T> = parse_ids(self.client.send(slot, &query).await?)?;
+            let last = all.len() + IDS_PER_READ - 1;
+            let ids = self.client.query(cmd("LRANGE").arg(name).arg(all.len()).arg(last)).await?;
+            let ids: Vec<T> = parse_ids(ids)?;
             if ids.is_empty() {
                 return Ok(all);
             }
@@ -140,17 +135,16 @@ impl Transactions {
     /// Some ids of a list from which none is ever taken, from a position on.
     pub(super) async fn read_page<T: FromStr>(
         &self,
-        slot: u16,
         list: &str,
         from: u64,
         limit: usize,
     ) -> Result<Page<T, u64>, CommandError> {
         // Redis counts positions in signed numbers; no list is as long as this.
-        let (from, limit) = (from.min(u64::from(u32::MAX)), limit as u64);
-        let mut query = cmd("LRANGE");
+        let from = from.min(u64::from(u32::MAX));
+        let limit = limit as u64;
         // Both ends are included: one id more tells whether another page follows.
-        query.arg(list).arg(from).arg(from + limit);
-        let mut ids = parse_ids(self.client.send(slot, &query).await?)?;
+        let ids = self.client.query(cmd("LRANGE").arg(list).arg(from).arg(from + limit)).await?;
+        let mut ids = parse_ids(ids)?;
         let next = (ids.len() as u64 > limit).then_some(from + limit);
         ids.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(Page { items: ids, next })
@@ -166,38 +160,37 @@ impl Transactions {
         Transaction::new(self.shared.settings.script_time(clock::now()))
     }
 
-    /// An empty transaction that withdraws something: it runs also while the server's memory is full.
-    pub(crate) fn withdrawal<F>(&self) -> Transaction<F> {
+    /// A transaction at this time, with its first record.
+    pub(crate) fn transaction_on<F>(&self, name: String) -> (Transaction<F>, Record) {
         let mut transaction = self.transaction();
-        transaction.allow_oom();
-        transaction
+        let record = transaction.record(name);
+        (transaction, record)
     }
 
     /// Commits a transaction, and waits for no replica.
     pub(crate) async fn commit_without_replicas<F>(
         &self,
-        slot: u16,
         transaction: Transaction<F>,
     ) -> Result<CommitResult<F>, CommandError> {
-        let (commit, json) = (transaction.script(&self.shared.scripts), transaction.json());
+        let commit = transaction.script(&self.shared.scripts);
+        let json = transaction.json();
+        let slot = transaction.hash_slot();
         let reply = self.client.run(slot, commit, &transaction.keys(), &[json.as_bytes()]).await?;
         transaction.into_result(&reply, 0)
     }
 
     /// Commits a transaction, and waits for as many replicas as are configured.
-    pub(crate) async fn commit<F>(
-        &self,
-        slot: u16,
-        transaction: Transaction<F>,
-    ) -> Result<CommitResult<F>, CommandError> {
-        let (commit, json) = (transaction.script(&self.shared.scripts), transaction.json());
+    pub(crate) async fn commit<F>(&self, transaction: Transaction<F>) -> Result<CommitResult<F>, CommandError> {
+        let commit = transaction.script(&self.shared.scripts);
+        let json = transaction.json();
+        let slot = transaction.hash_slot();
         let (reply, replicas) = self.run_durably(slot, commit, &transaction.keys(), &[json.as_bytes()]).await?;
         transaction.into_result(&reply, replicas)
     }
 
     /// Runs the script that takes a ticket, and waits for as many replicas as are configured.
-    pub(super) async fn run_take_ticket(&self, slot: u16, name: &str) -> Result<(Value, u32), CommandError> {
-        self.run_durably(slot, &self.shared.scripts.take_ticket, &[name.as_bytes()], &[]).await
+    pub(super) async fn run_take_ticket(&self, name: &str) -> Result<(Value, u32), CommandError> {
+        self.run_durably(hash_slot(name), &self.shared.scripts.take_ticket, &[name.as_bytes()], &[]).await
     }
 
     /// Runs a script that writes, and waits for as many replicas as are configured. Returns how many have its writes.
@@ -214,6 +207,24 @@ impl Transactions {
         self.commit_client.run_durably(slot, script, keys, arguments, durability).await
     }
 
+    /// The secret that the cursors of lists are sealed with: read once. The first gateway that needs it stores a fresh
+    /// one.
+    pub(crate) async fn read_cursor_secret(&self) -> Result<CursorSecret, CommandError> {
+        let read = async {
+            let fresh = CursorSecret::generate().map_err(|error| {
+                tracing::error!(%error, "the operating system gave no randomness for the secret of cursors");
+                CommandError::UnexpectedReply
+            })?;
+            let name = self.shared.names.cursor_secret();
+            // Kept as it is when there is one: all gateways have to agree.
+            self.client.query::<()>(cmd("SET").arg(&name).arg(fresh.as_bytes()).arg("NX")).await?;
+            let bytes: Vec<u8> = self.client.query(cmd("GET").arg(&name)).await?;
+            let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| CommandError::UnexpectedReply)?;
+            Ok(CursorSecret::from_bytes(bytes))
+        };
+        self.shared.cursor_secret.get_or_try_init(|| read).await.cloned()
+    }
+
     /// Checks that as many replicas as are configured have a change.
     pub(crate) fn check_replicated(&self, reached: u32) -> Result<(), ChangeError> {
         let wanted = self.shared.settings.durability.replicas;
@@ -221,9 +232,13 @@ impl Transactions {
     }
 }
 
-pub(super) fn parse_ids<T: FromStr>(reply: Value) -> Result<Vec<T>, CommandError> {
-    let ids = Vec::<String>::from_redis_value(reply).map_err(|_| CommandError::UnexpectedReply)?;
-    ids.into_iter().map(|id| id.parse().map_err(|_| CommandError::UnexpectedReply)).collect()
+/// Parses an id as Redis has it.
+pub(crate) fn parse_id<T: FromStr>(id: impl AsRef<str>) -> Result<T, CommandError> {
+    id.as_ref().parse().map_err(|_| CommandError::UnexpectedReply)
+}
+
+pub(super) fn parse_ids<T: FromStr>(ids: Vec<String>) -> Result<Vec<T>, CommandError> {
+    ids.into_iter().map(parse_id).collect()
 }
 
 /// Carries out many reads, some at a time, and keeps their order. Records that are gone are left out.

@@ -5,13 +5,13 @@
 //!   before the user is written and stays when the user is removed: it only proposes, and every look-up reads the users
 //!   themselves.
 
-use redis::{FromRedisValue as _, cmd};
+use redis::cmd;
 
 use super::orgs::Orgs;
 use super::transactions::{Transactions, read_each};
 use crate::User;
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
-use redis_client::{CommandError, hash_slot};
+use redis_client::CommandError;
 
 /// Indexes of users, over the transactions of one thread.
 #[derive(Clone, Copy)]
@@ -34,10 +34,7 @@ impl UserIndex<'_> {
 
     /// The users of a set, in the order of their creation.
     async fn read_set(self, name: &str) -> Result<Vec<User>, CommandError> {
-        let mut query = cmd("SMEMBERS");
-        query.arg(name);
-        let members = self.0.client.send(hash_slot(name), &query).await?;
-        let members = Vec::<String>::from_redis_value(members).map_err(|_| CommandError::UnexpectedReply)?;
+        let members: Vec<String> = self.0.client.query(cmd("SMEMBERS").arg(name)).await?;
         let reads = members.into_iter().map(async |member| match parse_member(&member) {
             Some((org, user)) => self.find(org, user).await,
             None => Err(CommandError::UnexpectedReply),
@@ -59,10 +56,6 @@ impl UserIndex<'_> {
         if let Some(voucher) = &user.vouched_by {
             self.add_person(user.org, user.id, voucher).await?;
         }
-        self.add_email(user).await
-    }
-
-    async fn add_email(self, user: &User) -> Result<(), CommandError> {
         self.add_to_set(&self.0.shared.names.users_by_email(&user.email), user.org, user.id).await
     }
 
@@ -72,9 +65,7 @@ impl UserIndex<'_> {
     }
 
     async fn add_to_set(self, name: &str, org: OrgId, user: UserId) -> Result<(), CommandError> {
-        let mut query = cmd("SADD");
-        query.arg(name).arg(format!("{org} {user}"));
-        self.0.client.send(hash_slot(name), &query).await.map(drop)
+        self.0.client.query(cmd("SADD").arg(name).arg(format!("{org} {user}"))).await
     }
 }
 

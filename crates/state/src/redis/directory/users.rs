@@ -3,18 +3,17 @@
 //! - A user's permissions and removal are in the user's record only. A change replaces the record's version, which
 //!   every decision about one of the user's keys checks: so a change takes the same time for one key as for 20,000.
 
-use redis::{FromRedisValue as _, cmd};
+use redis::cmd;
 
 use super::commit_error::CommitError;
 use super::orgs::Orgs;
 use super::record_fields::{joined, user_fields, voucher_fields};
 use super::transaction::{Check, CommitResult, Record, Transaction};
-use super::transactions::{Transactions, read_each};
+use super::transactions::{Transactions, parse_id, read_each};
 use super::user_index::UserIndex;
 use crate::bucket::Bucket;
 use crate::redis::packed::{unpack_signed, unsigned};
 use crate::redis::record_codec::new_version;
-use crate::redis::record_names::org_slot;
 use crate::redis::revocations::Revocation;
 use crate::{ChangeError, CreationBucket, Org, User};
 use domain::clock::Micros;
@@ -39,10 +38,11 @@ impl Users<'_> {
         let tag = Orgs(self.0).require_tag(user.org).await?;
         // Before the record, so that there is no user whom a sign-in does not find.
         UserIndex(self.0).add(user).await?;
-        let (names, slot, id) = (&self.0.shared.names, org_slot(tag), user.id.to_string());
+        let names = &self.0.shared.names;
+        let id = user.id.to_string();
         let records = [names.org(tag), names.emails(tag), names.user(tag, user.id), names.users(tag)];
         let mut transaction = self.0.transaction();
-        let [org, emails, record, users] = records.map(|name| transaction.record(name));
+        let [org, emails, record, users] = transaction.records(records);
         transaction.check(Check::Present(org), NewUserCheck::OrgExists);
         transaction.check(Check::NoField(emails, &user.email), NewUserCheck::EmailFree);
         transaction.check(Check::Absent(record), NewUserCheck::IdFree);
@@ -52,11 +52,11 @@ impl Users<'_> {
             transaction.hset_field(emails, &user.email, &id);
         }
         transaction.rpush(users, &id);
-        match self.0.commit(slot, transaction).await? {
+        match self.0.commit(transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
             CommitResult::Failed(NewUserCheck::OrgExists) => Err(ChangeError::NoOrg(user.org).into()),
             CommitResult::Failed(NewUserCheck::EmailFree) => {
-                if self.0.read_field(slot, &names.emails(tag), &user.email).await?.as_ref() != Some(&id) {
+                if self.0.read_field(&names.emails(tag), &user.email).await?.as_ref() != Some(&id) {
                     return Err(ChangeError::Taken("email").into());
                 }
                 // Created by an earlier attempt whose reply was lost; this write is for replicas to confirm.
@@ -118,11 +118,11 @@ impl Users<'_> {
 
     /// Confirms the removal that an earlier attempt made, by a write for replicas to confirm.
     async fn confirm_removal(self, tag: OrgTag, user: UserId, at: Micros) -> Result<u32, CommitError> {
-        let mut transaction = self.0.withdrawal();
-        let record = transaction.record(self.0.shared.names.user(tag, user));
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.user(tag, user));
+        transaction.allow_oom();
         transaction.check(Check::Equal(record, "removed", &at.0.to_string()), CommitError::Conflict);
         transaction.hset_field(record, "id", &user.to_string());
-        self.0.commit(org_slot(tag), transaction).await?.into_replicas()
+        self.0.commit(transaction).await?.into_replicas()
     }
 
     /// Changes a user that is not removed, and replaces the version of the record.
@@ -135,27 +135,25 @@ impl Users<'_> {
         let tag = Orgs(self.0).require_tag(org).await?;
         let stored = self.0.read_user(tag, user).await?.filter(|stored| stored.org == org && stored.removed.is_none());
         stored.ok_or(ChangeError::NoUser(user))?;
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(self.0.shared.names.user(tag, user));
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.user(tag, user));
         transaction.check(Check::Present(record), CommitError::Conflict);
         transaction.check(Check::NoField(record, "removed"), CommitError::Conflict);
         transaction.hset(record, &[("id", user.to_string()), ("version", new_version()?)]);
         write(&mut transaction, record);
-        self.0.commit(org_slot(tag), transaction).await?.into_replicas()
+        self.0.commit(transaction).await?.into_replicas()
     }
 
     /// All users of an organization, removed ones too, in the order of their creation.
     pub(crate) async fn list(self, org: OrgId) -> Result<Vec<User>, CommandError> {
         let Some(tag) = Orgs(self.0).find_tag(org).await? else { return Ok(Vec::new()) };
-        let ids: Vec<UserId> = self.0.read_list(org_slot(tag), &self.0.shared.names.users(tag)).await?;
+        let ids: Vec<UserId> = self.0.read_list(&self.0.shared.names.users(tag)).await?;
         read_each(ids.into_iter().map(async |id| self.0.read_user(tag, id).await)).await
     }
 
     /// Some users of an organization. See [`crate::State::page_of_users`].
     pub(crate) async fn page(self, org: OrgId, from: u64, limit: usize) -> Result<Page<User, u64>, CommandError> {
         let Some(tag) = Orgs(self.0).find_tag(org).await? else { return Ok(Page { items: Vec::new(), next: None }) };
-        let Page { items, next } =
-            self.0.read_page(org_slot(tag), &self.0.shared.names.users(tag), from, limit).await?;
+        let Page { items, next } = self.0.read_page(&self.0.shared.names.users(tag), from, limit).await?;
         let users = read_each(items.into_iter().map(async |id| self.0.read_user(tag, id).await)).await?;
         Ok(Page { items: users, next })
     }
@@ -163,16 +161,17 @@ impl Users<'_> {
     /// The user of an organization with an email address, unless removed.
     pub(crate) async fn find_by_email(self, org: OrgId, email: &str) -> Result<Option<User>, CommandError> {
         let Some(tag) = Orgs(self.0).find_tag(org).await? else { return Ok(None) };
-        let id = self.0.read_field(org_slot(tag), &self.0.shared.names.emails(tag), email).await?;
+        let id = self.0.read_field(&self.0.shared.names.emails(tag), email).await?;
         let Some(id) = id else { return Ok(None) };
-        let user = self.0.read_user(tag, id.parse().map_err(|_| CommandError::UnexpectedReply)?).await?;
+        let user = self.0.read_user(tag, parse_id(id)?).await?;
         Ok(user.filter(|user| user.removed.is_none()))
     }
 
     /// An organization and one of its users.
     pub(crate) async fn find_member(self, org: OrgId, user: UserId) -> Result<Option<(Org, User)>, CommandError> {
         let Some(tag) = Orgs(self.0).find_tag(org).await? else { return Ok(None) };
-        let (org, user) = (self.0.read_org(tag).await?, self.0.read_user(tag, user).await?);
+        let org = self.0.read_org(tag).await?;
+        let user = self.0.read_user(tag, user).await?;
         Ok(org.zip(user))
     }
 
@@ -182,10 +181,8 @@ impl Users<'_> {
         tag: OrgTag,
         user: UserId,
     ) -> Result<Option<CreationBucket>, CommandError> {
-        let mut query = cmd("HGET");
-        query.arg(self.0.shared.names.user(tag, user)).arg("creation");
-        let packed = self.0.client.send(org_slot(tag), &query).await?;
-        let packed = Option::<Vec<u8>>::from_redis_value(packed).map_err(|_| CommandError::UnexpectedReply)?;
+        let record = self.0.shared.names.user(tag, user);
+        let packed: Option<Vec<u8>> = self.0.client.query(cmd("HGET").arg(record).arg("creation")).await?;
         let Some(packed) = packed else { return Ok(None) };
         let [level, at, per_us] = unpack_signed(&packed).ok_or(CommandError::UnexpectedReply)?;
         let bucket = Bucket { level, at: Micros(unsigned(at)) };

@@ -9,7 +9,6 @@ use super::Importer;
 use crate::KeyExport;
 use crate::import::ImportError;
 use crate::redis::directory::{Check, CommitResult};
-use crate::redis::record_names::{org_slot, orgs_slot};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
 use redis_client::hash_slot;
@@ -19,7 +18,6 @@ use redis_client::hash_slot;
 pub struct Confirmation(Vec<Field>);
 
 struct Field {
-    slot: u16,
     record: String,
     name: String,
     value: String,
@@ -43,19 +41,20 @@ impl Importer<'_> {
     fn fields_by_slot(&self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> BTreeMap<u16, Field> {
         let names = &self.0.shared.names;
         let mut fields = BTreeMap::new();
+        let mut add = |record: String, name: &str, value: &str| {
+            fields.entry(hash_slot(&record)).or_insert_with(|| Field {
+                record,
+                name: name.into(),
+                value: value.into(),
+            });
+        };
         for (org, tag) in orgs {
-            let (id, tag) = (org.to_string(), *tag);
-            let slot = org_slot(tag);
-            let of_org = Field { slot, record: names.org(tag), name: "id".into(), value: id.clone() };
-            let listing = Field { slot: orgs_slot(), record: names.tags(), name: id, value: tag.as_str().into() };
-            fields.entry(slot).or_insert(of_org);
-            fields.entry(listing.slot).or_insert(listing);
+            let id = org.to_string();
+            add(names.org(*tag), "id", &id);
+            add(names.tags(), &id, tag.as_str());
         }
-        for (key, digest) in keys.iter().flat_map(|key| key.digests().map(move |digest| (key, digest))) {
-            let record = names.digest(digest);
-            let slot = hash_slot(&record);
-            let value = key.key.id.as_str().into();
-            fields.entry(slot).or_insert_with(|| Field { slot, record, name: "key".into(), value });
+        for key in keys {
+            key.digests().for_each(|digest| add(names.digest(digest), "key", key.key.id.as_str()));
         }
         fields
     }
@@ -67,11 +66,10 @@ impl Importer<'_> {
     /// differ, there is nothing to confirm, which is no error.
     pub async fn confirm(&self, confirmation: &Confirmation) -> Result<(), ImportError> {
         for field in &confirmation.0 {
-            let mut transaction = self.0.transaction();
-            let record = transaction.record(field.record.clone());
+            let (mut transaction, record) = self.0.transaction_on(field.record.clone());
             transaction.check(Check::Equal(record, &field.name, &field.value), ());
             transaction.hset_field(record, &field.name, &field.value);
-            if let CommitResult::Written(replicas) = self.0.commit(field.slot, transaction).await? {
+            if let CommitResult::Written(replicas) = self.0.commit(transaction).await? {
                 return self.0.check_replicated(replicas).map_err(ImportError::NotReplicated);
             }
         }

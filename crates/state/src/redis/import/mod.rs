@@ -4,19 +4,18 @@
 //! out and committed. Every write names what must still be so; when another writer was faster, it fails with
 //! [`ImportError::Conflict`] and writes nothing.
 
-use redis::{FromRedisValue as _, cmd};
+use redis::cmd;
 
 use super::Redis;
-use super::directory::{CLAIM_LIFETIME, CommitError, Orgs, Transactions, Users};
+use super::directory::{CLAIM_LIFETIME, CommitError, Orgs, Transactions, Users, parse_id};
 use super::record_codec::StoredKey;
-use super::record_names::{org_slot, orgs_slot};
 use crate::import::{DigestOwner, ImportError};
 use crate::{CreationBucket, KeyExport, Org, Unavailable, User};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
-use redis_client::{CommandError, hash_slot};
+use redis_client::CommandError;
 
 mod confirm;
 mod write;
@@ -30,7 +29,7 @@ pub struct Importer<'a>(&'a Transactions);
 impl<'a> Importer<'a> {
     /// Reads and writes of a state.
     pub(crate) fn new(state: &'a Redis) -> Self {
-        Self(&state.directory.transactions)
+        Self(&state.transactions)
     }
 }
 
@@ -52,7 +51,7 @@ impl Importer<'_> {
 
     /// The id, as text, of the organization with a name.
     pub async fn org_id_by_name(&self, name: &str) -> Result<Option<String>, ImportError> {
-        Ok(self.0.read_field(orgs_slot(), &self.0.shared.names.names(), name).await?)
+        Ok(self.0.read_field(&self.0.shared.names.names(), name).await?)
     }
 
     /// A user of the organization with a tag.
@@ -72,8 +71,7 @@ impl Importer<'_> {
 
     /// The id, as text, of the user of an organization with an email address.
     pub async fn user_id_by_email(&self, tag: OrgTag, email: &str) -> Result<Option<String>, ImportError> {
-        let emails = self.0.shared.names.emails(tag);
-        Ok(self.0.read_field(org_slot(tag), &emails, email).await?)
+        Ok(self.0.read_field(&self.0.shared.names.emails(tag), email).await?)
     }
 
     /// One key, without the digests that its last two replaced.
@@ -87,13 +85,10 @@ impl Importer<'_> {
     /// written.
     pub async fn digest_owner(&self, digest: &KeyDigest, key: KeyId) -> Result<DigestOwner, ImportError> {
         let name = self.0.shared.names.digest(digest);
-        let mut get = cmd("HMGET");
-        get.arg(&name).arg("key").arg("at");
-        let claim = self.0.client.send(hash_slot(&name), &get).await?;
-        let claim =
-            <(Option<String>, Option<u64>)>::from_redis_value(claim).map_err(|_| CommandError::UnexpectedReply)?;
-        let (Some(by), at) = claim else { return Ok(DigestOwner::None) };
-        let by: KeyId = by.parse().map_err(|_| CommandError::UnexpectedReply)?;
+        let (by, at): (Option<String>, Option<u64>) =
+            self.0.client.query(cmd("HMGET").arg(name).arg("key").arg("at")).await?;
+        let Some(by) = by else { return Ok(DigestOwner::None) };
+        let by: KeyId = parse_id(by)?;
         if by == key {
             return Ok(DigestOwner::Itself);
         }

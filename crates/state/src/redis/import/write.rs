@@ -7,23 +7,21 @@ use crate::redis::directory::{
 };
 use crate::redis::format;
 use crate::redis::record_codec::new_version;
-use crate::redis::record_names::{hex, org_slot, orgs_slot};
+use crate::redis::record_names::hex;
 use crate::{KeyExport, Org};
 use domain::clock;
 use domain::key::OrgTag;
 use domain::names::look;
 use domain::quota::Quota;
-use redis_client::hash_slot;
 
 impl Importer<'_> {
     /// Creates the record of an organization. It is found by its tag only until [`Importer::list_orgs`] lists it.
     pub async fn create_org(&self, org: &Org) -> Result<(), ImportError> {
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(self.0.shared.names.org(org.tag));
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.org(org.tag));
         transaction.check(Check::Absent(record), CommitError::Conflict);
         transaction.init_org(record)?;
         transaction.hset(record, &org_fields(org));
-        self.commit(org_slot(org.tag), transaction).await
+        self.commit(transaction).await
     }
 
     /// Adds organizations to the list of all, in this order, and claims their names.
@@ -31,7 +29,7 @@ impl Importer<'_> {
         let names = &self.0.shared.names;
         let records = [names.format(), names.names(), names.looks(), names.tags(), names.orgs()];
         let mut transaction = self.0.transaction();
-        let [format, by_name, looks, tags, list] = records.map(|name| transaction.record(name));
+        let [format, by_name, looks, tags, list] = transaction.records(records);
         transaction.hset_field(format, format::FIELD, format::VERSION);
         let mut is_empty = true;
         for org in orgs {
@@ -48,7 +46,7 @@ impl Importer<'_> {
         if is_empty {
             return Ok(());
         }
-        self.commit(orgs_slot(), transaction).await
+        self.commit(transaction).await
     }
 
     /// Writes users of an organization, in this order. The email addresses of new ones that are not removed are
@@ -59,12 +57,12 @@ impl Importer<'_> {
         writes: impl Iterator<Item = UserWrite<'_>>,
     ) -> Result<(), ImportError> {
         let names = &self.0.shared.names;
-        let records = [names.org(tag), names.emails(tag), names.users(tag)];
         let mut transaction = self.0.transaction();
-        let [org, emails, list] = records.map(|name| transaction.record(name));
+        let [org, emails, list] = transaction.records([names.org(tag), names.emails(tag), names.users(tag)]);
         transaction.check(Check::Present(org), CommitError::Conflict);
         for UserWrite { user, create, creation } in writes {
-            let (id, record) = (user.id.to_string(), transaction.record(names.user(tag, user.id)));
+            let id = user.id.to_string();
+            let record = transaction.record(names.user(tag, user.id));
             if create {
                 UserIndex(self.0).add(user).await?;
                 transaction.check(Check::Absent(record), CommitError::Conflict);
@@ -85,15 +83,12 @@ impl Importer<'_> {
                 None => {}
             }
         }
-        self.commit(org_slot(tag), transaction).await
+        self.commit(transaction).await
     }
 
     /// Claims a digest that no key had when it was looked at.
     pub async fn claim_digest(&self, claim: DigestClaim) -> Result<(), ImportError> {
-        let name = self.0.shared.names.digest(&claim.digest);
-        let slot = hash_slot(&name);
-        let mut transaction = self.0.transaction();
-        let record = transaction.record(name);
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.digest(&claim.digest));
         match claim.abandoned_by {
             None => transaction.check(Check::Absent(record), CommitError::Conflict),
             Some(by) => transaction.check(Check::Equal(record, "key", by.as_str()), CommitError::Conflict),
@@ -101,11 +96,11 @@ impl Importer<'_> {
         // The time of the claim is now: it must not count as abandoned before the key is written.
         let claimed = [("key", claim.key.as_str().to_owned()), ("at", clock::now().0.to_string())];
         transaction.hset(record, &claimed);
-        self.commit(slot, transaction).await
+        self.commit(transaction).await
     }
 
     /// Writes keys of one organization, whose users exist.
-    pub async fn write_keys(&self, tag: OrgTag, writes: &[KeyWrite<'_>]) -> Result<(), ImportError> {
+    pub async fn write_keys(&self, writes: &[KeyWrite<'_>]) -> Result<(), ImportError> {
         let mut transaction = self.0.transaction();
         for write in writes {
             match *write {
@@ -116,7 +111,7 @@ impl Importer<'_> {
         if transaction.is_empty() {
             return Ok(());
         }
-        self.commit(org_slot(tag), transaction).await
+        self.commit(transaction).await
     }
 
     fn create_key(&self, transaction: &mut Transaction<CommitError>, export: &KeyExport) -> Result<(), ImportError> {
@@ -140,8 +135,8 @@ impl Importer<'_> {
     }
 
     /// Commits without waiting for replicas: those are waited for once, at the end.
-    async fn commit(&self, slot: u16, transaction: Transaction<CommitError>) -> Result<(), ImportError> {
-        self.0.commit_without_replicas(slot, transaction).await?.into_replicas()?;
+    async fn commit(&self, transaction: Transaction<CommitError>) -> Result<(), ImportError> {
+        self.0.commit_without_replicas(transaction).await?.into_replicas()?;
         Ok(())
     }
 }
