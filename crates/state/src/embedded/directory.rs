@@ -13,6 +13,7 @@ use dashmap::{DashMap, DashSet};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxBuildHasher;
 
+use crate::import::Import;
 use crate::{Bounds, Change, Defaults, KeyExport, Org, RevocationEntry, RevocationLog, User, session_quota_digest};
 use domain::clock;
 use domain::identity::OrgId;
@@ -21,7 +22,6 @@ use domain::key::{KeyDigest, KeyId};
 use super::entitlements::Secrets;
 use super::key_index::ByDigest;
 use super::key_record::{DirtyKeys, KeyRecord};
-use super::operation::Import;
 use super::org_record::OrgRecord;
 use super::retired::{RetiredKey, RetiredKeys};
 use super::sessions::Sessions;
@@ -162,14 +162,14 @@ impl Directory {
     pub(super) fn apply_import(&self, import: Import) {
         match import {
             Import::Org(org) => self.write().add_org(org),
-            Import::User(user, _) => self.write().add_user(user),
+            Import::User { user, .. } => self.write().add_user(user),
             // The file alone has it.
-            Import::Creation(..) => {}
+            Import::Creation { .. } => {}
             Import::Key(export) => self.add_imported_key(*export),
-            Import::Usage(export) => self.with_key(export.key.id, |record| {
+            Import::Usage { export, own: _ } => self.with_key(export.key.id, |record| {
                 record.merge_usage(&export, clock::now(), &self.dirty);
             }),
-            Import::Digest(key, digest) => self.add_replaced_digest(digest, key),
+            Import::Digest(claim) => self.add_replaced_digest(claim.digest, claim.key),
         }
     }
 

@@ -5,10 +5,9 @@ use futures_util::future::join_all;
 use super::Embedded;
 use super::key_creation;
 use super::load;
-use super::operation::Import;
 use super::stored_key::StoredKey;
-use crate::import::{DigestClaim, ImportError, KeyWrite, UserWrite};
-use crate::{ChangeError, CreationBucket, KeyExport, Org};
+use crate::import::{Import, ImportError};
+use crate::{ChangeError, CreationBucket, KeyExport};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 
@@ -43,37 +42,9 @@ impl Embedded {
         logged(self.writer.read(move |sql| load::read_retired(sql, id)).await, "retired keys")
     }
 
-    /// Creates an organization.
-    pub(crate) async fn import_org(&self, org: &Org) -> Result<(), ImportError> {
-        self.writer.import(Import::Org(org.clone())).await.map_err(refused)
-    }
-
-    /// Writes users in this order.
-    pub(crate) async fn import_users(&self, writes: impl Iterator<Item = UserWrite<'_>>) -> Result<(), ImportError> {
-        let imports = writes.filter_map(|UserWrite { user, create, creation }| match create {
-            true => Some(Import::User(user.clone(), creation)),
-            false => creation.map(|creation| Import::Creation(user.id, creation)),
-        });
-        self.import_all(imports).await
-    }
-
-    /// Writes keys, whose users exist.
-    pub(crate) async fn import_keys(&self, writes: &[KeyWrite<'_>]) -> Result<(), ImportError> {
-        let imports = writes.iter().map(|write| match *write {
-            KeyWrite::Create(export) => Import::Key(Box::new(export.clone())),
-            KeyWrite::Merge { export, .. } => Import::Usage(Box::new(export.clone())),
-        });
-        self.import_all(imports).await
-    }
-
-    /// Adds a digest that an existing key had.
-    pub(crate) async fn import_digest(&self, claim: DigestClaim) -> Result<(), ImportError> {
-        self.writer.import(Import::Digest(claim.key, claim.digest)).await.map_err(refused)
-    }
-
     /// Submits all at once, so that one transaction commits them, in this order.
-    async fn import_all(&self, imports: impl Iterator<Item = Import>) -> Result<(), ImportError> {
-        let results = join_all(imports.map(|import| self.writer.import(import))).await;
+    pub(crate) async fn import(&self, imports: Vec<Import>) -> Result<(), ImportError> {
+        let results = join_all(imports.into_iter().map(|import| self.writer.import(import))).await;
         results.into_iter().try_for_each(|result| result.map_err(refused))
     }
 }

@@ -4,10 +4,10 @@ use rusqlite::{Connection, params};
 
 use super::directory::Directory;
 use super::key_state::Usage;
-use super::operation::Import;
 use super::sql::{classify_error, execute, exists};
 use super::{changes, key_creation, load, usage_blocks};
 use crate::bucket::Bucket;
+use crate::import::Import;
 use crate::{ChangeError, CreationBucket, Key, KeyExport};
 use domain::clock;
 use domain::identity::UserId;
@@ -18,14 +18,16 @@ use domain::quota::Quota;
 pub(super) fn write(sql: &Connection, import: &Import, directory: &Directory) -> Result<(), ChangeError> {
     match import {
         Import::Org(org) => changes::create_org(sql, org),
-        Import::User(user, creation) => {
+        Import::User { user, creation, .. } => {
             changes::create_user(sql, user)?;
             creation.map_or(Ok(()), |creation| key_creation::write(sql, user.id, &creation))
         }
-        Import::Creation(user, creation) => limit_creation(sql, *user, creation, directory.bounds().key_creation),
+        Import::Creation { user, creation, .. } => {
+            limit_creation(sql, *user, creation, directory.bounds().key_creation)
+        }
         Import::Key(export) => create_key(sql, export, directory.defaults().quota),
-        Import::Usage(export) => merge_usage(sql, export, directory),
-        Import::Digest(key, digest) => add_digest(sql, *key, digest),
+        Import::Usage { export, own: _ } => merge_usage(sql, export, directory),
+        Import::Digest(claim) => add_digest(sql, claim.key, &claim.digest),
     }
 }
 
@@ -76,8 +78,8 @@ fn merge_usage(sql: &Connection, export: &KeyExport, directory: &Directory) -> R
             let (stored, _) = load::read_retired(sql, id).map_err(classify_error)?.ok_or(ChangeError::NoKey(id))?;
             let quota = directory.defaults().quota.in_force(stored.key.quota);
             let bucket = stored.bucket.unwrap_or((Bucket::full(quota, stored.key.created), quota.per_micros()));
-            let (last_used, uses) =
-                (stored.key.last_used.max(export.key.last_used), stored.key.uses.max(export.key.uses));
+            let last_used = stored.key.last_used.max(export.key.last_used);
+            let uses = stored.key.uses.max(export.key.uses);
             Usage { bucket: bucket.0, per_us: bucket.1, last_used, uses }
         }
     };

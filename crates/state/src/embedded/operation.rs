@@ -2,10 +2,9 @@
 
 use tokio::sync::oneshot;
 
-use crate::{Change, ChangeError, CreationBucket, KeyExport, Org, User};
+use crate::import::Import;
+use crate::{Change, ChangeError};
 use domain::clock::Micros;
-use domain::identity::UserId;
-use domain::key::{KeyDigest, KeyId};
 use domain::session::TokenDigest;
 
 /// An operation, and where its answer goes.
@@ -46,20 +45,4 @@ pub(super) fn unavailable(error: &rusqlite::Error) -> ChangeError {
         other => rusqlite::Error::ToSqlConversionFailure(other.to_string().into()),
     };
     ChangeError::Unavailable(copy.into())
-}
-
-/// A record of another state, on its way to the file and to memory.
-pub(super) enum Import {
-    /// Creates an organization.
-    Org(Org),
-    /// Creates a user, who may be removed, with the bucket of the keys that the user creates.
-    User(User, Option<CreationBucket>),
-    /// Makes the bucket of the keys that a user creates no fuller than this one.
-    Creation(UserId, CreationBucket),
-    /// Creates a key with its digests and its usage.
-    Key(Box<KeyExport>),
-    /// Takes over more uses, a later last use, and an emptier bucket, each by itself.
-    Usage(Box<KeyExport>),
-    /// Adds a digest that a key had.
-    Digest(KeyId, KeyDigest),
 }

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use crate::import::Import;
 use crate::{Change, ChangeError};
 use domain::clock::{self, Micros};
 use domain::session::TokenDigest;
@@ -25,7 +26,7 @@ use super::checkpoint::{Checkpoint, Round};
 use super::checkpoint_schedule::{CheckpointSchedule, ProgressProbe};
 use super::directory::Directory;
 use super::file_reserve::FileReserve;
-use super::operation::{Import, Operation, Reply, Request};
+use super::operation::{Operation, Reply, Request};
 
 /// Time between two looks whether a checkpoint is due, and between write-backs of usage that no journal has.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(1);

@@ -17,43 +17,29 @@ pub(super) enum Existing<T> {
     Same,
     /// It is missing, in whole or in part; `T` says in which parts.
     Incomplete(T),
-    /// Another record is in its place.
+    /// Another record is in its place, or its user is missing.
     Conflict(Mismatch),
-    /// The user that it belongs to is missing.
-    OwnerMissing,
 }
 
-/// A batch that was written.
-pub(super) struct CompletedBatch<T> {
-    /// The records as they existed at first.
-    pub(super) first: Vec<Existing<T>>,
-    /// For each record the conflict that keeps it from being written.
-    pub(super) conflicts: Vec<Option<Mismatch>>,
+/// The incomplete records of a batch, with their missing parts.
+pub(super) fn incomplete<'a, R, T>(
+    batch: &'a [&'a R],
+    existing: &'a [Existing<T>],
+) -> impl Iterator<Item = (&'a R, &'a T)> {
+    batch.iter().zip(existing).filter_map(|(record, found)| match found {
+        Existing::Incomplete(missing) => Some((*record, missing)),
+        Existing::Same | Existing::Conflict(_) => None,
+    })
 }
 
-impl<T> Existing<T> {
-    /// The missing parts of an incomplete record.
-    pub(super) fn missing(&self) -> Option<&T> {
-        match self {
-            Self::Incomplete(missing) => Some(missing),
-            Self::Same | Self::Conflict(_) | Self::OwnerMissing => None,
-        }
-    }
-
-    fn conflict(&self) -> Option<Mismatch> {
-        match self {
-            Self::Conflict(mismatch) => Some(mismatch.clone()),
-            Self::Same | Self::Incomplete(_) | Self::OwnerMissing => None,
-        }
-    }
-}
-
-/// Looks a batch up and writes what is missing, until both succeed.
+/// Looks a batch up and writes what is missing, until both succeed. Returns its records as they existed at first: after
+/// a retry our own writes are there already. One that is in conflict at the end was not written, and is returned so.
 pub(super) async fn complete<T>(
     look_up: impl AsyncFn() -> Result<Vec<Existing<T>>, ImportError>,
     write: impl AsyncFn(&[Existing<T>]) -> Result<(), ImportError>,
-) -> Result<CompletedBatch<T>, MigrationError> {
-    let (mut first, mut retries) = (None, Retries::default());
+) -> Result<Vec<Existing<T>>, MigrationError> {
+    let mut first: Option<Vec<Existing<T>>> = None;
+    let mut retries = Retries::default();
     loop {
         let existing = match look_up().await {
             Ok(existing) => existing,
@@ -62,14 +48,55 @@ pub(super) async fn complete<T>(
                 continue;
             }
         };
-        let incomplete = existing.iter().any(|record| record.missing().is_some());
-        let written = if incomplete { write(&existing).await } else { Ok(()) };
-        let conflicts = existing.iter().map(Existing::conflict).collect();
-        // The report counts a record by how it was found at first: after a retry our own writes are there already.
-        let first = first.get_or_insert(existing);
-        match written {
-            Ok(()) => return Ok(CompletedBatch { first: std::mem::take(first), conflicts }),
-            Err(error) => retries.wait_after(error).await?,
+        let is_incomplete = existing.iter().any(|record| matches!(record, Existing::Incomplete(_)));
+        let written = if is_incomplete { write(&existing).await } else { Ok(()) };
+        match (written, first.take()) {
+            (Ok(()), None) => return Ok(existing),
+            (Ok(()), Some(first)) => return Ok(first.into_iter().zip(existing).map(as_found).collect()),
+            (Err(error), before) => {
+                first = before.or(Some(existing));
+                retries.wait_after(error).await?;
+            }
         }
+    }
+}
+
+/// A record as it existed at first, or its conflict at the end.
+fn as_found<T>((first, last): (Existing<T>, Existing<T>)) -> Existing<T> {
+    match (first, last) {
+        (_, conflict @ Existing::Conflict(_)) => conflict,
+        // The conflict ended meanwhile.
+        (Existing::Conflict(_), _) => Existing::Same,
+        (first, _) => first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const CONFLICT: Existing<()> = Existing::Conflict(Mismatch::Missing);
+
+    #[tokio::test]
+    async fn batch_is_written_again_after_a_conflict_and_reported_as_it_was_found_at_first() {
+        let looks = Cell::new(0);
+        let look_up = async || {
+            looks.set(looks.get() + 1);
+            // Three of five records change between the look-ups.
+            Ok(match looks.get() {
+                1 => vec![Existing::Incomplete(()), Existing::Incomplete(()), Existing::Same, CONFLICT, CONFLICT],
+                _ => vec![Existing::Same, CONFLICT, Existing::Same, CONFLICT, Existing::Incomplete(())],
+            })
+        };
+        let write = async |_: &[Existing<()>]| if looks.get() == 1 { Err(ImportError::Conflict) } else { Ok(()) };
+        let found = complete(look_up, write).await.unwrap();
+        assert_eq!(looks.get(), 2);
+        assert!(matches!(found[0], Existing::Incomplete(())), "written by an attempt whose answer was lost");
+        assert!(matches!(found[1], Existing::Conflict(_)), "another writer was faster");
+        assert!(matches!(found[2], Existing::Same));
+        assert!(matches!(found[3], Existing::Conflict(_)));
+        assert!(matches!(found[4], Existing::Same), "its conflict ended meanwhile");
     }
 }

@@ -12,7 +12,7 @@ use super::keys::{import_batch, look_up_digests};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::{MigrationError, retry};
 use super::{orgs, users};
-use crate::import::Importer;
+use crate::import::{Import, Importer};
 use crate::{KeyExport, Org, State, StateRecord, UserExport};
 use domain::identity::OrgId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -25,7 +25,7 @@ const CONCURRENT_BATCHES: usize = 8;
 /// # Errors
 /// [`MigrationError`] when it ended early; what was written stays. Conflicts are in the report.
 pub async fn import(records: &[StateRecord], state: &State) -> Result<Report, MigrationError> {
-    let store = state.importer();
+    let store = Importer(state);
     let mut report = Report::default();
     for run in records.chunk_by(is_same_group) {
         match run.first() {
@@ -120,7 +120,7 @@ async fn import_digests(
             report.digests.copied += claims.len() as u64;
             report.digests.already_there += (digests.len() - claims.len()) as u64;
             for claim in claims {
-                retry(async || store.claim_digest(claim).await).await?;
+                retry(async || store.write(vec![Import::Digest(claim)]).await).await?;
             }
         }
     }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, complete};
+use super::batch::{BATCH, Existing, complete, incomplete};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
-use crate::import::{DigestClaim, DigestOwner, ImportError, Importer, KeyWrite, Users};
+use crate::import::{DigestClaim, DigestOwner, Import, ImportError, Importer};
 use crate::{Change, KeyExport, User};
 use domain::clock;
 use domain::identity::UserId;
@@ -41,12 +41,8 @@ pub(super) async fn import_batch(
 ) -> Result<(), MigrationError> {
     let look_up = async || look_up_keys(store, batch).await;
     let write = async |existing: &[Existing<MissingKeyParts>]| write_keys(store, batch, existing).await;
-    let completed = complete(look_up, write).await?;
-    for ((key, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
-        match conflict {
-            None => count(report, key, first),
-            Some(problem) => report.in_the_way.push(Finding { record: Record::Key(key.key.id), problem }),
-        }
+    for (key, found) in batch.iter().zip(complete(look_up, write).await?) {
+        count(report, key, found);
     }
     Ok(())
 }
@@ -57,7 +53,7 @@ async fn look_up_keys(store: Importer<'_>, keys: &[&KeyExport]) -> Result<Vec<Ex
 }
 
 /// Reads the users of keys, as far as they exist on the target.
-async fn read_users(store: Importer<'_>, keys: &[&KeyExport]) -> Result<Users, ImportError> {
+async fn read_users(store: Importer<'_>, keys: &[&KeyExport]) -> Result<HashMap<UserId, User>, ImportError> {
     let ids: HashMap<UserId, &KeyExport> = keys.iter().map(|key| (key.key.user, *key)).collect();
     let read = ids.into_values().map(async |key| {
         let user = store.user(key.key.id.tag(), key.key.user).await?;
@@ -70,10 +66,10 @@ async fn read_users(store: Importer<'_>, keys: &[&KeyExport]) -> Result<Users, I
 async fn look_up_key(
     store: Importer<'_>,
     key: &KeyExport,
-    users: &Users,
+    users: &HashMap<UserId, User>,
 ) -> Result<Existing<MissingKeyParts>, ImportError> {
     if !users.contains_key(&key.key.user) {
-        return Ok(Existing::OwnerMissing);
+        return Ok(Existing::Conflict(Mismatch::OwnerMissing));
     }
     let (record, kept) = match store.key(key.key.id).await? {
         None => (RecordGap::Everything, Vec::new()),
@@ -125,9 +121,11 @@ fn kept(mut differences: Vec<&'static str>) -> Vec<&'static str> {
 
 /// The gap that is left by the parts of an export that are stricter than an existing key.
 fn stricter(store: Importer<'_>, export: &KeyExport, stored: &KeyExport) -> RecordGap {
-    let (key, other) = (&export.key, &stored.key);
-    let (own, now) = (other.quota, clock::now());
-    let quota = store.quota().in_force(own);
+    let key = &export.key;
+    let other = &stored.key;
+    let own = other.quota;
+    let now = clock::now();
+    let quota = store.0.quota().in_force(own);
     let level = export.bucket_under(quota, now).refill(quota, now).level;
     let theirs = stored.bucket_under(quota, now).refill(quota, now);
     let emptier = level < theirs.level;
@@ -141,20 +139,18 @@ async fn write_keys(
     keys: &[&KeyExport],
     existing: &[Existing<MissingKeyParts>],
 ) -> Result<(), ImportError> {
-    let incomplete = || keys.iter().zip(existing).filter_map(|(key, found)| Some((*key, found.missing()?)));
+    let incomplete = || incomplete(keys, existing);
     let is_claimed = |missing: &MissingKeyParts| {
         !(store.writes_digests_with_keys() && matches!(missing.record, RecordGap::Everything))
     };
     let claims = incomplete().filter(|(_, missing)| is_claimed(missing)).flat_map(|(_, missing)| &missing.claims);
-    stream::iter(claims.map(|claim| Ok(*claim)))
-        .try_for_each_concurrent(BATCH, async |claim| store.claim_digest(claim).await)
-        .await?;
+    store.write_each(claims.map(|claim| Import::Digest(*claim)).collect()).await?;
     let writes = incomplete().filter_map(|(export, missing)| match missing.record {
         RecordGap::Nothing | RecordGap::Stricter { usage: false, .. } => None,
-        RecordGap::Everything => Some(KeyWrite::Create(export)),
-        RecordGap::Stricter { own, .. } => Some(KeyWrite::Merge { export, own }),
+        RecordGap::Everything => Some(Import::Key(Box::new(export.clone()))),
+        RecordGap::Stricter { own, .. } => Some(Import::Usage { export: Box::new(export.clone()), own }),
     });
-    store.write_keys(&writes.collect::<Vec<_>>()).await?;
+    store.write(writes.collect()).await?;
     let revoked =
         incomplete().filter(|(_, missing)| matches!(missing.record, RecordGap::Stricter { revocation: true, .. }));
     let revocations = revoked
@@ -162,19 +158,18 @@ async fn write_keys(
     stream::iter(revocations).try_for_each_concurrent(BATCH, async |change| store.withdraw(change).await).await
 }
 
-fn count(report: &mut Report, key: &KeyExport, first: Existing<MissingKeyParts>) {
+fn count(report: &mut Report, key: &KeyExport, found: Existing<MissingKeyParts>) {
+    let record = Record::Key(key.key.id);
     let digests = key.digests().count() as u64;
-    let missing = match first {
-        Existing::OwnerMissing => {
-            report.left_out.keys += 1;
-            return;
-        }
+    let missing = match found {
         Existing::Incomplete(missing) => missing,
-        Existing::Same | Existing::Conflict(_) => {
+        Existing::Same => {
             report.keys.add_one(true);
             report.digests.already_there += digests;
             return;
         }
+        Existing::Conflict(Mismatch::OwnerMissing) => return report.left_out.keys += 1,
+        Existing::Conflict(problem) => return report.in_the_way.push(Finding { record, problem }),
     };
     let claimed = missing.claims.len() as u64;
     report.keys.add_one(!matches!(missing.record, RecordGap::Everything));
@@ -183,12 +178,13 @@ fn count(report: &mut Report, key: &KeyExport, first: Existing<MissingKeyParts>)
     let caught_up = matches!(missing.record, RecordGap::Stricter { usage: true, .. });
     report.caught_up += u64::from(caught_up);
     report.withdrawn += u64::from(matches!(missing.record, RecordGap::Stricter { revocation: true, .. }));
-    report.keep(Record::Key(key.key.id), missing.kept);
+    report.keep(record, missing.kept);
 }
 
 /// The fields in which a key differs from another one with its id, except those that uses change.
 pub(super) fn differences(export: &KeyExport, stored: &KeyExport) -> Vec<&'static str> {
-    let (key, other) = (&export.key, &stored.key);
+    let key = &export.key;
+    let other = &stored.key;
     let same = [
         ("org", key.org == other.org),
         ("user", key.user == other.user),

@@ -2,10 +2,10 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, complete};
+use super::batch::{BATCH, Existing, complete, incomplete};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
-use crate::import::{ImportError, Importer};
+use crate::import::{Import, ImportError, Importer};
 use crate::{Change, Org};
 
 /// The missing parts of an organization.
@@ -21,29 +21,29 @@ pub(super) struct MissingOrgParts {
 /// Imports the organizations themselves.
 pub(super) async fn import_orgs(store: Importer<'_>, orgs: &[&Org], report: &mut Report) -> Result<(), MigrationError> {
     for batch in orgs.chunks(BATCH) {
-        let look_up = async || look_up_orgs(store, batch).await;
+        let look_up = async || {
+            let records = batch.iter().map(|org| look_up_org(store, org));
+            stream::iter(records).buffered(BATCH).try_collect().await
+        };
         let write = async |existing: &[Existing<MissingOrgParts>]| write_orgs(store, batch, existing).await;
-        let completed = complete(look_up, write).await?;
-        for ((org, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
-            match conflict {
-                None => count(report, org, first),
-                Some(problem) => report.in_the_way.push(Finding { record: Record::Org(org.id), problem }),
-            }
+        for (org, found) in batch.iter().zip(complete(look_up, write).await?) {
+            count(report, org, found);
         }
     }
     Ok(())
 }
 
-fn count(report: &mut Report, org: &Org, first: Existing<MissingOrgParts>) {
-    let Existing::Incomplete(missing) = first else { return report.orgs.add_one(true) };
-    report.orgs.add_one(!missing.record && !missing.listing);
-    report.withdrawn += u64::from(missing.suspension);
-    report.keep(Record::Org(org.id), missing.kept);
-}
-
-/// Looks organizations up on the target.
-async fn look_up_orgs(store: Importer<'_>, orgs: &[&Org]) -> Result<Vec<Existing<MissingOrgParts>>, ImportError> {
-    stream::iter(orgs.iter().map(|org| look_up_org(store, org))).buffered(BATCH).try_collect().await
+fn count(report: &mut Report, org: &Org, found: Existing<MissingOrgParts>) {
+    let record = Record::Org(org.id);
+    match found {
+        Existing::Same => report.orgs.add_one(true),
+        Existing::Incomplete(missing) => {
+            report.orgs.add_one(!missing.record && !missing.listing);
+            report.withdrawn += u64::from(missing.suspension);
+            report.keep(record, missing.kept);
+        }
+        Existing::Conflict(problem) => report.in_the_way.push(Finding { record, problem }),
+    }
 }
 
 async fn look_up_org(store: Importer<'_>, org: &Org) -> Result<Existing<MissingOrgParts>, ImportError> {
@@ -75,13 +75,11 @@ async fn write_orgs(
     orgs: &[&Org],
     existing: &[Existing<MissingOrgParts>],
 ) -> Result<(), ImportError> {
-    let incomplete = || orgs.iter().zip(existing).filter_map(|(org, found)| Some((*org, found.missing()?)));
-    let records = incomplete().filter(|(_, missing)| missing.record).map(|(org, _)| Ok(org));
-    // One after the other in the embedded state, whose list is in the order of the records.
-    let at_once = if store.is_ordered_by_creation() { 1 } else { BATCH };
-    stream::iter(records).try_for_each_concurrent(at_once, async |org| store.create_org(org).await).await?;
-    store.list_orgs(incomplete().filter(|(_, missing)| missing.listing).map(|(org, _)| org)).await?;
-    for (org, _) in incomplete().filter(|(_, missing)| missing.suspension) {
+    let incomplete: Vec<_> = incomplete(orgs, existing).collect();
+    let records = incomplete.iter().filter(|(_, missing)| missing.record).map(|(org, _)| Import::Org((*org).clone()));
+    store.write_each(records.collect()).await?;
+    store.list_orgs(incomplete.iter().filter(|(_, missing)| missing.listing).map(|(org, _)| *org)).await?;
+    for (org, _) in incomplete.iter().filter(|(_, missing)| missing.suspension) {
         store.withdraw(Change::SuspendOrg { org: org.id, suspended: true }).await?;
     }
     Ok(())

@@ -3,11 +3,11 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, complete};
+use super::batch::{BATCH, Existing, complete, incomplete};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
 use crate::bucket::Bucket;
-use crate::import::{ImportError, Importer, UserWrite};
+use crate::import::{Import, ImportError, Importer};
 use crate::{Change, User, UserExport};
 use domain::clock;
 use domain::key::OrgTag;
@@ -35,33 +35,29 @@ pub(super) async fn import_users(
     report: &mut Report,
 ) -> Result<(), MigrationError> {
     for batch in users.chunks(BATCH) {
-        let look_up = async || look_up_users(store, tag, batch).await;
+        let look_up = async || {
+            let records = batch.iter().map(|user| look_up_user(store, tag, user));
+            stream::iter(records).buffered(BATCH).try_collect().await
+        };
         let write = async |existing: &[Existing<MissingUserParts>]| write_users(store, tag, batch, existing).await;
-        let completed = complete(look_up, write).await?;
-        for ((export, first), conflict) in batch.iter().zip(completed.first).zip(completed.conflicts) {
-            match conflict {
-                None => count(report, export, first),
-                Some(problem) => report.in_the_way.push(Finding { record: Record::User(export.user.id), problem }),
-            }
+        for (export, found) in batch.iter().zip(complete(look_up, write).await?) {
+            count(report, export, found);
         }
     }
     Ok(())
 }
 
-fn count(report: &mut Report, export: &UserExport, first: Existing<MissingUserParts>) {
-    let Existing::Incomplete(missing) = first else { return report.users.add_one(true) };
-    report.users.add_one(!missing.record);
-    report.withdrawn += u64::from(missing.removal || missing.withdrawal);
-    report.keep(Record::User(export.user.id), missing.kept);
-}
-
-/// Looks users up on the target.
-async fn look_up_users(
-    store: Importer<'_>,
-    tag: OrgTag,
-    users: &[&UserExport],
-) -> Result<Vec<Existing<MissingUserParts>>, ImportError> {
-    stream::iter(users.iter().map(|user| look_up_user(store, tag, user))).buffered(BATCH).try_collect().await
+fn count(report: &mut Report, export: &UserExport, found: Existing<MissingUserParts>) {
+    let record = Record::User(export.user.id);
+    match found {
+        Existing::Same => report.users.add_one(true),
+        Existing::Incomplete(missing) => {
+            report.users.add_one(!missing.record);
+            report.withdrawn += u64::from(missing.removal || missing.withdrawal);
+            report.keep(record, missing.kept);
+        }
+        Existing::Conflict(problem) => report.in_the_way.push(Finding { record, problem }),
+    }
 }
 
 async fn look_up_user(
@@ -104,7 +100,8 @@ async fn look_up_new_user(
 async fn is_fuller(store: Importer<'_>, tag: OrgTag, export: &UserExport) -> Result<bool, ImportError> {
     let Some(source) = export.creation else { return Ok(false) };
     let stored = store.creation_bucket(tag, export.user.id).await?;
-    let (quota, now) = (store.key_creation(), clock::now());
+    let quota = store.0.bounds().key_creation;
+    let now = clock::now();
     let level = stored.map_or(Bucket::full(quota, now).level, |stored| stored.level_at(quota, now));
     Ok(source.level_at(quota, now) < level)
 }
@@ -115,14 +112,13 @@ async fn write_users(
     users: &[&UserExport],
     existing: &[Existing<MissingUserParts>],
 ) -> Result<(), ImportError> {
-    let incomplete = || users.iter().zip(existing).filter_map(|(user, found)| Some((*user, found.missing()?)));
-    let written = incomplete().filter(|(_, missing)| missing.record || missing.bucket);
-    let writes: Vec<UserWrite<'_>> = written
-        .map(|(UserExport { user, creation }, missing)| UserWrite { user, create: missing.record, creation: *creation })
-        .collect();
-    if !writes.is_empty() {
-        store.write_users(tag, writes.into_iter()).await?;
-    }
+    let incomplete = || incomplete(users, existing);
+    let writes = incomplete().filter_map(|(UserExport { user, creation }, missing)| {
+        let created = missing.record.then(|| Import::User { tag, user: user.clone(), creation: *creation });
+        created
+            .or_else(|| Some(Import::Creation { tag, user: user.id, creation: creation.filter(|_| missing.bucket)? }))
+    });
+    store.write(writes.collect()).await?;
     for (UserExport { user, .. }, _) in incomplete().filter(|(_, missing)| missing.removal) {
         let at = user.removed.unwrap_or_default();
         store.withdraw(Change::RemoveUser { org: user.org, user: user.id, at }).await?;

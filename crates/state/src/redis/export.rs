@@ -87,15 +87,15 @@ impl<'a> Reader<'a> {
         Ok(read.into_iter().flatten().map(|stored| self.export(stored)).collect())
     }
 
-    fn export(&self, stored: StoredKey) -> KeyExport {
-        let StoredKey { key, digest, previous, live } = stored;
+    fn export(&self, mut stored: StoredKey) -> KeyExport {
+        let StoredKey { key, digest, previous, .. } = &mut stored;
         // A rotation without an overlap leaves a digest that was never valid beside the new one.
-        let previous = previous.filter(|_| key.previous_until > key.rotated);
+        *previous = previous.filter(|_| key.previous_until > key.rotated);
         let first = self.digests.partition_point(|(id, _)| *id < key.id);
         let all = self.digests[first..].iter().take_while(|(id, _)| *id == key.id);
         let all = all.map(|(_, digest)| KeyDigest::from_bytes(*digest));
-        let replaced = all.filter(|other| *other != digest && Some(*other) != previous).collect();
-        KeyExport { key, digest, previous, replaced, bucket: live.bucket, quota: live.quota }
+        let replaced = all.filter(|other| other != digest && Some(*other) != *previous).collect();
+        stored.export(replaced)
     }
 }
 

@@ -95,7 +95,7 @@ use revocations::assert_revocations;
 use scripts::Scripts;
 use slots::SlotLeases;
 
-pub(super) use directory::{KeyList, Keys, Orgs, Sessions, Tickets, UserIndex, Users};
+pub(super) use directory::{DigestClaims, KeyList, Keys, Orgs, Sessions, Tickets, UserIndex, Users};
 pub(super) use unavailable::read;
 
 pub use format::OtherVersion;
@@ -168,10 +168,8 @@ impl Redis {
         let background_decider = decider.with_client(background.clone());
         let assertion = assert_revocations(Arc::clone(&revocations), Arc::clone(&scripts), Arc::clone(&client_shared));
         let log = Arc::new(RevocationLog::new());
-        let failovers = Arc::clone(client_shared.failovers());
         let names = RecordNames::new(&settings.prefix);
-        let reader =
-            RevocationReader::new(background.clone(), &names, Arc::clone(&log), Arc::clone(&revocations), failovers);
+        let reader = RevocationReader::new(background.clone(), &names, Arc::clone(&log), Arc::clone(&revocations));
         let maintenance = Maintenance::start(Arc::clone(&slots), background_decider, background, assertion, reader);
         // WAIT blocks all that is behind it on a connection, so commits that use it get connections of their own.
         let waits = settings.durability.replicas > 0;

@@ -8,7 +8,7 @@ use redis::{FromRedisValue as _, Value};
 
 use crate::bucket::Bucket;
 use crate::redis::packed::{unpack, unpack_signed, unsigned};
-use crate::{Key, Org, Session, User};
+use crate::{Key, KeyExport, Org, Session, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, Voucher};
 use domain::key::KeyDigest;
@@ -61,6 +61,14 @@ pub(crate) struct StoredKey {
     /// The digest before the last rotation, if that had an overlap.
     pub(crate) previous: Option<KeyDigest>,
     pub(crate) live: Live,
+}
+
+impl StoredKey {
+    /// The whole key; `replaced` are the digests that its last two replaced.
+    pub(crate) fn export(self, replaced: Vec<KeyDigest>) -> KeyExport {
+        let Self { key, digest, previous, live } = self;
+        KeyExport { key, digest, previous, replaced, bucket: live.bucket, quota: live.quota }
+    }
 }
 
 /// Live part of a key: the part that decisions change.

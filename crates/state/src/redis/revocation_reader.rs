@@ -69,8 +69,8 @@ impl RevocationReader {
         names: &RecordNames,
         log: Arc<RevocationLog>,
         kept: Arc<KeptRevocations>,
-        failovers: Arc<AtomicU64>,
     ) -> Self {
+        let failovers = Arc::clone(client.shared().failovers());
         let failovers_seen = failovers.load(Ordering::Acquire);
         let checks_due = vec![Instant::now() + CHECK_INTERVAL];
         Self { client, name: names.revocations(), log, kept, failovers, failovers_seen, position: None, checks_due }

@@ -5,16 +5,19 @@
 
 use std::time::Duration;
 
+use redis::cmd;
+
 use super::commit_error::CommitError;
 use super::transaction::{Check, CommitResult, Record, Transaction};
 use super::transactions::{Transactions, parse_id};
+use crate::import::DigestOwner;
 use crate::{ChangeError, is_session_quota_digest};
 use domain::clock::{self, Micros};
 use domain::key::{KeyDigest, KeyId};
 use redis_client::CommandError;
 
 /// Age from which a claim without a key can be taken over: longer than any change is tried for.
-pub(crate) const CLAIM_LIFETIME: Duration = Duration::from_secs(60);
+const CLAIM_LIFETIME: Duration = Duration::from_secs(60);
 /// Time to wait for a session quota key that another gateway is creating: a few round trips.
 const CREATION_PAUSE: Duration = Duration::from_millis(10);
 
@@ -52,6 +55,22 @@ impl DigestClaims<'_> {
         transaction.check(Check::Equal(record, "key", &owner), CommitError::Conflict);
         write_claim(&mut transaction, record, id, &time);
         self.0.commit(transaction).await?.into_replicas().map(drop)
+    }
+
+    /// The owner of a digest, as seen from `key`. A claim of the last minute stands, although its key may never be
+    /// written.
+    pub(crate) async fn find_owner(self, digest: &KeyDigest, key: KeyId) -> Result<DigestOwner, CommandError> {
+        let name = self.0.shared.names.digest(digest);
+        let (by, at): (Option<String>, Option<u64>) =
+            self.0.client.query(cmd("HMGET").arg(name).arg("key").arg("at")).await?;
+        let Some(by) = by else { return Ok(DigestOwner::None) };
+        let by: KeyId = parse_id(by)?;
+        if by == key {
+            return Ok(DigestOwner::Itself);
+        }
+        let fresh = Micros(at.unwrap_or_default()).after(CLAIM_LIFETIME) > clock::now();
+        let held = fresh || self.0.read_key(by).await?.is_some();
+        Ok(if held { DigestOwner::Other(by) } else { DigestOwner::Abandoned(by) })
     }
 
     /// Gives a claim back, after its key was refused.

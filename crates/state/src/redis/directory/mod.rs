@@ -4,8 +4,7 @@
 //!   or nothing, by one script in one hash slot. When a check fails, another writer was faster, and the change begins
 //!   anew.
 //! - Names of organizations and digests of keys are unique over all hash slots. They are claimed before the record is
-//!   written, and given back if it is not; a claim without a record that is older than [`CLAIM_LIFETIME`] may be taken
-//!   over.
+//!   written, and given back if it is not; a claim without a record that is older than a minute may be taken over.
 //! - Every change can be repeated without harm, so one whose reply was lost is tried again, for a while.
 //! - A change is acknowledged once the primary has it, and as many replicas as `durability` says.
 //!
@@ -35,7 +34,7 @@ mod commit_error;
 
 pub(crate) use change::Changes;
 pub(super) use commit_error::CommitError;
-pub(super) use digest_claims::CLAIM_LIFETIME;
+pub(crate) use digest_claims::DigestClaims;
 pub(crate) use key_list::KeyList;
 pub(crate) use keys::Keys;
 pub(crate) use orgs::Orgs;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Importer;
+use super::Writer;
 use crate::KeyExport;
 use crate::import::ImportError;
 use crate::redis::directory::{Check, CommitResult};
@@ -23,10 +23,10 @@ struct Field {
     value: String,
 }
 
-impl Importer<'_> {
+impl Writer<'_> {
     /// Returns the writes after which replicas have all records of these organizations, and these keys; none when no
     /// replica is waited for.
-    pub fn confirmations(&self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> Vec<Confirmation> {
+    pub(crate) fn confirmations(self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> Vec<Confirmation> {
         if self.0.shared.settings.durability.replicas == 0 {
             return Vec::new();
         }
@@ -38,7 +38,7 @@ impl Importer<'_> {
     }
 
     /// One field in each hash slot that has imported records.
-    fn fields_by_slot(&self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> BTreeMap<u16, Field> {
+    fn fields_by_slot(self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> BTreeMap<u16, Field> {
         let names = &self.0.shared.names;
         let mut fields = BTreeMap::new();
         let mut add = |record: String, name: &str, value: &str| {
@@ -64,7 +64,7 @@ impl Importer<'_> {
     /// # Errors
     /// [`ImportError::NotReplicated`] when too few replicas confirmed it in time. When all fields are missing or
     /// differ, there is nothing to confirm, which is no error.
-    pub async fn confirm(&self, confirmation: &Confirmation) -> Result<(), ImportError> {
+    pub(crate) async fn confirm(self, confirmation: &Confirmation) -> Result<(), ImportError> {
         for field in &confirmation.0 {
             let (mut transaction, record) = self.0.transaction_on(field.record.clone());
             transaction.check(Check::Equal(record, &field.name, &field.value), ());

@@ -1,100 +1,148 @@
-//! Import of records from another state: typed reads of single records, checked writes of whole batches.
-//!
-//! The caller (`migration`) compares records and decides what is missing. This module knows how records are named, laid
-//! out and committed. Every write names what must still be so; when another writer was faster, it fails with
-//! [`ImportError::Conflict`] and writes nothing.
+//! Writes of an import: whole batches, each by one script.
 
-use redis::cmd;
-
-use super::Redis;
-use super::directory::{CLAIM_LIFETIME, CommitError, Orgs, Transactions, Users, parse_id};
-use super::record_codec::StoredKey;
-use crate::import::{DigestOwner, ImportError};
+use super::directory::{
+    Check, CommitError, KeyList, Transaction, Transactions, UserIndex, key_fields, org_fields, user_fields,
+};
+use super::format;
+use super::record_codec::new_version;
+use super::record_names::hex;
+use crate::import::{DigestClaim, Import, ImportError};
 use crate::{CreationBucket, KeyExport, Org, Unavailable, User};
-use domain::clock::{self, Micros};
-use domain::identity::{OrgId, UserId};
-use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::clock;
+use domain::key::OrgTag;
+use domain::names::look;
 use domain::quota::Quota;
 use redis_client::CommandError;
 
 mod confirm;
-mod write;
 
 pub use confirm::Confirmation;
 
-/// Reads and writes single records of a Redis state.
+/// Writes of imported records, over the transactions of one thread.
 #[derive(Clone, Copy)]
-pub struct Importer<'a>(&'a Transactions);
+pub(crate) struct Writer<'a>(pub(crate) &'a Transactions);
 
-impl<'a> Importer<'a> {
-    /// Reads and writes of a state.
-    pub(crate) fn new(state: &'a Redis) -> Self {
-        Self(&state.transactions)
-    }
-}
-
-impl Importer<'_> {
-    /// The quota of keys without one of their own.
-    pub fn quota(&self) -> Quota {
-        self.0.shared.defaults.load().limits.quota
-    }
-
-    /// The organization with a tag.
-    pub async fn org(&self, tag: OrgTag) -> Result<Option<Org>, ImportError> {
-        Ok(self.0.read_org(tag).await?)
-    }
-
-    /// The tag of an organization in the list of all.
-    pub async fn tag_of(&self, org: OrgId) -> Result<Option<OrgTag>, ImportError> {
-        Ok(Orgs(self.0).find_tag(org).await?)
-    }
-
-    /// The id, as text, of the organization with a name.
-    pub async fn org_id_by_name(&self, name: &str) -> Result<Option<String>, ImportError> {
-        Ok(self.0.read_field(&self.0.shared.names.names(), name).await?)
-    }
-
-    /// A user of the organization with a tag.
-    pub async fn user(&self, tag: OrgTag, user: UserId) -> Result<Option<User>, ImportError> {
-        Ok(self.0.read_user(tag, user).await?)
-    }
-
-    /// The quota of the keys that a user creates.
-    pub fn key_creation(&self) -> Quota {
-        self.0.bounds().key_creation
-    }
-
-    /// The bucket of the keys that a user creates; none before the first.
-    pub async fn creation_bucket(&self, tag: OrgTag, user: UserId) -> Result<Option<CreationBucket>, ImportError> {
-        Ok(Users(self.0).read_creation_bucket(tag, user).await?)
-    }
-
-    /// The id, as text, of the user of an organization with an email address.
-    pub async fn user_id_by_email(&self, tag: OrgTag, email: &str) -> Result<Option<String>, ImportError> {
-        Ok(self.0.read_field(&self.0.shared.names.emails(tag), email).await?)
-    }
-
-    /// One key, without the digests that its last two replaced.
-    pub async fn key(&self, id: KeyId) -> Result<Option<KeyExport>, ImportError> {
-        let Some(stored) = self.0.read_key(id).await? else { return Ok(None) };
-        let StoredKey { key, digest, previous, live } = stored;
-        Ok(Some(KeyExport { key, digest, previous, replaced: Vec::new(), bucket: live.bucket, quota: live.quota }))
-    }
-
-    /// The owner of a digest, as seen from `key`. A claim of the last minute stands, although its key may never be
-    /// written.
-    pub async fn digest_owner(&self, digest: &KeyDigest, key: KeyId) -> Result<DigestOwner, ImportError> {
-        let name = self.0.shared.names.digest(digest);
-        let (by, at): (Option<String>, Option<u64>) =
-            self.0.client.query(cmd("HMGET").arg(name).arg("key").arg("at")).await?;
-        let Some(by) = by else { return Ok(DigestOwner::None) };
-        let by: KeyId = parse_id(by)?;
-        if by == key {
-            return Ok(DigestOwner::Itself);
+impl Writer<'_> {
+    /// Writes records of one hash slot, all or none. See [`Import`].
+    pub(crate) async fn write(self, imports: &[Import]) -> Result<(), ImportError> {
+        if imports.is_empty() {
+            return Ok(());
         }
-        let fresh = Micros(at.unwrap_or_default()).after(CLAIM_LIFETIME) > clock::now();
-        let held = fresh || self.0.read_key(by).await?.is_some();
-        Ok(if held { DigestOwner::Other(by) } else { DigestOwner::Abandoned(by) })
+        let mut transaction = self.0.transaction();
+        for import in imports {
+            match import {
+                Import::Org(org) => self.create_org(&mut transaction, org)?,
+                Import::User { tag, user, creation } => {
+                    UserIndex(self.0).add(user).await?;
+                    self.create_user(&mut transaction, *tag, user, creation.as_ref())?;
+                }
+                Import::Creation { tag, user, creation } => {
+                    let record = transaction.record(self.0.shared.names.user(*tag, *user));
+                    transaction.check(Check::Present(record), CommitError::Conflict);
+                    transaction.limit_tokens(record, creation, self.0.bounds().key_creation);
+                }
+                Import::Key(export) => self.create_key(&mut transaction, export)?,
+                Import::Usage { export, own } => self.merge(&mut transaction, export, *own),
+                Import::Digest(claim) => self.claim(&mut transaction, claim),
+            }
+        }
+        self.commit(transaction).await
+    }
+
+    fn create_org(self, transaction: &mut Transaction<CommitError>, org: &Org) -> Result<(), ImportError> {
+        let record = transaction.record(self.0.shared.names.org(org.tag));
+        transaction.check(Check::Absent(record), CommitError::Conflict);
+        transaction.init_org(record)?;
+        transaction.hset(record, &org_fields(org));
+        Ok(())
+    }
+
+    /// Adds organizations to the list of all, in this order, and claims their names.
+    pub(crate) async fn list_orgs(self, orgs: impl Iterator<Item = &Org>) -> Result<(), ImportError> {
+        let names = &self.0.shared.names;
+        let records = [names.format(), names.names(), names.looks(), names.tags(), names.orgs()];
+        let mut transaction = self.0.transaction();
+        let [format, by_name, looks, tags, list] = transaction.records(records);
+        transaction.hset_field(format, format::FIELD, format::VERSION);
+        let mut is_empty = true;
+        for org in orgs {
+            is_empty = false;
+            let id = org.id.to_string();
+            transaction.check(Check::NoField(by_name, &org.name), CommitError::Conflict);
+            transaction.check(Check::NoField(tags, &id), CommitError::Conflict);
+            transaction.hset_field(by_name, &org.name, &id);
+            // Organizations that look the same exist already: they stay.
+            transaction.hset_field(looks, &look(&org.name), &id);
+            transaction.hset_field(tags, &id, org.tag.as_str());
+            transaction.rpush(list, &id);
+        }
+        if is_empty {
+            return Ok(());
+        }
+        self.commit(transaction).await
+    }
+
+    fn create_user(
+        self,
+        transaction: &mut Transaction<CommitError>,
+        tag: OrgTag,
+        user: &User,
+        creation: Option<&CreationBucket>,
+    ) -> Result<(), ImportError> {
+        let names = &self.0.shared.names;
+        let id = user.id.to_string();
+        let records = [names.org(tag), names.emails(tag), names.users(tag), names.user(tag, user.id)];
+        let [org, emails, list, record] = transaction.records(records);
+        transaction.check(Check::Present(org), CommitError::Conflict);
+        transaction.check(Check::Absent(record), CommitError::Conflict);
+        if user.removed.is_none() {
+            transaction.check(Check::NoField(emails, &user.email), CommitError::Conflict);
+            transaction.hset_field(emails, &user.email, &id);
+        }
+        transaction.hset(record, &user_fields(user));
+        transaction.hset_field(record, "version", &new_version()?);
+        transaction.rpush(list, &id);
+        // As it is: a new user has no other one that could be emptier.
+        creation.into_iter().for_each(|creation| transaction.set_tokens(record, creation));
+        Ok(())
+    }
+
+    fn create_key(self, transaction: &mut Transaction<CommitError>, export: &KeyExport) -> Result<(), ImportError> {
+        let KeyExport { key, digest, previous, bucket, quota, .. } = export;
+        let record = transaction.record(self.0.shared.names.key(key.id));
+        let used = key.last_used.unwrap_or_default();
+        let mut fields = key_fields(key, digest);
+        fields.extend(previous.map(|previous| ("previous", hex(previous.as_bytes()))));
+        transaction.check(Check::Absent(record), CommitError::Conflict);
+        transaction.init_key(record, (*bucket, *quota), key.uses, used)?;
+        transaction.hset(record, &fields);
+        KeyList(self.0).add(transaction, key);
+        Ok(())
+    }
+
+    fn merge(self, transaction: &mut Transaction<CommitError>, export: &KeyExport, own: Option<Quota>) {
+        let record = transaction.record(self.0.shared.names.key(export.key.id));
+        let defaults = self.0.shared.defaults.load();
+        let age = clock::now().since(defaults.quota_since);
+        transaction.check(Check::Present(record), CommitError::Conflict);
+        transaction.merge_usage(record, export, defaults.limits.quota.in_force(own), age);
+    }
+
+    fn claim(self, transaction: &mut Transaction<CommitError>, claim: &DigestClaim) {
+        let record = transaction.record(self.0.shared.names.digest(&claim.digest));
+        match &claim.abandoned_by {
+            None => transaction.check(Check::Absent(record), CommitError::Conflict),
+            Some(by) => transaction.check(Check::Equal(record, "key", by.as_str()), CommitError::Conflict),
+        }
+        // The time of the claim is now: it must not count as abandoned before the key is written.
+        let claimed = [("key", claim.key.as_str().to_owned()), ("at", clock::now().0.to_string())];
+        transaction.hset(record, &claimed);
+    }
+
+    /// Commits without waiting for replicas: those are waited for once, at the end.
+    async fn commit(self, transaction: Transaction<CommitError>) -> Result<(), ImportError> {
+        self.0.commit_without_replicas(transaction).await?.into_replicas()?;
+        Ok(())
     }
 }
 

@@ -1,0 +1,244 @@
+//! Import of records from another state, into any state: reads of single records, checked writes of whole batches.
+//!
+//! The caller (`migration`) compares records and decides what is missing. A write names what must still be so; when
+//! another writer was faster, it fails with [`ImportError::Conflict`] and writes nothing.
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::redis::import::{Confirmation, Writer};
+use super::redis::{DigestClaims, Orgs, Users};
+use super::{Change, ChangeError, CreationBucket, KeyExport, Org, State, Unavailable, User};
+use domain::identity::{OrgId, UserId};
+use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::quota::Quota;
+
+/// Records that are written side by side.
+const CONCURRENT_WRITES: usize = 64;
+
+/// A record of another state, on its way into this one.
+pub enum Import {
+    /// Creates an organization. On Redis it is found by its tag only until [`Importer::list_orgs`] lists it.
+    Org(Org),
+    /// Creates a user, who may be removed, with the bucket of the keys that the user creates. The email address of one
+    /// who is not removed is claimed.
+    User {
+        /// Tag of the user's organization.
+        tag: OrgTag,
+        /// The user.
+        user: User,
+        /// The bucket.
+        creation: Option<CreationBucket>,
+    },
+    /// Makes the bucket of the keys that a user creates no fuller than this one.
+    Creation {
+        /// Tag of the user's organization.
+        tag: OrgTag,
+        /// The user.
+        user: UserId,
+        /// The bucket.
+        creation: CreationBucket,
+    },
+    /// Creates a key, whose user exists, with its usage, and adds it to the lists.
+    Key(Box<KeyExport>),
+    /// Takes over more uses, a later last use, and an emptier bucket, each by itself.
+    Usage {
+        /// The uses and the bucket to compare with.
+        export: Box<KeyExport>,
+        /// The target's own quota of the key.
+        own: Option<Quota>,
+    },
+    /// Adds a digest that no key had when it was looked at. On Redis the key itself may be written afterwards.
+    Digest(DigestClaim),
+}
+
+/// The owner of a digest, as seen from one key.
+pub enum DigestOwner {
+    /// No key has claimed the digest.
+    None,
+    /// The key in question.
+    Itself,
+    /// A key that claimed the digest over a minute ago and was never written: the digest can be claimed again.
+    Abandoned(KeyId),
+    /// Another key.
+    Other(KeyId),
+}
+
+/// A digest to be claimed for a key.
+#[derive(Clone, Copy)]
+pub struct DigestClaim {
+    /// The digest.
+    pub digest: KeyDigest,
+    /// The key that claims it.
+    pub key: KeyId,
+    /// The key that abandoned the digest; none when no key has claimed it before.
+    pub abandoned_by: Option<KeyId>,
+}
+
+/// Reason why a step of an import did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// Another writer changed the same records meanwhile; nothing was written. Read them again.
+    #[error("another writer changed the same records")]
+    Conflict,
+    /// The records are written, but too few replicas confirmed them.
+    #[error(transparent)]
+    NotReplicated(ChangeError),
+    /// The state refused the write, and would again.
+    #[error(transparent)]
+    Refused(ChangeError),
+    /// Redis did not answer, or answered with an error; records may have been written.
+    #[error("{failure}")]
+    Unavailable {
+        /// Kind of the failure.
+        reason: Unavailable,
+        /// The failure of the command.
+        failure: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Reads and writes single records of a state.
+#[derive(Clone, Copy)]
+pub struct Importer<'a>(pub(crate) &'a State);
+
+/// Looks up in the memory of the embedded state, or reads from Redis by its [`super::redis`] objects.
+macro_rules! either {
+    ($self:ident, $state:ident => $embedded:expr, $redis:ident => $remote:expr) => {
+        match $self.0 {
+            State::Embedded($state) => Ok($embedded),
+            State::Redis(state) => {
+                let $redis = &state.transactions;
+                Ok($remote)
+            }
+        }
+    };
+}
+
+impl Importer<'_> {
+    /// The organization with a tag.
+    pub async fn org(self, tag: OrgTag) -> Result<Option<Org>, ImportError> {
+        either!(self, state => state.tree().org_by_tag(tag), redis => redis.read_org(tag).await?)
+    }
+
+    /// The tag of an organization in the list of all.
+    pub async fn tag_of(self, org: OrgId) -> Result<Option<OrgTag>, ImportError> {
+        either!(self, state => state.tree().org(org).map(|org| org.tag), redis => Orgs(redis).find_tag(org).await?)
+    }
+
+    /// The id, as text, of the organization with a name.
+    pub async fn org_id_by_name(self, name: &str) -> Result<Option<String>, ImportError> {
+        either!(
+            self,
+            state => state.tree().org_by_name(name).map(|org| org.id.to_string()),
+            redis => redis.read_field(&redis.shared.names.names(), name).await?
+        )
+    }
+
+    /// A user of the organization with a tag.
+    pub async fn user(self, tag: OrgTag, user: UserId) -> Result<Option<User>, ImportError> {
+        either!(self, state => state.tree().users.find(user), redis => redis.read_user(tag, user).await?)
+    }
+
+    /// The bucket of the keys that a user creates; none before the first.
+    pub async fn creation_bucket(self, tag: OrgTag, user: UserId) -> Result<Option<CreationBucket>, ImportError> {
+        either!(
+            self,
+            state => state.creation_bucket(user).await,
+            redis => Users(redis).read_creation_bucket(tag, user).await?
+        )
+    }
+
+    /// The id, as text, of the user of an organization with an email address.
+    pub async fn user_id_by_email(self, tag: OrgTag, email: &str) -> Result<Option<String>, ImportError> {
+        either!(
+            self,
+            state => state.user_id_by_email(tag, email).map(|user| user.to_string()),
+            redis => redis.read_field(&redis.shared.names.emails(tag), email).await?
+        )
+    }
+
+    /// One key; on Redis without the digests that its last two replaced.
+    pub async fn key(self, id: KeyId) -> Result<Option<KeyExport>, ImportError> {
+        either!(
+            self,
+            state => state.imported_key(id).await,
+            redis => redis.read_key(id).await?.map(|stored| stored.export(Vec::new()))
+        )
+    }
+
+    /// The owner of a digest, as seen from `key`. A claim of the last minute stands, although its key may never be
+    /// written.
+    pub async fn digest_owner(self, digest: &KeyDigest, key: KeyId) -> Result<DigestOwner, ImportError> {
+        let owner = |owner: Option<KeyId>| match owner {
+            None => DigestOwner::None,
+            Some(owner) if owner == key => DigestOwner::Itself,
+            Some(other) => DigestOwner::Other(other),
+        };
+        either!(
+            self,
+            state => owner(state.key_of(digest)),
+            redis => DigestClaims(redis).find_owner(digest, key).await?
+        )
+    }
+
+    /// Writes records together, in this order; on Redis they are of one hash slot, and written all or none.
+    pub async fn write(self, imports: Vec<Import>) -> Result<(), ImportError> {
+        match self.0 {
+            State::Embedded(state) => state.import(imports).await,
+            State::Redis(state) => Writer(&state.transactions).write(&imports).await,
+        }
+    }
+
+    /// Writes records of any hash slots: each by itself on Redis, side by side; together, and in this order, in the
+    /// embedded state, whose list of organizations is in the order of their creation.
+    pub async fn write_each(self, imports: Vec<Import>) -> Result<(), ImportError> {
+        match self.0 {
+            State::Embedded(state) => state.import(imports).await,
+            State::Redis(state) => {
+                let write = async |import| Writer(&state.transactions).write(&[import]).await;
+                stream::iter(imports).map(Ok).try_for_each_concurrent(CONCURRENT_WRITES, write).await
+            }
+        }
+    }
+
+    /// Adds organizations to the list of all, in this order, and claims their names.
+    pub async fn list_orgs(self, orgs: impl Iterator<Item = &Org>) -> Result<(), ImportError> {
+        match self.0 {
+            // The list is the table that the records are in.
+            State::Embedded(_) => Ok(()),
+            State::Redis(state) => Writer(&state.transactions).list_orgs(orgs).await,
+        }
+    }
+
+    /// Returns true when the digests of a new key are written with its record, and not claimed before.
+    pub fn writes_digests_with_keys(self) -> bool {
+        matches!(self.0, State::Embedded(_))
+    }
+
+    /// Makes a change that withdraws something: it takes the way of every other change, through the log of revocations.
+    pub async fn withdraw(self, change: Change) -> Result<(), ImportError> {
+        self.0.change(change).await.map_err(|error| match error {
+            ChangeError::NotReplicated { .. } => ImportError::NotReplicated(error),
+            error => ImportError::Refused(error),
+        })
+    }
+
+    /// Returns the writes after which replicas have all records of these organizations, and these keys; none when no
+    /// replica is waited for.
+    pub fn confirmations(self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> Vec<Confirmation> {
+        match self.0 {
+            State::Embedded(_) => Vec::new(),
+            State::Redis(state) => Writer(&state.transactions).confirmations(orgs, keys),
+        }
+    }
+
+    /// Writes a field once more and waits for the configured replicas.
+    ///
+    /// # Errors
+    /// [`ImportError::NotReplicated`] when too few replicas confirmed it in time.
+    pub async fn confirm(self, confirmation: &Confirmation) -> Result<(), ImportError> {
+        match self.0 {
+            State::Embedded(_) => unreachable!("the embedded state has no replicas to wait for"),
+            State::Redis(state) => Writer(&state.transactions).confirm(confirmation).await,
+        }
+    }
+}
