@@ -69,7 +69,8 @@ impl Connector {
         let prepare = async {
             let (connection, driver) = dial(&self.shared, &address, &settings.login, settings.database).await?;
             let info = self.check_server(&connection).await?;
-            let (run_id, incarnation) = (info.run_id().into(), info.incarnation());
+            let run_id = info.run_id().into();
+            let incarnation = info.incarnation();
             Ok(Connected { connection, driver, address, run_id, incarnation })
         };
         timeout(CONNECT_TIMEOUT, prepare).await.unwrap_or(Err(ConnectError::Silent(CONNECT_TIMEOUT)))

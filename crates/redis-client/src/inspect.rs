@@ -9,6 +9,7 @@ use super::connection::Connection;
 use super::dial::{ConnectError, dial};
 use super::hash_slots::parse_slots;
 use super::sentinel;
+use super::server_info::ServerInfo;
 use super::settings::{Address, Servers};
 use super::shared::ClientShared;
 use domain::clock;
@@ -77,16 +78,15 @@ async fn describe(
     let settings = &shared.settings;
     let (connection, _driver) = dial(shared, address, &settings.login, settings.database).await?;
     let info: String = connection.query(&cmd("INFO")).await?;
-    let info = info.lines().filter_map(|line| line.split_once(':'));
-    let info: BTreeMap<String, String> = info.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect();
-    if info.get("cluster_enabled").is_some_and(|enabled| enabled == "1") && primaries.is_empty() {
+    let info = ServerInfo::parse(&info);
+    if info.is_cluster() && primaries.is_empty() {
         let slots: Value = connection.query(cmd("CLUSTER").arg("SLOTS")).await?;
         primaries.extend(parse_slots(&slots, address).unwrap_or_default().into_iter().map(|range| range.primary));
         primaries.sort_unstable();
         primaries.dedup();
     }
     let (clock_offset, round_trip) = compare_clocks(&connection).await?;
-    Ok(ServerDescription { info, settings: read_settings(&connection).await, clock_offset, round_trip })
+    Ok(ServerDescription { info: info.0, settings: read_settings(&connection).await, clock_offset, round_trip })
 }
 
 async fn compare_clocks(connection: &Connection) -> Result<(i64, Duration), ConnectError> {

@@ -13,7 +13,6 @@
 mod redis_client;
 mod server;
 mod replication_watch;
-mod last_replication;
 mod topology;
 mod link_pool;
 mod hash_slots;
@@ -32,7 +31,6 @@ mod connection;
 mod resp;
 mod command_error;
 mod script;
-mod backoff;
 mod settings;
 mod url;
 #[cfg(test)]
@@ -43,9 +41,8 @@ pub use dial::ConnectError;
 pub use hash_slots::hash_slot;
 pub use inspect::describe_servers;
 pub use inspect::{InspectedServer, ServerDescription};
-pub use last_replication::ReplicationStatus;
 pub use redis_client::RedisClient;
-pub use replication_watch::watch_replication;
+pub use replication_watch::{ReplicationStatus, watch_replication};
 pub use resp::PackedCommand;
 pub use script::Script;
 pub use sent_command::SentCommand;

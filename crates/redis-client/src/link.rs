@@ -38,10 +38,13 @@ const BREAKER_THRESHOLD: u32 = 5;
 /// One connection to one server.
 pub struct ServerLink {
     pub(super) connector: Connector,
+    /// None while it is down. The task in `reconnect` sets it; a command that finds the server unusable clears it.
     current: Mutex<Option<LiveConnection>>,
+    /// Commands whose replies are awaited ([`InFlight`]).
     pub(super) in_flight: AtomicUsize,
     /// The last command was refused for a reason that was logged: one log line for a streak of refusals.
     refusing: AtomicBool,
+    /// Wakes those who wait for the first connection, and the task in `reconnect` when the link goes down.
     pub(super) status: watch::Sender<LinkStatus>,
     /// Steady time at which it went down; 0 while it is up.
     down_since: AtomicU64,
@@ -56,7 +59,9 @@ pub(super) struct LiveConnection {
     pub(super) late: u32,
     /// Replies in time.
     pub(super) replies: u64,
+    /// Its task, which ends when this is dropped.
     pub(super) _driver: Driver,
+    /// Its entry in the list of the process, which goes when this is dropped.
     pub(super) _registration: Registration,
 }
 
@@ -102,6 +107,7 @@ impl ServerLink {
     /// Notes that it is up from now on.
     pub(super) fn mark_up(&self, live: LiveConnection) {
         let mut current = self.current();
+        debug_assert!(current.is_none(), "a link has one connection at a time");
         *current = Some(live);
         // Under the lock: `mark_down` of this connection comes after it.
         self.down_since.store(0, Ordering::Release);
@@ -213,28 +219,31 @@ impl ServerLink {
         let Some(current) = guard.as_mut().filter(|current| current.number == number) else { return };
         current.late += 1;
         if current.late >= BREAKER_THRESHOLD {
-            *guard = None;
-            self.down_since.store(clock::steady().0, Ordering::Release);
-            drop(guard);
+            self.take_down(guard);
             tracing::warn!(
                 server = %self,
                 "{BREAKER_THRESHOLD} replies of Redis in a row were late: commands fail at once until a new connection \
                  is fast enough"
             );
-            self.status.send_replace(LinkStatus::Down(None));
         }
     }
 
     /// Takes the link down, unless another connection has replaced this one.
     pub(super) fn mark_down(&self, number: u64, error: impl std::fmt::Display) {
-        let mut guard = self.current();
+        let guard = self.current();
         if guard.as_ref().is_some_and(|current| current.number == number) {
-            *guard = None;
-            self.down_since.store(clock::steady().0, Ordering::Release);
-            drop(guard);
+            self.take_down(guard);
             tracing::warn!(server = %self, %error, "lost the connection to Redis; reconnecting");
-            self.status.send_replace(LinkStatus::Down(None));
         }
+    }
+
+    /// Drops the connection: its task ends, and replies that are awaited on it are lost.
+    fn take_down(&self, mut current: MutexGuard<'_, Option<LiveConnection>>) {
+        debug_assert!(current.is_some(), "only a link that is up goes down");
+        *current = None;
+        self.down_since.store(clock::steady().0, Ordering::Release);
+        drop(current);
+        self.status.send_replace(LinkStatus::Down(None));
     }
 
     /// A panic under this lock leaves nothing half changed: its holders only assign.
@@ -270,6 +279,7 @@ impl<L: Deref<Target = ServerLink>> InFlight<L> {
 
 impl<L: Deref<Target = ServerLink>> Drop for InFlight<L> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "each command is uncounted once");
     }
 }

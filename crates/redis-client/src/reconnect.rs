@@ -7,7 +7,6 @@ use std::time::Duration;
 use redis::cmd;
 use tokio::time::{sleep, timeout};
 
-use super::backoff::jittered;
 use super::connect::Connected;
 use super::link::{LinkStatus, LiveConnection, ServerLink};
 use super::live_links::LiveLink;
@@ -31,7 +30,8 @@ impl ServerLink {
                 self.connector.shared.count_failover();
             }
             let ended = driver.ended();
-            let (shared, may_block) = (&self.connector.shared, self.connector.may_block);
+            let shared = &self.connector.shared;
+            let may_block = self.connector.may_block;
             // Registered before the first command can be sent.
             let link = LiveLink { server: run_id, address, connection: connection.clone(), may_block };
             let registration = shared.live_links().register(link);
@@ -68,7 +68,8 @@ impl ServerLink {
             if is_active || self.in_flight.load(Ordering::Relaxed) > 0 {
                 continue;
             }
-            let (ping, mut tries) = (cmd("PING").into(), 0);
+            let ping = cmd("PING").into();
+            let mut tries = 0;
             let deadline = self.connector.settings().deadline;
             while !matches!(timeout(deadline, connection.send(&ping)).await, Ok(Ok(_))) {
                 tries += 1;
@@ -106,4 +107,12 @@ impl ServerLink {
             pause = longest.min(pause * 2);
         }
     }
+}
+
+/// The pause, jittered to 50 % to 150 %: gateways that lost their server together do not reconnect together (thundering
+/// herd).
+pub(super) fn jittered(pause: Duration) -> Duration {
+    // Without randomness an unjittered pause will do.
+    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
+    pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }

@@ -135,7 +135,8 @@ impl RedisClient {
         keys: &[&[u8]],
         arguments: &[&[u8]],
     ) -> Result<Value, CommandError> {
-        let (by_digest, by_text) = (script.by_digest(keys, arguments), script.by_text(keys, arguments));
+        let by_digest = script.by_digest(keys, arguments);
+        let by_text = script.by_text(keys, arguments);
         let (link, mut result) = self.follow(link, CommandRequest::new(&by_digest), Err(error)).await;
         if matches!(&result, Err(error) if error.is_no_script()) {
             let first = link.send(CommandRequest::new(&by_text)).await;
@@ -238,7 +239,8 @@ impl RedisClient {
         mut request: CommandRequest<'_>,
         mut result: Delivered,
     ) -> (Arc<ServerLink>, Delivered) {
-        let (mut redirects, begun) = (0, Instant::now());
+        let mut redirects = 0;
+        let begun = Instant::now();
         while let Err(error) = &result {
             match error.redirect() {
                 Some(Redirect::TryAgain) if begun.elapsed() < self.0.shared.settings.deadline => {

@@ -11,7 +11,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::last_replication::ReplicationStatus;
 use super::server::Server;
 use super::server_info::{Replication, Unsuitable};
 use super::shared::ClientShared;
@@ -20,6 +19,18 @@ use super::shared::ClientShared;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Interval until the first server has answered.
 const FIRST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Replicas and eviction of the primaries, at the last look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicationStatus {
+    /// Replicas in step, of the primary that has the fewest.
+    pub replicas: u64,
+    /// Bytes that a replica in step has not confirmed yet, of the one that is farthest behind.
+    pub lag_bytes: u64,
+    /// True when a primary may evict records.
+    pub evicts: bool,
+}
+
 /// Looks again and again, for as long as the task lives.
 pub async fn watch_replication(client: Arc<ClientShared>) {
     let mut evicting = HashSet::new();
@@ -31,7 +42,7 @@ pub async fn watch_replication(client: Arc<ClientShared>) {
         let evicts = found.iter().any(|look| look.replication.is_primary && look.eviction.is_some());
         let replications: Vec<Replication> = found.into_iter().map(|look| look.replication).collect();
         let status = summarize(&replications, evicts);
-        client.last_replication.set(status);
+        *client.last_replication.lock() = status;
         sleep(if status.is_some() { INTERVAL } else { FIRST_INTERVAL }).await;
     }
 }
@@ -49,7 +60,8 @@ struct Look {
 /// Looks at one server; none when it does not answer.
 async fn look(run_id: Arc<str>, client: &Arc<ClientShared>) -> Option<Look> {
     let server = Server::new(Arc::clone(&run_id), Arc::clone(client));
-    let (status, eviction) = (server.status().await.ok()?, server.check_eviction().await.ok()?);
+    let status = server.status().await.ok()?;
+    let eviction = server.check_eviction().await.ok()?;
     Some(Look { run_id, server: server.to_string(), replication: status.replication, eviction: eviction.err() })
 }
 

@@ -42,7 +42,9 @@ impl From<Cmd> for PackedCommand {
 
 fn write_length(packed: &mut Vec<u8>, kind: u8, length: usize) {
     // From the last digit to the first: no command has a word of more digits.
-    let (mut line, mut begin, mut rest) = ([0; 24], 22, length);
+    let mut line = [0; 24];
+    let mut begin = 22;
+    let mut rest = length;
     line[22..].copy_from_slice(b"\r\n");
     loop {
         begin -= 1;
@@ -162,7 +164,9 @@ mod tests {
         #[test]
         fn replies_are_decoded_as_by_the_crate(replies in prop::collection::vec(reply(), 1..5), piece in 1_usize..40) {
             let expected: Vec<Value> = replies.iter().map(|reply| parse_redis_value(reply).unwrap()).collect();
-            let (mut scanner, mut received, mut decoded) = (ReplyScanner::new(), Vec::new(), Vec::new());
+            let mut scanner = ReplyScanner::new();
+            let mut received = Vec::new();
+            let mut decoded = Vec::new();
             for bytes in replies.concat().chunks(piece) {
                 received.extend_from_slice(bytes);
                 while let Some((value, length)) = scanner.decode(&received).unwrap() {

@@ -103,7 +103,8 @@ impl Server {
         let commands: Vec<PackedCommand> = std::iter::once(info()).chain(commands).chain([info()]).collect();
         let links = self.shared.live_links().links_to(&self.run_id);
         let mut replies = self.send(&links, &commands).await?.into_iter();
-        let (before, after) = (parse_info(replies.next())?, parse_info(replies.next_back())?);
+        let before = parse_info(replies.next())?;
+        let after = parse_info(replies.next_back())?;
         if before.history != after.history {
             return Err(CommandError::UnexpectedReply);
         }

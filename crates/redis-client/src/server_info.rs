@@ -1,6 +1,6 @@
 //! The reply to `INFO`, and the checks that decide whether a server can hold the state.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The oldest major version that has the commands that the scripts use.
@@ -40,7 +40,7 @@ pub struct Replication {
 
 /// Fields of the reply to `INFO`.
 #[derive(Debug, Default)]
-pub(super) struct ServerInfo(HashMap<String, String>);
+pub(super) struct ServerInfo(pub(super) BTreeMap<String, String>);
 
 impl ServerInfo {
     /// Parses the reply to `INFO`.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::last_replication::{LastReplication, ReplicationStatus};
 use super::live_links::LiveLinks;
+use super::replication_watch::ReplicationStatus;
 use super::settings::{ConnectionSettings, Servers};
 use domain::clock::{self, Micros};
 use platform::tls;
@@ -27,8 +28,9 @@ pub struct ClientShared {
     /// Failovers seen: another server process took over, whose data may lack acknowledged writes.
     failovers: Arc<AtomicU64>,
     live_links: Arc<LiveLinks>,
-    /// Replicas of the primaries.
-    pub(super) last_replication: LastReplication,
+    /// Replicas of the primaries at the last look, which the thread that renders the metrics reads; none while no
+    /// primary answers.
+    pub(super) last_replication: Mutex<Option<ReplicationStatus>>,
     /// True once the warning of replicas that no change waits for was logged.
     warned_of_replicas: AtomicBool,
     /// Steady time at which a server last refused a write because its memory is full; 0 before the first time.
@@ -48,7 +50,7 @@ impl ClientShared {
             topology: watch::Sender::new(0),
             failovers: Arc::default(),
             live_links: Arc::new(LiveLinks::new()),
-            last_replication: LastReplication::new(),
+            last_replication: Mutex::default(),
             warned_of_replicas: AtomicBool::new(false),
             out_of_memory: AtomicU64::new(0),
         })
@@ -66,7 +68,7 @@ impl ClientShared {
 
     /// Replicas of the primaries at the last look; none while no primary answers.
     pub fn replication(&self) -> Option<ReplicationStatus> {
-        self.last_replication.status()
+        *self.last_replication.lock()
     }
 
     /// Changes whenever the topology may have changed.

@@ -38,7 +38,8 @@ impl FakeServer {
 
     async fn start_with(info: &'static str, reply: Reply) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, commands) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+        let address = listener.local_addr().unwrap();
+        let commands = Arc::<Mutex<Vec<String>>>::default();
         let log = Arc::clone(&commands);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::backoff::jittered;
 use super::link_pool::LinkPool;
+use super::reconnect::jittered;
 use super::shared::ClientShared;
 
 /// Interval of refreshes while the map is complete.

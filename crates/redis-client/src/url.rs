@@ -236,7 +236,8 @@ fn percent_decode(text: &str) -> Result<String, InvalidUrl> {
     while let Some(byte) = bytes.next() {
         plain.push(match byte {
             b'%' => {
-                let (high, low) = (digit(bytes.next()), digit(bytes.next()));
+                let high = digit(bytes.next());
+                let low = digit(bytes.next());
                 high.zip(low).map(|(high, low)| high << 4 | low).ok_or(InvalidUrl::Percent)?
             }
             plain => plain,
@@ -390,7 +391,8 @@ mod tests {
                     format!("{}:{}@", encoded(user.as_deref().unwrap_or_default(), all), encoded(password, all))
                 }
             };
-            let (scheme, tls_letter) = (service.as_ref().map_or("", |_| "+sentinel"), if tls { "s" } else { "" });
+            let scheme = service.as_ref().map_or("", |_| "+sentinel");
+            let tls_letter = if tls { "s" } else { "" };
             let path = service.as_ref().map_or(String::new(), |service| format!("/{service}"));
             let text = format!("redis{tls_letter}{scheme}://{userinfo}{}{path}/{database}", listed.join(","));
             let servers = match service {

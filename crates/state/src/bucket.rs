@@ -281,7 +281,8 @@ mod tests {
         fn announced_times_are_exact((quota, level) in (quotas(), 0.0..1.0_f64)) {
             let bucket = Bucket { level: (capacity(quota) as f64 * level) as i64, at: START };
             let after = |us| bucket.refill(quota, Micros(START.0 + us));
-            let (token, full) = (bucket.token_in_us(quota), bucket.full_in_us(quota));
+            let token = bucket.token_in_us(quota);
+            let full = bucket.full_in_us(quota);
             prop_assert!(after(token).remaining(quota) >= 1);
             prop_assert!(token == 0 || after(token - 1).remaining(quota) == 0);
             prop_assert_eq!(after(full).level, signed(capacity(quota)));

@@ -9,6 +9,9 @@
 //! - Web sessions and tickets are left out. An ended session leaves nothing behind by which another state could know
 //!   that it has ended: to import it would bring it back.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use super::{KeyExport, Org, State, StorageError, UserExport, redis};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId};
@@ -32,8 +35,8 @@ pub enum StateRecord {
 /// Reads all records of a state, in their order.
 pub struct Exporter<'a> {
     source: Source<'a>,
-    orgs: Vec<Org>,
-    phase: Phase,
+    /// The steps that are left, the next one first.
+    steps: VecDeque<Step>,
 }
 
 enum Source<'a> {
@@ -41,15 +44,13 @@ enum Source<'a> {
     Redis(redis::export::Reader<'a>),
 }
 
-/// The records that come next.
-enum Phase {
-    /// Organizations from this one on.
-    Orgs(usize),
-    /// Users of the organization with this index, from this one on.
-    Users(usize, Vec<UserId>, usize),
-    /// Keys of the organization with this index, from this one on.
-    Keys(usize, Vec<KeyId>, usize),
-    Done,
+/// A step of an export: one that lists ids is replaced by those that read their records.
+enum Step {
+    Orgs(Vec<Arc<Org>>),
+    ListUsers(Arc<Org>),
+    Users(Arc<Org>, Vec<UserId>),
+    ListKeys(Arc<Org>),
+    Keys(Vec<KeyId>),
 }
 
 impl<'a> Exporter<'a> {
@@ -63,7 +64,12 @@ impl<'a> Exporter<'a> {
             State::Redis(state) => Source::Redis(state.export_reader().await.map_err(StorageError::Redis)?),
         };
         let orgs = state.orgs().await.map_err(StorageError::Redis)?;
-        Ok(Self { source, orgs, phase: Phase::Orgs(0) })
+        let orgs: Vec<Arc<Org>> = orgs.into_iter().map(Arc::new).collect();
+        let mut steps: VecDeque<Step> = orgs.chunks(CHUNK).map(|chunk| Step::Orgs(chunk.to_vec())).collect();
+        for org in orgs {
+            steps.extend([Step::ListUsers(Arc::clone(&org)), Step::ListKeys(org)]);
+        }
+        Ok(Self { source, steps })
     }
 
     /// Reads the next records; none when all were read.
@@ -71,78 +77,64 @@ impl<'a> Exporter<'a> {
     /// # Errors
     /// [`StorageError`]; the export cannot go on then.
     pub async fn next(&mut self) -> Result<Option<Vec<StateRecord>>, StorageError> {
-        loop {
-            let (records, next) = match std::mem::replace(&mut self.phase, Phase::Done) {
-                Phase::Done => return Ok(None),
-                Phase::Orgs(from) => self.next_orgs(from).await?,
-                Phase::Users(org, ids, from) => self.next_users(org, ids, from).await?,
-                Phase::Keys(org, ids, from) => self.next_keys(org, ids, from).await?,
+        while let Some(step) = self.steps.pop_front() {
+            let records = match step {
+                Step::Orgs(orgs) => orgs.iter().map(|org| StateRecord::Org(Org::clone(org))).collect(),
+                Step::ListUsers(org) => {
+                    let ids = self.user_ids(&org).await?;
+                    self.read_next(&ids, |chunk| Step::Users(Arc::clone(&org), chunk));
+                    continue;
+                }
+                Step::Users(org, ids) => self.users(&org, &ids).await?,
+                Step::ListKeys(org) => {
+                    let ids = self.key_ids(&org).await?;
+                    self.read_next(&ids, Step::Keys);
+                    continue;
+                }
+                Step::Keys(ids) => self.keys(&ids).await?,
             };
-            self.phase = next;
             if !records.is_empty() {
                 return Ok(Some(records));
             }
         }
+        Ok(None)
     }
 
-    async fn next_orgs(&mut self, from: usize) -> Result<(Vec<StateRecord>, Phase), StorageError> {
-        let chunk = &self.orgs[from..self.orgs.len().min(from + CHUNK)];
-        let records = chunk.iter().cloned().map(StateRecord::Org).collect();
-        let end = from + chunk.len();
-        let next = if end < self.orgs.len() { Phase::Orgs(end) } else { self.users_of(0).await? };
-        Ok((records, next))
+    /// Has the records with these ids read next, in this order.
+    fn read_next<I: Clone>(&mut self, ids: &[I], step: impl Fn(Vec<I>) -> Step) {
+        for chunk in ids.chunks(CHUNK).rev() {
+            self.steps.push_front(step(chunk.to_vec()));
+        }
     }
 
-    async fn next_users(
-        &mut self,
-        org: usize,
-        ids: Vec<UserId>,
-        from: usize,
-    ) -> Result<(Vec<StateRecord>, Phase), StorageError> {
-        let chunk = &ids[from..ids.len().min(from + CHUNK)];
+    async fn user_ids(&self, org: &Org) -> Result<Vec<UserId>, StorageError> {
+        match &self.source {
+            Source::Embedded(state) => Ok(state.exported_user_ids(org.id)),
+            Source::Redis(reader) => reader.user_ids(org).await.map_err(StorageError::Redis),
+        }
+    }
+
+    async fn users(&self, org: &Org, ids: &[UserId]) -> Result<Vec<StateRecord>, StorageError> {
         let users = match &self.source {
-            Source::Embedded(state) => state.exported_users(chunk).await?,
-            Source::Redis(reader) => reader.users(&self.orgs[org], chunk).await.map_err(StorageError::Redis)?,
+            Source::Embedded(state) => state.exported_users(ids).await?,
+            Source::Redis(reader) => reader.users(org, ids).await.map_err(StorageError::Redis)?,
         };
-        let end = from + chunk.len();
-        let next = if end < ids.len() { Phase::Users(org, ids, end) } else { self.keys_of(org).await? };
-        Ok((users.into_iter().map(|user| StateRecord::User(Box::new(user))).collect(), next))
+        Ok(users.into_iter().map(|user| StateRecord::User(Box::new(user))).collect())
     }
 
-    async fn next_keys(
-        &mut self,
-        org: usize,
-        ids: Vec<KeyId>,
-        from: usize,
-    ) -> Result<(Vec<StateRecord>, Phase), StorageError> {
-        let chunk = &ids[from..ids.len().min(from + CHUNK)];
+    async fn key_ids(&self, org: &Org) -> Result<Vec<KeyId>, StorageError> {
+        match &self.source {
+            Source::Embedded(state) => state.exported_key_ids(org.id, org.tag).await,
+            Source::Redis(reader) => Ok(reader.key_ids(org.tag)),
+        }
+    }
+
+    async fn keys(&self, ids: &[KeyId]) -> Result<Vec<StateRecord>, StorageError> {
         let mut keys = match &self.source {
-            Source::Embedded(state) => state.exported_keys(chunk).await?,
-            Source::Redis(reader) => reader.keys(chunk).await.map_err(StorageError::Redis)?,
+            Source::Embedded(state) => state.exported_keys(ids).await?,
+            Source::Redis(reader) => reader.keys(ids).await.map_err(StorageError::Redis)?,
         };
         keys.iter_mut().for_each(|key| key.replaced.sort_unstable_by_key(|digest| *digest.as_bytes()));
-        let end = from + chunk.len();
-        let next = if end < ids.len() { Phase::Keys(org, ids, end) } else { self.users_of(org + 1).await? };
-        Ok((keys.into_iter().map(|key| StateRecord::Key(Box::new(key))).collect(), next))
-    }
-
-    /// Begins with the users of an organization.
-    async fn users_of(&self, index: usize) -> Result<Phase, StorageError> {
-        let Some(org) = self.orgs.get(index) else { return Ok(Phase::Done) };
-        let ids = match &self.source {
-            Source::Embedded(state) => state.exported_user_ids(org.id),
-            Source::Redis(reader) => reader.user_ids(org).await.map_err(StorageError::Redis)?,
-        };
-        Ok(Phase::Users(index, ids, 0))
-    }
-
-    /// Begins with the keys of an organization.
-    async fn keys_of(&self, index: usize) -> Result<Phase, StorageError> {
-        let Some(org) = self.orgs.get(index) else { return Ok(Phase::Done) };
-        let ids = match &self.source {
-            Source::Embedded(state) => state.exported_key_ids(org.id, org.tag).await?,
-            Source::Redis(reader) => reader.key_ids(org.tag),
-        };
-        Ok(Phase::Keys(index, ids, 0))
+        Ok(keys.into_iter().map(|key| StateRecord::Key(Box::new(key))).collect())
     }
 }

@@ -19,7 +19,6 @@ use dispatch::either;
 pub mod bucket;
 mod decision;
 mod records;
-mod session_quota;
 mod dispatch;
 mod validity;
 mod revocation_log;
@@ -33,7 +32,6 @@ mod export;
 mod exporter;
 pub mod import;
 mod bounds;
-mod settings;
 pub mod embedded;
 pub mod redis;
 pub mod migration;
@@ -50,10 +48,27 @@ pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, 
 pub use records::{Key, Org, User};
 pub use redis::Redis;
 pub use revocation_log::{RevocationEntry, RevocationLog};
-pub use session_quota::{is_session_quota_digest, session_quota_digest};
-pub use sessions::{Membership, Session};
-pub use settings::Settings;
+pub use sessions::{Membership, Session, is_session_quota_digest, session_quota_digest};
 pub use validity::{CredentialId, CredentialStatus, EntryEffect, RevokedBy, Validity};
+
+/// Settings of one variant of the state.
+#[derive(Clone, Debug)]
+pub enum Settings {
+    /// State in memory and SQLite.
+    Embedded(embedded::Settings),
+    /// State on Redis.
+    Redis(Box<redis::Settings>),
+}
+
+impl Settings {
+    /// The limits of keys and organizations without limits of their own.
+    pub fn defaults(&self) -> Defaults {
+        match self {
+            Self::Embedded(settings) => settings.defaults(),
+            Self::Redis(settings) => settings.defaults(),
+        }
+    }
+}
 
 /// The state of a gateway.
 #[derive(Debug)]
@@ -175,7 +190,9 @@ mod tests {
         static DIGEST: std::sync::OnceLock<KeyDigest> = std::sync::OnceLock::new();
         static TOKEN: std::sync::LazyLock<TokenDigest> = std::sync::LazyLock::new(|| TokenDigest::of(b"any"));
         let digest = DIGEST.get_or_init(|| KeyDigest::of(b"any"));
-        let (org, key, now) = (OrgId::generate(), "abcDEF123".parse().unwrap(), Micros(0));
+        let org = OrgId::generate();
+        let key = "abcDEF123".parse().unwrap();
+        let now = Micros(0);
         send(|state| state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now }));
         send(|state| state.change(Change::SuspendOrg { org, suspended: true }));
         send(|state| state.orgs());

@@ -4,6 +4,8 @@
 //! - Every look-up reads the shared state: a session that was ended, or has expired, is found by no look-up that begins
 //!   afterwards, on any gateway.
 //! - A ticket is taken once, even when several try at the same time.
+//! - A web session has no key. All sessions of a user share one key record with a bucket of its own, which meters their
+//!   requests: the session quota key, found by a digest that is made from the user's id instead of a secret.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,7 +16,11 @@ use serde::{Deserialize, Serialize};
 use super::{ChangeError, State, Unavailable, redis};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, SessionId, UserId};
+use domain::key::KeyDigest;
 use domain::session::TokenDigest;
+
+/// Prefix of every session quota key's digest. No text with such a SHA-256 is known.
+const SESSION_QUOTA_PREFIX: &[u8; 16] = b"keygate.session.";
 
 /// A web session.
 ///
@@ -101,6 +107,19 @@ impl fmt::Debug for Session {
             .field("seen", &self.seen)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the digest of a user's session quota key. No API key can have it.
+pub fn session_quota_digest(user: UserId) -> KeyDigest {
+    let mut digest = [0; 32];
+    digest[..16].copy_from_slice(SESSION_QUOTA_PREFIX);
+    digest[16..].copy_from_slice(user.as_bytes());
+    KeyDigest::from_bytes(digest)
+}
+
+/// Returns true for the digest of a session quota key.
+pub fn is_session_quota_digest(digest: &KeyDigest) -> bool {
+    digest.as_bytes().starts_with(SESSION_QUOTA_PREFIX)
 }
 
 impl State {

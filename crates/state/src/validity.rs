@@ -152,7 +152,8 @@ mod tests {
     use domain::key::{KeyId, OrgTag};
 
     fn principal(key_id: Option<KeyId>) -> Principal {
-        let (user_id, org_id) = (UserId::generate(), OrgId::generate());
+        let user_id = UserId::generate();
+        let org_id = OrgId::generate();
         let headers = PrincipalHeaders::new(user_id, org_id, key_id, &[]);
         Principal { key_id, user_id, org_id, method: AuthMethod::ApiKey, headers }
     }
@@ -171,8 +172,10 @@ mod tests {
 
     #[test]
     fn entry_revokes_the_credentials_that_it_names_and_no_others() {
-        let (id, session) = (key(), SessionId::generate());
-        let (by_key, by_session) = (principal(Some(id)), principal(None));
+        let id = key();
+        let session = SessionId::generate();
+        let by_key = principal(Some(id));
+        let by_session = principal(None);
         let of_key = Validity::new(KeyDigest::of(b"secret"), Validity::FOREVER);
         let of_session = Validity::new(KeyDigest::of(b"user"), Validity::FOREVER).of_session(session, Micros(7));
         assert_eq!(
@@ -201,7 +204,8 @@ mod tests {
     #[test]
     fn rotation_ends_replaced_secrets_and_bounds_the_previous_one() {
         const FOREVER: Micros = Validity::FOREVER;
-        let (id, [old, previous, current]) = (key(), [&b"1"[..], b"2", b"3"].map(KeyDigest::of));
+        let id = key();
+        let [old, previous, current] = [&b"1"[..], b"2", b"3"].map(KeyDigest::of);
         let principal = principal(Some(id));
         let entry = |until| RevocationEntry::Secrets { key: id, current, previous: (previous, until) };
         let apply = |digest, until, entry: &RevocationEntry| {
@@ -210,7 +214,8 @@ mod tests {
             assert_eq!(validity.apply(&principal, entry), first, "the second time changes nothing");
             (first, validity.until)
         };
-        let (revoked, valid) = (EntryEffect::Revoked(RevokedBy::Secret), EntryEffect::StillValid);
+        let revoked = EntryEffect::Revoked(RevokedBy::Secret);
+        let valid = EntryEffect::StillValid;
         let with_overlap = entry(Micros(9));
         assert_eq!(apply(current, FOREVER, &with_overlap), (valid, FOREVER));
         assert_eq!(apply(previous, FOREVER, &with_overlap), (valid, Micros(9)));
@@ -223,7 +228,8 @@ mod tests {
     /// Of two rotations in a row, the first entry may be read when requests with the newest secret are open.
     #[test]
     fn rotation_does_not_end_the_secret_of_a_later_one() {
-        let (id, [first, second, third]) = (key(), [&b"1"[..], b"2", b"3"].map(KeyDigest::of));
+        let id = key();
+        let [first, second, third] = [&b"1"[..], b"2", b"3"].map(KeyDigest::of);
         let mut newest = Validity::new(third, Validity::FOREVER);
         for (current, previous) in [(second, first), (third, second)] {
             let entry = RevocationEntry::Secrets { key: id, current, previous: (previous, RevocationEntry::ENDED) };

@@ -82,7 +82,9 @@ pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeErr
     require_org(sql, user.org)?;
     let [removed, withdrawn] = [user.removed, user.withdrawn].map(|at| at.map(|at| integer(at.0)));
     let (provider, person) = voucher_columns(user.vouched_by.as_ref());
-    let (id, org, permissions) = (user.id.to_string(), user.org.to_string(), permissions_column(&user.permissions));
+    let id = user.id.to_string();
+    let org = user.org.to_string();
+    let permissions = permissions_column(&user.permissions);
     execute(
         sql,
         "INSERT INTO users (id, org, email, permissions, created, removed, provider, person, withdrawn)

@@ -69,7 +69,8 @@ impl UserEntitlements {
     pub(super) fn new(user: &User, org: Arc<OrgRecord>) -> Self {
         let permissions = user.permissions_in_force();
         let headers = PrincipalHeaders::new(user.id, org.id, None, permissions);
-        let (removed, withdrawn) = (user.removed.is_some(), user.withdrawn.is_some());
+        let removed = user.removed.is_some();
+        let withdrawn = user.withdrawn.is_some();
         Self { user: user.id, org, permissions: permissions.into(), headers, removed, withdrawn }
     }
 

@@ -22,7 +22,8 @@ impl Embedded {
             wanted.iter().map(|id| key_creation::read(sql, *id)).collect::<rusqlite::Result<Vec<_>>>()
         };
         let creation = self.writer.read(read).await?;
-        let (tree, users) = (self.directory.tree(), ids.iter().zip(creation));
+        let tree = self.directory.tree();
+        let users = ids.iter().zip(creation);
         Ok(users.filter_map(|(id, creation)| Some(UserExport { user: tree.users.find(*id)?, creation })).collect())
     }
 

@@ -61,6 +61,7 @@ impl Embedded {
     /// Decides nothing from now on: requests wait. Decisions that have begun may go on until their
     /// workers run another task.
     pub fn freeze(&self) {
+        debug_assert!(matches!(*self.handover.phase.borrow(), HandoverPhase::Serving), "only a serving state freezes");
         self.handover.phase.send_replace(HandoverPhase::Frozen);
         self.handover.is_frozen.store(true, Ordering::SeqCst);
     }
@@ -80,6 +81,8 @@ impl Embedded {
 
     /// Goes on as before [`Embedded::freeze`].
     pub fn unfreeze(&self) {
+        let is_handed_over = matches!(*self.handover.phase.borrow(), HandoverPhase::HandedOver(_));
+        debug_assert!(!is_handed_over, "two processes would decide");
         if let Some(resume) = self.handover.writer().take() {
             // The thread waits for this, or has ended.
             resume.send(()).ok();
@@ -90,6 +93,7 @@ impl Embedded {
 
     /// Has the successor decide from now on, which holds the lock. This process writes no more; changes fail.
     pub fn hand_over(&self, successor: Successor) {
+        debug_assert!(matches!(*self.handover.phase.borrow(), HandoverPhase::Frozen), "only a frozen state leaves");
         self.handover.writer().take();
         self.lock.leave();
         self.handover.phase.send_replace(HandoverPhase::HandedOver(successor));
@@ -166,7 +170,8 @@ mod tests {
     }
 
     fn org(name: &str) -> Change {
-        let (id, tag) = (OrgId::generate(), OrgTag::generate().unwrap());
+        let id = OrgId::generate();
+        let tag = OrgTag::generate().unwrap();
         let org = Org { id, tag, name: name.into(), created: Micros(1), suspended: false, concurrent: None };
         Change::CreateOrg(org)
     }

@@ -5,6 +5,7 @@ use futures_util::future::join_all;
 use super::Embedded;
 use super::key_creation;
 use super::load;
+use super::operation::Operation;
 use super::stored_key::StoredKey;
 use crate::import::{Import, ImportError};
 use crate::{ChangeError, CreationBucket, KeyExport};
@@ -44,8 +45,8 @@ impl Embedded {
 
     /// Submits all at once, so that one transaction commits them, in this order.
     pub(crate) async fn import(&self, imports: Vec<Import>) -> Result<(), ImportError> {
-        let results = join_all(imports.into_iter().map(|import| self.writer.import(import))).await;
-        results.into_iter().try_for_each(|result| result.map_err(refused))
+        let results = join_all(imports.into_iter().map(|import| self.writer.submit(Operation::Import(import)))).await;
+        results.into_iter().try_for_each(|result| result.map(drop).map_err(refused))
     }
 }
 

@@ -51,6 +51,7 @@ pub(super) fn read(sql: &Connection, person: UserId) -> rusqlite::Result<Option<
 pub(super) fn write(sql: &Connection, person: UserId, creation: &CreationBucket) -> Result<(), ChangeError> {
     let CreationBucket { bucket, per_us } = creation;
     let write = "INSERT OR REPLACE INTO key_creation (user, level, per, at) VALUES (?1, ?2, ?3, ?4)";
-    let (per, at) = (integer(*per_us), integer(bucket.at.0));
+    let per = integer(*per_us);
+    let at = integer(bucket.at.0);
     execute(sql, write, params![person.to_string(), bucket.level, per, at]).map(drop)
 }

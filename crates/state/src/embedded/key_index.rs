@@ -29,8 +29,8 @@ macro_rules! index_entry {
 
         impl PartialEq for $entry {
             fn eq(&self, other: &Self) -> bool {
-                let (own, other): (&$field, &$field) = (self.borrow(), other.borrow());
-                own == other
+                let own: &$field = self.borrow();
+                own == other.borrow()
             }
         }
 

@@ -47,14 +47,16 @@ impl KeyRecord {
 
     /// The whole key.
     pub(super) fn export(&self) -> KeyExport {
-        let (key, digests) = (self.view(), self.digests());
+        let key = self.view();
+        let digests = self.digests();
         let state = self.state();
         let (digest, previous) = state
             .secrets
             .as_deref()
             .map_or((self.digest, None), |secrets| (secrets.current, secrets.previous.map(|(previous, _)| previous)));
         let replaced = digests.into_iter().filter(|other| *other != digest && Some(*other) != previous).collect();
-        let (bucket, quota) = (state.bucket, state.quota);
+        let bucket = state.bucket;
+        let quota = state.quota;
         KeyExport { key, digest, previous, replaced, bucket, quota }
     }
 

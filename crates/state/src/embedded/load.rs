@@ -118,7 +118,9 @@ fn voucher(columns: &mut Columns<'_>) -> rusqlite::Result<Option<Voucher>> {
 
 fn user(row: &Row<'_>) -> rusqlite::Result<User> {
     let mut columns = Columns::new(row);
-    let (id, org, email) = (columns.text()?, columns.text()?, columns.value()?);
+    let id = columns.text()?;
+    let org = columns.text()?;
+    let email = columns.value()?;
     let permissions: String = columns.value()?;
     let permissions = permissions.split(',').filter(|permission| !permission.is_empty()).map(str::parse::<Permission>);
     Ok(User {

@@ -60,7 +60,8 @@ fn read_part(path: &Path, rows: Range<u32>, directory: &Directory) -> rusqlite::
     let mut found = query.query([rows.start, rows.end])?;
     let mut blocks = connection.prepare("SELECT block, content FROM usage WHERE block >= ?1 ORDER BY block")?;
     let mut blocks = Blocks { rows: blocks.query([usage_blocks::block_number(rows.start)])?, current: None };
-    let (tree, mut records) = (directory.tree(), Vec::new());
+    let tree = directory.tree();
+    let mut records = Vec::new();
     while let Some(row) = found.next()? {
         let usage = blocks.find(row.get(0)?)?;
         let Some(stored) = key(row, usage, |user| tree.org_of(user))? else { continue };
@@ -101,17 +102,21 @@ pub(super) fn key(
 ) -> rusqlite::Result<Option<StoredKey>> {
     let mut columns = Columns::new(row);
     let number = columns.value()?;
-    let (id, name, imported, session_quota_key) =
-        (columns.text()?, columns.value()?, columns.value()?, columns.value()?);
+    let id = columns.text()?;
+    let name = columns.value()?;
+    let imported = columns.value()?;
+    let session_quota_key = columns.value()?;
     let created = columns.time()?.unwrap_or_default();
     let secrets = secrets(&mut columns)?;
-    let (revoked, quota) = (columns.time()?, quota(row, &mut columns)?);
+    let revoked = columns.time()?;
+    let quota = quota(row, &mut columns)?;
     let user = columns.text()?;
     let (bucket, last_used, uses) = match usage {
         Some(usage) => (Some((usage.bucket, usage.per_us)), usage.last_used, usage.uses),
         None => (None, columns.time()?, columns.count()?.unwrap_or_default()),
     };
-    let (rotated, previous_until) = (secrets.rotated, secrets.previous_until);
+    let rotated = secrets.rotated;
+    let previous_until = secrets.previous_until;
     let key = |org| Key {
         id,
         org,
@@ -131,8 +136,10 @@ pub(super) fn key(
 }
 
 fn secrets(columns: &mut Columns<'_>) -> rusqlite::Result<Secrets> {
-    let (current, rotated, previous, previous_until) =
-        (columns.value()?, columns.time()?, columns.value::<Option<[u8; 32]>>()?, columns.time()?);
+    let current = columns.value()?;
+    let rotated = columns.time()?;
+    let previous = columns.value::<Option<[u8; 32]>>()?;
+    let previous_until = columns.time()?;
     // An overlap that was over when the rotation began is none: the replaced secret never was valid beside the new one.
     let until = previous_until.filter(|until| Some(*until) > rotated);
     Ok(Secrets {
@@ -145,7 +152,9 @@ fn secrets(columns: &mut Columns<'_>) -> rusqlite::Result<Secrets> {
 }
 
 fn quota(row: &Row<'_>, columns: &mut Columns<'_>) -> rusqlite::Result<Option<Quota>> {
-    let (requests, per, burst) = (columns.value()?, columns.count()?, columns.value::<Option<u32>>()?);
+    let requests = columns.value()?;
+    let per = columns.count()?;
+    let burst = columns.value::<Option<u32>>()?;
     let Some(requests) = requests else { return Ok(None) };
     let per = Duration::from_secs(per.unwrap_or_default());
     let quota = Quota { requests, per, burst: burst.unwrap_or_default(), strict: false };

@@ -55,13 +55,13 @@ mod checkpoint_schedule;
 mod write_back;
 mod export;
 mod import;
-mod successor_permit;
 mod successor;
 mod handover;
 mod decision_codec;
 
 use directory::{Directory, Tree};
 use file_reserve::FileReserve;
+use operation::Operation;
 use state_file::Lock;
 use successor::HandoverSwitch;
 use writer::Writer;
@@ -70,8 +70,7 @@ pub use checkpoint_schedule::JournalProgress;
 pub use decision_codec::DecisionRecord;
 pub use open_error::OpenError;
 pub use org_record::Permit;
-pub use successor::{OwnedAccess, OwnedDecideRequest, Successor, SuccessorRequest};
-pub use successor_permit::SuccessorPermit;
+pub use successor::{OwnedAccess, OwnedDecideRequest, Successor, SuccessorPermit, SuccessorRequest};
 
 /// Settings of the embedded state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,7 +202,7 @@ impl Embedded {
     /// # Errors
     /// [`ChangeError`]; nothing was changed then.
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
-        self.writer.change(change).await
+        self.writer.submit(Operation::Change(change)).await.map(drop)
     }
 
     /// The records, for look-ups. The guard keeps changes waiting.

@@ -15,14 +15,16 @@ pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest, 
     if exists(sql, "SELECT 1 FROM sessions WHERE digest = ?1", [digest.as_bytes()])? {
         return Err(ChangeError::Taken("digest"));
     }
-    let (count, person) = ("SELECT count(*) FROM sessions WHERE person = ?1", session.person.to_string());
+    let count = "SELECT count(*) FROM sessions WHERE person = ?1";
+    let person = session.person.to_string();
     let mut count = sql.prepare_cached(count).map_err(classify_error)?;
     let count: i64 = count.query_row([&person], |row| row.get(0)).map_err(classify_error)?;
     if count >= i64::from(limit) {
         return Err(ChangeError::TooManySessions(limit));
     }
     let record = record(session);
-    let (seen, expires) = (integer(session.seen.0), integer(session.expires.0));
+    let seen = integer(session.seen.0);
+    let expires = integer(session.expires.0);
     execute(
         sql,
         "INSERT INTO sessions (id, digest, record, chosen, seen, expires, person) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",

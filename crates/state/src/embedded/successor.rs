@@ -50,13 +50,21 @@ pub enum OwnedAccess {
     NoRoute,
 }
 
+/// Slot that the successor holds for a request of this process. Dropping it releases the slot there.
+#[derive(Debug)]
+pub struct SuccessorPermit {
+    number: u64,
+    released: UnboundedSender<u64>,
+}
+
 /// Switch between deciding here and at the successor.
 #[derive(Debug)]
 pub(super) struct HandoverSwitch {
-    /// False while the state decides itself: then nothing else of this is looked at.
+    /// False while the state decides itself: then nothing else of this is looked at. All workers read it.
     pub(super) is_frozen: AtomicBool,
+    /// Wakes the requests that wait while the state is frozen.
     pub(super) phase: watch::Sender<HandoverPhase>,
-    /// Lets the writer thread go on; dropped, it ends.
+    /// Present from the begin of a pause on: lets the writer thread go on. When it is dropped, the thread ends.
     paused_writer: Mutex<Option<std_mpsc::Sender<()>>>,
 }
 
@@ -108,5 +116,19 @@ impl HandoverSwitch {
 
     pub(super) fn writer(&self) -> MutexGuard<'_, Option<std_mpsc::Sender<()>>> {
         self.paused_writer.lock()
+    }
+}
+
+impl SuccessorPermit {
+    /// The slot of the decision with this number; `released` takes the numbers of released ones.
+    pub fn new(number: u64, released: UnboundedSender<u64>) -> Self {
+        Self { number, released }
+    }
+}
+
+impl Drop for SuccessorPermit {
+    fn drop(&mut self) {
+        // A successor that is gone holds no slots.
+        self.released.send(self.number).ok();
     }
 }

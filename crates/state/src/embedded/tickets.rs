@@ -7,6 +7,7 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::Embedded;
+use super::operation::Operation;
 use super::sql::{classify_error, execute, integer};
 use crate::{ChangeError, TicketSource};
 use domain::clock::Micros;
@@ -30,7 +31,7 @@ impl Embedded {
     /// [`ChangeError::Unavailable`] when it could not be removed from the file, and so is not handed out;
     /// [`ChangeError::Closed`].
     pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
-        self.writer.take_ticket(*digest, now).await
+        self.writer.submit(Operation::TakeTicket(*digest, now)).await
     }
 }
 

@@ -49,6 +49,7 @@ impl WriterThread {
         self.reserve.check(&self.connection, Demand::Usage)?;
         self.sort_pending()?;
         let Checkpoint { pending, taken_at, taken_line, .. } = &mut self.checkpoint;
+        debug_assert!(pending.is_sorted_by_key(|record| std::cmp::Reverse(record.row())), "the last rows first");
         let rest = checkpoint::round_start(pending);
         let used: Vec<_> = pending[rest..].iter().rev().map(|record| (record.row(), record.take_usage())).collect();
         // Only after the last round of a list has the file every use up to the time at which the list was taken. A use
@@ -91,7 +92,8 @@ impl WriterThread {
 
     /// Writes back uses and expiries of sessions, and removes expired tickets.
     pub(super) fn write_sessions(&mut self) {
-        let (sessions, now) = (&self.directory.sessions, clock::now());
+        let sessions = &self.directory.sessions;
+        let now = clock::now();
         let updates = sessions.collect_updates(now);
         match session_rows::write_back(&mut self.connection, &updates, now) {
             Ok(()) => sessions.mark_written(&updates, now),
@@ -103,7 +105,8 @@ impl WriterThread {
     /// them follow at once, after the requests that wait.
     pub(super) fn retire_keys(&mut self) {
         self.retire_due = Instant::now() + SESSION_INTERVAL;
-        let (now, Some(keep)) = (clock::now(), self.directory.keep_revoked()) else { return };
+        let Some(keep) = self.directory.keep_revoked() else { return };
+        let now = clock::now();
         match retired::retire(&mut self.connection, now.before(keep), now) {
             Ok(keys) => {
                 if u32::try_from(keys.len()) == Ok(retired::KEYS_PER_ROUND) {

@@ -17,10 +17,8 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::import::Import;
-use crate::{Change, ChangeError};
-use domain::clock::{self, Micros};
-use domain::session::TokenDigest;
+use crate::ChangeError;
+use domain::clock;
 
 use super::checkpoint::{Checkpoint, Round};
 use super::checkpoint_schedule::{CheckpointSchedule, ProgressProbe};
@@ -38,9 +36,11 @@ const OPERATIONS_PER_COMMIT: usize = 10_000;
 
 /// Handle to the writer thread. Dropping it waits until everything is written and the thread has ended.
 pub(super) struct Writer {
+    /// Held here alone: when it is dropped, the thread writes everything and ends.
     sender: Sender<Message>,
+    /// Joined on drop.
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// True when the thread has ended because another process has the file.
+    /// True when the thread has ended because another process has the file. The thread sets it before it ends.
     is_handed_over: Arc<AtomicBool>,
 }
 
@@ -52,23 +52,20 @@ enum Message {
     Retire,
     /// Reads from the file. Changes that are not acknowledged may be in it or not.
     Read(Box<dyn FnOnce(&Connection) + Send>),
+    /// Ends the round: what was submitted before is committed first.
+    EndRound(End),
+}
+
+/// Message that ends a round of the thread.
+enum End {
     /// Acknowledged, by dropping the sender, when what waits to be written back is written.
     WriteBack(oneshot::Sender<()>),
     /// Answered, with whether all of it succeeded, when everything is written. Then the thread waits until it
     /// is to go on, or ends.
     Pause(oneshot::Sender<bool>, Receiver<()>),
-    /// Acknowledged, by dropping the sender, when everything is written and the file is closed.
-    Close(oneshot::Sender<()>),
-}
-
-/// The acknowledgement of a close; none when every handle is gone.
-type CloseAck = Option<oneshot::Sender<()>>;
-
-/// Request that ends a round of the thread.
-enum End {
-    WriteBack(oneshot::Sender<()>),
-    Close(CloseAck),
-    Pause(oneshot::Sender<bool>, Receiver<()>),
+    /// Acknowledged, by dropping the sender, when everything is written and the file is closed; none when every handle
+    /// is gone.
+    Close(Option<oneshot::Sender<()>>),
 }
 
 /// State of the writer thread.
@@ -93,7 +90,8 @@ impl Writer {
         directory: Arc<Directory>,
     ) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel();
-        let (checkpoint, schedule) = (Checkpoint::default(), CheckpointSchedule::new(Box::new(|| None)));
+        let checkpoint = Checkpoint::default();
+        let schedule = CheckpointSchedule::new(Box::new(|| None));
         let retire_due = Instant::now() + SESSION_INTERVAL;
         let is_handed_over = Arc::<AtomicBool>::default();
         let state = WriterThread {
@@ -110,16 +108,6 @@ impl Writer {
         Ok(Self { sender, thread: Mutex::new(Some(thread)), is_handed_over })
     }
 
-    /// Makes a change. Once submitted it is made even when the caller does not wait for the answer.
-    pub(super) async fn change(&self, change: Change) -> Result<(), ChangeError> {
-        self.submit(Operation::Change(change)).await.map(drop)
-    }
-
-    /// Removes a ticket and returns its content.
-    pub(super) async fn take_ticket(&self, digest: TokenDigest, now: Micros) -> Reply {
-        self.submit(Operation::TakeTicket(digest, now)).await
-    }
-
     /// Writes usage back at checkpoints from now on, by the progress of the journal.
     pub(super) fn follow_journal(&self, progress: ProgressProbe) {
         // An error says that the thread has ended: there is nothing to write to any more.
@@ -130,11 +118,6 @@ impl Writer {
     pub(super) fn retire(&self) {
         // An error says that the thread has ended: there is nothing to write to any more.
         let _ = self.sender.send(Message::Retire);
-    }
-
-    /// Imports a record from another state.
-    pub(super) async fn import(&self, import: Import) -> Result<(), ChangeError> {
-        self.submit(Operation::Import(import)).await.map(drop)
     }
 
     /// Reads from the file.
@@ -153,7 +136,8 @@ impl Writer {
         answer.await.unwrap_or(Err(rusqlite::Error::InvalidQuery))
     }
 
-    async fn submit(&self, operation: Operation) -> Reply {
+    /// Performs an operation. Once submitted it is performed even when the caller does not wait for the answer.
+    pub(super) async fn submit(&self, operation: Operation) -> Reply {
         let (reply, answer) = oneshot::channel();
         let request = Request { operation, reply };
         self.sender.send(Message::Request(request)).map_err(|_| self.end_error())?;
@@ -168,7 +152,7 @@ impl Writer {
     /// Writes back the usage of dirty keys, while changes of before and after are made.
     pub(super) async fn write_back(&self) {
         let (ack, written) = oneshot::channel();
-        if self.sender.send(Message::WriteBack(ack)).is_ok() {
+        if self.sender.send(Message::EndRound(End::WriteBack(ack))).is_ok() {
             // No value is ever sent: the error says that the thread has dropped its end.
             let _ = written.await;
         }
@@ -178,13 +162,13 @@ impl Writer {
     /// Returns true when everything could be written.
     pub(super) async fn pause(&self, resumed: Receiver<()>) -> bool {
         let (ack, paused) = oneshot::channel();
-        self.sender.send(Message::Pause(ack, resumed)).is_ok() && paused.await.unwrap_or(false)
+        self.sender.send(Message::EndRound(End::Pause(ack, resumed))).is_ok() && paused.await.unwrap_or(false)
     }
 
     /// Writes everything and ends the thread. Changes submitted before are made, later ones are not.
     pub(super) async fn close(&self) {
         let (ack, closed) = oneshot::channel();
-        if self.sender.send(Message::Close(ack)).is_ok() {
+        if self.sender.send(Message::EndRound(End::Close(Some(ack)))).is_ok() {
             // No value is ever sent: the error says that the thread has dropped its end.
             let _ = closed.await;
         }
@@ -194,7 +178,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         // An error says that the thread has ended already.
-        let _ = self.sender.send(Message::Close(oneshot::channel().0));
+        let _ = self.sender.send(Message::EndRound(End::Close(None)));
         let thread = self.thread.get_mut().take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!(
@@ -215,8 +199,8 @@ enum Paused {
 
 impl WriterThread {
     fn run(mut self) {
-        let (mut write_back_due, mut sessions_due) =
-            (Instant::now() + WRITE_BACK_INTERVAL, Instant::now() + SESSION_INTERVAL);
+        let mut write_back_due = Instant::now() + WRITE_BACK_INTERVAL;
+        let mut sessions_due = Instant::now() + SESSION_INTERVAL;
         let close_ack = loop {
             let (requests, end) = self.receive(write_back_due.min(self.retire_due));
             if !requests.is_empty() {
@@ -281,9 +265,7 @@ impl WriterThread {
                     return (requests, None);
                 }
                 Ok(Message::Read(read)) => read(&self.connection),
-                Ok(Message::WriteBack(ack)) => return (requests, Some(End::WriteBack(ack))),
-                Ok(Message::Pause(ack, resumed)) => return (requests, Some(End::Pause(ack, resumed))),
-                Ok(Message::Close(ack)) => return (requests, Some(End::Close(Some(ack)))),
+                Ok(Message::EndRound(end)) => return (requests, Some(end)),
                 Err(RecvTimeoutError::Disconnected) => return (requests, Some(End::Close(None))),
                 Err(RecvTimeoutError::Timeout) => return (requests, None),
             }

@@ -46,7 +46,8 @@ impl Maintenance {
                 sleep(REPORT_INTERVAL).await;
             }
         });
-        let (assertion, reader) = (tokio::spawn(assertion), tokio::spawn(reader.run()));
+        let assertion = tokio::spawn(assertion);
+        let reader = tokio::spawn(reader.run());
         let tasks = vec![registration, visits, reports, replication, assertion, reader];
         Self(Arc::new(Mutex::new(tasks)))
     }

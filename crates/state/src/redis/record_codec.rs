@@ -191,13 +191,15 @@ impl Fields {
         let packed = self.0.get("metered").ok_or(CommandError::UnexpectedReply)?;
         let [inflow, per, capacity] = unpack::<3>(packed).ok_or(CommandError::UnexpectedReply)?;
         let number = |number: u64| u32::try_from(number).map_err(|_| CommandError::UnexpectedReply);
-        let (requests, burst) = (number(inflow)?, number(capacity / per.max(1))?);
+        let requests = number(inflow)?;
+        let burst = number(capacity / per.max(1))?;
         Ok(Quota { requests, per: Duration::from_micros(per), burst, strict: false })
     }
 
     fn quota(&self) -> Result<Option<Quota>, CommandError> {
         let Some(requests) = self.optional("requests")? else { return Ok(None) };
-        let (per, burst) = (Duration::from_secs(self.required("per")?), self.required("burst")?);
+        let per = Duration::from_secs(self.required("per")?);
+        let burst = self.required("burst")?;
         let quota = Quota { requests, per, burst, strict: false };
         quota.validate().map(Some).map_err(|_| CommandError::UnexpectedReply)
     }

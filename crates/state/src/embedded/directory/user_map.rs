@@ -40,7 +40,8 @@ impl UserMap {
         if let Some(voucher) = &user.vouched_by {
             self.add_person(user.id, voucher);
         }
-        let (entitlements, keys) = (Arc::new(entitlements), OwnedKeys::default());
+        let entitlements = Arc::new(entitlements);
+        let keys = OwnedKeys::default();
         self.entries.insert(user.id, UserEntry { user, entitlements, keys });
     }
 

@@ -235,8 +235,9 @@ impl KeyLine {
     fn into_export(self) -> Result<KeyExport, InvalidRecord> {
         check_name(&self.name, names::validate_name(&self.name))?;
         let (bucket, quota) = self.bucket.parse()?;
-        let (digest, previous) = (KeyDigest::from_hex(&self.sha256)?, self.previous.as_deref());
-        let (previous, replaced) = (previous.map(KeyDigest::from_hex).transpose()?, parse_all(&self.replaced)?);
+        let digest = KeyDigest::from_hex(&self.sha256)?;
+        let previous = self.previous.as_deref().map(KeyDigest::from_hex).transpose()?;
+        let replaced = parse_all(&self.replaced)?;
         let own = self.quota.map(|QuotaLine { requests, per_s, burst }| {
             Quota { requests, per: Duration::from_secs(per_s), burst, strict: false }.validate()
         });

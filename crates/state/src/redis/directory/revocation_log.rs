@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn final_refusals_are_decoded_with_all_that_finds_their_records() {
-        let (user, digest) = (UserId::generate(), "ab".repeat(32));
+        let user = UserId::generate();
+        let digest = "ab".repeat(32);
         let user = decode_final(format!("aaaaaaaa user {user} abc").as_bytes(), Micros(7));
         assert!(matches!(user, Some(Revocation::User { at: Micros(7), .. })), "{user:?}");
         let session = format!("aaaaaaaa session {} {digest}", SessionId::generate());

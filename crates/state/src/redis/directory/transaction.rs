@@ -163,7 +163,8 @@ impl<F> Transaction<F> {
     /// quota in force, which has been so for `age` microseconds.
     pub(crate) fn merge_usage(&mut self, record: Record, from: &KeyExport, quota: Quota, age: u64) {
         let Bucket { level, at } = from.bucket;
-        let (uses, used) = (from.key.uses, from.key.last_used.unwrap_or_default());
+        let uses = from.key.uses;
+        let used = from.key.last_used.unwrap_or_default();
         let quotas = [from.quota, quota].map(quota_numbers);
         self.write(("merge_usage", record, level, at, uses, used, quotas, age));
     }
