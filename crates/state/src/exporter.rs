@@ -138,3 +138,66 @@ impl<'a> Exporter<'a> {
         Ok(keys.into_iter().map(|key| StateRecord::Key(Box::new(key))).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::{Embedded, Settings};
+    use crate::import::{Import, Importer};
+    use crate::{Org, User};
+    use domain::clock::Micros;
+    use domain::identity::OrgId;
+    use domain::key::OrgTag;
+    use domain::quota::Quota;
+
+    #[tokio::test]
+    async fn records_come_in_the_order_of_their_creation_across_chunks() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.db");
+        let settings = Settings { path, quota: Quota::DEFAULT, concurrent: 1 };
+        let state = State::Embedded(Embedded::open(&settings).unwrap());
+        let created = Micros(1);
+        let mut expected = Vec::new();
+        let mut imports = Vec::new();
+        for name in ["one", "two"] {
+            let id = OrgId::generate();
+            let tag = OrgTag::generate().unwrap();
+            expected.push(id.to_string());
+            imports.push(Import::Org(Org { id, tag, name: name.into(), created, suspended: false, concurrent: None }));
+        }
+        let users: Vec<Import> = imports.iter().flat_map(|import| users_of(import, 2 * CHUNK + 1)).collect();
+        expected.extend(users.iter().filter_map(|import| match import {
+            Import::User { user, .. } => Some(user.id.to_string()),
+            _ => None,
+        }));
+        Importer(&state).write(imports).await.unwrap();
+        Importer(&state).write(users).await.unwrap();
+
+        let mut exporter = Exporter::begin(&state).await.unwrap();
+        let mut found = Vec::new();
+        while let Some(records) = exporter.next().await.unwrap() {
+            assert!(records.len() <= CHUNK);
+            found.extend(records.iter().map(|record| match record {
+                StateRecord::Org(org) => org.id.to_string(),
+                StateRecord::User(user) => user.user.id.to_string(),
+                other => panic!("{other:?}"),
+            }));
+        }
+        assert_eq!(found, expected);
+    }
+
+    fn users_of(org: &Import, count: usize) -> Vec<Import> {
+        let Import::Org(Org { id: org, tag, .. }) = *org else { panic!("an organization") };
+        let user = |number| User {
+            id: UserId::generate(),
+            org,
+            email: format!("{number}@example.com"),
+            permissions: Vec::new(),
+            created: Micros(1),
+            removed: None,
+            vouched_by: None,
+            withdrawn: None,
+        };
+        (0..count).map(|number| Import::User { tag, user: user(number), creation: None }).collect()
+    }
+}

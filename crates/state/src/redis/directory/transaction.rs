@@ -319,6 +319,12 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "records of one hash slot")]
+    fn transaction_refuses_a_record_of_another_hash_slot() {
+        Transaction::<()>::new(0).records(["{t}o".into(), "{u}k".into()]);
+    }
+
+    #[test]
     fn transaction_has_the_wire_format_of_the_script() {
         let mut transaction = Transaction::new(7);
         let [org, keys] = transaction.records(["{t}o".into(), "{t}k".into()]);
