@@ -106,7 +106,7 @@ impl Gateway {
 
     fn open_tunnel(&self, arrival: &Arrival, upstream: Tunnel, exchange: Box<Exchange>) {
         let idle = self.tunnel_idle;
-        let timeouts = self.metrics.upstream_timeouts.tunnel.clone();
+        let timeouts = self.metrics.timeouts.tunnel_idle.clone();
         let tunnel = TunnelExchange::new(exchange);
         arrival.downstream.on_upgrade(move |client| tunnel.run(client, upstream, idle, timeouts));
     }

@@ -14,8 +14,6 @@ mod discovery;
 mod audit;
 mod shipping;
 mod lines;
-mod termination;
-mod traces;
 mod latency;
 mod conventions;
 mod retries;
@@ -25,24 +23,23 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::MetricType;
 use prometheus::{Encoder as _, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
-use computed::{ComputedFamily, ComputedGauge};
+use computed::ComputedFamily;
 use conventions::ClientConventions;
 use registration::{DELAY_BUCKETS, OVERHEAD_BUCKETS, REQUEST_BUCKETS};
 
 pub use audit::AuditMetrics;
 pub use conventions::{ClientDurations, RequestEnd, ServerConventions};
 pub(crate) use conventions::{OTHER_METHOD, known_method};
-pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics};
+pub use decision::{AuthMetrics, LimitMetrics, StateErrors, StateMetrics, TerminationMetrics};
 pub use discovery::{DiscoveryFamilies, DiscoveryMetrics};
-pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics, UpstreamTimeouts};
+pub use edge::{ConnectionMetrics, FieldMetrics, TimeoutMetrics, TlsMetrics};
 pub use latency::{Latency, LatencyCounts, quantile};
-pub use lines::{LineMetrics, LogMetrics};
+pub use lines::{LineMetrics, LogMetrics, TraceMetrics};
 pub use retries::RetryMetrics;
 pub use shipping::{ShippingMetrics, SinkLag, SinkMetrics};
-pub use termination::TerminationMetrics;
-pub use traces::TraceMetrics;
 use upstream::UpstreamFamilies;
 pub use upstream::{EndpointMetrics, UpstreamMetrics};
 
@@ -77,8 +74,8 @@ metrics! {
             pub config_reload_ok;
         /// Failed reloads of the configuration
         counter "config_reload_failures_total" => pub config_reload_failures;
-        /// Expired time-outs
-        counters "timeouts_total" { kind } => all_timeouts;
+        /// Expired time-outs.
+        set TimeoutMetrics => pub timeouts;
         /// Upstreams and their endpoints.
         set UpstreamFamilies => upstreams;
         /// Discovery of the upstreams' endpoints.
@@ -111,10 +108,6 @@ metrics! {
         /// Metrics whose names have no prefix: of the process (CPU time, memory, open files), and of the
         /// semantic conventions.
         plain: Registry = Registry::new();
-        /// Expired time-outs of the downstream side.
-        pub timeouts: TimeoutMetrics = TimeoutMetrics::new(&all_timeouts);
-        /// Expired time-outs of the upstream side.
-        pub upstream_timeouts: UpstreamTimeouts = UpstreamTimeouts::new(&all_timeouts);
         /// Metrics of requests by the semantic conventions; none unless configured.
         pub conventions: Option<ServerConventions> = None;
     }
@@ -174,7 +167,7 @@ impl Metrics {
 
     /// The metrics of an upstream. Its name must come from the configuration.
     pub fn upstream(&self, name: &str) -> UpstreamMetrics {
-        self.upstreams.upstream(name, &UpstreamTimeouts::new(&self.all_timeouts))
+        self.upstreams.upstream(name, &self.timeouts)
     }
 
     /// Delays of the event loop of a worker, in seconds.
@@ -200,7 +193,8 @@ impl Metrics {
     /// Shows the replicas of Redis, the bytes by which they are behind, and 1 if a primary may evict: `redis_replicas`,
     /// `redis_replica_lag_bytes`, `redis_evicts`. They are not shown while they are unknown. To be called once.
     pub fn show_replication(&self, read: impl Fn() -> Option<[f64; 3]> + Clone + Send + Sync + 'static) {
-        let (lag, evicts) = (read.clone(), read.clone());
+        let lag = read.clone();
+        let evicts = read.clone();
         self.show_number("redis_replicas", REPLICAS, None, move || read().map(|[replicas, ..]| replicas));
         self.show_number("redis_replica_lag_bytes", REPLICA_LAG, None, move || lag().map(|[_, bytes, _]| bytes));
         self.show_number("redis_evicts", EVICTS, None, move || evicts().map(|[.., evicts]| evicts));
@@ -211,23 +205,12 @@ impl Metrics {
     #[allow(clippy::cast_precision_loss, reason = "numbers for people")]
     pub fn show_shipping(&self, read: impl Fn() -> Vec<SinkLag> + Clone + Send + Sync + 'static) {
         let seconds = read.clone();
-        self.show_family("audit_ship_lag_records", SHIP_LAG_RECORDS, "sink", move || {
+        self.show_sinks("audit_ship_lag_records", SHIP_LAG_RECORDS, move || {
             read().into_iter().map(|lag| (lag.sink, lag.records as f64)).collect()
         });
-        self.show_family("audit_ship_lag_seconds", SHIP_LAG_SECONDS, "sink", move || {
+        self.show_sinks("audit_ship_lag_seconds", SHIP_LAG_SECONDS, move || {
             seconds().into_iter().map(|lag| (lag.sink, lag.seconds)).collect()
         });
-    }
-
-    fn show_family(
-        &self,
-        name: &str,
-        help: &str,
-        label: &str,
-        read: impl Fn() -> Vec<(String, f64)> + Send + Sync + 'static,
-    ) {
-        let family = ComputedFamily::new(name, help, label, read);
-        self.registry.register(Box::new(family)).expect("each family is shown once");
     }
 
     fn show(
@@ -247,8 +230,15 @@ impl Metrics {
         label: Option<(&str, &str)>,
         read: impl Fn() -> Option<f64> + Send + Sync + 'static,
     ) {
-        let gauge = ComputedGauge::new(name, help, label, read);
-        self.registry.register(Box::new(gauge)).expect("each check is shown once");
+        self.register_computed(ComputedFamily::gauge(name, help, label, read));
+    }
+
+    fn show_sinks(&self, name: &str, help: &str, read: impl Fn() -> Vec<(String, f64)> + Send + Sync + 'static) {
+        self.register_computed(ComputedFamily::labelled(MetricType::GAUGE, name, help, "sink", read));
+    }
+
+    fn register_computed(&self, family: ComputedFamily) {
+        self.registry.register(Box::new(family)).expect("each family is shown once");
     }
 
     /// Renders all metrics in the text exposition format, version 0.0.4.

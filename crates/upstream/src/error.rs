@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 
 use super::connection::held_writes::is_closed;
-use platform::metrics::UpstreamTimeouts;
+use platform::metrics::TimeoutMetrics;
 use platform::telemetry::trace::TryError;
 
 /// Reason why there is no response head.
@@ -121,12 +121,12 @@ pub enum ResponseError {
 
 impl TimeoutKind {
     /// Counts the time-out.
-    pub(super) fn count(self, timeouts: &UpstreamTimeouts) {
+    pub(super) fn count(self, timeouts: &TimeoutMetrics) {
         match self {
-            Self::Connection => timeouts.connect.inc(),
-            Self::Head | Self::Upload => timeouts.first_byte.inc(),
-            Self::Body => timeouts.body.inc(),
-            Self::Exchange => timeouts.whole.inc(),
+            Self::Connection => timeouts.upstream_connect.inc(),
+            Self::Head | Self::Upload => timeouts.upstream_first_byte.inc(),
+            Self::Body => timeouts.upstream_body.inc(),
+            Self::Exchange => timeouts.upstream_whole.inc(),
         }
     }
 }

@@ -39,7 +39,15 @@ fn registered() -> BTreeSet<String> {
         // and first in others.
         let is_registered = |name: &str| {
             let kinds = ["counter ", "counters ", "gauge ", "gauges ", "time_gauge ", "histogram ", "histograms "];
-            let calls = ["(r, ", "self.show(", "self.show_number(", "self.show_family(", "Desc::new(", "Opts::new("];
+            let calls = [
+                "(r, ",
+                "self.show(",
+                "self.show_number(",
+                "self.show_sinks(",
+                "labelled(MetricType::COUNTER, ",
+                "describe(",
+                "Opts::new(",
+            ];
             kinds.iter().chain(&calls).any(|before| text.contains(&format!("{before}\"{name}\"")))
         };
         names.extend(literals.filter(|name| is_registered(name)).map(|name| format!("keygate_{name}")));

@@ -1,33 +1,13 @@
 //! Huffman code of HPACK (RFC 7541, appendix B), as far as a `#` is looked for in it.
 
-/// Number of codes of each length in bits. The codes of one length are consecutive numbers, and the next longer ones go
-/// on behind them.
-const CODES: [(u32, u32); 20] = [
-    (5, 10),
-    (6, 26),
-    (7, 32),
-    (8, 6),
-    (10, 5),
-    (11, 3),
-    (12, 2),
-    (13, 6),
-    (14, 2),
-    (15, 3),
-    (19, 3),
-    (20, 8),
-    (21, 13),
-    (22, 26),
-    (23, 29),
-    (24, 12),
-    (25, 4),
-    (26, 15),
-    (27, 19),
-    (28, 29),
-];
-/// Bits of the longest code.
+/// Number of codes of each length in bits, from [`SHORTEST`] on. The codes of one length are consecutive numbers, and the
+/// next longer ones go on behind them.
+const CODES: [u32; 24] = [10, 26, 32, 6, 0, 5, 3, 2, 6, 2, 3, 0, 0, 0, 3, 8, 13, 26, 29, 12, 4, 15, 19, 29];
+/// Bits of the shortest code, and of the longest.
+const SHORTEST: u32 = 5;
 const LONGEST: u32 = 30;
 /// For each length, the first 32 bits that are a longer code.
-const ENDS: [(u32, u32); CODES.len()] = ends();
+const ENDS: [u32; CODES.len()] = ends();
 /// Code of `#`, of 12 bits. That of `>` follows it: it differs in the last bit.
 const HASH: u32 = 0xffa;
 const HASH_LENGTH: u32 = 12;
@@ -63,19 +43,18 @@ impl HashSearch {
             return None;
         }
         let aligned = (self.bits << (u64::BITS - self.pending) >> u32::BITS) as u32;
-        let length = ENDS.iter().find(|(_, end)| aligned < *end).map_or(LONGEST, |(length, _)| *length);
+        let length = (SHORTEST..).zip(&ENDS).find(|(_, end)| aligned < **end).map_or(LONGEST, |(length, _)| length);
         (length <= self.pending).then_some((length, aligned >> (u32::BITS - length)))
     }
 }
 
-const fn ends() -> [(u32, u32); CODES.len()] {
+const fn ends() -> [u32; CODES.len()] {
     let mut ends = CODES;
-    let (mut i, mut next, mut before) = (0, 0, 0);
+    let mut next = 0;
+    let mut i = 0;
     while i < CODES.len() {
-        let (length, count) = CODES[i];
-        next = (next << (length - before)) + count;
-        before = length;
-        ends[i] = (length, next << (u32::BITS - length));
+        next = next * 2 + CODES[i];
+        ends[i] = next << (u32::BITS - SHORTEST - i as u32);
         i += 1;
     }
     ends
@@ -138,7 +117,7 @@ pub(super) mod tests {
             assert_eq!(encode(text), coded, "{text}");
         }
         assert_eq!((code('#'), code('>'), code('\\')), ((12, 0xffa), (12, 0xffb), (19, 0x7fff0)));
-        assert_eq!(ENDS[ENDS.len() - 1], (28, 0xffff_fff0));
+        assert_eq!(ENDS[ENDS.len() - 1], 0xffff_fff0);
     }
 
     proptest! {

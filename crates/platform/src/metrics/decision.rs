@@ -1,4 +1,5 @@
-//! Metrics of admission: results of authentication, decisions of the limits, and operations of the state.
+//! Metrics of admission: results of authentication, decisions of the limits, operations of the state, and exchanges that
+//! were ended because their credential was revoked.
 
 use std::sync::Arc;
 
@@ -43,6 +44,15 @@ metrics! {
         /// Failed operations of the state
         counter "state_errors_total" { kind } =>
             pub late("late"), pub unreachable("unreachable"), pub refused("refused"), pub overloaded("overloaded");
+    }
+}
+
+metrics! {
+    /// Open exchanges that a revocation has ended.
+    pub struct TerminationMetrics {
+        /// Open exchanges that were ended because their credential was revoked, by what was revoked
+        counter "exchanges_terminated_total" { reason } =>
+            pub key("key"), pub secret("secret"), pub user("user"), pub org("org"), pub session("session");
     }
 }
 

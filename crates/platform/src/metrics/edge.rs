@@ -1,7 +1,5 @@
 //! Metrics of both edges: connections, time-outs, removed header fields, and certificates.
 
-use prometheus::{IntCounter, IntCounterVec};
-
 metrics! {
     /// Removed header fields, by the direction of their message.
     pub struct FieldMetrics {
@@ -42,59 +40,23 @@ metrics! {
     }
 }
 
-/// `timeouts_total{kind}`: expired time-outs of the downstream side.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the label's values")]
-pub struct TimeoutMetrics {
-    pub handshake: IntCounter,
-    pub first_byte: IntCounter,
-    pub head: IntCounter,
-    pub body_idle: IntCounter,
-    pub body_rate: IntCounter,
-    pub write_idle: IntCounter,
-    pub keep_alive: IntCounter,
-}
-
-/// `timeouts_total{kind}`: expired time-outs of the upstream side.
-#[derive(Clone, Debug)]
-pub struct UpstreamTimeouts {
-    /// No connection was established in time.
-    pub connect: IntCounter,
-    /// No response head arrived in time.
-    pub first_byte: IntCounter,
-    /// The next piece of a response body did not arrive in time.
-    pub body: IntCounter,
-    /// The whole exchange took too long.
-    pub whole: IntCounter,
-    /// A tunnel was idle for too long.
-    pub tunnel: IntCounter,
-}
-
-impl TimeoutMetrics {
-    pub(super) fn new(vec: &IntCounterVec) -> Self {
-        let kind = |kind| vec.with_label_values(&[kind]);
-        Self {
-            handshake: kind("handshake"),
-            first_byte: kind("first_byte"),
-            head: kind("head"),
-            body_idle: kind("body_idle"),
-            body_rate: kind("body_rate"),
-            write_idle: kind("write_idle"),
-            keep_alive: kind("keep_alive"),
-        }
-    }
-}
-
-impl UpstreamTimeouts {
-    pub(super) fn new(vec: &IntCounterVec) -> Self {
-        let kind = |kind| vec.with_label_values(&[kind]);
-        Self {
-            connect: kind("upstream_connect"),
-            first_byte: kind("upstream_first_byte"),
-            body: kind("upstream_body"),
-            whole: kind("upstream_whole"),
-            tunnel: kind("tunnel_idle"),
-        }
+metrics! {
+    /// Time-outs of both sides.
+    pub struct TimeoutMetrics {
+        /// Expired time-outs
+        counter "timeouts_total" { kind } =>
+            pub handshake("handshake"), pub first_byte("first_byte"), pub head("head"), pub body_idle("body_idle"),
+            pub body_rate("body_rate"), pub write_idle("write_idle"), pub keep_alive("keep_alive"),
+            /// No connection to the upstream was established in time.
+            pub upstream_connect("upstream_connect"),
+            /// No response head arrived in time.
+            pub upstream_first_byte("upstream_first_byte"),
+            /// The next piece of a response body did not arrive in time.
+            pub upstream_body("upstream_body"),
+            /// The whole exchange took too long.
+            pub upstream_whole("upstream_whole"),
+            /// A tunnel was idle for too long.
+            pub tunnel_idle("tunnel_idle");
     }
 }
 

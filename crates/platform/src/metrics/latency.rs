@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto;
+
+use super::computed::{describe, family, label_pair};
 
 /// Buckets: four for each doubling, up to some hours in microseconds.
 const BUCKETS: usize = 140;
@@ -74,7 +76,8 @@ fn bucket(micros: u64) -> usize {
 
 /// First latency beyond a bucket.
 fn bound(index: usize) -> u64 {
-    let (highest, behind) = (index / 4 + 1, index as u64 % 4);
+    let highest = index / 4 + 1;
+    let behind = index as u64 % 4;
     if index < 4 { index as u64 + 1 } else { (5 + behind) << (highest - 2) }
 }
 
@@ -82,7 +85,7 @@ fn bound(index: usize) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct LatencyCollector {
     desc: Desc,
-    /// By the names of upstream and endpoint.
+    /// By the names of upstream and endpoint. The holders of the lock only insert, remove and read.
     endpoints: Arc<Mutex<ByEndpoint>>,
 }
 
@@ -91,23 +94,16 @@ type ByEndpoint = BTreeMap<(String, String), Arc<Latency>>;
 impl LatencyCollector {
     pub(super) fn new() -> Self {
         let help = "Time from the sending of a request to the head of its response";
-        let labels = LABELS.map(str::to_owned).to_vec();
-        let desc = Desc::new("upstream_latency_seconds".into(), help.into(), labels, Default::default());
-        Self { desc: desc.expect("names and labels are constants"), endpoints: Arc::default() }
+        Self { desc: describe("upstream_latency_seconds", help, &LABELS, None), endpoints: Arc::default() }
     }
 
     /// The latencies of an endpoint.
     pub(super) fn endpoint(&self, upstream: &str, endpoint: &str) -> Arc<Latency> {
-        Arc::clone(self.lock().entry((upstream.to_owned(), endpoint.to_owned())).or_default())
+        Arc::clone(self.endpoints.lock().entry((upstream.to_owned(), endpoint.to_owned())).or_default())
     }
 
     pub(super) fn remove(&self, upstream: &str, endpoint: &str) {
-        self.lock().remove(&(upstream.to_owned(), endpoint.to_owned()));
-    }
-
-    /// The holders of this lock only insert and remove, so that a panic leaves nothing half changed.
-    fn lock(&self) -> MutexGuard<'_, ByEndpoint> {
-        self.endpoints.lock()
+        self.endpoints.lock().remove(&(upstream.to_owned(), endpoint.to_owned()));
     }
 }
 
@@ -117,12 +113,8 @@ impl Collector for LatencyCollector {
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
-        let mut family = proto::MetricFamily::default();
-        family.set_name(self.desc.fq_name.clone());
-        family.set_help(self.desc.help.clone());
-        family.set_field_type(proto::MetricType::HISTOGRAM);
-        family.set_metric(self.lock().iter().map(|(names, latency)| metric(names, latency)).collect());
-        vec![family]
+        let series = self.endpoints.lock().iter().map(|(names, latency)| metric(names, latency)).collect();
+        vec![family(&self.desc, proto::MetricType::HISTOGRAM, series)]
     }
 }
 
@@ -139,14 +131,9 @@ fn metric((upstream, endpoint): &(String, String), latency: &Latency) -> proto::
         shown
     });
     histogram.set_bucket(buckets.collect());
-    let label = |(name, value): (&str, &String)| {
-        let mut label = proto::LabelPair::default();
-        label.set_name(name.into());
-        label.set_value(value.clone());
-        label
-    };
     let mut metric = proto::Metric::default();
-    metric.set_label(LABELS.into_iter().zip([endpoint, upstream]).map(label).collect());
+    let labels = LABELS.into_iter().zip([endpoint, upstream]);
+    metric.set_label(labels.map(|(name, value)| label_pair(name, value)).collect());
     metric.set_histogram(histogram);
     metric
 }
@@ -171,7 +158,8 @@ mod tests {
         let before = latency.counts();
         assert_eq!(quantile(&before, &before, 0.5), None);
         (1..=100).for_each(|milliseconds| latency.observe(milliseconds * 1000));
-        let (half, most) = (quantile(&before, &latency.counts(), 0.5), quantile(&before, &latency.counts(), 0.99));
+        let half = quantile(&before, &latency.counts(), 0.5);
+        let most = quantile(&before, &latency.counts(), 0.99);
         assert!((50_000..=62_500).contains(&half.unwrap()), "{half:?}");
         assert!((99_000..=124_000).contains(&most.unwrap()), "{most:?}");
     }

@@ -1,4 +1,4 @@
-//! Metrics of lines that go through a queue: of the access log, and of the log on standard error.
+//! Metrics of what goes through a queue: lines of the access log and of the log on standard error, and spans.
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
@@ -20,6 +20,22 @@ pub struct LogMetrics {
     family: IntCounterVec,
     /// The lines.
     pub lines: LineMetrics,
+}
+
+metrics! {
+    /// Spans on their way to the collector.
+    pub struct TraceMetrics {
+        /// Spans that the collector of traces has taken
+        counter "trace_spans_exported_total" => pub exported;
+        /// Spans that were to be exported and are lost, by reason
+        counter "trace_spans_dropped_total" { reason } =>
+            /// Those for which the queue had no room.
+            pub dropped_queue("queue"),
+            /// Those that could not be delivered.
+            pub dropped_export("export"),
+            /// Those that the collector has rejected.
+            pub dropped_rejected("rejected");
+    }
 }
 
 impl LineMetrics {

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use prometheus::core::{Collector, Desc};
-use prometheus::{IntCounter, IntCounterVec, Registry, proto};
+use prometheus::core::Collector as _;
+use prometheus::proto::{MetricFamily, MetricType};
+use prometheus::{IntCounter, IntCounterVec, Registry};
 
+use super::computed::ComputedFamily;
 use super::registration::counter;
 
 const BY_REASON: &str = "Requests sent again, by the failure of the try before";
@@ -37,53 +39,24 @@ impl RetryMetrics {
 }
 
 /// Registers `upstream_retries_by_reason_total{upstream,reason}`, which is returned, and
-/// `upstream_retries_total{upstream}`.
+/// `upstream_retries_total{upstream}`: the sums over the reasons.
 pub(super) fn register(r: &Registry) -> IntCounterVec {
     let by_reason = counter(r, "upstream_retries_by_reason_total", BY_REASON, &[UPSTREAM, "reason"]);
-    let labels = vec![UPSTREAM.to_owned()];
-    let desc = Desc::new("upstream_retries_total".into(), TOTAL.into(), labels, Default::default());
-    let total = RetriesTotal { desc: desc.expect("names and labels are constants"), by_reason: by_reason.clone() };
+    let counted = by_reason.clone();
+    let sums = move || sum_by_upstream(&counted).into_iter().collect();
+    let total = ComputedFamily::labelled(MetricType::COUNTER, "upstream_retries_total", TOTAL, UPSTREAM, sums);
     r.register(Box::new(total)).expect("each name is registered once");
     by_reason
 }
 
-/// `upstream_retries_total{upstream}`: the sums over the reasons.
-struct RetriesTotal {
-    desc: Desc,
-    by_reason: IntCounterVec,
-}
-
-impl Collector for RetriesTotal {
-    fn desc(&self) -> Vec<&Desc> {
-        vec![&self.desc]
+fn sum_by_upstream(by_reason: &IntCounterVec) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for counter in by_reason.collect().iter().flat_map(MetricFamily::get_metric) {
+        let upstream = counter.get_label().iter().find(|label| label.name() == UPSTREAM);
+        let upstream = upstream.map_or_else(String::new, |label| label.value().to_owned());
+        *sums.entry(upstream).or_default() += counter.get_counter().get_value();
     }
-
-    fn collect(&self) -> Vec<proto::MetricFamily> {
-        let mut sums = BTreeMap::<String, f64>::new();
-        for counter in self.by_reason.collect().iter().flat_map(proto::MetricFamily::get_metric) {
-            let upstream = counter.get_label().iter().find(|label| label.name() == UPSTREAM);
-            *sums.entry(upstream.map_or_else(String::new, |label| label.value().to_owned())).or_default() +=
-                counter.get_counter().get_value();
-        }
-        let mut family = proto::MetricFamily::default();
-        family.set_name(self.desc.fq_name.clone());
-        family.set_help(self.desc.help.clone());
-        family.set_field_type(proto::MetricType::COUNTER);
-        family.set_metric(sums.into_iter().map(|(upstream, sum)| metric(upstream, sum)).collect());
-        vec![family]
-    }
-}
-
-fn metric(upstream: String, sum: f64) -> proto::Metric {
-    let mut label = proto::LabelPair::default();
-    label.set_name(UPSTREAM.into());
-    label.set_value(upstream);
-    let mut counter = proto::Counter::default();
-    counter.set_value(sum);
-    let mut metric = proto::Metric::default();
-    metric.set_label(vec![label]);
-    metric.set_counter(counter);
-    metric
+    sums
 }
 
 #[cfg(test)]
@@ -94,7 +67,8 @@ mod tests {
     fn total_is_the_sum_over_the_reasons_of_each_upstream() {
         let registry = Registry::new();
         let by_reason = register(&registry);
-        let (store, reports) = (RetryMetrics::new(&by_reason, "store"), RetryMetrics::new(&by_reason, "reports"));
+        let store = RetryMetrics::new(&by_reason, "store");
+        let reports = RetryMetrics::new(&by_reason, "reports");
         let totals = || {
             let families = registry.gather();
             let family = families.iter().find(|family| family.name() == "upstream_retries_total").unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::conventions::{ClientConventions, ClientDurations};
-use super::edge::UpstreamTimeouts;
+use super::edge::TimeoutMetrics;
 use super::latency::{Latency, LatencyCollector};
 use super::registration::WAIT_BUCKETS;
 use super::retries::{self, RetryMetrics};
@@ -58,7 +58,7 @@ pub struct UpstreamMetrics {
     all: UpstreamFamilies,
     /// Name of the upstream.
     upstream: Arc<str>,
-    timeouts: UpstreamTimeouts,
+    timeouts: TimeoutMetrics,
     /// 1 while requests also go to endpoints that are ejected, because too many fail; else 0.
     pub panic: IntGauge,
     /// Requests that were sent again.
@@ -104,7 +104,7 @@ pub struct EndpointMetrics {
     /// Time from the end of a request to the head of its response.
     pub latency: Arc<Latency>,
     /// Expired time-outs, of all upstreams together.
-    pub timeouts: UpstreamTimeouts,
+    pub timeouts: TimeoutMetrics,
     /// Durations by the semantic conventions; none unless configured.
     pub client_durations: Option<ClientDurations>,
 }
@@ -117,7 +117,7 @@ impl UpstreamFamilies {
     }
 
     /// The metrics of an upstream.
-    pub(super) fn upstream(&self, name: &str, timeouts: &UpstreamTimeouts) -> UpstreamMetrics {
+    pub(super) fn upstream(&self, name: &str, timeouts: &TimeoutMetrics) -> UpstreamMetrics {
         UpstreamMetrics {
             panic: self.families.panic.with_label_values(&[name]),
             retries: RetryMetrics::new(&self.retries_by_reason, name),
