@@ -39,9 +39,12 @@ pub struct ServeOptions {
     pub timeouts: TimeoutMetrics,
 }
 
+/// Responses of a service.
+type ResponseOf<S> = Response<<S as ConnectionService>::ResponseBody>;
+
 /// Service of one connection: it answers every request.
 pub trait ConnectionService:
-    Service<Request<Incoming>, Response = Response<<Self as ConnectionService>::ResponseBody>, Error = Infallible> + 'static
+    Service<Request<Incoming>, Response = ResponseOf<Self>, Error = Infallible> + 'static
 {
     /// Body of its responses.
     type ResponseBody: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static;

@@ -1,7 +1,7 @@
 //! Huffman code of HPACK (RFC 7541, appendix B), as far as a `#` is looked for in it.
 
-/// Number of codes of each length in bits, from [`SHORTEST`] on. The codes of one length are consecutive numbers, and the
-/// next longer ones go on behind them.
+/// Number of codes of each length in bits, from [`SHORTEST`] on. The codes of one length are consecutive numbers, and
+/// the next longer ones go on behind them.
 const CODES: [u32; 24] = [10, 26, 32, 6, 0, 5, 3, 2, 6, 2, 3, 0, 0, 0, 3, 8, 13, 26, 29, 12, 4, 15, 19, 29];
 /// Bits of the shortest code, and of the longest.
 const SHORTEST: u32 = 5;

@@ -1,5 +1,5 @@
-//! Metrics of admission: results of authentication, decisions of the limits, operations of the state, and exchanges that
-//! were ended because their credential was revoked.
+//! Metrics of admission: results of authentication, decisions of the limits, operations of the state, and exchanges
+//! that were ended because their credential was revoked.
 
 use std::sync::Arc;
 

@@ -157,10 +157,11 @@ impl SqliteStore {
     }
 
     /// Runs an operation, as [`SqliteStore::write`] does, within the bound of the history.
-    pub(super) async fn write_within<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Connection, HistoryLimit) -> Result<Result<T, HistoryFull>, rusqlite::Error> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn write_within<T, W>(&self, work: W) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        W: FnOnce(&Connection, HistoryLimit) -> Result<Result<T, HistoryFull>, rusqlite::Error> + Send + 'static,
+    {
         let history = self.history;
         let done = self.write(move |connection| work(connection, history)).await?;
         done.map_err(|HistoryFull| StoreError::HistoryFull)
