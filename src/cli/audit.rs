@@ -11,6 +11,7 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::audit_filter::FilterArgs;
+use super::installation::Installation;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{CliError, audit_proofs, audit_ship};
@@ -68,15 +69,20 @@ enum Command {
 }
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
+        // The sinks are the running gateway's; all else is read from the journal's files.
+        if let Command::Ship(ship) = &self.command {
+            return ship.run(installation, self.format);
+        }
+        let config = &installation.config()?;
         match self.command {
-            Command::List { filter, limit } => list(&open(config)?, &filter.resolve(config)?, limit, self.format),
-            Command::Tail { filter, limit } => tail(&open(config)?, filter.resolve(config)?, limit, self.format),
-            Command::Export { filter } => export(&open(config)?, &filter.resolve(config)?),
+            Command::List { filter, limit } => list(&open(config)?, &filter.resolve(installation)?, limit, self.format),
+            Command::Tail { filter, limit } => tail(&open(config)?, filter.resolve(installation)?, limit, self.format),
+            Command::Export { filter } => export(&open(config)?, &filter.resolve(installation)?),
             Command::Verify(args) => args.run(&open_journal(config)?, config, self.format),
             Command::Prove(args) => args.run(&open_journal(config)?, self.format),
             Command::Key(command) => command.run(config, self.format),
-            Command::Ship(ship) => ship.run(config, self.format),
+            Command::Ship(_) => unreachable!("it has returned above"),
         }
     }
 }

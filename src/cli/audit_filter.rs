@@ -3,9 +3,9 @@
 use anyhow::{Context as _, anyhow};
 use uuid::Uuid;
 
+use super::installation::Installation;
 use super::key_id::KeyIdParser;
 use super::{CliError, ExitStatus, control};
-use crate::config::Config;
 use ::control::admin::{Operation, Reply};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
@@ -41,7 +41,7 @@ pub(super) struct FilterArgs {
 
 impl FilterArgs {
     /// The filter, with names and email addresses resolved to ids.
-    pub(super) fn resolve(self, config: &Config) -> Result<Filter, CliError> {
+    pub(super) fn resolve(self, installation: &Installation) -> Result<Filter, CliError> {
         let Self { key, since, until, id, outcome, .. } = self;
         if since.is_some() && until.is_some() && since >= until {
             return Err(CliError::new(
@@ -53,13 +53,13 @@ impl FilterArgs {
         if let Some(org) = &self.org {
             filter.org = Some(match org.parse() {
                 Ok(id) => id,
-                Err(_) => org_id(config, org)?,
+                Err(_) => org_id(installation, org)?,
             });
         }
         if let Some(user) = &self.user {
             filter.user = Some(match user.parse() {
                 Ok(id) => id,
-                Err(_) => user_id(config, self.org.as_deref(), user)?,
+                Err(_) => user_id(installation, self.org.as_deref(), user)?,
             });
         }
         Ok(filter)
@@ -67,18 +67,18 @@ impl FilterArgs {
 }
 
 /// The id of an organization given by name.
-fn org_id(config: &Config, org: &str) -> Result<OrgId, CliError> {
-    match control::perform(config, &Operation::ShowOrg { org: org.to_owned() })? {
+fn org_id(installation: &Installation, org: &str) -> Result<OrgId, CliError> {
+    match control::perform(installation, &Operation::ShowOrg { org: org.to_owned() })? {
         Reply::Org { org } => Ok(org.id),
         _ => Err(anyhow!("the gateway answered something else").into()),
     }
 }
 
 /// The id of a user given by email address, also of a removed user; the newest of several that had the address.
-fn user_id(config: &Config, org: Option<&str>, user: &str) -> Result<UserId, CliError> {
+fn user_id(installation: &Installation, org: Option<&str>, user: &str) -> Result<UserId, CliError> {
     let org = org.context("--user takes an id usr_…; for an email address, give --org as well")?;
     let mut found = None;
-    control::for_each_page(config, Operation::list_users(org.to_owned()), |reply, _| {
+    control::for_each_page(installation, Operation::list_users(org.to_owned()), |reply, _| {
         let Reply::Users(page) = reply else { return Err(anyhow!("the gateway answered something else").into()) };
         let newest = page.items.iter().rfind(|known| known.email.eq_ignore_ascii_case(user));
         found = newest.map(|user| user.id).or(found);

@@ -3,10 +3,10 @@
 use anyhow::anyhow;
 use clap::Subcommand;
 
+use super::installation::Installation;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{CliError, control};
-use crate::config::Config;
 use ::control::admin::SHIPPING_PATH;
 use domain::counted::Counted;
 use domain::page::Page;
@@ -31,9 +31,9 @@ const HEADER: [&str; 9] =
     ["SINK", "KIND", "STATE", "LINES BEHIND", "SECONDS", "SEGMENT", "DELIVERED", "COMPLETE UNTIL", "TARGET"];
 
 impl Args {
-    pub(super) fn run(&self, config: &Config, format: Format) -> Result<(), CliError> {
+    pub(super) fn run(&self, installation: &Installation, format: Format) -> Result<(), CliError> {
         let Command::Status = self.command;
-        let page: Page<SinkReport> = control::fetch(&config.admin.socket, SHIPPING_PATH)?;
+        let page: Page<SinkReport> = control::fetch(installation, SHIPPING_PATH)?;
         if format.json {
             output::json(&page)?;
         } else {

@@ -1,10 +1,9 @@
 //! `keygate check`: reports all errors of the configuration file.
 
-use std::path::Path;
+use super::installation::Installation;
+use super::{CliError, output};
 
-use super::{CliError, load, output};
-
-pub(super) fn run(path: &Path) -> Result<(), CliError> {
-    load(path)?.warnings().iter().for_each(output::note);
-    Ok(output::line(format_args!("{}: ok", path.display()))?)
+pub(super) fn run(installation: &Installation) -> Result<(), CliError> {
+    installation.config()?.warnings().iter().for_each(output::note);
+    Ok(output::line(format_args!("{}: ok", installation.file().display()))?)
 }

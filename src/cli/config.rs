@@ -1,14 +1,13 @@
 //! `keygate config`: the configuration of the running gateway.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::anyhow;
 use clap::Subcommand;
 use serde::Serialize;
 
+use super::installation::Installation;
 use super::show::Format;
-use super::{CliError, ExitStatus, control, output};
-use crate::config::{Config, ContentHash};
+use super::{CliError, control, output};
+use crate::config::ContentHash;
 use ::control::admin::{CONFIG_PATH, ConfigReport};
 
 /// Arguments of `keygate config`.
@@ -26,11 +25,7 @@ enum Command {
     ///
     /// Exit code 0 when the content of the file is active and the last reload succeeded, else 1; 69 when no gateway
     /// runs.
-    Status {
-        /// Admin socket of the gateway; default: the one in the file, which may have errors elsewhere
-        #[arg(long, value_name = "PATH")]
-        socket: Option<PathBuf>,
-    },
+    Status,
 }
 
 /// Comparison of the active configuration with the file.
@@ -45,10 +40,9 @@ struct Status {
 }
 
 impl Args {
-    pub(super) fn run(self, file: &Path) -> Result<(), CliError> {
-        let Command::Status { socket } = self.command;
-        let socket = socket.map_or_else(|| socket_of(file), Ok)?;
-        let status = Status::compare(control::fetch(&socket, CONFIG_PATH)?);
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
+        let Command::Status = self.command;
+        let status = Status::compare(control::fetch(installation, CONFIG_PATH)?);
         if self.format.json {
             output::json(&status)?;
         } else {
@@ -56,15 +50,6 @@ impl Args {
         }
         status.into_result()
     }
-}
-
-/// The admin socket in a configuration file. The file may have errors: the gateway may have rejected this very content.
-fn socket_of(file: &Path) -> Result<PathBuf, CliError> {
-    Config::admin_socket(file).map_err(|problems| {
-        let error = anyhow!(problems)
-            .context("cannot read the admin socket from the configuration file; give it with --socket");
-        CliError::new(ExitStatus::Configuration, anyhow!("{error:#}"))
-    })
 }
 
 impl Status {

@@ -12,9 +12,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
 use super::client::ClientRequest;
+use super::installation::Installation;
 use super::offline::Stores;
 use super::{CliError, ExitStatus};
-use crate::config::Config;
 use ::control::admin::OPERATIONS_PATH;
 use ::control::admin::{Operation, Reply};
 use ::control::management::Activity;
@@ -22,9 +22,9 @@ use domain::key::KeyId;
 use domain::problem::Problem;
 
 /// Performs one operation, on the running gateway if there is one.
-pub(super) fn perform(config: &Config, operation: &Operation) -> Result<Reply, CliError> {
+pub(super) fn perform(installation: &Installation, operation: &Operation) -> Result<Reply, CliError> {
     runtime()?.block_on(async {
-        let mut server = Server::open(config).await?;
+        let mut server = Server::open(installation).await?;
         let reply = server.perform(operation).await;
         server.close().await;
         reply
@@ -37,12 +37,12 @@ pub(super) type KeyActivities = BTreeMap<KeyId, Activity>;
 /// Performs an operation, and again for each further page of its list. Calls `each` with every reply, and with the
 /// activity of the keys in it: where the journal cannot be read, and for other replies, none.
 pub(super) fn for_each_page(
-    config: &Config,
+    installation: &Installation,
     mut operation: Operation,
     mut each: impl FnMut(Reply, &KeyActivities) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     runtime()?.block_on(async {
-        let mut server = Server::open(config).await?;
+        let mut server = Server::open(installation).await?;
         let walked = async {
             loop {
                 let reply = server.perform(&operation).await?;
@@ -62,26 +62,29 @@ pub(super) fn for_each_page(
 /// The performer of a command's operations.
 pub(super) enum Server<'a> {
     /// The running gateway. Each operation has a connection of its own; the first one is open already.
-    Gateway(&'a Config, Option<UnixStream>),
+    Gateway(&'a Installation, Option<UnixStream>),
     /// The stores of a gateway that does not run.
     Stores(Box<Stores>),
 }
 
 impl<'a> Server<'a> {
-    pub(super) async fn open(config: &'a Config) -> Result<Self, CliError> {
-        Ok(match connect(&config.admin.socket).await? {
-            Some(stream) => Self::Gateway(config, Some(stream)),
-            None => Self::Stores(Box::new(Stores::open(config).await?)),
-        })
+    pub(super) async fn open(installation: &'a Installation) -> Result<Self, CliError> {
+        if let Some(stream) = connect(installation.socket()).await? {
+            return Ok(Self::Gateway(installation, Some(stream)));
+        }
+        if !installation.may_work_offline() {
+            return Err(installation.unreachable());
+        }
+        Ok(Self::Stores(Box::new(Stores::open(&installation.config()?).await?)))
     }
 
     /// Performs one operation.
     pub(super) async fn perform(&mut self, operation: &Operation) -> Result<Reply, CliError> {
         match self {
             Self::Stores(stores) => stores.perform(operation.clone()).await,
-            Self::Gateway(config, stream) => {
-                let stream = take_stream(config, stream).await?;
-                send_operation(config, stream, operation).await
+            Self::Gateway(installation, stream) => {
+                let stream = take_stream(installation, stream).await?;
+                send_operation(installation, stream, operation).await
             }
         }
     }
@@ -106,20 +109,22 @@ impl<'a> Server<'a> {
 }
 
 /// Sends a request to the admin socket of the running gateway, and reads the whole response.
-pub(super) fn send(socket: &Path, request: ClientRequest<'_>) -> Result<(StatusCode, Bytes), CliError> {
-    let shown = socket.display();
+pub(super) fn send(installation: &Installation, request: ClientRequest<'_>) -> Result<(StatusCode, Bytes), CliError> {
+    let socket = installation.socket();
     runtime()?.block_on(async {
-        let none = || CliError::new(ExitStatus::Unreachable, anyhow!("{shown}: no gateway listens on this socket"));
-        let stream = connect(socket).await?.ok_or_else(none)?;
+        let stream = connect(socket).await?.ok_or_else(|| installation.unreachable())?;
         exchange(stream, request).await.map_err(|error| {
-            CliError::new(ExitStatus::Unreachable, error.context(format!("{shown}: the gateway did not respond")))
+            CliError::new(
+                ExitStatus::Unreachable,
+                error.context(format!("{}: the gateway did not respond", socket.display())),
+            )
         })
     })
 }
 
 /// Fetches a document of the running gateway from its admin socket. `target` is the path with its query.
-pub(super) fn fetch<T: DeserializeOwned>(socket: &Path, target: &str) -> Result<T, CliError> {
-    let (status, body) = send(socket, ClientRequest::get(target))?;
+pub(super) fn fetch<T: DeserializeOwned>(installation: &Installation, target: &str) -> Result<T, CliError> {
+    let (status, body) = send(installation, ClientRequest::get(target))?;
     if status != StatusCode::OK {
         return Err(anyhow!("the gateway responded with {status}; is it of an earlier version?").into());
     }
@@ -157,20 +162,27 @@ async fn connect(path: &Path) -> Result<Option<UnixStream>, CliError> {
 }
 
 /// The connection that is open already, or another one.
-pub(super) async fn take_stream(config: &Config, open: &mut Option<UnixStream>) -> Result<UnixStream, CliError> {
+pub(super) async fn take_stream(
+    installation: &Installation,
+    open: &mut Option<UnixStream>,
+) -> Result<UnixStream, CliError> {
     let stream = match open.take() {
         Some(stream) => Some(stream),
-        None => connect(&config.admin.socket).await?,
+        None => connect(installation.socket()).await?,
     };
     stream.ok_or_else(|| CliError::new(ExitStatus::Unreachable, anyhow!("the gateway stopped; try again")))
 }
 
 /// Sends one operation to the running gateway.
-async fn send_operation(config: &Config, stream: UnixStream, operation: &Operation) -> Result<Reply, CliError> {
+async fn send_operation(
+    installation: &Installation,
+    stream: UnixStream,
+    operation: &Operation,
+) -> Result<Reply, CliError> {
     let body = serde_json::to_vec(operation).context("cannot serialize the operation")?;
     let (status, body) = exchange(stream, ClientRequest::post(OPERATIONS_PATH, body)).await.map_err(|e| {
         // The gateway may have performed the operation all the same, so the command must not be repeated blindly.
-        let socket = config.admin.socket.display();
+        let socket = installation.socket().display();
         let message =
             format!("{socket}: the gateway did not respond; check whether the change was made before you repeat");
         CliError::new(ExitStatus::Unreachable, e.context(message))

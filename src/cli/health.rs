@@ -1,4 +1,5 @@
-//! `keygate health`: checks `/ready` on the admin listener, as an orchestrator would.
+//! `keygate health`: checks `/ready` on the admin listener, as an orchestrator would. It reads no more of the
+//! file than the address, so that a file with errors elsewhere has no gateway restarted that serves.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,12 +7,12 @@ use anyhow::{Context as _, anyhow};
 use tokio::net::TcpStream;
 
 use super::client::ClientRequest;
+use super::installation::Installation;
 use super::{CliError, ExitStatus, control, output};
-use crate::config::Config;
 use ::control::admin::ReadinessReport;
 
-pub(super) fn run(config: &Config) -> Result<(), CliError> {
-    let address = local_address(config.admin.address);
+pub(super) fn run(installation: &Installation) -> Result<(), CliError> {
+    let address = local_address(installation.admin_address()?);
     let response = control::runtime()?.block_on(async {
         let stream = TcpStream::connect(address).await?;
         control::exchange(stream, ClientRequest::get("/ready")).await

@@ -9,10 +9,10 @@ use data_encoding::HEXLOWER;
 use serde_json::json;
 use zeroize::Zeroizing;
 
+use super::installation::Installation;
 use super::key_id::KeyIdParser;
 use super::show::{self, Format};
 use super::{CliError, ExitStatus, control, list, output};
-use crate::config::Config;
 use ::control::admin::{Operation, Reply};
 use ::control::management::{self, Key};
 use domain::key::{KeyDigest, KeyId};
@@ -117,16 +117,12 @@ struct NewLimits {
 }
 
 impl Args {
-    /// The digest of a key needs no configuration, so that one is loaded for the other commands alone.
-    pub(super) fn run(self, load: impl FnOnce() -> Result<Config, CliError>) -> Result<(), CliError> {
-        if let Command::Digest = self.command {
-            return print_digest(self.format);
-        }
-        let config = &load()?;
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         match self.command {
+            Command::Digest => print_digest(self.format),
             // Of a key, the last attempt to use it is shown as well; a journal that cannot be read hides it alone.
-            Command::Show { key_id } => show_key(config, key_id, self.format),
-            command => list::print(config, operation(command), self.format),
+            Command::Show { key_id } => show_key(installation, key_id, self.format),
+            command => list::print(installation, operation(command), self.format),
         }
     }
 }
@@ -151,10 +147,10 @@ fn print_digest(format: Format) -> Result<(), CliError> {
     Ok(())
 }
 
-fn show_key(config: &Config, id: KeyId, format: Format) -> Result<(), CliError> {
-    match control::perform(config, &Operation::ShowKey { key: id })? {
+fn show_key(installation: &Installation, id: KeyId, format: Format) -> Result<(), CliError> {
+    match control::perform(installation, &Operation::ShowKey { key: id })? {
         Reply::Key { key } => {
-            let attempt = last_attempt(config, &key);
+            let attempt = last_attempt(installation, &key);
             Ok(show::key(&key, attempt.as_ref(), format)?)
         }
         reply => Ok(show::reply(reply, format)?),
@@ -162,9 +158,9 @@ fn show_key(config: &Config, id: KeyId, format: Format) -> Result<(), CliError> 
 }
 
 /// The last attempt to use a key, as far as the journal of this gateway reaches.
-fn last_attempt(config: &Config, key: &Key) -> Option<LastUse> {
+fn last_attempt(installation: &Installation, key: &Key) -> Option<LastUse> {
     let operation = Operation::Activity { org: key.org.to_string(), keys: vec![key.id] };
-    match control::perform(config, &operation) {
+    match control::perform(installation, &operation) {
         Ok(Reply::Activity(mut report)) => report.keys.remove(&key.id)?.last_attempt,
         _ => None,
     }

@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use super::CliError;
 use super::control::{self, KeyActivities};
+use super::installation::Installation;
 use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::show::{self, Format, asterisk, joined, limit, org_status, status, time};
-use crate::config::Config;
 use ::control::admin::{Operation, Reply};
 use ::control::management::{Key, Org, Session, User};
 use ::journal::audit::{LastUse, Record};
 
 /// Performs an operation and prints its reply: a list with all its pages, as a table or as `{"items":[…]}`.
-pub(super) fn print(config: &Config, operation: Operation, format: Format) -> Result<(), CliError> {
+pub(super) fn print(installation: &Installation, operation: Operation, format: Format) -> Result<(), CliError> {
     let mut output = Output { format, json: None, table: None, has_own_limits: false };
-    control::for_each_page(config, operation, |reply, activity| Ok(output.print(reply, activity)?))?;
+    control::for_each_page(installation, operation, |reply, activity| Ok(output.print(reply, activity)?))?;
     Ok(output.finish()?)
 }
 

@@ -8,12 +8,12 @@
 //! Results go to standard output, everything else to standard error.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::config::Config;
 use domain::key::redact;
+use installation::Installation;
 use platform::cli_docs::DocsCommand;
 
 // Commands that run a gateway.
@@ -45,6 +45,7 @@ mod backup;
 mod apply;
 
 // Shared by the commands.
+mod installation;
 mod control;
 mod client;
 mod offline;
@@ -71,9 +72,12 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "keygate", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub struct Cli {
-    /// Configuration file
-    #[arg(long, global = true, value_name = "FILE", default_value = Config::DEFAULT_PATH)]
-    config: PathBuf,
+    /// Configuration file [default: $KEYGATE_CONFIG, config/keygate.yaml or /etc/keygate/keygate.yaml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Admin socket of the running gateway [default: `admin.socket` of the file, which may have errors elsewhere]
+    #[arg(long, global = true, value_name = "PATH")]
+    socket: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -156,32 +160,28 @@ impl Cli {
     /// # Errors
     /// [`CliError`]: the message, and the exit code.
     pub fn run(self) -> Result<(), CliError> {
-        let config = || load(&self.config);
+        let installation = &Installation::new(self.config, self.socket);
         match self.command {
             Command::Demo(args) => Ok(demo::run(args)?),
-            Command::Serve(args) => Ok(serve::run(&args, config()?)?),
-            Command::Upgrade(args) => args.run(&config()?),
-            Command::Check => check::run(&self.config),
-            Command::Config(args) => args.run(&self.config),
-            Command::Org(args) => args.run(&config()?),
-            Command::User(args) => args.run(&config()?),
-            Command::Apply(args) => args.run(&config()?),
-            Command::Key(args) => args.run(config),
-            Command::Session(args) => args.run(&config()?),
-            Command::State(args) => args.run(&config()?),
-            Command::Audit(args) => args.run(&config()?),
-            Command::Usage(args) => args.run(&config()?),
-            Command::Explain(args) => args.run(&config()?),
-            Command::Upstreams(args) => args.run(&config()?),
-            Command::Health => health::run(&config()?),
-            Command::Doctor(args) => args.run(&self.config),
+            Command::Serve(args) => Ok(serve::run(&args, installation.config()?)?),
+            Command::Upgrade(args) => args.run(installation),
+            Command::Check => check::run(installation),
+            Command::Config(args) => args.run(installation),
+            Command::Org(args) => args.run(installation),
+            Command::User(args) => args.run(installation),
+            Command::Apply(args) => args.run(installation),
+            Command::Key(args) => args.run(installation),
+            Command::Session(args) => args.run(installation),
+            Command::State(args) => args.run(installation),
+            Command::Audit(args) => args.run(installation),
+            Command::Usage(args) => args.run(&installation.config()?),
+            Command::Explain(args) => args.run(installation),
+            Command::Upstreams(args) => args.run(installation),
+            Command::Health => health::run(installation),
+            Command::Doctor(args) => args.run(installation.file()),
             Command::Docs(docs) => Ok(docs.run(Self::command())?),
         }
     }
-}
-
-fn load(path: &Path) -> Result<Config, CliError> {
-    Config::load(path).map_err(|problems| CliError::new(ExitStatus::Configuration, problems))
 }
 
 #[cfg(test)]

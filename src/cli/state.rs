@@ -4,8 +4,8 @@ use clap::Subcommand;
 
 use super::CliError;
 use super::backup::{self, ExportArgs, ImportArgs, VerifyArgs};
+use super::installation::Installation;
 use super::show::Format;
-use crate::config::Config;
 
 /// Arguments of `keygate state`.
 #[derive(Debug, clap::Args)]
@@ -37,11 +37,11 @@ enum Command {
 }
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         match &self.command {
-            Command::Export(args) => backup::export(config, args, self.format.json),
-            Command::Import(args) => backup::import(config, args, self.format.json),
-            Command::Verify(args) => backup::verify(config, args, self.format.json),
+            Command::Export(args) => backup::export(installation, args, self.format.json),
+            Command::Import(args) => backup::import(installation, args, self.format.json),
+            Command::Verify(args) => backup::verify(installation, args, self.format.json),
         }
     }
 }

@@ -7,8 +7,8 @@ use anyhow::{Context as _, anyhow};
 use http::StatusCode;
 
 use super::client::ClientRequest;
+use super::installation::Installation;
 use super::{CliError, ExitStatus, control, output};
-use crate::config::Config;
 use ::control::admin::{UPGRADE_PATH, UpgradeReport, UpgradeRequest};
 
 /// Time-out of an upgrade: longer than that of the gateway, which reports its own.
@@ -24,14 +24,14 @@ pub(super) struct Args {
 
 impl Args {
     /// Has the running gateway start the program, and reports each step.
-    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         let binary = match self.binary {
             Some(path) => std::path::absolute(&path).with_context(|| format!("{}: no path", path.display()))?,
             None => std::env::current_exe().context("cannot find out the path of this program; give --binary")?,
         };
         let body = serde_json::to_vec(&UpgradeRequest { binary }).context("the path is not Unicode")?;
         let request = ClientRequest::post(UPGRADE_PATH, body).with_timeout(UPGRADE_TIMEOUT);
-        let (status, body) = control::send(&config.admin.socket, request)?;
+        let (status, body) = control::send(installation, request)?;
         match status {
             StatusCode::OK => {}
             StatusCode::CONFLICT => {

@@ -2,10 +2,10 @@
 
 use anyhow::anyhow;
 
+use super::installation::Installation;
 use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::show::Format;
 use super::{CliError, control};
-use crate::config::Config;
 use ::control::admin::UPSTREAMS_PATH;
 use domain::page::{Page, PageLimit};
 use upstream::{EndpointReport, LatencyReport};
@@ -37,12 +37,12 @@ const HEADER: [&str; 13] = [
 ];
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         let mut json = JsonList::default();
         let mut table = Table::new(&HEADER);
         let mut cursor = None;
         loop {
-            let page = fetch(config, self.upstream.as_deref(), cursor.as_deref())?;
+            let page = fetch(installation, self.upstream.as_deref(), cursor.as_deref())?;
             if let (Some(upstream), true) = (&self.upstream, page.items.is_empty()) {
                 // Every upstream has an endpoint, if only a name without an address.
                 return Err(anyhow!("the gateway has no upstream `{upstream}`").into());
@@ -67,14 +67,18 @@ impl Args {
 }
 
 /// Fetches a page of the list from the running gateway.
-fn fetch(config: &Config, upstream: Option<&str>, cursor: Option<&str>) -> Result<Page<EndpointReport>, CliError> {
+fn fetch(
+    installation: &Installation,
+    upstream: Option<&str>,
+    cursor: Option<&str>,
+) -> Result<Page<EndpointReport>, CliError> {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("limit", &PageLimit::MAX.get().to_string());
     for (name, value) in [("upstream", upstream), ("cursor", cursor)] {
         value.map(|value| query.append_pair(name, value));
     }
     let target = format!("{UPSTREAMS_PATH}?{}", query.finish());
-    control::fetch(&config.admin.socket, &target)
+    control::fetch(installation, &target)
 }
 
 fn row(report: &EndpointReport) -> [String; 13] {

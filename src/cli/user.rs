@@ -2,9 +2,9 @@
 
 use clap::Subcommand;
 
+use super::installation::Installation;
 use super::show::Format;
 use super::{CliError, list};
-use crate::config::Config;
 use ::control::admin::Operation;
 use domain::identity::Permission;
 
@@ -66,8 +66,8 @@ struct Permissions {
 }
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
-        list::print(config, operation(self.command), self.format)
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
+        list::print(installation, operation(self.command), self.format)
     }
 }
 

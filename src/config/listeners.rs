@@ -1,13 +1,13 @@
 //! The blocks `listen`, `admin` and `trusted_proxies`: listeners, and trusted networks.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 
 use super::tls;
 use edge::transport::Http2Negotiation;
-use platform::settings::{Reported, Section, Value};
+use platform::settings::{Document, Reported, Section, SettingsErrors, Value};
 use platform::tls::ServerSettings;
 
 /// Default address of the admin listener: reachable from this machine only.
@@ -48,6 +48,27 @@ pub struct AdminSettings {
     pub socket: PathBuf,
     /// Address of `/metrics`, `/live` and `/ready`.
     pub address: SocketAddr,
+}
+
+/// Reads only the path of the admin socket from a configuration file. Works on a file with errors elsewhere, to
+/// find a gateway that still runs by an earlier content of it.
+///
+/// # Errors
+/// [`SettingsErrors`]: the file cannot be read, is not YAML, or names no socket.
+pub fn admin_socket(path: &Path) -> Result<PathBuf, SettingsErrors> {
+    Document::load(path)?
+        .read_part(|file| file.required("admin", |admin| admin.part(|admin| admin.required("socket", socket))))
+}
+
+/// Reads only the address of the admin listener from a configuration file, which may have errors elsewhere.
+///
+/// # Errors
+/// [`SettingsErrors`]: the file cannot be read, is not YAML, or has an invalid address.
+pub fn admin_address(path: &Path) -> Result<SocketAddr, SettingsErrors> {
+    Document::load(path)?.read_part(|file| {
+        let address = file.optional("admin", |admin| admin.part(|admin| Ok(admin_address_of(admin))))?;
+        Ok(address.unwrap_or(ADMIN_ADDRESS))
+    })
 }
 
 /// Returns whether a network of trusted proxies is so wide that it has clients in it: wider than 10.0.0.0/8, the
@@ -93,12 +114,16 @@ fn own_address(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Result<SocketAd
 /// Reads the block `admin`, and checks its address against those of `listen`.
 pub(super) fn admin(section: &mut Section<'_>, listen: Option<&[Listener]>) -> Result<AdminSettings, Reported> {
     let socket = section.required("socket", socket);
-    let address = section.value_or("address", ADMIN_ADDRESS, address);
+    let address = admin_address_of(section);
     let taken = |listener: &Listener| listener.address == address && address.port() != 0;
     if listen.is_some_and(|listen| listen.iter().any(taken)) {
         section.report("address", format_args!("{address} is in `listen` already; choose another"));
     }
     Ok(AdminSettings { socket: socket?, address })
+}
+
+fn admin_address_of(section: &mut Section<'_>) -> SocketAddr {
+    section.value_or("address", ADMIN_ADDRESS, address)
 }
 
 /// Reads the path of a Unix socket.

@@ -4,7 +4,7 @@
 //! file are reported at once. `config/keygate.yaml` documents every key with its default; `CONTRIBUTING.md` has the
 //! steps to add a setting.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -42,7 +42,7 @@ mod outbound_tls;
 mod source;
 mod restart_only;
 
-pub use listeners::{AdminSettings, Listener, ListenerRole};
+pub use listeners::{AdminSettings, Listener, ListenerRole, admin_address, admin_socket};
 pub use source::{ConfigSource, ContentHash};
 pub use upstream::Upstream;
 
@@ -108,9 +108,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// The configuration file that is read unless another is named.
-    pub const DEFAULT_PATH: &str = "config/keygate.yaml";
-
     /// Reads a configuration file.
     ///
     /// # Errors
@@ -186,17 +183,6 @@ impl Config {
     /// [`SettingsErrors`]: all errors of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, SettingsErrors> {
         Document::parse(path, text)?.read(|file| read(ConfigSource::new(path, text), file))
-    }
-
-    /// Reads only the path of the admin socket from a configuration file. Works on a file with errors elsewhere, to
-    /// find a gateway that still runs by an earlier content of it.
-    ///
-    /// # Errors
-    /// [`SettingsErrors`]: the file cannot be read, is not YAML, or names no socket.
-    pub fn admin_socket(path: &Path) -> Result<PathBuf, SettingsErrors> {
-        Document::load(path)?.read_part(|file| {
-            file.required("admin", |admin| admin.part(|admin| admin.required("socket", listeners::socket)))
-        })
     }
 }
 

@@ -18,6 +18,7 @@ mod canary;
 mod demo;
 mod drain;
 mod reload;
+mod broken_configuration;
 mod rolling;
 mod systemd;
 mod warnings;

@@ -50,7 +50,7 @@ impl Setup {
     }
 }
 
-fn ok() -> Upstream {
+pub(super) fn ok() -> Upstream {
     Upstream::answering(|_, stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")))
 }
 
@@ -164,14 +164,15 @@ fn rejected_configuration_changes_nothing_and_is_reported() {
     assert!(setup.metric("keygate_config_last_reload_successful 0"));
     assert!(setup.metric("keygate_config_reload_failures_total 1"));
 
-    // A file that is not YAML names no socket.
+    // A file that is not YAML names no socket: it is looked for beside the file.
     setup.write("listen: [");
     gateway.hang_up();
     setup.refused();
-    let status = setup.keygate(&["config", "status"]);
-    assert_eq!(status.status.code(), Some(64));
-    assert!(String::from_utf8(status.stderr).unwrap().contains("--socket"));
     let socket = setup.path().join("admin.sock");
+    let status = setup.keygate(&["config", "status"]);
+    assert_eq!(status.status.code(), Some(1));
+    let said = format!("using the admin socket {}", socket.display());
+    assert!(String::from_utf8(status.stderr).unwrap().contains(&said));
     let status = setup.keygate(&["config", "status", "--socket", socket.to_str().unwrap()]);
     assert_eq!(status.status.code(), Some(1));
 

@@ -20,10 +20,10 @@ use self::document::Document;
 use self::plan::{Action, Step, plan};
 use self::present::Present;
 use super::control::{self, Server};
+use super::installation::Installation;
 use super::output::Escaped;
 use super::show::Format;
 use super::{CliError, ExitStatus, output};
-use crate::config::Config;
 use domain::counted::Counted;
 
 /// Arguments of `keygate apply`.
@@ -43,10 +43,10 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         let document = file::read(&self.file).map_err(|error| CliError::new(ExitStatus::Usage, error))?;
         control::runtime()?.block_on(async {
-            let mut server = Server::open(config).await?;
+            let mut server = Server::open(installation).await?;
             let applied = self.apply(&mut server, &document).await;
             server.close().await;
             applied

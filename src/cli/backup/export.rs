@@ -13,15 +13,15 @@ use super::ExportArgs;
 use super::progress::ProgressLine;
 use super::transfer::read_export;
 use crate::cli::control::{self, Server};
+use crate::cli::installation::Installation;
 use crate::cli::{CliError, ExitStatus, output};
-use crate::config::Config;
 use domain::counted::Counted;
 use state::migration::file::{self, FileError, Summary};
 
-pub(crate) fn export(config: &Config, args: &ExportArgs, json: bool) -> Result<(), CliError> {
+pub(crate) fn export(installation: &Installation, args: &ExportArgs, json: bool) -> Result<(), CliError> {
     match &args.out {
         Some(path) => {
-            let summary = export_to_file(config, path)?;
+            let summary = export_to_file(installation, path)?;
             Ok(show(path, &summary, json)?)
         }
         None if json => {
@@ -30,19 +30,19 @@ pub(crate) fn export(config: &Config, args: &ExportArgs, json: bool) -> Result<(
         }
         None => {
             let mut out = BufWriter::new(io::stdout().lock());
-            write_lines(config, &mut out)?;
+            write_lines(installation, &mut out)?;
             Ok(out.flush()?)
         }
     }
 }
 
 /// Writes a file of another name, reads it back, and renames it.
-fn export_to_file(config: &Config, path: &Path) -> Result<Summary, CliError> {
+fn export_to_file(installation: &Installation, path: &Path) -> Result<Summary, CliError> {
     let partial = Partial::new(path);
     let failed = |what: &str| format!("{}: {what}", partial.path.display());
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial.path);
     let mut out = BufWriter::new(file.with_context(|| failed("cannot be created"))?);
-    write_lines(config, &mut out)?;
+    write_lines(installation, &mut out)?;
     let file = out.into_inner().map_err(io::IntoInnerError::into_error).with_context(|| failed("cannot be written"))?;
     file.sync_all().with_context(|| failed("cannot be written"))?;
     let written = BufReader::new(File::open(&partial.path)?);
@@ -52,10 +52,10 @@ fn export_to_file(config: &Config, path: &Path) -> Result<Summary, CliError> {
 }
 
 /// Writes all lines. Without the last one an export is incomplete, and the reader of the file finds that.
-pub(super) fn write_lines(config: &Config, out: &mut impl io::Write) -> Result<(), CliError> {
+pub(super) fn write_lines(installation: &Installation, out: &mut impl io::Write) -> Result<(), CliError> {
     let (mut progress, mut lines) = (ProgressLine::new(), 0_usize);
     control::runtime()?.block_on(async {
-        let mut server = Server::open(config).await?;
+        let mut server = Server::open(installation).await?;
         let written = read_export(&mut server, |part| {
             out.write_all(part)?;
             lines += part.iter().filter(|byte| **byte == b'\n').count();

@@ -10,8 +10,8 @@ use super::ImportArgs;
 use super::progress::ProgressLine;
 use super::transfer::send_records;
 use crate::cli::control::{self, Server};
+use crate::cli::installation::Installation;
 use crate::cli::{CliError, ExitStatus, output};
-use crate::config::Config;
 use domain::counted::Counted;
 use state::StateRecord;
 use state::migration::file::{self, FileError, MAX_LINE, Reader, Writer};
@@ -32,16 +32,16 @@ struct Imported {
     more: usize,
 }
 
-pub(crate) fn import(config: &Config, args: &ImportArgs, json: bool) -> Result<(), CliError> {
+pub(crate) fn import(installation: &Installation, args: &ImportArgs, json: bool) -> Result<(), CliError> {
     let is_stdin = args.file == Path::new("-");
     let name = if is_stdin { "standard input".into() } else { args.file.display().to_string() };
     let open = || File::open(&args.file).map(BufReader::new).with_context(|| format!("{name}: cannot be read"));
     let mut imported = Imported::default();
     let result = if is_stdin {
-        import_lines(config, io::stdin().lock(), None, &mut imported)
+        import_lines(installation, io::stdin().lock(), None, &mut imported)
     } else {
         let (_, summary) = file::verify(open()?).map_err(|errors| invalid(&name, &errors))?;
-        import_lines(config, open()?, Some(summary.counts.records()), &mut imported)
+        import_lines(installation, open()?, Some(summary.counts.records()), &mut imported)
     };
     result.map_err(|error| stopped(error, &name, imported.line))?;
     show(&imported, json)?;
@@ -49,7 +49,7 @@ pub(crate) fn import(config: &Config, args: &ImportArgs, json: bool) -> Result<(
 }
 
 fn import_lines(
-    config: &Config,
+    installation: &Installation,
     input: impl BufRead,
     all: Option<u64>,
     imported: &mut Imported,
@@ -57,7 +57,7 @@ fn import_lines(
     let mut progress = ProgressLine::new();
     control::runtime()?.block_on(async {
         let (mut reader, _) = Reader::begin(input).map_err(file_error)?;
-        let mut server = Server::open(config).await?;
+        let mut server = Server::open(installation).await?;
         let sent = async {
             loop {
                 let (part, is_end) = next_part(&mut reader)?;

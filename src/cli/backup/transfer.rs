@@ -31,8 +31,8 @@ pub(super) async fn read_export(
             }
             Ok(())
         }
-        Server::Gateway(config, stream) => {
-            let stream = control::take_stream(config, stream).await?;
+        Server::Gateway(installation, stream) => {
+            let stream = control::take_stream(installation, stream).await?;
             let request = ClientRequest::get(STATE_PATH).with_timeout(STATE_TIMEOUT);
             let response = request.send(stream).await.map_err(gone)?;
             if response.status != StatusCode::OK {
@@ -52,8 +52,8 @@ pub(super) async fn read_export(
 pub(super) async fn send_records(server: &mut Server<'_>, records: &[StateRecord]) -> Result<Report, CliError> {
     match server {
         Server::Stores(stores) => stores.import_state(records).await,
-        Server::Gateway(config, stream) => {
-            let stream = control::take_stream(config, stream).await?;
+        Server::Gateway(installation, stream) => {
+            let stream = control::take_stream(installation, stream).await?;
             let lines = Writer::default().lines(records);
             let request = ClientRequest::post(STATE_PATH, lines).with_timeout(STATE_TIMEOUT);
             let (status, body) = control::exchange(stream, request).await.map_err(gone)?;

@@ -8,17 +8,17 @@ use anyhow::{Context as _, anyhow};
 
 use super::VerifyArgs;
 use super::export::write_lines;
+use crate::cli::installation::Installation;
 use crate::cli::{CliError, ExitStatus, output};
-use crate::config::Config;
 use domain::clock;
 use domain::counted::Counted;
 use state::migration::{Comparison, Records, compare};
 
-pub(crate) fn verify(config: &Config, args: &VerifyArgs, json: bool) -> Result<(), CliError> {
+pub(crate) fn verify(installation: &Installation, args: &VerifyArgs, json: bool) -> Result<(), CliError> {
     let first = read_file(&args.file)?;
     let second = match &args.other {
         Some(path) => read_file(path)?,
-        None => read_state(config)?,
+        None => read_state(installation)?,
     };
     let comparison = compare(&first, &second, clock::now());
     if json {
@@ -43,9 +43,9 @@ fn read_file(path: &Path) -> Result<Records, CliError> {
 }
 
 /// Exports the state, in memory.
-fn read_state(config: &Config) -> Result<Records, CliError> {
+fn read_state(installation: &Installation) -> Result<Records, CliError> {
     let mut lines = Vec::new();
-    write_lines(config, &mut lines)?;
+    write_lines(installation, &mut lines)?;
     let read = Records::read(&*lines).context("the export of the state is not complete");
     read.map_err(|error| CliError::new(ExitStatus::Failed, error))
 }
