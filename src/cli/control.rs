@@ -23,11 +23,19 @@ use domain::problem::Problem;
 
 /// Performs one operation, on the running gateway if there is one.
 pub(super) fn perform(installation: &Installation, operation: &Operation) -> Result<Reply, CliError> {
+    with_server(installation, async |server| server.perform(operation).await)
+}
+
+/// Does some work on the running gateway, or on the stores when none runs: opens them once, and closes them afterwards.
+pub(super) fn with_server<T>(
+    installation: &Installation,
+    work: impl AsyncFnOnce(&mut Server<'_>) -> Result<T, CliError>,
+) -> Result<T, CliError> {
     runtime()?.block_on(async {
         let mut server = Server::open(installation).await?;
-        let reply = server.perform(operation).await;
+        let done = work(&mut server).await;
         server.close().await;
-        reply
+        done
     })
 }
 
@@ -38,25 +46,10 @@ pub(super) type KeyActivities = BTreeMap<KeyId, Activity>;
 /// activity of the keys in it: where the journal cannot be read, and for other replies, none.
 pub(super) fn for_each_page(
     installation: &Installation,
-    mut operation: Operation,
-    mut each: impl FnMut(Reply, &KeyActivities) -> Result<(), CliError>,
+    operation: Operation,
+    each: impl FnMut(Reply, &KeyActivities) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
-    runtime()?.block_on(async {
-        let mut server = Server::open(installation).await?;
-        let walked = async {
-            loop {
-                let reply = server.perform(&operation).await?;
-                let next = reply.next_cursor().map(str::to_owned);
-                let activity = server.activity(&reply).await;
-                each(reply, &activity)?;
-                let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(()) };
-                *cursor = Some(next);
-            }
-        };
-        let walked = walked.await;
-        server.close().await;
-        walked
-    })
+    with_server(installation, async |server| server.for_each_page(operation, each).await)
 }
 
 /// The performer of a command's operations.
@@ -86,6 +79,22 @@ impl<'a> Server<'a> {
                 let stream = take_stream(installation, stream).await?;
                 send_operation(installation, stream, operation).await
             }
+        }
+    }
+
+    /// The same as the function of this name, for several lists.
+    pub(super) async fn for_each_page(
+        &mut self,
+        mut operation: Operation,
+        mut each: impl FnMut(Reply, &KeyActivities) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        loop {
+            let reply = self.perform(&operation).await?;
+            let next = reply.next_cursor().map(str::to_owned);
+            let activity = self.activity(&reply).await;
+            each(reply, &activity)?;
+            let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(()) };
+            *cursor = Some(next);
         }
     }
 

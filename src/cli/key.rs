@@ -1,26 +1,20 @@
 //! `keygate key`: manages API keys. A new key is printed once, as the only line on standard output.
 
-use std::io::{self, Read as _};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use clap::Subcommand;
-use data_encoding::HEXLOWER;
+use clap::{Subcommand, ValueEnum};
 use serde_json::json;
-use zeroize::Zeroizing;
 
 use super::installation::Installation;
 use super::key_id::KeyIdParser;
+use super::key_target::{KeyTarget, TargetArgs, read_key};
 use super::show::{self, Format};
-use super::{CliError, ExitStatus, control, list, output};
+use super::{CliError, control, list, output};
 use ::control::admin::{Operation, Reply};
-use ::control::management::{self, Key};
+use ::control::management::{self, KeyQuery, KeyStatus};
 use domain::key::{KeyDigest, KeyId};
-use journal::audit::LastUse;
 use platform::settings::parse_duration;
-
-/// Bytes of a key to hash, at most: far longer than any header that carries one.
-const MAX_KEY: usize = 16 << 10;
 
 /// Arguments of `keygate key`.
 #[derive(Debug, clap::Args)]
@@ -40,11 +34,21 @@ enum Command {
         /// Name: what the key is used for
         name: String,
     },
-    /// List all keys of an organization, including revoked ones
+    /// List keys in the order of their creation, including revoked ones
     List {
-        /// Id or name of the organization
+        /// Only keys of the organization with this id or name; default: of all organizations
         #[arg(long)]
-        org: String,
+        org: Option<String>,
+        #[command(flatten)]
+        filter: ListFilter,
+    },
+    /// Find a key by its id, by the whole key, or by its SHA-256, and show it
+    ///
+    /// Also a key that is revoked, and by a secret that was replaced. Of a key that was leaked, pipe the secret:
+    /// `printf %s "$KEY" | keygate key find --stdin`.
+    Find {
+        #[command(flatten)]
+        target: TargetArgs,
     },
     /// Show a key
     Show {
@@ -54,9 +58,8 @@ enum Command {
     },
     /// Revoke a key: it is refused from the next request on; cannot be undone
     Revoke {
-        /// Key id: the nine characters after sk_live_
-        #[arg(value_parser = KeyIdParser)]
-        key_id: KeyId,
+        #[command(flatten)]
+        target: TargetArgs,
     },
     /// Replace the secret of a key, and print the new key once; id, limits and history stay
     Rotate {
@@ -102,6 +105,35 @@ struct Owner {
     user: String,
 }
 
+/// Which keys are listed.
+#[derive(Debug, clap::Args)]
+struct ListFilter {
+    /// Only keys of the user with this id or email address
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// Only keys with this in their names, in any case
+    #[arg(long, value_name = "TEXT")]
+    name: Option<String>,
+    /// Only keys in this state
+    #[arg(long, value_enum)]
+    state: Option<KeyState>,
+    /// Only keys that were not used for this time, such as 2160h; never used: since their creation
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    unused_for: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KeyState {
+    /// Requests are authenticated
+    Active,
+    /// The key was revoked
+    Revoked,
+    /// The user of the key was removed
+    UserRemoved,
+    /// The organization of the key is suspended
+    OrgSuspended,
+}
+
 /// Options that are not given keep their values, except `burst`, which follows a new `requests`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct NewLimits {
@@ -120,25 +152,46 @@ impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         match self.command {
             Command::Digest => print_digest(self.format),
-            // Of a key, the last attempt to use it is shown as well; a journal that cannot be read hides it alone.
-            Command::Show { key_id } => show_key(installation, key_id, self.format),
+            Command::Show { key_id } => show_key(installation, KeyTarget::Id(key_id), self.format),
+            Command::Find { target } => show_key(installation, target.read()?, self.format),
+            Command::Revoke { target } => revoke_key(installation, target.read()?, self.format),
+            Command::List { org: Some(org), filter } => {
+                list::print(installation, Operation::query_keys(org, filter.query()), self.format)
+            }
+            Command::List { org: None, filter } => {
+                list::print_keys_of_all_orgs(installation, &filter.query(), self.format)
+            }
             command => list::print(installation, operation(command), self.format),
+        }
+    }
+}
+
+impl ListFilter {
+    fn query(self) -> KeyQuery {
+        KeyQuery {
+            user: self.user.unwrap_or_default(),
+            name: self.name.unwrap_or_default(),
+            status: self.state.map(KeyState::status),
+            unused_for: self.unused_for,
+            ..KeyQuery::default()
+        }
+    }
+}
+
+impl KeyState {
+    fn status(self) -> KeyStatus {
+        match self {
+            Self::Active => KeyStatus::Active,
+            Self::Revoked => KeyStatus::Revoked,
+            Self::UserRemoved => KeyStatus::UserRemoved,
+            Self::OrgSuspended => KeyStatus::OrgSuspended,
         }
     }
 }
 
 /// Prints the digest of the key on standard input, which neither the arguments nor the output show.
 fn print_digest(format: Format) -> Result<(), CliError> {
-    let mut key = Zeroizing::new(Vec::with_capacity(MAX_KEY));
-    io::stdin().lock().take(MAX_KEY as u64).read_to_end(&mut key)?;
-    // A key has no white space, and a line that was piped has an end.
-    let trimmed = key.trim_ascii();
-    if trimmed.is_empty() || key.len() == MAX_KEY {
-        let message = anyhow!("pipe the key into the command, as in `printf %s \"$KEY\" | keygate key digest`");
-        return Err(CliError::new(ExitStatus::Usage, message));
-    }
-    let digest = KeyDigest::of(trimmed);
-    let hex = HEXLOWER.encode(digest.as_bytes());
+    let hex = KeyDigest::of(&read_key()?).to_hex();
     if format.json {
         output::json(&json!({ "sha256": hex }))?
     } else {
@@ -147,31 +200,35 @@ fn print_digest(format: Format) -> Result<(), CliError> {
     Ok(())
 }
 
-fn show_key(installation: &Installation, id: KeyId, format: Format) -> Result<(), CliError> {
-    match control::perform(installation, &Operation::ShowKey { key: id })? {
-        Reply::Key { key } => {
-            let attempt = last_attempt(installation, &key);
-            Ok(show::key(&key, attempt.as_ref(), format)?)
-        }
-        reply => Ok(show::reply(reply, format)?),
-    }
+/// Shows a key, with the last attempt to use it as far as the journal of this gateway reaches; a journal that cannot be
+/// read hides that alone.
+fn show_key(installation: &Installation, target: KeyTarget, format: Format) -> Result<(), CliError> {
+    let (key, attempt) = control::with_server(installation, async |server| {
+        let id = target.resolve(server).await?;
+        let Reply::Key { key } = server.perform(&Operation::ShowKey { key: id }).await? else {
+            return Err(anyhow!("the gateway answered something else").into());
+        };
+        let activity = Operation::Activity { org: key.org.to_string(), keys: vec![id] };
+        let attempt = match server.perform(&activity).await {
+            Ok(Reply::Activity(mut report)) => report.keys.remove(&id).and_then(|activity| activity.last_attempt),
+            _ => None,
+        };
+        Ok((key, attempt))
+    })?;
+    Ok(show::key(&key, attempt.as_ref(), format)?)
 }
 
-/// The last attempt to use a key, as far as the journal of this gateway reaches.
-fn last_attempt(installation: &Installation, key: &Key) -> Option<LastUse> {
-    let operation = Operation::Activity { org: key.org.to_string(), keys: vec![key.id] };
-    match control::perform(installation, &operation) {
-        Ok(Reply::Activity(mut report)) => report.keys.remove(&key.id)?.last_attempt,
-        _ => None,
-    }
+fn revoke_key(installation: &Installation, target: KeyTarget, format: Format) -> Result<(), CliError> {
+    let reply = control::with_server(installation, async |server| {
+        let key = target.resolve(server).await?;
+        server.perform(&Operation::RevokeKey { key }).await
+    });
+    Ok(show::reply(reply?, format)?)
 }
 
 fn operation(command: Command) -> Operation {
     match command {
         Command::Create { owner: Owner { org, user }, name } => Operation::CreateKey { org, user, name },
-        Command::List { org } => Operation::list_keys(org),
-        Command::Show { key_id } => Operation::ShowKey { key: key_id },
-        Command::Revoke { key_id } => Operation::RevokeKey { key: key_id },
         Command::Rotate { key_id, overlap } => Operation::RotateKey { key: key_id, overlap },
         Command::Limits { key_id, default: true, .. } => Operation::LimitKey { key: key_id, limits: None },
         Command::Limits { key_id, limits: NewLimits { requests: None, per: None, burst: None }, .. } => {
@@ -183,6 +240,10 @@ fn operation(command: Command) -> Operation {
         Command::Import { owner: Owner { org, user }, sha256, name } => {
             Operation::ImportKey { org, user, sha256, name, limits: None }
         }
-        Command::Digest => unreachable!("printed before"),
+        Command::Digest
+        | Command::List { .. }
+        | Command::Show { .. }
+        | Command::Find { .. }
+        | Command::Revoke { .. } => unreachable!("performed before"),
     }
 }

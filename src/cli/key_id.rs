@@ -23,6 +23,6 @@ impl TypedValueParser for KeyIdParser {
 }
 
 /// The key id in a text: in a whole key, in the beginning of one, or by itself.
-fn find_key_id(text: &str) -> Option<KeyId> {
+pub(super) fn find_key_id(text: &str) -> Option<KeyId> {
     key::parse(text.as_bytes()).or_else(|| text.strip_prefix(key::PREFIX).unwrap_or(text).parse().ok())
 }

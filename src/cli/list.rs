@@ -10,13 +10,43 @@ use super::installation::Installation;
 use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::show::{self, Format, asterisk, joined, limit, org_status, status, time};
 use ::control::admin::{Operation, Reply};
-use ::control::management::{Key, Org, Session, User};
+use ::control::management::{Key, KeyQuery, Org, Session, User};
 use ::journal::audit::{LastUse, Record};
 
 /// Performs an operation and prints its reply: a list with all its pages, as a table or as `{"items":[…]}`.
 pub(super) fn print(installation: &Installation, operation: Operation, format: Format) -> Result<(), CliError> {
-    let mut output = Output { format, json: None, table: None, has_own_limits: false };
+    let is_filtered = matches!(&operation, Operation::ListKeys { query, .. } if **query != KeyQuery::default());
+    let mut output = Output::new(format);
+    if is_filtered {
+        output.no_keys = "no key matches";
+    }
     control::for_each_page(installation, operation, |reply, activity| Ok(output.print(reply, activity)?))?;
+    Ok(output.finish()?)
+}
+
+/// Prints the keys of all organizations that match, as one list.
+pub(super) fn print_keys_of_all_orgs(
+    installation: &Installation,
+    query: &KeyQuery,
+    format: Format,
+) -> Result<(), CliError> {
+    let mut output = Output::new(format);
+    control::with_server(installation, async |server| {
+        let mut orgs = Vec::new();
+        let collect = |reply, _: &KeyActivities| {
+            if let Reply::Orgs(page) = reply {
+                orgs.extend(page.items);
+            }
+            Ok(())
+        };
+        server.for_each_page(Operation::list_orgs(), collect).await?;
+        for org in orgs {
+            let operation = Operation::query_keys(org.id.to_string(), query.clone());
+            output.org = Some(org.name);
+            server.for_each_page(operation, |reply, activity| Ok(output.print(reply, activity)?)).await?;
+        }
+        Ok(())
+    })?;
     Ok(output.finish()?)
 }
 
@@ -28,9 +58,18 @@ struct Output {
     /// The table, once its first page has come, and the note for an empty one.
     table: Option<(Table, &'static str)>,
     has_own_limits: bool,
+    /// The organization of the next keys, where those of all are listed.
+    org: Option<String>,
+    /// Note for an empty list of keys.
+    no_keys: &'static str,
 }
 
 impl Output {
+    fn new(format: Format) -> Self {
+        let no_keys = "this organization has no keys yet";
+        Self { format, json: None, table: None, has_own_limits: false, org: None, no_keys }
+    }
+
     fn print(&mut self, reply: Reply, activity: &KeyActivities) -> io::Result<()> {
         match reply {
             Reply::Orgs(page) => self.print_orgs(&page.items),
@@ -61,7 +100,12 @@ impl Output {
         self.has_own_limits |= keys.iter().any(|key| key.limits.own);
         let header = &["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "LAST ATTEMPT", "CREATED"];
         let row = |key: &Key| key_row(key, activity.get(&key.id).and_then(|activity| activity.last_attempt.as_ref()));
-        self.print_rows(keys, header, row, "this organization has no keys yet")
+        let Some(org) = self.org.clone() else {
+            return self.print_rows(keys, header, row, self.no_keys);
+        };
+        let [id, name, user, status, limit, uses, last_used, attempt, created] = *header;
+        let header = &[id, name, "ORG", user, status, limit, uses, last_used, attempt, created];
+        self.print_rows(keys, header, |key| with_org(&org, row(key)), "no key matches")
     }
 
     fn print_rows<T: Serialize, const N: usize>(
@@ -117,6 +161,12 @@ fn key_row(key: &Key, attempt: Option<&LastUse>) -> [String; 9] {
         or_dash(attempt.map(|attempt| format!("{} {}", seconds(attempt.time), word(attempt.outcome)))),
         seconds(key.created),
     ]
+}
+
+/// The row of a key with its organization behind its name.
+fn with_org(org: &str, row: [String; 9]) -> [String; 10] {
+    let [id, name, user, status, limit, uses, last_used, attempt, created] = row;
+    [id, name, org.to_owned(), user, status, limit, uses, last_used, attempt, created]
 }
 
 fn use_row(record: &Record) -> [String; 5] {

@@ -54,6 +54,7 @@ mod show;
 mod list;
 mod new_key;
 mod key_id;
+mod key_target;
 mod error;
 
 pub use error::{CliError, ExitStatus};

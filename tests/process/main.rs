@@ -19,6 +19,7 @@ mod demo;
 mod drain;
 mod reload;
 mod broken_configuration;
+mod leaked_keys;
 mod rolling;
 mod systemd;
 mod warnings;

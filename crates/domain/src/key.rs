@@ -14,6 +14,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -128,6 +129,11 @@ impl KeyDigest {
         &self.0
     }
 
+    /// The digest in 64 hexadecimal digits.
+    pub fn to_hex(&self) -> String {
+        HEXLOWER.encode(&self.0)
+    }
+
     /// Makes a digest from its 32 bytes, as it is stored.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -138,15 +144,8 @@ impl KeyDigest {
     /// # Errors
     /// [`InvalidDigest`] when it is not 64 hexadecimal digits.
     pub fn from_hex(hex: &str) -> Result<Self, InvalidDigest> {
-        if hex.len() != 64 || !hex.is_ascii() {
-            return Err(InvalidDigest);
-        }
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-            let digit = |c: u8| char::from(c).to_digit(16).ok_or(InvalidDigest);
-            *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).map_err(|_| InvalidDigest)?;
-        }
-        Ok(Self(bytes))
+        let bytes = HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).map_err(|_| InvalidDigest)?;
+        bytes.try_into().map(Self).map_err(|_| InvalidDigest)
     }
 }
 

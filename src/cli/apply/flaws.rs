@@ -184,7 +184,7 @@ mod tests {
     fn session_quota_digest_is_a_flaw() {
         let user = domain::identity::UserId::generate();
         let digest = state::session_quota_digest(user);
-        let hex = data_encoding::HEXLOWER.encode(digest.as_bytes());
+        let hex = digest.to_hex();
         let text = format!("organizations: [{{ name: a, keys: [{{ name: k, user: a@b.example, sha256: {hex} }}] }}]");
         assert_eq!(flaws(&text).len(), 1, "{:?}", flaws(&text));
     }

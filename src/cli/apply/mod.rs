@@ -45,12 +45,7 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         let document = file::read(&self.file).map_err(|error| CliError::new(ExitStatus::Usage, error))?;
-        control::runtime()?.block_on(async {
-            let mut server = Server::open(installation).await?;
-            let applied = self.apply(&mut server, &document).await;
-            server.close().await;
-            applied
-        })
+        control::with_server(installation, async |server| self.apply(server, &document).await)
     }
 
     async fn apply(&self, server: &mut Server<'_>, document: &Document) -> Result<(), CliError> {

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::ExportArgs;
 use super::progress::ProgressLine;
 use super::transfer::read_export;
-use crate::cli::control::{self, Server};
+use crate::cli::control;
 use crate::cli::installation::Installation;
 use crate::cli::{CliError, ExitStatus, output};
 use domain::counted::Counted;
@@ -54,17 +54,14 @@ fn export_to_file(installation: &Installation, path: &Path) -> Result<Summary, C
 /// Writes all lines. Without the last one an export is incomplete, and the reader of the file finds that.
 pub(super) fn write_lines(installation: &Installation, out: &mut impl io::Write) -> Result<(), CliError> {
     let (mut progress, mut lines) = (ProgressLine::new(), 0_usize);
-    control::runtime()?.block_on(async {
-        let mut server = Server::open(installation).await?;
-        let written = read_export(&mut server, |part| {
+    control::with_server(installation, async |server| {
+        let take = |part: &[u8]| {
             out.write_all(part)?;
             lines += part.iter().filter(|byte| **byte == b'\n').count();
             progress.show(|| format!("exported {}", Counted(lines, "record")));
             Ok(())
-        });
-        let written = written.await;
-        server.close().await;
-        written
+        };
+        read_export(server, take).await
     })
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow};
 use super::ImportArgs;
 use super::progress::ProgressLine;
 use super::transfer::send_records;
-use crate::cli::control::{self, Server};
+use crate::cli::control;
 use crate::cli::installation::Installation;
 use crate::cli::{CliError, ExitStatus, output};
 use domain::counted::Counted;
@@ -55,29 +55,23 @@ fn import_lines(
     imported: &mut Imported,
 ) -> Result<(), CliError> {
     let mut progress = ProgressLine::new();
-    control::runtime()?.block_on(async {
-        let (mut reader, _) = Reader::begin(input).map_err(file_error)?;
-        let mut server = Server::open(installation).await?;
-        let sent = async {
-            loop {
-                let (part, is_end) = next_part(&mut reader)?;
-                if !part.is_empty() {
-                    imported.add(send_records(&mut server, &part).await?);
-                    imported.line = reader.line();
-                    let lines = imported.line.saturating_sub(1).min(all.unwrap_or(u64::MAX));
-                    progress.show(|| match all {
-                        Some(all) => format!("imported {lines} of {}", Counted(all, "record")),
-                        None => format!("imported {}", Counted(lines, "record")),
-                    });
-                }
-                if is_end {
-                    return Ok(());
-                }
+    let (mut reader, _) = Reader::begin(input).map_err(file_error)?;
+    control::with_server(installation, async |server| {
+        loop {
+            let (part, is_end) = next_part(&mut reader)?;
+            if !part.is_empty() {
+                imported.add(send_records(server, &part).await?);
+                imported.line = reader.line();
+                let lines = imported.line.saturating_sub(1).min(all.unwrap_or(u64::MAX));
+                progress.show(|| match all {
+                    Some(all) => format!("imported {lines} of {}", Counted(all, "record")),
+                    None => format!("imported {}", Counted(lines, "record")),
+                });
             }
-        };
-        let sent = sent.await;
-        server.close().await;
-        sent
+            if is_end {
+                return Ok(());
+            }
+        }
     })
 }
 

@@ -95,7 +95,8 @@ fn whole_key_is_taken_for_its_id_and_never_echoed() {
     let torn = &presented[..presented.len() - 1];
     let lines = [
         (2, format!("key show {torn}")),
-        (2, format!("key revoke {torn}")),
+        (1, format!("key revoke {torn}")),
+        (1, format!("key find {torn}")),
         (2, format!("audit list --key {torn}")),
         (2, format!("org list {presented}")),
         (2, presented.to_owned()),

@@ -2,7 +2,7 @@
 
 use super::operation::Operation;
 use super::reply::Reply;
-use crate::management::{Actor, KeyImport, KeyQuery, Management, ManagementError, Rotation};
+use crate::management::{Actor, KeyImport, Management, ManagementError, Rotation};
 use domain::clock::Micros;
 use domain::page::{Page, PageQuery};
 
@@ -35,8 +35,8 @@ pub async fn perform(to: &Management, operation: Operation, now: Micros) -> Resu
         Operation::RemoveUser { org, user } => Reply::User { user: to.remove_user(ACTOR, &org, &user, now).await? },
         Operation::CreateKey { org, user, name } =>
             Reply::NewKey(to.create_key(ACTOR, &org, &user, &name, now).await?),
-        Operation::ListKeys { org, cursor, limit } =>
-            Reply::Keys(to.list_keys(ACTOR, &org, &KeyQuery::default(), &PageQuery { cursor, limit }, now).await?),
+        Operation::ListKeys { org, query, cursor, limit } =>
+            Reply::Keys(to.list_keys(ACTOR, &org, &query, &PageQuery { cursor, limit }, now).await?),
         Operation::ShowKey { key } => Reply::Key { key: to.show_key(ACTOR, key, now).await? },
         Operation::FindKeys { sha256 } =>
             Reply::FoundKeys { found: to.find_keys_by_digest(ACTOR, &sha256, now).await? },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::management::{LimitUpdate, UseFilter, duration_text};
+use crate::management::{KeyQuery, LimitUpdate, UseFilter, duration_text};
 use domain::identity::{Permission, SessionId};
 use domain::key::KeyId;
 use domain::page::PageLimit;
@@ -63,6 +63,8 @@ pub enum Operation {
     #[serde(rename = "key.list")]
     ListKeys {
         org: String,
+        #[serde(default, skip_serializing_if = "is_default")]
+        query: Box<KeyQuery>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cursor: Option<String>,
         #[serde(default)]
@@ -148,7 +150,12 @@ impl Operation {
 
     /// The operation that lists the keys of an organization.
     pub fn list_keys(org: String) -> Self {
-        Self::ListKeys { org, cursor: None, limit: PageLimit::MAX }
+        Self::query_keys(org, KeyQuery::default())
+    }
+
+    /// The operation that lists some keys of an organization.
+    pub fn query_keys(org: String, query: KeyQuery) -> Self {
+        Self::ListKeys { org, query: Box::new(query), cursor: None, limit: PageLimit::MAX }
     }
 
     /// The operation that lists web sessions, of one organization or all.
@@ -200,6 +207,10 @@ impl Operation {
     }
 }
 
+fn is_default(query: &KeyQuery) -> bool {
+    *query == KeyQuery::default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,7 +225,12 @@ mod tests {
                 r#"{"operation":"org.list","limit":20}"#,
             ),
             (
-                Operation::ListKeys { org: "acme".into(), cursor: Some("c".into()), limit: PageLimit::of(5) },
+                Operation::ListKeys {
+                    org: "acme".into(),
+                    query: Box::default(),
+                    cursor: Some("c".into()),
+                    limit: PageLimit::of(5),
+                },
                 r#"{"operation":"key.list","org":"acme","cursor":"c","limit":5}"#,
             ),
             (

@@ -70,6 +70,8 @@ pub(super) enum PageEndpoint {
     /// Redirects to the keys.
     Home,
     ListKeys,
+    /// Redirects to the list of what was searched for.
+    SearchKeys,
     ShowCreateKey,
     CreateKey,
     ShowKey,
@@ -175,6 +177,7 @@ const ROUTES: &[Route] = &[
 
     page("GET",  "",                      Page(PageEndpoint::Home)),
     page("GET",  "keys",                  Page(PageEndpoint::ListKeys)),
+    page("POST", "keys",                  Page(PageEndpoint::SearchKeys)),
     page("GET",  "keys/new",              Page(PageEndpoint::ShowCreateKey)),
     page("POST", "keys/new",              Page(PageEndpoint::CreateKey)),
     page("GET",  "keys/{key}",            Page(PageEndpoint::ShowKey)),

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::future::try_join_all;
-use serde::Serialize;
 
 use super::authorization::Access;
-use super::{Actor, Key, KeyStatus, Management, ManagementError, operands};
+use super::key_query::NamedKey;
+use super::{Actor, Key, KeyQuery, Management, ManagementError, operands};
 use domain::clock::Micros;
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId};
@@ -15,17 +15,6 @@ use state::{self, KeyList, KeyPosition, Org};
 
 /// Keys that are read for one page at most. Where few of them match the filter, the page has fewer keys than its limit.
 const MAX_READ: usize = 1000;
-
-/// Filter and order of a list of keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct KeyQuery {
-    /// Part of the name or of the owner's email address, in any case, or of the key id; empty for all keys.
-    pub text: String,
-    /// The only status that is listed; none for any.
-    pub status: Option<KeyStatus>,
-    /// `true`: newest keys first; `false`: in the order of their creation.
-    pub newest_first: bool,
-}
 
 impl Management {
     /// Looks up the keys that have, or had, these SHA-256, in hexadecimal; at most 200 of them. For the operator.
@@ -63,10 +52,45 @@ impl Management {
     ) -> Result<Page<Key>, ManagementError> {
         self.authorize(actor, Access::Org(org), now).await?;
         let org = self.find_org(org).await?;
-        let list = KeyList { org: org.id, owner: actor.visible_owner(), newest_first: query.newest_first };
+        let owner = actor.visible_owner().or_else(|| query.owner());
+        let list = KeyList { org: org.id, owner, newest_first: query.newest_first };
+        if page.cursor.is_none()
+            && let Some(items) = self.look_up_keys(&org, list, query, now).await?
+        {
+            return Ok(Page { items, next: None });
+        }
         let sealer = self.cursor_sealer(&("keys", list.org, list.owner, query)).await?;
         let after = sealer.open(page.cursor.as_deref())?;
         sealer.seal(self.find_keys(&org, list, after, query, page.limit, now).await?)
+    }
+
+    /// The key that the text of a query names, if it is in the list: one look-up however many keys there are. None when
+    /// the text is to be searched for.
+    async fn look_up_keys(
+        &self,
+        org: &Org,
+        list: KeyList,
+        query: &KeyQuery,
+        now: Micros,
+    ) -> Result<Option<Vec<Key>>, ManagementError> {
+        let Some(named) = query.named_key() else { return Ok(None) };
+        let id = match named {
+            NamedKey::Id(id) => Some(id),
+            NamedKey::Digest(digest) => self.state.key_of(&digest).await?,
+        };
+        let key = match id {
+            Some(id) => self.state.key(id).await?,
+            None => None,
+        };
+        let is_listed = |key: &state::Key| {
+            key.org == list.org && list.owner.is_none_or(|owner| owner == key.user) && !key.session_quota_key
+        };
+        let key = key.filter(is_listed);
+        if key.is_none() && matches!(named, NamedKey::Id(_)) {
+            return Ok(None);
+        }
+        let shown = self.show_keys(org, key.into_iter().collect(), now).await?;
+        Ok(Some(shown.into_iter().map(|(_, key)| key).filter(|key| query.matches_fields(key, now)).collect()))
     }
 
     /// The keys behind a position that match the filter.
@@ -86,7 +110,7 @@ impl Management {
             let end = batch.items.last().map(KeyPosition::from);
             for (position, key) in self.show_keys(org, batch.items, now).await? {
                 after = Some(position);
-                items.extend(Some(key).filter(|key| query.matches(key)));
+                items.extend(Some(key).filter(|key| query.matches(key, now)));
                 if items.len() == limit {
                     break;
                 }
@@ -114,16 +138,5 @@ impl Management {
             users.into_iter().flatten().map(|(_, user)| (user.id, user)).collect();
         let show = |key: &state::Key| Key::new(key, users.get(&key.user), Some(org), self.quota(key), now);
         Ok(keys.iter().map(|key| (KeyPosition::from(key), show(key))).collect())
-    }
-}
-
-impl KeyQuery {
-    /// Names and email addresses are compared without case, key ids with it.
-    fn matches(&self, key: &Key) -> bool {
-        let text = self.text.to_lowercase();
-        let contains = |field: &str| field.to_lowercase().contains(&text);
-        let text_matches =
-            text.is_empty() || contains(&key.name) || contains(&key.email) || key.id.as_str().contains(&self.text);
-        text_matches && self.status.is_none_or(|status| status == key.status)
     }
 }

@@ -8,9 +8,10 @@ use crate::dashboard::pages::{
     ActivityChart, AttemptCell, FleetFreshness, GatewayRow, KeyFilter, KeyRow, KeysPage, LastUseCell, MissingOthers,
     NavEntry, OutcomeText, Paging, RecordSource, UseSource, link,
 };
+use crate::dashboard::response;
 use crate::management::{Activity, ActivityReport, Key, KeyQuery, KeyStatus};
 use domain::clock::Micros;
-use domain::key::KeyId;
+use domain::key::{self, KeyDigest, KeyId};
 use domain::page::{PageLimit, PageQuery};
 use journal::audit::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
 
@@ -18,13 +19,15 @@ use journal::audit::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
 const PAGE_SIZE: PageLimit = PageLimit::of(25);
 /// Age at which a reader is told that records of a gateway may be missing: its next report is due twice over.
 const LATE: Duration = Duration::from_secs(15);
+/// Characters of a word that is taken for a key: names of one word are shorter.
+const SECRET_LENGTH: usize = 32;
 /// Characters of a search text that are used.
 const SEARCH_LENGTH: usize = 100;
 
 impl PageContext<'_> {
     pub(super) async fn list_keys(&self) -> HandlerResult {
         let filter = self.key_filter();
-        let query = KeyQuery { text: filter.text.clone(), status: filter.state, newest_first: true };
+        let query = filter_query(filter.text.clone(), filter.state);
         let page = self.page_query(PAGE_SIZE);
         let keys = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
         let report = self.key_activity(keys.items.iter().map(|key| key.id).collect()).await?;
@@ -38,6 +41,26 @@ impl PageContext<'_> {
             paging,
             source: report.map(|report| self.record_source(&report.gateway, report.view.as_ref())),
         })
+    }
+
+    /// Redirects to the list of what the form searches for. The form is posted, so that no key gets into an address,
+    /// and with it into a history or a log: there it is its SHA-256.
+    pub(super) async fn search_keys(&self) -> HandlerResult {
+        let form = self.request.form();
+        let text = form.field("q");
+        let digest = KeyDigest::of(text.as_bytes()).to_hex();
+        let is_secret = looks_secret(text) || self.has_key(&digest).await?;
+        let text = if is_secret { &digest } else { text };
+        let path = format!("{}/keys", self.base);
+        Ok(response::see_other(&link(&path, &[("q", text), ("state", form.field("state"))])))
+    }
+
+    /// Returns whether the user's list has a key with this SHA-256.
+    async fn has_key(&self, digest: &str) -> Result<bool, DashboardError> {
+        let query = filter_query(digest.to_owned(), None);
+        let page = PageQuery::first(PAGE_SIZE);
+        let found = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
+        Ok(!found.items.is_empty())
     }
 
     fn key_filter(&self) -> KeyFilter {
@@ -126,6 +149,20 @@ impl PageContext<'_> {
         };
         FleetFreshness::new(gateways.into_iter().map(row).collect())
     }
+}
+
+fn filter_query(text: String, status: Option<KeyStatus>) -> KeyQuery {
+    KeyQuery { text, status, newest_first: true, ..KeyQuery::default() }
+}
+
+/// Returns whether a text may be a key, or a part of one with some of its secret, though no key that is known: a long
+/// word of letters and digits.
+fn looks_secret(text: &str) -> bool {
+    let is_own = text.split_once(key::PREFIX).is_some_and(|(_, rest)| rest.len() > key::KEY_ID_LENGTH);
+    let has = |is: fn(char) -> bool| text.contains(is);
+    let is_word = !has(char::is_whitespace) && !has(|c| c == '@');
+    let is_digest = KeyDigest::from_hex(text).is_ok();
+    is_own || !is_digest && is_word && text.len() >= SECRET_LENGTH && has(char::is_alphabetic) && has(char::is_numeric)
 }
 
 /// The chart of a key's last 24 hours.

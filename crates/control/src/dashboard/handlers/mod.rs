@@ -104,6 +104,7 @@ async fn perform(
     match endpoint {
         PageEndpoint::Home => Ok(response::see_other(&format!("{}/keys", context.base))),
         PageEndpoint::ListKeys => context.list_keys().await,
+        PageEndpoint::SearchKeys => context.search_keys().await,
         PageEndpoint::ShowCreateKey => context.show_create_key().await,
         PageEndpoint::CreateKey => context.create_key().await,
         PageEndpoint::ShowKey => context.show_key(value).await,

@@ -1,0 +1,81 @@
+//! Filter and order of a list of keys.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Key, KeyStatus, duration_text};
+use domain::clock::Micros;
+use domain::identity::UserId;
+use domain::key::{self, KeyDigest, KeyId};
+
+/// Filter and order of a list of keys. A filter that is empty lists every key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeyQuery {
+    /// The id of a key or the SHA-256 of a whole key, which are looked up; else a part of the name, of the owner's
+    /// email address or of the key id.
+    pub text: String,
+    /// Part of the name, in any case.
+    pub name: String,
+    /// Id or email address of the owner.
+    pub user: String,
+    /// The only status that is listed; none for any.
+    pub status: Option<KeyStatus>,
+    /// Keys that were not used for this time, counted from their creation when they never were.
+    #[serde(with = "duration_text::option")]
+    pub unused_for: Option<Duration>,
+    /// `true`: newest keys first; `false`: in the order of their creation.
+    pub newest_first: bool,
+}
+
+/// A key that a text names.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NamedKey {
+    /// By its id, which may as well be a part of a name.
+    Id(KeyId),
+    /// By the SHA-256 of the whole key.
+    Digest(KeyDigest),
+}
+
+impl KeyQuery {
+    /// The key that the text names; none when it only describes keys.
+    pub(super) fn named_key(&self) -> Option<NamedKey> {
+        if let Ok(digest) = KeyDigest::from_hex(&self.text) {
+            return Some(NamedKey::Digest(digest));
+        }
+        self.text.strip_prefix(key::PREFIX).unwrap_or(&self.text).parse().ok().map(NamedKey::Id)
+    }
+
+    /// The owner, when they are given by id: their keys are a list of their own.
+    pub(super) fn owner(&self) -> Option<UserId> {
+        self.user.parse().ok()
+    }
+
+    pub(super) fn matches(&self, key: &Key, now: Micros) -> bool {
+        self.matches_text(key) && self.matches_fields(key, now)
+    }
+
+    /// Compares all but the text.
+    pub(super) fn matches_fields(&self, key: &Key, now: Micros) -> bool {
+        let owner_matches = || match self.owner() {
+            Some(owner) => owner == key.user,
+            None => key.email == self.user.to_lowercase(),
+        };
+        let is_unused = |time| key.last_used.unwrap_or(key.created).after(time) <= now;
+        contains(&key.name, &self.name)
+            && (self.user.is_empty() || owner_matches())
+            && self.status.is_none_or(|status| status == key.status)
+            && self.unused_for.is_none_or(is_unused)
+    }
+
+    /// Names and email addresses are compared without case, key ids with it.
+    fn matches_text(&self, key: &Key) -> bool {
+        contains(&key.name, &self.text) || contains(&key.email, &self.text) || key.id.as_str().contains(&self.text)
+    }
+}
+
+/// Returns whether a field has this part, in any case. Every field has the empty one.
+fn contains(field: &str, part: &str) -> bool {
+    field.to_lowercase().contains(&part.to_lowercase())
+}

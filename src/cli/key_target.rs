@@ -1,0 +1,140 @@
+//! Arguments that name a key by its id, by the whole key, or by its SHA-256, on the command line or standard input.
+
+use std::ffi::OsStr;
+use std::io::{self, Read as _};
+
+use anyhow::anyhow;
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use zeroize::Zeroizing;
+
+use super::control::Server;
+use super::key_id::find_key_id;
+use super::{CliError, ExitStatus, output};
+use ::control::admin::{Operation, Reply};
+use domain::key::{KeyDigest, KeyId};
+
+/// Bytes of a key to read, at most: far longer than any header that carries one.
+const MAX_KEY: usize = 16 << 10;
+
+const NOT_FOUND: &str = "no key has this SHA-256, or had it; if the key was cut off, give its id: the nine characters that \
+                         follow sk_live_";
+
+/// The key that a command is about.
+#[derive(Debug, clap::Args)]
+pub(super) struct TargetArgs {
+    /// Key id, whole key of any format, or SHA-256 of a whole key; better --stdin for a whole key
+    #[arg(value_name = "ID|KEY|SHA256", value_parser = KeyTargetParser, required_unless_present = "stdin")]
+    target: Option<KeyTarget>,
+    /// Read it from standard input, so that neither the history of the shell nor `ps` shows a secret
+    #[arg(long, conflicts_with = "target")]
+    stdin: bool,
+}
+
+/// A key by what is known of it. The key itself is not kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum KeyTarget {
+    Id(KeyId),
+    /// The SHA-256 of a whole key, and the id in it when it is of keygate's own format.
+    Digest(KeyDigest, Option<KeyId>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KeyTargetParser;
+
+impl TypedValueParser for KeyTargetParser {
+    type Value = KeyTarget;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<KeyTarget, clap::Error> {
+        KeyTarget::parse(value.as_encoded_bytes()).ok_or_else(|| {
+            let message = "this is no key: give a key id, a whole key, or its SHA-256\n";
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        })
+    }
+}
+
+impl TargetArgs {
+    /// The key that was named.
+    pub(super) fn read(&self) -> Result<KeyTarget, CliError> {
+        match self.target {
+            Some(target) => Ok(target),
+            None => KeyTarget::parse(&read_key()?).ok_or_else(|| unreachable!("an empty input was refused")),
+        }
+    }
+}
+
+impl KeyTarget {
+    /// Parses a text; none when it is empty.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let trimmed = text.trim_ascii();
+        if trimmed.is_empty() {
+            return None;
+        }
+        let text = str::from_utf8(trimmed).ok();
+        if let Some(digest) = text.and_then(|text| KeyDigest::from_hex(text).ok()) {
+            return Some(Self::Digest(digest, None));
+        }
+        // A key that was cut off behind its id names that one alone.
+        if let Some(id) = text.filter(|text| domain::key::parse(text.as_bytes()).is_none()).and_then(find_key_id) {
+            return Some(Self::Id(id));
+        }
+        Some(Self::Digest(KeyDigest::of(trimmed), domain::key::parse(trimmed)))
+    }
+
+    /// The id of the key; a key of another format is found by its digest.
+    pub(super) async fn resolve(self, server: &mut Server<'_>) -> Result<KeyId, CliError> {
+        let (digest, id_in_key) = match self {
+            Self::Id(id) => return Ok(id),
+            Self::Digest(digest, id) => (digest.to_hex(), id),
+        };
+        let Reply::FoundKeys { found } = server.perform(&Operation::FindKeys { sha256: vec![digest] }).await? else {
+            return Err(anyhow!("the gateway answered something else").into());
+        };
+        if let Some(id) = found.into_values().next() {
+            return Ok(id);
+        }
+        let none = || CliError::new(ExitStatus::Failed, anyhow!(NOT_FOUND));
+        let id = id_in_key.ok_or_else(none)?;
+        output::note(format_args!("this secret is not one of key {id}, which its text names"));
+        Ok(id)
+    }
+}
+
+/// Reads a key from standard input, without white space around it: a line that was piped has an end.
+pub(super) fn read_key() -> Result<Zeroizing<Vec<u8>>, CliError> {
+    let mut key = Zeroizing::new(Vec::with_capacity(MAX_KEY));
+    io::stdin().lock().take(MAX_KEY as u64).read_to_end(&mut key)?;
+    let trimmed = key.trim_ascii();
+    if trimmed.is_empty() || key.len() == MAX_KEY {
+        let message = anyhow!("pipe the key into the command, as in `printf %s \"$KEY\" | keygate key digest`");
+        return Err(CliError::new(ExitStatus::Usage, message));
+    }
+    Ok(Zeroizing::new(trimmed.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_is_an_id_a_key_or_a_digest() {
+        let id: KeyId = "abcDEF123".parse().unwrap();
+        let is_id = |text: &str| matches!(KeyTarget::parse(text.as_bytes()), Some(KeyTarget::Id(found)) if found == id);
+        assert!(is_id("abcDEF123") && is_id(" sk_live_abcDEF123\n"));
+        let plain = domain::key::PlainKey::generate(id).unwrap();
+        let whole = plain.expose().expose();
+        let hex = plain.digest().to_hex();
+        for (text, id_in_key) in [(whole, Some(id)), (&hex, None), (&hex.to_uppercase(), None)] {
+            let Some(KeyTarget::Digest(digest, found)) = KeyTarget::parse(text.as_bytes()) else { panic!("no digest") };
+            assert_eq!((digest.to_hex(), found), (hex.clone(), id_in_key));
+        }
+        let Some(KeyTarget::Digest(digest, None)) = KeyTarget::parse(b"old-1\xff\n") else { panic!("no digest") };
+        assert_eq!(digest, KeyDigest::of(b"old-1\xff"));
+        assert!(KeyTarget::parse(b" \n").is_none());
+    }
+}
