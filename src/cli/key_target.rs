@@ -17,8 +17,8 @@ use domain::key::{KeyDigest, KeyId};
 /// Bytes of a key to read, at most: far longer than any header that carries one.
 const MAX_KEY: usize = 16 << 10;
 
-const NOT_FOUND: &str = "no key has this SHA-256, or had it; if the key was cut off, give its id: the nine characters that \
-                         follow sk_live_";
+const NOT_FOUND: &str = "no key has this SHA-256, or had it; if the key was cut off, give its id: the nine characters \
+                         that follow sk_live_";
 
 /// The key that a command is about.
 #[derive(Debug, clap::Args)]

@@ -3,11 +3,15 @@
 use std::io::{self, IsTerminal as _};
 
 use super::output::{line, note, seconds};
-use ::control::management::{ApiKey, GoodPractice, Key};
+use ::control::management::{ApiKey, GoodPractice, NewKey};
 
 /// Prints a new key. Good practice, and a line for a shell, follow on a terminal only: a log that keeps standard error
 /// must not get the key.
-pub(super) fn show(api_key: &ApiKey, key: &Key) -> io::Result<()> {
+pub(super) fn show(new: &NewKey) -> io::Result<()> {
+    let NewKey { api_key, key, warning } = new;
+    if let Some(warning) = warning {
+        note(format_args!("warning: {warning}"));
+    }
     note(format_args!("key {} `{}` of {}; the key is shown only once:", key.id, key.name, key.email));
     match &key.previous_until {
         Some(until) if key.rotated.as_ref() != Some(until) => {

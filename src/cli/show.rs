@@ -28,7 +28,7 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::Org { org } => fields(&org_fields(&org)),
         Reply::User { user } => fields(&user_fields(&user)),
         Reply::Key { key } => fields(&key_fields(&key)),
-        Reply::NewKey(new) => new_key::show(&new.api_key, &new.key),
+        Reply::NewKey(new) => new_key::show(&new),
         Reply::Explanation { explanation } => self::explanation(&explanation),
         Reply::Session { session } => fields(&session_fields(&session)),
         // No command asks for it; who sends the operation to the socket is a program. Lists have an

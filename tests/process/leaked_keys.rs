@@ -84,7 +84,7 @@ fn export(tag: OrgTag, oldest: &PlainKey) -> Vec<u8> {
 }
 
 /// The cookie of an administrator's session.
-fn sign_in(setup: &Setup) -> String {
+pub(super) fn sign_in(setup: &Setup) -> String {
     let link = setup.ok(&["session", "link", "--org", "acme", "ada@example.com"]);
     let path = link.split_once("127.0.0.1:8080").unwrap().1.split_whitespace().next().unwrap().to_owned();
     let signed_in = setup.client().request("POST", &path, "", &[("Sec-Fetch-Site", "same-origin")], b"");

@@ -20,6 +20,7 @@ mod drain;
 mod reload;
 mod broken_configuration;
 mod leaked_keys;
+mod unconfirmed_changes;
 mod rolling;
 mod systemd;
 mod warnings;

@@ -118,7 +118,7 @@ impl Gateway {
 
     fn key_of(&self, org: OrgId, user: UserId) -> Key {
         let create = Operation::CreateKey { org: org.to_string(), user: user.to_string(), name: "test".into() };
-        let Reply::NewKey(NewKey { api_key, key }) = self.perform(create) else { panic!("not a key") };
+        let Reply::NewKey(NewKey { api_key, key, .. }) = self.perform(create) else { panic!("not a key") };
         Key { text: api_key.expose().to_owned(), id: key.id, org, user }
     }
 
@@ -127,7 +127,8 @@ impl Gateway {
     }
 
     pub fn rotate(&self, key: &Key, overlap: Option<Duration>) -> Key {
-        let Reply::NewKey(NewKey { api_key, key: shown }) = self.perform(Operation::RotateKey { key: key.id, overlap })
+        let Reply::NewKey(NewKey { api_key, key: shown, .. }) =
+            self.perform(Operation::RotateKey { key: key.id, overlap })
         else {
             panic!("not a key")
         };

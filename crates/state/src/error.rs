@@ -83,7 +83,7 @@ pub enum ChangeError {
     Unavailable(#[source] StorageError),
     /// The change was made and holds, but too few replicas have it.
     #[error(
-        "the change was made, but only {reached} of {} confirmed it in time: a failover may undo it; repeat it",
+        "the change was made, but only {reached} of {} confirmed it in time: a failover may undo it",
         counted(.wanted, "replica")
     )]
     NotReplicated {

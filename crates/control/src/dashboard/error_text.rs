@@ -152,6 +152,11 @@ fn management_text(error: &ManagementError) -> ErrorText {
             "Organizations and keys cannot be read or changed at the moment.".to_owned(),
             "Try again in a moment. If you were changing something, check first whether it was done.",
         ),
+        ManagementError::Unconfirmed(_) => (
+            "The change is made, and not confirmed",
+            error_sentence(error),
+            "Look whether it holds, and repeat it if it does not.",
+        ),
         ManagementError::HandedOver => (
             "The gateway is being replaced",
             error_sentence(error),

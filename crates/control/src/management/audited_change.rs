@@ -84,6 +84,7 @@ pub(super) fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by
 pub(super) fn use_end<T>(changed: &Result<T, ManagementError>, started: Instant) -> UseEnd {
     let (outcome, status) = match changed {
         Ok(_) => (Outcome::Completed, http::StatusCode::OK),
+        Err(e) if e.is_unconfirmed() => (Outcome::Unconfirmed, e.kind().status()),
         // The state may have made the change before it became unavailable, so the record must not say that it failed.
         Err(e) if e.kind() == ErrorKind::Unavailable => (Outcome::Aborted, e.kind().status()),
         Err(e) => (Outcome::ClientError, e.kind().status()),

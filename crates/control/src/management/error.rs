@@ -13,8 +13,8 @@ use journal::audit;
 use state::migration::MigrationError;
 use state::{self, ChangeError, StorageError};
 
-/// Reason why an operation was not performed. Nothing was changed, unless the cause of
-/// [`ManagementError::NotAcknowledged`] says so.
+/// Reason why an operation was not performed. Nothing was changed, except by [`ManagementError::Unconfirmed`], and
+/// perhaps by [`ManagementError::NotAcknowledged`].
 #[derive(Debug, thiserror::Error)]
 pub enum ManagementError {
     /// The name is empty, too long, has characters that do not show, or could be taken for an id.
@@ -123,6 +123,9 @@ pub enum ManagementError {
     /// The change could not be recorded, so it was not made.
     #[error("the change cannot be recorded, so it was not made; look at the audit directory and its disk")]
     Audit(#[from] audit::Unavailable),
+    /// The change was made, but too few replicas confirmed it in time.
+    #[error("{0}; when the replicas are back, repeat it: nothing is made twice")]
+    Unconfirmed(ChangeError),
     /// The state did not acknowledge the change.
     #[error("the change was not acknowledged by the state; look at the state's disk or servers, then try again")]
     NotAcknowledged(#[source] ChangeError),
@@ -213,10 +216,17 @@ impl ManagementError {
             Self::LinksDisabled => (Conflict, "no_links"),
             Self::TooManyReads => (TooMany, "too_many_reads"),
             Self::JournalBusy | Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
-            Self::NotAcknowledged(_) | Self::StateUnavailable(_) => (Unavailable, "state_unavailable"),
+            Self::Unconfirmed(_) | Self::NotAcknowledged(_) | Self::StateUnavailable(_) => {
+                (Unavailable, "state_unavailable")
+            }
             Self::ExportFailed(_) | Self::ImportFailed(_) | Self::HandedOver => (Unavailable, "state_unavailable"),
             Self::Randomness(_) => (Unavailable, "no_randomness"),
         }
+    }
+
+    /// Returns whether the change was made, and awaits the confirmation of replicas alone.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        matches!(self, Self::Unconfirmed(_) | Self::ImportFailed(MigrationError::NotReplicated(_)))
     }
 
     /// The error and its causes, on one line.
@@ -271,9 +281,8 @@ impl From<ChangeError> for ManagementError {
             // Rounded up: a caller that comes back after these seconds finds a whole token.
             ChangeError::KeyCreationLimited { wait_us } => Self::KeyCreationLimited(wait_us.div_ceil(1_000_000).max(1)),
             ChangeError::HandedOver => Self::HandedOver,
-            ChangeError::Unavailable(_) | ChangeError::NotReplicated { .. } | ChangeError::Closed => {
-                Self::NotAcknowledged(error)
-            }
+            ChangeError::NotReplicated { .. } => Self::Unconfirmed(error),
+            ChangeError::Unavailable(_) | ChangeError::Closed => Self::NotAcknowledged(error),
         }
     }
 }

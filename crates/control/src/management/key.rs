@@ -109,6 +109,9 @@ pub struct NewKey {
     pub api_key: ApiKey,
     /// Its record.
     pub key: Key,
+    /// Why it may not last; none as a rule. The key is made all the same: without it, nobody could use or revoke it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// API key in the clear, on its way to its owner. It serializes as the key itself; `Debug` does not show it.

@@ -66,7 +66,7 @@ impl Management {
             let change = Change::CreateKey { key: key.clone(), digest: plain.digest() };
             match self.apply_change("key.create", target(&key), bound(actor, change), by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
-                added => return added.map(|()| self.new_key(&plain, &OwnedKey::new(key, user, org), now)),
+                added => return self.new_key(added, &plain, &OwnedKey::new(key, user, org), now),
             }
         }
     }
@@ -182,8 +182,21 @@ impl Management {
         Ok(OwnedKey { key, user, org })
     }
 
-    pub(super) fn new_key(&self, plain: &PlainKey, owned: &OwnedKey, now: Micros) -> NewKey {
-        NewKey { api_key: ApiKey::from(plain), key: self.show_owned(owned, now) }
+    /// The result of a change that gives a key a secret. A secret that replicas have not confirmed is valid: it is
+    /// shown with a warning, because a repetition would make another one.
+    pub(super) fn new_key(
+        &self,
+        made: Result<(), ManagementError>,
+        plain: &PlainKey,
+        owned: &OwnedKey,
+        now: Micros,
+    ) -> Result<NewKey, ManagementError> {
+        let warning = match made {
+            Ok(()) => None,
+            Err(ManagementError::Unconfirmed(cause)) => Some(format!("{cause}; look whether the key is still there")),
+            Err(error) => return Err(error),
+        };
+        Ok(NewKey { api_key: ApiKey::from(plain), key: self.show_owned(owned, now), warning })
     }
 
     /// A key as results show it at `now`.

@@ -68,16 +68,14 @@ impl Management {
         let previous_until = now.after(overlap);
         let change =
             Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until, last: rotation.last };
-        match self.apply_change(ACTION, target(&owned.key), bound(actor, change), by).await {
-            Err(ManagementError::Rotated { key, at, .. }) => {
-                let by = self.find_rotator(actor, &owned.key, at).await;
-                return Err(ManagementError::Rotated { key, by, at });
-            }
-            changed => changed?,
+        let changed = self.apply_change(ACTION, target(&owned.key), bound(actor, change), by).await;
+        if let Err(ManagementError::Rotated { key, at, .. }) = changed {
+            let by = self.find_rotator(actor, &owned.key, at).await;
+            return Err(ManagementError::Rotated { key, by, at });
         }
         owned.key.rotated = Some(now);
         owned.key.previous_until = Some(previous_until);
-        Ok(self.new_key(&plain, &owned, now))
+        self.new_key(changed, &plain, &owned, now)
     }
 
     /// Actor that rotated a key at this time, by the audit. `None` when no record of it is found, such

@@ -93,7 +93,7 @@ mod tests {
             revoked: None,
             marks: Vec::new(),
         };
-        NewKey { api_key: ApiKey::from(&PlainKey::generate(id).unwrap()), key }
+        NewKey { api_key: ApiKey::from(&PlainKey::generate(id).unwrap()), key, warning: None }
     }
 
     #[test]

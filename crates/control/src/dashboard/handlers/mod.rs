@@ -30,6 +30,9 @@ mod revoke_key;
 mod rotate_key;
 mod sessions;
 
+/// Value of the parameter `done` for a key that too few replicas have confirmed.
+const UNCONFIRMED: &str = "unconfirmed";
+
 /// The result of a handler.
 type HandlerResult = Result<DashboardResponse, DashboardError>;
 
@@ -164,6 +167,10 @@ impl PageContext<'_> {
         let text = match self.request.parameter("done")? {
             "revoked" => "The key is revoked. Requests with it are refused from now on.",
             "shown" => "A new key is shown on one page, once. If it was not saved, rotate the key.",
+            UNCONFIRMED => {
+                "The key is made, but too few replicas confirmed it in time: a failover may undo it. Look whether it \
+                 is still there before you rely on it."
+            }
             "ended" => "The session is ended.",
             "ended-others" => "All your other sessions are ended.",
             _ => return None,

@@ -4,9 +4,9 @@
 //! The key comes in a cookie, sealed for this session and this key ([`KeySealer`]). The response that shows it deletes
 //! the cookie: when it is lost on its way, the browser still has the cookie, and a reload shows the key.
 
-use super::{HandlerResult, PageContext, render};
+use super::{HandlerResult, PageContext, UNCONFIRMED, render};
 use crate::dashboard::error::DashboardError;
-use crate::dashboard::pages::{Issuance, NavEntry, NewKeyPage};
+use crate::dashboard::pages::{Issuance, NavEntry, NewKeyPage, link};
 use crate::dashboard::response;
 use crate::management::{ApiKey, Explanation, GoodPractice, KeySealer, NewKey, SEALED_KEY_LIFETIME};
 use domain::key::KeyId;
@@ -17,7 +17,8 @@ impl PageContext<'_> {
     /// Redirects to the page that shows a new key, and has the browser carry the key there.
     pub(super) fn lead_to_new_key(&self, sealer: &KeySealer, new: &NewKey) -> HandlerResult {
         let sealed = sealer.seal(new, self.request.now)?;
-        let redirect = response::see_other(&format!("{}/keys/{}/new", self.base, new.key.id));
+        let done = if new.warning.is_some() { UNCONFIRMED } else { "" };
+        let redirect = response::see_other(&link(&format!("{}/keys/{}/new", self.base, new.key.id), &[("done", done)]));
         let lifetime = SEALED_KEY_LIFETIME.as_secs();
         Ok(response::with_sealed_key(redirect, &cookie_name(new.key.id), &sealed, lifetime))
     }

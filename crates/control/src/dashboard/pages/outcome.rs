@@ -25,7 +25,7 @@ pub enum OutcomeClass {
 }
 
 #[rustfmt::skip]
-const ALL: [OutcomeText; 16] = [
+const ALL: [OutcomeText; 17] = [
     good("completed", "Completed", "The whole response was sent."),
     good("in_progress", "In progress", "The request has not ended yet."),
     refused("rate_limited", "Rate limited",
@@ -50,6 +50,9 @@ const ALL: [OutcomeText; 16] = [
         "The key, its owner, the organization or the session was revoked while the request was open. Use a key that is \
          valid."),
     failed("aborted", "Aborted", "The client disconnected before the response ended, or the gateway was stopped."),
+    failed("unconfirmed", "Not confirmed",
+        "The change was made, but too few replicas of the state confirmed it in time: a failover may undo it. Look \
+         whether it holds."),
     failed("internal_error", "Gateway error", "The gateway failed. Give its operator the time of the request."),
 ];
 

@@ -86,11 +86,13 @@ pub enum Outcome {
     Terminated,
     /// The client disconnected, or the gateway died.
     Aborted,
+    /// A change was made, but too few replicas of the state confirmed it in time: a failover may undo it.
+    Unconfirmed,
 }
 
 impl Outcome {
     /// Outcomes that are not refusals.
-    const OTHERS: [Self; 7] = [
+    const OTHERS: [Self; 8] = [
         Self::InProgress,
         Self::Completed,
         Self::UpstreamError,
@@ -98,6 +100,7 @@ impl Outcome {
         Self::ClientError,
         Self::Terminated,
         Self::Aborted,
+        Self::Unconfirmed,
     ];
 
     /// All outcomes that a record can have.
@@ -136,6 +139,7 @@ impl Outcome {
             Self::InternalError => "internal_error",
             Self::Terminated => "terminated",
             Self::Aborted => "aborted",
+            Self::Unconfirmed => "unconfirmed",
         }
     }
 
@@ -253,7 +257,7 @@ mod tests {
         let names: Vec<&str> = Outcome::all().map(Outcome::name).collect();
         let refused = ["unknown", "revoked", "expired", "user_removed", "org_suspended", "forbidden", "not_found"];
         let limited = ["rate_limited", "too_many_in_flight"];
-        let failed = ["upstream_error", "internal_error", "client_error", "terminated", "aborted"];
+        let failed = ["upstream_error", "internal_error", "client_error", "terminated", "aborted", "unconfirmed"];
         assert_eq!(names, [&["in_progress", "completed"], &refused[..], &limited, &failed].concat());
         for outcome in Outcome::all() {
             let json = serde_json::to_string(&outcome).unwrap();
