@@ -49,6 +49,7 @@ mod installation;
 mod control;
 mod client;
 mod offline;
+mod owner;
 mod output;
 mod show;
 mod list;

@@ -21,6 +21,7 @@ mod reload;
 mod broken_configuration;
 mod leaked_keys;
 mod unconfirmed_changes;
+mod owner;
 mod rolling;
 mod systemd;
 mod warnings;
