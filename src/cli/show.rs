@@ -5,7 +5,7 @@ use std::io;
 use super::new_key;
 use super::output::{fields, json, line, note, or_dash, seconds, word};
 use ::control::admin::Reply;
-use ::control::management::{Explanation, Key, KeyLimits, Org, Session, User};
+use ::control::management::{Explanation, Key, KeyLimits, KeyStatus, Org, Session, User};
 use domain::clock::Micros;
 use domain::identity::Permission;
 use journal::audit::LastUse;
@@ -70,7 +70,10 @@ pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
     let Explanation { verdict, key, user, org, standing } = explanation;
     line(verdict)?;
     line("")?;
-    let bucket = format!("{} of {} tokens", standing.remaining, standing.burst);
+    // The bucket of a key that is refused admits no request, however full it is.
+    let is_refused = key.status != KeyStatus::Active;
+    let of_bucket = |text: String| if is_refused { "-".to_owned() } else { text };
+    let bucket = of_bucket(format!("{} of {} tokens", standing.remaining, standing.burst));
     let in_flight = format!("{} of {}, of the whole organization", standing.in_flight, standing.concurrent);
     fields(&[
         ("key", format!("{} `{}`, {}", key.id, key.name, word(key.status))),
@@ -79,8 +82,8 @@ pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
         ("organization", format!("{} {}, {}", org.name, org.id, org_status(org))),
         ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
         ("bucket", bucket),
-        ("next token", standing.next_token.map_or("there is one".into(), seconds)),
-        ("full", standing.full.map_or("now".into(), seconds)),
+        ("next token", of_bucket(standing.next_token.map_or("available now".into(), seconds))),
+        ("full", of_bucket(standing.full.map_or("now".into(), seconds))),
         ("in flight", in_flight),
         ("uses", key.uses.to_string()),
         ("last used", time(key.last_used)),

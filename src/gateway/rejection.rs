@@ -1,5 +1,7 @@
 //! Responses to refused requests: `application/problem+json` (RFC 9457), made from the table of refusals.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response};
@@ -96,9 +98,18 @@ impl<'a> Rejection<'a> {
             kind: row.problem_type.into(),
             violated_policies: violated.as_slice(),
             trace_id,
-            ..Problem::new(answer.status, answer.code, answer.detail).with_request_id(id)
+            ..Problem::new(answer.status, answer.code, self.detail(answer)).with_request_id(id)
         };
         problem.to_json().into()
+    }
+
+    /// The explanation, with the permission that is missing.
+    fn detail(&self, answer: &Answer) -> Cow<'static, str> {
+        match (self.scope, self.method) {
+            (None, _) => answer.detail.into(),
+            (Some(scope), AuthMethod::Session) => format!("You do not have the permission `{scope}`.").into(),
+            (Some(scope), _) => format!("This key's user does not have the permission `{scope}`.").into(),
+        }
     }
 
     /// Writes the fields that this refusal has and others have not.
@@ -182,6 +193,7 @@ mod tests {
         let problem: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
         assert_eq!(problem["status"], 403);
         assert_eq!(problem["code"], "insufficient_scope");
+        assert_eq!(problem["detail"], "This key's user does not have the permission `queries:write`.");
         assert_eq!(problem["request_id"], id.to_string());
         assert!(problem.get("violated-policies").is_none());
     }

@@ -80,7 +80,7 @@ pub fn validate_email(text: &str) -> Result<String, InvalidEmail> {
 
 /// The look of a name: equal for names that look the same, and never shown. It is the skeleton of Unicode
 /// Technical Standard #39, section 4, without invisible characters, and with one space for each row of white
-/// space. Upper and lower case differ.
+/// space. Upper and lower case differ: see [`looks`].
 ///
 /// With a newer version of Unicode, the look of a name may be another one: store [`LOOK_VERSION`] beside stored looks.
 pub fn look(name: &str) -> String {
@@ -89,8 +89,14 @@ pub fn look(name: &str) -> String {
     skeleton(&spaced).collect()
 }
 
-/// Version of what [`look`] returns: that of the tables of confusable characters, and of the rule above.
-pub const LOOK_VERSION: &str = "unicode-security 0.1, 1";
+/// The looks of an organization's name, as it is and in lower case. Names that share one look the same, or differ in
+/// case alone.
+pub fn looks(name: &str) -> [String; 2] {
+    [look(name), look(&name.to_lowercase())]
+}
+
+/// Version of what [`looks`] returns: that of the tables of confusable characters, and of the rules above.
+pub const LOOK_VERSION: &str = "unicode-security 0.1, 2";
 
 /// Returns `true` for a character that no name has. Others may be invisible as well, but are part of
 /// how words are written.
@@ -178,6 +184,17 @@ mod tests {
         }
         for (one, other) in [("acme", "Acme"), ("acme", "acme2"), ("acme inc", "acmeinc"), ("cafe", "café")] {
             assert_ne!(look(one), look(other), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn names_that_differ_in_case_alone_share_a_look() {
+        let share = |one, other| looks(one).iter().any(|look| looks(other).contains(look));
+        for (one, other) in [("acme", "Acme"), ("IBM", "ibm"), ("IBM", "lBM"), ("Ärzte", "ÄRZTE")] {
+            assert!(share(one, other), "{one} {other}");
+        }
+        for (one, other) in [("mail", "mall"), ("acme", "Acme2"), ("Bill", "Bull")] {
+            assert!(!share(one, other), "{one} {other}");
         }
     }
 

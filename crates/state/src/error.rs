@@ -35,7 +35,7 @@ impl Unavailable {
 }
 
 /// Text of [`ChangeError::Taken`] for the name of an organization that looks like that of another one.
-pub const LOOK_TAKEN: &str = "name, or one that looks the same,";
+pub const LOOK_TAKEN: &str = "name, or one that looks the same or differs from it in case only,";
 
 /// Reason why a change was not made, or was made and not acknowledged.
 #[derive(Debug, thiserror::Error)]

@@ -40,10 +40,12 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn check_org(&mut self, org: &'a OrgSpec, at: &[Step]) {
         self.check(at, &[Step::Key("name")], names::validate_org_name(&org.name));
-        if let Some(other) = self.looks.insert(names::look(&org.name), &org.name) {
+        let looks = names::looks(&org.name);
+        if let Some(other) = looks.iter().find_map(|look| self.looks.get(look)) {
             let what = if other.trim() == org.name.trim() { "is there twice" } else { "looks the same as another one" };
             self.report(at, &[Step::Key("name")], format!("organization {} {what}", org.name));
         }
+        self.looks.extend(looks.into_iter().map(|look| (look, &*org.name)));
         self.check(at, &[Step::Key("concurrent")], management::check_concurrent(org.concurrent.flatten()));
         let mut emails = HashSet::new();
         for (index, user) in org.users.iter().enumerate() {

@@ -75,7 +75,7 @@ fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>, present: &Present) ->
     let org = existing.map(|existing| &existing.org);
     let mut step = Step::new(if org.is_none() { Action::Create } else { Action::Change }, "organization", name.clone());
     if org.is_none() {
-        if let Some(other) = present.looks.get(&names::look(name)) {
+        if let Some(other) = names::looks(name).iter().find_map(|look| present.looks.get(look)) {
             step.conflict(&format!("looks the same as the organization {other}; a name is one organization's"));
             return step;
         }

@@ -42,7 +42,7 @@ impl Present {
             _ => Vec::new(),
         });
         let mut orgs: HashMap<String, Org> = orgs.await?.into_iter().map(|org| (org.name.clone(), org)).collect();
-        present.looks = orgs.keys().map(|name| (names::look(name), name.clone())).collect();
+        present.looks = orgs.keys().flat_map(|name| names::looks(name).map(|look| (look, name.clone()))).collect();
         for spec in &document.organizations {
             if let Some(org) = orgs.remove(&spec.name) {
                 let users = read_all(server, Operation::list_users(org.id.to_string()), |reply| match reply {

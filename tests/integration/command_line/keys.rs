@@ -66,6 +66,30 @@ fn limits_show_whether_they_are_configured() {
 }
 
 #[test]
+fn explain_of_a_revoked_key_offers_no_token() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let active = installation.ok(&format!("explain {id}")).out;
+    assert!(active.contains("1000 of 1000 tokens") && active.contains("available now"), "{active}");
+    installation.ok(&format!("key revoke {id}"));
+    let revoked = installation.ok(&format!("explain {id}")).out;
+    assert!(revoked.contains("the key is revoked") && !revoked.contains("tokens"), "{revoked}");
+    assert!(!revoked.contains("available now"), "{revoked}");
+}
+
+#[test]
+fn organizations_that_differ_in_case_alone_are_refused() {
+    let installation = Installation::new();
+    installation.ok("org create Acme");
+    for name in ["acme", "ACME"] {
+        let refused = installation.run(&format!("org create {name}"));
+        assert!(refused.code == 1 && refused.err.contains("differs from it in case only"), "{refused:?}");
+    }
+    installation.ok("org create Acne");
+}
+
+#[test]
 fn explain_reports_uses_of_a_replaced_secret() {
     let installation = Installation::new();
     let printed = installation.with_key();

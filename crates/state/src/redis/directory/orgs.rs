@@ -1,8 +1,8 @@
 //! Organizations: their records, and the list, the tags, the names and the looks of all.
 //!
-//! - Looks ([`domain::names::look`]): no organization is created whose name looks like that of another one. They depend
-//!   on the version of Unicode. With another one, those of all organizations are added once, by the first gateway that
-//!   creates an organization. Those that look the same already stay; one of them is in the index.
+//! - Looks ([`domain::names::looks`]): no organization is created whose name looks like that of another one. They
+//!   depend on the version of Unicode. With another one, those of all organizations are added once, by the first
+//!   gateway that creates an organization. Those that look the same already stay; one of them is in the index.
 
 use redis::cmd;
 
@@ -14,7 +14,7 @@ use crate::redis::format;
 use crate::{ChangeError, LOOK_TAKEN, Org};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
-use domain::names::{LOOK_VERSION, look};
+use domain::names::{LOOK_VERSION, looks as looks_of};
 use domain::page::Page;
 use redis_client::CommandError;
 
@@ -65,17 +65,19 @@ impl Orgs<'_> {
         let names = &self.0.shared.names;
         let id = org.id.to_string();
         let tag = org.tag.as_str();
-        let look = look(&org.name);
+        let own_looks = looks_of(&org.name);
         self.update_look_index().await?;
         let mut transaction = self.0.transaction();
         let records = [names.format(), names.names(), names.looks(), names.tags(), names.orgs()];
         let [format, by_name, looks, tags, list] = transaction.records(records);
         transaction.check(Check::NoField(by_name, &org.name), ListCheck::Name);
-        transaction.check(Check::NoField(looks, &look), ListCheck::Look);
+        for look in &own_looks {
+            transaction.check(Check::NoField(looks, look), ListCheck::Look);
+            transaction.hset_field(looks, look, &id);
+        }
         transaction.check(Check::NoField(tags, &id), ListCheck::Id);
         transaction.hset_field(format, format::FIELD, format::VERSION);
         transaction.hset_field(by_name, &org.name, &id);
-        transaction.hset_field(looks, &look, &id);
         transaction.hset_field(tags, &id, tag);
         transaction.rpush(list, &id);
         match self.0.commit(transaction).await? {
@@ -85,11 +87,7 @@ impl Orgs<'_> {
                     return Err(ChangeError::Taken("name").into());
                 }
             }
-            CommitResult::Failed(ListCheck::Look) => {
-                if self.0.read_field(&names.looks(), &look).await?.as_ref() != Some(&id) {
-                    return Err(ChangeError::Taken(LOOK_TAKEN).into());
-                }
-            }
+            CommitResult::Failed(ListCheck::Look) => self.require_looks(&own_looks, &id).await?,
             CommitResult::Failed(ListCheck::Id) => {}
         }
         if self.0.read_field(&names.tags(), &id).await?.as_deref() != Some(tag) {
@@ -100,6 +98,16 @@ impl Orgs<'_> {
         transaction.check(Check::Equal(record, &id, tag), CommitError::Conflict);
         transaction.hset_field(record, &id, tag);
         self.0.commit(transaction).await?.into_replicas()
+    }
+
+    /// Requires that an organization has these looks already: an earlier attempt whose reply was lost wrote them.
+    async fn require_looks(self, own: &[String], id: &str) -> Result<(), CommitError> {
+        for look in own {
+            if self.0.read_field(&self.0.shared.names.looks(), look).await?.as_deref() != Some(id) {
+                return Err(ChangeError::Taken(LOOK_TAKEN).into());
+            }
+        }
+        Ok(())
     }
 
     pub(super) async fn suspend(self, org: OrgId, suspended: bool) -> Result<u32, CommitError> {
@@ -141,7 +149,9 @@ impl Orgs<'_> {
             let mut write = cmd("HSET");
             write.arg(self.0.shared.names.looks());
             for org in part {
-                write.arg(look(&org.name)).arg(org.id.to_string());
+                for look in looks_of(&org.name) {
+                    write.arg(look).arg(org.id.to_string());
+                }
             }
             self.0.client.query::<()>(&write).await?;
         }

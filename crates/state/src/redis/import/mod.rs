@@ -10,7 +10,7 @@ use crate::import::{DigestClaim, Import, ImportError};
 use crate::{CreationBucket, KeyExport, Org, Unavailable, User};
 use domain::clock;
 use domain::key::OrgTag;
-use domain::names::look;
+use domain::names::looks as looks_of;
 use domain::quota::Quota;
 use redis_client::CommandError;
 
@@ -72,7 +72,9 @@ impl Writer<'_> {
             transaction.check(Check::NoField(tags, &id), CommitError::Conflict);
             transaction.hset_field(by_name, &org.name, &id);
             // Organizations that look the same exist already: they stay.
-            transaction.hset_field(looks, &look(&org.name), &id);
+            for look in looks_of(&org.name) {
+                transaction.hset_field(looks, &look, &id);
+            }
             transaction.hset_field(tags, &id, org.tag.as_str());
             transaction.rpush(list, &id);
         }
