@@ -64,12 +64,13 @@ pub(super) async fn unique_fields_are_taken_once(state: &State) {
 pub(super) async fn organizations_have_names_that_do_not_look_the_same(state: &State) {
     let org = Org { name: format!("Acme {}", OrgId::generate()), ..new_org() };
     state.change(Change::CreateOrg(org.clone())).await.unwrap();
-    for like in [org.name.replace('c', "\u{441}"), org.name.replace(' ', "\u{a0}"), format!("\u{34f}{}", org.name)] {
+    let looks = [org.name.replace('c', "\u{441}"), org.name.replace(' ', "\u{a0}"), format!("\u{34f}{}", org.name)];
+    for like in looks.into_iter().chain([org.name.to_uppercase(), org.name.to_lowercase()]) {
         let created = state.change(Change::CreateOrg(Org { name: like.clone(), ..new_org() })).await;
         assert!(matches!(created, Err(ChangeError::Taken(LOOK_TAKEN))), "{like:?}: {created:?}");
         assert_eq!(state.org_by_name(&like).await.unwrap(), None);
     }
-    let other = Org { name: org.name.to_uppercase(), ..new_org() };
+    let other = Org { name: format!("{} 2", org.name.to_uppercase()), ..new_org() };
     state.change(Change::CreateOrg(other)).await.unwrap();
     assert_eq!(state.org_by_name(&org.name).await.unwrap().map(|found| found.id), Some(org.id));
 }
