@@ -153,6 +153,17 @@ fn retention_by_size_pauses_while_open_uses_take_up_the_size() {
     assert_intact(&settings);
 }
 
+#[test]
+fn backlog_is_empty_after_many_segments() {
+    let directory = TempDir::new().unwrap();
+    let settings = Settings { segment_size: 10_000, ..settings(directory.path()) };
+    let metrics = Metrics::new().audit;
+    let journal = Journal::open(settings.clone(), metrics.clone()).unwrap();
+    write_until(&journal, "ten segments are closed", || segment_files(&settings).len() > 10);
+    block_on(journal.close());
+    assert_eq!(metrics.backlog.get(), 0);
+}
+
 /// A container gets another name with each start.
 #[test]
 fn gateway_with_another_name_starts_on_a_full_disk_that_has_open_uses() {

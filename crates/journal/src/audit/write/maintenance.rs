@@ -144,9 +144,10 @@ fn compress_and_digest(
 /// Appends the seal of a segment, or forgets a segment that was removed.
 fn append_seal(writer: &JournalWriter, number: u64, seal: Option<&Seal<'_>>) {
     let mut pending = writer.lock_pending();
+    let before = pending.events();
     if seal.is_none_or(|seal| frame::with_serialized(seal, |body| pending.append_line(&body)).is_some()) {
         pending.segments.unsealed.retain(|unsealed| *unsealed != number);
     }
-    writer.metrics.backlog.add(i64::from(seal.is_some()));
+    writer.metrics.backlog.add(pending.events() - before);
     writer.wake_committer(&mut pending);
 }

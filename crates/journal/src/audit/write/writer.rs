@@ -192,7 +192,7 @@ impl JournalWriter {
         }
         // Rotation by age, without traffic.
         if due && pending.is_empty() {
-            pending.begin_segment(&self.settings.gateway, clock::now());
+            self.begin_segment(&mut pending);
         }
         if mode.sync_failed() || pending.is_empty() {
             return NextBatch::None;
@@ -204,9 +204,15 @@ impl JournalWriter {
         let batch = pending.take_batch(mem::take(&mut segment.spare));
         let rotate = due && !batch.header;
         if rotate {
-            pending.begin_segment(&self.settings.gateway, clock::now());
+            self.begin_segment(&mut pending);
         }
         NextBatch::Taken(batch, rotate)
+    }
+
+    /// Begins a new segment, whose header is a pending line as others are.
+    fn begin_segment(&self, pending: &mut PendingLines) {
+        pending.begin_segment(&self.settings.gateway, clock::now());
+        self.metrics.backlog.inc();
     }
 
     fn complete_batch(&self, segment: &mut ActiveSegment, mut batch: Batch) {
