@@ -7,6 +7,7 @@ mod mixed_journal;
 mod records;
 mod request_text;
 mod segments;
+mod space;
 mod removal;
 mod integrity;
 mod recovery;

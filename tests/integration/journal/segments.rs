@@ -17,18 +17,18 @@ use crate::support::{SmallDisk, eventually};
 #[test]
 fn segments_close_by_size_and_age_and_old_ones_are_removed() {
     let directory = TempDir::new().unwrap();
-    let settings = Settings { segment_size: 10_000, retention_size: Some(30_000), ..settings(directory.path()) };
+    let settings = Settings { segment_size: 10_000, retention_size: Some(100_000), ..settings(directory.path()) };
     keep_plain(&settings);
     let journal = open_journal(&settings);
     block_on(async {
-        for _ in 0..200 {
+        for _ in 0..1000 {
             journal.begin(&Caller::random().opening()).await.unwrap().close(END);
         }
     });
     // A segment that is removed meanwhile has no size.
     let size =
         || segment_files(&settings).iter().map(|path| fs::metadata(path).map_or(0, |file| file.len())).sum::<u64>();
-    eventually("old segments are removed", || size() <= 30_000 + 5_000);
+    eventually("old segments are removed", || size() <= 100_000 + 5_000);
     assert!(segment_files(&settings).len() > 1);
     assert_intact(&settings);
     block_on(journal.close());

@@ -194,7 +194,7 @@ pub fn damage_index(settings: &Settings) {
 /// Waits until a running gateway has indexed all closed segments.
 pub fn wait_until_indexed(settings: &Settings) {
     let closed = |settings: &Settings| segment_files(settings).len() - 1;
-    let fits = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"kgindex2"));
+    let fits = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"kgindex"));
     let indexed = |settings: &Settings| index_files(settings).iter().filter(|path| fits(path)).count();
     crate::support::eventually("all closed segments are indexed", || indexed(settings) >= closed(settings));
 }

@@ -22,9 +22,10 @@ pub struct Settings {
     pub segment_age: Duration,
     /// Age beyond which closed segments are removed; `None`: never.
     pub retention_age: Option<Duration>,
-    /// Total size in bytes of all segments beyond which the oldest closed ones are removed; `None`: none of its own.
+    /// Total size in bytes of all files of the journal beyond which the oldest closed segments are removed; `None`:
+    /// none of its own.
     pub retention_size: Option<u64>,
-    /// Limits the total size of all segments by the size of their volume: the default, when neither an age nor
+    /// Limits the total size of all files by the size of their volume: the default, when neither an age nor
     /// a size is configured.
     pub retention_by_volume: bool,
     /// Total size in bytes up to which segments that a sink has not taken are kept beyond these limits, while there is

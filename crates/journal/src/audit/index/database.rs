@@ -76,6 +76,12 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(database)
 }
 
+/// Empties the write-ahead log, which would stay as large as the largest transaction: it counts as the journal's.
+pub(crate) fn shrink_log(database: &Connection) {
+    let emptied = database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    emptied.unwrap_or_else(|error| tracing::debug!(%error, "cannot empty the log of the index of the audit journal"));
+}
+
 /// Deletes the files of the index.
 pub(crate) fn delete(path: &Path) {
     for suffix in ["", "-wal", "-shm"] {

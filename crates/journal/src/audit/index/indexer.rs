@@ -1,29 +1,31 @@
 //! Keeping of the index by the maintenance thread.
 //!
 //! - When a segment is closed, its index goes from memory to a file; one that is missing is built from the segment.
-//! - The usage in these files is added up in the database when many have gathered, and before their
-//!   segments are removed.
+//! - Usage is added up in the database when that of many segments has gathered in memory, before their segments are
+//!   removed, and when the journal is closed or handed over. What a kill has left is counted from the segments.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rusqlite::Connection;
 use rustc_hash::FxHashMap;
 
 use super::index_file::{self, IndexFile};
 use super::indexed_use::KeyOwner;
-use super::live_index::{LiveIndex, Stretch};
+use super::live_index::{LiveIndex, WaitingUsage};
 use super::members;
 use super::segment_index::SegmentIndex;
-use super::usage_counts::{self, UsageCounts};
+use super::usage_counts;
 use super::{database, usage_rows};
 use crate::audit::format::lines_at::LinesAt;
 use crate::audit::format::segment::{self, Point, Segment};
+use crate::files;
 use domain::clock::Micros;
 
-/// Index files whose usage is not added up yet, beyond which it is: readers of usage read these files, and adding up
-/// costs the more the more often it is done.
-const MAX_FILES: usize = 64;
+/// Closed segments whose usage is not added up yet, beyond which it is: adding up costs the more the more often it is
+/// done, and a killed process leaves as many segments to be read again.
+const MAX_WAITING: usize = 16;
 /// Hours before the current one whose counts are kept: the 23 that readers show, and one for a reader whose hour has
 /// just ended.
 const HOURS_KEPT: u64 = 24;
@@ -66,33 +68,41 @@ impl Indexer {
     /// The index of the last segment of a journal that ends at `end`, where these uses are open. It is read from the
     /// file that the last gateway left when it was closed, or made from the segment.
     pub(crate) fn recover(&self, end: Point, open_uses: FxHashMap<u128, KeyOwner>) -> io::Result<SegmentIndex> {
-        let counted_from = self.counted_from(end.segment);
-        let fits = |file: &IndexFile| file.stretch().from == counted_from && file.part() == self.part;
+        let fits = |file: &IndexFile| self.covered == end && file.part() == self.part;
         let file = IndexFile::open(&self.directory, end.segment, end.offset);
-        match file.and_then(|file| file.filter(fits).map(|file| file.load()).transpose()) {
-            Ok(Some(mut left)) => {
-                left.counts.open_uses = open_uses;
-                return Ok(left);
+        match file.and_then(|file| file.filter(fits).map(|file| file.members()).transpose()) {
+            Ok(Some(members)) => {
+                let empty = SegmentIndex::new(end.segment, self.part, open_uses);
+                return Ok(SegmentIndex { members, length: end.offset, counted_from: end.offset, ..empty });
             }
             Err(error) => self.log_damage(&error, end.segment),
             Ok(None) => {}
         }
         let segment = Segment { number: end.segment, length: end.offset };
+        let counted_from = counted_from(self.covered, end.segment);
         let built = SegmentIndex::build(&self.directory, &segment, (self.part, counted_from), || true)?;
         Ok(built.unwrap_or_else(|| SegmentIndex::new(end.segment, self.part, open_uses)))
     }
 
-    /// Writes what is in memory for the next start, when the journal is closed: also the index of the open segment.
-    pub(crate) fn leave(&self, live: &LiveIndex) {
-        let left = live.for_each(|index| index_file::write(&self.directory, index));
-        left.unwrap_or_else(
-            |error| tracing::debug!(%error, "cannot leave the index of the last segments to the next start"),
-        );
+    /// The point up to which usage is added up.
+    pub(crate) fn covered(&self) -> Point {
+        self.covered
     }
 
-    /// The offset in a segment from which its usage is to be counted.
-    fn counted_from(&self, segment: u64) -> u64 {
-        if segment == self.covered.segment { self.covered.offset } else { 0 }
+    /// Writes what is in memory for the next start, when the journal is closed: also the index of the open segment.
+    pub(crate) fn leave(&mut self, live: &LiveIndex, now: Micros) {
+        for index in live.all() {
+            // After a segment that is not counted, nothing can be added up.
+            let follows = index.counted_from == counted_from(live.counted_to(), index.segment);
+            if follows && self.checked_to + 1 == index.segment {
+                live.add_waiting(&index);
+                self.checked_to = index.segment;
+            }
+            index_file::write(&self.directory, &index).unwrap_or_else(
+                |error| tracing::debug!(%error, "cannot leave the index of the last segments to the next start"),
+            );
+        }
+        self.add_up(live, now);
     }
 
     fn reopen(&mut self, end: Point) -> rusqlite::Result<()> {
@@ -104,7 +114,12 @@ impl Indexer {
             Err(error) if database::is_out_of_space(&error) => return Err(error),
             _ => (None, database::create(&path)?),
         };
-        self.covered = covered.unwrap_or(Point::START);
+        let covered = covered.unwrap_or(Point::START);
+        if covered != self.covered {
+            // All that follows is counted again.
+            self.checked_to = 0;
+        }
+        self.covered = covered;
         self.database = Some(connection);
         Ok(())
     }
@@ -135,6 +150,12 @@ impl Indexer {
         end: Point,
         proceed: impl Fn() -> bool,
     ) {
+        if self.database.is_none() {
+            self.reopen(end).unwrap_or_else(|error| self.discard_after_error(&error));
+            if live.covered() != self.covered {
+                live.set_covered(self.covered);
+            }
+        }
         let unchecked = self.checked_to + 1..end.segment;
         for segment in segments.iter().filter(|segment| unchecked.contains(&segment.number)) {
             let indexed = self.index_segment(live, segment, &proceed).unwrap_or_else(|error| {
@@ -148,23 +169,37 @@ impl Indexer {
             self.checked_to = segment.number;
             live.forget_to(segment.number);
         }
+        self.checked_to = end.segment.saturating_sub(1);
     }
 
-    /// Sees to it that a closed segment has an index. Returns false when there was no time for it.
+    /// Sees to it that a closed segment has an index, and that its usage is counted. Returns false when there was no
+    /// time for it.
     fn index_segment(&self, live: &LiveIndex, segment: &Segment, proceed: &impl Fn() -> bool) -> io::Result<bool> {
-        let counted_from = self.counted_from(segment.number);
-        if let Some(index) = live.closed(segment.number).filter(|index| index.length == segment.length) {
-            return index_file::write(&self.directory, &index).map(|()| true);
+        let counted = live.counted_to();
+        let is_counted = counted >= Point { segment: segment.number, offset: segment.length };
+        let from = counted_from(counted, segment.number);
+        let fits =
+            |index: &Arc<SegmentIndex>| index.length == segment.length && (is_counted || index.counted_from == from);
+        let mut index = live.closed(segment.number).filter(fits);
+        if index.is_none() {
+            if is_counted && self.has_file(segment) {
+                return Ok(true);
+            }
+            index = SegmentIndex::build(&self.directory, segment, (self.part, from), proceed)?.map(Arc::new);
         }
-        let is_counted = segment.number < self.covered.segment || counted_from == segment.length;
+        let Some(index) = index else { return Ok(false) };
+        index_file::write(&self.directory, &index)?;
+        if !is_counted {
+            live.add_waiting(&index);
+        }
+        Ok(true)
+    }
+
+    /// True when the index of a segment is in a file that is whole.
+    fn has_file(&self, segment: &Segment) -> bool {
         let file = IndexFile::open(&self.directory, segment.number, segment.length);
-        match file.and_then(|file| file.map(|file| file.check().map(|()| file)).transpose()) {
-            Ok(Some(file)) if is_counted || file.stretch().from == counted_from => return Ok(true),
-            Err(error) => self.log_damage(&error, segment.number),
-            Ok(_) => {}
-        }
-        let built = SegmentIndex::build(&self.directory, segment, (self.part, counted_from), proceed)?;
-        built.map_or(Ok(false), |index| index_file::write(&self.directory, &index).map(|()| true))
+        let members = file.and_then(|file| file.map(|file| file.members()).transpose());
+        members.inspect_err(|error| self.log_damage(error, segment.number)).is_ok_and(|members| members.is_some())
     }
 
     fn log_damage(&self, error: &io::Error, segment: u64) {
@@ -184,8 +219,8 @@ impl Indexer {
         self.next_check = (next.map_or(0, |next| next + 1), 0);
         let Some(next) = next else { return };
         let checked = IndexFile::open_any(&self.directory, next);
-        let is_good = checked.and_then(|file| file.map(|file| file.check()).transpose());
-        if !matches!(is_good, Ok(Some(()))) {
+        let is_good = checked.and_then(|file| file.map(|file| file.members()).transpose());
+        if !matches!(is_good, Ok(Some(_))) {
             self.checked_to = next - 1;
         }
     }
@@ -196,56 +231,52 @@ impl Indexer {
         files.iter().map(|file| file.number).find(|number| (from.max(1)..=self.checked_to).contains(number))
     }
 
-    /// Adds up the usage of the closed segments, when many have gathered, or when the segments up to `required` are to
-    /// be removed. Returns false when their usage could not be added up.
-    pub(crate) fn add_up(&mut self, segments: &[Segment], end: Point, required: Option<u64>, now: Micros) -> bool {
-        let opened = match &self.database {
-            Some(_) => Ok(()),
-            None => self.reopen(end),
-        };
-        let waiting = self.waiting(segments);
-        let is_due = waiting.len() > MAX_FILES || required.is_some_and(|required| self.covered.segment < required);
-        let added = opened.and_then(|()| if is_due { self.add_files(&waiting, now) } else { Ok(()) });
-        added.unwrap_or_else(|error| self.discard_after_error(&error));
-        let closed = segments.iter().rev().find(|segment| required.is_some_and(|required| segment.number <= required));
-        closed.is_none_or(|closed| self.covered.segment >= closed.number)
+    /// Adds up the usage of the closed segments when that of many is waiting.
+    pub(crate) fn add_up_many(&mut self, live: &LiveIndex, now: Micros) {
+        if live.waiting_segments() > MAX_WAITING {
+            self.add_up(live, now);
+        }
     }
 
-    /// The index files whose usage follows what is added up, oldest first, without a gap.
-    fn waiting(&self, segments: &[Segment]) -> Vec<IndexFile> {
-        let later = segments.iter().filter(|segment| {
-            let at = Point { segment: segment.number, offset: segment.length };
-            self.covered < at && segment.number <= self.checked_to
-        });
-        let open = |segment: &Segment| {
-            let from = self.counted_from(segment.number);
-            let expected = Stretch { segment: segment.number, from, to: segment.length };
-            let file = IndexFile::open(&self.directory, segment.number, segment.length).ok().flatten();
-            file.filter(|file| file.stretch() == expected)
-        };
-        later.map_while(open).collect()
+    /// Adds up the usage of the closed segments up to this one, which are to be removed. Returns false when it could
+    /// not be added up.
+    pub(crate) fn add_up_to(&mut self, live: &LiveIndex, segment: u64, now: Micros) -> bool {
+        if self.covered.segment < segment {
+            self.add_up(live, now);
+        }
+        self.covered.segment >= segment
     }
 
-    fn add_files(&mut self, files: &[IndexFile], now: Micros) -> rusqlite::Result<()> {
-        let (Some(database), Some(last)) = (&mut self.database, files.last()) else { return Ok(()) };
-        let counts = match add_usage(&self.directory, files) {
-            Ok(counts) => counts,
-            Err(error) => {
-                tracing::warn!(%error, path = %self.directory.display(),
-                    "cannot read the usage of closed audit segments");
-                // Damaged ones are made again before the next attempt.
-                self.checked_to = files.first().map_or(0, |first| first.stretch().segment - 1).min(self.checked_to);
-                return Ok(());
+    /// Adds up the usage of all closed segments.
+    pub(crate) fn add_up(&mut self, live: &LiveIndex, now: Micros) {
+        if live.waiting_segments() > 0 {
+            self.add(live.waiting(), now).unwrap_or_else(|error| self.discard_after_error(&error));
+            // Without space it goes on waiting.
+            if self.covered == live.counted_to() {
+                live.set_covered(self.covered);
             }
-        };
-        let covered = Point { segment: last.stretch().segment, offset: last.stretch().to };
+        }
+    }
+
+    fn add(&mut self, mut waiting: WaitingUsage, now: Micros) -> rusqlite::Result<()> {
+        let Some(database) = &mut self.database else { return Ok(()) };
+        let mut lines = LinesAt::new(self.directory.clone());
+        // Damaged lines are left out, as those of removed segments are.
+        let copied = waiting.counts.store_lines(|point| {
+            Ok::<_, io::Error>(files::if_intact(lines.read(point).map(|line| line.map(<[u8]>::to_vec)))?.flatten())
+        });
+        if let Err(error) = copied {
+            tracing::warn!(%error, path = %self.directory.display(), "cannot read the lines of closed audit segments");
+            return Ok(());
+        }
         // Rows and covered point change in one transaction: a crash in between leaves both as they were.
         let transaction = database.transaction()?;
-        usage_rows::add(&transaction, &counts)?;
+        usage_rows::add(&transaction, &waiting.counts)?;
         usage_rows::delete_hours_before(&transaction, usage_counts::hour_of(now).saturating_sub(HOURS_KEPT))?;
-        database::store_covered(&transaction, covered)?;
+        database::store_covered(&transaction, waiting.to)?;
         transaction.commit()?;
-        self.covered = covered;
+        self.covered = waiting.to;
+        database::shrink_log(database);
         Ok(())
     }
 
@@ -255,15 +286,9 @@ impl Indexer {
     }
 }
 
-/// The usage in these files, with copies of the lines.
-fn add_usage(directory: &Path, files: &[IndexFile]) -> io::Result<UsageCounts> {
-    let mut counts = UsageCounts::default();
-    for file in files {
-        counts.extend(file.usage(|_| true)?);
-    }
-    let mut lines = LinesAt::new(directory.to_owned());
-    counts.store_lines(|point| Ok::<_, io::Error>(lines.read(point)?.map(<[u8]>::to_vec)))?;
-    Ok(counts)
+/// The offset in a segment from which its usage is to be counted, after this point.
+fn counted_from(counted: Point, segment: u64) -> u64 {
+    if segment == counted.segment { counted.offset } else { 0 }
 }
 
 #[cfg(test)]
@@ -276,7 +301,8 @@ mod tests {
         let end = Point { segment: count + 1, offset: 0 };
         (1..=count + 1).for_each(|number| std::fs::write(segment::path(directory, number), "x\n").unwrap());
         let mut indexer = Indexer::new(directory, end, 1 << 20);
-        let live = LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, segment_index::owners([].iter())));
+        let live =
+            LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, segment_index::owners([].iter())), Point::START);
         indexer.index_closed(&live, &segment::list(directory).unwrap(), end, || true);
         assert!(!indexer.has_unindexed(end));
         indexer
@@ -287,7 +313,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (count, mut indexer) = (5, indexed(directory.path(), 5));
         let end = Point { segment: count + 1, offset: 0 };
-        let live = LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, FxHashMap::default()));
+        let live = LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, FxHashMap::default()), indexer.covered());
         let path = index_file::path(directory.path(), 3);
         let whole = std::fs::read(&path).unwrap();
         let mut damaged = whole.clone();

@@ -1,17 +1,15 @@
 //! Queries of readers to the index.
 
-use std::io;
 use std::path::Path;
 
 use rustc_hash::FxHashSet;
 
 use super::index_file::IndexFile;
-use super::live_index::{LiveIndex, Stretch};
+use super::live_index::LiveIndex;
 use super::usage_counts::UsageCounts;
 use super::{database, usage_rows};
 use crate::audit::filter::Filter;
 use crate::audit::format::segment::{self, Block, Point, Segment};
-use crate::files;
 use domain::identity::OrgId;
 use domain::key::KeyId;
 
@@ -79,19 +77,4 @@ pub(crate) fn load_usage(
     let transaction = connection.transaction()?;
     let Some(point) = database::load_covered(&transaction)? else { return Ok(None) };
     Ok(Some((usage_rows::load(&transaction, org, keys, first_hour)?, point)))
-}
-
-/// Loads the usage of some keys in a closed segment from this offset on. `None` when the segment has no such index.
-pub(crate) fn segment_usage(
-    directory: &Path,
-    segment: &Segment,
-    from: u64,
-    org: OrgId,
-    keys: &FxHashSet<KeyId>,
-) -> io::Result<Option<UsageCounts>> {
-    // Of a damaged one, the lines of the segment are counted instead.
-    let file = files::if_intact(IndexFile::open(directory, segment.number, segment.length))?.flatten();
-    let expected = Stretch { segment: segment.number, from, to: segment.length };
-    let Some(file) = file.filter(|file| file.stretch() == expected) else { return Ok(None) };
-    files::if_intact(file.usage(|(owner, key)| *owner == org && keys.contains(key)))
 }

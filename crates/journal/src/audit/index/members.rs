@@ -1,7 +1,7 @@
 //! The parts of a segment in which ids occur: of keys, users and organizations, and when the uses in each part began.
 //!
 //! - A segment has up to 64 parts of equal length, multiples of [`BLOCK`]: the set of the parts of an id is one number.
-//! - Ids are hashed. Two with the same hash make a reader read parts in vain, nothing else.
+//! - Ids are hashed to 32 bits. Two with the same hash make a reader read parts in vain, nothing else.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use domain::key::KeyId;
 const PARTS: u64 = 64;
 
 /// The parts of a segment in which ids occur.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Members {
     /// Length of a part in bytes.
     pub(crate) part: u64,
     /// The set of parts of each id, by its hash.
-    pub(crate) sets: FxHashMap<u64, u64>,
+    pub(crate) sets: FxHashMap<u32, u64>,
     /// When the first and the last use of each part began. Parts without uses may be missing.
     pub(crate) times: BTreeMap<u32, (u64, u64)>,
 }
@@ -68,7 +68,7 @@ pub(crate) fn candidates<E>(
     (segment, length, part): (u64, u64, u64),
     filter: &Filter,
     times: &BTreeMap<u32, (u64, u64)>,
-    mut set: impl FnMut(u64) -> Result<u64, E>,
+    mut set: impl FnMut(u32) -> Result<u64, E>,
 ) -> Result<Vec<Block>, E> {
     let in_time = |(_, (earliest, latest)): &(&u32, &(u64, u64))| {
         filter.since.is_none_or(|since| *latest >= since.0) && filter.until.is_none_or(|until| *earliest < until.0)
@@ -87,7 +87,7 @@ pub(crate) fn candidates<E>(
 }
 
 /// The hashes of ids. They are kept in files, and must stay as they are.
-fn hashes(key: Option<KeyId>, user: Option<UserId>, org: Option<OrgId>) -> [Option<u64>; 3] {
+fn hashes(key: Option<KeyId>, user: Option<UserId>, org: Option<OrgId>) -> [Option<u32>; 3] {
     let halves = |bytes: &[u8; 16]| {
         let (first, second) = bytes.split_at(8);
         [first, second].map(|half| u64::from_le_bytes(half.try_into().expect("it is half of 16 bytes")))
@@ -101,14 +101,14 @@ fn hashes(key: Option<KeyId>, user: Option<UserId>, org: Option<OrgId>) -> [Opti
 }
 
 /// The hash under which refused uses of an id are found.
-fn of_refused(hash: u64) -> u64 {
-    mix([hash, 0], 4)
+fn of_refused(hash: u32) -> u32 {
+    mix([hash.into(), 0], 4)
 }
 
-fn mix([first, second]: [u64; 2], salt: u64) -> u64 {
+fn mix([first, second]: [u64; 2], salt: u64) -> u32 {
     // The multiplier of Fibonacci hashing: 2^64 divided by the golden ratio.
     let mixed = (first ^ second.rotate_left(29) ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed ^ mixed >> 32
+    (mixed >> 32) as u32
 }
 
 #[cfg(test)]

@@ -15,13 +15,13 @@ use crate::audit::format::segment::{self, Point, Segment};
 use crate::audit::format::source::{self, Piece};
 
 /// The index of one segment, up to `length`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SegmentIndex {
     pub(crate) segment: u64,
     /// Bytes of the segment that are indexed.
     pub(crate) length: u64,
     pub(crate) members: Members,
-    /// Usage is counted from this offset on: an index of the last version may have counted what is before.
+    /// Usage is counted from this offset on: what is before was added up when the journal was closed.
     pub(crate) counted_from: u64,
     pub(crate) counts: UsageCounts,
 }

@@ -17,7 +17,7 @@ pub(crate) const HOUR: u64 = 3_600_000_000;
 ///   left open are in `open_uses` from the beginning.
 /// - It has the places of lines, not the lines: memory is some 200 bytes for each key, and bounded by the keys, the
 ///   hours and the open uses of the stretch.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct UsageCounts {
     pub(crate) keys: FxHashMap<KeyOwner, KeyUsage>,
     /// Uses that have not ended, including those of earlier stretches.

@@ -153,7 +153,8 @@ pub(crate) fn read_activity(
     Ok(group_by_key(counts, &requested.keys, first_hour))
 }
 
-/// Counts the usage of keys: what is stored, then segment by segment, from the index of each or by reading it.
+/// Counts the usage of keys: what is stored, what waits to be stored, then segment by segment, from memory or by
+/// reading.
 fn count_usage(
     directory: &Path,
     live: Option<&LiveIndex>,
@@ -162,18 +163,22 @@ fn count_usage(
     stop: &StopSignal,
 ) -> io::Result<UsageCounts> {
     let RequestedKeys { org, keys } = requested;
+    // In this order, what leaves one of them is in the one that is read next.
+    let in_memory = live.map(|live| live.usage(*org, keys)).unwrap_or_default();
+    let waiting = live.map(|live| live.waiting_usage(*org, keys));
     let stored = lookup::load_usage(directory, *org, keys, first_hour).unwrap_or_else(|error| {
         tracing::debug!(%error, "no index of the audit journal can be read; counting its segments");
         None
     });
-    // In this order, what leaves one of them is in the one that is read next: segments leave the
-    // memory for their files.
-    let live = live.map(|live| live.usage(*org, keys)).unwrap_or_default();
     let segments = segment::list(directory)?;
     // An index that reaches further belongs to another journal.
     let fitting = stored.filter(|(_, point)| segment::covers(&segments, *point));
-    let (mut counts, covered) = fitting.unwrap_or_else(|| (UsageCounts::default(), Point::START));
-    let parts = indexed_parts(directory, live, &segments, covered, requested)?;
+    let (mut counts, mut covered) = fitting.unwrap_or_else(|| (UsageCounts::default(), Point::START));
+    if let Some(waiting) = waiting.filter(|waiting| waiting.from == covered) {
+        counts.extend(waiting.counts);
+        covered = waiting.to;
+    }
+    let parts = indexed_parts(in_memory, &segments, covered);
     check_unindexed(parts.iter().map(|(segment, _, end)| segment.length.saturating_sub(*end)).sum())?;
     let mut piece = Piece::default();
     for (segment, part, end) in parts {
@@ -187,41 +192,19 @@ fn count_usage(
     Ok(counts)
 }
 
-/// A segment, the usage in it as far as it is indexed, and the end of that part.
+/// A segment, the usage in it as far as it is in memory, and the end of that part.
 type IndexedPart = (Segment, Option<UsageCounts>, u64);
 
-/// The usage of the keys in each segment after a point, as far as it is indexed.
-fn indexed_parts(
-    directory: &Path,
-    mut live: Vec<(Stretch, UsageCounts)>,
-    segments: &[Segment],
-    covered: Point,
-    requested: &RequestedKeys,
-) -> io::Result<Vec<IndexedPart>> {
-    let later = segments.iter().filter(|segment| segment.number >= covered.segment);
-    let of = |segment: &Segment| {
+/// The segments after a point, with what is in memory of each.
+fn indexed_parts(mut in_memory: Vec<(Stretch, UsageCounts)>, segments: &[Segment], covered: Point) -> Vec<IndexedPart> {
+    let part_of = |segment: &Segment| {
         let from = if segment.number == covered.segment { covered.offset } else { 0 };
-        let (part, end) = indexed_part(directory, &mut live, segment, from, requested)?;
-        Ok((*segment, part, end))
+        let place = in_memory.iter().position(|(at, _)| (at.segment, at.from) == (segment.number, from));
+        let part = place.map(|place| in_memory.swap_remove(place));
+        let end = part.as_ref().map_or(from, |(stretch, _)| stretch.to);
+        (*segment, part.map(|(_, counts)| counts), end)
     };
-    later.map(of).collect()
-}
-
-/// The usage of the keys in a segment from this offset on, as far as it is indexed, and the end of that part.
-fn indexed_part(
-    directory: &Path,
-    live: &mut Vec<(Stretch, UsageCounts)>,
-    segment: &Segment,
-    from: u64,
-    requested: &RequestedKeys,
-) -> io::Result<(Option<UsageCounts>, u64)> {
-    let place = live.iter().position(|(stretch, _)| (stretch.segment, stretch.from) == (segment.number, from));
-    if let Some((stretch, counts)) = place.map(|place| live.remove(place)) {
-        return Ok((Some(counts), stretch.to));
-    }
-    let counts = lookup::segment_usage(directory, segment, from, requested.org, &requested.keys)?;
-    let end = if counts.is_some() { segment.length } else { from };
-    Ok((counts, end))
+    segments.iter().filter(|segment| segment.number >= covered.segment).map(part_of).collect()
 }
 
 /// Fails when too much of the journal is not indexed.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::mode::Event;
 use super::open::{JournalThread, RunningThreads};
 use super::writer::JournalWriter;
+use domain::clock;
 use domain::quota::{ArrivalTime, Gcra};
 
 /// The part of a journal that its clones share. Dropping the last clone writes all lines and stops the threads.
@@ -33,7 +34,7 @@ impl Handle {
         let committed = committer.stop();
         match maintained {
             Ok(indexer) if committed.is_ok() && synced.is_ok() => {
-                indexer.iter().for_each(|indexer| indexer.leave(&self.writer.live_index));
+                indexer.into_iter().for_each(|mut indexer| indexer.leave(&self.writer.live_index, clock::now()));
             }
             _ => tracing::error!("a thread of the audit journal has panicked"),
         }

@@ -20,6 +20,7 @@ use super::spool::{Spool, SpoolHeader};
 use super::writer::JournalWriter;
 use crate::audit::format::version::VERSION;
 use crate::audit::index::indexer::Indexer;
+use domain::clock;
 use domain::identity::OrgId;
 
 impl Journal {
@@ -37,7 +38,9 @@ impl Journal {
         // Refusals that were counted become records, and none is counted from now on. One that is being counted holds
         // the lock of its shard, which the last flush takes.
         writer.apply(Event::HandedOver, None);
-        let indexer = background.stop(writer)?;
+        let mut indexer = background.stop(writer)?;
+        // What is in memory only would have to be counted again by the other process. Requests go on meanwhile.
+        indexer.add_up(&writer.live_index, clock::now());
         let diverted = divert(writer);
         match diverted {
             Ok(()) => threads.indexer = Some(indexer),

@@ -70,7 +70,7 @@ fn index_closed_segments(
     }
     let segments = segment::list(&writer.settings.path)?;
     indexer.index_closed(&writer.live_index, &segments, end, proceed);
-    indexer.add_up(&segments, end, None, clock::now());
+    indexer.add_up_many(&writer.live_index, clock::now());
     Ok(())
 }
 

@@ -132,7 +132,8 @@ pub(crate) fn resume_journal(
     let (mut found, mut predecessors) = (recovery::recover(&settings.path)?, Predecessor::find_all(&settings.path)?);
     let (segment, damaged) = (mem::take(&mut found.segment), mem::take(&mut found.damaged));
     let indexer = Indexer::new(&settings.path, segment.end(), settings.segment_size);
-    let live_index = LiveIndex::new(indexer.recover(segment.end(), segment_index::owners(found.open.values()))?);
+    let active = indexer.recover(segment.end(), segment_index::owners(found.open.values()))?;
+    let live_index = LiveIndex::new(active, indexer.covered());
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
     let mut pending = first_lines(found, &damaged, &segment, needs_segment.then_some(&settings.gateway))?;

@@ -1,7 +1,8 @@
 //! Retention: removes closed segments that are too old or, together, too large.
 //!
-//! - Sizes are those of the files, of compressed segments that of the compressed file. Ages are judged by several
-//!   clocks, twice ([`super::age_limit`]).
+//! - Sizes are those of the files: a compressed segment has that of the compressed file, and its index belongs to it.
+//!   All else in the directory counts, too, up to half of the limit. Ages are judged by several clocks, twice
+//!   ([`super::age_limit`]).
 //! - Segments are removed from the oldest on, never one after one that stays: what is left has no gap.
 //! - A segment stays until it is sealed, and hashed for checkpoints. An open use keeps none: its beginning is written
 //!   again, to the active segment.
@@ -50,11 +51,12 @@ pub(crate) fn remove_expired(
     (indexer, ages): (&mut Indexer, &mut AgeLimit),
 ) -> io::Result<()> {
     let current = end.segment;
-    let segments = segment::list_files(&writer.settings.path)?;
+    let mut segments = segment::list_files(&writer.settings.path)?;
+    let other = free_space::add_other_files(&writer.settings.path, &mut segments)?;
     let required = oldest_unsealed(writer).min(current).min(writer.first_unhashed.load(Ordering::Relaxed));
     let look = look(writer);
     let first_young = writer.settings.retention_age.map_or(0, |age| ages.first_kept(&segments, age, look));
-    let limits = RetentionLimits::new(writer, &segments, space, first_young);
+    let limits = RetentionLimits::new(writer, (&segments, other), space, first_young);
     let first = writer.lock_pending().segments.first;
     let needed = NeededSegments::new(writer, &segments);
     let mut bytes = 0;
@@ -69,7 +71,7 @@ pub(crate) fn remove_expired(
             bytes += segment.size;
         }
     }
-    remove_recorded(writer, &segments, required.min(end.segment), (end, indexer))
+    remove_recorded(writer, &segments, required.min(end.segment), indexer)
 }
 
 /// Reads the clocks.
@@ -147,14 +149,14 @@ fn remove_recorded(
     writer: &JournalWriter,
     segments: &[SegmentFile],
     required: u64,
-    (end, indexer): (Point, &mut Indexer),
+    indexer: &mut Indexer,
 ) -> io::Result<()> {
     let first = writer.lock_pending().segments.first.min(required);
     let recorded: Vec<u64> = segments.iter().map(|segment| segment.number).filter(|number| *number < first).collect();
     let Some(last) = recorded.last() else { return Ok(()) };
     write_records(writer)?;
     // The usage of keys outlives the segments. If it cannot be stored, as on a full disk, making room goes first.
-    if !indexer.add_up(&segment::list(&writer.settings.path)?, end, Some(*last), clock::now()) {
+    if !indexer.add_up_to(&writer.live_index, *last, clock::now()) {
         tracing::debug!(segment = last, "removing audit segments whose usage could not be stored");
     }
     for number in recorded {
@@ -184,16 +186,23 @@ fn write_records(writer: &JournalWriter) -> io::Result<()> {
 struct RetentionLimits {
     /// The first segment that is not removed because of its age.
     first_young: u64,
-    /// Bytes of all segments together.
+    /// Bytes of all segments and their indexes together. Records do not make way for counts: at least half of what is
+    /// configured.
     size: Option<u64>,
     /// The reason to record for a removal by size.
     size_reason: ExpiryReason,
 }
 
 impl RetentionLimits {
-    fn new(writer: &JournalWriter, segments: &[SegmentFile], space: Option<VolumeSpace>, first_young: u64) -> Self {
+    /// `other` is the size of the files that belong to no segment.
+    fn new(
+        writer: &JournalWriter,
+        (segments, other): (&[SegmentFile], u64),
+        space: Option<VolumeSpace>,
+        first_young: u64,
+    ) -> Self {
         let settings = &writer.settings;
-        let journal = segments.iter().map(|segment| segment.size).sum();
+        let journal = other + segments.iter().map(|segment| segment.size).sum::<u64>();
         let by_volume = space.filter(|_| settings.retention_by_volume);
         let limit =
             by_volume.map(|space| free_space::default_limit(space, journal, settings.low_water.bytes(space.total)));
@@ -203,7 +212,8 @@ impl RetentionLimits {
         let was_paused = writer.metrics.retention_paused.get() != 0;
         let is_paused = size.is_some_and(|size| is_taken_up(size, open, was_paused));
         note_pause(writer, is_paused, open);
-        Self { first_young, size: size.filter(|_| !is_paused), size_reason }
+        let left = |size: u64| size.saturating_sub(other).max(size / 2);
+        Self { first_young, size: size.filter(|_| !is_paused).map(left), size_reason }
     }
 }
 
