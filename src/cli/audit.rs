@@ -174,7 +174,16 @@ pub(super) fn note_status(status: Option<&ViewStatus>) {
     }
     let reason = match status.reason {
         Some(OwnOnlyReason::Behind) => "it has too much to ship yet",
-        _ => "PostgreSQL cannot be read; see `keygate doctor`",
+        Some(_) => "PostgreSQL cannot be read; see `keygate doctor`",
+        None => {
+            for GatewayFreshness { gateway, complete_until, .. } in &status.gateways {
+                output::note(format_args!(
+                    "records of gateway {gateway} only, complete up to {}",
+                    seconds(*complete_until)
+                ));
+            }
+            return;
+        }
     };
     output::note(format_args!("records of this gateway only: {reason}"));
 }

@@ -52,6 +52,26 @@ pub(super) fn for_each_page(
     with_server(installation, async |server| server.for_each_page(operation, each).await)
 }
 
+/// Performs an operation on the running gateway, and again for each further page of its list. Calls `each` with every
+/// reply; with none when no gateway runs: its stores are not opened for this.
+pub(super) fn for_each_page_of_gateway(
+    config: &Config,
+    mut operation: Operation,
+    mut each: impl FnMut(Reply),
+) -> Result<(), CliError> {
+    runtime()?.block_on(async {
+        let Some(stream) = connect(&config.admin.socket).await? else { return Ok(()) };
+        let mut server = Server::Gateway(config, Some(stream));
+        loop {
+            let reply = server.perform(&operation).await?;
+            let next = reply.next_cursor().map(str::to_owned);
+            each(reply);
+            let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(()) };
+            *cursor = Some(next);
+        }
+    })
+}
+
 /// The performer of a command's operations.
 pub(super) enum Server<'a> {
     /// The running gateway. Each operation has a connection of its own; the first one is open already.

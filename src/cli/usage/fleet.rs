@@ -6,9 +6,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio_postgres::Row;
 
-use crate::cli::output::{self, seconds};
+use crate::cli::CliError;
 use domain::clock::Micros;
-use journal::audit::{Outcome, UsageBy, UsageQuery, UsageReport, UsageRow, UsageSubject};
+use journal::audit::{
+    GatewayFreshness, Outcome, UsageBy, UsageQuery, UsageReport, UsageRow, UsageSubject, ViewScope, ViewStatus,
+};
 use platform::postgresql::{self, Connector};
 
 /// Time within which the record of a request is in the journal of its gateway.
@@ -28,18 +30,28 @@ WHERE time >= 'epoch'::timestamptz + $2::bigint::double precision * interval '1 
   AND org_id IS NOT NULL AND outcome <> 'unknown' AND NOT (method = 'ADMIN' AND auth_method <> 'api-key')
 GROUP BY 1, 2, 3, 4, 5, 6";
 
-/// The first day of which there are records: retention drops whole days.
-const FIRST_DAY: &str = "
-SELECT min(substring(child.relname FROM 'records_(\\d{8})$'))
-FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid WHERE inhparent = 'keygate.records'::regclass";
+/// The first day that retention has not removed: it notes each day that it drops.
+const FIRST_KEPT: &str = "
+SELECT substring(obj_description('keygate.records'::regclass, 'pg_class')
+                 FROM '; removed before (\\d{4}-\\d\\d-\\d\\d)$')";
 
-/// The time up to which the records of each gateway are complete. One that has come back with another disk
-/// has several journals.
+/// The time up to which the records of each gateway are complete, and that of its last delivery. One that has come back
+/// with another disk has several journals.
 const FRESHNESS: &str = "
-SELECT gateway, (extract(epoch FROM max(complete_until)) * 1000000)::bigint FROM keygate.journals GROUP BY gateway";
+SELECT gateway, (extract(epoch FROM max(complete_until)) * 1000000)::bigint,
+       (extract(epoch FROM max(updated_at)) * 1000000)::bigint
+FROM keygate.journals GROUP BY gateway ORDER BY gateway";
 
 /// Reads the usage of all gateways: with `by_gateway` a report for each, else one.
-pub(super) fn read(settings: postgresql::Settings, query: UsageQuery) -> anyhow::Result<Vec<UsageReport>> {
+pub(super) fn read(
+    settings: postgresql::Settings,
+    query: UsageQuery,
+) -> Result<(Vec<UsageReport>, ViewStatus), CliError> {
+    let read = read_records(settings, query);
+    Ok(read.context("the records of all gateways cannot be read; --own counts those of this gateway alone")?)
+}
+
+fn read_records(settings: postgresql::Settings, query: UsageQuery) -> anyhow::Result<(Vec<UsageReport>, ViewStatus)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let connector = Connector::open(settings)?;
@@ -48,17 +60,22 @@ pub(super) fn read(settings: postgresql::Settings, query: UsageQuery) -> anyhow:
         let transaction = client.build_transaction().read_only(true);
         let transaction = transaction.isolation_level(tokio_postgres::IsolationLevel::RepeatableRead).start().await?;
         let fresh = transaction.query(FRESHNESS, &[]).await.context("cannot read the journals in the database")?;
-        let fresh: BTreeMap<String, Micros> = fresh.iter().map(|row| (row.get(0), micros(row.get(1)))).collect();
-        let first: Option<String> = transaction.query_one(FIRST_DAY, &[]).await?.get(0);
+        let gateways: Vec<GatewayFreshness> = fresh.iter().map(freshness).collect();
+        let first: Option<String> = transaction.query_one(FIRST_KEPT, &[]).await?.get(0);
+        let first = first.and_then(|day| format!("{day}T00:00:00Z").parse().ok());
         let since = query.since.unwrap_or_default();
         let until = query.until.unwrap_or(Micros(u64::MAX / 4096));
         let refusals: Vec<&str> = Outcome::all().filter(|outcome| outcome.is_refusal()).map(Outcome::name).collect();
         let range = (since.0.cast_signed(), until.0.cast_signed());
         let sums = transaction.query(&statement(query), &[&query.per.name(), &range.0, &range.1, &refusals]).await;
         let rows = rows(query, &sums.context("cannot read the records in the database")?);
-        note_stale(&fresh);
-        Ok(reports(query, rows, first.as_deref().and_then(day), &fresh))
+        let reports = reports(query, rows, first, &gateways);
+        Ok((reports, ViewStatus { scope: ViewScope::Fleet, reason: None, gateways }))
     })
+}
+
+fn freshness(row: &Row) -> GatewayFreshness {
+    GatewayFreshness { gateway: row.get(0), complete_until: micros(row.get(1)), updated: micros(row.get(2)) }
 }
 
 fn statement(query: UsageQuery) -> String {
@@ -100,8 +117,8 @@ fn subject(by: UsageBy, sum: &Row) -> Option<UsageSubject> {
 fn reports(
     query: UsageQuery,
     rows: Vec<UsageRow>,
-    first_day: Option<Micros>,
-    fresh: &BTreeMap<String, Micros>,
+    first_kept: Option<Micros>,
+    gateways: &[GatewayFreshness],
 ) -> Vec<UsageReport> {
     let mut by_gateway: BTreeMap<Option<String>, Vec<UsageRow>> = BTreeMap::new();
     if !query.by_gateway {
@@ -109,45 +126,19 @@ fn reports(
     }
     rows.into_iter().for_each(|row| by_gateway.entry(row.gateway.clone()).or_default().push(row));
     let settled = |gateway: &Option<String>| match gateway {
-        Some(gateway) => fresh.get(gateway).copied().unwrap_or_default(),
-        None => fresh.values().min().copied().unwrap_or_default(),
+        Some(name) => gateways.iter().find(|gateway| gateway.gateway == *name).map(|gateway| gateway.complete_until),
+        None => gateways.iter().map(|gateway| gateway.complete_until).min(),
     };
     let report = |(gateway, rows): (Option<String>, Vec<UsageRow>)| UsageReport {
         query,
-        settled_before: settled(&gateway).before(SETTLING),
-        complete_from: first_day.filter(|first| query.since.is_none_or(|since| since < *first)),
+        settled_before: settled(&gateway).unwrap_or_default().before(SETTLING),
+        complete_from: first_kept.filter(|first| query.since.is_none_or(|since| since < *first)),
         damaged_lines: 0,
         rows,
     };
     by_gateway.into_iter().map(report).collect()
 }
 
-/// Notes the gateways whose last records may not be in the database.
-fn note_stale(fresh: &BTreeMap<String, Micros>) {
-    let limit = domain::clock::now().before(SETTLING);
-    for (gateway, until) in fresh.iter().filter(|(_, until)| **until < limit) {
-        output::note(format_args!("the records of gateway {gateway} are complete up to {} only", seconds(*until)));
-    }
-}
-
-/// The beginning of a day such as `20261122`.
-fn day(text: &str) -> Option<Micros> {
-    let (year, rest) = text.split_at_checked(4)?;
-    let (month, day) = rest.split_at_checked(2)?;
-    format!("{year}-{month}-{day}T00:00:00Z").parse().ok()
-}
-
 fn micros(number: i64) -> Micros {
     Micros(u64::try_from(number).unwrap_or(0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn day_of_a_partition_is_read() {
-        assert_eq!(day("20240229"), "2024-02-29T00:00:00Z".parse().ok());
-        assert_eq!((day(""), day("2024023")), (None, None));
-    }
 }

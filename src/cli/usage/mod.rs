@@ -1,9 +1,11 @@
 //! `keygate usage`: usage to bill by, from the records of the audit journal.
 //!
-//! It reads the journal's files directly, also while a gateway runs.
+//! It reads the records of all gateways where the audit is shipped to PostgreSQL, and the journal's files elsewhere,
+//! also while a gateway runs. It says whose records it has counted, and up to when.
 
 mod cloudevents;
 mod fleet;
+mod names;
 mod present;
 
 use anyhow::Context as _;
@@ -13,7 +15,10 @@ use super::show::Format;
 use super::{CliError, ExitStatus, audit, audit_filter};
 use crate::config::Config;
 use domain::clock::{self, Micros};
-use journal::audit::{BillingPeriod, Reader, UsageBy, UsageQuery};
+use journal::audit::{
+    BillingPeriod, GatewayFreshness, Reader, UsageBy, UsageQuery, UsageReport, ViewScope, ViewStatus,
+};
+use names::Names;
 
 /// Arguments of `keygate usage`.
 #[derive(Debug, clap::Args)]
@@ -30,9 +35,12 @@ pub(super) struct Args {
     /// Only uses before this time: RFC 3339, or a duration before now, such as 48h
     #[arg(long, value_name = "TIME", value_parser = audit_filter::time)]
     until: Option<Micros>,
-    /// Read the records of all gateways in the PostgreSQL of `audit.ship`, and not the journal of this one
-    #[arg(long)]
+    /// Count the records of all gateways in the PostgreSQL of `audit.ship`: the default where there is one
+    #[arg(long, conflicts_with = "own")]
     fleet: bool,
+    /// Count the records of this gateway alone, from its journal
+    #[arg(long)]
+    own: bool,
     /// Print CloudEvents 1.0 in JSON, of final rows only: one on each line, or all in one batch
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, default_missing_value = "lines")]
     #[arg(conflicts_with = "json")]
@@ -88,21 +96,31 @@ impl Args {
             until: self.until,
             by_gateway: self.cloudevents.is_some(),
         };
-        let reports = if self.fleet {
-            fleet::read(database(config)?, query)?
-        } else {
-            vec![journal(config)?.usage(query, clock::now())?]
-        };
+        let is_fleet = !self.own && (self.fleet || config.shipping.postgresql().is_some());
+        let (reports, status) = if is_fleet { fleet::read(database(config)?, query)? } else { own(config, query)? };
         reports.iter().for_each(present::note_gaps);
         if let Some(form) = self.cloudevents {
-            return Ok(cloudevents::print(&reports, form == Form::Batch)?);
+            cloudevents::print(&reports, form == Form::Batch)?;
+            audit::note_status(Some(&status));
+            return Ok(());
         }
         // Without events there is one report for all gateways.
         for report in &reports {
-            if self.format.json { present::json(report)? } else { present::table(report)? }
+            let names = Names::fetch(config, report)?;
+            if self.format.json { present::json(report, &status, &names)? } else { present::table(report, &names)? }
         }
+        audit::note_status(Some(&status));
         Ok(())
     }
+}
+
+/// The usage in the journal of this gateway.
+fn own(config: &Config, query: UsageQuery) -> Result<(Vec<UsageReport>, ViewStatus), CliError> {
+    let now = clock::now();
+    let report = journal(config)?.usage(query, now)?;
+    let gateway = config.audit.gateway.clone();
+    let gateways = vec![GatewayFreshness { gateway, complete_until: report.settled_before, updated: now }];
+    Ok((vec![report], ViewStatus { scope: ViewScope::Gateway, reason: None, gateways }))
 }
 
 /// The journal of this machine.

@@ -6,12 +6,13 @@ use std::io;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 
-use crate::cli::output::{self, seconds};
+use super::names::Names;
+use crate::cli::output::{self, or_dash, seconds};
 use domain::clock::Micros;
 use domain::counted::Counted;
 use domain::identity::OrgId;
 use domain::key::KeyId;
-use journal::audit::{Outcome, UsageBy, UsageReport, UsageRow, UsageSubject};
+use journal::audit::{Outcome, UsageBy, UsageReport, UsageRow, UsageSubject, ViewStatus};
 
 /// Usage of one subject within one period, as JSON has it.
 #[derive(Serialize)]
@@ -55,7 +56,21 @@ struct ReportFields<'a> {
     #[serde(with = "domain::clock::rfc3339::option")]
     complete_from: Option<Micros>,
     damaged_lines: u64,
-    items: Vec<UsageItem<'a>>,
+    view: &'a ViewStatus,
+    items: Vec<NamedItem<'a>>,
+}
+
+/// An item with the names that its subject has now.
+#[derive(Serialize)]
+struct NamedItem<'a> {
+    #[serde(flatten)]
+    item: UsageItem<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    org: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
 }
 
 impl<'a> UsageItem<'a> {
@@ -80,6 +95,13 @@ impl<'a> UsageItem<'a> {
     }
 }
 
+impl<'a> NamedItem<'a> {
+    fn new(report: &UsageReport, row: &'a UsageRow, names: &'a Names) -> Self {
+        let (key, user) = names.key(&row.subject).unzip();
+        Self { item: UsageItem::new(report, row), org: names.org(&row.subject), key, user }
+    }
+}
+
 /// Writes the outcomes as one object: the count of each by its name.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn by_name<S: serde::Serializer>(outcomes: &&[(Outcome, u64)], serializer: S) -> Result<S::Ok, S::Error> {
@@ -95,8 +117,7 @@ pub(super) fn note_gaps(report: &UsageReport) {
     if let Some(from) = report.complete_from {
         let from = seconds(from);
         output::note(format_args!(
-            "incomplete before {from}: segments of the journal before that time were removed, and their uses are not \
-             counted"
+            "incomplete before {from}: records from before that time were removed, and are not counted"
         ));
     }
     if report.damaged_lines > 0 {
@@ -105,7 +126,7 @@ pub(super) fn note_gaps(report: &UsageReport) {
     }
 }
 
-pub(super) fn json(report: &UsageReport) -> io::Result<()> {
+pub(super) fn json(report: &UsageReport, view: &ViewStatus, names: &Names) -> io::Result<()> {
     output::json(&ReportFields {
         by: subject_name(report.query.by),
         per: report.query.per.name(),
@@ -113,15 +134,17 @@ pub(super) fn json(report: &UsageReport) -> io::Result<()> {
         until: report.query.until,
         complete_from: report.complete_from,
         damaged_lines: report.damaged_lines,
-        items: report.rows.iter().map(|row| UsageItem::new(report, row)).collect(),
+        view,
+        items: report.rows.iter().map(|row| NamedItem::new(report, row, names)).collect(),
     })
 }
 
 /// Shows the rows, and notes which periods have uses that have not ended.
-pub(super) fn table(report: &UsageReport) -> io::Result<()> {
+pub(super) fn table(report: &UsageReport, names: &Names) -> io::Result<()> {
+    let subject = heading(report.query.by);
     let header =
-        ["PERIOD", heading(report.query.by), "REQUESTS", "REFUSALS", "OPEN", "OUTCOMES", "BYTES IN", "BYTES OUT"];
-    let rows: Vec<_> = report.rows.iter().map(|row| cells(report, row)).collect();
+        ["PERIOD", subject, "REQUESTS", "REFUSALS", "OPEN", "OUTCOMES", "BYTES IN", "BYTES OUT", "NAME", "USER"];
+    let rows: Vec<_> = report.rows.iter().map(|row| cells(report, row, names)).collect();
     output::table(&header, &rows, "there are no uses in this time")?;
     let mut open: BTreeMap<String, u64> = BTreeMap::new();
     for row in report.rows.iter().filter(|row| row.open > 0) {
@@ -134,9 +157,11 @@ pub(super) fn table(report: &UsageReport) -> io::Result<()> {
     Ok(())
 }
 
-fn cells(report: &UsageReport, row: &UsageRow) -> [String; 8] {
+fn cells(report: &UsageReport, row: &UsageRow, names: &Names) -> [String; 10] {
     let outcomes: Vec<String> =
         row.outcomes.iter().map(|(outcome, count)| format!("{}={count}", outcome.name())).collect();
+    let (key, user) = names.key(&row.subject).unzip();
+    let name: Vec<&str> = names.org(&row.subject).into_iter().chain(key).collect();
     [
         report.query.per.label(row.period.start),
         row.subject.to_string(),
@@ -144,9 +169,11 @@ fn cells(report: &UsageReport, row: &UsageRow) -> [String; 8] {
         row.refusals.to_string(),
         row.open.to_string(),
         // Uses that have not ended have no outcome; an empty cell would shift the columns of `awk`.
-        output::or_dash(Some(outcomes.join(" ")).filter(|outcomes| !outcomes.is_empty())),
+        or_dash(Some(outcomes.join(" ")).filter(|outcomes| !outcomes.is_empty())),
         row.request_bytes.to_string(),
         row.response_bytes.to_string(),
+        or_dash((!name.is_empty()).then(|| name.join("/"))),
+        or_dash(user),
     ]
 }
 

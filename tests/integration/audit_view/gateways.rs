@@ -46,8 +46,13 @@ fn get(gateway: &Gateway, cookie: &str, path: &str) -> String {
 
 /// The records that `keygate audit list` shows at a gateway.
 fn audit_list(gateway: &Gateway, options: &str) -> Value {
+    print(gateway, &format!("audit list {options}"))
+}
+
+/// What a command prints at a gateway.
+fn print(gateway: &Gateway, line: &str) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
-    command.args(["audit", "list", "--json"]).args(options.split_whitespace());
+    command.args(line.split_whitespace()).arg("--json");
     let output = command.arg("--config").arg(gateway.dir.path().join("keygate.yaml")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -104,6 +109,37 @@ fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
     assert_eq!(hours.iter().map(|hour| hour["requests"].as_u64().unwrap()).sum::<u64>(), 3, "{activity}");
     assert_eq!(activity["activity"]["last"]["action"], "GET /z");
     assert_eq!(audit_list(&other, &options)["records"].as_array().unwrap().len(), 3 + 1, "and its creation");
+}
+
+#[test]
+fn usage_counts_the_uses_of_all_gateways_by_name() {
+    let (redis, server, upstream) = (Redis::start(), Postgresql::start(), Upstream::start());
+    let one = gateway("gateway-a", &redis, &server, &upstream);
+    let other = gateway("gateway-b", &redis, &server, &upstream);
+    let key = one.key();
+    for gateway in [&one, &other] {
+        assert_eq!(Client::connect(gateway.address).get("/x", &key.text).status, 200);
+    }
+    let usage = until("both uses are shipped", || {
+        let usage = print(&one, "usage --by key");
+        let row = usage["items"].as_array().unwrap().iter().find(|item| item["key_id"] == key.id.to_string());
+        row.is_some_and(|row| row["requests"] == 2 && row["open"] == 0).then(|| usage.clone())
+    });
+    let gateways: Vec<&Value> = usage["view"]["gateways"].as_array().unwrap().iter().map(|it| &it["gateway"]).collect();
+    assert_eq!(gateways, ["gateway-a", "gateway-b"]);
+    let item = usage["items"].as_array().unwrap().iter().find(|item| item["key_id"] == key.id.to_string()).unwrap();
+    let Reply::Key { key: shown } = one.perform(Operation::ShowKey { key: key.id }) else { panic!("a key") };
+    let Reply::Org { org } = one.perform(Operation::ShowOrg { org: key.org.to_string() }) else { panic!("an org") };
+    assert_eq!(
+        (&item["org"], &item["key"], &item["user"]),
+        (&org.name.into(), &shown.name.into(), &shown.email.into())
+    );
+    let own = print(&one, "usage --by key --own");
+    assert_eq!(
+        (&own["view"]["scope"], &own["view"]["gateways"][0]["gateway"]),
+        (&"gateway".into(), &"gateway-a".into())
+    );
+    assert_eq!(own["items"].as_array().unwrap().iter().filter(|item| item["requests"] == 1).count(), 1, "{own}");
 }
 
 #[test]

@@ -44,6 +44,10 @@ fn days_have_partitions_and_old_ones_are_dropped() {
     block_on(write_days(&settings, &[0]).close());
     ship_all(&settings, &sink_with(&server.url(), None, Some(DAY * 30)));
     assert_eq!((count(&server), partitions(&server)), (3, 10));
+    // Reports of usage say up to when records were removed.
+    let note = &server.sql("SELECT obj_description('keygate.records'::regclass, 'pg_class')")[0];
+    let removed = clock::now().before(DAY * 39).to_string();
+    assert!(note.ends_with(&format!("; removed before {}", &removed[..10])), "{note}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `keygate usage --fleet`: the usage in PostgreSQL is that of the journals.
+//! `keygate usage` where the audit is shipped to PostgreSQL: the usage in PostgreSQL is that of the journals.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use domain::refusal::Refusal;
 use journal::audit::{Outcome, Settings, Use, UseEnd};
 use journal::shipping::Shippers;
 use platform::metrics::Metrics;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::postgresql::sink;
 use crate::journal::support::{Caller, END, block_on, open_journal, settings};
@@ -47,10 +47,14 @@ fn write_and_ship(settings: &Settings, server: &Postgresql, callers: &[Caller], 
 }
 
 fn usage(config: &Path, arguments: &str) -> String {
+    usage_and_notes(config, arguments).0
+}
+
+fn usage_and_notes(config: &Path, arguments: &str) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
     let output = command.arg("usage").args(arguments.split_whitespace()).arg("--config").arg(config).output().unwrap();
     assert!(output.status.success(), "{arguments}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
 fn items(config: &Path, arguments: &str) -> Vec<Value> {
@@ -72,6 +76,7 @@ fn usage_in_the_database_is_that_of_the_journals() {
         let text = format!(
             "listen: [{{ address: 127.0.0.1:0 }}]\nadmin: {{ socket: s, address: 127.0.0.1:1 }}\n\
              upstream: {{ endpoints: [http://127.0.0.1:8081] }}\nstate: {{ embedded: {{ path: state.db }} }}\n\
+             gateway: {name}\n\
              audit: {{ path: audit, ship: [{{ postgresql: {{ url: '{}' }} }}] }}\n",
             server.url()
         );
@@ -81,8 +86,8 @@ fn usage_in_the_database_is_that_of_the_journals() {
     for query in
         ["--by org", "--by key", "--by route", "--by key --per month", "--by org --since 30h", "--by org --until 30h"]
     {
-        let fleet = items(&configs[0], &format!("{query} --fleet"));
-        let journals = configs.each_ref().map(|config| items(config, query));
+        let fleet = items(&configs[0], query);
+        let journals = configs.each_ref().map(|config| items(config, &format!("{query} --own")));
         assert!(!fleet.is_empty() && fleet.len() == journals[0].len(), "{query}: {fleet:?}");
         for (item, parts) in fleet.iter().zip(journals[0].iter().zip(&journals[1])) {
             for name in ["requests", "refusals", "open", "request_bytes", "response_bytes"] {
@@ -101,9 +106,21 @@ fn usage_in_the_database_is_that_of_the_journals() {
         lines.sort();
         lines
     };
-    let [first, second] = configs.each_ref().map(|config| events(config, ""));
+    let [first, second] = configs.each_ref().map(|config| events(config, "--own"));
     let mut both = [first, second].concat();
     both.sort();
-    assert_eq!(events(&configs[0], "--fleet"), both);
+    assert_eq!(events(&configs[0], ""), both);
     assert!(!both.is_empty());
+    // Whose records were counted, and up to when; and no removal that retention has not made.
+    let (_, fleet) = usage_and_notes(&configs[0], "--by org");
+    assert!(
+        fleet.contains("records of all gateways, complete up to: gw-1 20") && fleet.contains(", gw-2 20"),
+        "{fleet}"
+    );
+    assert!(!fleet.contains("removed"), "{fleet}");
+    let (_, own) = usage_and_notes(&configs[0], "--by org --own");
+    assert!(own.contains("records of gateway gw-1 only, complete up to 20") && !own.contains("removed"), "{own}");
+    let report: Value = serde_json::from_str(&usage(&configs[1], "--by org --json")).unwrap();
+    assert_eq!((&report["view"]["scope"], &report["complete_from"]), (&json!("fleet"), &Value::Null));
+    assert_eq!(report["view"]["gateways"].as_array().unwrap().len(), 2);
 }

@@ -145,7 +145,20 @@ async fn drop_partition(client: &mut Client, day: u64) -> Result<(), Error> {
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
     transaction.batch_execute(LOCK_TIMEOUT).await?;
     transaction.batch_execute(&format!("DROP TABLE IF EXISTS keygate.{}", name_of(day))).await?;
+    note_removal(&transaction, day).await?;
     Ok(transaction.commit().await?)
+}
+
+/// Notes up to when records were removed, in the comment of the table: days without records look the same.
+async fn note_removal(transaction: &Transaction<'_>, day: u64) -> Result<(), Error> {
+    let note = format!("Audit records of all gateways: one row for each use; removed before {}", date_of(day + 1));
+    let noted = "SELECT obj_description('keygate.records'::regclass, 'pg_class')";
+    let noted: Option<String> = transaction.query_one(noted, &[]).await?.get(0);
+    // Texts with dates are in the order of the dates. An older day that was filled again is no news.
+    if noted.is_none_or(|noted| noted < note) {
+        transaction.batch_execute(&format!("COMMENT ON TABLE keygate.records IS '{note}'")).await?;
+    }
+    Ok(())
 }
 
 impl Days {
