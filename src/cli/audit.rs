@@ -191,11 +191,11 @@ pub(super) fn note_status(status: Option<&ViewStatus>) {
 /// Shows records as a table.
 pub(super) fn show_records(records: &[Record]) -> io::Result<()> {
     let rows: Vec<_> = records.iter().map(row).collect();
-    let header = ["TIME", "KEY", "OUTCOME", "STATUS", "COUNT", "MS", "ACTION", "IP", "USER"];
+    let header = ["TIME", "KEY", "OUTCOME", "STATUS", "COUNT", "MS", "ACTION", "IP", "USER", "BY"];
     output::table(&header, &rows, "there are no such records")
 }
 
-fn row(record: &Record) -> [String; 9] {
+fn row(record: &Record) -> [String; 10] {
     let millis = record.duration_us.map(|micros| format!("{}.{}", micros / 1000, micros % 1000 / 100));
     [
         seconds(record.time),
@@ -206,6 +206,8 @@ fn row(record: &Record) -> [String; 9] {
         or_dash(millis),
         record.action.clone(),
         or_dash(record.ip),
-        or_dash(record.user_id),
+        // Of a change, the one who is acted on.
+        or_dash(record.subject.or(record.user_id)),
+        or_dash(record.actor.as_deref()),
     ]
 }

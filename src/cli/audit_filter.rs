@@ -19,9 +19,12 @@ pub(super) struct FilterArgs {
     /// Only uses of this key: the nine characters after sk_live_
     #[arg(long, value_name = "KEY_ID", value_parser = KeyIdParser)]
     key: Option<KeyId>,
-    /// Only uses by this user: an id, or, with --org, an email address
+    /// Only uses and changes by this user: an id, or, with --org, an email address
     #[arg(long)]
     user: Option<String>,
+    /// Only changes of this user, their keys and their sessions: as of --user
+    #[arg(long, value_name = "USER")]
+    subject: Option<String>,
     /// Only uses in this organization: an id or a name
     #[arg(long)]
     org: Option<String>,
@@ -56,13 +59,14 @@ impl FilterArgs {
                 Err(_) => org_id(installation, org)?,
             });
         }
-        if let Some(user) = &self.user {
-            filter.user = Some(match user.parse() {
-                Ok(id) => id,
-                Err(_) => user_id(installation, self.org.as_deref(), user)?,
-            });
-        }
+        filter.user = self.user_of(installation, self.user.as_deref())?;
+        filter.subject = self.user_of(installation, self.subject.as_deref())?;
         Ok(filter)
+    }
+
+    fn user_of(&self, installation: &Installation, user: Option<&str>) -> Result<Option<UserId>, CliError> {
+        let Some(user) = user else { return Ok(None) };
+        user.parse().map_or_else(|_| user_id(installation, self.org.as_deref(), user), Ok).map(Some)
     }
 }
 
@@ -76,7 +80,7 @@ fn org_id(installation: &Installation, org: &str) -> Result<OrgId, CliError> {
 
 /// The id of a user given by email address, also of a removed user; the newest of several that had the address.
 fn user_id(installation: &Installation, org: Option<&str>, user: &str) -> Result<UserId, CliError> {
-    let org = org.context("--user takes an id usr_…; for an email address, give --org as well")?;
+    let org = org.context("a user is an id usr_…; for an email address, give --org as well")?;
     let mut found = None;
     control::for_each_page(installation, Operation::list_users(org.to_owned()), |reply, _| {
         let Reply::Users(page) = reply else { return Err(anyhow!("the gateway answered something else").into()) };

@@ -12,8 +12,15 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
+use ::control::admin::SUDO_UID_HEADER;
+
 /// Time-out of a response. The slowest operation is a change, which waits for a disk write.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// User for whom root runs this command by sudo.
+pub(super) fn sudo_uid() -> Option<u32> {
+    std::env::var("SUDO_UID").ok()?.parse().ok()
+}
 
 /// Request of a command.
 pub(super) struct ClientRequest<'a> {
@@ -74,6 +81,8 @@ impl<'a> ClientRequest<'a> {
     fn build(self) -> anyhow::Result<Request<Full<Bytes>>> {
         let request = Request::builder().method(self.method).uri(self.target);
         let request = request.header(HOST, "keygate").header(CONNECTION, "close");
+        let sudo_uid = sudo_uid().map(|uid| (SUDO_UID_HEADER, uid));
+        let request = sudo_uid.into_iter().fold(request, |request, (name, uid)| request.header(name, uid));
         let request = request.header(CONTENT_TYPE, "application/json").body(Full::new(self.body));
         request.context("cannot build the request")
     }

@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
+use super::offline::this_user;
 use super::serve::Signals;
 use crate::app::App;
-use ::control::management::{Actor, ApiKey, Management, ManagementError};
+use ::control::management::{ApiKey, Management, ManagementError};
 use domain::clock;
 use domain::identity::{OrgId, UserId};
 use platform::telemetry;
@@ -33,8 +34,6 @@ const QUERIES: u32 = 250;
 const ORG: &str = "demo";
 /// Admin of the demo's organization.
 const ADMIN: &str = "admin@demo.example";
-/// The demo manages its own gateway.
-const OPERATOR: &Actor = &Actor::Operator;
 const KEYS_FILE: &str = "demo-keys.json";
 /// Default address of the gateway.
 const LISTEN: &str = "127.0.0.1:8080";
@@ -143,7 +142,7 @@ async fn create_org(management: &Management) -> anyhow::Result<OrgId> {
     let mut name = ORG.to_owned();
     let mut number = 1;
     loop {
-        match management.create_org(OPERATOR, &name, clock::now()).await {
+        match management.create_org(&this_user(), &name, clock::now()).await {
             Err(ManagementError::Taken("name")) => name = format!("{ORG}-{number}"),
             created => return Ok(created?.id),
         }
@@ -160,8 +159,8 @@ async fn create_user(
 ) -> anyhow::Result<(UserId, ApiKey)> {
     let permissions = permissions.iter().map(|permission| permission.parse()).collect::<Result<_, _>>()?;
     let org = org.to_string();
-    let user = management.create_user(OPERATOR, &org, email, permissions, clock::now()).await?.id;
-    let new_key = management.create_key(OPERATOR, &org, &user.to_string(), "demo", clock::now()).await?;
+    let user = management.create_user(&this_user(), &org, email, permissions, clock::now()).await?.id;
+    let new_key = management.create_key(&this_user(), &org, &user.to_string(), "demo", clock::now()).await?;
     Ok((user, new_key.api_key))
 }
 
@@ -169,12 +168,12 @@ async fn create_user(
 fn link(management: &Management, org: OrgId) -> anyhow::Result<Option<String>> {
     runtime()?.block_on(async {
         let org = org.to_string();
-        let mut link = management.create_link(OPERATOR, &org, ADMIN, clock::now()).await;
+        let mut link = management.create_link(&this_user(), &org, ADMIN, clock::now()).await;
         if let Err(ManagementError::NoUser(_)) = link {
             let permissions = ["org:admin", "queries:read", "queries:write"];
             let permissions = permissions.map(|permission| permission.parse().expect("these are permissions")).to_vec();
-            management.create_user(OPERATOR, &org, ADMIN, permissions, clock::now()).await?;
-            link = management.create_link(OPERATOR, &org, ADMIN, clock::now()).await;
+            management.create_user(&this_user(), &org, ADMIN, permissions, clock::now()).await?;
+            link = management.create_link(&this_user(), &org, ADMIN, clock::now()).await;
         }
         match link {
             Ok(link) => Ok(Some(link.url.expose().to_owned())),

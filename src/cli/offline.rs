@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use tracing::level_filters::LevelFilter;
 
-use super::{CliError, ExitStatus, owner};
+use super::{CliError, ExitStatus, client, owner};
 use crate::app;
 use crate::config::Config;
 use ::control::admin::{self, Operation, Reply};
-use ::control::management::{Actor, ErrorKind, Management, ManagementError, StateExport};
+use ::control::management::{Actor, ErrorKind, Management, ManagementError, StateExport, UnixUser};
 use domain::clock;
 use journal::audit;
 use journal::audit::Journal;
@@ -22,6 +22,8 @@ use state::{State, StateRecord, embedded};
 /// The stores of a gateway that does not run.
 pub(super) struct Stores {
     management: Management,
+    /// The user who runs this command.
+    actor: Actor,
     state: Arc<State>,
     journal: Journal,
 }
@@ -34,22 +36,22 @@ impl Stores {
         let metrics = Metrics::new();
         let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| open_error(config, e))?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
-        Ok(Self { management: management.with_sessions(config.sessions()), state, journal })
+        Ok(Self { management: management.with_sessions(config.sessions()), actor: this_user(), state, journal })
     }
 
     /// Performs one operation.
     pub(super) async fn perform(&self, operation: Operation) -> Result<Reply, CliError> {
-        admin::perform(&self.management, operation, clock::now()).await.map_err(refused)
+        admin::perform(&self.management, &self.actor, operation, clock::now()).await.map_err(refused)
     }
 
     /// Begins an export of the whole state.
     pub(super) async fn export_state(&self) -> Result<StateExport<'_>, CliError> {
-        self.management.export_state(&Actor::Operator, clock::now()).await.map_err(refused)
+        self.management.export_state(&self.actor, clock::now()).await.map_err(refused)
     }
 
     /// Imports records of an exported state.
     pub(super) async fn import_state(&self, records: &[StateRecord]) -> Result<Report, CliError> {
-        self.management.import_state(&Actor::Operator, records, clock::now()).await.map_err(refused)
+        self.management.import_state(&self.actor, records, clock::now()).await.map_err(refused)
     }
 
     /// Writes everything back, and closes the stores.
@@ -57,6 +59,11 @@ impl Stores {
         self.journal.close().await;
         self.state.close().await;
     }
+}
+
+/// The user who runs this process, as the operator.
+pub(super) fn this_user() -> Actor {
+    Actor::Operator(UnixUser::of_process(rustix::process::geteuid().as_raw(), client::sudo_uid()))
 }
 
 /// Classifies an error of opening: a store in use is a temporary failure, all other errors are permanent.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::admin::{self, Operation, Reply};
-use control::management::{Management, ManagementError, NewKey};
+use control::management::{Actor, Management, ManagementError, NewKey, UnixUser};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
@@ -17,6 +17,9 @@ use keygate::config::Config;
 use tempfile::TempDir;
 
 use super::{Client, Upstream, eventually, until};
+
+/// Who manages the gateways of tests.
+pub const OPERATOR: &Actor = &Actor::Operator(UnixUser::ROOT);
 
 pub struct Gateway {
     pub address: SocketAddr,
@@ -44,7 +47,7 @@ impl Operator {
 
     /// The same, which may fail.
     pub fn try_perform(&self, operation: Operation) -> Result<Reply, ManagementError> {
-        block_on(admin::perform(&self.0, operation, clock::now()))
+        block_on(admin::perform(&self.0, OPERATOR, operation, clock::now()))
     }
 }
 
@@ -85,13 +88,13 @@ impl Gateway {
     /// The same at another time.
     pub fn perform_at(&self, operation: Operation, now: Micros) -> Reply {
         let management = &self.app.as_ref().expect("the gateway runs").management;
-        block_on(admin::perform(management, operation, now)).unwrap()
+        block_on(admin::perform(management, OPERATOR, operation, now)).unwrap()
     }
 
     /// The code of the error that an operation ends with.
     pub fn refused(&self, operation: Operation) -> &'static str {
         let management = &self.app.as_ref().expect("the gateway runs").management;
-        block_on(admin::perform(management, operation, clock::now())).unwrap_err().code()
+        block_on(admin::perform(management, OPERATOR, operation, clock::now())).unwrap_err().code()
     }
 
     /// Creates an organization, a user without permissions, and a key of this user.
@@ -173,7 +176,7 @@ impl Gateway {
     /// Number of uses of a key, as management shows it; none when the state is unavailable.
     pub fn uses(&self, key: &Key) -> Option<u64> {
         let management = &self.app.as_ref().expect("the gateway runs").management;
-        match block_on(admin::perform(management, Operation::ShowKey { key: key.id }, clock::now())) {
+        match block_on(admin::perform(management, OPERATOR, Operation::ShowKey { key: key.id }, clock::now())) {
             Ok(Reply::Key { key }) => Some(key.uses),
             _ => None,
         }

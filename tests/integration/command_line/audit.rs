@@ -19,8 +19,10 @@ fn audit_lists_and_exports_changes() {
 
     let of_key = installation.json(&format!("audit list --key {id}"));
     assert_eq!(of_key["records"].as_array().unwrap().len(), 1);
-    let of_user = installation.json("audit list --org acme --user ada@example.com --since 1h");
+    let of_user = installation.json("audit list --org acme --subject ada@example.com --since 1h");
     assert_eq!(of_user["records"].as_array().unwrap().len(), 2);
+    let by_user = installation.json("audit list --org acme --user ada@example.com --since 1h");
+    assert_eq!(by_user["records"], serde_json::json!([]), "the operator has changed all of this");
     let before = installation.ok("audit list --until 1h");
     assert_eq!((before.out.as_str(), before.err.as_str()), ("", "there are no such records\n"));
 
@@ -39,6 +41,25 @@ fn audit_lists_and_exports_changes() {
     assert_eq!(installation.json(&format!("explain {id}"))["decisions"], serde_json::json!([]), "requests only");
     installation.with_use_of(printed.trim());
     assert_eq!(installation.json(&format!("explain {id}"))["decisions"][0]["action"], "GET /");
+}
+
+#[test]
+fn change_names_the_unix_user_who_made_it() {
+    let installation = Installation::new();
+    installation.with_key();
+    let own = installation.json("audit list --limit 1")["records"][0].clone();
+    let by = own["actor"].as_str().unwrap().to_owned();
+    assert!(by.starts_with("unix:") && own["user_id"].is_null(), "{own}");
+    assert!(own["subject"].as_str().unwrap().starts_with("usr_"), "{own}");
+    let table = installation.ok("audit list").out;
+    assert!(table.lines().next().unwrap().trim_end().ends_with("BY"), "{table}");
+    assert!(table.lines().skip(1).all(|line| line.trim_end().ends_with(&by)), "{table}");
+
+    let suspended = installation.command("org suspend acme").env("SUDO_UID", "4711").output().unwrap();
+    assert!(suspended.status.success(), "{suspended:?}");
+    // Of root only, it is believed for whom it acts.
+    let expected = if by.ends_with("(0)") { format!("{by} sudo:4711") } else { by };
+    assert_eq!(installation.json("audit list --limit 1")["records"][0]["actor"], expected);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread;
 
 use ::control::admin;
-use control::management::{Actor, Management};
+use control::management::{Actor, Management, UnixUser};
 use domain::clock;
 use domain::clock::Micros;
 use domain::identity::AuthMethod;
@@ -60,8 +60,13 @@ audit: { low_water: 0%, path: audit }
     }
 
     fn run(&self, line: &str) -> Ended {
+        ended(self.command(line).output().unwrap())
+    }
+
+    fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
-        ended(command.args(line.split_whitespace()).arg("--config").arg(&self.config).output().unwrap())
+        command.args(line.split_whitespace()).arg("--config").arg(&self.config).env_remove("SUDO_UID");
+        command
     }
 
     /// Runs a command that must succeed.
@@ -101,8 +106,9 @@ audit: { low_water: 0%, path: audit }
             let mut ids = Vec::new();
             for number in 0..count {
                 let name = format!("key {number}");
-                let created =
-                    management.create_key(&Actor::Operator, org, "ada@example.com", &name, clock::now()).await;
+                let created = management
+                    .create_key(&Actor::Operator(UnixUser::ROOT), org, "ada@example.com", &name, clock::now())
+                    .await;
                 ids.push(created.unwrap().key.id.to_string());
             }
             journal.close().await;

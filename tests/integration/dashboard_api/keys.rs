@@ -171,16 +171,20 @@ fn changes_are_in_the_audit_with_user_and_client() {
     ada.send("PATCH", "/session", Some(json!({ "org": setup.org.to_string() })));
     ada.send("DELETE", "/session", None);
     let changes = setup.changes();
-    let seen: Vec<_> = changes[before..].iter().map(|record| (record.action.as_str(), record.user_id)).collect();
+    let seen: Vec<_> =
+        changes[before..].iter().map(|record| (record.action.as_str(), record.user_id, record.subject)).collect();
     let (ada, bob) = (Some(ada.user), Some(bob.user));
     let expected = [
-        ("key.create", bob),
-        ("key.rotate", ada),
-        ("key.revoke", ada),
-        ("session.choose_org", ada),
-        ("session.end", ada),
+        ("key.create", bob, bob),
+        ("key.rotate", ada, bob),
+        ("key.revoke", ada, bob),
+        ("session.choose_org", ada, ada),
+        ("session.end", ada, ada),
     ];
     assert_eq!(seen, expected);
+    for record in &changes[before..] {
+        assert_eq!(record.actor, record.user_id.map(|user| user.to_string()), "{record:?}");
+    }
     for record in &changes[before..] {
         assert_eq!((record.auth_method, record.outcome), (AuthMethod::Session, Outcome::Completed), "{record:?}");
         assert_eq!((record.ip, record.org_id), (Some([127, 0, 0, 1].into()), Some(setup.org)), "{record:?}");

@@ -12,14 +12,14 @@ use super::support::{assert_intact, open_reader, segment_files, settings, write_
 fn set_version(path: &std::path::Path, version: &str) {
     let text = fs::read_to_string(path).unwrap();
     let (header, rest) = text.split_once('\n').unwrap();
-    let covered = header.rsplit_once(",\"crc\"").unwrap().0.replacen("\"version\":1,", version, 1);
+    let covered = header.rsplit_once(",\"crc\"").unwrap().0.replacen("\"version\":2,", version, 1);
     let crc = crc32fast::hash(covered.as_bytes());
     fs::write(path, format!("{covered},\"crc\":\"{crc:08x}\"}}\n{rest}")).unwrap();
 }
 
 #[test]
 fn journal_of_another_version_is_refused_and_left_as_it_is() {
-    for (version, found) in [("\"version\":2,", "has format version 2,"), ("", "has no format version,")] {
+    for (version, found) in [("\"version\":1,", "has format version 1,"), ("", "has no format version,")] {
         let directory = TempDir::new().unwrap();
         let settings = settings(directory.path());
         write_uses(&settings, 5);
@@ -39,7 +39,7 @@ fn journal_of_another_version_is_refused_and_left_as_it_is() {
         ];
         for error in read.into_iter().map(Result::unwrap_err) {
             let text = error.to_string();
-            assert!(text.contains(found) && text.contains("version 1 only; use the keygate that wrote it"), "{text}");
+            assert!(text.contains(found) && text.contains("version 2 only; use the keygate that wrote it"), "{text}");
             assert!(text.starts_with(path.to_str().unwrap()), "{text}");
         }
         assert_eq!(fs::read(path).unwrap(), other);
@@ -56,11 +56,11 @@ fn spool_of_another_version_is_refused() {
     let settings = settings(directory.path());
     write_uses(&settings, 1);
     let spool = settings.path.join("predecessor-0000000001-0");
-    fs::write(&spool, "{\"version\":2,\"open\":[]}\n").unwrap();
+    fs::write(&spool, "{\"version\":1,\"open\":[]}\n").unwrap();
     let opened = Journal::open(settings.clone(), Metrics::new().audit).map(drop).unwrap_err();
     let OpenError::Io { source, .. } = opened else { panic!("{opened}") };
-    assert!(source.to_string().contains("predecessor-0000000001-0 has format version 2,"), "{source}");
-    fs::write(&spool, "{\"version\":1,\"open\":[]}\n").unwrap();
+    assert!(source.to_string().contains("predecessor-0000000001-0 has format version 1,"), "{source}");
+    fs::write(&spool, "{\"version\":2,\"open\":[]}\n").unwrap();
     write_uses(&settings, 1);
     assert!(!spool.exists());
     assert_eq!(assert_intact(&settings).records, 2);

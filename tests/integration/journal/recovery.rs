@@ -135,7 +135,7 @@ fn damaged_line_of_a_predecessor_is_kept_and_reported() {
         let directory = TempDir::new().unwrap();
         let settings = settings(directory.path());
         write_uses(&settings, 2);
-        let text = format!("{{\"version\":1,\"open\":[]}}\n{last}");
+        let text = format!("{{\"version\":2,\"open\":[]}}\n{last}");
         fs::write(settings.path.join("predecessor-0000000001-a"), &text).unwrap();
         let metrics = Metrics::new();
         block_on(Journal::open(settings.clone(), metrics.audit.clone()).unwrap().close());

@@ -9,8 +9,8 @@ use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_records, assert_intact, block_on, export_records, keep_plain, open_journal, segment_files,
-    settings, write_uses,
+    Caller, END, all_records, assert_intact, block_on, change_of, export_records, keep_plain, open_journal,
+    segment_files, settings, write_uses,
 };
 use crate::support::{SmallDisk, eventually};
 
@@ -188,7 +188,7 @@ fn gateway_with_another_name_starts_on_a_full_disk_that_has_open_uses() {
         let journal = open_journal(&renamed);
         assert!(!journal.is_available());
         assert!(block_on(journal.begin(&opening())).is_err());
-        block_on(async { journal.begin_change(&caller.opening(), true).await.unwrap().close(END) });
+        block_on(async { journal.begin_change(&change_of(caller.opening()), true).await.unwrap().close(END) });
         block_on(journal.close());
     }
     let journal = open_journal(&renamed);

@@ -10,7 +10,8 @@ use domain::clock::{self, Micros};
 use domain::identity::{AuthMethod, OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
 use journal::audit::{
-    Durability, Filter, Journal, LowWater, OnUnavailable, Outcome, Reader, Record, Settings, Use, UseEnd, VerifyReport,
+    ChangeUse, Durability, Filter, Journal, LowWater, OnUnavailable, Outcome, Reader, Record, Settings, Use, UseEnd,
+    VerifyReport,
 };
 use platform::metrics::Metrics;
 use uuid::Uuid;
@@ -59,6 +60,12 @@ impl Caller {
             trace_id: None,
         }
     }
+}
+
+/// The beginning of a change by the operator, of the user of this opening.
+pub fn change_of(opening: Use<'static>) -> ChangeUse<'static> {
+    let subject = opening.user_id;
+    ChangeUse { opening: Use { user_id: None, ..opening }, actor: "unix:root(0)", subject }
 }
 
 pub fn settings(directory: &Path) -> Settings {

@@ -15,8 +15,8 @@ use journal::audit::{
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, block_on, damage_index, export_records, keep_plain, open_journal, open_reader, remove_index,
-    segment_files, settings, wait_until_indexed,
+    Caller, END, block_on, change_of, damage_index, export_records, keep_plain, open_journal, open_reader,
+    remove_index, segment_files, settings, wait_until_indexed,
 };
 use crate::support::{Random, eventually};
 
@@ -129,7 +129,7 @@ async fn write(journal: &Journal, callers: &[Caller], random: &mut Random, count
             3 => assert!(journal.record(&key, failed).await.unwrap()),
             4 => {
                 let change = Use { method: MANAGEMENT_METHOD, action: "key.create", ..session };
-                journal.begin_change(&change, false).await.unwrap().close(END);
+                journal.begin_change(&change_of(change), false).await.unwrap().close(END);
             }
             5 => {
                 let unknown = Use { org_id: None, user_id: None, key_id: None, ..key };

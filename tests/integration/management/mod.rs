@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::management::{Actor, Management, NewKey};
+use control::management::{Actor, Management, NewKey, UnixUser};
 use domain::clock::{self, Micros};
 use domain::key::KeyDigest;
 use domain::quota::Quota;
@@ -20,7 +20,7 @@ use state::embedded::{Embedded, Settings};
 use state::{DecideRequest, Decision, RouteAccess, State};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-const OPERATOR: &Actor = &Actor::Operator;
+const OPERATOR: &Actor = &Actor::Operator(UnixUser::ROOT);
 /// The organization of the tests, by name.
 const ORG: &str = "acme";
 /// Its user, by address.

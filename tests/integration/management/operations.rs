@@ -171,7 +171,7 @@ async fn wrong_operands_have_codes_of_their_own() {
         (Operation::Activity { org: "other".into(), keys: vec![key; 200] }, "no_such_org"),
     ];
     for (operation, code) in cases {
-        let error = admin::perform(&fixture.management, operation.clone(), clock::now()).await.unwrap_err();
+        let error = admin::perform(&fixture.management, OPERATOR, operation.clone(), clock::now()).await.unwrap_err();
         assert_eq!(error.code(), code, "{operation:?}");
     }
 }

@@ -44,7 +44,8 @@ async fn changes_are_recorded_and_lookups_are_not() {
         ]
     );
     let revocation = &records[4];
-    assert_eq!((revocation.key_id, revocation.user_id), (Some(key.id), Some(key.user)));
+    assert_eq!((revocation.key_id, revocation.subject), (Some(key.id), Some(key.user)));
+    assert_eq!((revocation.actor.as_deref(), revocation.user_id), (Some("unix:root(0)"), None));
     assert_eq!((revocation.org_id, revocation.auth_method.as_str()), (Some(key.org), "admin-socket"));
     assert_eq!((revocation.method.as_str(), revocation.path.as_str()), ("ADMIN", "key.revoke"));
 }

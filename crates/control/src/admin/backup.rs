@@ -28,11 +28,11 @@ const MAX_PART: usize = 2 * MAX_LINE;
 const PARTS_AHEAD: usize = 2;
 
 /// Responds with the lines of an export.
-pub(super) async fn export(management: Arc<Management>) -> AdminResponse {
+pub(super) async fn export(management: Arc<Management>, actor: Actor) -> AdminResponse {
     let (sender, parts) = mpsc::channel(PARTS_AHEAD);
     let (begun, started) = oneshot::channel();
     run_beside(async move || {
-        let mut export = match management.export_state(&Actor::Operator, clock::now()).await {
+        let mut export = match management.export_state(&actor, clock::now()).await {
             Ok(export) => export,
             Err(error) => return drop(begun.send(Err(error))),
         };
@@ -61,7 +61,7 @@ pub(super) async fn export(management: Arc<Management>) -> AdminResponse {
 }
 
 /// Imports the lines of a request. A client that disconnects does not cancel it on its way.
-pub(super) async fn import(body: Incoming, management: Arc<Management>) -> AdminResponse {
+pub(super) async fn import(body: Incoming, management: Arc<Management>, actor: Actor) -> AdminResponse {
     let invalid = |detail| response::problem(StatusCode::BAD_REQUEST, "invalid_records", detail);
     let body = match response::read_body(body, MAX_PART).await {
         Ok(body) => body,
@@ -71,7 +71,7 @@ pub(super) async fn import(body: Incoming, management: Arc<Management>) -> Admin
         Ok(records) => records,
         Err(detail) => return invalid(detail),
     };
-    let import = async move || management.import_state(&Actor::Operator, &records, clock::now()).await;
+    let import = async move || management.import_state(&actor, &records, clock::now()).await;
     match run_beside(import).await {
         Ok(Ok(report)) => response::json(StatusCode::OK, &report),
         Ok(Err(error)) => response::failed(&error),

@@ -6,60 +6,61 @@ use crate::management::{Actor, KeyImport, Management, ManagementError, Rotation}
 use domain::clock::Micros;
 use domain::page::{Page, PageQuery};
 
-/// The actor of the admin socket and of the command line: a process that may open the socket, or
-/// the files of the state.
-const ACTOR: &Actor = &Actor::Operator;
-
-/// Performs one operation for the operator. It is done completely or not at all; run it to its end,
+/// Performs one operation for an actor. It is done completely or not at all; run it to its end,
 /// as `management` asks.
 ///
 /// # Errors
 /// Those of the operation.
 #[rustfmt::skip]
-pub async fn perform(to: &Management, operation: Operation, now: Micros) -> Result<Reply, ManagementError> {
+pub async fn perform(
+    to: &Management,
+    actor: &Actor,
+    operation: Operation,
+    now: Micros,
+) -> Result<Reply, ManagementError> {
     Ok(match operation {
-        Operation::CreateOrg { name } => Reply::Org { org: to.create_org(ACTOR, &name, now).await? },
+        Operation::CreateOrg { name } => Reply::Org { org: to.create_org(actor, &name, now).await? },
         Operation::ListOrgs { cursor, limit } =>
-            Reply::Orgs(to.list_orgs(ACTOR, &PageQuery { cursor, limit }, now).await?),
-        Operation::ShowOrg { org } => Reply::Org { org: to.show_org(ACTOR, &org, now).await? },
-        Operation::SuspendOrg { org } => Reply::Org { org: to.suspend_org(ACTOR, &org, now).await? },
-        Operation::ResumeOrg { org } => Reply::Org { org: to.resume_org(ACTOR, &org, now).await? },
+            Reply::Orgs(to.list_orgs(actor, &PageQuery { cursor, limit }, now).await?),
+        Operation::ShowOrg { org } => Reply::Org { org: to.show_org(actor, &org, now).await? },
+        Operation::SuspendOrg { org } => Reply::Org { org: to.suspend_org(actor, &org, now).await? },
+        Operation::ResumeOrg { org } => Reply::Org { org: to.resume_org(actor, &org, now).await? },
         Operation::LimitOrg { org, concurrent } =>
-            Reply::Org { org: to.limit_org(ACTOR, &org, concurrent, now).await? },
+            Reply::Org { org: to.limit_org(actor, &org, concurrent, now).await? },
         Operation::CreateUser { org, email, permissions } =>
-            Reply::User { user: to.create_user(ACTOR, &org, &email, permissions, now).await? },
+            Reply::User { user: to.create_user(actor, &org, &email, permissions, now).await? },
         Operation::ListUsers { org, cursor, limit } =>
-            Reply::Users(to.list_users(ACTOR, &org, &PageQuery { cursor, limit }, now).await?),
+            Reply::Users(to.list_users(actor, &org, &PageQuery { cursor, limit }, now).await?),
         Operation::PermitUser { org, user, permissions } =>
-            Reply::User { user: to.permit_user(ACTOR, &org, &user, permissions, now).await? },
-        Operation::RemoveUser { org, user } => Reply::User { user: to.remove_user(ACTOR, &org, &user, now).await? },
+            Reply::User { user: to.permit_user(actor, &org, &user, permissions, now).await? },
+        Operation::RemoveUser { org, user } => Reply::User { user: to.remove_user(actor, &org, &user, now).await? },
         Operation::CreateKey { org, user, name } =>
-            Reply::NewKey(to.create_key(ACTOR, &org, &user, &name, now).await?),
+            Reply::NewKey(to.create_key(actor, &org, &user, &name, now).await?),
         Operation::ListKeys { org, query, cursor, limit } =>
-            Reply::Keys(to.list_keys(ACTOR, &org, &query, &PageQuery { cursor, limit }, now).await?),
-        Operation::ShowKey { key } => Reply::Key { key: to.show_key(ACTOR, key, now).await? },
+            Reply::Keys(to.list_keys(actor, &org, &query, &PageQuery { cursor, limit }, now).await?),
+        Operation::ShowKey { key } => Reply::Key { key: to.show_key(actor, key, now).await? },
         Operation::FindKeys { sha256 } =>
-            Reply::FoundKeys { found: to.find_keys_by_digest(ACTOR, &sha256, now).await? },
-        Operation::RevokeKey { key } => Reply::Key { key: to.revoke_key(ACTOR, key, now).await? },
+            Reply::FoundKeys { found: to.find_keys_by_digest(actor, &sha256, now).await? },
+        Operation::RevokeKey { key } => Reply::Key { key: to.revoke_key(actor, key, now).await? },
         Operation::RotateKey { key, overlap } =>
-            Reply::NewKey(to.rotate_key(ACTOR, key, Rotation::new(overlap), now).await?),
-        Operation::LimitKey { key, limits } => Reply::Key { key: to.limit_key(ACTOR, key, limits, now).await? },
+            Reply::NewKey(to.rotate_key(actor, key, Rotation::new(overlap), now).await?),
+        Operation::LimitKey { key, limits } => Reply::Key { key: to.limit_key(actor, key, limits, now).await? },
         Operation::ImportKey { org, user, sha256, name, limits } => {
             let import = KeyImport { org: &org, user: &user, sha256: &sha256, name: &name, limits };
-            Reply::Key { key: to.import_key(ACTOR, import, now).await? }
+            Reply::Key { key: to.import_key(actor, import, now).await? }
         }
         Operation::Explain { key } =>
-            Reply::Explanation { explanation: Box::new(to.explain_key(ACTOR, key, now).await?) },
+            Reply::Explanation { explanation: Box::new(to.explain_key(actor, key, now).await?) },
         Operation::ListUses { key, uses, cursor, limit } =>
-            Reply::Uses(to.list_uses(ACTOR, key, uses, &PageQuery { cursor, limit }, now).await?),
-        Operation::Activity { org, keys } => Reply::Activity(to.key_activity(ACTOR, &org, keys, now).await?),
-        Operation::LinkSession { org, user } => Reply::Link { link: to.create_link(ACTOR, &org, &user, now).await? },
+            Reply::Uses(to.list_uses(actor, key, uses, &PageQuery { cursor, limit }, now).await?),
+        Operation::Activity { org, keys } => Reply::Activity(to.key_activity(actor, &org, keys, now).await?),
+        Operation::LinkSession { org, user } => Reply::Link { link: to.create_link(actor, &org, &user, now).await? },
         Operation::ListSessions { org, cursor, limit } => {
             let page = PageQuery { cursor, limit };
-            Reply::Sessions(to.list_sessions(ACTOR, org.as_deref(), false, &page, now).await?)
+            Reply::Sessions(to.list_sessions(actor, org.as_deref(), false, &page, now).await?)
         }
-        Operation::EndSession { session } => Reply::Session { session: to.end_session(ACTOR, session, now).await? },
+        Operation::EndSession { session } => Reply::Session { session: to.end_session(actor, session, now).await? },
         Operation::EndSessions { org, user } =>
-            Reply::Sessions(Page { items: to.end_sessions(ACTOR, &org, &user, now).await?, next: None }),
+            Reply::Sessions(Page { items: to.end_sessions(actor, &org, &user, now).await?, next: None }),
     })
 }

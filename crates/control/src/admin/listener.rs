@@ -25,8 +25,8 @@ pub async fn serve_http(
     errors: AcceptErrorLog,
     shutdown: impl Future<Output = ()>,
 ) {
-    let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
-    let handle = move |request: Request<Incoming>| {
+    let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| (stream, ()));
+    let handle = move |request: Request<Incoming>, ()| {
         let response = handle(&request, &metrics, &readiness);
         async move { response }
     };

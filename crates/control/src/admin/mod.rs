@@ -35,6 +35,6 @@ pub use operation::Operation;
 pub use readiness::{Readiness, ReadinessReport};
 pub use reply::Reply;
 pub use socket::{
-    BindError, CONFIG_PATH, OPERATIONS_PATH, Reports, SHIPPING_PATH, STATE_PATH, SocketServices, UPSTREAMS_PATH,
-    bind_socket, serve_socket,
+    BindError, CONFIG_PATH, OPERATIONS_PATH, Reports, SHIPPING_PATH, STATE_PATH, SUDO_UID_HEADER, SocketServices,
+    UPSTREAMS_PATH, bind_socket, serve_socket,
 };

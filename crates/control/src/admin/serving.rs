@@ -28,14 +28,16 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// Pause after a failed accept: without file descriptors, the next one fails as well.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Serves the connections that `accept` returns, until `shutdown` completes and requests under way are finished.
-pub(super) async fn serve<S, F>(
-    mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<S>>,
-    handle: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+/// Serves the connections that `accept` returns, until `shutdown` completes and requests under way are finished. With
+/// a connection comes what is known of its peer, which each of its requests is handled with.
+pub(super) async fn serve<S, P, F>(
+    mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<(S, P)>>,
+    handle: impl Fn(Request<Incoming>, P) -> F + Clone + Send + 'static,
     errors: &AcceptErrorLog,
     shutdown: impl Future<Output = ()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    P: Copy + Send + 'static,
     F: Future<Output = AdminResponse> + Send + 'static,
 {
     let (stop, stopped) = watch::channel(());
@@ -49,8 +51,10 @@ pub(super) async fn serve<S, F>(
         // Connections that ended stay in the set until they are joined, and would count.
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok(stream) if connections.len() < MAX_CONNECTIONS => {
-                connections.spawn(serve_connection(stream, handle.clone(), stopped.clone()));
+            Ok((stream, peer)) if connections.len() < MAX_CONNECTIONS => {
+                let handle = handle.clone();
+                let handle = move |request| handle(request, peer);
+                connections.spawn(serve_connection(stream, handle, stopped.clone()));
             }
             Ok(_) => tracing::debug!(limit = MAX_CONNECTIONS, "too many admin connections; closed the new one"),
             Err(error) => {

@@ -6,6 +6,8 @@
 //! - `GET /v1/shipping` lists the sinks of the audit, with their lag.
 //! - `GET /v1/state` exports the state, as the lines of a file; `POST /v1/state` imports some of them.
 //! - `POST /v1/handover` switches to the protocol by which a new process takes over; `POST /v1/upgrade` starts one.
+//! - Changes are recorded with the user of the peer (`SO_PEERCRED`); of a peer that is root, also with the user that
+//!   `Keygate-Sudo-Uid` names.
 //! - `GET /v1/config` reports the active configuration, `GET /v1/health` that the gateway serves the socket.
 
 use std::fs::{self, DirBuilder, Permissions};
@@ -29,7 +31,7 @@ use super::operation::Operation;
 use super::response::{self, AdminResponse};
 use super::serving;
 use super::upstreams;
-use crate::management::Management;
+use crate::management::{Actor, Management, UnixUser};
 use domain::clock;
 use domain::page::Page;
 use journal::shipping::SinkReport;
@@ -49,6 +51,8 @@ pub const UPSTREAMS_PATH: &str = "/v1/upstreams";
 pub const SHIPPING_PATH: &str = "/v1/shipping";
 /// Path of the state as a whole.
 pub const STATE_PATH: &str = "/v1/state";
+/// Field by which a command of root sends its `SUDO_UID`.
+pub const SUDO_UID_HEADER: &str = "keygate-sudo-uid";
 /// Bytes of an operation at most; the largest one has a few names and permissions.
 const MAX_OPERATION: usize = 64 << 10;
 /// Connections that wait to be accepted.
@@ -142,21 +146,28 @@ pub async fn serve_socket(listener: UnixListener, services: SocketServices, shut
     if let Err(error) = SockRef::from(&listener).listen(BACKLOG) {
         tracing::warn!(%error, "cannot listen on the admin socket again; `keygate doctor` may look at another process");
     }
-    let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
+    let accept = move |cx: &mut Context<'_>| {
+        listener.poll_accept(cx).map(|accepted| {
+            let (stream, _) = accepted?;
+            let uid = stream.peer_cred()?.uid();
+            Ok((stream, uid))
+        })
+    };
     let errors = services.accept_errors.clone();
-    let handle = move |request| handle(request, services.clone());
+    let handle = move |request, uid| handle(request, uid, services.clone());
     serving::serve(accept, handle, &errors, shutdown).await;
 }
 
-async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminResponse {
+async fn handle(request: Request<Incoming>, uid: u32, services: SocketServices) -> AdminResponse {
     let SocketServices { management, config, upstreams: endpoints, shipping: sinks, handover, .. } = services;
+    let actor = Actor::Operator(UnixUser::of_process(uid, sudo_uid(&request)));
     match (request.method(), request.uri().path()) {
         (&Method::POST, OPERATIONS_PATH) => match read_operation(request.into_body()).await {
-            Ok(operation) => perform(operation, management).await,
+            Ok(operation) => perform(operation, actor, management).await,
             Err(invalid) => invalid,
         },
-        (&Method::GET, STATE_PATH) => backup::export(management).await,
-        (&Method::POST, STATE_PATH) => backup::import(request.into_body(), management).await,
+        (&Method::GET, STATE_PATH) => backup::export(management, actor).await,
+        (&Method::POST, STATE_PATH) => backup::import(request.into_body(), management, actor).await,
         (&Method::GET, CONFIG_PATH) => response::json(StatusCode::OK, &config.report()),
         (&Method::GET, UPSTREAMS_PATH) => upstreams::respond(endpoints(), request.uri().query()),
         // There are a few sinks, by the configuration: one page has all.
@@ -173,6 +184,11 @@ async fn handle(request: Request<Incoming>, services: SocketServices) -> AdminRe
     }
 }
 
+/// The user for whom the peer says that it acts by sudo.
+fn sudo_uid(request: &Request<Incoming>) -> Option<u32> {
+    request.headers().get(SUDO_UID_HEADER)?.to_str().ok()?.parse().ok()
+}
+
 async fn read_operation(body: Incoming) -> Result<Operation, AdminResponse> {
     let invalid = |detail| response::problem(StatusCode::BAD_REQUEST, "invalid_operation", detail);
     let body = response::read_body(body, MAX_OPERATION).await;
@@ -182,9 +198,9 @@ async fn read_operation(body: Incoming) -> Result<Operation, AdminResponse> {
 
 /// Performs a change in a task of its own, so that a client that disconnects does not cancel it on its way. A read is
 /// abandoned then.
-async fn perform(operation: Operation, management: Arc<Management>) -> AdminResponse {
+async fn perform(operation: Operation, actor: Actor, management: Arc<Management>) -> AdminResponse {
     let is_read = operation.is_read();
-    let task = tokio::spawn(async move { dispatch::perform(&management, operation, clock::now()).await });
+    let task = tokio::spawn(async move { dispatch::perform(&management, &actor, operation, clock::now()).await });
     let performed = if is_read { AbortOnDrop::new(task).await } else { task.await };
     match performed {
         Ok(Ok(reply)) => response::json(StatusCode::OK, &reply),

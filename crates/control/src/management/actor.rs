@@ -4,9 +4,10 @@
 //! - The permissions of a user are read from the state for each request and never cached, so that a removal or a change
 //!   of permissions holds from the next request on.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::{Management, ManagementError};
+use super::{Management, ManagementError, UnixUser};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, UserId};
 use domain::session::TokenDigest;
@@ -18,8 +19,8 @@ pub const ADMIN: &str = "org:admin";
 /// Actor of an operation.
 #[derive(Clone, Debug)]
 pub enum Actor {
-    /// The operator: any process that may open the admin socket, or the files of the state.
-    Operator,
+    /// The operator: any process that may open the admin socket, or the files of the state; of this user of the machine.
+    Operator(UnixUser),
     /// A visitor in the middle of signing in.
     Visitor(ClientInfo),
     /// A user with a web session.
@@ -60,7 +61,7 @@ impl Actor {
     /// The client that sent the request; none for the operator, whose socket has no address.
     pub(super) fn client(&self) -> Option<&ClientInfo> {
         match self {
-            Self::Operator => None,
+            Self::Operator(_) => None,
             Self::Visitor(client) => Some(client),
             Self::User(user) => Some(&user.client),
         }
@@ -76,9 +77,22 @@ impl Actor {
         self.signed_in().map(|user| user.org.id)
     }
 
-    /// The user id of a signed-in user, in the organization that they have chosen and in no other.
-    pub(super) fn user_in(&self, org: OrgId) -> Option<UserId> {
-        self.signed_in().filter(|user| user.org.id == org).map(|user| user.user.id)
+    /// The user who changes something. A visitor is the user as whom they sign in, and who is the subject.
+    pub(super) fn user(&self, subject: Option<UserId>) -> Option<UserId> {
+        match self {
+            Self::Operator(_) => None,
+            Self::Visitor(_) => subject,
+            Self::User(user) => Some(user.user.id),
+        }
+    }
+
+    /// The actor as records of changes name them.
+    pub(super) fn audit_name(&self, subject: Option<UserId>) -> Cow<'_, str> {
+        match (self, self.user(subject)) {
+            (Self::Operator(user), _) => Cow::Borrowed(user.as_str()),
+            (_, Some(user)) => Cow::Owned(user.to_string()),
+            (_, None) => Cow::Borrowed("visitor"),
+        }
     }
 
     /// The only user whose keys and sessions this actor sees; none when the actor sees those of all users.
@@ -90,7 +104,7 @@ impl Actor {
     pub(super) fn signed_in(&self) -> Option<&SignedInUser> {
         match self {
             Self::User(user) => Some(user),
-            Self::Operator | Self::Visitor(_) => None,
+            Self::Operator(_) | Self::Visitor(_) => None,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::actor::AuditActor;
 use super::{ErrorKind, Management, ManagementError};
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::KeyId;
-use journal::audit::{Outcome, Use, UseEnd};
+use journal::audit::{AuditEntry, ChangeUse, Outcome, Unavailable, Use, UseEnd};
 use state::Change;
 
 /// Target of a change, for its audit record.
@@ -49,26 +49,38 @@ impl Management {
         by: AuditActor<'_>,
     ) -> Result<(), ManagementError> {
         // First the record: a change that cannot be recorded is not made.
-        let opening = use_opening(action, path, target, by);
-        let entry = self.journal.begin_change(&opening, change.withdraws()).await?;
+        let entry = self.begin_change(action, path, target, change.withdraws(), by).await?;
         let started = Instant::now();
         let changed = self.state.change(change).await.map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());
         entry.close(use_end(&changed, started));
         changed
     }
+
+    /// Opens the audit record of a change; of one that `withdraws` something also while the disk is nearly full.
+    pub(super) async fn begin_change(
+        &self,
+        action: &str,
+        path: &str,
+        target: Target,
+        withdraws: bool,
+        by: AuditActor<'_>,
+    ) -> Result<AuditEntry, Unavailable> {
+        let actor = by.actor.audit_name(target.user);
+        let opening = use_opening(action, path, target, by);
+        self.journal.begin_change(&ChangeUse { opening, actor: &actor, subject: target.user }, withdraws).await
+    }
 }
 
 /// The opening of an audit record. The method is `ADMIN` and the path the action, however the operation was requested.
-/// The user is the actor when they belong to the organization, and else the target.
-pub(super) fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
+fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
     let client = by.actor.client();
     Use {
         id: Uuid::now_v7(),
         time: by.now,
         number: None,
         key_id: target.key,
-        user_id: target.org.and_then(|org| by.actor.user_in(org)).or(target.user),
+        user_id: by.actor.user(target.user),
         org_id: target.org,
         auth_method: if client.is_some() { AuthMethod::Session } else { AuthMethod::AdminSocket },
         ip: client.and_then(|client| client.ip),

@@ -53,7 +53,7 @@ impl Management {
         now: Micros,
     ) -> Result<AuditActor<'a>, ManagementError> {
         match actor {
-            Actor::Operator => {}
+            Actor::Operator(_) => {}
             Actor::Visitor(_) => return Err(ManagementError::NotAllowed),
             Actor::User(user) => self.authorize_user(user, access, now).await?,
         }

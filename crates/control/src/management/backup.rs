@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use super::audited_change::{Target, use_end, use_opening};
+use super::audited_change::{Target, use_end};
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError};
 use domain::clock::Micros;
@@ -36,8 +36,7 @@ impl Management {
         let by = self.authorize(actor, Access::Operator, now).await?;
         // Of a read, too, there is a record first: the file has the digests of all keys. A backup of a gateway whose
         // disk is full may use the space that is kept for such records.
-        let opening = use_opening("state.export", "state.export", Target::STATE, by);
-        let entry = self.journal.begin_change(&opening, true).await?;
+        let entry = self.begin_change("state.export", "state.export", Target::STATE, true, by).await?;
         let started = Instant::now();
         let exporter = Exporter::begin(&self.state).await.map_err(ManagementError::ExportFailed)?;
         let (writer, first) = Writer::begin(now, variant(&self.state));
@@ -57,7 +56,7 @@ impl Management {
     ) -> Result<Report, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let path = format!("state.import/{}", records.len());
-        let entry = self.journal.begin_change(&use_opening("state.import", &path, Target::STATE, by), false).await?;
+        let entry = self.begin_change("state.import", &path, Target::STATE, false, by).await?;
         let started = Instant::now();
         let imported = migration::import(records, &self.state).await.map_err(ManagementError::ImportFailed);
         entry.close(use_end(&imported, started));

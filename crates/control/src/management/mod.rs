@@ -24,6 +24,7 @@ use state::State;
 use read_queue::ReadQueue;
 
 mod actor;
+mod unix_user;
 mod authorization;
 mod orgs;
 mod users;
@@ -65,6 +66,7 @@ pub use rotation::Rotation;
 pub use sessions::{Session, SessionSettings};
 pub use shown_key::{KeySealer, SEALED_KEY_LIFETIME};
 pub use sign_in::{Entitlements, ProviderSignIn};
+pub use unix_user::UnixUser;
 pub use users::User;
 pub use uses::{Activity, ActivityReport, UseFilter, UsePage};
 

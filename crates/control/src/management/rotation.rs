@@ -9,7 +9,6 @@ use super::authorization::Access;
 use super::keys::{bound, target};
 use super::{Actor, Management, ManagementError, NewKey};
 use domain::clock::Micros;
-use domain::identity::AuthMethod;
 use domain::key::{KeyId, PlainKey};
 use journal::audit::{AuditView, Filter, RecordKind};
 use state::{self, Change, LastRotation};
@@ -92,10 +91,8 @@ impl Management {
         let read = move |view: &AuditView| view.list(&filter, 10, None, MAX_BYTES);
         let records = self.read_audit(actor, read).await.ok()?.records;
         let record = records.into_iter().find(|record| record.action == ACTION)?;
-        if record.auth_method == AuthMethod::AdminSocket {
-            return Some("the operator".to_owned());
-        }
-        let (_, user) = self.state.member(key.org, record.user_id?).await.ok()??;
+        let Some(user) = record.user_id else { return record.actor };
+        let (_, user) = self.state.member(key.org, user).await.ok()??;
         Some(user.email)
     }
 }

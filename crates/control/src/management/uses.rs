@@ -175,6 +175,8 @@ mod tests {
     use state::State;
     use state::embedded::{self, Embedded};
 
+    const OPERATOR: &Actor = &Actor::Operator(crate::management::UnixUser::ROOT);
+
     fn management(directory: &std::path::Path) -> Management {
         let metrics = Metrics::new();
         let state = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
@@ -218,8 +220,8 @@ mod tests {
             end.send(stopped).unwrap();
             Ok(())
         };
-        let mut reading = Box::pin(management.read_audit(&Actor::Operator, read));
-        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(list(&management, &Actor::Operator))).collect();
+        let mut reading = Box::pin(management.read_audit(OPERATOR, read));
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(list(&management, OPERATOR))).collect();
         assert!((&mut reading).now_or_never().is_none());
         begun.recv().unwrap();
         for read in &mut waiting {

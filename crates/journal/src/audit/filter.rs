@@ -14,8 +14,10 @@ use domain::key::KeyId;
 pub struct Filter {
     /// Uses of this key.
     pub key: Option<KeyId>,
-    /// Uses by this user.
+    /// Uses and changes by this user.
     pub user: Option<UserId>,
+    /// Changes of what belongs to this user: their record, keys and sessions.
+    pub subject: Option<UserId>,
     /// Uses within this organization.
     pub org: Option<OrgId>,
     /// Uses that began at this time or later.
@@ -50,6 +52,7 @@ impl Filter {
             && self.until.is_none_or(|until| begun.time < until)
             && (self.key.is_none() || self.key == begun.key_id)
             && (self.user.is_none() || self.user == begun.user_id)
+            && (self.subject.is_none() || self.subject == begun.subject)
             && (self.org.is_none() || self.org == begun.org_id)
             && self.kind.is_none_or(|kind| kind == begun.kind())
             && self.refused.is_none_or(|refused| refused == begun.outcome.is_some_and(Outcome::is_refusal))

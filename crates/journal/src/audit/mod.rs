@@ -42,7 +42,7 @@ mod view;
 pub use error::{OpenError, Unavailable};
 pub use filter::Filter;
 pub use format::prepared::PreparedFields;
-pub use format::record::{Outcome, Record, RecordKind, Use, UseEnd};
+pub use format::record::{ChangeUse, Outcome, Record, RecordKind, Use, UseEnd};
 pub use format::stream_position::StreamPosition;
 pub use read::activity::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse};
 pub use read::beginning::Beginning;

@@ -150,6 +150,8 @@ fn attributes(record: &Record) -> Vec<KeyValue> {
         ("keygate.outcome", Some(record.outcome.name().to_owned())),
         ("keygate.key_id", record.key_id.map(|key| key.to_string())),
         ("keygate.org_id", record.org_id.map(|org| org.to_string())),
+        ("keygate.actor", record.actor.clone()),
+        ("keygate.subject", record.subject.map(|user| user.to_string())),
         ("user.id", record.user_id.map(|user| user.to_string())),
         ("client.address", record.ip.map(|ip| ip.to_string())),
         ("user_agent.original", record.user_agent.clone()),

@@ -266,7 +266,7 @@ mod tests {
         let mut segment = CompressedSegment::open(&path).expect("it is whole").expect("it is there");
         let error = segment.read_at(&mut [0; 5], 0).expect_err("it is of another version");
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
-        assert!(error.to_string().contains("has format version 2,"), "{error}");
+        assert!(error.to_string().contains("has format version 3,"), "{error}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::line::{self, EventKind};
 use super::record::Outcome;
 use super::{field, frame, id_text, phrases};
 use domain::clock::Micros;
-use domain::identity::AuthMethod;
+use domain::identity::{AuthMethod, UserId};
 use domain::trace_context::TraceId;
 
 /// Decodes the line of a use, a record, or a beginning that was carried on; `None` when its checksum or
@@ -37,6 +37,9 @@ pub(crate) fn use_event(line: &[u8]) -> Option<UseEvent<'_>> {
     let mut fields = Fields::of_line(line)?;
     let e = line::event_kind(line).filter(|kind| *kind != EventKind::Outcome)?;
     let begun = fields.use_event(e)?;
+    if line.first() == Some(&b'c') {
+        return Some(UseEvent { actor: Some(fields.text()?), subject: fields.user()?, ..begun });
+    }
     if e == EventKind::Use {
         return Some(UseEvent { trace_id: fields.trace_id(), ..begun });
     }
@@ -82,7 +85,7 @@ impl<'a> Fields<'a> {
             provisional: self.next()? == b"p",
             auth_method: self.auth_method()?,
             key_id: self.optional(|key| str::from_utf8(key).ok()?.parse().ok())?,
-            user_id: self.optional(|user| Some(id_text::decode(user)?.to_be_bytes().into()))?,
+            user_id: self.user()?,
             org_id: self.optional(|org| Some(id_text::decode(org)?.to_be_bytes().into()))?,
             ip: self.optional(|ip| str::from_utf8(ip).ok()?.parse().ok())?,
             user_agent: self.optional(|agent| match str::from_utf8(agent).ok()? {
@@ -92,6 +95,8 @@ impl<'a> Fields<'a> {
             action: self.text()?,
             method: self.text()?,
             path: self.text()?,
+            actor: None,
+            subject: None,
             outcome: None,
             status: None,
             duration_us: None,
@@ -123,6 +128,10 @@ impl<'a> Fields<'a> {
             b"" => Some(None),
             field => parse(field).map(Some),
         }
+    }
+
+    fn user(&mut self) -> Option<Option<UserId>> {
+        self.optional(|user| Some(id_text::decode(user)?.to_be_bytes().into()))
     }
 
     fn number(&mut self) -> Option<Option<u64>> {
@@ -157,10 +166,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::audit::format::encode::UseLine;
+    use crate::audit::format::encode::{ChangeLine, UseLine};
     use crate::audit::format::escape::{self, escape_capped};
     use crate::audit::format::frame::Line;
-    use crate::audit::format::record::{Use, UseEnd};
+    use crate::audit::format::record::{ChangeUse, Use, UseEnd};
 
     fn line_of(line: &impl Line, n: u64) -> Vec<u8> {
         let mut out = Vec::new();
@@ -248,6 +257,26 @@ mod tests {
         }
 
         #[test]
+        fn change_comes_back_as_it_was_written(
+            subject in any::<Option<[u8; 16]>>(),
+            user in any::<Option<[u8; 16]>>(),
+            actor in any_text(),
+            n: u64,
+        ) {
+            let actor = String::from_utf8_lossy(&actor).into_owned();
+            let opening = Use { number: None, user_id: user.map(Into::into), ..long_opening() };
+            let change = ChangeUse { opening, actor: &actor, subject: subject.map(Into::into) };
+            let line = line_of(&ChangeLine::new(&change), n);
+            prop_assert_eq!(frame::verify_line(&line), Some(n));
+            prop_assert_eq!(line::event_id(&line), Some(change.opening.id.as_u128()));
+            prop_assert_eq!(line::event_kind(&line), Some(EventKind::Use));
+            let event = verified_use(&line).unwrap();
+            prop_assert_eq!(event.actor.as_deref(), Some(&*escape_capped(actor.as_bytes(), escape::ACTOR_CAP)));
+            prop_assert_eq!((event.subject, event.user_id), (change.subject, change.opening.user_id));
+            prop_assert_eq!((event.path, event.outcome), (Cow::Borrowed("/api/queries"), None));
+        }
+
+        #[test]
         fn outcome_comes_back_as_it_was_written(id: u128, end in any_end(), is_bare: bool, n: u64) {
             let id = Uuid::from_u128(id);
             let written = if is_bare { OutcomeEvent::bare(id, end.outcome) } else { OutcomeEvent::new(id, end) };
@@ -261,7 +290,7 @@ mod tests {
 
         #[test]
         fn any_fields_are_read_or_not_but_do_no_harm(
-            kind in prop::sample::select(b"uro".to_vec()),
+            kind in prop::sample::select(b"urco".to_vec()),
             fields in prop::collection::vec("[A-Za-z0-9.:\\\\-]{0,22}", 0..22),
         ) {
             let mut line = format!("{}\t{}", char::from(kind), fields.join("\t")).into_bytes();

@@ -3,6 +3,7 @@
 //! ```text
 //! u⇥ID⇥TIME⇥NUMBER⇥FLAGS⇥METHOD⇥KEY⇥USER⇥ORG⇥IP⇥USER AGENT⇥ACTION⇥METHOD⇥PATH[⇥TRACE]   a use
 //! r⇥… as in a use …⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES[⇥TRACE]         a record
+//! c⇥… as in a use …⇥ACTOR⇥SUBJECT                                                        a change by management
 //! o⇥ID⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES                               an outcome
 //! ```
 //!
@@ -17,6 +18,7 @@
 //! - The first `METHOD` is that of authentication: `k` for a key, `s` for a session, `a` for the admin socket.
 //! - Phrases of browsers in a user agent are a backslash and a capital letter (`phrases`).
 //! - `TRACE` is the id of the request's trace, as the other ids. It is there only when requests are traced.
+//! - `ACTOR` is who makes a change, as in records; `SUBJECT` is the id of the user who is acted on.
 //! - An absent value is an empty field. An empty `User-Agent` is `\`, which no escaped text is.
 //! - Outcomes have their names from the contract. Durations are in microseconds.
 //! - Readers ignore fields after the last one that they know.
@@ -28,7 +30,7 @@ use super::event::OutcomeEvent;
 use super::field;
 use super::frame::{self, Line};
 use super::prepared::{self, PreparedFields};
-use super::record::{Use, UseEnd};
+use super::record::{ChangeUse, Use, UseEnd};
 use domain::clock::Micros;
 
 /// Line of a use; of a record, when the use ended where it began. Its texts are escaped before the
@@ -41,6 +43,13 @@ pub(crate) struct UseLine<'a> {
     action: Cow<'a, str>,
     method: Cow<'a, str>,
     path: Cow<'a, str>,
+}
+
+/// Line of a change by management that begins.
+pub(crate) struct ChangeLine<'a> {
+    change: &'a ChangeUse<'a>,
+    opening: UseLine<'a>,
+    actor: Cow<'a, str>,
 }
 
 impl<'a> UseLine<'a> {
@@ -60,13 +69,12 @@ impl<'a> UseLine<'a> {
     pub(crate) fn of_record(opening: &'a Use<'a>, end: UseEnd) -> Self {
         Self { end: Some(end), ..Self::of_use(opening, None) }
     }
-}
 
-impl Line for UseLine<'_> {
-    fn write_line(&self, n: u64, out: &mut Vec<u8>) {
+    /// Appends the fields that uses, records and changes have.
+    #[inline]
+    fn push_opening(&self, letter: u8, out: &mut Vec<u8>) {
         let opening = self.opening;
-        let start = out.len();
-        out.push(if self.end.is_some() { b'r' } else { b'u' });
+        out.push(letter);
         field::push_id(out, Some(opening.id.as_u128()));
         // Wraps around, so that any time comes back, whatever the id is.
         let since = opening.time.0.wrapping_sub(time_in_id(opening.id.as_u128()).0).cast_signed();
@@ -80,12 +88,36 @@ impl Line for UseLine<'_> {
         field::push_text(out, &self.action);
         field::push_text(out, &self.method);
         field::push_text(out, &self.path);
+    }
+}
+
+impl<'a> ChangeLine<'a> {
+    pub(crate) fn new(change: &'a ChangeUse<'a>) -> Self {
+        let actor = escape_capped(change.actor.as_bytes(), escape::ACTOR_CAP);
+        Self { change, opening: UseLine::of_use(&change.opening, None), actor }
+    }
+}
+
+impl Line for UseLine<'_> {
+    fn write_line(&self, n: u64, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.push_opening(if self.end.is_some() { b'r' } else { b'u' }, out);
         if let Some(end) = self.end {
-            push_end(out, &OutcomeEvent::new(opening.id, end));
+            push_end(out, &OutcomeEvent::new(self.opening.id, end));
         }
-        if let Some(trace) = opening.trace_id {
+        if let Some(trace) = self.opening.trace_id {
             field::push_id(out, Some(trace.bits()));
         }
+        frame::finish_compact(out, start, n);
+    }
+}
+
+impl Line for ChangeLine<'_> {
+    fn write_line(&self, n: u64, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.opening.push_opening(b'c', out);
+        field::push_text(out, &self.actor);
+        field::push_id(out, self.change.subject.map(|user| u128::from_be_bytes(*user.as_bytes())));
         frame::finish_compact(out, start, n);
     }
 }

@@ -15,6 +15,8 @@ use domain::key;
 pub(crate) const USER_AGENT_CAP: usize = 256;
 /// Bytes kept of an action: a route's name, or a method and the beginning of a path.
 pub(crate) const ACTION_CAP: usize = 256;
+/// Bytes kept of an actor: two names of users of the machine, of 32 bytes each (useradd(8)), and their numbers.
+pub(crate) const ACTOR_CAP: usize = 256;
 /// Bytes kept of a method: the longest registered one (RFC 9110, IANA) has 17.
 pub(crate) const METHOD_CAP: usize = 32;
 /// Bytes kept of a path.

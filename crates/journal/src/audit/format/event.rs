@@ -55,6 +55,11 @@ pub(crate) struct UseEvent<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) org_id: Option<OrgId>,
     pub(crate) auth_method: AuthMethod,
+    /// Only of a change by management, as `subject`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) actor: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) subject: Option<UserId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ip: Option<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,6 +123,8 @@ impl<'a> UseEvent<'a> {
             user_id: opening.user_id,
             org_id: opening.org_id,
             auth_method: opening.auth_method,
+            actor: None,
+            subject: None,
             ip: opening.ip,
             user_agent: opening.user_agent.map(|agent| escape_capped(agent, escape::USER_AGENT_CAP)),
             action: escape_capped(opening.action.as_bytes(), escape::ACTION_CAP),
@@ -141,6 +148,7 @@ impl<'a> UseEvent<'a> {
     /// The same event, independent of the request.
     pub(crate) fn into_owned(self) -> UseEvent<'static> {
         UseEvent {
+            actor: self.actor.map(|actor| Cow::Owned(actor.into_owned())),
             user_agent: self.user_agent.map(|agent| Cow::Owned(agent.into_owned())),
             action: Cow::Owned(self.action.into_owned()),
             method: Cow::Owned(self.method.into_owned()),
@@ -169,6 +177,8 @@ impl<'a> UseEvent<'a> {
             user_id: self.user_id,
             org_id: self.org_id,
             auth_method: self.auth_method,
+            actor: self.actor.map(Cow::into_owned),
+            subject: self.subject,
             ip: self.ip,
             user_agent: self.user_agent.map(Cow::into_owned),
             action: self.action.into_owned(),

@@ -14,7 +14,7 @@ use super::id_text;
 pub(crate) enum EventKind {
     /// The first line of a segment.
     Header,
-    /// A use began.
+    /// A use, or a change by management, began.
     Use,
     /// A use ended.
     Outcome,
@@ -33,7 +33,7 @@ pub(crate) enum EventKind {
 /// Reads the kind of the event in a line from its first letter; `None` when the line is no event.
 pub(crate) fn event_kind(line: &[u8]) -> Option<EventKind> {
     match line {
-        [b'u', b'\t', ..] => return Some(EventKind::Use),
+        [b'u' | b'c', b'\t', ..] => return Some(EventKind::Use),
         [b'o', b'\t', ..] => return Some(EventKind::Outcome),
         [b'r', b'\t', ..] => return Some(EventKind::Record),
         _ => {}
@@ -51,7 +51,7 @@ pub(crate) fn event_kind(line: &[u8]) -> Option<EventKind> {
 
 /// Reads the id in the line of a use, an outcome or a record.
 pub(crate) fn event_id(line: &[u8]) -> Option<u128> {
-    if let [b'u' | b'o' | b'r', b'\t', rest @ ..] = line {
+    if let [b'u' | b'c' | b'o' | b'r', b'\t', rest @ ..] = line {
         return id_text::decode(rest.get(..id_text::LENGTH)?);
     }
     let rest = line.strip_prefix(b"{\"e\":\"")?;

@@ -48,6 +48,17 @@ pub struct Use<'a> {
     pub trace_id: Option<TraceId>,
 }
 
+/// The beginning of a change by management.
+#[derive(Clone, Debug)]
+pub struct ChangeUse<'a> {
+    /// What a use has, too; its user is the one who changes something.
+    pub opening: Use<'a>,
+    /// Who changes something: a user of the machine, or of the dashboard.
+    pub actor: &'a str,
+    /// The user who is acted on.
+    pub subject: Option<UserId>,
+}
+
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
@@ -192,7 +203,7 @@ pub struct UseEnd {
 
 /// One audit record, joined from a use and its outcome: what `keygate audit` shows, under the names of the contract.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the fields are those of Use and UseEnd, in the contract's words")]
+#[allow(missing_docs, reason = "the fields are those of Use, ChangeUse and UseEnd, in the contract's words")]
 pub struct Record {
     pub id: Uuid,
     #[serde(with = "domain::clock::rfc3339")]
@@ -201,6 +212,11 @@ pub struct Record {
     pub user_id: Option<UserId>,
     pub org_id: Option<OrgId>,
     pub auth_method: AuthMethod,
+    /// Only of a change by management, as `subject`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<UserId>,
     pub ip: Option<IpAddr>,
     pub user_agent: Option<String>,
     pub action: String,

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::{frame, line};
 
 /// Version that this program writes and reads.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 /// The version in a header.
 #[derive(Deserialize)]
 struct Versioned {
@@ -25,7 +25,7 @@ struct Versioned {
 /// Bytes of a header that is read whole, to be sure that it is of another version.
 const LONG_HEADER: usize = 256 << 10;
 /// First bytes of a plain segment of this version.
-const BEGINNING: &[u8; 26] = b"{\"e\":\"header\",\"version\":1,";
+const BEGINNING: &[u8; 26] = b"{\"e\":\"header\",\"version\":2,";
 
 /// Checks the version that a file names.
 ///

@@ -7,7 +7,7 @@
 //! - Rows of segments that are there are made again when the file is lost.
 //!
 //! ```text
-//! {"tree":1,"origin":"example.org/gw-1"}
+//! {"tree":2,"origin":"example.org/gw-1"}
 //! {"segment":1,"begin":0,"end":4711,"nodes":["base64", … ]}
 //! ```
 
@@ -215,10 +215,10 @@ mod tests {
     #[test]
     fn file_of_another_version_is_refused() {
         let directory = TempDir::new().unwrap();
-        fs::write(path(directory.path()), "{\"tree\":2,\"origin\":\"log\"}\n").unwrap();
+        fs::write(path(directory.path()), "{\"tree\":1,\"origin\":\"log\"}\n").unwrap();
         let error = NodesReader::open(directory.path()).map(drop).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
-        assert!(error.to_string().contains("has format version 2,"), "{error}");
+        assert!(error.to_string().contains("has format version 1,"), "{error}");
     }
 
     #[test]

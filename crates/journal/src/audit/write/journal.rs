@@ -17,10 +17,10 @@ use super::open;
 use super::refusals::coalescer::Disposition;
 use super::signer;
 use crate::audit::error::{OpenError, Unavailable};
-use crate::audit::format::encode::UseLine;
+use crate::audit::format::encode::{ChangeLine, UseLine};
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::prepared::PreparedFields;
-use crate::audit::format::record::{Outcome, Use, UseEnd};
+use crate::audit::format::record::{ChangeUse, Outcome, Use, UseEnd};
 use crate::audit::format::segment;
 use crate::audit::index::IndexedUse;
 use crate::audit::read::reader::Reader;
@@ -155,14 +155,14 @@ impl Journal {
     ///
     /// # Errors
     /// As [`Journal::begin`].
-    pub async fn begin_change(&self, opening: &Use<'_>, withdraws: bool) -> Result<AuditEntry, Unavailable> {
+    pub async fn begin_change(&self, change: &ChangeUse<'_>, withdraws: bool) -> Result<AuditEntry, Unavailable> {
         let may_write = withdraws || self.handle.writer.mode.get() != Mode::ReserveScarce;
         let append = || {
-            let line = UseLine::of_use(opening, None);
-            self.handle.writer.append(|pending| pending.append_change(&line, OpenUse::from_use(opening)))
+            let line = ChangeLine::new(change);
+            self.handle.writer.append(|pending| pending.append_change(&line, OpenUse::from_use(&change.opening)))
         };
         let appended = if may_write { append() } else { None };
-        self.wait_begun(AuditEntry::new(self, opening, true), appended).await
+        self.wait_begun(AuditEntry::new(self, &change.opening, true), appended).await
     }
 
     /// Waits until the beginning of a use is written. The entry exists before the first await, so that a dropped future

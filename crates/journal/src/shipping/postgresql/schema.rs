@@ -14,7 +14,7 @@ pub(super) const NAME: &str = "keygate";
 pub(super) const LOCK: i64 = 0x6b67_2d61_7564_6974;
 
 /// Schema of the records.
-pub const SCHEMA: Schema = Schema { name: NAME, lock: LOCK, migrations: &[TABLES] };
+pub const SCHEMA: Schema = Schema { name: NAME, lock: LOCK, migrations: &[TABLES, ACTORS] };
 
 /// The records, with an index of the uses in progress and a view for reports; the positions; the signed checkpoints.
 const TABLES: Migration = Migration(
@@ -96,4 +96,24 @@ const TABLES: Migration = Migration(
          IS 'Signed checkpoints of all journals, for keygate audit verify --checkpoint';
      COMMENT ON COLUMN keygate.checkpoints.size IS 'lines of the journal that it covers';
      COMMENT ON COLUMN keygate.checkpoints.note IS 'the signed note (C2SP tlog-checkpoint)'",
+);
+
+/// Who made a change, and whom it is about. Before, the user of a change through the admin socket was the one acted on.
+/// The view is replaced and not made anew, so that those who may read it still may: new columns come last.
+const ACTORS: Migration = Migration(
+    "ALTER TABLE keygate.records ADD COLUMN actor text, ADD COLUMN subject text;
+     COMMENT ON COLUMN keygate.records.actor IS 'who made a change; NULL of a request';
+     COMMENT ON COLUMN keygate.records.subject IS 'the user who is acted on by a change';
+     UPDATE keygate.records SET subject = user_id, user_id = NULL
+         WHERE auth_method = 'admin-socket' AND user_id IS NOT NULL;
+     CREATE INDEX ON keygate.records (subject, time, id) WHERE subject IS NOT NULL;
+
+     CREATE OR REPLACE VIEW keygate.audit AS SELECT
+         time, id, gateway, org_id, user_id, key_id, auth_method, host(ip) AS ip, user_agent, action, method, path,
+         outcome, status, coalesce(count, 1) AS uses, coalesce(last_time, time) AS last_time,
+         outcome IN ('revoked', 'expired', 'user_removed', 'org_suspended', 'forbidden', 'not_found', 'rate_limited',
+                     'too_many_in_flight') AS refused,
+         auth_method <> 'api-key' AND method = 'ADMIN' AS is_change,
+         duration_us / 1000.0 AS duration_ms, request_bytes, response_bytes, trace_id, actor, subject
+     FROM keygate.records",
 );
