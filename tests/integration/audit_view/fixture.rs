@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::clock::Micros;
-use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
+use domain::identity::{AuthMethod, MANAGEMENT_METHOD, UserId};
 use domain::refusal::Refusal;
 use journal::audit::{
-    AuditEntry, AuditView, Filter, Fleet, Journal, Outcome, Reader, Record, Settings, Use, UseEnd, ViewScope,
+    AuditEntry, AuditView, ChangeUse, Filter, Fleet, Journal, Outcome, Reader, Record, Settings, Use, UseEnd, ViewScope,
 };
 use journal::shipping::{self, Destination, PostgresqlSettings, Shippers, SinkSettings};
 use platform::metrics::Metrics;
@@ -62,14 +62,22 @@ impl Recorder {
             1 => self.record_at_once(&opening, refused(Refusal::Forbidden)),
             2 => self.record_at_once(&opening, END),
             3 => {
-                let (auth_method, method) = (AuthMethod::AdminSocket, MANAGEMENT_METHOD);
-                self.record_at_once(&Use { auth_method, method, action: "key.revoke", ..opening }, END);
+                let auth_method = AuthMethod::AdminSocket;
+                let client = Use { auth_method, number: None, user_id: None, ip: None, user_agent: None, ..opening };
+                self.change(client, "key.revoke", "unix:ada(1000)", opening.user_id);
             }
             _ => {
                 let entry = block_on(self.journal.begin(&opening)).unwrap();
                 self.open.push(entry);
             }
         }
+    }
+
+    /// Records a change by management.
+    pub fn change(&self, opening: Use<'_>, action: &str, actor: &str, subject: Option<UserId>) {
+        let opening = Use { method: MANAGEMENT_METHOD, action, path: action, ..opening };
+        let change = ChangeUse { opening, actor, subject };
+        block_on(self.journal.begin_change(&change, false)).unwrap().close(END);
     }
 
     fn record_at_once(&self, opening: &Use<'_>, end: UseEnd) {

@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use domain::clock;
+use domain::clock::{self, Micros};
+use domain::identity::{AuthMethod, UserId};
 use domain::refusal::Refusal;
-use journal::audit::{Outcome, UseEnd};
+use journal::audit::{Outcome, Use, UseEnd};
 
 use super::fixture::{Event, Recorder};
 use crate::journal::support::{Caller, END, block_on};
 use crate::support::Postgresql;
+
+/// Microseconds of an hour.
+const HOUR: u64 = 3_600_000_000;
 
 /// The statements of the page, by the heading above each.
 fn statements() -> BTreeMap<String, String> {
@@ -28,55 +32,130 @@ fn statements() -> BTreeMap<String, String> {
     statements
 }
 
+/// Names for the texts that differ from run to run, such as ids and times.
+struct Names(Vec<(String, &'static str)>);
+
+impl Names {
+    /// A row with names in place of these texts.
+    fn shown(&self, row: &str) -> String {
+        self.0.iter().fold(row.to_owned(), |row, (text, name)| row.replace(text, name))
+    }
+}
+
+/// The text that the server shows for an expression.
+fn text(server: &Postgresql, expression: &str, time: Micros) -> String {
+    let time = format!("'epoch'::timestamptz + {} * '1 microsecond'::interval", time.0);
+    server.sql(&format!("SELECT {}", expression.replace("TIME", &time))).remove(0)
+}
+
 #[test]
 fn documented_queries_answer_their_questions() {
     let server = Postgresql::start();
-    let [used, other] = [Caller::random(), Caller::random()];
+    let [ada, idle] = [Caller::random(), Caller::random()];
+    let (admin, second) = (UserId::generate(), Duration::from_secs(1));
+    // In the middle of an hour, so that all of it is within one.
+    let time = Micros((clock::now().0 / HOUR - 1) * HOUR + HOUR / 2);
+    let times: Vec<Micros> = (0..8).map(|number| time.after(second * number)).collect();
     let mut recorder = Recorder::new("gateway-1");
-    let time = clock::now().before(Duration::from_secs(600));
-    // Refused twice, completed, changed by the operator, and open.
-    for kind in [0, 1, 2, 3, 4] {
-        recorder.record(&[used], Event { caller: 0, time, kind });
+    // Refused twice, completed, revoked by the operator, and still open.
+    for (place, kind) in [0, 1, 2, 3, 4].into_iter().enumerate() {
+        recorder.record(&[ada], Event { caller: 0, time: times[place], kind });
     }
+    let session = |time| Use { auth_method: AuthMethod::Session, number: None, ..ada.opening_at(time) };
+    let by_admin = Use { user_id: Some(admin), ..session(times[5]) };
+    recorder.change(by_admin, "key.rotate", &admin.to_string(), Some(ada.user));
+    let by_ada = Use { key_id: None, ..session(times[6]) };
+    recorder.change(by_ada, "session.end", &ada.user.to_string(), Some(ada.user));
     let unknown = UseEnd { outcome: Outcome::Refused(Refusal::Unknown), status: Some(401), ..END };
-    let opening = used.opening_at(time);
-    let opening = journal::audit::Use { key_id: None, user_id: None, org_id: None, number: None, ..opening };
+    let opening = Use { key_id: None, user_id: None, org_id: None, number: None, ..ada.opening_at(times[7]) };
     block_on(recorder.journal.begin(&opening)).unwrap().close(unknown);
     // After the revocation, by a clock that is wrong.
-    let late = time.after(Duration::from_secs(60));
-    recorder.record(&[used], Event { caller: 0, time: late, kind: 2 });
+    let late = time.after(second * 60);
+    recorder.record(&[ada], Event { caller: 0, time: late, kind: 2 });
     let long_ago = clock::now().before(Duration::from_secs(120 * 86_400));
-    recorder.record(&[other], Event { caller: 0, time: long_ago, kind: 2 });
+    recorder.record(&[idle], Event { caller: 0, time: long_ago, kind: 2 });
     recorder.ship(&server);
-    let rows = |heading: &str, statement: &str| {
-        let mut sql = statement.to_owned();
-        let org = if heading.starts_with('8') { other.org } else { used.org };
-        for (name, value) in [
-            ("key", used.key.to_string()),
-            ("user", used.user.to_string()),
-            ("org", org.to_string()),
-            ("network", "203.0.113.0/24".to_owned()),
-        ] {
-            sql = sql.replace(&format!(":'{name}'"), &format!("'{value}'"));
-        }
-        server.sql(&sql)
-    };
-    let statements = statements();
-    let found: BTreeMap<&str, Vec<String>> =
-        statements.iter().map(|(heading, statement)| (heading.as_str(), rows(heading, statement))).collect();
-    let counts: Vec<(&str, usize)> =
-        found.iter().map(|(heading, rows)| (heading.split('.').next().unwrap(), rows.len())).collect();
-    let expected =
-        [("1", 5), ("10", 1), ("2", 1), ("3", 1), ("4", 6), ("5", 2), ("6", 1), ("7", 1), ("8", 1), ("9", 1)];
-    assert_eq!(counts[..10], expected, "{found:#?}");
-    assert_eq!(counts[10].0, "The view `keygate");
-    assert!(counts[10].1 >= 1, "{found:#?}");
-    let of = |number: &str| &found.iter().find(|(heading, _)| heading.starts_with(number)).unwrap().1[0];
-    assert!(of("2.").starts_with("203.0.113.7|") && of("2.").ends_with("|5|2"), "{}", of("2."));
-    assert!(of("6.").contains("|key.revoke|"), "{}", of("6."));
-    assert!(of("8.").starts_with(&format!("{}|", other.key)), "{}", of("8."));
-    assert!(of("10.").starts_with("gateway-1|") && of("10.").ends_with("|1"), "{}", of("10."));
+
+    let mut names = vec![
+        (ada.key.to_string(), "KEY"),
+        (ada.user.to_string(), "ADA"),
+        (ada.org.to_string(), "ORG"),
+        (admin.to_string(), "ADMIN"),
+        (idle.key.to_string(), "IDLE"),
+        (text(&server, "TIME", late), "LATE"),
+        (text(&server, "TIME", long_ago), "LONG AGO"),
+        (text(&server, "date_trunc('hour', TIME)", time), "HOUR"),
+    ];
+    for (time, name) in times.iter().zip(["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T7"]) {
+        names.push((text(&server, "TIME", *time), name));
+    }
+    let names = Names(names);
+    let answers: BTreeMap<String, Vec<String>> = statements()
+        .iter()
+        .map(|(heading, statement)| {
+            let org = if heading.starts_with('8') { idle.org } else { ada.org };
+            let sql = statement
+                .replace(":'key'", &format!("'{}'", ada.key))
+                .replace(":'user'", &format!("'{}'", ada.user))
+                .replace(":'org'", &format!("'{org}'"))
+                .replace(":'network'", "'203.0.113.0/24'");
+            let number = heading.split('.').next().expect("there is a first part").to_owned();
+            (number, server.sql(&sql).iter().map(|row| names.shown(row)).collect())
+        })
+        .collect();
+    for (number, expected) in ANSWERS {
+        assert_eq!(answers[*number], *expected, "question {number}");
+    }
+    // Its times are those of the server.
+    let complete = &answers["10"];
+    assert!(
+        complete.len() == 1 && complete[0].starts_with("gateway-1|") && complete[0].ends_with("|1"),
+        "{complete:?}"
+    );
+    let panel = &answers["The view `keygate"];
+    assert!(panel.len() == 2 && panel[0].ends_with("|3|2") && panel[1].ends_with("|1|"), "{panel:?}");
+    assert_eq!(answers.len(), ANSWERS.len() + 2, "each statement of the page has an answer here");
 }
+
+/// The answers that are the same in each run.
+const ANSWERS: &[(&str, &[&str])] = &[
+    (
+        "1",
+        &[
+            "LATE|ADA|203.0.113.7|curl/8.5.0|queries.list|completed|200|1|gateway-1",
+            "T4|ADA|203.0.113.7|curl/8.5.0|queries.list|in_progress||1|gateway-1",
+            "T2|ADA|203.0.113.7|curl/8.5.0|queries.list|completed|200|1|gateway-1",
+            "T1|ADA|203.0.113.7|curl/8.5.0|queries.list|forbidden|429|1|gateway-1",
+            "T0|ADA|203.0.113.7|curl/8.5.0|queries.list|rate_limited|429|1|gateway-1",
+        ],
+    ),
+    ("2", &["203.0.113.7|T0|LATE|5|2"]),
+    ("3", &["KEY|ORG|T0|LATE|6"]),
+    // Not what the operator and the administrator have changed of her.
+    (
+        "4",
+        &[
+            "LATE|KEY|api-key|queries.list|/api/queries|completed|200|203.0.113.7",
+            "T6||session|session.end|session.end|completed|200|203.0.113.7",
+            "T4|KEY|api-key|queries.list|/api/queries|in_progress||203.0.113.7",
+            "T2|KEY|api-key|queries.list|/api/queries|completed|200|203.0.113.7",
+            "T1|KEY|api-key|queries.list|/api/queries|forbidden|429|203.0.113.7",
+            "T0|KEY|api-key|queries.list|/api/queries|rate_limited|429|203.0.113.7",
+        ],
+    ),
+    ("5", &["HOUR|ORG|KEY|forbidden|1", "HOUR|ORG|KEY|rate_limited|1"]),
+    (
+        "6",
+        &[
+            "T6|ADA|session.end||ADA|session|203.0.113.7|completed",
+            "T5|ADMIN|key.rotate|KEY|ADA|session|203.0.113.7|completed",
+            "T3|unix:ada(1000)|key.revoke|KEY|ADA|admin-socket||completed",
+        ],
+    ),
+    ("7", &["LATE|203.0.113.7|queries.list|completed|T3"]),
+    ("8", &["IDLE|LONG AGO"]),
+    ("9", &["203.0.113.7|HOUR|1|1"]),
+];
 
 #[test]
 fn view_knows_every_refusal() {

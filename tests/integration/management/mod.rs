@@ -92,9 +92,20 @@ fn journal_settings(directory: &Path) -> audit::Settings {
 }
 
 /// Sends a request and reads the whole response: its head in lower case, and its body.
-async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str, body: &str) -> (String, String) {
+async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, request: &str, body: &str) -> (String, String) {
+    exchange_with(stream, request, "", body).await
+}
+
+/// The same with further fields in the head, each with its end of line.
+async fn exchange_with(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &str,
+    fields: &str,
+    body: &str,
+) -> (String, String) {
     let length = body.len();
-    let text = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    let fields = format!("{fields}host: x\r\nconnection: close\r\ncontent-length: {length}");
+    let text = format!("{request} HTTP/1.1\r\n{fields}\r\n\r\n{body}");
     stream.write_all(text.as_bytes()).await.unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).await.unwrap();

@@ -9,7 +9,7 @@ use super::{Fixture, OPERATOR, ORG};
 
 impl Fixture {
     /// All records, oldest first, from the closed journal.
-    async fn records(&self) -> Vec<Record> {
+    pub(super) async fn records(&self) -> Vec<Record> {
         self.journal.close().await;
         let reader = Reader::open(&self.directory.path().join("audit")).unwrap();
         let mut records = Vec::new();

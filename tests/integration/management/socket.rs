@@ -1,17 +1,18 @@
 //! The admin socket: operations, the report of the configuration, and binding.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use control::admin::{self, BindError, Reply};
 use domain::clock;
 use domain::problem::Problem;
+use journal::audit::Record;
 use platform::accept_errors::AcceptErrorLog;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use super::{Fixture, exchange};
+use super::{Fixture, exchange, exchange_with};
 use crate::support::{eventually, until};
 
 #[tokio::test]
@@ -83,6 +84,18 @@ async fn socket_performs_operations() {
     assert!(ask("POST /v1/config", "").await.0.contains("allow: get"));
     assert!(ask("GET /v1/operations", "").await.0.contains("allow: post"));
     assert!(ask("GET /", "").await.0.starts_with("http/1.1 404"));
+
+    let stream = UnixStream::connect(&path).await.unwrap();
+    let suspend = r#"{"operation":"org.suspend","org":"acme"}"#;
+    let (head, _) = exchange_with(stream, "POST /v1/operations", "keygate-sudo-uid: 4711\r\n", suspend).await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    let records = fixture.records().await;
+    let actor = |record: Option<&Record>| record.and_then(|record| record.actor.clone()).unwrap();
+    let [first, last] = [records.first(), records.last()].map(actor);
+    let uid = std::fs::metadata("/proc/self").unwrap().uid();
+    assert!(first.ends_with(&format!("({uid})")) || first == format!("unix:{uid}"), "{first}");
+    // What a peer says about itself is believed of root only.
+    assert_eq!(last, if uid == 0 { format!("{first} sudo:4711") } else { first });
 
     stop.send(()).unwrap();
     serving.await.unwrap();

@@ -40,3 +40,33 @@ fn schema_is_migrated_once_by_many_gateways() {
     dirs.iter().for_each(|dir| ship_all(&settings(dir.path()), &sink(&server)));
     assert_eq!(count(&server), 40);
 }
+
+/// Tables of the first version, with a change by the operator, and somebody who may read the view.
+#[test]
+fn older_tables_get_actor_and_subject() {
+    let (dir, server) = (tempfile::tempdir().unwrap(), Postgresql::start());
+    server.sql(&format!(
+        "CREATE SCHEMA keygate;
+         CREATE TABLE keygate.migrations (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
+         INSERT INTO keygate.migrations (version) VALUES (1);
+         {};
+         CREATE TABLE keygate.records_20260101 PARTITION OF keygate.records
+             FOR VALUES FROM ('2026-01-01 00:00:00+00') TO ('2026-01-02 00:00:00+00');
+         INSERT INTO keygate.records
+             (id, time, gateway, user_id, auth_method, action, method, path, provisional, outcome)
+         SELECT gen_random_uuid(), '2026-01-01 12:00:00+00', 'gw', 'usr_ada', auth_method, 'key.revoke', 'ADMIN', '-',
+             false, 'completed' FROM unnest(ARRAY['admin-socket', 'session']) AS auth_method;
+         CREATE ROLE auditor LOGIN;
+         GRANT USAGE ON SCHEMA keygate TO auditor;
+         GRANT SELECT ON keygate.audit TO auditor",
+        shipping::SCHEMA.migrations[0].0
+    ));
+    let settings = settings(dir.path());
+    write_uses(&settings, 1);
+    ship_all(&settings, &sink(&server));
+    assert_eq!(count(&server), 3);
+    // What the user did themself stays theirs.
+    let changes = "SET ROLE auditor; SELECT auth_method, user_id, subject, actor FROM keygate.audit WHERE is_change
+                   ORDER BY auth_method";
+    assert_eq!(server.sql(changes), ["admin-socket||usr_ada|", "session|usr_ada||"]);
+}

@@ -19,7 +19,7 @@ pub const ADMIN: &str = "org:admin";
 /// Actor of an operation.
 #[derive(Clone, Debug)]
 pub enum Actor {
-    /// The operator: any process that may open the admin socket, or the files of the state; of this user of the machine.
+    /// The operator: any process that may open the admin socket, or the files of the state; by its Unix user.
     Operator(UnixUser),
     /// A visitor in the middle of signing in.
     Visitor(ClientInfo),

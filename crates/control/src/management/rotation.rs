@@ -91,7 +91,8 @@ impl Management {
         let read = move |view: &AuditView| view.list(&filter, 10, None, MAX_BYTES);
         let records = self.read_audit(actor, read).await.ok()?.records;
         let record = records.into_iter().find(|record| record.action == ACTION)?;
-        let Some(user) = record.user_id else { return record.actor };
+        // Users of an organization are not told which person the operator is.
+        let Some(user) = record.user_id else { return Some("the operator".to_owned()) };
         let (_, user) = self.state.member(key.org, user).await.ok()??;
         Some(user.email)
     }
