@@ -17,7 +17,7 @@ fn pages_can_be_used_with_the_keyboard_alone() {
     browser.leave_by_keys(Key::Enter);
     let (key, id) = gateway.new_key(&browser);
     assert_eq!(gateway.list_with(&key).status, 200);
-    for page in ["/keys", "/keys/new", &format!("/keys/{id}"), &format!("/keys/{id}/revoke"), "/sessions"] {
+    for page in ["/keys", "/keys/new", &format!("/keys/{id}"), &format!("/keys/{id}/revoke"), "/audit", "/sessions"] {
         browser.go(&gateway.page(page));
         assert_eq!(unreached(&browser), Vec::<String>::new(), "{page}");
     }

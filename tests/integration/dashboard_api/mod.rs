@@ -4,6 +4,7 @@ mod document;
 mod fixture;
 
 mod users;
+mod changes;
 mod keys;
 mod requests;
 mod lists;

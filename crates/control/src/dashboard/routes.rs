@@ -40,6 +40,7 @@ pub(super) enum ApiEndpoint {
     ListUses,
     Explain,
     Activity,
+    ListChanges,
     ListSessions,
     EndOtherSessions,
     EndSession,
@@ -81,6 +82,7 @@ pub(super) enum PageEndpoint {
     RevokeKey,
     ShowRotateKey,
     RotateKey,
+    ListChanges,
     ListSessions,
     EndOtherSessions,
     EndSession,
@@ -186,6 +188,7 @@ const ROUTES: &[Route] = &[
     page("POST", "keys/{key}/revoke",     Page(PageEndpoint::RevokeKey)),
     page("GET",  "keys/{key}/rotate",     Page(PageEndpoint::ShowRotateKey)),
     page("POST", "keys/{key}/rotate",     Page(PageEndpoint::RotateKey)),
+    page("GET",  "audit",                 Page(PageEndpoint::ListChanges)),
     page("GET",  "sessions",              Page(PageEndpoint::ListSessions)),
     page("POST", "sessions/end-others",   Page(PageEndpoint::EndOtherSessions)),
     page("POST", "sessions/{session}/end", Page(PageEndpoint::EndSession)),
@@ -205,6 +208,7 @@ const ROUTES: &[Route] = &[
         "limit"]),
     api("GET",    "api/v1/keys/{key}/explanation", ApiEndpoint::Explain,      &[]),
     api("GET",    "api/v1/keys/{key}/activity",    ApiEndpoint::Activity,     &[]),
+    api("GET",    "api/v1/changes",                ApiEndpoint::ListChanges,  PAGE),
     api("GET",    "api/v1/sessions",               ApiEndpoint::ListSessions, PAGE),
     api("DELETE", "api/v1/sessions",               ApiEndpoint::EndOtherSessions, &[]),
     api("DELETE", "api/v1/sessions/{session}",     ApiEndpoint::EndSession,   &[]),
@@ -266,7 +270,7 @@ pub(super) fn is_api(segments: &[&str]) -> bool {
 /// Returns `true` if a path is among the pages for signed-in users, also when no page has it: a visitor is sent to sign
 /// in before the dashboard says which of these addresses exist.
 pub(super) fn requires_session(segments: &[&str]) -> bool {
-    matches!(segments, [""] | ["keys" | "sessions", ..])
+    matches!(segments, [""] | ["keys" | "audit" | "sessions", ..])
 }
 
 impl Route {
@@ -358,6 +362,7 @@ mod tests {
                     | ApiEndpoint::ListUses
                     | ApiEndpoint::Explain
                     | ApiEndpoint::Activity
+                    | ApiEndpoint::ListChanges
                     | ApiEndpoint::ListSessions
             );
             assert_eq!(reads, route.method == "GET", "{}", route.path);

@@ -37,6 +37,7 @@ mod key;
 mod explain;
 mod good_practice;
 mod uses;
+mod changes;
 mod read_queue;
 mod sessions;
 mod session_end;
@@ -54,6 +55,7 @@ pub mod duration_text;
 
 pub use actor::{ADMIN, Actor, ClientInfo, SignedInUser};
 pub use backup::StateExport;
+pub use changes::{ChangeEntry, ChangePage, ChangeUser};
 pub use error::{ErrorKind, ManagementError};
 pub use explain::{Explanation, LimitStatus};
 pub use good_practice::GoodPractice;

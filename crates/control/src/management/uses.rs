@@ -89,18 +89,31 @@ impl Management {
         now: Micros,
     ) -> Result<UsePage, ManagementError> {
         self.authorize(actor, Access::Key(key), now).await?;
+        let UseFilter { outcome, refused } = filter;
+        let query = ("uses", key, filter);
+        let filter = Filter { key: Some(key), outcome, refused, kind: Some(RecordKind::Request), ..Filter::default() };
+        let (page, view) = self.page_of_records(actor, &query, filter, page).await?;
+        Ok(UsePage { page, gateway: self.gateway.clone(), view })
+    }
+
+    /// A page of the records of a filter, newest first. `query` is what its cursors are bound to.
+    pub(super) async fn page_of_records(
+        &self,
+        actor: &Actor,
+        query: &(impl Serialize + Sync),
+        filter: Filter,
+        page: &PageQuery,
+    ) -> Result<(Page<Record>, Option<ViewStatus>), ManagementError> {
         // Each gateway has a journal of its own, in which the positions of another one mean nothing; a place in the
         // order of the records of all gateways is the same at each of them.
-        let own = self.cursor_sealer(&("uses", key, filter, &self.gateway)).await?;
-        let fleet = self.cursor_sealer(&("uses", key, filter)).await?;
+        let own = self.cursor_sealer(&(query, &self.gateway)).await?;
+        let fleet = self.cursor_sealer(query).await?;
         let cursor = page.cursor.as_deref();
         let before = match own.open::<JournalWalk>(cursor) {
             Ok(walk) => walk.map(ViewCursor::Journal),
             Err(_) => fleet.open::<RecordPlace>(cursor)?.map(ViewCursor::Fleet),
         };
         let limit = page.limit.get();
-        let UseFilter { outcome, refused } = filter;
-        let filter = Filter { key: Some(key), outcome, refused, kind: Some(RecordKind::Request), ..Filter::default() };
         let read = move |view: &AuditView| view.list(&filter, limit, before, MAX_BYTES_PER_PAGE);
         let ViewPage { records: items, next, status } = self.read_audit(actor, read).await?;
         let page = match next {
@@ -108,7 +121,7 @@ impl Management {
             Some(ViewCursor::Journal(walk)) => own.seal(Page { items, next: Some(walk) })?,
             Some(ViewCursor::Fleet(place)) => fleet.seal(Page { items, next: Some(place) })?,
         };
-        Ok(UsePage { page, gateway: self.gateway.clone(), view: status })
+        Ok((page, status))
     }
 
     /// Reports the activity of these keys of an organization, at most 200, in the last day.

@@ -110,6 +110,7 @@ impl<'a> ApiCall<'a> {
                 json!({ "explanation": management.explain_key(actor, input::key(id)?, now).await? })
             }
             ApiEndpoint::Activity => self.activity(id).await?,
+            ApiEndpoint::ListChanges => json!(management.list_changes(actor, org, &self.page()?, now).await?),
             ApiEndpoint::ListSessions => {
                 json!(management.list_sessions(actor, Some(org), false, &self.page()?, now).await?)
             }

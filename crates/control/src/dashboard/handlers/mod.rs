@@ -28,6 +28,7 @@ mod create_key;
 mod new_key;
 mod revoke_key;
 mod rotate_key;
+mod audit;
 mod sessions;
 
 /// Value of the parameter `done` for a key that too few replicas have confirmed.
@@ -116,6 +117,7 @@ async fn perform(
         PageEndpoint::ShowNewKey => context.show_new_key(value).await,
         PageEndpoint::ShowRotateKey => context.show_rotate_key(value).await,
         PageEndpoint::RotateKey => context.rotate_key(value).await,
+        PageEndpoint::ListChanges => context.list_changes().await,
         PageEndpoint::ListSessions => context.list_sessions().await,
         PageEndpoint::EndOtherSessions => context.end_other_sessions().await,
         PageEndpoint::EndSession => context.end_session(value).await,

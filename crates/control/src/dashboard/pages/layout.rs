@@ -42,6 +42,8 @@ pub struct OrgChoice {
 pub enum NavEntry {
     /// API Keys.
     Keys,
+    /// Audit.
+    Audit,
     /// Sessions.
     Sessions,
     /// None of the entries.

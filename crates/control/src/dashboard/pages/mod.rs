@@ -18,6 +18,7 @@ mod new_key;
 mod key;
 mod revoke;
 mod rotate;
+mod audit;
 mod sessions;
 mod sign_in;
 mod error;
@@ -33,6 +34,7 @@ mod numbers;
 mod tests;
 
 pub use self::activity::ActivityChart;
+pub use self::audit::{AuditPage, ChangeRow};
 pub use self::create::{CreatePage, OwnerChoice, OwnerInput};
 pub use self::error::{ErrorPage, NextStep};
 pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, UseFilter, UseRow, Verdict};

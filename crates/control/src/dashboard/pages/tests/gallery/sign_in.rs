@@ -1,4 +1,4 @@
-//! Sessions, signing in and out, and error pages.
+//! Changes, sessions, signing in and out, and error pages.
 
 use super::*;
 
@@ -6,6 +6,10 @@ pub(super) fn pages() -> Vec<NamedPage> {
     render([
         ("sessions", &sessions(true)),
         ("sessions-member", &sessions(false)),
+        ("audit", &audit(true)),
+        ("audit-member", &audit(false)),
+        ("audit-unreadable", &AuditPage { rows: None, source: None, ..audit(true) }),
+        ("audit-empty", &AuditPage { rows: Some(Vec::new()), ..audit(false) }),
         ("sign-in", &sign_in(&["Acme SSO", HOSTILE])),
         ("sign-in-none", &sign_in(&[])),
         ("sign-in-by-email", &SignInPage { by_email: true, ..sign_in(&["Acme SSO"]) }),
@@ -16,6 +20,27 @@ pub(super) fn pages() -> Vec<NamedPage> {
         ("error-inside", &error(layout(NavEntry::Other, false), 409, HOSTILE, NextStep::Keys)),
         ("error-outside", &error(without_viewer(), 403, "Your email address is not verified.", NextStep::SignIn)),
     ])
+}
+
+fn audit(all_users: bool) -> AuditPage {
+    let change = |number: u64, action: &str, by: Option<&str>, outcome: &'static str| ChangeRow {
+        time: ago(number * 7 * HOUR + 3 * MINUTE),
+        action: action.into(),
+        by: by.map(Into::into),
+        subject: (number != 2).then(|| "ada.lovelace@acme.example".into()),
+        key: (number == 0).then(|| "aC3007919".into()),
+        ip: by.map(|_| "198.51.100.4".into()),
+        outcome,
+    };
+    let rows = vec![
+        change(0, "key.revoke", Some("ada.lovelace@acme.example"), "completed"),
+        change(1, "user.permit", Some(HOSTILE), "client_error"),
+        change(2, "org.resume", None, "completed"),
+        change(3, HOSTILE, Some("usr_01a1feffdb47709388ac3de7bcee81c8"), "aborted"),
+    ];
+    let paging = Paging::new(None, Some("AaBb"), |cursor| link("/settings/audit", &[("cursor", cursor)]));
+    let source = Some(RecordSource::Gateway { name: "gateway-1".into(), others: None });
+    AuditPage { layout: layout(NavEntry::Audit, all_users), all_users, rows: Some(rows), paging, source }
 }
 
 fn sessions(all_users: bool) -> SessionsPage {

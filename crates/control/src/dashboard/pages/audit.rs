@@ -1,0 +1,82 @@
+//! The table of the changes of an organization.
+
+use askama::Template;
+
+use super::layout::Layout;
+use super::paging::Paging;
+use super::recorded::RecordSource;
+use super::timestamp::Timestamp;
+
+/// The changes of the organization, or those about the user.
+#[derive(Clone, Debug, Template)]
+#[template(path = "audit.html")]
+pub struct AuditPage {
+    /// Page frame.
+    pub layout: Layout,
+    /// True if the changes of all users are shown, as admins see them.
+    pub all_users: bool,
+    /// Changes of this page, newest first; `None` when they cannot be read.
+    pub rows: Option<Vec<ChangeRow>>,
+    /// Links to the other pages.
+    pub paging: Paging,
+    /// Source of the records; `None` when they cannot be read.
+    pub source: Option<RecordSource>,
+}
+
+/// A change.
+#[derive(Clone, Debug)]
+pub struct ChangeRow {
+    /// Time.
+    pub time: Timestamp,
+    /// The operation, such as `key.revoke`.
+    pub action: String,
+    /// The user who made it; `None`: the operator.
+    pub by: Option<String>,
+    /// The user who is acted on.
+    pub subject: Option<String>,
+    /// Id of the key that is changed.
+    pub key: Option<String>,
+    /// Address of the client that asked for it.
+    pub ip: Option<String>,
+    /// The outcome's name in records.
+    pub outcome: &'static str,
+}
+
+/// Operations and their texts.
+const ACTIONS: [(&str, &str); 18] = [
+    ("key.create", "Created a key"),
+    ("key.import", "Imported a key"),
+    ("key.rotate", "Rotated a key"),
+    ("key.revoke", "Revoked a key"),
+    ("key.limits", "Changed the limits of a key"),
+    ("user.create", "Added a user"),
+    ("user.permit", "Changed the permissions of a user"),
+    ("user.withdraw", "Withdrew a user"),
+    ("user.remove", "Removed a user"),
+    ("org.create", "Created the organization"),
+    ("org.suspend", "Suspended the organization"),
+    ("org.resume", "Resumed the organization"),
+    ("org.limits", "Changed the limits of the organization"),
+    ("session.link", "Created a sign-in link"),
+    ("session.start", "Signed in"),
+    ("session.choose_org", "Switched to the organization"),
+    ("session.end", "Ended a session"),
+    ("state.import", "Imported data"),
+];
+
+impl ChangeRow {
+    /// The operation in words; its name when it has none.
+    pub fn action_text(&self) -> &str {
+        ACTIONS.iter().find(|(name, _)| *name == self.action).map_or(&self.action, |(_, text)| *text)
+    }
+
+    /// Says that the change was not made, or not yet; `None` when it was.
+    pub fn flaw(&self) -> Option<&'static str> {
+        match self.outcome {
+            "completed" => None,
+            "in_progress" => Some("In progress"),
+            "client_error" => Some("Refused"),
+            _ => Some("Not confirmed"),
+        }
+    }
+}

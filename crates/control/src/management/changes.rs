@@ -1,0 +1,120 @@
+//! Changes of an organization, as its users see them.
+//!
+//! - Administrators see all changes of their organization; other users those of their own record, keys and sessions.
+//! - The operator has no name here: an organization is not told which person runs the gateway.
+//! - The address from which a change was made is for administrators, and for the user who made it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use futures_util::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::authorization::Access;
+use super::{Actor, Management, ManagementError};
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, UserId};
+use domain::key::KeyId;
+use domain::page::{Page, PageQuery};
+use journal::audit::{Filter, Outcome, Record, RecordKind, ViewStatus};
+
+/// Change by management.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeEntry {
+    /// Id of its record.
+    pub id: Uuid,
+    /// Time at which it was asked for.
+    #[serde(with = "clock::rfc3339")]
+    pub time: Micros,
+    /// The operation, such as `key.revoke`.
+    pub action: String,
+    /// The user who made it; `None`: the operator.
+    pub by: Option<ChangeUser>,
+    /// The user who is acted on; `None` when the organization is changed.
+    pub subject: Option<ChangeUser>,
+    /// The key, when a key is changed.
+    pub key_id: Option<KeyId>,
+    /// Address of the client that asked for it.
+    pub ip: Option<IpAddr>,
+    /// Its user agent.
+    pub user_agent: Option<String>,
+    /// Whether it was made.
+    pub outcome: Outcome,
+    /// The gateway that recorded it.
+    pub gateway: String,
+}
+
+/// User in a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeUser {
+    /// Id.
+    pub id: UserId,
+    /// Email address; `None` of a user whom the organization does not have any more.
+    pub email: Option<String>,
+}
+
+/// Page of the changes of an organization, newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangePage {
+    /// The changes. There may be fewer than the limit, or none, although more follow.
+    #[serde(flatten)]
+    pub page: Page<ChangeEntry>,
+    /// The name of this gateway.
+    pub gateway: String,
+    /// Whose records these are; `None`: this gateway's, and no others are configured to be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<ViewStatus>,
+}
+
+impl Management {
+    /// Lists changes of an organization, newest first, a page at a time: all for its administrators, and for other
+    /// users those that are about themselves.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`], [`ManagementError::JournalUnreadable`].
+    pub async fn list_changes(
+        &self,
+        actor: &Actor,
+        org: &str,
+        page: &PageQuery,
+        now: Micros,
+    ) -> Result<ChangePage, ManagementError> {
+        self.authorize(actor, Access::Org(org), now).await?;
+        let org = self.find_org(org).await?.id;
+        let subject = actor.visible_owner();
+        let filter = Filter { org: Some(org), subject, kind: Some(RecordKind::Change), ..Filter::default() };
+        let (records, view) = self.page_of_records(actor, &("changes", org, subject), filter, page).await?;
+        let users = self.users_of(org, &records.items).await?;
+        let items = records.items.into_iter().map(|record| ChangeEntry::new(record, subject, &users)).collect();
+        Ok(ChangePage { page: Page { items, next: records.next }, gateway: self.gateway.clone(), view })
+    }
+
+    /// The email addresses of the users in these records.
+    async fn users_of(&self, org: OrgId, records: &[Record]) -> Result<BTreeMap<UserId, String>, ManagementError> {
+        let ids: BTreeSet<UserId> =
+            records.iter().flat_map(|record| [record.user_id, record.subject]).flatten().collect();
+        let found = try_join_all(ids.into_iter().map(|id| self.state.member(org, id))).await?;
+        Ok(found.into_iter().flatten().map(|(_, user)| (user.id, user.email)).collect())
+    }
+}
+
+impl ChangeEntry {
+    /// `viewer` is the only user whose changes are shown; `None` of administrators.
+    fn new(record: Record, viewer: Option<UserId>, users: &BTreeMap<UserId, String>) -> Self {
+        let named = |id: UserId| ChangeUser { id, email: users.get(&id).cloned() };
+        let shows_client = viewer.is_none() || viewer == record.user_id;
+        Self {
+            id: record.id,
+            time: record.time,
+            action: record.action,
+            by: record.user_id.map(named),
+            subject: record.subject.map(named),
+            key_id: record.key_id,
+            ip: record.ip.filter(|_| shows_client),
+            user_agent: record.user_agent.filter(|_| shows_client),
+            outcome: record.outcome,
+            gateway: record.gateway,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The changes of an organization, as its administrators and members see them.
+
+use control::admin::Operation;
+use serde_json::{Value, json};
+
+use super::fixture::{AGENT, SessionUser, Setup};
+
+/// Action, user who made it, user who is acted on, and address, of all changes that a user sees.
+fn listed(user: &SessionUser<'_>) -> Vec<[Value; 4]> {
+    let (mut changes, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = user.get(&format!("/changes?limit=3{cursor}")).json();
+        let items = page["items"].as_array().unwrap().iter();
+        changes.extend(items.map(|change| {
+            [&change["action"], &change["by"]["email"], &change["subject"]["email"], &change["ip"]].map(Clone::clone)
+        }));
+        match page["nextCursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return changes,
+        }
+    }
+}
+
+#[test]
+fn admins_see_changes_of_their_organization_and_members_those_of_their_own() {
+    let setup = Setup::new();
+    let (ada, bob) = (setup.admin(), setup.member());
+    let (_, id) = bob.key("laptop");
+    ada.send("POST", &format!("/keys/{id}/rotate"), None);
+    setup.gateway.perform(Operation::RevokeKey { key: id.parse().unwrap() });
+    let other = setup.other_org("other");
+    setup.user_of(other, "eve@example.com", &["org:admin"]);
+    setup.changes();
+
+    let ip = json!("127.0.0.1");
+    let [ada_email, bob_email] = ["ada@example.com", "bob@example.com"].map(|email| json!(email));
+    let change = |action: &str, by: &Value, subject: &Value, ip: &Value| {
+        [json!(action), by.clone(), subject.clone(), ip.clone()]
+    };
+    // Newest first. The address of the administrator is not the member's business.
+    let of_bob = |shown_ip: &Value| {
+        vec![
+            change("key.revoke", &Value::Null, &bob_email, &Value::Null),
+            change("key.rotate", &ada_email, &bob_email, shown_ip),
+            change("key.create", &bob_email, &bob_email, &ip),
+            change("session.start", &bob_email, &bob_email, &ip),
+            change("session.link", &Value::Null, &bob_email, &Value::Null),
+            change("user.create", &Value::Null, &bob_email, &Value::Null),
+        ]
+    };
+    assert_eq!(listed(&bob), of_bob(&Value::Null));
+    let mut all = of_bob(&ip);
+    all.extend([
+        change("session.start", &ada_email, &ada_email, &ip),
+        change("session.link", &Value::Null, &ada_email, &Value::Null),
+        change("user.create", &Value::Null, &ada_email, &Value::Null),
+        change("org.create", &Value::Null, &Value::Null, &Value::Null),
+    ]);
+    assert_eq!(listed(&ada), all);
+    let first = ada.get("/changes?limit=1").json()["items"][0].clone();
+    assert_eq!((&first["key_id"], &first["by"], &first["outcome"]), (&json!(id), &Value::Null, &json!("completed")));
+    assert!(!first.to_string().contains("unix:"), "the organization is not told who the operator is: {first}");
+    let rotated = ada.get("/changes?limit=2").json()["items"][1].clone();
+    assert_eq!((&rotated["by"]["id"], &rotated["user_agent"]), (&json!(ada.user.to_string()), &json!(AGENT)));
+
+    // A cursor is bound to what its user may see.
+    let next = ada.get("/changes?limit=1").json()["nextCursor"].as_str().unwrap().to_owned();
+    assert_eq!(bob.get(&format!("/changes?cursor={next}")).status, 400);
+
+    let page = bob.page("/settings/audit");
+    for text in ["Revoked a key", "The operator", "Rotated a key", "<wbr>@example.com", &id] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!page.contains("unix:") && !page.contains("Created the organization"), "{page}");
+    assert!(ada.page("/settings/audit").contains("Created the organization"));
+}
