@@ -35,7 +35,7 @@ fn run(setup: &Setup, person: &SessionUser<'_>, options: &[&str]) {
     // Configured as the document's credential, the session is left out where schemathesis tests its absence. No
     // generated cursor is one that the gateway has sealed; and no pattern says which characters Unicode has assigned.
     let config = "[auth.openapi.session]\napi_key = \"${SESSION}\"\n[[operations]]\ninclude-operation-id = \
-                  [\"listUsers\", \"listKeys\", \"listSessions\", \"listUses\", \
+                  [\"listUsers\", \"listKeys\", \"listChanges\", \"listSessions\", \"listUses\", \
                   \"createKey\"]\nchecks.positive_data_acceptance.expected-statuses = [\"2xx\", \"400\", \"401\", \
                   \"403\", \"404\", \"409\", \"429\"]\n";
     std::fs::write(directory.path().join("schemathesis.toml"), config).unwrap();

@@ -54,8 +54,10 @@ fn link_signs_in_once_and_is_recorded_in_the_audit() {
         assert_eq!((change.action.as_str(), change.auth_method.as_str()), (action, "session"));
         assert_eq!((change.ip.unwrap().to_string(), change.user_agent.as_deref()), ("127.0.0.1".into(), Some(AGENT)));
     }
+    assert_eq!(made.user_id, None, "the operator has made the link");
+    assert_eq!((started.user_id, ended.user_id), (Some(person.user), Some(person.user)));
     for change in sessions {
-        assert_eq!((change.user_id, change.org_id), (Some(person.user), Some(person.org)), "{}", change.action);
+        assert_eq!((change.subject, change.org_id), (Some(person.user), Some(person.org)), "{}", change.action);
     }
 }
 

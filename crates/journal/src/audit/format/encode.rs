@@ -69,12 +69,20 @@ impl<'a> UseLine<'a> {
     pub(crate) fn of_record(opening: &'a Use<'a>, end: UseEnd) -> Self {
         Self { end: Some(end), ..Self::of_use(opening, None) }
     }
+}
 
-    /// Appends the fields that uses, records and changes have.
-    #[inline]
-    fn push_opening(&self, letter: u8, out: &mut Vec<u8>) {
+impl<'a> ChangeLine<'a> {
+    pub(crate) fn new(change: &'a ChangeUse<'a>) -> Self {
+        let actor = escape_capped(change.actor.as_bytes(), escape::ACTOR_CAP);
+        Self { change, opening: UseLine::of_use(&change.opening, None), actor }
+    }
+}
+
+impl Line for UseLine<'_> {
+    fn write_line(&self, n: u64, out: &mut Vec<u8>) {
         let opening = self.opening;
-        out.push(letter);
+        let start = out.len();
+        out.push(if self.end.is_some() { b'r' } else { b'u' });
         field::push_id(out, Some(opening.id.as_u128()));
         // Wraps around, so that any time comes back, whatever the id is.
         let since = opening.time.0.wrapping_sub(time_in_id(opening.id.as_u128()).0).cast_signed();
@@ -88,24 +96,10 @@ impl<'a> UseLine<'a> {
         field::push_text(out, &self.action);
         field::push_text(out, &self.method);
         field::push_text(out, &self.path);
-    }
-}
-
-impl<'a> ChangeLine<'a> {
-    pub(crate) fn new(change: &'a ChangeUse<'a>) -> Self {
-        let actor = escape_capped(change.actor.as_bytes(), escape::ACTOR_CAP);
-        Self { change, opening: UseLine::of_use(&change.opening, None), actor }
-    }
-}
-
-impl Line for UseLine<'_> {
-    fn write_line(&self, n: u64, out: &mut Vec<u8>) {
-        let start = out.len();
-        self.push_opening(if self.end.is_some() { b'r' } else { b'u' }, out);
         if let Some(end) = self.end {
-            push_end(out, &OutcomeEvent::new(self.opening.id, end));
+            push_end(out, &OutcomeEvent::new(opening.id, end));
         }
-        if let Some(trace) = self.opening.trace_id {
+        if let Some(trace) = opening.trace_id {
             field::push_id(out, Some(trace.bits()));
         }
         frame::finish_compact(out, start, n);
@@ -114,8 +108,14 @@ impl Line for UseLine<'_> {
 
 impl Line for ChangeLine<'_> {
     fn write_line(&self, n: u64, out: &mut Vec<u8>) {
+        debug_assert!(self.change.opening.trace_id.is_none(), "changes are not traced");
         let start = out.len();
-        self.opening.push_opening(b'c', out);
+        // The line of a use, without its frame: writing that of a request has no step that is there for changes.
+        self.opening.write_line(n, out);
+        let fields = out[start..].strip_suffix(b"\n").and_then(frame::body_of);
+        let Some(length) = fields.map(<[u8]>::len) else { unreachable!("a whole line was written") };
+        out.truncate(start + length);
+        out[start] = b'c';
         field::push_text(out, &self.actor);
         field::push_id(out, self.change.subject.map(|user| u128::from_be_bytes(*user.as_bytes())));
         frame::finish_compact(out, start, n);
