@@ -37,7 +37,8 @@ for unit in keygate query-store; do
     sed -e 's,/usr/local/bin/,/usr/bin/,g' "deploy/$unit.service" > "$tree/systemd/$unit.service"
 done
 sed -i -e '1,/^\[Unit\]/{/^#/d}' -e 's/^DynamicUser=yes$/User=keygate\nGroup=keygate/' "$tree/systemd/keygate.service"
-sed -i -e '1,/^\[Unit\]/{/^#/d}' "$tree/systemd/query-store.service"
+cp deploy/systemd/keygate.socket "$tree/systemd/"
+sed -i -e '1,/^\[Unit\]/{/^#/d}' "$tree/systemd/query-store.service" "$tree/systemd/keygate.socket"
 cp deploy/systemd/keygate.yaml deploy/systemd/query-store.yaml "$tree/config/"
 
 archive() {
@@ -45,6 +46,7 @@ archive() {
     mkdir -p "$root"
     cp -R "$tree/bin" "$tree/man" "$tree/completions" "$tree/systemd" "$tree/config" "$root/"
     cp LICENSE README.md CHANGELOG.md config/keygate.yaml "$root/"
+    cp -R docs deploy/prometheus deploy/grafana "$root/"
     tar --create --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
         --mode='u+rw,go+r-w' --directory "$tree/archive" "$name" | gzip -9n > "$out/$name.tar.gz"
     rm -rf "$tree/archive"

@@ -139,6 +139,8 @@ fn package_files_are_laid_out() {
                 let directory = made.split('/').next().unwrap();
                 assert!(script.contains(&format!("\"$tree/{directory}")), "{source}");
             }
+            // A pattern stands for the files of its directory.
+            None if source.contains('*') => assert!(Path::new(source).parent().unwrap().is_dir(), "{source}"),
             None => assert!(Path::new(source).exists(), "{source}"),
         }
     }
@@ -150,6 +152,35 @@ fn package_files_are_laid_out() {
             assert!(sources.contains(&&*format!("target/package/completions/{program}.{shell}")), "{program} {shell}");
         }
     }
+}
+
+/// An operator finds the socket unit, every page, the alerts and the board on the machine.
+#[test]
+fn package_has_socket_unit_pages_alerts_and_board() {
+    let assets = assets(&package());
+    let has = |source: &str| assets.iter().any(|(given, _)| given == source);
+    for source in
+        ["target/package/systemd/keygate.socket", "deploy/prometheus/alerts.yaml", "deploy/grafana/keygate.json"]
+    {
+        assert!(has(source), "{source}");
+    }
+    for page in
+        crate::house::files(Path::new("docs")).iter().filter(|file| file.extension().is_some_and(|end| end == "md"))
+    {
+        let pattern = page.with_file_name("*.md");
+        assert!(has(pattern.to_str().unwrap()), "{}", page.display());
+    }
+}
+
+#[test]
+fn units_dump_no_memory_and_query_store_accepts_this_machine_only() {
+    let [gateway, store] = ["keygate", "query-store"].map(|unit| {
+        let text = fs::read_to_string(format!("deploy/{unit}.service")).unwrap();
+        assert!(text.contains("\nLimitCORE=0\n"), "{unit}");
+        text
+    });
+    assert!(gateway.contains("\nLogsDirectory=keygate\n"));
+    assert!(store.contains("\nIPAddressDeny=any\nIPAddressAllow=localhost\n"));
 }
 
 /// Units, configurations, scripts and the package name the same paths and the same user.
@@ -199,6 +230,7 @@ fn scripts_of_the_release_are_well_formed() {
         "deploy/debian/postinst",
         "deploy/debian/prerm",
         "deploy/debian/postrm",
+        "deploy/debian/test.sh",
     ] {
         let checked = Command::new("sh").arg("-n").arg(file).status().unwrap();
         assert!(checked.success(), "{file}");

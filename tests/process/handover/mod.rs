@@ -21,6 +21,7 @@ mod interceptor;
 mod journal_states;
 mod keys;
 mod many_keys;
+mod package;
 mod repeated;
 mod shipping;
 mod signal;
