@@ -44,7 +44,7 @@ use tokio::sync::watch;
 use crate::config::{Config, Upstream};
 use control::admin::Readiness;
 use control::management::Management;
-use journal::audit::Journal;
+use journal::audit::{self, Journal};
 use journal::shipping::Shippers;
 use platform::metrics::Metrics;
 use platform::telemetry::access_log::AccessLog;
@@ -195,7 +195,11 @@ fn inherit(config: &Config, succession: Succession) -> anyhow::Result<(Option<Ta
     let replaces = match succession {
         Succession::None => return Ok((None, InheritedListeners::default())),
         Succession::FromDraining => false,
-        Succession::Replace => true,
+        Succession::Replace => {
+            // The running gateway has the key in its memory, and goes on with it when this process ends here.
+            audit::check_signing_key(&config.audit).context("cannot read the key that signs checkpoints")?;
+            true
+        }
     };
     let activated = activation::take_sockets(config)?;
     // No other process serves an admin socket that systemd passes to this one.

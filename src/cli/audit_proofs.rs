@@ -10,6 +10,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::service_user::ServiceUser;
 use super::show::Format;
 use super::{CliError, ExitStatus, checkpoint_file, output};
 use crate::config::Config;
@@ -196,7 +197,7 @@ impl KeyCommand {
         let key = match self {
             Self::New { out, name } => {
                 let name = name.unwrap_or_else(|| default_name(&config.gateway));
-                generate(&key_file(out, config)?, &name)?
+                generate(&key_file(out, config)?, &name, ServiceUser::of(config))?
             }
             Self::Show { file } => read_key(&key_file(file, config)?)?,
         };
@@ -225,16 +226,17 @@ fn key_file(given: Option<PathBuf>, config: &Config) -> Result<PathBuf, CliError
     })
 }
 
-fn generate(file: &Path, name: &str) -> Result<PublicKey, CliError> {
+fn generate(file: &Path, name: &str, user: ServiceUser) -> Result<PublicKey, CliError> {
     let (private, public) = journal::generate_key(name).map_err(anyhow::Error::from)?;
-    write_new(file, 0o600, &private)?;
-    write_new(&public_file(file), 0o644, &format!("{public}\n"))?;
+    write_new(file, 0o600, &private, user)?;
+    write_new(&public_file(file), 0o644, &format!("{public}\n"), user)?;
     Ok(public)
 }
 
-/// Writes a file that must not exist: a key that is replaced would end its tree.
-fn write_new(path: &Path, mode: u32, text: &str) -> anyhow::Result<()> {
+/// Writes a file that must not exist, for the user of the gateway: a key that is replaced would end its tree.
+fn write_new(path: &Path, mode: u32, text: &str, user: ServiceUser) -> anyhow::Result<()> {
     let written = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).and_then(|mut file| {
+        user.take_over(&file)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });

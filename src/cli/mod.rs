@@ -23,6 +23,7 @@ mod upgrade;
 
 // Commands that only read.
 mod check;
+mod service_user;
 mod config;
 mod health;
 mod explain;
@@ -95,7 +96,7 @@ enum Command {
     /// The new process takes the listening sockets, the state and the journal over; requests in flight end at the old
     /// one. When anything fails, the old one goes on as before.
     Upgrade(upgrade::Args),
-    /// Check the configuration file, and report all its errors
+    /// Check the configuration file, and that the gateway can open what it names; report all errors
     Check,
     /// Show the configuration that the running gateway uses
     Config(config::Args),

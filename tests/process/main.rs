@@ -34,6 +34,7 @@ mod refusals;
 mod four_gateways;
 mod retention;
 mod shipping;
+mod signing_key;
 mod sudden_death;
 mod compression_death;
 mod streaming;

@@ -71,4 +71,5 @@ pub use view::{
 };
 pub use write::journal::{AuditEntry, Journal};
 pub use write::position::JournalPosition;
+pub use write::signer::check_signing_key;
 pub use write::tap::JournalTap;

@@ -45,6 +45,11 @@ impl LatestCheckpoint {
     }
 }
 
+/// Returns whether the journal in a directory has been signed.
+pub(crate) fn exists(directory: &Path) -> bool {
+    directory.join(SIGNED).exists()
+}
+
 /// Reads a checkpoint; `None` when there is none, or the file has none in it.
 pub(crate) fn read(directory: &Path, name: &str) -> io::Result<Option<SignedCheckpoint>> {
     let bytes = files::if_found(fs::read(directory.join(name)))?.unwrap_or_default();

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::journal_tree::{JournalTree, TreeError, TreeHead};
-use super::signer::CheckpointSigner;
+use super::signer::{self, CheckpointSigner};
 use super::timed_sync;
 use super::witness::Witnesses;
 use super::writer::JournalWriter;
@@ -21,6 +21,7 @@ use crate::audit::format::segment::Point;
 use crate::audit::format::segment_event::CheckpointSeal;
 use crate::audit::settings::Durability;
 use crate::audit::tree::checkpoint::SignedCheckpoint;
+use crate::audit::tree::key::SigningKey;
 use crate::audit::tree::published;
 use domain::clock;
 
@@ -35,11 +36,13 @@ const NICENESS: i32 = 10;
 
 /// Runs until the sender of `stop` is dropped; then covers what has been written, and ends.
 pub(crate) fn run(writer: &Arc<JournalWriter>, signer: &CheckpointSigner, stop: &Receiver<()>) {
-    let witnesses = Witnesses::start(writer, &signer.witnesses);
+    let witnesses = Witnesses::start(writer, &signer.settings.witnesses);
     // Of this thread alone. While the machine is saturated, it falls behind and catches up later.
     rustix::process::setpriority_process(None, NICENESS)
         .unwrap_or_else(|error| tracing::debug!(%error, "cannot lower the priority of the checkpoint thread"));
-    let ended = run_rounds(writer, signer, &witnesses, stop);
+    let read_later = if signer.key.is_none() { wait_for_key(writer, signer, stop) } else { None };
+    let Some(key) = signer.key.as_ref().or(read_later.as_ref()) else { return };
+    let ended = run_rounds(writer, key, &witnesses, stop);
     // Nothing waits for hashing from now on.
     writer.first_unhashed.store(u64::MAX, Ordering::Relaxed);
     if let Err(error) = ended {
@@ -50,32 +53,51 @@ pub(crate) fn run(writer: &Arc<JournalWriter>, signer: &CheckpointSigner, stop: 
     }
 }
 
+/// Reads the key again until that succeeds; `None` when the journal is closed before.
+fn wait_for_key(writer: &JournalWriter, signer: &CheckpointSigner, stop: &Receiver<()>) -> Option<SigningKey> {
+    // The disk must not fill for it.
+    writer.first_unhashed.store(u64::MAX, Ordering::Relaxed);
+    loop {
+        match signer::read_key(&signer.settings) {
+            Ok(key) => {
+                writer.first_unhashed.store(0, Ordering::Relaxed);
+                tracing::info!("the key that signs checkpoints of the audit journal was read; checkpoints go on");
+                return Some(key);
+            }
+            Err(_) => writer.metrics.checkpoints_failed.inc(),
+        }
+        if stop.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
+            return None;
+        }
+    }
+}
+
 fn run_rounds(
     writer: &Arc<JournalWriter>,
-    signer: &CheckpointSigner,
+    key: &SigningKey,
     witnesses: &Witnesses,
     stop: &Receiver<()>,
 ) -> Result<(), TreeError> {
     let mut tree = None;
-    let mut publish = |head: TreeHead| publish(writer, signer, witnesses, head);
+    let mut publish = |head: TreeHead| publish(writer, key, witnesses, head);
     let mut is_failing = false;
     loop {
         let proceed = || stop.try_recv() == Err(TryRecvError::Empty);
-        let round = advance(writer, signer, &mut tree, written_end(writer), &proceed, &mut publish);
+        let round = advance(writer, key, &mut tree, written_end(writer), &proceed, &mut publish);
         note_round(writer, round, &mut is_failing)?;
         if stop.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
             break;
         }
     }
     let begun = Instant::now();
-    advance(writer, signer, &mut tree, sync_all(writer), &|| begun.elapsed() < LAST_ROUND, &mut publish).map(drop)
+    advance(writer, key, &mut tree, sync_all(writer), &|| begun.elapsed() < LAST_ROUND, &mut publish).map(drop)
 }
 
 /// Hashes what is on disk, and returns the oldest segment that is not hashed. Opens the tree first, when
 /// that has failed before.
 fn advance(
     writer: &JournalWriter,
-    signer: &CheckpointSigner,
+    key: &SigningKey,
     tree: &mut Option<JournalTree>,
     end: Option<Point>,
     proceed: &impl Fn() -> bool,
@@ -85,7 +107,7 @@ fn advance(
         Some(tree) => tree,
         None => {
             let current = writer.lock_segment().number;
-            tree.insert(JournalTree::open(&writer.settings.path, signer.key.public().name(), current)?)
+            tree.insert(JournalTree::open(&writer.settings.path, key.public().name(), current)?)
         }
     };
     if let Some(end) = end {
@@ -146,8 +168,8 @@ fn sync_all(writer: &JournalWriter) -> Option<Point> {
     (written.is_ok() && !has_failed && is_whole).then_some(Point { segment: segment.number, offset: segment.length })
 }
 
-fn publish(writer: &JournalWriter, signer: &CheckpointSigner, witnesses: &Witnesses, head: TreeHead) {
-    let signed = SignedCheckpoint::sign(head.checkpoint.clone(), &signer.key);
+fn publish(writer: &JournalWriter, key: &SigningKey, witnesses: &Witnesses, head: TreeHead) {
+    let signed = SignedCheckpoint::sign(head.checkpoint.clone(), key);
     let note = signed.note.to_string();
     if let Err(error) = published::write(&writer.settings.path, published::SIGNED, &note) {
         // The line in the journal and the witnesses have it all the same.

@@ -51,7 +51,7 @@ mod age_limit;
 mod retention;
 mod journal_tree;
 mod witness;
-mod signer;
+pub(super) mod signer;
 mod checkpoints;
 mod needed_segments;
 mod free_space;
