@@ -80,10 +80,13 @@ impl Quota {
         if self.per.as_secs() == 0 || self.per.subsec_nanos() != 0 || self.per > MAX_PER {
             return Err(QuotaError::Per);
         }
-        match u64::from(self.burst).checked_mul(self.per_micros()) {
-            Some(full) if full < EXACT => Ok(self),
-            _ => Err(QuotaError::TooSlow),
-        }
+        if self.burst > Self::largest_burst(self.per) { Err(QuotaError::TooSlow) } else { Ok(self) }
+    }
+
+    /// The largest burst with which a bucket of this `per` stays exact.
+    pub fn largest_burst(per: Duration) -> u32 {
+        let micros = u64::try_from(per.as_micros()).unwrap_or(u64::MAX).max(1);
+        u32::try_from((EXACT - 1) / micros).unwrap_or(MAX_TOKENS).min(MAX_TOKENS)
     }
 
     /// The burst of a strict quota where none is chosen: a tenth of the requests, so that nine tenths
