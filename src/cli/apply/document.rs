@@ -119,7 +119,7 @@ impl KeySpec {
 mod tests {
     use super::*;
 
-    const DIGEST: &str = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8";
+    const DIGEST: &str = "d6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e9aea03";
 
     #[test]
     fn file_is_read_as_yaml_and_as_json() {

@@ -71,8 +71,11 @@ impl<'a> Search<'a> {
                 self.report(at, &[], format!("key {shown} {what}"));
             }
             (None, Some(digest)) => {
-                if management::check_digest(digest).is_err() {
-                    let what = "the sha256 is not 64 hexadecimal digits of a key's; see `keygate key digest`";
+                if let Err(error) = management::check_digest(digest) {
+                    let what = match error {
+                        ManagementError::DocumentedDigest => error.to_string(),
+                        _ => "the sha256 is not 64 hexadecimal digits of a key's; see `keygate key digest`".to_owned(),
+                    };
                     self.report(at, &[Step::Key("sha256")], format!("key {shown}: {what}"));
                 }
                 if key.user.is_none() || key.name.is_none() {
@@ -118,7 +121,7 @@ fn check_limits(limits: LimitSpec) -> Result<Quota, ManagementError> {
 mod tests {
     use super::*;
 
-    const DIGEST: &str = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8";
+    const DIGEST: &str = "d6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e9aea03";
 
     /// The errors of a file, each behind its line.
     fn flaws(text: &str) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use super::*;
 use crate::support::SmallDisk;
 
-const DIGEST: &str = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8";
+const DIGEST: &str = "d6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e9aea03";
 
 impl Installation {
     /// Writes a file, and applies it with these options.
@@ -102,7 +102,7 @@ const REFUSED: &str = "organizations:
     keys:
       - name: laptop
         user: ada@example.com
-        sha256: 5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
+        sha256: d6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e9aea03
         limits: { requests: 0, per: 1h }
       - { name: \"x\\n+ organization globex\\e[2K\", user: ada@example.com, sha256: ab12 }
 ";
@@ -270,6 +270,32 @@ fn digest_of_a_key_is_printed_from_standard_input() {
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), key.as_bytes()).unwrap();
         ended(child.wait_with_output().unwrap())
     };
-    assert_eq!((digest("password").out, digest("password\n").out), (format!("{DIGEST}\n"), format!("{DIGEST}\n")));
+    assert_eq!(
+        (digest("keygate tests").out, digest("keygate tests\n").out),
+        (format!("{DIGEST}\n"), format!("{DIGEST}\n"))
+    );
     assert_eq!(digest("").code, 2);
+}
+
+/// Who copies an example must not give a key to everybody who knows its text.
+#[test]
+fn digests_of_the_documentation_are_refused() {
+    let installation = Installation::new();
+    let page = std::fs::read_to_string("docs/backup.md").unwrap();
+    let example = page.split("sha256: ").nth(1).unwrap();
+    let example = example.split(' ').next().unwrap();
+    let password = "5E884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8";
+    installation.ok("org create acme");
+    installation.ok("user create --org acme ada@example.com");
+    for digest in [example, password] {
+        assert_eq!(digest.len(), 64, "{digest}");
+        let imported =
+            installation.run(&format!("key import --org acme --user ada@example.com --sha256 {digest} laptop"));
+        assert!(imported.code != 0 && imported.err.contains("an example of the documentation"), "{imported:?}");
+        let file = installation.directory.path().join("acme.yaml");
+        let key = format!("{{ name: laptop, user: ada@example.com, sha256: '{digest}' }}");
+        std::fs::write(&file, format!("organizations:\n  - name: acme\n    keys:\n      - {key}\n")).unwrap();
+        let applied = installation.run(&format!("apply --yes --file {}", file.display()));
+        assert!(applied.code == 2 && applied.err.contains("an example of the documentation"), "{applied:?}");
+    }
 }

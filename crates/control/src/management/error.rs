@@ -35,6 +35,11 @@ pub enum ManagementError {
     /// The text is not a SHA-256 in hexadecimal.
     #[error("sha256 is not the SHA-256 of a key")]
     InvalidDigest(#[from] InvalidDigest),
+    /// The SHA-256 is one of the documentation.
+    #[error(
+        "sha256 is an example of the documentation; give the digest of your key, as `keygate key digest` prints it"
+    )]
+    DocumentedDigest,
     /// The SHA-256 is the digest of a session quota key.
     #[error("sha256 is not the SHA-256 of a key")]
     SessionQuotaDigest,
@@ -196,7 +201,7 @@ impl ManagementError {
             Self::InvalidEmail(_) => (Invalid, "invalid_email"),
             Self::InvalidConcurrent | Self::InvalidQuota(_) => (Invalid, "invalid_limits"),
             Self::OverlapTooLong => (Invalid, "invalid_overlap"),
-            Self::InvalidDigest(_) | Self::SessionQuotaDigest => (Invalid, "invalid_digest"),
+            Self::InvalidDigest(_) | Self::DocumentedDigest | Self::SessionQuotaDigest => (Invalid, "invalid_digest"),
             Self::PageLimit(_) | Self::TooManyKeyIds => (Invalid, "invalid_limit"),
             Self::Cursor(_) => (Invalid, "invalid_cursor"),
             Self::NoOrg(_) => (NotFound, "no_such_org"),

@@ -74,7 +74,7 @@ impl Management {
     /// Imports a key of an older system, with its own limits if it is given any. For the operator.
     ///
     /// # Errors
-    /// [`ManagementError::InvalidDigest`], [`ManagementError::SessionQuotaDigest`], [`ManagementError::InvalidQuota`],
+    /// As [`check_digest`]; [`ManagementError::InvalidQuota`],
     /// [`ManagementError::AlreadyImported`]; others as for [`Management::create_key`].
     pub async fn import_key(&self, actor: &Actor, import: KeyImport<'_>, now: Micros) -> Result<Key, ManagementError> {
         let KeyImport { org, user, sha256, name, limits } = import;
@@ -216,13 +216,24 @@ impl OwnedKey {
     }
 }
 
+/// Digests that examples of the documentation have or had. Who imports one has copied the example, and everybody may
+/// know its key: the second is that of `password`, the last that of an empty text.
+const DOCUMENTED_DIGESTS: [&str; 3] = [
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8",
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+];
+
 /// Checks the SHA-256 of a key to import. A session quota key is found by a digest of its own; no imported key
 /// may stand in for it.
 ///
 /// # Errors
-/// [`ManagementError::InvalidDigest`], [`ManagementError::SessionQuotaDigest`].
+/// [`ManagementError::InvalidDigest`], [`ManagementError::DocumentedDigest`], [`ManagementError::SessionQuotaDigest`].
 pub fn check_digest(sha256: &str) -> Result<KeyDigest, ManagementError> {
     let digest = KeyDigest::from_hex(sha256)?;
+    if DOCUMENTED_DIGESTS.iter().any(|documented| documented.eq_ignore_ascii_case(sha256)) {
+        return Err(ManagementError::DocumentedDigest);
+    }
     if state::is_session_quota_digest(&digest) { Err(ManagementError::SessionQuotaDigest) } else { Ok(digest) }
 }
 
