@@ -1,10 +1,12 @@
 //! `keygate demo`: runs the gateway and query-store on this machine, with an organization, users, keys and 250 queries.
+//! With `--upstream`, the gateway is in front of a server of the caller instead.
 //!
 //! Everything is as in production except one thing: the demo keeps its keys in a file, so that it can print them again
 //! at the next start in the same directory. A gateway never stores keys.
 
 mod config;
 mod directory;
+mod backend;
 mod store;
 mod page;
 
@@ -25,16 +27,18 @@ use domain::identity::{OrgId, UserId};
 use platform::telemetry;
 use query_store::service::Caller;
 
+use backend::Backend;
 use config::{free_address, write_config};
 use directory::Directory;
-use store::Store;
 
 /// Number of queries: enough for thirteen pages of the default size.
 const QUERIES: u32 = 250;
 const ORG: &str = "demo";
 /// Admin of the demo's organization.
 const ADMIN: &str = "admin@demo.example";
+/// Keys of the demo with query-store, and of the one in front of another server, which has no queries of its own.
 const KEYS_FILE: &str = "demo-keys.json";
+const UPSTREAM_KEYS_FILE: &str = "demo-upstream-keys.json";
 /// Default address of the gateway.
 const LISTEN: &str = "127.0.0.1:8080";
 
@@ -53,6 +57,9 @@ pub(super) struct Args {
     /// Address that the gateway listens on
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     listen: SocketAddr,
+    /// Server to put the gateway in front of, such as http://127.0.0.1:3000, instead of query-store
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
     /// Directory of the demo; default: a new temporary directory
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -74,45 +81,45 @@ fn serve(args: Args) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let temporary = args.dir.is_none();
     let dir = Directory::take(args.dir)?;
-    let (app, store, keys) = start(&dir.path, args.listen).inspect_err(|_| {
+    let (app, backend, keys) = start(&dir.path, args.listen, args.upstream).inspect_err(|_| {
         if temporary {
             let removed = fs::remove_dir_all(&dir.path);
             removed.unwrap_or_else(|error| tracing::warn!(%error, "{} cannot be removed", dir.path.display()));
         }
     })?;
     let link = link(&app.management, keys.org)?;
-    super::output::lines(page::page(&app, &dir.path, args.listen, &keys, link.as_deref()))?;
+    super::output::lines(page::page(&app, &dir.path, args.listen, &backend, &keys, link.as_deref()))?;
     // SIGHUP stops the demo as well: its terminal was closed. No load balancer is in front of it, so no lame duck.
     signals.wait();
     super::output::note("stopping; the directory is kept");
     app.without_lame_duck().stop();
-    store.stop()
+    backend.stop()
 }
 
-fn start(dir: &Path, listen: SocketAddr) -> anyhow::Result<(App, Store, Keys)> {
-    let store = Store::start(dir)?;
+fn start(dir: &Path, listen: SocketAddr, upstream: Option<String>) -> anyhow::Result<(App, Backend, Keys)> {
+    let backend = Backend::start(dir, upstream)?;
     let listen = if listen.port() == 0 { free_address(listen.ip(), 0)? } else { listen };
-    let app = App::start(write_config(dir, listen, store.address)?).map_err(|error| {
+    let app = App::start(write_config(dir, listen, &backend)?).map_err(|error| {
         let cause = error.root_cause().downcast_ref::<io::Error>();
         let in_use = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse);
         let advice = if in_use { "; choose another address with --listen" } else { "" };
         error.context(format!("cannot start the demo's gateway{advice}"))
     })?;
-    let keys = prepare(dir, &app.management, &store)?;
-    Ok((app, store, keys))
+    let keys = prepare(dir, &app.management, &backend)?;
+    Ok((app, backend, keys))
 }
 
 /// The keys of an earlier start, or new records and keys. The keys file is written last, so that an interrupted demo
 /// begins again.
-fn prepare(dir: &Path, management: &Management, store: &Store) -> anyhow::Result<Keys> {
-    let path = dir.join(KEYS_FILE);
+fn prepare(dir: &Path, management: &Management, backend: &Backend) -> anyhow::Result<Keys> {
+    let path = dir.join(backend.keys_file());
     if let Ok(text) = fs::read_to_string(&path) {
         return serde_json::from_str(&text).with_context(|| {
             format!("{} cannot be parsed; remove it, or choose another directory with --dir", path.display())
         });
     }
     let keys = create(management)?;
-    store.seed(Caller { org: keys.org, user: keys.writer_id })?;
+    backend.seed(Caller { org: keys.org, user: keys.writer_id })?;
     let text = zeroize::Zeroizing::new(serde_json::to_string(&keys)?);
     write_private(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(keys)

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Client, KEYGATE, free_address};
+use crate::support::{Client, KEYGATE, Upstream, free_address};
 
 struct Demo {
     child: Child,
@@ -16,8 +16,13 @@ struct Demo {
 impl Demo {
     /// Starts the demo, and reads its output.
     fn start(listen: SocketAddr, dir: &Path) -> Self {
+        Self::start_with(listen, dir, &[])
+    }
+
+    /// The same, with further options.
+    fn start_with(listen: SocketAddr, dir: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(KEYGATE);
-        command.arg("demo").arg("--listen").arg(listen.to_string()).arg("--dir").arg(dir);
+        command.arg("demo").args(options).arg("--listen").arg(listen.to_string()).arg("--dir").arg(dir);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = Vec::new();
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
@@ -96,6 +101,32 @@ fn demo_output_can_be_pasted_and_works() {
     assert_eq!(again.named("may read "), reader, "the keys are printed again");
     assert_eq!(ids(listen, &reader, "100").len(), 251, "the stored queries are there again");
     again.stop();
+}
+
+/// A demo in front of one's own server: one key, one command, and nothing of query-store.
+#[test]
+fn demo_in_front_of_another_server_prints_a_key_and_a_command_that_works() {
+    let outer = tempfile::tempdir().unwrap();
+    let upstream = Upstream::start();
+    let listen = free_address();
+    let dir = outer.path().join("demo");
+    let url = format!("http://{}/", upstream.address);
+    let demo = Demo::start_with(listen, &dir, &["--upstream", &url]);
+    assert!(demo.lines[0].ends_with(&format!("in front of http://{}", upstream.address)), "{:#?}", demo.lines);
+    assert_eq!(demo.lines.iter().filter(|line| line.starts_with("curl ")).count(), 1, "{:#?}", demo.lines);
+    assert!(demo.paste("A request through the gateway").starts_with("HTTP/1.1 200"));
+    let received = upstream.last();
+    assert!(received.header("x-user-id").is_some() && received.header("authorization").is_none(), "{received:?}");
+    assert!(!dir.join("queries.db").exists());
+    let key = demo.lines.iter().find(|line| line.trim().starts_with("sk_live_")).unwrap().clone();
+    demo.stop();
+
+    let again = Demo::start_with(listen, &dir, &["--upstream", &url]);
+    assert!(again.lines.contains(&key), "the key is printed again");
+    again.stop();
+    let queries = Demo::start(listen, &dir);
+    assert!(queries.paste("The first page:").contains("nextCursor"), "the directory also serves the usual demo");
+    queries.stop();
 }
 
 #[test]

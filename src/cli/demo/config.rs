@@ -7,15 +7,19 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::super::health::local_address;
+use super::backend::Backend;
 use crate::config::Config;
 
 /// Preferred port of `/metrics`.
-const ADMIN_PORT: u16 = 9090;
+const ADMIN_PORT: u16 = 9464;
 
 /// Writes the gateway's configuration into the directory, where other commands find it, and parses it.
-pub(super) fn write_config(dir: &Path, listen: SocketAddr, store: SocketAddr) -> anyhow::Result<Config> {
+pub(super) fn write_config(dir: &Path, listen: SocketAddr, backend: &Backend) -> anyhow::Result<Config> {
     let admin = free_address(IpAddr::V4(Ipv4Addr::LOCALHOST), ADMIN_PORT)?;
     let session = session_block(listen);
+    // A JSON string is one of YAML, whatever was given as the address.
+    let endpoint = serde_json::to_string(&backend.endpoint())?;
+    let routes = backend.routes();
     let text = format!(
         r#"# Written by `keygate demo` at every start. config/keygate.yaml of the project documents every key.
 listen:
@@ -24,7 +28,7 @@ admin:
   socket: admin.sock
   address: "{admin}"
 upstream:
-  endpoints: ["http://{store}"]
+  endpoints: [{endpoint}]
 state:
   embedded: {{ path: state.db }}
 limits:
@@ -33,12 +37,7 @@ limits:
 # A disk that is nearly full is no reason to hide the demo's refusals in counts.
 audit: {{ low_water: 0%, path: audit }}
 {session}routes:
-  - {{ name: queries.list, methods: [GET], path: "/api/queries", permission: "queries:read" }}
-  - {{ name: queries.create, methods: [POST], path: "/api/queries", permission: "queries:write" }}
-  - {{ name: queries.read, methods: [GET], path: "/api/queries/{{id}}", permission: "queries:read" }}
-  - {{ name: queries.update, methods: [PUT], path: "/api/queries/{{id}}", permission: "queries:write" }}
-  - {{ name: queries.delete, methods: [DELETE], path: "/api/queries/{{id}}", permission: "queries:write" }}
-"#
+{routes}"#
     );
     let path = dir.join("keygate.yaml");
     fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;

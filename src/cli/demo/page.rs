@@ -4,12 +4,20 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::super::health::local_address;
+use super::backend::Backend;
 use super::{ADMIN, Keys, LISTEN, QUERIES};
 use crate::app::App;
 use domain::identity::OrgId;
 
 /// The text that the demo prints: addresses, keys, and commands to paste.
-pub(super) fn page(app: &App, dir: &Path, listen: SocketAddr, keys: &Keys, link: Option<&str>) -> String {
+pub(super) fn page(
+    app: &App,
+    dir: &Path,
+    listen: SocketAddr,
+    backend: &Backend,
+    keys: &Keys,
+    link: Option<&str>,
+) -> String {
     let (gateway, admin) = (local_address(app.addresses[0]), app.admin_address);
     let (reader, writer) = (keys.reader.expose(), keys.writer.expose());
     let keygate = std::env::current_exe().map_or_else(|_| "keygate".into(), |path| quote(&path));
@@ -18,6 +26,25 @@ pub(super) fn page(app: &App, dir: &Path, listen: SocketAddr, keys: &Keys, link:
     let quoted = quote(dir);
     let dashboard = dashboard(&keygate, &config, keys.org, link);
     let listen = if listen.to_string() == LISTEN { String::new() } else { format!(" --listen {listen}") };
+    if let Backend::Server(url) = backend {
+        let upstream = quote_text(url);
+        return format!(
+            r"keygate demo: the gateway is running, in front of {url}
+
+  gateway     http://{gateway}
+  admin       http://{admin}   (/metrics /live /ready)
+  directory   {shown}
+              configuration, state and audit; to continue later: {keygate} demo --upstream {upstream} --dir {quoted}{listen}
+
+Key:
+  {writer}
+
+{dashboard}A request through the gateway; your server sees X-User-Id and X-Org-Id, and no key:
+curl -s -i -H 'Authorization: Bearer {writer}' http://{gateway}/
+
+Ctrl-C stops the demo."
+        );
+    }
     let first = format!("curl -s -H 'Authorization: Bearer {reader}' 'http://{gateway}/api/queries?limit=2'");
     let cursor = r#"sed -E 's/.*"nextCursor":"([^"]+)".*/\1/'"#;
     let query = r#"-H 'Content-Type: application/json' -d '{"name":"mine","sql":"select 1"}'"#;
@@ -57,9 +84,13 @@ Ctrl-C stops the demo."#
 
 /// Quotes a path for the shell.
 fn quote(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    quote_text(&path.display().to_string())
+}
+
+/// Quotes a text for the shell.
+fn quote_text(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:".contains(c);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// The part about the dashboard; empty without one.
