@@ -75,14 +75,18 @@ impl Components {
             dashboard,
             usage_reads,
         };
-        let live_workers = Arc::new(AtomicUsize::new(0));
-        let readiness = Arc::new(readiness(&handles, &live_workers, config.workers));
-        readiness.show(&handles.metrics);
         show_conditions(&handles);
         let now = Micros::wall();
         reload::record_loaded(&handles.metrics, now);
         let status = Arc::new(reload::initial_status(&config.source, now));
-        Ok(Self { handles, management, readiness, live_workers, status })
+        Ok(Self { handles, management, readiness: Arc::default(), live_workers: Arc::default(), status })
+    }
+
+    /// Adds the readiness checks, which also look at the active upstreams.
+    pub(super) fn check_readiness(&mut self, workers: usize, active: &Arc<ArcSwap<ConfigSnapshot>>) {
+        let readiness = readiness(&self.handles, &self.live_workers, workers, Arc::clone(active));
+        readiness.show(&self.handles.metrics);
+        self.readiness = Arc::new(readiness);
     }
 
     /// The control plane over its two listeners.
@@ -186,13 +190,19 @@ fn show_conditions(handles: &SharedHandles) {
 }
 
 /// The readiness checks behind `/ready`, by the names that it reports.
-fn readiness(handles: &SharedHandles, live_workers: &Arc<AtomicUsize>, workers: usize) -> Readiness {
+fn readiness(
+    handles: &SharedHandles,
+    live_workers: &Arc<AtomicUsize>,
+    workers: usize,
+    active: Arc<ArcSwap<ConfigSnapshot>>,
+) -> Readiness {
     let (journal, state) = (handles.journal.clone(), Arc::clone(&handles.state));
     let live_workers = Arc::clone(live_workers);
     Readiness::new()
         .with("audit", move || journal.accepts_requests())
         .with("state", move || state.is_available())
         .with("workers", move || live_workers.load(Ordering::Relaxed) == workers)
+        .with("upstream", move || !active.load().upstreams.iter().any(Endpoints::is_required_and_down))
 }
 
 /// The part of the dashboard that all workers share: settings, identity providers and management.

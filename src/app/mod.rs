@@ -125,13 +125,14 @@ impl App {
         discovery.resolve(config.upstreams.iter_mut().map(|upstream| (&mut upstream.settings, &upstream.discovery)))?;
         let upstreams = open_upstreams(&config, &metrics)?;
         let access_log = open_access_log(&config, &metrics)?;
-        let components = Components::open(&config, metrics, &upstreams, &runtime, takeover.as_ref())?;
+        let mut components = Components::open(&config, metrics, &upstreams, &runtime, takeover.as_ref())?;
         let mut running = RunMarker::begin(&config.audit.path, takeover.is_some());
         let (phase, phases) = watch::channel(Phase::Serving);
         let (ended, events) = mpsc::channel();
         let drain_wait = DrainWait { events, running_workers: config.workers };
         let snapshot = ConfigSnapshot::new(config, upstreams, access_log, &components.handles.metrics)?;
         let active = Arc::new(ArcSwap::from_pointee(snapshot.clone()));
+        components.check_readiness(snapshot.config.workers, &active);
         let certificates = Arc::clone(&components.handles.certificates);
         let cert_watcher = CertWatcher::start(certificates, snapshot.trace_exporters())?;
         let (workers, mut threads) = components.start_workers(listeners.workers, &snapshot, &phases, &ended)?;

@@ -25,6 +25,7 @@ pub(super) fn health(section: &mut Section<'_>, protocol: Protocol) -> Result<He
     let timeout = time("timeout", 2, Duration::from_millis(1));
     let mut count = |name, default| section.value_or(name, default, |value| value.integer(1..=MOST_CHECKS));
     let (healthy, unhealthy) = (count("healthy", 2), count("unhealthy", 3));
+    let required = section.value_or("required", false, |value| value.boolean());
     let kind = match (path?, grpc?) {
         (Some(path), None) => HealthKind::Http { path, expect },
         (None, Some(_)) if protocol == Protocol::Http1 => {
@@ -37,7 +38,7 @@ pub(super) fn health(section: &mut Section<'_>, protocol: Protocol) -> Result<He
         (None, None) if has_grpc => return Err(section.report("grpc", "is empty; give `server`, or a service")),
         (None, None) => return Err(section.report("path", "is missing; give `path`, or `grpc`")),
     };
-    Ok(HealthSettings { kind, interval, timeout, healthy, unhealthy })
+    Ok(HealthSettings { kind, interval, timeout, healthy, unhealthy, required })
 }
 
 fn path(value: &Value<'_>) -> Result<PathAndQuery, Reported> {

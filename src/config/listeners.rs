@@ -11,7 +11,7 @@ use platform::settings::{Document, Reported, Section, SettingsErrors, Value};
 use platform::tls::ServerSettings;
 
 /// Default address of the admin listener: reachable from this machine only.
-const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9090);
+const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9464);
 /// Bytes of a Unix socket's path on Linux (`sun_path`), its terminating zero included.
 const SOCKET_PATH: usize = 108;
 

@@ -40,7 +40,7 @@ fn every_alert_fires_in_a_unit_test_and_has_a_runbook() {
         assert!(cases.clone().any(|case| case.contains("exp_labels")), "{alert} fires in no unit test");
         assert!(cases.clone().any(|case| case.contains("exp_alerts: []")), "{alert} is silent in no unit test");
         assert!(runbooks.contains(&format!("\n### {alert}\n")), "{alert} has no runbook");
-        let link = format!("runbook: docs/runbooks.md#{}\n", alert.to_lowercase());
+        let link = format!("runbook_url: file:///usr/share/doc/keygate/docs/runbooks.md#{}\n", alert.to_lowercase());
         assert!(rules.contains(&link), "{alert} does not name its runbook");
     }
     let headings: BTreeSet<String> =
@@ -84,6 +84,50 @@ fn alerts_fire_for_real_faults_and_for_nothing_else() {
     redis.kill();
     eventually("a Redis that is away is told", || fires("KeygateStateAway"));
     assert!(!fires("KeygateDiskLow"));
+}
+
+/// Whoever has one endpoint has nothing else to send requests to: the ticket for an endpoint is not enough.
+#[test]
+fn upstream_whose_only_endpoint_is_down_pages() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let prometheus = Prometheus::start(&[gateway.admin], &without_delay());
+    let key = gateway.key();
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(client.get("/", &key.text).status, 200);
+    eventually("a scrape has seen the endpoint", || !prometheus.query("keygate_upstream_endpoint_up == 1").is_empty());
+    let down = free_address();
+    gateway.reconfigure(|text| text.replace(&upstream.address.to_string(), &down.to_string()));
+    eventually("an upstream that is down is told", || {
+        client.get("/", &key.text);
+        prometheus.firing().contains(&"KeygateUpstreamDown".to_owned())
+    });
+}
+
+/// Where an upstream is required, `/ready` names it for as long as its checks fail, and no longer.
+#[test]
+fn required_upstream_that_fails_its_checks_is_a_reason_of_ready() {
+    let upstream = Upstream::start();
+    let health = "health: { path: /, interval: 100ms, healthy: 1, unhealthy: 1, required: true }";
+    let blocks = format!("upstream: {{ endpoints: ['http://{}'], {health} }}\n", upstream.address);
+    let gateway = Gateway::with(&[], &blocks);
+    let ready = || {
+        let response = Client::connect(gateway.admin).get("/ready", "");
+        (response.status, String::from_utf8(response.body).unwrap())
+    };
+    assert_eq!(ready().0, 200);
+    let down = free_address();
+    gateway.reconfigure(|text| text.replace(&upstream.address.to_string(), &down.to_string()));
+    eventually("the upstream is a reason", || {
+        let (status, body) = ready();
+        status == 503 && body.contains("\"upstream\"")
+    });
+    gateway.reconfigure(|text| text.replace("required: true", "required: false"));
+    eventually("it is none where it is not required", || ready().0 == 200);
+    gateway.reconfigure(|text| text.replace("required: false", "required: true"));
+    eventually("it is one again", || ready().0 == 503);
+    gateway.reconfigure(|text| text.replace(&down.to_string(), &upstream.address.to_string()));
+    eventually("it ends with the failure, without a request", || ready().0 == 200);
 }
 
 #[test]

@@ -97,7 +97,8 @@ mod tests {
     async fn checks_that_are_under_way_are_bounded() {
         let second = Duration::from_secs(1);
         let kind = HealthKind::Grpc { service: String::new() };
-        let health = HealthSettings { kind, interval: second, timeout: second, healthy: 1, unhealthy: 1 };
+        let health =
+            HealthSettings { kind, interval: second, timeout: second, healthy: 1, unhealthy: 1, required: false };
         let settings = crate::Settings { health: Some(Arc::new(health)), ..settings(MAX_RUNNING + 8) };
         let endpoints = Endpoints::new(&settings, &Metrics::new()).unwrap();
         let mut running = JoinSet::new();

@@ -286,7 +286,8 @@ mod tests {
     #[test]
     fn endpoint_whose_checks_fail_takes_requests_in_a_panic_only() {
         let (kind, second) = (HealthKind::Grpc { service: String::new() }, Duration::from_secs(1));
-        let health = HealthSettings { kind, interval: second, timeout: second, healthy: 1, unhealthy: 1 };
+        let health =
+            HealthSettings { kind, interval: second, timeout: second, healthy: 1, unhealthy: 1, required: false };
         for policy in POLICIES {
             let endpoints = endpoints(2, policy);
             let check = |index: usize, ok: bool| {
@@ -361,7 +362,14 @@ mod tests {
             Signal::Checked(index, ok) => {
                 let second = Duration::from_secs(1);
                 let kind = HealthKind::Grpc { service: String::new() };
-                let health = HealthSettings { kind, interval: second, timeout: second, healthy: 1, unhealthy: 1 };
+                let health = HealthSettings {
+                    kind,
+                    interval: second,
+                    timeout: second,
+                    healthy: 1,
+                    unhealthy: 1,
+                    required: false,
+                };
                 endpoints.end_check(&list[index], CheckReport { time: *now, ok, detail: String::new() }, &health);
             }
             Signal::Waits(milliseconds) => {

@@ -17,6 +17,8 @@ pub struct HealthSettings {
     pub healthy: u32,
     /// Failed checks in a row after which it takes none.
     pub unhealthy: u32,
+    /// Whether the gateway is not ready while every endpoint fails its checks.
+    pub required: bool,
 }
 
 /// Kind of check.

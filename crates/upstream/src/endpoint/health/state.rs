@@ -81,7 +81,14 @@ mod tests {
 
     fn settings(healthy: u32, unhealthy: u32) -> HealthSettings {
         let (interval, timeout) = (Duration::from_secs(10), Duration::from_secs(1));
-        HealthSettings { kind: HealthKind::Grpc { service: String::new() }, interval, timeout, healthy, unhealthy }
+        HealthSettings {
+            kind: HealthKind::Grpc { service: String::new() },
+            interval,
+            timeout,
+            healthy,
+            unhealthy,
+            required: false,
+        }
     }
 
     proptest! {
