@@ -18,7 +18,7 @@ fail() { echo "release-test: $*" >&2; exit 1; }
 step() { echo "release-test: $*"; }
 
 (cd "$artifacts" && sha256sum --check --quiet SHA256SUMS) || fail "the checksums are not those of the files"
-tar --extract --gzip --file "$artifacts"/keygate-*.tar.gz --directory "$work" --strip-components 1
+tar --extract --gzip --file "$artifacts"/keygate-*-linux.tar.gz --directory "$work" --strip-components 1
 
 step "the programs are static"
 for program in keygate query-store; do
@@ -37,7 +37,7 @@ printf '127.0.0.1 localhost\n127.0.0.1 query-store\n' > "$root/etc/hosts"
 echo "nameserver 127.0.0.1" > "$root/etc/resolv.conf"
 port() { awk 'BEGIN { srand('"$$$1"'); print 20000 + int(rand() * 10000) }'; }
 api=$(port 1) admin=$(port 2) store=$(port 3)
-sed -e "s/0.0.0.0:8080/127.0.0.1:$api/" -e "s/0.0.0.0:9090/127.0.0.1:$admin/" \
+sed -e "s/0.0.0.0:8080/127.0.0.1:$api/" -e "s/0.0.0.0:9464/127.0.0.1:$admin/" \
     -e "s/query-store:8081/query-store:$store/" \
     deploy/container/keygate.yaml > "$root/etc/keygate.yaml"
 sed -e "s/0.0.0.0:8081/127.0.0.1:$store/" deploy/container/query-store.yaml > "$root/etc/query-store.yaml"

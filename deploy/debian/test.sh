@@ -83,7 +83,7 @@ printf '%s\n' '#!/bin/sh' 'echo "$@" >> /run/asked' > "$root/usr/local/bin/syste
 chmod 0755 "$root/usr/local/bin/systemctl"
 requests=40000
 # The fragment makes the requests many, and is not sent.
-curl --silent --parallel --parallel-max 8 --output /dev/null --write-out '%{http_code}\n' \
+curl --silent --no-progress-meter --parallel --parallel-max 8 --output /dev/null --write-out '%{http_code}\n' \
     --header "Authorization: Bearer $key" "$url#[1-$requests]" > "$root/run/statuses" &
 load=$!
 wait_for '[ "$(wc -l < "$root/run/statuses")" -gt 1000 ]'

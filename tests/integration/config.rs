@@ -17,7 +17,7 @@ listen:
   - address: 127.0.0.1:8080
 admin:
   socket: data/admin.sock          # management
-  address: 127.0.0.1:9090          # /metrics /live /ready
+  address: 127.0.0.1:9464          # /metrics /live /ready
 upstream:
   endpoints: [http://127.0.0.1:8081]
 state:
@@ -120,8 +120,8 @@ fn yaml_errors_are_reported_with_their_location() {
 fn contradicting_values_are_errors() {
     let twice = parse(&MINIMAL.replace("listen:", "listen:\n  - address: 127.0.0.1:8080")).unwrap_err().to_string();
     assert!(twice.contains(":3:14: listen[1].address: 127.0.0.1:8080 is listed already"), "{twice}");
-    let shown = parse(&MINIMAL.replace("listen:", "listen:\n  - address: 127.0.0.1:9090")).unwrap_err().to_string();
-    assert!(shown.contains("admin.address: 127.0.0.1:9090 is in `listen` already"), "{shown}");
+    let shown = parse(&MINIMAL.replace("listen:", "listen:\n  - address: 127.0.0.1:9464")).unwrap_err().to_string();
+    assert!(shown.contains("admin.address: 127.0.0.1:9464 is in `listen` already"), "{shown}");
 
     let slow = MINIMAL.replace("per: 1h, burst: 1000", "per: 366d, burst: 1000000000");
     let error = parse(&slow).unwrap_err().to_string();

@@ -40,6 +40,20 @@ fn query_store_is_reachable_only_through_the_gateway() {
     assert!(compose.contains("behind: { internal: true }"));
 }
 
+/// The profile `metrics` is of use only where its page can be opened, and it must not take the port of the gateway.
+#[test]
+fn compose_profile_metrics_can_be_opened_and_is_on_a_page() {
+    let compose = std::fs::read_to_string("deploy/compose.yaml").unwrap();
+    let prometheus = compose.split("\n  prometheus:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    assert!(prometheus.contains("profiles: [metrics]") && prometheus.contains("ports: [\"127.0.0.1:9090:9090\"]"));
+    assert!(std::fs::read_to_string("docs/operations.md").unwrap().contains("`--profile metrics`"));
+    let scraped = std::fs::read_to_string("deploy/prometheus/prometheus.yaml").unwrap();
+    let gateway = Config::load(Path::new("deploy/container/keygate.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    assert!(scraped.contains(&format!("keygate:{}\"", gateway.admin.address.port())), "{scraped}");
+    let defaults = Config::load(Path::new("config/keygate.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    assert_ne!(defaults.admin.address.port(), 9090, "Prometheus itself listens there");
+}
+
 #[test]
 fn compose_prometheus_unit_and_scripts_are_well_formed() {
     for file in ["deploy/compose.yaml", "deploy/prometheus/prometheus.yaml"] {

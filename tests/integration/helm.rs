@@ -14,7 +14,7 @@ const CHART: &str = "deploy/helm/keygate";
 const VERSIONS: [&str; 3] = ["1.29", "1.30", "1.31"];
 
 /// Sets of values by name, as teams would write them.
-const VALUES: [(&str, &str); 9] = [
+const VALUES: [(&str, &str); 10] = [
     ("defaults", "{}"),
     ("embedded", "state: { type: embedded }\nreplicas: 3\n"),
     ("redis with kept journals", "persistence: { enabled: true, size: 50Gi, storageClass: fast }\n"),
@@ -42,9 +42,10 @@ const VALUES: [(&str, &str); 9] = [
         "routes, limits and an ingress",
         "routes: [{ name: list, methods: [GET], path: /api/queries, permission: 'queries:read' }]\n\
          config: { limits: { key: { requests: 10, per: 1h, burst: 5 } }, timeouts: { lame_duck: 9s },\n\
-         \x20 http: { max_connections: 1000 } }\n\
+         \x20 http: { max_connections: 1000 }, trusted_proxies: [10.0.0.0/16] }\n\
          ingress: { enabled: true, className: nginx, host: api.example.com, tlsSecret: api }\nlameDuckSeconds: 10\n",
     ),
+    ("several upstreams and a dashboard", SEVERAL),
     (
         "placed and reached with care",
         "networkPolicy: { enabled: true, clients: [{ podSelector: { matchLabels: { role: edge } } }] }\n\
@@ -55,6 +56,17 @@ const VALUES: [(&str, &str); 9] = [
          \x20 labelSelector: { matchLabels: { app.kubernetes.io/name: keygate } } }]\n",
     ),
 ];
+
+/// Two upstreams, and a dashboard on a host of its own.
+const SEVERAL: &str = "\
+upstreams: { billing: { endpoints: ['http://billing:8080'] }, Api_v2: { endpoints: ['http://api:8081'] } }
+routes: [{ name: b, path: '/billing/**', upstream: billing }, { name: a, path: '/**', upstream: Api_v2 }]
+networkPolicy:
+  upstreams: { billing: { podLabels: { app: billing }, port: 8080 }, Api_v2: { podLabels: { app: api }, port: 8081 } }
+dashboard: { enabled: true, host: keys.example.com, ingress: { enabled: true, className: nginx, tlsSecret: keys } }
+ingress: { enabled: true, className: nginx, host: api.example.com, tlsSecret: api }
+config: { trusted_proxies: [10.0.0.0/16], session: { api: 'https://api.example.com' } }
+";
 
 fn helm(arguments: &[&str], values: &str) -> Result<String, String> {
     let mut helm = Command::new("target/kubernetes/helm/helm");
@@ -174,6 +186,37 @@ fn only_the_gateway_reaches_the_upstream() {
 }
 
 #[test]
+fn each_of_several_upstreams_is_reached_by_the_gateway_only() {
+    let rendered = render(SEVERAL);
+    let policies = objects(&rendered, "NetworkPolicy");
+    for (name, app, port) in [("billing", "billing", 8080), ("api-v2", "api", 8081)] {
+        let named = format!("name: kg-keygate-upstream-{name}\n");
+        let policy = policies.iter().find(|policy| policy.contains(&named)).unwrap();
+        assert!(policy.contains(&format!("app: {app}\n")) && policy.contains(&format!("port: {port},")), "{policy}");
+    }
+    assert_eq!(policies.len(), 3, "no policy for an upstream that is not there");
+}
+
+#[test]
+fn dashboard_has_a_listener_a_service_an_ingress_and_a_policy_of_its_own() {
+    let rendered = render(SEVERAL);
+    let config = objects(&rendered, "ConfigMap")[0];
+    assert!(
+        config.contains("origin: https://keys.example.com\n") && config.contains("serves: dashboard\n"),
+        "{config}"
+    );
+    let named = |kind: &str| {
+        let found = objects(&rendered, kind).into_iter().find(|object| object.contains("name: kg-keygate-dashboard\n"));
+        found.unwrap_or_else(|| panic!("no {kind}"))
+    };
+    assert!(named("Service").contains("targetPort: dashboard"));
+    let ingress = named("Ingress");
+    assert!(ingress.contains("host: \"keys.example.com\"") && ingress.contains("name: kg-keygate-dashboard, port"));
+    assert!(objects(&rendered, "NetworkPolicy")[0].contains("port: dashboard"));
+    assert!(objects(&rendered, "Deployment")[0].contains("name: dashboard, containerPort: 8082"));
+}
+
+#[test]
 fn pods_run_without_privileges() {
     for (name, values) in VALUES {
         let rendered = render(values);
@@ -205,8 +248,23 @@ fn values_that_make_no_sense_are_refused() {
         ("state: { type: mysql }\n", "state.type"),
         ("image: { repository: k, digest: latest }\n", "digest"),
         ("state: { type: embedded }\nautoscaling: { enabled: true }\n", "autoscaling needs state.type redis"),
+        ("ingress: { enabled: true }\n", "ingress.enabled needs config.trusted_proxies: the networks"),
+        ("dashboard: { enabled: true }\n", "dashboard.enabled needs dashboard.host"),
+        ("config: { upstreams: { a: { endpoints: ['http://a:1'] } } }\n", "use the values `upstream` or `upstreams`"),
+        (
+            "config: { session: { providers: [{ client_secret: hunter2 }] } }\n",
+            "config.session.providers[0].client_secret is a secret in plain text",
+        ),
+        (
+            "state: { type: redis, redis: { settings: { password: hunter2 } } }\n",
+            "state.redis.settings.password is a secret in plain text",
+        ),
+        (
+            "config: { audit: { ship: [{ postgresql: { url: 'postgresql://k:hunter2@db/audit' } }] } }\n",
+            "config.audit.ship[0].postgresql.url has a password in its URL",
+        ),
     ] {
         let error = helm(&["template", "kg"], values).unwrap_err();
-        assert!(error.contains(reason), "{values}: {error}");
+        assert!(error.contains(reason) && !error.contains("hunter2"), "{values}: {error}");
     }
 }
