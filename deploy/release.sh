@@ -45,4 +45,4 @@ rm -f keygate.cdx.json
 
 (cd "$out" && sha256sum -- * > SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS)
 cat "$out/SHA256SUMS"
-echo "release: in $out; sign SHA256SUMS, for instance by: gpg --armor --detach-sign SHA256SUMS"
+echo "release: in $out; sign and tag them with: sh deploy/tag.sh VERSION"

@@ -222,11 +222,80 @@ fn package_units_and_configurations_agree() {
     assert_eq!(format!("{}:{}", endpoint.host, endpoint.port), store.listen.to_string());
 }
 
+/// The script that people run: what it refuses, and what it signs, with a signing key of its own.
+#[test]
+fn tag_script_signs_a_release_that_is_whole_and_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let artifacts = root.join("artifacts");
+    for folder in ["deploy/helm/keygate", "gpg", "artifacts"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    for file in ["Cargo.toml", "CHANGELOG.md", "deploy/tag.sh", "deploy/helm/keygate/Chart.yaml"] {
+        fs::copy(file, root.join(file)).unwrap();
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    fs::write(artifacts.join(format!("keygate-{version}")), "program").unwrap();
+    let run = |line: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-ec", line]).current_dir(root).env("GNUPGHOME", root.join("gpg")).env("HOME", root);
+        let output = command.output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let prepared =
+        run("chmod 700 gpg; gpg --quiet --batch --passphrase '' --quick-generate-key 'a <a@b.c>'; git init --quiet; \
+         git config user.name a; git config user.email a@b.c; git add Cargo.toml CHANGELOG.md deploy; \
+         git commit --quiet --message a; cd artifacts; sha256sum keygate-* > SHA256SUMS");
+    assert!(prepared.0, "{prepared:?}");
+    let tag = |version: &str| run(&format!("sh deploy/tag.sh {version} artifacts"));
+    let other = tag("9.9.9");
+    assert!(!other.0 && other.1.contains("another version"), "{other:?}");
+    fs::write(artifacts.join(format!("keygate-{version}")), "another program").unwrap();
+    let changed = tag(version);
+    assert!(!changed.0 && changed.1.contains("not those of SHA256SUMS"), "{changed:?}");
+    fs::write(artifacts.join(format!("keygate-{version}")), "program").unwrap();
+    let signed = tag(version);
+    assert!(signed.0, "{signed:?}");
+    let verified =
+        run(&format!("git verify-tag v{version}; gpg --verify artifacts/SHA256SUMS.asc artifacts/SHA256SUMS"));
+    assert!(verified.0, "{verified:?}");
+    let again = tag(version);
+    assert!(!again.0 && again.1.contains("already"), "{again:?}");
+    run("gpgconf --kill all");
+}
+
+/// Every version is the one of the program, and the lines of the pages name what the release makes.
+#[test]
+fn versions_agree_and_the_pages_name_what_a_release_leaves() {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart = fs::read_to_string("deploy/helm/keygate/Chart.yaml").unwrap();
+    assert!(
+        chart.contains(&format!("\nversion: {version}\n")) && chart.contains(&format!("appVersion: \"{version}\""))
+    );
+    assert!(fs::read_to_string("CHANGELOG.md").unwrap().contains(&format!("\n## {version} - 20")));
+    let script = fs::read_to_string("deploy/package.sh").unwrap();
+    assert!(script.contains("name=\"keygate-$version-$(uname -m)-linux\"") && script.contains("$out/$name.tar.gz"));
+    assert!(script.contains("$out/keygate-chart-$version.tgz"));
+    for page in ["README.md", "docs/install.md"] {
+        let text = fs::read_to_string(page).unwrap();
+        for line in [
+            "sudo apt install ./target/artifacts/keygate_*_amd64.deb",
+            "--file target/artifacts/keygate-*-linux.tar.gz --directory /usr/local",
+            "helm install keygate target/artifacts/keygate-chart-*.tgz",
+            "cargo install --path . --locked",
+        ] {
+            assert!(text.contains(line), "{page}: {line}");
+        }
+    }
+    assert!(!chart.contains("home:") && !fs::read_to_string("Cargo.toml").unwrap().contains("keygate@example.com"));
+}
+
 #[test]
 fn scripts_of_the_release_are_well_formed() {
     for file in [
         "deploy/release.sh",
         "deploy/package.sh",
+        "deploy/tag.sh",
         "deploy/debian/postinst",
         "deploy/debian/prerm",
         "deploy/debian/postrm",
