@@ -54,8 +54,9 @@ archive() {
 
 # The chart as `helm install` takes it: its alerts are a link to the file that is shipped beside it.
 chart() {
-    tar --create --dereference --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-        --mode='u+rw,go+r-w' --directory deploy/helm keygate | gzip -9n > "$out/keygate-chart-$version.tgz"
+    tar --create --dereference --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 \
+        --numeric-owner --mode='u+rw,go+r-w' --directory deploy/helm keygate |
+        gzip -9n > "$out/keygate-chart-$version.tgz"
 }
 
 debian() {

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Tags a release and signs it, by the key of the person who runs it. Usage: tag.sh VERSION [ARTIFACTS], after `make release`
-# and `make release-test`. Pushes nothing, and says what to push.
+# Tags a release and signs it, by the key of the person who runs it. Usage: tag.sh VERSION [ARTIFACTS], after
+# `make release` and `make release-test`. Pushes nothing, and says what to push.
 set -eu
 cd "$(dirname "$0")/.."
 version=${1:?usage: tag.sh VERSION [ARTIFACTS]}
 artifacts=${2:-target/artifacts}
 fail() { echo "tag: $*" >&2; exit 1; }
 
-[ "$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)" = "$version" ] || fail "Cargo.toml has another version"
+own=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+[ "$own" = "$version" ] || fail "Cargo.toml has another version, $own"
 grep -q "^appVersion: \"$version\"\$" deploy/helm/keygate/Chart.yaml || fail "the chart has another version"
 grep -Eq "^## $version - [0-9]{4}-[0-9]{2}-[0-9]{2}\$" CHANGELOG.md || fail "CHANGELOG.md has no '## $version - DATE'"
 [ -z "$(git status --porcelain --untracked-files=no)" ] || fail "commit your changes first"

@@ -105,8 +105,8 @@ impl ServiceUser {
             return Ok(());
         }
         Err(format!(
-            "{shown}: belongs to the user {}, and the user {} cannot write there; run this as the user that the gateway \
-             runs as, or correct the owner",
+            "{shown}: belongs to the user {}, and the user {} cannot write there; run this as the user that the \
+             gateway runs as, or correct the owner",
             metadata.uid(),
             self.uid
         ))

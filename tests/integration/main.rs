@@ -31,6 +31,7 @@ mod traces;
 
 // What it is made of.
 mod config;
+mod config_quota;
 mod config_redis;
 mod config_session;
 mod config_shipping;

@@ -8,14 +8,15 @@ use super::store::Store;
 use super::{KEYS_FILE, UPSTREAM_KEYS_FILE};
 
 /// Routes of query-store, with the permissions that they need.
-const STORE_ROUTES: &str = r#"  - { name: queries.list, methods: [GET], path: "/api/queries", permission: "queries:read" }
+const STORE_ROUTES: &str = r#"
+  - { name: queries.list, methods: [GET], path: "/api/queries", permission: "queries:read" }
   - { name: queries.create, methods: [POST], path: "/api/queries", permission: "queries:write" }
   - { name: queries.read, methods: [GET], path: "/api/queries/{id}", permission: "queries:read" }
   - { name: queries.update, methods: [PUT], path: "/api/queries/{id}", permission: "queries:write" }
   - { name: queries.delete, methods: [DELETE], path: "/api/queries/{id}", permission: "queries:write" }
 "#;
 /// Every path of another server, for every key.
-const ALL_ROUTES: &str = "  - { name: all, path: \"/**\", upgrade: [websocket] }\n";
+const ALL_ROUTES: &str = "\n  - { name: all, path: \"/**\", upgrade: [websocket] }\n";
 
 /// What the gateway forwards to.
 pub(super) enum Backend {

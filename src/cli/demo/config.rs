@@ -36,8 +36,7 @@ limits:
   org: {{ concurrent: 100 }}
 # A disk that is nearly full is no reason to hide the demo's refusals in counts.
 audit: {{ low_water: 0%, path: audit }}
-{session}routes:
-{routes}"#
+{session}routes:{routes}"#
     );
     let path = dir.join("keygate.yaml");
     fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -27,23 +27,12 @@ pub(super) fn page(
     let dashboard = dashboard(&keygate, &config, keys.org, link);
     let listen = if listen.to_string() == LISTEN { String::new() } else { format!(" --listen {listen}") };
     if let Backend::Server(url) = backend {
-        let upstream = quote_text(url);
-        return format!(
-            r"keygate demo: the gateway is running, in front of {url}
-
-  gateway     http://{gateway}
-  admin       http://{admin}   (/metrics /live /ready)
-  directory   {shown}
-              configuration, state and audit; to continue later: {keygate} demo --upstream {upstream} --dir {quoted}{listen}
-
-Key:
-  {writer}
-
-{dashboard}A request through the gateway; your server sees X-User-Id and X-Org-Id, and no key:
-curl -s -i -H 'Authorization: Bearer {writer}' http://{gateway}/
-
-Ctrl-C stops the demo."
+        let resume = format!("{keygate} demo --upstream {} --dir {quoted}{listen}", quote_text(url));
+        let addresses = format!(
+            "  gateway     http://{gateway}\n  admin       http://{admin}   (/metrics /live /ready)\n  \
+             directory   {shown}"
         );
+        return server_page(url, &addresses, &resume, &dashboard, writer, gateway);
     }
     let first = format!("curl -s -H 'Authorization: Bearer {reader}' 'http://{gateway}/api/queries?limit=2'");
     let cursor = r#"sed -E 's/.*"nextCursor":"([^"]+)".*/\1/'"#;
@@ -79,6 +68,24 @@ Audit records:
 {keygate} audit list --config {config}
 
 Ctrl-C stops the demo."#
+    )
+}
+
+/// The text of a demo in front of a server of the caller: one key, and one command to paste.
+fn server_page(url: &str, addresses: &str, resume: &str, dashboard: &str, key: &str, gateway: SocketAddr) -> String {
+    format!(
+        r"keygate demo: the gateway is running, in front of {url}
+
+{addresses}
+              configuration, state and audit; to continue later: {resume}
+
+Key:
+  {key}
+
+{dashboard}A request through the gateway; your server sees X-User-Id and X-Org-Id, and no key:
+curl -s -i -H 'Authorization: Bearer {key}' http://{gateway}/
+
+Ctrl-C stops the demo."
     )
 }
 

@@ -30,8 +30,8 @@ fn every_query_of_the_dashboard_gives_data() {
     let signing_key = keys.path().join("audit.key");
     fs::write(&signing_key, &*journal::audit::generate_key("example.org/gw").unwrap().0).unwrap();
     let blocks = format!(
-        "limits: {{ key: {{ requests: 5, per: 1h, burst: 5 }} }}\naudit: {{ low_water: 0%, path: audit, checkpoints: {{ \
-         key_file: {} }}, ship: [{{ name: archive, files: {{ path: shipped }} }}] }}\n",
+        "limits: {{ key: {{ requests: 5, per: 1h, burst: 5 }} }}\naudit: {{ low_water: 0%, path: audit, \
+         checkpoints: {{ key_file: {} }}, ship: [{{ name: archive, files: {{ path: shipped }} }}] }}\n",
         signing_key.display()
     );
     let gateway = Gateway::with(&[upstream.address], &blocks);

@@ -158,8 +158,8 @@ impl Endpoints {
         Arc::ptr_eq(&self.list, &other.list) && Arc::ptr_eq(&self.detector, &other.detector)
     }
 
-    /// Returns whether an upstream that the gateway cannot do without fails: each endpoint fails its active checks, which
-    /// also end that when no request comes any more.
+    /// Returns whether an upstream that the gateway cannot do without is down: each endpoint fails its active checks,
+    /// which go on when no request comes any more.
     pub fn is_required_and_down(&self) -> bool {
         let is_required = self.health.as_ref().is_some_and(|health| health.required);
         is_required && self.list.iter().all(|endpoint| endpoint.ejection.fails_checks())

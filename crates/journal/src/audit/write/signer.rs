@@ -1,7 +1,7 @@
 //! The key that signs checkpoints, and the witnesses that cosign them, as the settings name them.
 //!
-//! A gateway that cannot read its key does not start, unless its journal has a signed checkpoint already: then it worked
-//! once, and traffic is worth more than checkpoints, which go on when the file can be read again.
+//! A gateway that cannot read its key does not start, unless its journal has a signed checkpoint already: then the key
+//! worked once, and traffic is worth more than checkpoints, which go on when the file can be read again.
 
 use std::fs;
 
