@@ -125,6 +125,8 @@ pub struct Command {
     pub connection: u32,
     pub history: u32,
     pub call: Call,
+    /// The organization whose records it needs, if it needs one's.
+    pub org: Option<usize>,
     pub answer: Option<Answer>,
     /// Its server was gone when it arrived: there is no reply to wait for.
     pub is_dropped: bool,
@@ -198,6 +200,4 @@ pub struct PendingDecide {
     pub late: Arc<LateAnswer>,
     /// The request was decided without the reply.
     pub is_late: bool,
-    /// The script has taken a token while the request waited for it, which counted as a use.
-    pub is_counted: bool,
 }

@@ -33,12 +33,14 @@ impl World {
         }
         let (connection, history) = (link.connection, link.history);
         let id = self.id();
+        let org = self.org_of_command(&pending);
         let command = Command {
             process,
             shard,
             connection,
             history,
             call,
+            org,
             answer: None,
             is_dropped: false,
             answer_number: 0,
@@ -81,7 +83,7 @@ impl World {
             return;
         }
         let Some(mut command) = self.commands.remove(&id) else { return };
-        let (answer, extra) = if self.refuses(&command) { (Answer::Refused, 0) } else { self.run_call(&mut command) };
+        let (answer, extra) = if self.refuses(&command) { (Answer::Refused, 0) } else { self.run_call(&command) };
         command.answer = Some(answer);
         let org = command.pending.as_ref().and_then(|pending| self.org_of_pending(pending));
         command.answer_number = org.map_or(0, |org| self.checks.slots.answer_number(org));
@@ -101,7 +103,7 @@ impl World {
     }
 
     /// Runs a command; returns the reply, and the time for which the server holds it back.
-    fn run_call(&mut self, command: &mut Command) -> (Answer, u64) {
+    fn run_call(&mut self, command: &Command) -> (Answer, u64) {
         let now = self.now;
         let shard = &mut self.shards[command.shard];
         match &command.call {
@@ -124,10 +126,7 @@ impl World {
             }
             Call::RevokeKey { key, durable } => {
                 let directory_key = &self.directory.keys[*key];
-                // A command that its gateway has given up is sent on to no other server.
-                let Some(live) = shard.field(&directory_key.record, b"live").cloned() else {
-                    return (Answer::Refused, 0);
-                };
+                let live = shard.field(&directory_key.record, b"live").cloned().unwrap();
                 let version = self.chance.next().to_le_bytes();
                 let new = [&version[..], &live[8..]].concat();
                 shard.write(Write::set(&directory_key.record, b"revoked", b"1"), now);

@@ -14,7 +14,8 @@ impl World {
     pub fn is_redirected(&mut self, id: u64) -> bool {
         let now = self.now;
         let Some(command) = self.commands.get(&id) else { return false };
-        let Some(org) = command.pending.as_ref().and_then(|pending| self.org_of_command(pending)) else { return false };
+        // A command that its gateway has given up is sent on to no other server.
+        let Some(org) = command.org.filter(|_| command.pending.is_some()) else { return false };
         let shard = self.directory.orgs[org].shard;
         let (process, is_moving) = (command.process, self.moving.contains(&self.directory.orgs[org].hash_slot));
         if is_moving && now < command.sent + DEADLINE {
@@ -36,8 +37,7 @@ impl World {
     /// Returns whether the server refuses a command: its hash slot is elsewhere or on its way, or the memory is full
     /// and the command withdraws nothing.
     pub fn refuses(&mut self, command: &Command) -> bool {
-        let org = command.pending.as_ref().and_then(|pending| self.org_of_command(pending));
-        let is_elsewhere = org.is_some_and(|org| {
+        let is_elsewhere = command.org.is_some_and(|org| {
             let org = &self.directory.orgs[org];
             org.shard != command.shard || self.moving.contains(&org.hash_slot)
         });
@@ -51,7 +51,7 @@ impl World {
     }
 
     /// The organization whose records a command needs.
-    fn org_of_command(&self, pending: &Pending) -> Option<usize> {
+    pub fn org_of_command(&self, pending: &Pending) -> Option<usize> {
         match pending {
             Pending::Read { request } => self.requests.get(request).map(|request| self.directory.keys[request.key].org),
             Pending::Revocation { number } => {

@@ -104,7 +104,7 @@ impl World {
         let code = if is_revoked { REVOKED } else { 0.0 };
         let call = self.decide_call(process, key, code, versions, report.as_ref(), uses);
         let late = Arc::clone(&self.requests[&id].late);
-        let pending = PendingDecide { request: id, key, report, uses, late, is_late: false, is_counted: false };
+        let pending = PendingDecide { request: id, key, report, uses, late, is_late: false };
         match self.send(process, shard, call, Pending::Decide(pending)) {
             Ok(command) => self.wait_for(id, command),
             Err(pending) => {
@@ -124,7 +124,7 @@ impl World {
 
     /// A reply to a decide call; as `call_outcome` and `decide_with_retry` treat it.
     pub fn complete_decide(&mut self, process: Process, pending: PendingDecide, reply: Reply) {
-        let PendingDecide { request, key, report, uses, late, is_late, is_counted } = pending;
+        let PendingDecide { request, key, report, uses, late, is_late } = pending;
         let mut ran = false;
         match reply {
             Reply::Records(records) => {
@@ -164,10 +164,7 @@ impl World {
         if late.complete(ran) {
             self.record_unreported(process, key);
         }
-        if self.checks.bucket.end_waiting(key, request) && ran && is_counted {
-            // Redis counted the use, and the gateway admitted the same one without the reply.
-            self.checks.bucket.forgive(key, 1);
-        }
+        self.checks.bucket.end_waiting(key, request);
     }
 
     /// Applies a decision to the lease.

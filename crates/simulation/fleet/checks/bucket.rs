@@ -78,9 +78,8 @@ impl BucketCheck {
         self.windows[key].waiting.insert(request);
     }
 
-    /// Returns whether the request was admitted locally.
-    pub fn end_waiting(&mut self, key: usize, request: u64) -> bool {
-        self.windows[key].waiting.remove(&request)
+    pub fn end_waiting(&mut self, key: usize, request: u64) {
+        self.windows[key].waiting.remove(&request);
     }
 
     /// Redis has answered the gateway about the key: its next outage has another share.
@@ -91,16 +90,15 @@ impl BucketCheck {
 
 impl World {
     /// A script has run. A token that was taken for a request that still waits is an admission.
-    pub fn note_script(&mut self, command: &mut Command, reply: &Reply) {
+    pub fn note_script(&mut self, command: &Command, reply: &Reply) {
         let is_live = self.is_live(command.process);
-        let Some(Pending::Decide(pending)) = &mut command.pending else { return };
+        let Some(Pending::Decide(pending)) = &command.pending else { return };
         let (Call::Script { script: Script::Decide, .. }, Reply::Packed(packed)) = (&command.call, reply) else {
             return;
         };
         if number_at(packed, 0) != 0.0 || pending.is_late || !is_live {
             return;
         }
-        pending.is_counted = true;
         let key = pending.key;
         let process = command.process;
         let now = self.now;
@@ -127,7 +125,8 @@ impl World {
         let offender = Offender { gateway: process.gateway, key, org: NONE, shard };
         let text = || {
             format!(
-                "key {key}: {excess:.1} beyond the inflow of the window, burst {burst}, lost or not reported {allowed}"
+                "key {key}: {excess:.1} beyond the inflow of the window, burst {burst}, lost, not reported or not \
+                 repaid {allowed:.1}"
             )
         };
         // Of cases that use the whole bound, the one farthest over the burst is shown.
@@ -161,7 +160,7 @@ impl World {
     fn debt(&self, key: usize) -> f64 {
         let quota = self.directory.keys[key].quota;
         let shard = &self.shards[self.directory.shard_of_key(key)];
-        let Some(live) = shard.field(&self.directory.keys[key].record, b"live") else { return 0.0 };
+        let live = shard.field(&self.directory.keys[key].record, b"live").unwrap();
         let [level, at] = [1, 2].map(|place| number_at(live, place));
         let inflow = (shard.clock(self.now) as f64 - at).max(0.0) * f64::from(quota.inflow());
         (-(level + inflow)).max(0.0) / quota.per_micros() as f64

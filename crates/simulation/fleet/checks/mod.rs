@@ -65,7 +65,7 @@ impl Checks {
     /// The bounds: name, promise, and the worst case.
     pub fn rows(&self) -> Vec<(&'static str, &'static str, &Worst)> {
         vec![
-            ("bucket", "burst + rate * T, and uses lost or not yet reported", &self.bucket.window),
+            ("bucket", "burst + rate * T, and uses lost, not reported or not repaid", &self.bucket.window),
             ("bucket", "of a gateway without Redis: its part of the inflow", &self.bucket.share),
             ("slots", "the limit, and slots that the primary cannot know", &self.slots.online),
             ("slots", "without a primary: the limit, one, and later acquisitions", &self.slots.outage),
