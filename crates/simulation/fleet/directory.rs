@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use domain::key::{KeyId, OrgTag};
+use domain::clock::Micros;
+use domain::identity::{OrgId, UserId};
+use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
 use state::redis::{RecordNames, org_slot};
+use state::{DecideRequest, RouteAccess};
 
 use super::options::Options;
 use super::random::{Random, Zipf};
@@ -15,6 +18,7 @@ const HASH_SLOTS: usize = 16_384;
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 pub struct Org {
+    pub id: OrgId,
     pub tag: OrgTag,
     pub hash_slot: u16,
     /// The shard that has the hash slot now.
@@ -26,6 +30,8 @@ pub struct Org {
 
 pub struct Key {
     pub id: KeyId,
+    pub digest: KeyDigest,
+    user: UserId,
     pub org: usize,
     pub quota: Quota,
     pub record: Vec<u8>,
@@ -47,7 +53,7 @@ pub struct Directory {
 }
 
 /// Quotas of keys: a busy small one, the default of a minute, a large one of which each gateway of a large fleet has a
-/// share, and a strict one.
+/// share, and a strict one, by its inflow, as the scripts know it.
 fn quota(number: usize) -> Quota {
     let (requests, per, burst, strict) = match number % 4 {
         0 => (10, 1, 20, false),
@@ -55,7 +61,8 @@ fn quota(number: usize) -> Quota {
         2 => (2000, 1, 4000, false),
         _ => (200, 10, 20, true),
     };
-    Quota { requests, per: Duration::from_secs(per), burst, strict }.validate().unwrap()
+    let quota = Quota { requests, per: Duration::from_secs(per), burst, strict }.validate().unwrap();
+    Quota { requests: quota.inflow(), strict: false, ..quota }
 }
 
 fn base62(mut number: usize, digits: usize) -> String {
@@ -65,6 +72,49 @@ fn base62(mut number: usize, digits: usize) -> String {
         number /= 62;
     }
     String::from_utf8(text).unwrap()
+}
+
+impl Org {
+    /// As its record has it.
+    pub fn exported(&self) -> state::Org {
+        let (name, concurrent) = (self.tag.as_str().to_owned(), Some(self.limit));
+        state::Org { id: self.id, tag: self.tag, name, created: Micros(1), suspended: false, concurrent }
+    }
+}
+
+impl Key {
+    /// As its record has it.
+    pub fn exported(&self, org: &Org) -> state::Key {
+        state::Key {
+            id: self.id,
+            org: org.id,
+            user: self.user,
+            name: "key".to_owned(),
+            imported: false,
+            session_quota_key: false,
+            created: Micros(1),
+            rotated: None,
+            previous_until: None,
+            revoked: None,
+            quota: Some(self.quota),
+            last_used: None,
+            uses: 0,
+        }
+    }
+
+    /// Its user, as the record has it.
+    pub fn user_exported(&self, org: &Org) -> state::User {
+        state::User {
+            id: self.user,
+            org: org.id,
+            email: "user@example.com".to_owned(),
+            permissions: Vec::new(),
+            created: Micros(1),
+            removed: None,
+            vouched_by: None,
+            withdrawn: None,
+        }
+    }
 }
 
 impl Directory {
@@ -78,7 +128,8 @@ impl Directory {
                 let hash_slot = org_slot(tag);
                 let shard = usize::from(hash_slot) * options.shards / HASH_SLOTS;
                 let record = names.org(tag).into_bytes();
-                Org { tag, hash_slot, shard, record, limit: limits[number % limits.len()] }
+                let id = OrgId::from((number as u128).to_le_bytes());
+                Org { id, tag, hash_slot, shard, record, limit: limits[number % limits.len()] }
             })
             .collect();
         let keys: Vec<Key> = (0..options.keys)
@@ -87,11 +138,13 @@ impl Directory {
                 let tag = orgs[org].tag;
                 let id: KeyId = format!("{}{}", tag.as_str(), base62(number, 6)).parse().unwrap();
                 let prefix = String::from_utf8(orgs[org].record.clone()).unwrap();
-                let user_record = format!("{}user:u{number}", prefix.strip_suffix("org").unwrap()).into_bytes();
+                let user = UserId::from((number as u128).to_le_bytes());
+                let user_record = format!("{}user:{user}", prefix.strip_suffix("org").unwrap()).into_bytes();
                 let reported = names.reported_uses(tag).into_bytes();
                 // The same quota for all keys of an organization would tie large limits to few shards.
                 let quota = quota(number / options.orgs + number % options.orgs);
-                Key { id, org, quota, record: names.key(id).into_bytes(), user_record, reported }
+                let digest = KeyDigest::of(id.as_str().as_bytes());
+                Key { id, digest, user, org, quota, record: names.key(id).into_bytes(), user_record, reported }
             })
             .collect();
         let by_tag = orgs.iter().enumerate().map(|(number, org)| (org.tag, number)).collect();
@@ -110,6 +163,12 @@ impl Directory {
     /// A key, popular ones more often.
     pub fn draw(&self, random: &mut Random) -> usize {
         self.popularity.draw(random)
+    }
+
+    /// A request with a key, at a time of its gateway.
+    pub fn request(&self, key: usize, now: Micros) -> DecideRequest<'_> {
+        let Key { id, digest, .. } = &self.keys[key];
+        DecideRequest { digest, id: Some(*id), access: RouteAccess::Everyone, now }
     }
 
     /// The organization with this tag.

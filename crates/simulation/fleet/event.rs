@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use domain::clock::Micros;
-use state::redis::{Kept, LateAnswer, PendingReport, Resync, UnreportedUses, VisitedLease};
+use state::redis::{CachedKey, DecideInput, Kept, LateAnswer, PendingReport, Resync, VisitedLease};
 
 use super::database::Bytes;
 use super::faults::Fault;
@@ -26,6 +26,8 @@ pub enum Event {
     NextRequest,
     /// The decision of a request has lasted for its deadline.
     Deadline(u64),
+    /// Releases in flight may have reached Redis, for which a request waits until this time.
+    Releases(u64, u64),
     /// The exchange of a request ends.
     Finish(u64),
     /// A command reaches its server.
@@ -179,10 +181,10 @@ pub enum Answer {
 /// What the gateway does with a reply.
 pub enum Pending {
     Read { request: u64 },
-    Decide(PendingDecide),
-    Status { key: usize, uses: UnreportedUses },
+    Decide(Box<PendingDecide>),
+    Status(Box<PendingStatus>),
     Report { visited: VisitedLease, org: usize, report: PendingReport },
-    Resync { org: usize, resync: Resync, request: Option<u64>, visited: Option<VisitedLease> },
+    Resync { org: usize, resync: Resync, request: Option<ResyncFor>, visited: Option<VisitedLease> },
     Register { beat: Micros, seen: u64 },
     Deregister,
     ReadLog,
@@ -194,10 +196,24 @@ pub enum Pending {
 pub struct PendingDecide {
     pub request: u64,
     pub key: usize,
-    /// None when the cached records refuse the request: then Redis is asked whether they are current.
-    pub report: Option<PendingReport>,
-    pub uses: Option<UnreportedUses>,
+    /// The cached key that it is about.
+    pub entry: Arc<CachedKey>,
+    pub input: DecideInput,
     pub late: Arc<LateAnswer>,
     /// The request was decided without the reply.
     pub is_late: bool,
+}
+
+/// A request that waits for a resync of its lease, with its cached key.
+pub type ResyncFor = (u64, Arc<CachedKey>);
+
+/// A report of uses in flight.
+pub struct PendingStatus {
+    pub key: usize,
+    /// The key in the list of those with unreported uses, and as it is cached by now.
+    pub listed: Arc<CachedKey>,
+    pub entry: Arc<CachedKey>,
+    pub input: DecideInput,
+    /// Calls before it.
+    pub attempts: usize,
 }

@@ -1,5 +1,4 @@
-//! A gateway: its clocks, its links to the shards, and what it knows. The slot leases, the shares, the membership and
-//! the kept revocations are the product's own.
+//! A gateway: its clocks, its links to the shards, and what it knows, which is the product's own state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,23 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use domain::clock::Micros;
+use domain::key::OrgTag;
 use rustc_hash::{FxHashMap, FxHashSet};
-use state::redis::{ActiveSet, CachedUsage, KeptRevocations, Membership, RecordNames, SlotLease};
+use state::redis::{DeciderShared, KeptRevocations, RecordNames, SlotLeases};
 
 use super::database::Bytes;
-use super::directory::Org;
-use super::event::Process;
+use super::event::{Process, ResyncFor};
 use super::journal::Journal;
+use super::product::Product;
 
-/// Settings of the product that the simulation runs with: its defaults, and `known_keys`.
+/// Time-out of a decision.
 pub const DEADLINE: u64 = 50_000;
-pub const LEASE: Duration = Duration::from_secs(10);
-pub const LEASE_US: u64 = 10_000_000;
-pub const MAX_STALENESS: Duration = Duration::from_secs(60);
-/// As `Settings::registration_micros` adds them.
-pub const REGISTRATION: u64 = 70_000_000;
-/// As `Settings::renew_interval` divides it.
-pub const RENEW: u64 = LEASE_US / 3;
 
 /// Link of a gateway to the primary of a shard.
 #[derive(Clone, Default)]
@@ -42,16 +35,6 @@ pub struct Link {
     pub troubled: u64,
     /// Time at which it came up for the first time after a promotion, which lost what the replica had not got.
     pub restored_from: u64,
-}
-
-/// A key as the gateway has it cached.
-pub struct CachedKey {
-    pub versions: [u8; 24],
-    pub is_revoked: bool,
-    /// Generation of the kept revocations that it was compared with.
-    pub seen: u64,
-    pub usage: CachedUsage,
-    pub confirmed: Micros,
 }
 
 /// State of a process.
@@ -74,20 +57,16 @@ pub struct Gateway {
     pub sent: BTreeSet<u64>,
     /// End of the partition from each shard.
     pub cut_until: Vec<u64>,
-    leases: FxHashMap<usize, Arc<SlotLease>>,
-    pub active: Arc<ActiveSet<SlotLease>>,
-    pub failovers: Arc<AtomicU64>,
-    pub membership: Option<Membership>,
+    /// Cached keys, slot leases and membership, as the product has them.
+    pub decisions: DeciderShared,
+    failovers: Arc<AtomicU64>,
     /// Numbers of gateways that the heartbeats told, each from a steady time on.
     pub counts: Vec<(u64, u32)>,
-    pub keys: FxHashMap<usize, CachedKey>,
-    /// Keys with uses to report.
-    pub unreported: Vec<usize>,
-    pub kept: KeptRevocations,
+    pub kept: Arc<KeptRevocations>,
     /// The last entry of the log that was read.
     pub position: Option<(u64, Option<Bytes>)>,
     /// Organizations of which a resync is in flight, with the requests that wait for it.
-    pub resyncing: FxHashMap<usize, Vec<u64>>,
+    pub resyncing: FxHashMap<usize, Vec<ResyncFor>>,
     /// Requests that it forwards.
     pub open: FxHashSet<u64>,
     /// Organizations about which Redis did not answer, with the steady time at which that was noticed.
@@ -97,8 +76,21 @@ pub struct Gateway {
 
 impl Gateway {
     /// A process on a machine that holds a journal.
-    pub fn new(process: Process, shards: usize, offset: u64, drift: i64, journal: Journal) -> Self {
+    pub fn new(
+        process: Process,
+        shards: usize,
+        (offset, drift): (u64, i64),
+        now: u64,
+        journal: Journal,
+        Product { settings, scripts }: &Product,
+    ) -> Self {
         let Process { gateway, start } = process;
+        let id = format!("h:g{gateway}.{start}").into_bytes();
+        let (settings, scripts, failovers) = (Arc::clone(settings), Arc::clone(scripts), Arc::<AtomicU64>::default());
+        let kept = Arc::new(KeptRevocations::new(RecordNames::new(&settings.prefix)));
+        let slots =
+            SlotLeases::new(Arc::clone(&settings), Arc::clone(&scripts), id.clone().into(), Arc::clone(&failovers));
+        let decisions = DeciderShared::new(settings, scripts, Arc::new(slots), Arc::clone(&kept), Micros(now));
         Self {
             process,
             is_up: true,
@@ -107,18 +99,14 @@ impl Gateway {
             is_lost: false,
             offset,
             drift,
-            id: format!("h:g{gateway}.{start}").into_bytes(),
+            id,
             links: vec![Link::default(); shards],
             sent: BTreeSet::new(),
             cut_until: vec![0; shards],
-            leases: FxHashMap::default(),
-            active: Arc::new(ActiveSet::new()),
-            failovers: Arc::new(AtomicU64::new(0)),
-            membership: None,
+            decisions,
+            failovers,
             counts: Vec::new(),
-            keys: FxHashMap::default(),
-            unreported: Vec::new(),
-            kept: KeptRevocations::new(RecordNames::new("keygate")),
+            kept,
             position: None,
             resyncing: FxHashMap::default(),
             open: FxHashSet::default(),
@@ -138,33 +126,13 @@ impl Gateway {
         base + Duration::from_micros(self.steady(now).0)
     }
 
-    pub fn lease(&mut self, number: usize, org: &Org, base: Instant, now: u64) -> Arc<SlotLease> {
-        let instant = self.instant(base, now);
-        let (active, failovers) = (&self.active, &self.failovers);
-        let lease = self.leases.entry(number).or_insert_with(|| {
-            let names = RecordNames::new("keygate");
-            Arc::new(SlotLease::new(&names, org.tag, Arc::clone(active), Arc::clone(failovers), instant))
-        });
-        Arc::clone(lease)
-    }
-
     /// Slots that it holds of an organization.
-    pub fn held(&self, org: usize) -> u32 {
-        self.leases.get(&org).map_or(0, |lease| lease.held())
+    pub fn held(&self, tag: OrgTag) -> u32 {
+        self.decisions.slots.lease_of(tag).held()
     }
 
     pub fn count_failover(&self) {
         self.failovers.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// The cached key, once it obeys the kept revocations; as `CachedKey::apply_revocations` of the product.
-    pub fn cached(&mut self, key: usize, id: domain::key::KeyId) -> Option<&CachedKey> {
-        let cached = self.keys.get_mut(&key)?;
-        let generation = self.kept.generation();
-        if std::mem::replace(&mut cached.seen, generation) != generation {
-            cached.is_revoked |= self.kept.has_key(id);
-        }
-        Some(cached)
     }
 
     /// Part of a rate that is this gateway's, integrated from one steady time to another: microseconds divided by the

@@ -1,42 +1,32 @@
 //! Background work of a gateway that concerns slots and shares: visits to its leases, resyncs, registration, and
-//! reports of uses that were admitted without Redis. It follows `crates/state/src/redis/slots` and `maintenance`; what
-//! is decided about a lease, and the membership, are the product's own.
+//! reports of uses that were admitted without Redis. What is decided about them is the product's own.
 
+use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use state::redis::{HeartbeatAction, HeartbeatRound, Membership, Resync, TICK, VisitedLease, retry_interval};
+use redis::Value;
+use redis_client::CommandError;
+use state::redis::{
+    CachedKey, DecideInput, Evaluation, HeartbeatAction, HeartbeatRound, LeaseVisit, Membership, Resync, SlotReport,
+    SlotReportReply, TICK, VisitedLease, after_status_call, complete,
+};
 
-use super::event::{Call, Event, Pending, Process};
-use super::gateway::{LEASE_US, REGISTRATION, RENEW};
+use super::event::{Call, Event, Pending, PendingStatus, Process, ResyncFor};
 use super::lua::Script;
-use super::shard::number_at;
+use super::requests::decide_call;
 use super::trace::{Entry, NONE};
 use super::world::World;
 
-/// Interval of heartbeats while Redis does not confirm them, and until the gateways know of each other.
-fn retry_pause(gateways: u32) -> u64 {
-    (retry_interval(gateways).as_micros() as u64).min(RENEW)
-}
-
 impl World {
-    /// One round of visits to the active leases, as `visit_leases` of the product; and the reports of uses.
+    /// One round of visits to the active leases; and the reports of uses.
     pub fn visit_leases(&mut self, process: Process, early: bool) {
-        let (now, base) = (self.now, self.base);
+        let (now, base, renew_interval) = (self.now, self.base, self.product.settings.renew_interval());
         let Some(gateway) = self.live(process) else { return };
         let instant = gateway.instant(base, now);
-        let renew_interval = std::time::Duration::from_micros(RENEW);
         let round = HeartbeatRound { now: instant, near_limit_only: early, renew_interval };
-        let (mut retired, mut due) = (Vec::new(), Vec::new());
-        for lease in gateway.active.all() {
-            match lease.begin_visit(round) {
-                HeartbeatAction::None => {}
-                HeartbeatAction::Retire => retired.push(lease),
-                action => due.push((VisitedLease(lease), action)),
-            }
-        }
-        gateway.active.remove(&retired);
-        for (visited, action) in due {
-            self.carry_out(process, visited, action);
+        for LeaseVisit { lease, action } in gateway.decisions.slots.due_visits(round, usize::MAX) {
+            self.carry_out(process, lease, action);
         }
         if !early {
             self.flush_unreported(process);
@@ -49,12 +39,12 @@ impl World {
         let org = self.directory.org_of(visited.0.tag);
         match action {
             HeartbeatAction::Report(report, deregister) => {
-                let call = self.slot_report(process, org, None, report.released, report.generation, deregister);
+                let call = self.slot_report(process, org, &SlotReport::new(&report, deregister));
                 let pending = Pending::Report { visited, org, report };
                 if let Err(Pending::Report { report, .. }) =
                     self.send(process, self.directory.orgs[org].shard, call, pending)
                 {
-                    report.not_sent();
+                    report.complete(Err(CommandError::Unreachable));
                 }
             }
             HeartbeatAction::Resync => self.resync(process, org, None, Some(visited)),
@@ -62,108 +52,116 @@ impl World {
         }
     }
 
-    /// The call of `slot_report.lua`, as `SlotLeases::send_slot_report` packs it.
-    fn slot_report(
-        &self,
-        process: Process,
-        org: usize,
-        absolute: Option<u32>,
-        released: u32,
-        generation: u64,
-        deregister: bool,
-    ) -> Call {
-        let numbers = [
-            absolute.map_or(-1.0, f64::from),
-            f64::from(released),
-            LEASE_US as f64,
-            generation as f64,
-            f64::from(u8::from(deregister)),
-            0.0,
-        ];
-        let packed = numbers.map(f64::to_le_bytes).as_flattened().to_vec();
+    /// The call of `slot_report.lua`.
+    fn slot_report(&self, process: Process, org: usize, report: &SlotReport) -> Call {
         let keys = vec![Rc::from(&self.directory.orgs[org].record[..])];
-        Call::Script {
-            script: Script::SlotReport,
-            keys,
-            arguments: vec![self.gateways[process.gateway].id.clone(), packed],
-        }
+        let arguments = vec![self.gateways[process.gateway].id.clone(), report.encode(&self.product.settings)];
+        Call::Script { script: Script::SlotReport, keys, arguments }
     }
 
-    /// Resyncs the lease of an organization, for a request that waits for it or for a visit; as `SlotLeases::resync`.
-    pub fn resync(&mut self, process: Process, org: usize, request: Option<u64>, visited: Option<VisitedLease>) {
-        let (now, base) = (self.now, self.base);
+    /// Resyncs the lease of an organization, for a request that waits for it or for a visit; one at a time, as
+    /// `SlotLeases::resync`.
+    pub fn resync(&mut self, process: Process, org: usize, request: Option<ResyncFor>, visited: Option<VisitedLease>) {
         let gateway = &mut self.gateways[process.gateway];
         if let Some(waiting) = gateway.resyncing.get_mut(&org) {
-            // One at a time. The visit leaves it to the one that goes on.
+            // The visit leaves it to the one that goes on.
             waiting.extend(request);
             return;
         }
-        let lease = gateway.lease(org, &self.directory.orgs[org], base, now);
-        let Some(resync) = lease.begin_resync(gateway.instant(base, now)) else {
-            return request.into_iter().for_each(|request| self.attempt(request));
+        let lease = gateway.decisions.slots.lease_of(self.directory.orgs[org].tag);
+        let Some(resync) = lease.begin_resync(gateway.instant(self.base, self.now)) else {
+            return self.go_on_after_resync(request, true);
         };
-        let call = self.slot_report(process, org, Some(resync.held), 0, resync.generation, resync.held == 0);
-        self.gateways[process.gateway].resyncing.insert(org, Vec::new());
+        gateway.resyncing.insert(org, Vec::new());
+        let call = self.slot_report(process, org, &resync.into());
+        let id = request.as_ref().map(|(id, _)| *id);
         let pending = Pending::Resync { org, resync, request, visited };
         match self.send(process, self.directory.orgs[org].shard, call, pending) {
-            Ok(command) => {
-                if let Some(request) = request {
-                    self.wait_for(request, command);
-                }
-            }
+            Ok(command) => id.into_iter().for_each(|id| self.wait_for(id, command)),
             Err(_) => {
                 self.end_resync(process, org);
-                request.into_iter().for_each(|request| self.decide_offline(request));
+                id.into_iter().for_each(|id| self.fail(id, &CommandError::Unreachable.into()));
             }
         }
     }
 
-    /// A resync is over: those that waited for it go on.
+    /// A resync is over: those that waited for it go on, or begin the next one.
     pub fn end_resync(&mut self, process: Process, org: usize) {
         let waiting = self.gateways[process.gateway].resyncing.remove(&org).unwrap_or_default();
-        waiting.into_iter().for_each(|request| self.attempt(request));
+        waiting.into_iter().for_each(|request| self.resync(process, org, Some(request), None));
     }
 
-    pub fn complete_resync(&mut self, process: Process, org: usize, resync: Resync, reply: &[u8]) {
-        let (now, base) = (self.now, self.base);
-        let [code, taken] = [0, 1].map(|place| number_at(reply, place));
+    pub fn complete_resync(
+        &mut self,
+        process: Process,
+        org: usize,
+        (resync, request): (Resync, Option<ResyncFor>),
+        reply: SlotReportReply,
+    ) {
         let gateway = &mut self.gateways[process.gateway];
-        let lease = gateway.lease(org, &self.directory.orgs[org], base, now);
-        // The codes of `slot_report.lua`.
-        match code as u32 {
-            0 => {
-                lease.finish_resync(resync, false);
-                lease.note_answer(taken as u32);
-                gateway.noticed.remove(&org);
-            }
-            2 => lease.finish_resync(resync, true),
-            _ => {}
+        let exists = gateway.decisions.slots.lease_of(self.directory.orgs[org].tag).complete_resync(resync, reply);
+        self.note_slots(process, org, reply);
+        self.end_resync(process, org);
+        self.go_on_after_resync(request, exists);
+    }
+
+    fn go_on_after_resync(&mut self, request: Option<ResyncFor>, exists: bool) {
+        let Some((id, entry)) = request else { return };
+        self.go_on(id, |steps, shared, asked| steps.after_resync(shared, asked, entry, exists));
+    }
+
+    /// Notes that Redis has answered about the slots of an organization.
+    pub fn note_slots(&mut self, process: Process, org: usize, reply: SlotReportReply) {
+        if let SlotReportReply::Done(_) = reply {
+            self.gateways[process.gateway].noticed.remove(&org);
         }
     }
 
-    /// Reports the uses that were admitted without Redis, as `Decider::flush_unreported`.
+    /// Reports the uses that were admitted without Redis.
     fn flush_unreported(&mut self, process: Process) {
-        let keys = std::mem::take(&mut self.gateways[process.gateway].unreported);
-        for key in keys {
-            let cached = self.gateways[process.gateway].keys.get(&key);
-            let Some(uses) = cached.and_then(|cached| cached.usage.unreported()) else { continue };
-            let Some(call) = self.status_call(process, key, uses) else { continue };
-            let shard = self.directory.shard_of_key(key);
-            if self.send(process, shard, call, Pending::Status { key, uses }).is_err() {
-                self.gateways[process.gateway].unreported.push(key);
+        for listed in self.gateways[process.gateway].decisions.take_unreported_keys() {
+            let entry = Arc::clone(&listed);
+            self.report_uses(process, listed, entry, 0);
+        }
+    }
+
+    fn report_uses(&mut self, process: Process, listed: Arc<CachedKey>, entry: Arc<CachedKey>, attempts: usize) {
+        let gateway = &self.gateways[process.gateway];
+        let (now, instant) = (gateway.steady(self.now), gateway.instant(self.base, self.now));
+        let input = DecideInput::begin(&entry, Evaluation::StatusOnly, now, instant).expect("nothing is acquired");
+        let call = decide_call(&gateway.decisions, &entry, &input);
+        let key = self.directory.key_of(entry.key_id().expect("the key of a client"));
+        let pending = PendingStatus { key, listed, entry, input, attempts };
+        if let Err(Pending::Status(pending)) =
+            self.send(process, self.directory.shard_of_key(key), call, Pending::Status(Box::new(pending)))
+        {
+            self.complete_status(process, *pending, Err(CommandError::Unreachable));
+        }
+    }
+
+    pub fn complete_status(&mut self, process: Process, pending: PendingStatus, reply: Result<Value, CommandError>) {
+        let PendingStatus { key, listed, entry, input, mut attempts } = pending;
+        let gateway = &self.gateways[process.gateway];
+        let result = complete(&gateway.decisions, &entry, input, reply, gateway.steady(self.now));
+        self.note_result(process, key, &result);
+        match result.and_then(|outcome| after_status_call(&mut attempts, outcome)) {
+            Ok(ControlFlow::Continue(fresh)) => self.report_uses(process, listed, fresh, attempts),
+            ended => {
+                let is_gone = matches!(ended, Ok(ControlFlow::Break(None)));
+                self.gateways[process.gateway].decisions.end_report(&listed, is_gone);
             }
         }
     }
 
-    /// A heartbeat of the registration, as `keep_registered` of the product.
+    /// A heartbeat of the registration.
     pub fn register(&mut self, process: Process) {
         let now = self.now;
         if now > self.end {
             return;
         }
         let Some(gateway) = self.live(process) else { return };
-        let (beat, seen) = (gateway.steady(now), gateway.membership.map_or(0, |membership| membership.latest_join));
-        let call = self.heartbeat_call(process, REGISTRATION, seen);
+        let (beat, seen) = (gateway.steady(now), gateway.decisions.slots.seen());
+        let call = self.heartbeat_call(process, self.product.settings.registration_micros(), seen);
         if self.send(process, self.gateways_shard, call, Pending::Register { beat, seen }).is_err() {
             self.retry_register(process);
         }
@@ -171,8 +169,7 @@ impl World {
 
     /// A heartbeat was not sent, or not answered.
     pub fn retry_register(&mut self, process: Process) {
-        let gateways = self.gateways[process.gateway].membership.map_or(1, |membership| membership.gateways());
-        self.queue.add(self.now + retry_pause(gateways), Event::Register(process));
+        self.plan_heartbeat(process, false);
     }
 
     pub fn heartbeat_call(&self, process: Process, lifetime: u64, seen: u64) -> Call {
@@ -184,11 +181,11 @@ impl World {
 
     pub fn complete_register(&mut self, process: Process, beat: domain::clock::Micros, seen: u64, reply: &[u8]) {
         let now = self.now;
-        let membership = Membership::decode(reply, beat).unwrap();
         let gateway = &mut self.gateways[process.gateway];
         let steady = gateway.steady(now);
-        gateway.membership = Some(membership.following(gateway.membership, steady));
-        let count = membership.gateways();
+        let slots = &gateway.decisions.slots;
+        let is_settled = slots.complete_heartbeat(reply, beat, seen, steady).unwrap();
+        let count = slots.membership().map_or(1, Membership::gateways);
         if gateway.counts.last().is_none_or(|(_, last)| *last != count) {
             gateway.counts.push((steady.0, count));
             let entry = Entry {
@@ -202,7 +199,11 @@ impl World {
             };
             self.trace.add(entry);
         }
-        let pause = if membership.is_settled(seen) { RENEW } else { retry_pause(membership.gateways()) };
-        self.queue.add(now + pause, Event::Register(process));
+        self.plan_heartbeat(process, is_settled);
+    }
+
+    fn plan_heartbeat(&mut self, process: Process, is_settled: bool) {
+        let pause = self.gateways[process.gateway].decisions.slots.next_heartbeat(is_settled);
+        self.queue.add(self.now + u64::try_from(pause.as_micros()).unwrap(), Event::Register(process));
     }
 }

@@ -16,7 +16,6 @@
 
 mod checks;
 mod database;
-mod decide_calls;
 mod directory;
 mod event;
 mod faults;
@@ -30,6 +29,7 @@ mod network;
 mod offline;
 mod options;
 mod processes;
+mod product;
 mod random;
 mod refusals;
 mod replies;

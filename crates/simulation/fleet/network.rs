@@ -3,7 +3,9 @@
 //! It is a model of `crates/redis-client/src`: deadlines, the breaker, and the pauses before connecting are those of
 //! the product. What is sent into a partition arrives when it ends, also when the gateway has given it up by then.
 
-use super::database::{Bytes, Write};
+use redis_client::CommandError;
+
+use super::database::Write;
 use super::event::{Answer, Call, Command, Event, Pending, Process};
 use super::gateway::DEADLINE;
 use super::shard::Shard;
@@ -96,7 +98,7 @@ impl World {
     pub fn org_of_pending(&self, pending: &Pending) -> Option<usize> {
         match pending {
             Pending::Decide(pending) => Some(self.directory.keys[pending.key].org),
-            Pending::Status { key, .. } => Some(self.directory.keys[*key].org),
+            Pending::Status(pending) => Some(self.directory.keys[pending.key].org),
             Pending::Report { org, .. } | Pending::Resync { org, .. } => Some(*org),
             _ => None,
         }
@@ -162,7 +164,7 @@ impl World {
         let server = &self.shards[shard];
         if matches!(answer, Answer::Changed(_)) && (!server.is_alive || server.history != command.history) {
             // The primary died while it waited for its replica.
-            return self.lose(process, shard, pending);
+            return self.lose(process, shard, pending, CommandError::Lost(None));
         }
         let link = &mut self.gateways[process.gateway].links[shard];
         if link.connection == connection {
@@ -206,7 +208,7 @@ impl World {
             self.remove_command(id);
         }
         if self.is_live(process) {
-            self.lose(process, shard, pending);
+            self.lose(process, shard, pending, CommandError::Lost(None));
         }
     }
 }
@@ -219,9 +221,4 @@ fn wait(shard: &Shard, durable: bool, now: u64) -> (Answer, u64) {
         // The time-out of `durability`.
         (true, false) => (Answer::Changed(false), 1_000_000),
     }
-}
-
-/// The fields of one record, from a reply.
-pub fn field<'a>(fields: &'a [Bytes], name: &[u8]) -> Option<&'a Bytes> {
-    fields.chunks(2).find(|pair| &*pair[0] == name).map(|pair| &pair[1])
 }

@@ -1,58 +1,34 @@
-//! Decisions without Redis, as `crates/state/src/redis/decide/offline.rs` makes them with `known_keys`. What a
-//! share admits is the product's own.
+//! Decisions without Redis. What they admit is decided by the product.
 
 use std::sync::Arc;
 
-use state::redis::ExactShare;
+use state::Decision;
 
-use super::event::Process;
-use super::gateway::{LEASE, MAX_STALENESS};
 use super::world::World;
 
 impl World {
-    /// Decides without Redis, as `crates/state/src/redis/decide/offline.rs` does with `known_keys`.
+    /// Decides without Redis.
     pub fn decide_offline(&mut self, id: u64) {
-        let Some(request) = self.requests.get(&id) else { return };
-        let (process, key, late) = (request.process, request.key, Arc::clone(&request.late));
-        let (now, base) = (self.now, self.base);
+        let Some(request) = self.requests.get(&id).filter(|request| !request.is_admitted()) else { return };
+        let (process, key, late, is_awaited) =
+            (request.process, request.key, Arc::clone(&request.late), request.is_awaited);
+        let asked = self.directory.request(key, request.asked);
         let org = self.directory.keys[key].org;
-        let shard = self.directory.orgs[org].shard;
         let gateway = &mut self.gateways[process.gateway];
-        let steady = gateway.steady(now);
-        let down_since = gateway.links[shard].down_since.map(|since| gateway.steady(since));
+        let steady = gateway.steady(self.now);
+        let down_since = gateway.links[self.directory.orgs[org].shard].down_since.map(|since| gateway.steady(since));
         gateway.noticed.entry(org).or_insert(down_since.map_or(steady, |since| since.min(steady)).0);
-        let lease = gateway.lease(org, &self.directory.orgs[org], base, now);
-        let membership = gateway.membership;
-        let Some(cached) = gateway.cached(key, self.directory.keys[key].id) else {
-            return self.refuse(id, "unavailable");
-        };
-        if cached.is_revoked || cached.confirmed.after(MAX_STALENESS) < steady {
-            return self.refuse(id, "unavailable");
-        }
-        let (quota, concurrent) = (self.directory.keys[key].quota, self.directory.orgs[org].limit);
-        let share = ExactShare { usage: &cached.usage, lease: &lease, quota, concurrent };
-        match share.take(down_since, steady, |since| membership?.portion(since, LEASE)) {
-            Some(Ok((permit, ..))) => {
-                let confirmed = cached.confirmed;
-                self.note_share(process, key, confirmed, steady);
-                if late.admit_locally() {
-                    self.record_unreported(process, key);
-                } else {
+        match gateway.decisions.decide_offline(&asked, Some(&late), |_| down_since, steady) {
+            Some(Decision::Admitted(admitted)) => {
+                let cached = gateway.decisions.cached(asked.digest).expect("it has just been admitted");
+                self.note_share(process, key, cached.usage.confirmed(), steady);
+                if is_awaited {
                     self.checks.bucket.begin_waiting(key, id);
                 }
-                self.admit(id, permit, true);
+                self.admit(id, admitted.permit, true);
             }
-            Some(Err(_)) => self.refuse(id, "refused by the share"),
+            Some(Decision::Denied { .. }) => self.refuse(id, "refused without Redis"),
             None => self.refuse(id, "unavailable"),
-        }
-    }
-
-    /// Records a use that Redis has not counted, as `DeciderShared::record_unreported` does.
-    pub fn record_unreported(&mut self, process: Process, key: usize) {
-        let name = self.chance.next().to_le_bytes();
-        let gateway = &mut self.gateways[process.gateway];
-        if gateway.keys[&key].usage.add_unreported(name) == 1 {
-            gateway.unreported.push(key);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Processes of gateways: they start on the disk that is there, die, are lost with their machines, and leave in order.
 
 use super::event::{Event, Pending, Process};
-use super::gateway::{Gateway, RENEW};
+use super::gateway::Gateway;
 use super::requests::Request;
 use super::trace::NONE;
 use super::world::{World, world_journal};
@@ -43,13 +43,10 @@ impl World {
         }
         let gateway = &mut self.gateways[number];
         gateway.is_up = false;
-        let mut unreported: Vec<(usize, u64)> = gateway
-            .keys
-            .iter()
-            .filter_map(|(key, cached)| Some((*key, cached.usage.unreported()?.pending())))
-            .collect();
-        unreported.sort_unstable();
-        for (key, uses) in unreported {
+        for (key, of_directory) in self.directory.keys.iter().enumerate() {
+            let cached = gateway.decisions.cached(&of_directory.digest);
+            let Some(uses) = cached.and_then(|cached| cached.usage.unreported()) else { continue };
+            let uses = uses.pending();
             self.counts.unrepaid_uses += uses;
             self.checks.bucket.forgive(key, uses);
         }
@@ -91,7 +88,7 @@ impl World {
         let offset = 1_000_000_000 + self.chance.below(1_000_000_000);
         let drift = i64::try_from(self.chance.below(200)).unwrap() - 100;
         let cut_until = std::mem::take(&mut old.cut_until);
-        let mut gateway = Gateway::new(process, self.shards.len(), offset, drift, journal);
+        let mut gateway = Gateway::new(process, self.shards.len(), (offset, drift), now, journal, &self.product);
         (gateway.cut_until, gateway.started) = (cut_until, now);
         self.gateways[number] = gateway;
         self.note_fault("gateway starts", number, NONE, 0);
@@ -99,7 +96,7 @@ impl World {
             let pause = self.network.between(500, 20_000);
             self.queue.add(now + pause, Event::Connect(process, shard));
         }
-        let pause = self.network.below(RENEW / 30);
+        let pause = self.network.below(self.product.renew() / 30);
         self.queue.add(now + 30_000, Event::Register(process));
         self.queue.add(now + 30_000 + pause, Event::Visit(process, false));
         self.queue.add(now + 31_000 + pause, Event::ReadLog(process));

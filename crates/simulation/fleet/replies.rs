@@ -1,43 +1,41 @@
 //! Replies of Redis that reach a gateway, and replies that are lost, by what was asked.
 
-use state::redis::{PendingReport, UnreportedUses};
+use redis::Value;
+use redis_client::CommandError;
+use state::redis::{SlotReportReply, decode_read};
 
-use super::event::{Answer, Event, Pending, PendingDecide, Process};
+use super::event::{Answer, Event, Pending, Process};
 use super::lua::Reply;
 use super::revocations::READ_INTERVAL;
-use super::shard::number_at;
 use super::world::World;
 
 impl World {
     /// A reply has arrived in time, or late.
     pub fn complete(&mut self, process: Process, shard: usize, pending: Pending, answer: Answer) {
         match (pending, answer) {
-            (pending, Answer::Refused) => self.note_refused(process, shard, pending),
-            (Pending::Read { request }, Answer::Script(Reply::Records(records))) => {
-                let Some(found) = self.requests.get(&request) else { return };
-                self.cache_records(process, found.key, &records);
-                self.attempt(request);
-            }
-            (Pending::Read { request }, _) => self.decide_offline(request),
-            (Pending::Decide(pending), Answer::Script(reply)) => self.complete_decide(process, pending, reply),
-            (Pending::Status { key, uses }, Answer::Script(reply)) => self.complete_status(process, key, uses, reply),
-            (Pending::Report { visited, org, report }, answer) => {
-                let reply = packed(&answer).unwrap();
-                match number_at(reply, 0) as u32 {
-                    0 => {
-                        report.acknowledged(false);
-                        visited.0.note_answer(number_at(reply, 1) as u32);
-                        self.gateways[process.gateway].noticed.remove(&org);
-                    }
-                    2 => report.acknowledged(true),
-                    _ => report.unregistered(),
+            (pending, Answer::Refused) => self.lose(process, shard, pending, refused()),
+            (Pending::Read { request }, Answer::Script(reply)) => match decode_read(value(reply)) {
+                Ok(found) => {
+                    let now = self.gateways[process.gateway].steady(self.now);
+                    self.go_on(request, |steps, shared, asked| steps.after_read(shared, asked, found.as_ref(), now));
                 }
+                Err(error) => self.fail(request, &error.into()),
+            },
+            (Pending::Decide(pending), Answer::Script(reply)) => {
+                self.complete_decide(process, *pending, Ok(value(reply)));
+            }
+            (Pending::Status(pending), Answer::Script(reply)) => {
+                self.complete_status(process, *pending, Ok(value(reply)));
+            }
+            (Pending::Report { visited, org, report }, answer) => {
+                let reply = slot_reply(&answer);
+                report.complete(Ok(reply));
+                self.note_slots(process, org, reply);
+                drop(visited);
             }
             (Pending::Resync { org, resync, request, visited }, answer) => {
-                self.complete_resync(process, org, resync, packed(&answer).unwrap());
                 drop(visited);
-                self.end_resync(process, org);
-                request.into_iter().for_each(|request| self.attempt(request));
+                self.complete_resync(process, org, (resync, request), slot_reply(&answer));
             }
             (Pending::Register { beat, seen }, answer) => {
                 self.complete_register(process, beat, seen, packed(&answer).unwrap());
@@ -51,73 +49,46 @@ impl World {
         }
     }
 
-    fn complete_status(&mut self, process: Process, key: usize, uses: UnreportedUses, reply: Reply) {
-        match reply {
-            Reply::Records(records) => self.cache_records(process, key, &records),
-            Reply::Packed(packed) if number_at(&packed, 0) != 1.0 => {
-                self.confirm(process, key, number_at(&packed, 1), number_at(&packed, 3), Some(uses));
-                self.apply_report(process, key, None, number_at(&packed, 0), number_at(&packed, 2) as u32);
-            }
-            _ => {}
-        }
-        let gateway = &mut self.gateways[process.gateway];
-        if gateway.keys[&key].usage.unreported().is_some() && !gateway.unreported.contains(&key) {
-            gateway.unreported.push(key);
-        }
-    }
-
-    /// The server refused a command: what it would have reported is still to be reported.
-    fn note_refused(&mut self, process: Process, shard: usize, mut pending: Pending) {
-        match &mut pending {
-            Pending::Decide(pending) => pending.report.take().into_iter().for_each(PendingReport::not_sent),
-            Pending::Report { .. } => {
-                let Pending::Report { report, .. } = pending else { unreachable!("matched above") };
-                return report.not_sent();
-            }
-            _ => {}
-        }
-        self.lose(process, shard, pending);
-    }
-
-    /// A reply is lost, or is taken for lost.
-    pub fn lose(&mut self, process: Process, shard: usize, pending: Pending) {
+    /// There is no reply, or none that is believed: the command failed with an error.
+    pub fn lose(&mut self, process: Process, shard: usize, pending: Pending, error: CommandError) {
         let now = self.now;
         match pending {
-            Pending::Read { request } => self.decide_offline_if_open(request),
-            Pending::Decide(PendingDecide { request, key, report, late, is_late, .. }) => {
-                // Dropped as lost, which puts the lease in doubt.
-                drop(report);
-                if !is_late {
-                    return self.decide_offline_if_open(request);
-                }
-                if late.complete(false) {
-                    self.record_unreported(process, key);
-                }
-                self.checks.bucket.end_waiting(key, request);
-            }
-            Pending::Status { key, .. } => {
-                let gateway = &mut self.gateways[process.gateway];
-                if !gateway.unreported.contains(&key) {
-                    gateway.unreported.push(key);
-                }
-            }
+            Pending::Read { request } => self.fail(request, &error.into()),
+            Pending::Decide(pending) => self.complete_decide(process, *pending, Err(error)),
+            Pending::Status(pending) => self.complete_status(process, *pending, Err(error)),
+            Pending::Report { report, .. } => report.complete(Err(error)),
             Pending::Resync { org, request, .. } => {
                 self.end_resync(process, org);
-                request.into_iter().for_each(|request| self.decide_offline_if_open(request));
+                request.into_iter().for_each(|(request, _)| self.fail(request, &CommandError::Lost(None).into()));
             }
             Pending::Register { .. } => self.retry_register(process),
             Pending::ReadLog => self.queue.add(now + READ_INTERVAL, Event::ReadLog(process)),
             Pending::Revocation { number } => self.queue.add(now + 200_000, Event::Revoke(number)),
             Pending::Assert { .. } => self.queue.add(now + 25_000, Event::Assert(process, shard)),
-            Pending::Report { .. } | Pending::Deregister => {}
+            Pending::Deregister => {}
         }
     }
+}
 
-    fn decide_offline_if_open(&mut self, request: u64) {
-        if self.requests.get(&request).is_some_and(|request| !request.is_admitted()) {
-            self.decide_offline(request);
+/// The error of a command that its server refused.
+fn refused() -> CommandError {
+    CommandError::Refused(std::io::Error::other("refused by the server").into())
+}
+
+/// A script's reply, as the client of the product gets it.
+fn value(reply: Reply) -> Value {
+    let text = |bytes: &super::database::Bytes| Value::BulkString(bytes.to_vec());
+    match reply {
+        Reply::Packed(packed) => Value::BulkString(packed),
+        Reply::Records(records) => {
+            Value::Array(records.iter().map(|fields| Value::Array(fields.iter().map(text).collect())).collect())
         }
+        Reply::Number => Value::Nil,
     }
+}
+
+fn slot_reply(answer: &Answer) -> SlotReportReply {
+    packed(answer).and_then(SlotReportReply::decode).unwrap()
 }
 
 /// A script's packed reply.

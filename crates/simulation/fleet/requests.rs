@@ -1,41 +1,47 @@
 //! Requests: the decision of a gateway, with Redis or without, and the exchange that follows.
 //!
-//! The steps follow `crates/state/src/redis/decide`: `decider` (attempts, deadline), `decide_call` and `call_outcome`
-//! (what a reply does). Permits, reports, shares, late answers and unreported uses are the product's own.
+//! The steps of a decision are the product's own; this file performs them on simulated servers.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use state::redis::Permit;
-use state::redis::{LateAnswer, PendingReport, UnreportedUses};
+use domain::clock::Micros;
+use redis::Value;
+use redis_client::CommandError;
+use state::redis::{
+    CachedKey, CallArguments, CallOutcome, CallResult, DecideError, DecideInput, Decided, DeciderShared, DecisionSteps,
+    Evaluation, LateAnswer, Next, Step, complete, encode_read, took_token,
+};
+use state::{DecideRequest, Decision, Permit};
 
-use super::decide_calls::read_call;
-use super::event::{Event, Pending, PendingDecide, Process};
+use super::event::{Call, Event, Pending, PendingDecide, Process};
 use super::gateway::{DEADLINE, Gateway};
 use super::journal::Line;
-use super::lua::Reply;
-use super::shard::number_at;
+use super::lua::Script;
 use super::trace::Entry;
 use super::world::World;
 
-/// As `MAX_ATTEMPTS` of `crates/state/src/redis/decide/decider.rs`.
-const MAX_ATTEMPTS: u8 = 5;
-/// Codes of `decide.lua`.
-const UNKNOWN: f64 = 1.0;
-const REVOKED: f64 = 2.0;
-const UNREGISTERED: f64 = 9.0;
+/// Time between two looks at releases in flight, for which the product is woken.
+const RELEASES_LOOK: u64 = 500;
 
 /// A request of a client.
 pub struct Request {
     pub process: Process,
     pub key: usize,
     pub begun: u64,
-    attempts: u8,
+    /// Time of the request by its gateway's clock.
+    pub asked: Micros,
+    steps: DecisionSteps,
+    /// A denial that may be stale, while releases are in flight.
+    denied: Option<(Arc<CachedKey>, Decided)>,
     pub late: Arc<LateAnswer>,
     /// The command that it waits for.
     command: Option<u64>,
     /// Held while it is forwarded.
     permit: Option<Permit>,
     pub provisional: bool,
+    /// The reply of Redis is awaited although the deadline has passed.
+    pub is_awaited: bool,
 }
 
 impl Request {
@@ -59,60 +65,96 @@ impl World {
         }
         self.counts.requests += 1;
         let id = self.id();
-        let late = Arc::default();
+        let gateway = &self.gateways[gateway];
+        let asked = gateway.steady(self.now);
+        let (steps, first) = DecisionSteps::begin(&gateway.decisions, &self.directory.request(key, asked));
         let request = Request {
             process,
             key,
             begun: self.now,
-            attempts: 0,
-            late,
+            asked,
+            steps,
+            denied: None,
+            late: Arc::default(),
             command: None,
             permit: None,
             provisional: false,
+            is_awaited: false,
         };
         self.requests.insert(id, request);
         self.queue.add(self.now + DEADLINE, Event::Deadline(id));
-        self.attempt(id);
+        self.perform(id, first);
     }
 
-    /// One attempt at a decision.
-    pub fn attempt(&mut self, id: u64) {
+    /// Goes on with a decision after a step, if it is not made yet.
+    pub fn go_on(
+        &mut self,
+        id: u64,
+        after: impl FnOnce(&mut DecisionSteps, &DeciderShared, &DecideRequest<'_>) -> Next,
+    ) {
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.permit.is_none()) else { return };
-        request.attempts += 1;
-        let (process, key) = (request.process, request.key);
-        if request.attempts > MAX_ATTEMPTS {
-            return self.refuse(id, "contended");
-        }
-        let shard = self.directory.shard_of_key(key);
-        let (now, base, directory) = (self.now, self.base, &self.directory);
-        let (org, directory_key) = (directory.keys[key].org, &directory.keys[key]);
-        let gateway = &mut self.gateways[process.gateway];
-        let Some(cached) = gateway.cached(key, directory_key.id) else {
-            let call = read_call(&gateway.id, &directory_key.record, &directory.orgs[org].record);
-            return match self.send(process, shard, call, Pending::Read { request: id }) {
-                Ok(command) => self.wait_for(id, command),
-                Err(_) => self.decide_offline(id),
-            };
-        };
-        let (versions, uses, is_revoked) = (cached.versions, cached.usage.unreported(), cached.is_revoked);
-        let lease = gateway.lease(org, &directory.orgs[org], base, now);
-        // A refused request acquires nothing, and so needs no valid lease.
-        let report = if is_revoked { None } else { PendingReport::begin(&lease, gateway.instant(base, now)) };
-        if report.is_none() && !is_revoked {
-            return self.resync(process, org, Some(id), None);
-        }
-        let code = if is_revoked { REVOKED } else { 0.0 };
-        let call = self.decide_call(process, key, code, versions, report.as_ref(), uses);
-        let late = Arc::clone(&self.requests[&id].late);
-        let pending = PendingDecide { request: id, key, report, uses, late, is_late: false };
-        match self.send(process, shard, call, Pending::Decide(pending)) {
-            Ok(command) => self.wait_for(id, command),
-            Err(pending) => {
-                if let Pending::Decide(pending) = pending {
-                    pending.report.into_iter().for_each(PendingReport::not_sent);
-                }
-                self.decide_offline(id);
+        let asked = self.directory.request(request.key, request.asked);
+        let next = after(&mut request.steps, &self.gateways[request.process.gateway].decisions, &asked);
+        self.perform(id, next);
+    }
+
+    /// Performs the next step of a decision.
+    fn perform(&mut self, id: u64, next: Next) {
+        match next {
+            Next::Break(Ok(Decision::Admitted(admitted))) => self.admit(id, admitted.permit, false),
+            Next::Break(Ok(Decision::Denied { .. })) => self.refuse(id, "refused"),
+            Next::Break(Err(error)) => self.fail(id, &error),
+            Next::Continue(Step::Read) => self.read(id),
+            Next::Continue(Step::Call(entry, evaluation)) => self.call(id, entry, evaluation),
+            Next::Continue(Step::Resync(entry)) => {
+                let (process, org) = (self.requests[&id].process, self.directory.org_of(entry.lease.tag));
+                self.resync(process, org, Some((id, entry)), None);
             }
+            Next::Continue(Step::AwaitReleases(entry, decided)) => {
+                let Some(request) = self.requests.get_mut(&id) else { return };
+                request.denied = Some((entry, decided));
+                let longest = self.product.settings.longest_wait_for_releases();
+                self.await_releases(id, self.now + u64::try_from(longest.as_micros()).unwrap());
+            }
+        }
+    }
+
+    /// A decision has failed: without an answer of Redis it is made offline.
+    pub fn fail(&mut self, id: u64, error: &DecideError) {
+        if error.allows_offline() {
+            self.decide_offline(id);
+        } else {
+            self.refuse(id, "fenced");
+        }
+    }
+
+    fn read(&mut self, id: u64) {
+        let Request { process, key, .. } = self.requests[&id];
+        let key = &self.directory.keys[key];
+        let org = &self.directory.orgs[key.org];
+        let keys = [&key.record, &org.record].map(|name| Rc::from(&name[..])).into();
+        let arguments = vec![self.gateways[process.gateway].id.clone(), encode_read().to_vec()];
+        let call = Call::Script { script: Script::Decide, keys, arguments };
+        match self.send(process, org.shard, call, Pending::Read { request: id }) {
+            Ok(command) => self.wait_for(id, command),
+            Err(_) => self.fail(id, &CommandError::Unreachable.into()),
+        }
+    }
+
+    fn call(&mut self, id: u64, entry: Arc<CachedKey>, evaluation: Evaluation) {
+        let Request { process, key, asked, .. } = self.requests[&id];
+        let gateway = &self.gateways[process.gateway];
+        let Some(input) = DecideInput::begin(&entry, evaluation, asked, gateway.instant(self.base, self.now)) else {
+            return self
+                .go_on(id, |steps, shared, asked| steps.after_call(shared, asked, entry, CallOutcome::LeaseInDoubt));
+        };
+        let call = decide_call(&gateway.decisions, &entry, &input);
+        let late = Arc::clone(&self.requests[&id].late);
+        let pending = PendingDecide { request: id, key, entry, input, late, is_late: false, is_counted: false };
+        match self.send(process, self.directory.shard_of_key(key), call, Pending::Decide(Box::new(pending))) {
+            Ok(command) => self.wait_for(id, command),
+            Err(Pending::Decide(pending)) => self.complete_decide(process, *pending, Err(CommandError::Unreachable)),
+            Err(_) => unreachable!("a decide call was sent"),
         }
     }
 
@@ -122,86 +164,49 @@ impl World {
         }
     }
 
-    /// A reply to a decide call; as `call_outcome` and `decide_with_retry` treat it.
-    pub fn complete_decide(&mut self, process: Process, pending: PendingDecide, reply: Reply) {
-        let PendingDecide { request, key, report, uses, late, is_late } = pending;
-        let mut ran = false;
-        match reply {
-            Reply::Records(records) => {
-                report.into_iter().for_each(PendingReport::not_sent);
-                self.cache_records(process, key, &records);
-                if !is_late {
-                    return self.attempt(request);
-                }
-            }
-            Reply::Packed(packed) => {
-                let [code, level, taken, uses_now] = [0, 1, 2, 3].map(|place| number_at(&packed, place));
-                if code == UNKNOWN {
-                    report.into_iter().for_each(PendingReport::not_sent);
-                    if !is_late {
-                        return self.refuse(request, "unknown key");
-                    }
-                } else if code == UNREGISTERED {
-                    report.into_iter().for_each(PendingReport::unregistered);
-                    if !is_late {
-                        return self.attempt(request);
-                    }
-                } else {
-                    ran = code == 0.0;
-                    self.confirm(process, key, level, uses_now, uses);
-                    let permit = self.apply_report(process, key, report, code, taken as u32);
-                    if !is_late {
-                        return match permit {
-                            Some(permit) => self.admit(request, permit, false),
-                            None if ran => self.refuse(request, "fenced"),
-                            None => self.refuse(request, "refused by Redis"),
-                        };
-                    }
-                }
-            }
-            Reply::Number => {}
+    /// Looks whether releases in flight have reached Redis, for which a request waits until a time.
+    pub fn await_releases(&mut self, id: u64, until: u64) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let has_arrived = request.denied.as_ref().is_some_and(|(entry, _)| !entry.lease.has_report_in_flight());
+        if !has_arrived && self.now < until {
+            return self.queue.add(self.now + RELEASES_LOOK, Event::Releases(id, until));
         }
+        let Some(denied) = request.denied.take() else { return };
+        self.go_on(id, |steps, shared, asked| steps.after_releases(shared, asked, denied, has_arrived));
+    }
+
+    /// A reply to a decide call, or why there is none.
+    pub fn complete_decide(&mut self, process: Process, pending: PendingDecide, reply: Result<Value, CommandError>) {
+        let PendingDecide { request, key, entry, input, late, is_late, is_counted } = pending;
+        let gateway = &self.gateways[process.gateway];
+        let result = complete(&gateway.decisions, &entry, input, reply, gateway.steady(self.now));
+        self.note_result(process, key, &result);
+        if !is_late {
+            return match result {
+                Ok(outcome) => {
+                    self.go_on(request, |steps, shared, asked| steps.after_call(shared, asked, entry, outcome));
+                }
+                Err(error) => self.fail(request, &error),
+            };
+        }
+        let ran = took_token(&result);
         if late.complete(ran) {
-            self.record_unreported(process, key);
+            self.gateways[process.gateway].decisions.record_unreported(&entry);
         }
         self.checks.bucket.end_waiting(key, request);
     }
 
-    /// Applies a decision to the lease.
-    pub fn apply_report(
-        &mut self,
-        process: Process,
-        key: usize,
-        report: Option<PendingReport>,
-        code: f64,
-        taken: u32,
-    ) -> Option<Permit> {
-        let (org, now, base) = (self.directory.keys[key].org, self.now, self.base);
-        let gateway = &mut self.gateways[process.gateway];
-        let mut permit = None;
-        match report {
-            // A fenced reply tells the lease nothing.
-            Some(report) if code == 0.0 => permit = Some(report.acquired(taken, self.directory.orgs[org].limit)?),
-            Some(report) => drop(report.denied(taken)),
-            None => gateway.lease(org, &self.directory.orgs[org], base, now).note_answer(taken),
+    /// Notes that Redis has answered about a key, and about its organization.
+    pub fn note_result(&mut self, process: Process, key: usize, result: &CallResult) {
+        let is_decided =
+            matches!(result, Ok(CallOutcome::Admitted(..) | CallOutcome::Refused(..) | CallOutcome::StaleDenial(_)));
+        if is_decided || took_token(result) {
+            self.checks.bucket.end_share(process.gateway, key);
         }
-        gateway.noticed.remove(&org);
-        permit
-    }
-
-    /// Redis has answered about a key.
-    pub fn confirm(&mut self, process: Process, key: usize, level: f64, uses: f64, reported: Option<UnreportedUses>) {
-        let now = self.now;
-        let gateway = &mut self.gateways[process.gateway];
-        let steady = gateway.steady(now);
-        if let Some(cached) = gateway.keys.get_mut(&key) {
-            cached.confirmed = steady;
-            cached.usage.confirm(level as i64, uses as u64, steady, None);
-            if let Some(reported) = reported {
-                cached.usage.mark_reported(reported);
-            }
+        // A fenced reply tells the lease nothing.
+        if is_decided {
+            self.gateways[process.gateway].noticed.remove(&self.directory.keys[key].org);
         }
-        self.checks.bucket.end_share(process.gateway, key);
     }
 
     /// A request is admitted: it is recorded, and forwarded.
@@ -250,6 +255,7 @@ impl World {
     pub fn reach_deadline(&mut self, id: u64) {
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.permit.is_none()) else { return };
         let (process, command) = (request.process, request.command.take());
+        request.denied = None;
         if !self.is_live(process) {
             self.requests.remove(&id);
             return;
@@ -260,6 +266,7 @@ impl World {
             Some(Some(Pending::Decide(pending))) => {
                 pending.is_late = true;
                 pending.late.mark_pending();
+                self.requests.entry(id).and_modify(|request| request.is_awaited = true);
             }
             Some(pending @ (Some(Pending::Resync { .. }) | Some(Pending::Read { .. }))) => {
                 if let Some(Pending::Resync { org, .. }) = pending.take() {
@@ -284,9 +291,18 @@ impl World {
         if recorded {
             gateway.journal.lines.push(Line::Outcome { id });
         }
-        if gateway.active.take_early_visit() {
+        if gateway.decisions.slots.active.take_early_visit() {
             let pause = u64::try_from(state::redis::EARLY_REPORT.as_micros()).unwrap();
             self.queue.add(now + pause, Event::Visit(process, true));
         }
     }
+}
+
+/// A call of `decide.lua`.
+pub fn decide_call(shared: &DeciderShared, entry: &CachedKey, input: &DecideInput) -> Call {
+    let encoded = CallArguments::new(shared, entry, input);
+    let (keys, arguments) = encoded.keys_and_arguments(shared, entry);
+    let keys = keys[..encoded.keys].iter().map(|key| Rc::from(*key)).collect();
+    let arguments = arguments[..encoded.keys - 1].iter().map(|argument| argument.to_vec()).collect();
+    Call::Script { script: Script::Decide, keys, arguments }
 }

@@ -80,10 +80,11 @@ impl World {
 
     /// A step was made; `durable` when as many replicas have it as were asked for.
     pub fn complete_revocation(&mut self, number: usize, durable: bool) {
+        let (key, process) = (self.revoking[number].key, self.revoking[number].process);
+        self.gateways[process.gateway].decisions.end_verdicts();
         if !durable {
             return self.queue.add(self.now + RETRY, Event::Revoke(number));
         }
-        let (key, process) = (self.revoking[number].key, self.revoking[number].process);
         if !self.revoking[number].is_written {
             self.revoking[number].is_written = true;
             self.keep(process, key);

@@ -86,6 +86,10 @@ impl Shard {
         self.replica.apply(write);
     }
 
+    pub fn seed_fields(&mut self, record: &[u8], fields: Vec<(&'static str, String)>) {
+        fields.into_iter().for_each(|(field, value)| self.seed(record, field.as_bytes(), value.as_bytes()));
+    }
+
     pub fn field(&self, record: &[u8], field: &[u8]) -> Option<&Bytes> {
         self.running.database.field(record, field)
     }

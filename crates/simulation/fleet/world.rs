@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use state::redis::{RecordNames, gateways_slot, revocations_slot};
+use state::redis::{RecordNames, gateways_slot, key_fields, org_fields, revocations_slot, user_fields};
 
 use super::checks::{Checks, Violation};
 use super::directory::Directory;
@@ -13,6 +13,7 @@ use super::gateway::Gateway;
 use super::journal::{Journal, Postgres};
 use super::lua::Scripts;
 use super::options::{Break, Options};
+use super::product::Product;
 use super::random::Random;
 use super::requests::Request;
 use super::revocations::Revoking;
@@ -35,6 +36,8 @@ pub struct World {
     pub network: Random,
     pub chance: Random,
     pub scripts: Scripts,
+    /// What all gateways run with.
+    pub product: Product,
     pub directory: Directory,
     pub shards: Vec<Shard>,
     pub gateways: Vec<Gateway>,
@@ -103,6 +106,7 @@ impl World {
             network: Random::new(random.next()),
             chance: Random::new(random.next()),
             scripts: Scripts::new(options.broken),
+            product: Product::new(),
             shards,
             gateways: Vec::new(),
             commands: FxHashMap::default(),
@@ -129,8 +133,8 @@ impl World {
             let offset = world.chance.below(1_000_000_000) + 1_000_000_000;
             let drift = i64::try_from(world.chance.below(200)).unwrap() - 100;
             let process = Process { gateway, start: 0 };
-            let mut gateway =
-                Gateway::new(process, world.options.shards, offset, drift, world_journal(&mut world.journals));
+            let (shards, journal) = (world.options.shards, world_journal(&mut world.journals));
+            let mut gateway = Gateway::new(process, shards, (offset, drift), 0, journal, &world.product);
             gateway.is_up = false;
             world.gateways.push(gateway);
             world.queue.add(at, Event::Start(process.gateway));
@@ -147,8 +151,9 @@ impl World {
             let alive = self.shards[org.shard].clock(0) as f64;
             let live = [&1_u64.to_le_bytes()[..], [0.0, never, alive].map(f64::to_le_bytes).as_flattened()].concat();
             self.shards[org.shard].seed(&org.record, b"live", &live);
+            self.shards[org.shard].seed_fields(&org.record, org_fields(&org.exported()));
         }
-        for (number, key) in self.directory.keys.iter().enumerate() {
+        for key in &self.directory.keys {
             let shard = &mut self.shards[self.directory.orgs[key.org].shard];
             let full = state::bucket::capacity(key.quota) as f64;
             let at = shard.clock(0) as f64;
@@ -157,8 +162,9 @@ impl World {
             shard.seed(&key.record, b"live", &live);
             let metered = [key.quota.inflow() as f64, key.quota.per_micros() as f64, full];
             shard.seed(&key.record, b"metered", metered.map(f64::to_le_bytes).as_flattened());
-            shard.seed(&key.record, b"id", key.id.as_str().as_bytes());
-            shard.seed(&key.record, b"user", format!("u{number}").as_bytes());
+            let org = &self.directory.orgs[key.org];
+            shard.seed_fields(&key.record, key_fields(&key.exported(org), &key.digest));
+            shard.seed_fields(&key.user_record, user_fields(&key.user_exported(org)));
             shard.seed(&key.user_record, b"version", &1_u64.to_le_bytes());
         }
     }
@@ -187,6 +193,7 @@ impl World {
         match event {
             Event::NextRequest => self.next_request(),
             Event::Deadline(request) => self.reach_deadline(request),
+            Event::Releases(request, until) => self.await_releases(request, until),
             Event::Finish(request) => self.finish_request(request, true),
             Event::Arrive(command) => self.arrive(command),
             Event::Answer(command) => self.answer(command),

@@ -146,8 +146,8 @@ impl World {
         }
         for gateway in &self.gateways {
             let number = gateway.process.gateway;
-            let uses = gateway.keys.get(&key).filter(|_| gateway.is_up).and_then(|cached| cached.usage.unreported());
-            let Some(uses) = uses else { continue };
+            let cached = gateway.decisions.cached(&self.directory.keys[key].digest).filter(|_| gateway.is_up);
+            let Some(uses) = cached.and_then(|cached| cached.usage.unreported()) else { continue };
             unreported += uses.pending();
             let begin = bucket.shares.get(&(number, key)).map_or(0, |share| share.begin.1);
             first = first.min(begin);

@@ -105,7 +105,7 @@ impl World {
         for gateway in self.gateways.iter().filter(|gateway| gateway.is_up) {
             let entry = shard.field(&directory_org.record, &gateway.id);
             let counted = entry.map_or(0, |entry| number_at(entry, 0) as u32);
-            let missing = gateway.held(org).saturating_sub(counted) as usize;
+            let missing = gateway.held(directory_org.tag).saturating_sub(counted) as usize;
             if missing == 0 {
                 continue;
             }

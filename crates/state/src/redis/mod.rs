@@ -56,7 +56,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use tokio::time::timeout;
 
 use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
@@ -85,15 +84,12 @@ mod inspect;
 pub mod import;
 pub(super) mod export;
 
-use active_defaults::ActiveDefaults;
 use decide::Decider;
 use directory::{Changes, DirectoryShared, Transactions};
 use maintenance::Maintenance;
 use redis_client::{ClientShared, RedisClient};
 use revocation_reader::RevocationReader;
 use revocations::assert_revocations;
-use scripts::Scripts;
-use slots::SlotLeases;
 
 pub(super) use directory::{DigestClaims, KeyList, Keys, Orgs, Sessions, Tickets, UserIndex, Users};
 pub(super) use unavailable::read;
@@ -108,12 +104,19 @@ pub use settings::{Clock, OnUnavailable, Settings};
 pub use slots::Permit;
 
 // The steps that decide without I/O: the simulation of many gateways drives them.
-pub use decide::{CachedUsage, ExactShare, LateAnswer, Taken, UnreportedUses};
+pub use decide::{
+    CachedKey, CachedUsage, CallArguments, CallOutcome, CallResult, DecideError, DecideInput, Decided, DeciderShared,
+    DecisionSteps, Evaluation, LateAnswer, Next, Step, UnreportedUses, after_status_call, complete, decode_read,
+    encode_read, took_token,
+};
+pub use directory::{key_fields, org_fields, user_fields};
+pub use record_codec::StoredRecords;
 pub use record_names::{RecordNames, gateways_slot, org_slot, revocations_slot};
 pub use revocations::{Kept, KeptRevocations, Revocation, Write};
+pub use scripts::Scripts;
 pub use slots::{
-    ActiveSet, EARLY_REPORT, HeartbeatAction, HeartbeatRound, Membership, PendingReport, Portion, Resync, SlotLease,
-    TICK, VisitedLease, retry_interval,
+    ActiveSet, EARLY_REPORT, HeartbeatAction, HeartbeatRound, LeaseVisit, Membership, PendingReport, Portion, Resync,
+    SlotLease, SlotLeases, SlotReport, SlotReportReply, TICK, VisitedLease,
 };
 
 /// Time to wait for the servers at the start, before going on without them.
@@ -142,7 +145,6 @@ impl Redis {
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
         let settings = Arc::new(settings);
         let scripts = Arc::new(Scripts::new());
-        let defaults = Arc::new(ArcSwap::from_pointee(ActiveDefaults::new(settings.defaults(), clock::now())));
         let revocations = Arc::new(KeptRevocations::new(RecordNames::new(&settings.prefix)));
         let client_shared = Arc::new(ClientShared::new(settings.connections())?);
         let gateway_id = format!("h:{}", record_codec::new_version()?).into_bytes().into();
@@ -156,14 +158,15 @@ impl Redis {
             // A server may come back.
             Ok(Err(_)) | Err(_) => {}
         }
-        let decider = Decider::new(
+        let decider_shared = DeciderShared::new(
             Arc::clone(&settings),
             Arc::clone(&scripts),
             Arc::clone(&slots),
-            Arc::clone(&defaults),
             Arc::clone(&revocations),
-            client.clone(),
+            clock::now(),
         );
+        let defaults = Arc::clone(decider_shared.defaults());
+        let decider = Decider::new(decider_shared, client.clone());
         let background = RedisClient::start(&client_shared);
         let background_decider = decider.with_client(background.clone());
         let assertion = assert_revocations(Arc::clone(&revocations), Arc::clone(&scripts), Arc::clone(&client_shared));

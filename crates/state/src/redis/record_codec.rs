@@ -47,7 +47,7 @@ pub(crate) struct StoredUser {
 }
 
 /// The records that a decision is made from, as of one moment.
-pub(crate) struct StoredRecords {
+pub struct StoredRecords {
     pub(crate) key: StoredKey,
     pub(crate) org: StoredOrg,
     /// The key's user; none when Redis has no record of it.

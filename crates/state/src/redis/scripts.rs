@@ -3,7 +3,7 @@
 use redis_client::Script;
 
 /// All scripts.
-pub(crate) struct Scripts {
+pub struct Scripts {
     /// One decision.
     pub(super) decide: Script,
     /// A report about the slot lease, outside of decisions.
@@ -22,8 +22,15 @@ pub(crate) struct Scripts {
     pub(super) take_ticket: Script,
 }
 
+impl Default for Scripts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Scripts {
-    pub(super) fn new() -> Self {
+    /// All scripts.
+    pub fn new() -> Self {
         const BUCKET: &str = include_str!("scripts/bucket.lua");
         const SLOT_LEASES: &str = include_str!("scripts/slot_leases.lua");
         const COMMIT: &str = include_str!("scripts/commit.lua");

@@ -97,9 +97,15 @@ impl Settings {
         self.clock == Clock::Server
     }
 
+    /// Time to wait for releases in flight before a denial for lack of slots: those that take longer might as well be
+    /// taken slots.
+    pub fn longest_wait_for_releases(&self) -> Duration {
+        self.deadline / 4
+    }
+
     /// Time in microseconds for which a heartbeat registers this gateway: for as long as it may admit requests after
     /// it, so that the others leave it its share.
-    pub(super) fn registration_micros(&self) -> u64 {
+    pub fn registration_micros(&self) -> u64 {
         let admits = match self.on_unavailable {
             OnUnavailable::Deny => Duration::ZERO,
             OnUnavailable::KnownKeys { max_staleness, .. } => max_staleness,
@@ -108,7 +114,7 @@ impl Settings {
     }
 
     /// Longest time between two renewals of a lease and of the registration: two of them may be lost.
-    pub(super) fn renew_interval(&self) -> Duration {
+    pub fn renew_interval(&self) -> Duration {
         self.lease / 3
     }
 

@@ -6,17 +6,18 @@ use super::key_cache::CachedKey;
 use super::shared::DeciderShared;
 
 /// Keys and arguments of a call that are encoded for it.
-pub(super) struct CallArguments {
+pub struct CallArguments {
     request: [u8; REQUEST_LENGTH],
     /// Name of the record of reported uses, and the name of the uses; empty without uses to report.
     reported_uses: String,
     uses_name: [u8; 8],
     /// Number of keys; there is one argument less.
-    pub(super) keys: usize,
+    pub keys: usize,
 }
 
 impl CallArguments {
-    pub(super) fn new(shared: &DeciderShared, key: &CachedKey, input: &DecideInput) -> Self {
+    /// Encodes a call about a cached key.
+    pub fn new(shared: &DeciderShared, key: &CachedKey, input: &DecideInput) -> Self {
         let DecideInput { evaluation, now, report, uses } = input;
         let total = uses.map_or(0, |uses| uses.total);
         Self {
@@ -28,7 +29,7 @@ impl CallArguments {
     }
 
     /// All keys and arguments, those for uses to report last.
-    pub(super) fn keys_and_arguments<'a>(
+    pub fn keys_and_arguments<'a>(
         &'a self,
         shared: &'a DeciderShared,
         key: &'a CachedKey,

@@ -1,5 +1,7 @@
 //! The outcome of a decide call: its reply, applied to the lease and to the usage of the key.
 
+use std::time::Instant;
+
 use redis::Value;
 
 use super::decide_codec::{DecideReply, Decided, Evaluation};
@@ -8,13 +10,13 @@ use super::shared::DeciderShared;
 use super::usage::UnreportedUses;
 use crate::Unavailable;
 use crate::redis::slots::{PendingReport, Permit};
-use domain::clock::{self, Micros};
+use domain::clock::Micros;
 use domain::refusal::Refusal;
 use redis_client::CommandError;
 
 /// A decide call without a result.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DecideError {
+pub enum DecideError {
     /// The command failed.
     #[error(transparent)]
     Command(#[from] CommandError),
@@ -24,6 +26,13 @@ pub(crate) enum DecideError {
     /// The records changed again and again.
     #[error("the records kept changing")]
     Contended,
+}
+
+impl DecideError {
+    /// Returns whether Redis has given no answer, so that an offline decision may stand in for it.
+    pub fn allows_offline(&self) -> bool {
+        !matches!(self, Self::Fenced)
+    }
 }
 
 impl From<&DecideError> for Unavailable {
@@ -36,10 +45,11 @@ impl From<&DecideError> for Unavailable {
     }
 }
 
-/// Result of a decide call.
-pub(super) enum CallOutcome {
+/// Outcome of a decide call.
+pub enum CallOutcome {
     /// A token and a slot were taken; the permit releases the slot on drop.
     Admitted(Decided, Permit),
+    /// Nothing was taken.
     Refused(Decided, Refusal),
     /// No slot is free, but releases of this gateway may not have been counted yet.
     StaleDenial(Decided),
@@ -52,10 +62,10 @@ pub(super) enum CallOutcome {
 }
 
 /// Result of a decide call.
-pub(super) type CallResult = Result<CallOutcome, DecideError>;
+pub type CallResult = Result<CallOutcome, DecideError>;
 
 /// Request and slot report of a call.
-pub(super) struct DecideInput {
+pub struct DecideInput {
     pub(super) evaluation: Evaluation,
     pub(super) now: Micros,
     /// Releases; and the slot, which the call may acquire. `None` for a refused request, which needs no valid lease.
@@ -64,14 +74,33 @@ pub(super) struct DecideInput {
     pub(super) uses: Option<UnreportedUses>,
 }
 
-/// Applies the reply to the lease and the usage.
-pub(super) fn complete(
+impl DecideInput {
+    /// Begins a call about a cached key, as evaluated; `None` when the slot lease has to be resynced first. `now` is the
+    /// time of the request, `begun` that of the call.
+    pub fn begin(key: &CachedKey, evaluation: Evaluation, now: Micros, begun: Instant) -> Option<Self> {
+        let report = match evaluation {
+            // A refused request acquires nothing, and so needs no valid lease.
+            Evaluation::Refused(_) | Evaluation::StatusOnly => None,
+            Evaluation::Allowed => Some(PendingReport::begin(&key.lease, begun)?),
+        };
+        Some(Self { evaluation, now, report, uses: key.usage.unreported() })
+    }
+}
+
+/// Returns whether a call took a token. A fenced call did as well: only its slot was forgotten.
+pub fn took_token(result: &CallResult) -> bool {
+    matches!(result, Ok(CallOutcome::Admitted(..)) | Err(DecideError::Fenced))
+}
+
+/// Applies the reply to the lease and the usage. `now` is steady.
+pub fn complete(
     shared: &DeciderShared,
     key: &CachedKey,
     input: DecideInput,
     reply: Result<Value, CommandError>,
+    now: Micros,
 ) -> CallResult {
-    let DecideInput { now, report, uses, .. } = input;
+    let DecideInput { now: requested, report, uses, .. } = input;
     let reply = match reply.and_then(DecideReply::decode) {
         Ok(reply) => reply,
         Err(error) => {
@@ -85,7 +114,7 @@ pub(super) fn complete(
     if let (DecideReply::Decided(_), Some(uses)) = (&reply, uses) {
         key.usage.mark_reported(uses);
     }
-    apply_reply(shared, key, reply, report, now)
+    apply_reply(shared, key, reply, report, requested, now)
 }
 
 fn apply_reply(
@@ -94,13 +123,14 @@ fn apply_reply(
     reply: DecideReply,
     report: Option<PendingReport>,
     requested: Micros,
-) -> Result<CallOutcome, DecideError> {
+    now: Micros,
+) -> CallResult {
     match reply {
-        DecideReply::Decided(decided) => apply_decision(key, decided, report, requested),
+        DecideReply::Decided(decided) => apply_decision(key, decided, report, requested, now),
         // The script returned before it applied the report, so its releases are still to be reported.
         DecideReply::Stale(records) => {
             report.into_iter().for_each(PendingReport::not_sent);
-            Ok(CallOutcome::Stale(Box::new(shared.cached_key(&key.digest, &records))))
+            Ok(CallOutcome::Stale(Box::new(shared.cached_key(&key.digest, &records, now))))
         }
         DecideReply::Unknown => {
             report.into_iter().for_each(PendingReport::not_sent);
@@ -118,8 +148,8 @@ fn apply_decision(
     decided: Decided,
     report: Option<PendingReport>,
     requested: Micros,
-) -> Result<CallOutcome, DecideError> {
-    let now = clock::steady();
+    now: Micros,
+) -> CallResult {
     key.confirm(now);
     key.usage.confirm(decided.level, decided.uses, now, decided.refusal.is_none().then_some(requested));
     match (decided.refusal, report) {

@@ -3,7 +3,7 @@
 use super::decider::Decider;
 use crate::redis::digest_index::find_key;
 use crate::{CredentialStatus, DecideRequest, RevokedBy, RouteAccess};
-use domain::clock::Micros;
+use domain::clock::{self, Micros};
 use domain::key::{KeyDigest, KeyId};
 use domain::refusal::Refusal;
 use redis_client::CommandError;
@@ -27,7 +27,7 @@ impl Decider {
         };
         let Some(records) = records else { return Ok(CredentialStatus::Revoked(RevokedBy::Key)) };
         // Into the cache, where the revocations that this gateway keeps are applied: the server may lack them.
-        let cached = self.shared.cache.insert(digest, self.shared.cached_key(digest, &records));
+        let cached = self.shared.cache.insert(digest, self.shared.cached_key(digest, &records, clock::steady()));
         let refusal = cached.refusal(&DecideRequest { digest, id, access: RouteAccess::Everyone, now });
         // A withdrawal is a change of permissions, which ends nothing that is open.
         let refusal = refusal.filter(|refusal| *refusal != Refusal::Forbidden);

@@ -9,13 +9,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use super::call_arguments::CallArguments;
-use super::call_outcome::{CallOutcome, CallResult, DecideError, DecideInput, complete};
+use super::call_outcome::{CallOutcome, CallResult, DecideInput, complete, took_token};
 use super::decide_codec::Evaluation;
 use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;
 use super::shared::DeciderShared;
-use crate::redis::slots::PendingReport;
-use domain::clock::Micros;
+use domain::clock::{self, Micros};
 use redis_client::{CommandError, RedisClient, SentCommand};
 
 type CallFuture = Pin<Box<dyn Future<Output = CallResult> + Send>>;
@@ -117,7 +116,7 @@ impl Future for DecideCall<'_> {
                 call.stage = Stage::Finishing(call.finishing(sent, Some(error)));
                 self.poll(cx)
             }
-            reply => Poll::Ready(complete(call.shared, call.key, sent.input, reply)),
+            reply => Poll::Ready(complete(call.shared, call.key, sent.input, reply, clock::steady())),
         }
     }
 }
@@ -130,8 +129,7 @@ impl Drop for DecideCall<'_> {
         let (late_answer, key, shared) = (self.late_answer.cloned(), Arc::clone(self.key), Arc::clone(self.shared));
         late_answer.iter().for_each(|late_answer| late_answer.mark_pending());
         runtime.spawn(async move {
-            // A fenced call took its token as well: only its slot was forgotten.
-            let ran = matches!(finishing.await, Ok(CallOutcome::Admitted(..)) | Err(DecideError::Fenced));
+            let ran = took_token(&finishing.await);
             if late_answer.is_some_and(|late_answer| late_answer.complete(ran)) {
                 shared.record_unreported(&key);
             }
@@ -147,15 +145,9 @@ fn send(
     evaluation: Evaluation,
     now: Micros,
 ) -> Stage {
-    let report = match evaluation {
-        // A refused request acquires nothing, and so needs no valid lease.
-        Evaluation::Refused(_) | Evaluation::StatusOnly => None,
-        Evaluation::Allowed => match PendingReport::begin(&key.lease, Instant::now()) {
-            Some(report) => Some(report),
-            None => return Stage::NotSent(Ok(CallOutcome::LeaseInDoubt)),
-        },
+    let Some(input) = DecideInput::begin(key, evaluation, now, Instant::now()) else {
+        return Stage::NotSent(Ok(CallOutcome::LeaseInDoubt));
     };
-    let input = DecideInput { evaluation, now, report, uses: key.usage.unreported() };
     let prepared = CallArguments::new(shared, key, &input);
     let (keys, arguments) = prepared.keys_and_arguments(shared, key);
     match client.begin(
@@ -165,7 +157,7 @@ fn send(
         &arguments[..prepared.keys - 1],
     ) {
         Ok(command) => Stage::Sent(SentCall { command, input }),
-        Err(error) => Stage::NotSent(complete(shared, key, input, Err(error))),
+        Err(error) => Stage::NotSent(complete(shared, key, input, Err(error), clock::steady())),
     }
 }
 
@@ -193,5 +185,5 @@ async fn finish(
         }
         reply => reply,
     };
-    complete(&shared, &key, input, reply)
+    complete(&shared, &key, input, reply, clock::steady())
 }

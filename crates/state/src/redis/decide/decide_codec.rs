@@ -24,7 +24,7 @@ pub(super) const REQUEST_LENGTH: usize = 8 * 16;
 
 /// The gateway's evaluation of its cached records, which the script applies if they are current.
 #[derive(Clone, Copy)]
-pub(super) enum Evaluation {
+pub enum Evaluation {
     /// The records allow the request.
     Allowed,
     /// The records refuse it.
@@ -58,7 +58,7 @@ pub(super) enum DecideReply {
 }
 
 /// A decision of Redis.
-pub(super) struct Decided {
+pub struct Decided {
     /// `None` when a token and a slot were taken.
     pub(super) refusal: Option<Refusal>,
     /// Level of the bucket; below zero while uses are repaid.
@@ -72,7 +72,7 @@ pub(super) struct Decided {
 }
 
 /// The argument that matches no version, so that the script returns the records.
-pub(super) fn encode_read() -> [u8; REQUEST_LENGTH] {
+pub fn encode_read() -> [u8; REQUEST_LENGTH] {
     [0; REQUEST_LENGTH]
 }
 
@@ -110,6 +110,18 @@ pub(super) fn encode_request(
     let values = versions.into_iter().chain(numbers.map(packed_number));
     fields.iter_mut().zip(values).for_each(|(field, value): (&mut [u8; 8], _)| *field = value);
     packed
+}
+
+/// Decodes the reply to a read of records; `None` when there is no such key.
+///
+/// # Errors
+/// The reply is none to a read.
+pub fn decode_read(reply: Value) -> Result<Option<StoredRecords>, CommandError> {
+    match DecideReply::decode(reply)? {
+        DecideReply::Stale(records) => Ok(Some(*records)),
+        DecideReply::Unknown => Ok(None),
+        DecideReply::Decided(_) | DecideReply::Unregistered => Err(CommandError::UnexpectedReply),
+    }
 }
 
 impl DecideReply {

@@ -1,35 +1,28 @@
 //! The decider: decides requests, with retries, within the deadline.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 
-use super::call_outcome::{CallOutcome, DecideError};
+use super::call_outcome::DecideError;
 use super::decide_call::DecideCall;
-use super::decide_codec::{DecideReply, Decided, Evaluation, encode_read};
-use super::key_cache::{CachedKey, KeyCache};
+use super::decide_codec::{Evaluation, decode_read, encode_read};
+use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;
-use super::local_refusal;
 use super::shared::DeciderShared;
-use crate::redis::active_defaults::ActiveDefaults;
+use super::steps::{DecisionSteps, Next, Step, after_status_call};
 use crate::redis::digest_index::find_key;
 use crate::redis::record_codec::StoredRecords;
 use crate::redis::record_names::org_slot;
-use crate::redis::revocations::KeptRevocations;
-use crate::redis::scripts::Scripts;
-use crate::redis::settings::{OnUnavailable, Settings};
-use crate::redis::slots::{Permit, SlotLeases};
-use crate::{Admitted, DecideRequest, Decision, Permit as StatePermit, Unavailable};
+use crate::redis::settings::OnUnavailable;
+use crate::{DecideRequest, Decision, Unavailable};
 use domain::clock::{self, Micros};
 use domain::key::KeyId;
 use domain::quota::RateLimitStatus;
-use domain::refusal::Refusal;
 use redis_client::{CommandError, RedisClient};
 
-/// Attempts at one decision while the records keep changing. More means that they change all the time.
-const MAX_ATTEMPTS: usize = 5;
 /// Keys whose unreported uses are reported at a time.
 const CONCURRENT_REPORTS: usize = 256;
 
@@ -40,16 +33,8 @@ pub(crate) struct Decider {
 }
 
 impl Decider {
-    /// A decider with an empty cache.
-    pub(crate) fn new(
-        settings: Arc<Settings>,
-        scripts: Arc<Scripts>,
-        slots: Arc<SlotLeases>,
-        defaults: Arc<ArcSwap<ActiveDefaults>>,
-        revocations: Arc<KeptRevocations>,
-        client: RedisClient,
-    ) -> Self {
-        let shared = DeciderShared::new(settings, scripts, slots, KeyCache::new(defaults, revocations));
+    /// A decider that asks the servers of a client.
+    pub(crate) fn new(shared: DeciderShared, client: RedisClient) -> Self {
         Self { shared: Arc::new(shared), client }
     }
 
@@ -70,11 +55,13 @@ impl Decider {
         let unavailable = match result {
             Ok(Ok(decision)) => return Ok(decision),
             // Redis answered, so an offline decision would be wrong. The next request is decided normally.
-            Ok(Err(error @ DecideError::Fenced)) => return Err((&error).into()),
+            Ok(Err(error)) if !error.allows_offline() => return Err((&error).into()),
             Ok(Err(error)) => (&error).into(),
             Err(_) => Unavailable::TimedOut,
         };
-        self.decide_offline(&request, late_answer.as_deref()).ok_or(unavailable)
+        let down_since = |key: &CachedKey| self.client.down_since(key.lease.hash_slot);
+        let late_answer = late_answer.as_deref();
+        self.shared.decide_offline(&request, late_answer, down_since, clock::steady()).ok_or(unavailable)
     }
 
     /// Ends all local verdicts: a change of the directory was made.
@@ -82,80 +69,60 @@ impl Decider {
         self.shared.end_verdicts();
     }
 
-    /// Decides one request without regard to the deadline. A key that is not cached, or whose records have changed,
-    /// takes one more round trip. What is rare is boxed: the future of a decision stays small.
+    /// Performs the steps of one decision, without regard to the deadline. What is rare is boxed: the future of a
+    /// decision stays small.
     async fn decide_with_retry(
         &self,
         request: DecideRequest<'_>,
         late_answer: Option<&Arc<LateAnswer>>,
     ) -> Result<Decision, DecideError> {
-        let (shared, epoch) = (&self.shared, self.shared.verdict_epoch());
-        let unknown = Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None };
-        let mut cached = shared.cache.lookup(request.digest);
-        for attempt in 1..=MAX_ATTEMPTS {
-            let found = match cached {
-                Some(key) => Some(key),
-                None => Box::pin(self.read_key(&request)).await?,
+        let (shared, request) = (&self.shared, &request);
+        let (mut steps, first) = DecisionSteps::begin(shared, request);
+        let mut step = match first {
+            Next::Continue(step) => step,
+            Next::Break(result) => return result,
+        };
+        loop {
+            let next = match step {
+                Step::Read => {
+                    let found = Box::pin(self.find_records(request)).await?;
+                    steps.after_read(shared, request, found.as_ref(), clock::steady())
+                }
+                Step::Call(key, evaluation) => {
+                    let call = DecideCall::new(shared, &self.client, &key, evaluation, request.now, late_answer);
+                    let outcome = call.await?;
+                    steps.after_call(shared, request, key, outcome)
+                }
+                Step::Resync(key) => {
+                    let exists = Box::pin(shared.slots.resync(&self.client, &key.lease)).await?;
+                    steps.after_resync(shared, request, key, exists)
+                }
+                Step::AwaitReleases(key, decided) => {
+                    let longest = shared.settings.longest_wait_for_releases();
+                    let arrived = Box::pin(timeout(longest, key.lease.wait_for_report())).await.is_ok();
+                    steps.after_releases(shared, request, (key, decided), arrived)
+                }
             };
-            let Some(key) = found else { return Ok(unknown) };
-            if let Some(decision) = self.refuse_locally(&key, &request, epoch) {
-                return Ok(decision);
-            }
-            let evaluation = key.refusal(&request).map_or(Evaluation::Allowed, Evaluation::Refused);
-            let call = DecideCall::new(shared, &self.client, &key, evaluation, request.now, late_answer);
-            cached = match call.await? {
-                CallOutcome::Admitted(decided, permit) => return Ok(admitted(&key, &decided, permit)),
-                CallOutcome::Refused(decided, refusal) => return Ok(refused(&key, &request, &decided, refusal, epoch)),
-                CallOutcome::StaleDenial(decided) => {
-                    if attempt == MAX_ATTEMPTS || !Box::pin(self.releases_arrive(&key)).await {
-                        return Ok(denied(&key, &decided, Refusal::TooManyInFlight));
-                    }
-                    Some(key)
-                }
-                CallOutcome::Stale(fresh) => Some(shared.cache.insert(request.digest, *fresh)),
-                CallOutcome::LeaseInDoubt if self.resync(&key).await? => Some(key),
-                // The organization is gone, and its keys with it.
-                CallOutcome::LeaseInDoubt => return Ok(unknown),
-                CallOutcome::Unknown => {
-                    shared.cache.remove(request.digest);
-                    None
-                }
+            step = match next {
+                Next::Continue(step) => step,
+                Next::Break(result) => return result,
             };
         }
-        Err(DecideError::Contended)
     }
 
-    /// Resyncs the lease of a key. Returns false when the organization is gone.
-    async fn resync(&self, key: &CachedKey) -> Result<bool, CommandError> {
-        Box::pin(self.shared.slots.resync(&self.client, &key.lease)).await
-    }
-
-    /// Waits until releases in flight have reached Redis. Those that take longer than a quarter of the deadline might
-    /// as well be taken slots.
-    async fn releases_arrive(&self, key: &CachedKey) -> bool {
-        timeout(self.shared.settings.deadline / 4, key.lease.wait_for_report()).await.is_ok()
-    }
-
-    /// A refusal by a local verdict, where verdicts are as exact as the decisions.
-    fn refuse_locally(&self, key: &CachedKey, request: &DecideRequest<'_>, epoch: u64) -> Option<Decision> {
-        self.shared.settings.may_refuse_locally().then(|| local_refusal::refuse(key, request, epoch)).flatten()
-    }
-
-    /// Reads the key of a digest into the cache: by the id that the presented key contains, else by the digest index.
-    async fn read_key(&self, request: &DecideRequest<'_>) -> Result<Option<Arc<CachedKey>>, CommandError> {
-        let insert = |records: StoredRecords| {
-            let cached = self.shared.cached_key(request.digest, &records);
-            self.shared.cache.insert(request.digest, cached)
-        };
+    /// Reads the records of a digest: by the id that the presented key contains, else by the digest index.
+    async fn find_records(&self, request: &DecideRequest<'_>) -> Result<Option<StoredRecords>, CommandError> {
         // The id is not authenticated: only the digest says that the presented key is this one.
         if let Some(id) = request.id
             && let Some(records) = self.read_records(id).await?
             && (records.key.digest == *request.digest || records.key.previous == Some(*request.digest))
         {
-            return Ok(Some(insert(records)));
+            return Ok(Some(records));
         }
-        let Some(id) = find_key(&self.client, &self.shared.names, request.digest).await? else { return Ok(None) };
-        Ok(self.read_records(id).await?.map(insert))
+        match find_key(&self.client, &self.shared.names, request.digest).await? {
+            Some(id) => self.read_records(id).await,
+            None => Ok(None),
+        }
     }
 
     /// Reads the records of a key, its organization and its user, in one round trip.
@@ -166,11 +133,7 @@ impl Decider {
         let keys: [&[u8]; 2] = [key.as_bytes(), org.as_bytes()];
         let arguments: [&[u8]; 2] = [&shared.slots.gateway_id, &request];
         let reply = self.client.run(org_slot(id.tag()), &shared.scripts.decide, &keys, &arguments).await?;
-        match DecideReply::decode(reply)? {
-            DecideReply::Stale(records) => Ok(Some(*records)),
-            DecideReply::Unknown => Ok(None),
-            DecideReply::Decided(_) | DecideReply::Unregistered => Err(CommandError::UnexpectedReply),
-        }
+        decode_read(reply)
     }
 
     /// The rate-limit status of a key. Takes nothing.
@@ -180,30 +143,21 @@ impl Decider {
         now: Micros,
     ) -> Result<Option<RateLimitStatus>, DecideError> {
         let Some(records) = self.read_records(id).await? else { return Ok(None) };
-        let cached = self.shared.cached_key(&records.key.digest, &records);
+        let cached = self.shared.cached_key(&records.key.digest, &records, clock::steady());
         self.read_status(Arc::new(cached), now).await
     }
 
     /// Reads the rate-limit status of a cached key, and reports its unreported uses. Takes nothing.
     async fn read_status(&self, key: Arc<CachedKey>, now: Micros) -> Result<Option<RateLimitStatus>, DecideError> {
         let mut key = key;
-        for _ in 0..MAX_ATTEMPTS {
+        let mut attempts = 0;
+        loop {
             let call = DecideCall::new(&self.shared, &self.client, &key, Evaluation::StatusOnly, now, None);
-            match call.finish().await? {
-                CallOutcome::Refused(decided, _) => return Ok(Some(decided.rate_limit_status(&key))),
-                CallOutcome::Stale(fresh) => key = Arc::from(fresh),
-                CallOutcome::Unknown => return Ok(None),
-                CallOutcome::Admitted(..) | CallOutcome::StaleDenial(_) | CallOutcome::LeaseInDoubt => {
-                    return Err(CommandError::UnexpectedReply.into());
-                }
+            match after_status_call(&mut attempts, call.finish().await?)? {
+                ControlFlow::Continue(fresh) => key = fresh,
+                ControlFlow::Break(decided) => return Ok(decided.map(|decided| decided.rate_limit_status(&key))),
             }
         }
-        Err(DecideError::Contended)
-    }
-
-    /// Steady time since which the server of a key is not connected; `None` while it is.
-    pub(super) fn down_since(&self, key: &CachedKey) -> Option<Micros> {
-        self.client.down_since(key.lease.hash_slot)
     }
 
     /// Reports the uses that were admitted offline, if Redis is available again.
@@ -212,38 +166,10 @@ impl Decider {
             return;
         }
         let report = async |key: Arc<CachedKey>| {
-            // A key that is gone has no record to count uses in. Otherwise uses can be left: the report may have
-            // failed, or more uses may have been added meanwhile.
-            let gone = matches!(self.read_status(Arc::clone(&key), clock::now()).await, Ok(None));
-            if !gone && key.usage.unreported().is_some() {
-                self.shared.add_unreported_key(&key);
-            }
+            let is_gone = matches!(self.read_status(Arc::clone(&key), clock::now()).await, Ok(None));
+            self.shared.end_report(&key, is_gone);
         };
         let keys = self.shared.take_unreported_keys();
         stream::iter(keys).for_each_concurrent(CONCURRENT_REPORTS, report).await;
     }
-}
-
-fn admitted(key: &CachedKey, decided: &Decided, permit: Permit) -> Decision {
-    key.verdict.clear();
-    Decision::Admitted(Admitted {
-        principal: Arc::clone(&key.principal),
-        rate_limit: decided.rate_limit_status(key),
-        number: decided.uses,
-        permit: StatePermit::Redis(permit),
-        provisional: false,
-        validity: key.validity(),
-    })
-}
-
-/// A refusal by Redis, which counts towards a local verdict.
-fn refused(key: &CachedKey, request: &DecideRequest<'_>, decided: &Decided, refusal: Refusal, epoch: u64) -> Decision {
-    local_refusal::add_refusal(key, request, decided, refusal, epoch);
-    denied(key, decided, refusal)
-}
-
-/// Callers that are not authenticated learn nothing about the key's limits.
-fn denied(key: &CachedKey, decided: &Decided, refusal: Refusal) -> Decision {
-    let rate_limit = refusal.is_of_authenticated_caller().then(|| decided.rate_limit_status(key));
-    Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), rate_limit }
 }

@@ -12,25 +12,25 @@ use domain::quota::{Quota, RateLimitStatus};
 use domain::refusal::Refusal;
 
 /// An admission, with the number of the use; or the refusal for what is missing.
-pub type Taken = Result<(Permit, RateLimitStatus, u64), (Refusal, RateLimitStatus)>;
+pub(super) type Taken = Result<(Permit, RateLimitStatus, u64), (Refusal, RateLimitStatus)>;
 
 /// The parts of a cached key from which its exact share is taken.
-pub struct ExactShare<'a> {
+pub(super) struct ExactShare<'a> {
     /// Usage of the key.
-    pub usage: &'a CachedUsage,
+    pub(super) usage: &'a CachedUsage,
     /// Lease on the slots of its organization.
-    pub lease: &'a Arc<SlotLease>,
+    pub(super) lease: &'a Arc<SlotLease>,
     /// The effective quota.
-    pub quota: Quota,
+    pub(super) quota: Quota,
     /// The effective concurrency limit.
-    pub concurrent: u32,
+    pub(super) concurrent: u32,
 }
 
 impl ExactShare<'_> {
     /// Takes a token and a slot; `None` when this gateway has no share. `down_since` is the time since which the server
     /// is not connected, if it is not; `portion` gives the portion in an outage that began at a time, and the time from
     /// which inflow belongs to it. All times are steady.
-    pub fn take(
+    pub(super) fn take(
         &self,
         down_since: Option<Micros>,
         now: Micros,

@@ -15,9 +15,9 @@ use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
 use crate::redis::slots::SlotLease;
 use crate::{DecideRequest, Validity};
-use domain::clock::{self, Micros};
+use domain::clock::Micros;
 use domain::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
-use domain::key::{KeyDigest, OrgTag};
+use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 
@@ -28,13 +28,13 @@ const CAPACITY: usize = 200_000;
 pub(super) struct KeyCache {
     entries: Cache<KeyDigest, Arc<CachedKey>>,
     /// Limits of keys and organizations without limits of their own; they can change while the gateway runs.
-    defaults: Arc<ArcSwap<ActiveDefaults>>,
+    pub(super) defaults: Arc<ArcSwap<ActiveDefaults>>,
     /// Revocations that hold whatever the records say.
     revocations: Arc<KeptRevocations>,
 }
 
 /// A key with its organization and its user, as of these versions of their records.
-pub(super) struct CachedKey {
+pub struct CachedKey {
     /// The digest that led here: the current one, or a replaced one.
     pub(super) digest: KeyDigest,
     /// Name of the key's record.
@@ -60,9 +60,10 @@ pub(super) struct CachedKey {
     pub(super) quota: Quota,
     /// The effective concurrency limit.
     pub(super) concurrent: u32,
-    pub(super) lease: Arc<SlotLease>,
+    /// The slot lease of its organization.
+    pub lease: Arc<SlotLease>,
     /// Shared by all secrets of the key, and kept when the rest of the entry is replaced.
-    pub(super) usage: Arc<CachedUsage>,
+    pub usage: Arc<CachedUsage>,
     /// Steady time at which Redis last confirmed this entry: its secret, as of these versions.
     confirmed: AtomicU64,
     pub(super) verdict: Verdict,
@@ -113,7 +114,7 @@ impl KeyCache {
 }
 
 impl CachedKey {
-    /// An entry for a presented digest, from records that were read just now.
+    /// An entry for a presented digest, from records that were read at `now`, in steady time.
     pub(super) fn new(
         defaults: ActiveDefaults,
         names: &RecordNames,
@@ -121,6 +122,7 @@ impl CachedKey {
         StoredRecords { key, org, user }: &StoredRecords,
         lease: Arc<SlotLease>,
         usage: Arc<CachedUsage>,
+        now: Micros,
     ) -> Self {
         let (user_id, org_id) = (key.key.user, key.key.org);
         let key_id = (!key.key.session_quota_key).then_some(key.key.id);
@@ -150,7 +152,7 @@ impl CachedKey {
             concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
             lease,
             usage,
-            confirmed: AtomicU64::new(clock::steady().0),
+            confirmed: AtomicU64::new(now.0),
             verdict: Verdict::default(),
         }
     }
@@ -169,6 +171,11 @@ impl CachedKey {
     /// long.
     pub(super) fn quota_age(&self, now: Micros) -> u64 {
         now.since(self.defaults.quota_since)
+    }
+
+    /// The id of the key; `None` for a session quota key.
+    pub fn key_id(&self) -> Option<KeyId> {
+        self.principal.key_id
     }
 
     /// The tag of its organization.

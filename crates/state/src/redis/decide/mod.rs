@@ -9,7 +9,7 @@
 //!   token is lost or counted twice.
 //! - While Redis is unavailable, recently confirmed keys may be admitted offline (`offline`), if so configured.
 //!
-//! Read `decider` first, then `decide_call`.
+//! Read `steps` first, which says what comes next, then `decider` and `decide_call`, which perform it.
 
 mod offline;
 mod share;
@@ -17,6 +17,7 @@ mod exact_share;
 #[cfg(test)]
 mod share_history;
 mod decider;
+mod steps;
 mod decide_call;
 mod call_arguments;
 mod call_outcome;
@@ -30,7 +31,12 @@ mod check_secret;
 mod verdict;
 mod local_refusal;
 
+pub use call_arguments::CallArguments;
+pub use call_outcome::{CallOutcome, CallResult, DecideError, DecideInput, complete, took_token};
+pub use decide_codec::{Decided, Evaluation, decode_read, encode_read};
 pub(super) use decider::Decider;
-pub use exact_share::{ExactShare, Taken};
+pub use key_cache::CachedKey;
 pub use late_answer::LateAnswer;
+pub use shared::DeciderShared;
+pub use steps::{DecisionSteps, Next, Step, after_status_call};
 pub use usage::{CachedUsage, UnreportedUses};

@@ -14,29 +14,30 @@
 
 use std::sync::Arc;
 
-use super::decider::Decider;
 use super::exact_share::{ExactShare, Taken};
 use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;
+use super::shared::DeciderShared;
 use crate::redis::settings::OnUnavailable;
 use crate::{Admitted, DecideRequest, Decision, Permit as StatePermit};
-use domain::clock;
 use domain::clock::Micros;
 use domain::refusal::Refusal;
 
-impl Decider {
-    /// Decides without Redis; `None` when the settings, the age of the cached key or the place among the gateways
-    /// forbid it.
-    pub(super) fn decide_offline(
+impl DeciderShared {
+    /// Decides without Redis at `now`, in steady time; `None` when the settings, the age of the cached key or the place
+    /// among the gateways forbid it. `down_since` gives the steady time since which the server of a key is not
+    /// connected, if it is not.
+    pub fn decide_offline(
         &self,
         request: &DecideRequest<'_>,
         late_answer: Option<&LateAnswer>,
+        down_since: impl FnOnce(&CachedKey) -> Option<Micros>,
+        now: Micros,
     ) -> Option<Decision> {
-        let OnUnavailable::KnownKeys { max_staleness } = self.shared.settings.on_unavailable else {
+        let OnUnavailable::KnownKeys { max_staleness } = self.settings.on_unavailable else {
             return None;
         };
-        let now = clock::steady();
-        let key = self.shared.cache.lookup_offline(request.digest)?;
+        let key = self.cache.lookup_offline(request.digest)?;
         if key.confirmed().after(max_staleness) < now {
             return None;
         }
@@ -46,11 +47,11 @@ impl Decider {
         if let Some(refusal) = refusal {
             return Some(Decision::Denied { refusal, principal: Some(principal), rate_limit: None });
         }
-        Some(match self.take_exact(&key, now)? {
+        Some(match self.take_exact(&key, down_since(&key), now)? {
             Ok((permit, rate_limit, number)) => {
                 // While the reply of Redis is still awaited, the awaiting task decides whether to report the use.
                 if late_answer.is_none_or(LateAnswer::admit_locally) {
-                    self.shared.record_unreported(&key);
+                    self.record_unreported(&key);
                 }
                 let permit = StatePermit::Redis(permit);
                 let validity = key.validity();
@@ -63,9 +64,9 @@ impl Decider {
     }
 
     /// Takes a token and a slot of the exact share; `None` when this gateway has none.
-    fn take_exact(&self, key: &CachedKey, now: Micros) -> Option<Taken> {
+    fn take_exact(&self, key: &CachedKey, down_since: Option<Micros>, now: Micros) -> Option<Taken> {
         let CachedKey { usage, lease, quota, concurrent, .. } = key;
         let share = ExactShare { usage, lease, quota: *quota, concurrent: *concurrent };
-        share.take(self.down_since(key), now, |since| self.shared.slots.portion(since))
+        share.take(down_since, now, |since| self.slots.portion(since))
     }
 }

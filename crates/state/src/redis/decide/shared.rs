@@ -3,24 +3,29 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::key_cache::{CachedKey, KeyCache};
 use super::usage::CachedUsage;
 use super::usage_index::UsageIndex;
+use crate::redis::active_defaults::ActiveDefaults;
 use crate::redis::record_codec::{StoredRecords, new_version};
 use crate::redis::record_names::RecordNames;
+use crate::redis::revocations::KeptRevocations;
 use crate::redis::scripts::Scripts;
 use crate::redis::settings::Settings;
 use crate::redis::slots::SlotLeases;
+use domain::clock::Micros;
 use domain::key::KeyDigest;
 
-/// State that the deciders of all threads share.
-pub(super) struct DeciderShared {
+/// State that the deciders of all threads share. It sends nothing.
+pub struct DeciderShared {
     pub(super) settings: Arc<Settings>,
     pub(super) names: RecordNames,
     pub(super) scripts: Arc<Scripts>,
-    pub(super) slots: Arc<SlotLeases>,
+    /// The slot leases.
+    pub slots: Arc<SlotLeases>,
     pub(super) cache: KeyCache,
     usages: UsageIndex,
     /// Number of changes that this process has made to the directory.
@@ -30,14 +35,22 @@ pub(super) struct DeciderShared {
 }
 
 impl DeciderShared {
-    pub(super) fn new(settings: Arc<Settings>, scripts: Arc<Scripts>, slots: Arc<SlotLeases>, cache: KeyCache) -> Self {
+    /// The state of a gateway that starts at `now`, with an empty cache.
+    pub fn new(
+        settings: Arc<Settings>,
+        scripts: Arc<Scripts>,
+        slots: Arc<SlotLeases>,
+        revocations: Arc<KeptRevocations>,
+        now: Micros,
+    ) -> Self {
         let names = RecordNames::new(&settings.prefix);
+        let defaults = Arc::new(ArcSwap::from_pointee(ActiveDefaults::new(settings.defaults(), now)));
         Self {
             settings,
             names,
             scripts,
             slots,
-            cache,
+            cache: KeyCache::new(defaults, revocations),
             usages: UsageIndex::default(),
             changes: AtomicU64::new(0),
             unreported_keys: Mutex::default(),
@@ -49,22 +62,32 @@ impl DeciderShared {
         self.changes.load(Ordering::Acquire) + self.slots.failovers()
     }
 
-    /// Begins another epoch of local verdicts.
-    pub(super) fn end_verdicts(&self) {
+    /// Begins another epoch of local verdicts: a change of the directory was made.
+    pub fn end_verdicts(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// A cache entry from records, under the active default limits.
-    pub(super) fn cached_key(&self, digest: &KeyDigest, records: &StoredRecords) -> CachedKey {
+    /// The active default limits, which can be replaced.
+    pub(crate) fn defaults(&self) -> &Arc<ArcSwap<ActiveDefaults>> {
+        &self.cache.defaults
+    }
+
+    /// The cache entry of a digest.
+    pub fn cached(&self, digest: &KeyDigest) -> Option<Arc<CachedKey>> {
+        self.cache.lookup_offline(digest)
+    }
+
+    /// A cache entry from records that were read at `now`, in steady time, under the active default limits.
+    pub(super) fn cached_key(&self, digest: &KeyDigest, records: &StoredRecords, now: Micros) -> CachedKey {
         let (key, defaults) = (&records.key, self.cache.defaults());
         let quota = defaults.limits.quota.in_force(key.key.quota);
-        let usage = self.usages.usage_of(key.key.id, || CachedUsage::new(key, quota));
+        let usage = self.usages.usage_of(key.key.id, || CachedUsage::new(key, quota, now));
         let lease = self.slots.lease_of(records.org.org.tag);
-        CachedKey::new(defaults, &self.names, digest, records, lease, usage)
+        CachedKey::new(defaults, &self.names, digest, records, lease, usage, now)
     }
 
     /// Records a use that was admitted offline, to be reported.
-    pub(super) fn record_unreported(&self, key: &Arc<CachedKey>) {
+    pub fn record_unreported(&self, key: &Arc<CachedKey>) {
         // Without randomness there is no name to report it under: the use is not counted.
         let Some(name) = new_version().ok().and_then(|name| name.as_bytes().first_chunk().copied()) else {
             return;
@@ -75,13 +98,21 @@ impl DeciderShared {
         }
     }
 
+    /// Enters a key whose uses were reported into the list again, if uses are left: the report may have failed, or more
+    /// uses may have been added meanwhile. A key that is gone has no record to count uses in.
+    pub fn end_report(&self, key: &Arc<CachedKey>, is_gone: bool) {
+        if !is_gone && key.usage.unreported().is_some() {
+            self.add_unreported_key(key);
+        }
+    }
+
     /// Enters a key into the list of those with unreported uses.
-    pub(super) fn add_unreported_key(&self, key: &Arc<CachedKey>) {
+    fn add_unreported_key(&self, key: &Arc<CachedKey>) {
         self.unreported_keys().push(Arc::clone(key));
     }
 
     /// Takes all keys with unreported uses out of the list.
-    pub(super) fn take_unreported_keys(&self) -> Vec<Arc<CachedKey>> {
+    pub fn take_unreported_keys(&self) -> Vec<Arc<CachedKey>> {
         std::mem::take(&mut *self.unreported_keys())
     }
 

@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::share::Share;
 use crate::bucket::Bucket;
 use crate::redis::record_codec::StoredKey;
-use domain::clock::{self, Micros};
+use domain::clock::Micros;
 use domain::quota::Quota;
 
 /// Usage of a cached key. It stays when the rest of the cache entry is replaced by a newer version, and is the same for
@@ -35,11 +35,11 @@ pub(super) struct UsageState {
 #[derive(Clone, Copy, Default)]
 pub struct UnreportedUses {
     /// The name. Once all is reported, the next uses begin with another one: what Redis stores of this one expires.
-    pub name: [u8; 8],
+    pub(super) name: [u8; 8],
     /// Uses under this name.
-    pub total: u64,
+    pub(super) total: u64,
     /// Number of them that Redis has counted.
-    pub reported: u64,
+    pub(super) reported: u64,
 }
 
 impl UnreportedUses {
@@ -51,16 +51,11 @@ impl UnreportedUses {
 
 impl CachedUsage {
     /// From the key's record; its bucket is converted to the effective quota.
-    pub(super) fn new(key: &StoredKey, quota: Quota) -> Self {
-        Self::from_bucket(key.live.bucket.convert(key.live.quota.per_micros(), quota), key.key.uses, clock::steady())
-    }
-
-    /// From a bucket, measured in the effective quota, and the number of uses, as Redis answered at `now`, in steady
-    /// time.
-    pub fn from_bucket(bucket: Bucket, uses: u64, now: Micros) -> Self {
+    /// Redis answered with it at `now`, in steady time.
+    pub(super) fn new(key: &StoredKey, quota: Quota, now: Micros) -> Self {
         Self(Mutex::new(UsageState {
-            bucket,
-            uses,
+            bucket: key.live.bucket.convert(key.live.quota.per_micros(), quota),
+            uses: key.key.uses,
             confirmed: now,
             last_admitted: Micros(0),
             share: None,
@@ -69,7 +64,7 @@ impl CachedUsage {
     }
 
     /// Notes a reply of Redis, at a steady time; `admitted` is the time of the request, if it was admitted.
-    pub fn confirm(&self, level: i64, uses: u64, now: Micros, admitted: Option<Micros>) {
+    pub(super) fn confirm(&self, level: i64, uses: u64, now: Micros, admitted: Option<Micros>) {
         let mut state = self.state();
         state.bucket = Bucket { level, at: now };
         state.uses = uses;
@@ -79,13 +74,18 @@ impl CachedUsage {
         state.share = None;
     }
 
+    /// Steady time of the last answer of Redis about the key.
+    pub fn confirmed(&self) -> Micros {
+        self.state().confirmed
+    }
+
     /// The uses to report, if there are any.
     pub fn unreported(&self) -> Option<UnreportedUses> {
         Some(self.state().unreported).filter(|uses| uses.pending() > 0)
     }
 
     /// Notes that Redis has counted the uses of a report.
-    pub fn mark_reported(&self, report: UnreportedUses) {
+    pub(super) fn mark_reported(&self, report: UnreportedUses) {
         let mut state = self.state();
         // A late reply may concern an earlier name, or an earlier total than another reply.
         if state.unreported.name == report.name {
@@ -94,7 +94,7 @@ impl CachedUsage {
     }
 
     /// Adds a use that Redis has not counted. Returns how many these are now. `name` is used if it is the first one.
-    pub fn add_unreported(&self, name: [u8; 8]) -> u64 {
+    pub(super) fn add_unreported(&self, name: [u8; 8]) -> u64 {
         let mut state = self.state();
         if state.unreported.pending() == 0 {
             state.unreported = UnreportedUses { name, total: 0, reported: 0 };

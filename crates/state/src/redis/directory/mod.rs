@@ -38,7 +38,7 @@ pub(crate) use digest_claims::DigestClaims;
 pub(crate) use key_list::KeyList;
 pub(crate) use keys::Keys;
 pub(crate) use orgs::Orgs;
-pub(super) use record_fields::{key_fields, org_fields, user_fields};
+pub use record_fields::{key_fields, org_fields, user_fields};
 pub(super) use revocation_log::{decode as decode_revocation, decode_final as decode_final_refusal};
 pub(crate) use sessions::Sessions;
 pub(crate) use tickets::Tickets;

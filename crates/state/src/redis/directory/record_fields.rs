@@ -8,7 +8,7 @@ use domain::key::KeyDigest;
 use domain::quota::Quota;
 
 /// Fields of an organization's record, but for its live part.
-pub(crate) fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
+pub fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("id", org.id.to_string()),
         ("tag", org.tag.as_str().to_owned()),
@@ -21,7 +21,7 @@ pub(crate) fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
 }
 
 /// Fields of a user's record.
-pub(crate) fn user_fields(user: &User) -> Vec<(&'static str, String)> {
+pub fn user_fields(user: &User) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("id", user.id.to_string()),
         ("org", user.org.to_string()),
@@ -41,7 +41,7 @@ pub(super) fn voucher_fields(voucher: &Voucher) -> [(&'static str, String); 2] {
 }
 
 /// Fields of a key's record, but for its live part.
-pub(crate) fn key_fields(key: &Key, digest: &KeyDigest) -> Vec<(&'static str, String)> {
+pub fn key_fields(key: &Key, digest: &KeyDigest) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("id", key.id.as_str().to_owned()),
         ("org", key.org.to_string()),

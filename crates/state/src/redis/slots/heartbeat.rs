@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::lease::{LeaseData, LeaseState, SlotLease};
-use super::slot_leases::{SlotLeases, SlotReport, SlotReportReply};
+use super::slot_leases::{SlotLeases, SlotReport};
 use super::slot_report::PendingReport;
 
 use domain::clock;
@@ -52,9 +52,11 @@ pub struct HeartbeatRound {
 }
 
 /// A visit to a lease, with something to do.
-struct LeaseVisit {
-    lease: VisitedLease,
-    action: HeartbeatAction,
+pub struct LeaseVisit {
+    /// The lease.
+    pub lease: VisitedLease,
+    /// What is to be done.
+    pub action: HeartbeatAction,
 }
 
 /// A lease that is being visited; the visit ends on drop.
@@ -108,7 +110,7 @@ impl SlotLeases {
     }
 
     /// The visits that are due in a round, `room` at most: the rest is due in the next round.
-    fn due_visits(&self, round: HeartbeatRound, room: usize) -> Vec<LeaseVisit> {
+    pub fn due_visits(&self, round: HeartbeatRound, room: usize) -> Vec<LeaseVisit> {
         let (mut retired, mut due) = (Vec::new(), Vec::new());
         for lease in self.active.all() {
             if due.len() >= room {
@@ -126,33 +128,20 @@ impl SlotLeases {
 
     async fn carry_out(&self, client: &RedisClient, LeaseVisit { lease, action }: LeaseVisit) {
         match action {
-            HeartbeatAction::Report(report, deregister) => self.send_report(client, &lease.0, report, deregister).await,
+            HeartbeatAction::Report(report, deregister) => {
+                let slot_report = SlotReport::new(&report, deregister);
+                report.complete(self.send_slot_report(client, &lease.0, &slot_report).await);
+            }
             // A failed resync leaves the lease in doubt: the next round tries again.
             HeartbeatAction::Resync => drop(self.resync(client, &lease.0).await),
             HeartbeatAction::None | HeartbeatAction::Retire => {}
-        }
-    }
-
-    async fn send_report(&self, client: &RedisClient, lease: &SlotLease, report: PendingReport, deregister: bool) {
-        let (released, generation) = (report.released, report.generation);
-        let slot_report = SlotReport { absolute: None, released, generation, deregister };
-        match self.send_slot_report(client, lease, slot_report).await {
-            Ok(SlotReportReply::Unregistered) => report.unregistered(),
-            Ok(reply) => {
-                report.acknowledged(reply == SlotReportReply::Deleted);
-                if let SlotReportReply::Done(taken) = reply {
-                    lease.note_answer(taken);
-                }
-            }
-            Err(error) if error.did_not_run() => report.not_sent(),
-            Err(_) => drop(report),
         }
     }
 }
 
 impl SlotLease {
     /// Decides what this round does about the lease; anything but nothing and retiring begins a visit.
-    pub fn begin_visit(self: &Arc<Self>, round: HeartbeatRound) -> HeartbeatAction {
+    fn begin_visit(self: &Arc<Self>, round: HeartbeatRound) -> HeartbeatAction {
         let mut data = self.data();
         let action = self.next_action(&mut data, round);
         data.visits += u32::from(matches!(action, HeartbeatAction::Report(..) | HeartbeatAction::Resync));
@@ -167,7 +156,8 @@ impl SlotLease {
         }
         // The visits that go on renew the lease or resync it, once Redis answers.
         let is_visited = data.visits > 0;
-        let is_renewed = is_visited || round.now.duration_since(data.renewed) < round.renew_interval;
+        let is_recent = |renewed| round.now.duration_since(renewed) < round.renew_interval;
+        let is_renewed = is_visited || data.renewed.is_some_and(is_recent);
         match data.state {
             // Early rounds are for releases; a resync waits for the next full round.
             LeaseState::InDoubt if round.near_limit_only || is_visited => HeartbeatAction::None,

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::active_set::ActiveSet;
+use super::slot_leases::SlotReportReply;
 use crate::redis::record_names::{RecordNames, org_slot};
 use domain::clock::Micros;
 use domain::key::OrgTag;
@@ -50,8 +51,8 @@ pub(super) struct LeaseData {
     pub(super) commands_at_visit: u64,
     /// Visits of the heartbeat that go on.
     pub(super) visits: u32,
-    /// Begin of the last command that renewed the lease.
-    pub(super) renewed: Instant,
+    /// Begin of the last command that renewed the lease; `None` before the first.
+    pub(super) renewed: Option<Instant>,
     /// True when the organization was last seen near its limit, so that others may be waiting for released slots.
     pub(super) near_limit: bool,
     /// Transitions to [`LeaseState::InDoubt`], and doubts within it.
@@ -86,21 +87,20 @@ pub struct Permit(Arc<SlotLease>);
 #[derive(Clone, Copy)]
 pub struct Resync {
     /// The slots held at its begin.
-    pub held: u32,
+    pub(super) held: u32,
     /// The generation that it begins.
-    pub generation: u64,
+    pub(super) generation: u64,
     doubts: u64,
     begun: Instant,
 }
 
 impl SlotLease {
     /// A lease without slots, of which Redis has no entry.
-    pub fn new(
+    pub(super) fn new(
         names: &RecordNames,
         tag: OrgTag,
         active: Arc<ActiveSet<SlotLease>>,
         failovers: Arc<AtomicU64>,
-        now: Instant,
     ) -> Self {
         let data = LeaseData {
             held: 0,
@@ -111,7 +111,7 @@ impl SlotLease {
             commands: 0,
             commands_at_visit: 0,
             visits: 0,
-            renewed: now,
+            renewed: None,
             near_limit: false,
             doubts: 0,
             is_active: false,
@@ -168,7 +168,7 @@ impl SlotLease {
     }
 
     /// Ends a resync that Redis has confirmed. `deleted` says that Redis has deleted the entry, as nothing was held.
-    pub fn finish_resync(self: &Arc<Self>, resync: Resync, deleted: bool) {
+    pub(super) fn finish_resync(self: &Arc<Self>, resync: Resync, deleted: bool) {
         let mut data = self.data();
         // A doubt since its begin, an offline admission for instance, is not covered by the number that was sent.
         if data.generation == resync.generation && data.doubts == resync.doubts {
@@ -176,9 +176,26 @@ impl SlotLease {
         }
     }
 
+    /// Applies the reply to a resync. Returns false when Redis has no such organization.
+    pub fn complete_resync(self: &Arc<Self>, resync: Resync, reply: SlotReportReply) -> bool {
+        match reply {
+            SlotReportReply::Done(taken) => {
+                self.finish_resync(resync, false);
+                self.note_answer(taken);
+            }
+            SlotReportReply::Deleted => self.finish_resync(resync, true),
+            // With nothing held there is nothing to report either, should the organization come back.
+            SlotReportReply::NoOrg if resync.held == 0 => self.finish_resync(resync, true),
+            SlotReportReply::NoOrg => {}
+            // Redis has a later generation already. The lease stays in doubt, and the next resync counts on from here.
+            SlotReportReply::Unregistered => {}
+        }
+        reply != SlotReportReply::NoOrg
+    }
+
     /// Notes that Redis confirmed the lease with a command that began at `begun`.
     pub(super) fn mark_registered(self: &Arc<Self>, data: &mut LeaseData, begun: Instant, deleted: bool) {
-        data.renewed = data.renewed.max(begun);
+        data.renewed = data.renewed.max(Some(begun));
         if deleted {
             // Commands in flight must not find the entry that the next decision creates.
             data.generation += 1;
@@ -212,11 +229,16 @@ impl SlotLease {
         }
     }
 
+    /// Returns whether a report of releases is in flight.
+    pub fn has_report_in_flight(&self) -> bool {
+        self.data().releases_in_flight > 0
+    }
+
     /// Waits until a report of releases that is in flight has ended.
     pub(crate) async fn wait_for_report(&self) {
         // Registered before the check: a report that ends in between is not missed.
         let ended = self.report_ended.notified();
-        if self.data().releases_in_flight > 0 {
+        if self.has_report_in_flight() {
             ended.await;
         }
     }

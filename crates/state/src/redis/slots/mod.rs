@@ -54,13 +54,12 @@ mod tests;
 
 pub use active_set::ActiveSet;
 pub(super) use heartbeat::visit_leases;
-pub use heartbeat::{EARLY_REPORT, HeartbeatAction, HeartbeatRound, TICK, VisitedLease};
+pub use heartbeat::{EARLY_REPORT, HeartbeatAction, HeartbeatRound, LeaseVisit, TICK, VisitedLease};
 pub use lease::Permit;
 pub use lease::{Resync, SlotLease};
 #[cfg(test)]
 pub(super) use membership::OtherGateways;
 pub use membership::{Membership, Portion};
 pub(super) use registration::keep_registered;
-pub use registration::retry_interval;
-pub(super) use slot_leases::SlotLeases;
+pub use slot_leases::{SlotLeases, SlotReport, SlotReportReply};
 pub use slot_report::PendingReport;

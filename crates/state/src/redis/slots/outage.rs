@@ -9,7 +9,7 @@ use domain::clock::Micros;
 
 impl SlotLease {
     /// Notes that Redis does not answer, and has not since `begun` as far as is known. Returns the begin of the outage.
-    pub fn outage_since(&self, begun: Option<Micros>, now: Micros) -> Micros {
+    pub(crate) fn outage_since(&self, begun: Option<Micros>, now: Micros) -> Micros {
         let mut data = self.data();
         // A later begin is of another outage: Redis was there in between.
         let since = data.outage.max(begun).unwrap_or(now);
@@ -19,7 +19,7 @@ impl SlotLease {
 
     /// Acquires a slot while Redis is away. This gateway may hold what it held when the outage began, and its
     /// portion of the slots of `limit` that were free by the last answer; of one slot, if none was.
-    pub fn acquire_in_outage(self: &Arc<Self>, portion: Portion, limit: u32) -> Option<Permit> {
+    pub(crate) fn acquire_in_outage(self: &Arc<Self>, portion: Portion, limit: u32) -> Option<Permit> {
         let mut data = self.data();
         let (held, free) = (data.held, limit.saturating_sub(data.taken).max(1));
         let allowance = *data.allowance.get_or_insert(held.saturating_add(portion.of(free)));
@@ -32,7 +32,7 @@ impl SlotLease {
     }
 
     /// Notes an answer of Redis about the organization, with the slots that are taken.
-    pub fn note_answer(&self, taken: u32) {
+    pub(crate) fn note_answer(&self, taken: u32) {
         Self::note_answer_locked(&mut self.data(), taken);
     }
 

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::membership::Membership;
 use super::slot_leases::SlotLeases;
 use crate::redis::record_names::gateways_slot;
-use domain::clock;
+use domain::clock::{self, Micros};
 use redis_client::{CommandError, RedisClient};
 
 /// Shortest interval until all gateways know of each other: they divide limits in an outage, which
@@ -28,14 +28,12 @@ const RETRY_PART: Duration = Duration::from_millis(1);
 pub(crate) async fn keep_registered(slots: Arc<SlotLeases>, client: RedisClient) {
     loop {
         let is_settled = slots.register(&client).await.unwrap_or(false);
-        let gateways = slots.membership().map_or(1, Membership::gateways);
-        let longest = slots.settings.renew_interval();
-        sleep(if is_settled { longest } else { retry_interval(gateways).min(longest) }).await;
+        sleep(slots.next_heartbeat(is_settled)).await;
     }
 }
 
 /// Interval of heartbeats until the gateways know of each other: all together send at most a thousand a second.
-pub fn retry_interval(gateways: u32) -> Duration {
+fn retry_interval(gateways: u32) -> Duration {
     RETRY_INTERVAL.max(RETRY_PART * gateways)
 }
 
@@ -47,22 +45,40 @@ impl SlotLeases {
         deregistered.map(drop)
     }
 
+    /// Time until the next heartbeat; `is_settled` says that the last one was confirmed, and that every gateway has seen
+    /// every other one.
+    pub fn next_heartbeat(&self, is_settled: bool) -> Duration {
+        let longest = self.settings.renew_interval();
+        let gateways = self.membership().map_or(1, Membership::gateways);
+        if is_settled { longest } else { retry_interval(gateways).min(longest) }
+    }
+
+    /// The latest join of all gateways that this one has seen.
+    pub fn seen(&self) -> u64 {
+        self.membership().map_or(0, |membership| membership.latest_join)
+    }
+
+    /// Applies the reply to a heartbeat that began at `beat`, and told that this gateway had `seen` a join; times are
+    /// steady. Returns whether every gateway has seen every other one; `None` when it is no such reply.
+    pub fn complete_heartbeat(&self, reply: &[u8], beat: Micros, seen: u64, now: Micros) -> Option<bool> {
+        let membership = Membership::decode(reply, beat)?;
+        self.set_membership(membership.following(self.membership(), now));
+        Some(membership.is_settled(seen))
+    }
+
     /// Registers this gateway as live, and learns its place among the gateways. Returns whether every gateway has seen
     /// every other one.
     async fn register(&self, client: &RedisClient) -> Result<bool, CommandError> {
         // Read before the heartbeat: the entry lives no shorter than from here.
-        let (beat, seen) = (clock::steady(), self.membership().map_or(0, |membership| membership.latest_join));
+        let (beat, seen) = (clock::steady(), self.seen());
         let reply = self.send_heartbeat(client, self.settings.registration_micros()).await?;
         let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };
-        let membership = Membership::decode(&packed, beat).ok_or(CommandError::UnexpectedReply)?;
-        self.set_membership(membership.following(self.membership(), clock::steady()));
-        Ok(membership.is_settled(seen))
+        self.complete_heartbeat(&packed, beat, seen, clock::steady()).ok_or(CommandError::UnexpectedReply)
     }
 
     /// Runs `heartbeat.lua`. A lifetime of 0 removes the registration.
     async fn send_heartbeat(&self, client: &RedisClient, lifetime: u64) -> Result<Value, CommandError> {
-        let seen = self.membership().map_or(0, |membership| membership.latest_join);
-        let (gateways, lifetime, seen) = (self.names.gateways(), lifetime.to_string(), seen.to_string());
+        let (gateways, lifetime, seen) = (self.names.gateways(), lifetime.to_string(), self.seen().to_string());
         let arguments: [&[u8]; 3] = [&self.gateway_id, lifetime.as_bytes(), seen.as_bytes()];
         client.run(gateways_slot(), &self.scripts.heartbeat, &[gateways.as_bytes()], &arguments).await
     }

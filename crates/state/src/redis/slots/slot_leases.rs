@@ -10,8 +10,9 @@ use redis::Value;
 use rustc_hash::FxBuildHasher;
 
 use super::active_set::ActiveSet;
-use super::lease::SlotLease;
+use super::lease::{Resync, SlotLease};
 use super::membership::{Membership, Portion};
+use super::slot_report::PendingReport;
 use crate::redis::packed::{pack, unpack};
 use crate::redis::record_names::RecordNames;
 use crate::redis::scripts::Scripts;
@@ -21,15 +22,15 @@ use domain::key::OrgTag;
 use redis_client::{CommandError, RedisClient};
 
 /// The slot leases of this process, shared by all its threads.
-pub(crate) struct SlotLeases {
+pub struct SlotLeases {
     pub(super) settings: Arc<Settings>,
     pub(super) scripts: Arc<Scripts>,
     pub(super) names: RecordNames,
     /// Field of this process in the records of organizations and gateways; no other process has the same.
-    pub(crate) gateway_id: Box<[u8]>,
+    pub gateway_id: Box<[u8]>,
     leases: DashMap<OrgTag, Arc<SlotLease>, FxBuildHasher>,
     /// Leases that the heartbeat visits.
-    pub(super) active: Arc<ActiveSet<SlotLease>>,
+    pub active: Arc<ActiveSet<SlotLease>>,
     /// This gateway's place among the gateways, by the reply to the last heartbeat; `None` before the first.
     membership: Mutex<Option<Membership>>,
     /// Failovers of the servers so far, counted by the client.
@@ -38,7 +39,7 @@ pub(crate) struct SlotLeases {
 
 /// Reply of `slot_report.lua`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum SlotReportReply {
+pub enum SlotReportReply {
     /// The report was applied, and the lease renewed; so many slots of the organization are taken.
     Done(u32),
     /// There is no such organization; nothing was changed.
@@ -50,13 +51,45 @@ pub(super) enum SlotReportReply {
 }
 
 /// Arguments of `slot_report.lua`.
-pub(super) struct SlotReport {
+pub struct SlotReport {
     /// Slots held, which begins a generation; `None` when only releases are reported.
-    pub(super) absolute: Option<u32>,
-    pub(super) released: u32,
-    pub(super) generation: u64,
+    absolute: Option<u32>,
+    released: u32,
+    generation: u64,
     /// True when the entry is to be deleted if nothing is held.
-    pub(super) deregister: bool,
+    deregister: bool,
+}
+
+impl From<Resync> for SlotReport {
+    fn from(resync: Resync) -> Self {
+        let Resync { held, generation, .. } = resync;
+        Self { absolute: Some(held), released: 0, generation, deregister: held == 0 }
+    }
+}
+
+impl SlotReport {
+    /// A report of releases; with `deregister`, the entry is deleted if nothing is held.
+    pub fn new(report: &PendingReport, deregister: bool) -> Self {
+        Self { absolute: None, released: report.released, generation: report.generation, deregister }
+    }
+
+    /// The packed argument.
+    pub fn encode(&self, settings: &Settings) -> Vec<u8> {
+        let mut packed = Vec::with_capacity(48);
+        match self.absolute {
+            Some(held) => pack(&mut packed, u64::from(held)),
+            None => packed.extend_from_slice(&(-1.0_f64).to_le_bytes()),
+        }
+        let numbers = [
+            u64::from(self.released),
+            settings.lease_micros(),
+            self.generation,
+            u64::from(self.deregister),
+            settings.script_time(clock::now()),
+        ];
+        numbers.into_iter().for_each(|number| pack(&mut packed, number));
+        packed
+    }
 }
 
 impl SlotLeases {
@@ -66,7 +99,7 @@ impl SlotLeases {
     }
 
     /// No leases, for the gateway with this id.
-    pub(crate) fn new(
+    pub fn new(
         settings: Arc<Settings>,
         scripts: Arc<Scripts>,
         gateway_id: Box<[u8]>,
@@ -85,10 +118,10 @@ impl SlotLeases {
     }
 
     /// The lease on the slots of an organization.
-    pub(crate) fn lease_of(&self, tag: OrgTag) -> Arc<SlotLease> {
+    pub fn lease_of(&self, tag: OrgTag) -> Arc<SlotLease> {
         let lease = self.leases.entry(tag).or_insert_with(|| {
             let (active, failovers) = (Arc::clone(&self.active), Arc::clone(&self.failovers));
-            Arc::new(SlotLease::new(&self.names, tag, active, failovers, Instant::now()))
+            Arc::new(SlotLease::new(&self.names, tag, active, failovers))
         });
         Arc::clone(&lease)
     }
@@ -104,7 +137,8 @@ impl SlotLeases {
         self.membership()?.portion(since, self.settings.lease)
     }
 
-    pub(super) fn membership(&self) -> Option<Membership> {
+    /// This gateway's place among the gateways; `None` before the first heartbeat.
+    pub fn membership(&self) -> Option<Membership> {
         *self.membership.lock()
     }
 
@@ -118,25 +152,8 @@ impl SlotLeases {
         let _one_at_a_time = lease.resync.lock().await;
         // Another caller may have resynced the lease while this one waited for the lock.
         let Some(resync) = lease.begin_resync(Instant::now()) else { return Ok(true) };
-        let (held, generation) = (resync.held, resync.generation);
-        let report = SlotReport { absolute: Some(held), released: 0, generation, deregister: held == 0 };
-        match self.send_slot_report(client, lease, report).await? {
-            SlotReportReply::Done(taken) => {
-                lease.finish_resync(resync, false);
-                lease.note_answer(taken);
-            }
-            SlotReportReply::Deleted => lease.finish_resync(resync, true),
-            SlotReportReply::NoOrg => {
-                // With nothing held there is nothing to report either, should the organization come back.
-                if held == 0 {
-                    lease.finish_resync(resync, true);
-                }
-                return Ok(false);
-            }
-            // Redis has a later generation already. The lease stays in doubt, and the next resync counts on from here.
-            SlotReportReply::Unregistered => {}
-        }
-        Ok(true)
+        let reply = self.send_slot_report(client, lease, &resync.into()).await?;
+        Ok(lease.complete_resync(resync, reply))
     }
 
     /// Runs `slot_report.lua`.
@@ -144,30 +161,19 @@ impl SlotLeases {
         &self,
         client: &RedisClient,
         lease: &SlotLease,
-        report: SlotReport,
+        report: &SlotReport,
     ) -> Result<SlotReportReply, CommandError> {
-        let mut packed = Vec::with_capacity(48);
-        match report.absolute {
-            Some(held) => pack(&mut packed, u64::from(held)),
-            None => packed.extend_from_slice(&(-1.0_f64).to_le_bytes()),
-        }
-        let numbers = [
-            u64::from(report.released),
-            self.settings.lease_micros(),
-            report.generation,
-            u64::from(report.deregister),
-            self.settings.script_time(clock::now()),
-        ];
-        numbers.into_iter().for_each(|number| pack(&mut packed, number));
+        let packed = report.encode(&self.settings);
         let arguments: [&[u8]; 2] = [&self.gateway_id, &packed];
         let reply = client.run(lease.hash_slot, &self.scripts.slot_report, &[&lease.org_record], &arguments).await?;
-        SlotReportReply::decode(&reply).ok_or(CommandError::UnexpectedReply)
+        let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };
+        SlotReportReply::decode(&packed).ok_or(CommandError::UnexpectedReply)
     }
 }
 
 impl SlotReportReply {
-    fn decode(reply: &Value) -> Option<Self> {
-        let Value::BulkString(packed) = reply else { return None };
+    /// Decodes a packed reply; `None` when it is none of this script.
+    pub fn decode(packed: &[u8]) -> Option<Self> {
         let [code, taken] = unpack(packed)?;
         match code {
             0 => Some(Self::Done(u32::try_from(taken).unwrap_or(u32::MAX))),

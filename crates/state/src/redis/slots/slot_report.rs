@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::lease::{LeaseData, LeaseState, Permit, SlotLease};
+use super::slot_leases::SlotReportReply;
+use redis_client::CommandError;
 
 /// A command in flight that reports releases and may acquire a slot.
 ///
@@ -12,11 +14,11 @@ use super::lease::{LeaseData, LeaseState, Permit, SlotLease};
 pub struct PendingReport {
     lease: Arc<SlotLease>,
     /// Releases that it reports.
-    pub released: u32,
+    pub(crate) released: u32,
     /// Generation in which it was sent.
-    pub generation: u64,
+    pub(crate) generation: u64,
     /// True when Redis may create the entry of this gateway.
-    pub may_register: bool,
+    pub(crate) may_register: bool,
     /// True when another command that reports releases was in flight at its begin: Redis may run that one later.
     overtakes_releases: bool,
     /// Its begin; the lease was renewed no sooner.
@@ -26,7 +28,7 @@ pub struct PendingReport {
 
 impl PendingReport {
     /// Begins a command at `now`; `None` when the lease is in doubt and has to be resynced first.
-    pub fn begin(lease: &Arc<SlotLease>, now: Instant) -> Option<Self> {
+    pub(crate) fn begin(lease: &Arc<SlotLease>, now: Instant) -> Option<Self> {
         Self::begin_locked(lease, &mut lease.data(), now)
     }
 
@@ -52,7 +54,7 @@ impl PendingReport {
 
     /// The script ran and acquired a slot, with which `taken` of `limit` slots are taken. Returns the permit, or `None`
     /// when it is fenced: a resync that began meanwhile did not count the slot, so Redis has forgotten it.
-    pub fn acquired(mut self, taken: u32, limit: u32) -> Option<Permit> {
+    pub(crate) fn acquired(mut self, taken: u32, limit: u32) -> Option<Permit> {
         self.done = true;
         let mut data = self.lease.data();
         self.lease.end_report(&mut data, self.released);
@@ -72,8 +74,24 @@ impl PendingReport {
         Some(permit)
     }
 
+    /// Applies the result of a report outside of decisions.
+    pub fn complete(self, reply: Result<SlotReportReply, CommandError>) {
+        let lease = Arc::clone(&self.lease);
+        match reply {
+            Ok(SlotReportReply::Unregistered) => self.unregistered(),
+            Ok(reply) => {
+                self.acknowledged(reply == SlotReportReply::Deleted);
+                if let SlotReportReply::Done(taken) = reply {
+                    lease.note_answer(taken);
+                }
+            }
+            Err(error) if error.did_not_run() => self.not_sent(),
+            Err(_) => drop(self),
+        }
+    }
+
     /// The script ran and applied the report. `deleted` says that Redis has deleted the entry, as was requested.
-    pub fn acknowledged(mut self, deleted: bool) {
+    pub(super) fn acknowledged(mut self, deleted: bool) {
         self.done = true;
         let mut data = self.lease.data();
         self.lease.end_report(&mut data, self.released);
@@ -85,7 +103,7 @@ impl PendingReport {
     /// The script ran and acquired nothing, as `taken` slots are taken (and, if it reported no release, did
     /// not renew the lease). Returns whether the denial may be stale because releases of this gateway were
     /// still in flight, or waiting.
-    pub fn denied(mut self, taken: u32) -> bool {
+    pub(crate) fn denied(mut self, taken: u32) -> bool {
         let mut data = self.lease.data();
         SlotLease::note_answer_locked(&mut data, taken);
         let may_be_stale = self.overtakes_releases || data.released > 0;
@@ -99,7 +117,7 @@ impl PendingReport {
     }
 
     /// The script did not run: its releases are still to be reported.
-    pub fn not_sent(mut self) {
+    pub(crate) fn not_sent(mut self) {
         self.done = true;
         let mut data = self.lease.data();
         self.lease.end_report(&mut data, self.released);
@@ -110,7 +128,7 @@ impl PendingReport {
     }
 
     /// Redis has no entry of this generation: it was deleted when the lease ended, or lost in a failover.
-    pub fn unregistered(self) {
+    pub(crate) fn unregistered(self) {
         // What follows is the same as for a lost reply: Redis counts an unknown number.
         drop(self);
     }

@@ -27,8 +27,7 @@ impl Fixture {
     fn new() -> Self {
         let (active, failovers) = (Arc::new(ActiveSet::new()), Arc::<AtomicU64>::default());
         let tag = OrgTag::generate().unwrap();
-        let lease =
-            SlotLease::new(&RecordNames::new("p"), tag, Arc::clone(&active), Arc::clone(&failovers), Instant::now());
+        let lease = SlotLease::new(&RecordNames::new("p"), tag, Arc::clone(&active), Arc::clone(&failovers));
         Self { lease: Arc::new(lease), active, failovers }
     }
 

@@ -1,0 +1,44 @@
+//! Settings and scripts of the product that all gateways run with: its defaults, and `known_keys`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::quota::Quota;
+use state::redis::{Clock, Durability, Login, OnUnavailable, Scripts, Servers, Settings};
+
+use super::gateway::DEADLINE;
+
+/// What all gateways run with.
+pub struct Product {
+    pub settings: Arc<Settings>,
+    pub scripts: Arc<Scripts>,
+}
+
+impl Product {
+    pub fn new() -> Self {
+        let settings = Settings {
+            // No link of the product is opened.
+            servers: Servers::Cluster(Vec::new()),
+            login: Login::default(),
+            sentinel_login: Login::default(),
+            database: 0,
+            tls: None,
+            prefix: "keygate".to_owned(),
+            // Each key and each organization has its own.
+            quota: Quota { requests: 1000, per: Duration::from_secs(3600), burst: 1000, strict: false },
+            concurrent: 100,
+            deadline: Duration::from_micros(DEADLINE),
+            lease: Duration::from_secs(10),
+            on_unavailable: OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(60) },
+            // That of each revocation is chosen by its gateway.
+            durability: Durability { replicas: 0, timeout: Duration::from_secs(1) },
+            clock: Clock::Server,
+        };
+        Self { settings: Arc::new(settings), scripts: Arc::new(Scripts::new()) }
+    }
+
+    /// Longest time between two renewals of a lease.
+    pub fn renew(&self) -> u64 {
+        u64::try_from(self.settings.renew_interval().as_micros()).unwrap()
+    }
+}

@@ -1,0 +1,211 @@
+//! The steps of one decision, without I/O: what a decision does first, and what comes next after each result.
+//!
+//! The [`Decider`](super::decider::Decider) performs them with a client. The simulation of many gateways performs the
+//! same steps on servers in virtual time.
+//!
+//! | after | next |
+//! |---|---|
+//! | the begin | a call, if the key is cached; else a read |
+//! | a read | a call; refused when there is no such key |
+//! | a call: admitted, refused | done |
+//! | a call: no slot is free, while releases of this gateway are in flight | wait for these, then call again |
+//! | a call: other versions of the records | call again with these |
+//! | a call: the slot lease is in doubt | resync the lease, then call again |
+//! | a call: there is no such key | a read: the digest may have another key by now |
+//!
+//! After [`MAX_ATTEMPTS`] calls the records are contended.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::call_outcome::{CallOutcome, DecideError};
+use super::decide_codec::{Decided, Evaluation};
+use super::key_cache::CachedKey;
+use super::local_refusal;
+use super::shared::DeciderShared;
+use crate::redis::record_codec::StoredRecords;
+use crate::redis::slots::Permit;
+use crate::{Admitted, DecideRequest, Decision, Permit as StatePermit};
+use domain::clock::Micros;
+use domain::refusal::Refusal;
+use redis_client::CommandError;
+
+/// Attempts at one decision while the records keep changing. More means that they change all the time.
+const MAX_ATTEMPTS: usize = 5;
+
+/// What a decision does next.
+pub enum Step {
+    /// The records of the key are read; then [`DecisionSteps::after_read`].
+    Read,
+    /// A decide call about this entry; then [`DecisionSteps::after_call`].
+    Call(Arc<CachedKey>, Evaluation),
+    /// The slot lease of this entry is resynced; then [`DecisionSteps::after_resync`].
+    Resync(Arc<CachedKey>),
+    /// Waits until releases in flight have reached Redis; then [`DecisionSteps::after_releases`].
+    AwaitReleases(Arc<CachedKey>, Decided),
+}
+
+/// The next step; or the end of the decision, with its result.
+pub type Next = ControlFlow<Result<Decision, DecideError>, Step>;
+
+/// Progress of one decision.
+pub struct DecisionSteps {
+    /// Epoch of local verdicts in which it began.
+    epoch: u64,
+    /// Attempts that have begun.
+    attempts: usize,
+}
+
+impl DecisionSteps {
+    /// Begins a decision. A key that is not cached takes one more round trip.
+    pub fn begin(shared: &DeciderShared, request: &DecideRequest<'_>) -> (Self, Next) {
+        let mut steps = Self { epoch: shared.verdict_epoch(), attempts: 0 };
+        let next = steps.begin_attempt(shared, request, shared.cache.lookup(request.digest));
+        (steps, next)
+    }
+
+    fn begin_attempt(
+        &mut self,
+        shared: &DeciderShared,
+        request: &DecideRequest<'_>,
+        cached: Option<Arc<CachedKey>>,
+    ) -> Next {
+        if self.attempts == MAX_ATTEMPTS {
+            return Next::Break(Err(DecideError::Contended));
+        }
+        self.attempts += 1;
+        match cached {
+            Some(key) => self.call(shared, request, key),
+            None => Next::Continue(Step::Read),
+        }
+    }
+
+    fn call(&self, shared: &DeciderShared, request: &DecideRequest<'_>, key: Arc<CachedKey>) -> Next {
+        // Where verdicts are as exact as the decisions.
+        if shared.settings.may_refuse_locally()
+            && let Some(decision) = local_refusal::refuse(&key, request, self.epoch)
+        {
+            return Next::Break(Ok(decision));
+        }
+        let evaluation = key.refusal(request).map_or(Evaluation::Allowed, Evaluation::Refused);
+        Next::Continue(Step::Call(key, evaluation))
+    }
+
+    /// The records that were found have been read at `now`, in steady time.
+    pub fn after_read(
+        &mut self,
+        shared: &DeciderShared,
+        request: &DecideRequest<'_>,
+        found: Option<&StoredRecords>,
+        now: Micros,
+    ) -> Next {
+        let Some(records) = found else { return Next::Break(Ok(unknown())) };
+        let key = shared.cache.insert(request.digest, shared.cached_key(request.digest, records, now));
+        self.call(shared, request, key)
+    }
+
+    /// A decide call about this entry has ended.
+    pub fn after_call(
+        &mut self,
+        shared: &DeciderShared,
+        request: &DecideRequest<'_>,
+        key: Arc<CachedKey>,
+        outcome: CallOutcome,
+    ) -> Next {
+        match outcome {
+            CallOutcome::Admitted(decided, permit) => Next::Break(Ok(admitted(&key, &decided, permit))),
+            CallOutcome::Refused(decided, refusal) => {
+                // It counts towards a local verdict.
+                local_refusal::add_refusal(&key, request, &decided, refusal, self.epoch);
+                Next::Break(Ok(denied(&key, &decided, refusal)))
+            }
+            CallOutcome::StaleDenial(decided) if self.attempts == MAX_ATTEMPTS => {
+                Next::Break(Ok(denied(&key, &decided, Refusal::TooManyInFlight)))
+            }
+            CallOutcome::StaleDenial(decided) => Next::Continue(Step::AwaitReleases(key, decided)),
+            CallOutcome::Stale(fresh) => {
+                let key = shared.cache.insert(request.digest, *fresh);
+                self.begin_attempt(shared, request, Some(key))
+            }
+            CallOutcome::LeaseInDoubt => Next::Continue(Step::Resync(key)),
+            CallOutcome::Unknown => {
+                shared.cache.remove(request.digest);
+                self.begin_attempt(shared, request, None)
+            }
+        }
+    }
+
+    /// The slot lease was resynced; `exists` says that its organization does.
+    pub fn after_resync(
+        &mut self,
+        shared: &DeciderShared,
+        request: &DecideRequest<'_>,
+        key: Arc<CachedKey>,
+        exists: bool,
+    ) -> Next {
+        if exists {
+            self.begin_attempt(shared, request, Some(key))
+        } else {
+            // The organization is gone, and its keys with it.
+            Next::Break(Ok(unknown()))
+        }
+    }
+
+    /// Releases in flight have reached Redis. Unless `arrived`, they take so long that they might as well be taken slots.
+    pub fn after_releases(
+        &mut self,
+        shared: &DeciderShared,
+        request: &DecideRequest<'_>,
+        (key, decided): (Arc<CachedKey>, Decided),
+        arrived: bool,
+    ) -> Next {
+        if arrived {
+            self.begin_attempt(shared, request, Some(key))
+        } else {
+            Next::Break(Ok(denied(&key, &decided, Refusal::TooManyInFlight)))
+        }
+    }
+}
+
+/// What follows a call that reads the status of a key: the call again, about a newer entry; or the decision about it,
+/// which is `None` for a key that is gone. `attempts` counts the calls.
+///
+/// # Errors
+/// The call has no such outcome, or the records kept changing.
+pub fn after_status_call(
+    attempts: &mut usize,
+    outcome: CallOutcome,
+) -> Result<ControlFlow<Option<Decided>, Arc<CachedKey>>, DecideError> {
+    *attempts += 1;
+    match outcome {
+        CallOutcome::Stale(_) if *attempts == MAX_ATTEMPTS => Err(DecideError::Contended),
+        CallOutcome::Refused(decided, _) => Ok(ControlFlow::Break(Some(decided))),
+        CallOutcome::Stale(fresh) => Ok(ControlFlow::Continue(Arc::from(fresh))),
+        CallOutcome::Unknown => Ok(ControlFlow::Break(None)),
+        CallOutcome::Admitted(..) | CallOutcome::StaleDenial(_) | CallOutcome::LeaseInDoubt => {
+            Err(CommandError::UnexpectedReply.into())
+        }
+    }
+}
+
+fn unknown() -> Decision {
+    Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None }
+}
+
+fn admitted(key: &CachedKey, decided: &Decided, permit: Permit) -> Decision {
+    key.verdict.clear();
+    Decision::Admitted(Admitted {
+        principal: Arc::clone(&key.principal),
+        rate_limit: decided.rate_limit_status(key),
+        number: decided.uses,
+        permit: StatePermit::Redis(permit),
+        provisional: false,
+        validity: key.validity(),
+    })
+}
+
+/// Callers that are not authenticated learn nothing about the key's limits.
+fn denied(key: &CachedKey, decided: &Decided, refusal: Refusal) -> Decision {
+    let rate_limit = refusal.is_of_authenticated_caller().then(|| decided.rate_limit_status(key));
+    Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), rate_limit }
+}
