@@ -6,9 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use domain::clock::Micros;
-use state::redis::{CachedKey, DecideInput, Kept, LateAnswer, PendingReport, Resync, VisitedLease};
+use state::redis::{CachedKey, DecideInput, Kept, LateAnswer, LogRead, PendingReport, Resync, VisitedLease};
 
-use super::database::Bytes;
 use super::faults::Fault;
 use super::lua::{Reply, Script};
 
@@ -42,8 +41,6 @@ pub enum Event {
     Visit(Process, bool),
     Register(Process),
     ReadLog(Process),
-    /// All open exchanges are checked against the directory.
-    CheckOpen(Process),
     /// A gateway asserts what the primary of a shard lacks.
     Assert(Process, usize),
     LinkDown {
@@ -147,9 +144,9 @@ pub enum Call {
         keys: Vec<Rc<[u8]>>,
         arguments: Vec<Vec<u8>>,
     },
-    /// Reads the log of revocations from this number on.
+    /// Reads fields of the log of revocations.
     ReadLog {
-        from: u64,
+        fields: Vec<String>,
     },
     /// Revokes a key, as the transaction of `crates/state/src/redis/directory/keys.rs` does.
     RevokeKey {
@@ -167,13 +164,9 @@ pub enum Call {
 #[derive(Debug)]
 pub enum Answer {
     Script(Reply),
-    Log {
-        last: u64,
-        at_position: Option<Bytes>,
-        entries: Vec<Bytes>,
-    },
-    /// A change was made; with `true`, as many replicas as asked for have it.
-    Changed(bool),
+    Log(Vec<Option<Vec<u8>>>),
+    /// A change was made; so many replicas have it.
+    Changed(u32),
     /// The server refused the command, which did not run: its memory is full, or the hash slot is on its way.
     Refused,
 }
@@ -187,7 +180,7 @@ pub enum Pending {
     Resync { org: usize, resync: Resync, request: Option<ResyncFor>, visited: Option<VisitedLease> },
     Register { beat: Micros, seen: u64 },
     Deregister,
-    ReadLog,
+    ReadLog(LogRead),
     Revocation { number: usize },
     Assert { kept: Vec<Kept>, history: Arc<str> },
 }

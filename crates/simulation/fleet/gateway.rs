@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use domain::clock::Micros;
 use domain::key::OrgTag;
 use rustc_hash::{FxHashMap, FxHashSet};
-use state::redis::{DeciderShared, KeptRevocations, RecordNames, SlotLeases};
+use state::RevocationLog;
+use state::redis::{DeciderShared, KeptRevocations, LogFollower, RecordNames, SlotLeases};
 
-use super::database::Bytes;
 use super::event::{Process, ResyncFor};
 use super::journal::Journal;
 use super::product::Product;
@@ -63,8 +63,11 @@ pub struct Gateway {
     /// Numbers of gateways that the heartbeats told, each from a steady time on.
     pub counts: Vec<(u64, u32)>,
     pub kept: Arc<KeptRevocations>,
-    /// The last entry of the log that was read.
-    pub position: Option<(u64, Option<Bytes>)>,
+    /// Reads the shared log of revocations, and appends to that of the process.
+    pub follower: LogFollower,
+    pub log: Arc<RevocationLog>,
+    /// Position up to which the process has obeyed its log.
+    pub obeyed: u64,
     /// Organizations of which a resync is in flight, with the requests that wait for it.
     pub resyncing: FxHashMap<usize, Vec<ResyncFor>>,
     /// Requests that it forwards.
@@ -80,17 +83,20 @@ impl Gateway {
         process: Process,
         shards: usize,
         (offset, drift): (u64, i64),
-        now: u64,
+        now: Instant,
         journal: Journal,
-        Product { settings, scripts }: &Product,
+        Product { settings, scripts, keeps_revocations }: &Product,
     ) -> Self {
         let Process { gateway, start } = process;
         let id = format!("h:g{gateway}.{start}").into_bytes();
         let (settings, scripts, failovers) = (Arc::clone(settings), Arc::clone(scripts), Arc::<AtomicU64>::default());
-        let kept = Arc::new(KeptRevocations::new(RecordNames::new(&settings.prefix)));
+        let kept = Arc::new(kept_revocations());
         let slots =
             SlotLeases::new(Arc::clone(&settings), Arc::clone(&scripts), id.clone().into(), Arc::clone(&failovers));
-        let decisions = DeciderShared::new(settings, scripts, Arc::new(slots), Arc::clone(&kept), Micros(now));
+        let decisions = DeciderShared::new(settings, scripts, Arc::new(slots), Arc::clone(&kept), Micros(offset));
+        let log = Arc::new(RevocationLog::new());
+        let in_log = if *keeps_revocations { Arc::clone(&kept) } else { Arc::new(kept_revocations()) };
+        let follower = LogFollower::new(Arc::clone(&log), in_log, Arc::clone(&failovers), now);
         Self {
             process,
             is_up: true,
@@ -107,7 +113,9 @@ impl Gateway {
             failovers,
             counts: Vec::new(),
             kept,
-            position: None,
+            follower,
+            log,
+            obeyed: 0,
             resyncing: FxHashMap::default(),
             open: FxHashSet::default(),
             noticed: FxHashMap::default(),
@@ -146,4 +154,8 @@ impl Gateway {
         }
         sum
     }
+}
+
+fn kept_revocations() -> KeptRevocations {
+    KeptRevocations::new(RecordNames::new("keygate"))
 }

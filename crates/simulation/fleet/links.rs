@@ -68,7 +68,6 @@ impl World {
         }
         if is_failover {
             self.gateways[process.gateway].count_failover();
-            self.note_failover(process);
         }
         self.queue.add(now + 1000, Event::Assert(process, shard));
         self.trace.add(Entry {
@@ -81,13 +80,5 @@ impl World {
             number: 0,
         });
         self.check_noticed(process, shard);
-    }
-
-    /// A gateway has seen another history: every open exchange is checked, and again while the
-    /// others write revocations.
-    fn note_failover(&mut self, process: Process) {
-        for pause in [0, 3_000_000, 15_000_000] {
-            self.queue.add(self.now + pause, Event::CheckOpen(process));
-        }
     }
 }

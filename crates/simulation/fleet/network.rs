@@ -17,8 +17,6 @@ const BREAKER_THRESHOLD: u32 = 5;
 const LATE_REPLY_TIMEOUT: u64 = 5_000_000;
 /// Time of the server for a script, beside the fields that it reads in a loop (`docs/scaling.md` has the measurement).
 const SCRIPT_COST: u64 = 6;
-/// Entries of the log that are read at a time, as in `crates/state/src/redis/revocation_reader.rs`.
-const LOG_BATCH: u64 = 500;
 
 impl World {
     /// Time that a message takes: a fraction of a millisecond, and rarely as long as a deadline.
@@ -120,11 +118,10 @@ impl World {
                 self.note_script(command, &reply);
                 (Answer::Script(reply), done)
             }
-            Call::ReadLog { from } => {
-                let log = |field: &str| shard.field(&self.log_record, field.as_bytes()).cloned();
-                let last = log("last").map_or(0, |text| String::from_utf8_lossy(&text).parse().unwrap());
-                let entries = (*from + 1..=last.min(*from + LOG_BATCH)).map_while(|number| log(&number.to_string()));
-                (Answer::Log { last, at_position: log(&from.to_string()), entries: entries.collect() }, 0)
+            Call::ReadLog { fields } => {
+                let value =
+                    |field: &String| shard.field(&self.log_record, field.as_bytes()).map(|value| value.to_vec());
+                (Answer::Log(fields.iter().map(value).collect()), 0)
             }
             Call::RevokeKey { key, durable } => {
                 let directory_key = &self.directory.keys[*key];
@@ -139,7 +136,7 @@ impl World {
                 let last = shard.field(&self.log_record, b"last");
                 let last: u64 = last.map_or(0, |text| String::from_utf8_lossy(text).parse().unwrap());
                 let (next, token) = ((last + 1).to_string(), self.chance.next());
-                let entry = format!("{token:x} {key}");
+                let entry = format!("{token:x} key {}", self.directory.keys[*key].id.as_str());
                 shard.write(Write::set(&self.log_record, next.as_bytes(), entry.as_bytes()), now);
                 shard.write(Write::set(&self.log_record, b"last", next.as_bytes()), now);
                 wait(shard, *durable, now)
@@ -216,9 +213,9 @@ impl World {
 /// `WAIT`: the reply is held back until the replica has the write.
 fn wait(shard: &Shard, durable: bool, now: u64) -> (Answer, u64) {
     match (durable, shard.has_replica) {
-        (false, _) => (Answer::Changed(true), 0),
-        (true, true) => (Answer::Changed(true), shard.replicated_at(now) - now),
+        (false, _) => (Answer::Changed(0), 0),
+        (true, true) => (Answer::Changed(1), shard.replicated_at(now) - now),
         // The time-out of `durability`.
-        (true, false) => (Answer::Changed(false), 1_000_000),
+        (true, false) => (Answer::Changed(0), 1_000_000),
     }
 }

@@ -88,7 +88,7 @@ impl World {
         let offset = 1_000_000_000 + self.chance.below(1_000_000_000);
         let drift = i64::try_from(self.chance.below(200)).unwrap() - 100;
         let cut_until = std::mem::take(&mut old.cut_until);
-        let mut gateway = Gateway::new(process, self.shards.len(), (offset, drift), now, journal, &self.product);
+        let mut gateway = Gateway::new(process, self.shards.len(), (offset, drift), self.base, journal, &self.product);
         (gateway.cut_until, gateway.started) = (cut_until, now);
         self.gateways[number] = gateway;
         self.note_fault("gateway starts", number, NONE, 0);

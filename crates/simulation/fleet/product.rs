@@ -7,15 +7,18 @@ use domain::quota::Quota;
 use state::redis::{Clock, Durability, Login, OnUnavailable, Scripts, Servers, Settings};
 
 use super::gateway::DEADLINE;
+use super::options::Break;
 
 /// What all gateways run with.
 pub struct Product {
     pub settings: Arc<Settings>,
     pub scripts: Arc<Scripts>,
+    /// False when that is broken on purpose.
+    pub keeps_revocations: bool,
 }
 
 impl Product {
-    pub fn new() -> Self {
+    pub fn new(broken: Option<Break>) -> Self {
         let settings = Settings {
             // No link of the product is opened.
             servers: Servers::Cluster(Vec::new()),
@@ -34,7 +37,8 @@ impl Product {
             durability: Durability { replicas: 0, timeout: Duration::from_secs(1) },
             clock: Clock::Server,
         };
-        Self { settings: Arc::new(settings), scripts: Arc::new(Scripts::new()) }
+        let keeps_revocations = broken != Some(Break::Revocation);
+        Self { settings: Arc::new(settings), scripts: Arc::new(Scripts::new()), keeps_revocations }
     }
 
     /// Longest time between two renewals of a lease.

@@ -2,11 +2,11 @@
 
 use redis::Value;
 use redis_client::CommandError;
-use state::redis::{SlotReportReply, decode_read};
+use state::redis::{ASSERTION_RETRY, SlotReportReply, decode_read};
 
 use super::event::{Answer, Event, Pending, Process};
 use super::lua::Reply;
-use super::revocations::READ_INTERVAL;
+use super::revocations::micros;
 use super::world::World;
 
 impl World {
@@ -40,10 +40,10 @@ impl World {
             (Pending::Register { beat, seen }, answer) => {
                 self.complete_register(process, beat, seen, packed(&answer).unwrap());
             }
-            (Pending::ReadLog, Answer::Log { last, at_position, entries }) => {
-                self.complete_read_log(process, last, at_position, entries);
+            (Pending::ReadLog(read), Answer::Log(values)) => self.complete_read_log(process, read, values),
+            (Pending::Revocation { number }, Answer::Changed(replicas)) => {
+                self.complete_revocation(number, Ok(replicas))
             }
-            (Pending::Revocation { number }, Answer::Changed(durable)) => self.complete_revocation(number, durable),
             (Pending::Assert { kept, history }, _) => self.complete_assertion(process, shard, &kept, history),
             _ => {}
         }
@@ -62,9 +62,9 @@ impl World {
                 request.into_iter().for_each(|(request, _)| self.fail(request, &CommandError::Lost(None).into()));
             }
             Pending::Register { .. } => self.retry_register(process),
-            Pending::ReadLog => self.queue.add(now + READ_INTERVAL, Event::ReadLog(process)),
-            Pending::Revocation { number } => self.queue.add(now + 200_000, Event::Revoke(number)),
-            Pending::Assert { .. } => self.queue.add(now + 25_000, Event::Assert(process, shard)),
+            Pending::ReadLog(_) => self.end_reading(process),
+            Pending::Revocation { number } => self.complete_revocation(number, Err(error)),
+            Pending::Assert { .. } => self.queue.add(now + micros(ASSERTION_RETRY), Event::Assert(process, shard)),
             Pending::Deregister => {}
         }
     }

@@ -1,24 +1,24 @@
-//! Revocations: their two writes, the log that all gateways read, and the assertion on new primaries. It follows
-//! `crates/state/src/redis/directory/{keys,revocation_log}.rs`, `revocation_reader.rs` and `revocations/assertion.rs`;
-//! the kept revocations are the product's own.
+//! Revocations: their two writes, the log that all gateways read, and the assertion on new primaries. The steps are the
+//! product's own; this file performs them on simulated servers.
 
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::clock::Micros;
-use state::redis::{Kept, RecordNames, Replication, Revocation};
+use redis_client::CommandError;
+use state::RevocationEntry;
+use state::redis::{
+    ASSERTION_GATHER, ChangeSteps, ChangeWrite, Durability, Kept, LOG_READ_INTERVAL, LogRead, Replication, Revocation,
+    round_trips,
+};
 
-use super::database::Bytes;
 use super::event::{Call, Event, Pending, Process};
 use super::lua::Script;
-use super::options::Break;
 use super::trace::{Entry, NONE};
 use super::world::World;
 
-/// As `INTERVAL` of `crates/state/src/redis/revocation_reader.rs`.
-pub const READ_INTERVAL: u64 = 150_000;
-/// As `GATHER` of `crates/state/src/redis/revocations/assertion.rs`.
-const GATHER: u64 = 10_000;
 /// Pause of an operator, or a program, before a change that failed is tried again.
 const RETRY: u64 = 200_000;
 
@@ -29,15 +29,26 @@ pub struct Revoking {
     pub process: Process,
     /// With `durability: { replicas: 1 }`.
     pub durable: bool,
-    /// The key's record has it; the log does not yet.
-    is_written: bool,
+    /// Progress of the change; none before it is tried, or tried again by the operator.
+    steps: Option<ChangeSteps>,
+    /// Writes that were made in this attempt, and the least number of replicas that has one of them.
+    writes: usize,
+    replicas: u32,
     pub acknowledged: Option<u64>,
 }
 
 impl Revoking {
     /// Returns whether the key's record has it.
     pub fn is_written(&self) -> bool {
-        self.is_written
+        ChangeWrite::ORDER[self.writes] != ChangeWrite::Records
+    }
+
+    fn durability(&self) -> Durability {
+        Durability { replicas: self.durable.into(), timeout: Duration::from_secs(1) }
+    }
+
+    fn begin_attempt(&mut self) {
+        (self.writes, self.replicas) = (0, u32::MAX);
     }
 }
 
@@ -54,45 +65,86 @@ impl World {
         }
         let durable = process.gateway % 2 == 1;
         self.counts.revocations += 1;
-        self.revoking.push(Revoking { key, process, durable, is_written: false, acknowledged: None });
+        self.revoking.push(Revoking {
+            key,
+            process,
+            durable,
+            steps: None,
+            writes: 0,
+            replicas: u32::MAX,
+            acknowledged: None,
+        });
         self.step_revocation(self.revoking.len() - 1);
     }
 
     /// The next step of a revocation. It is tried until it is acknowledged, on another gateway when the first has died.
     pub fn step_revocation(&mut self, number: usize) {
-        let Revoking { key, process, durable, is_written, acknowledged } = self.revoking[number];
+        let Revoking { key, process, durable, acknowledged, .. } = self.revoking[number];
         if acknowledged.is_some() || self.now > self.end {
             return;
         }
         if !self.is_live(process) {
             let other = self.gateways[self.chance.index(self.gateways.len())].process;
-            (self.revoking[number].process, self.revoking[number].is_written) = (other, false);
-            return self.queue.add(self.now + RETRY, Event::Revoke(number));
+            self.revoking[number].process = other;
+            return self.begin_anew(number);
         }
-        let (shard, call) = match is_written {
-            false => (self.directory.shard_of_key(key), Call::RevokeKey { key, durable }),
-            true => (self.log_shard, Call::AppendLog { key, durable }),
+        let instant = self.gateways[process.gateway].instant(self.base, self.now);
+        let revoking = &mut self.revoking[number];
+        let durability = revoking.durability();
+        revoking.steps.get_or_insert_with(|| ChangeSteps::begin(durability, instant));
+        let (shard, call) = match ChangeWrite::ORDER[revoking.writes] {
+            ChangeWrite::Records => (self.directory.shard_of_key(key), Call::RevokeKey { key, durable }),
+            ChangeWrite::Log => (self.log_shard, Call::AppendLog { key, durable }),
         };
         if self.send(process, shard, call, Pending::Revocation { number }).is_err() {
-            self.queue.add(self.now + RETRY, Event::Revoke(number));
+            self.complete_revocation(number, Err(CommandError::Unreachable));
         }
     }
 
-    /// A step was made; `durable` when as many replicas have it as were asked for.
-    pub fn complete_revocation(&mut self, number: usize, durable: bool) {
-        let (key, process) = (self.revoking[number].key, self.revoking[number].process);
-        self.gateways[process.gateway].decisions.end_verdicts();
-        if !durable {
-            return self.queue.add(self.now + RETRY, Event::Revoke(number));
+    /// The change has failed: it is made once more, from its beginning.
+    fn begin_anew(&mut self, number: usize) {
+        self.revoking[number].begin_attempt();
+        self.revoking[number].steps = None;
+        self.queue.add(self.now + RETRY, Event::Revoke(number));
+    }
+
+    /// A write was made, and so many replicas have it; or it failed.
+    pub fn complete_revocation(&mut self, number: usize, result: Result<u32, CommandError>) {
+        let Revoking { key, process, .. } = self.revoking[number];
+        if let Ok(replicas) = result {
+            if !self.revoking[number].is_written() {
+                self.keep(process, key);
+            }
+            let revoking = &mut self.revoking[number];
+            revoking.replicas = revoking.replicas.min(replicas);
+            if revoking.writes + 1 < ChangeWrite::ORDER.len() {
+                revoking.writes += 1;
+                return self.step_revocation(number);
+            }
         }
-        if !self.revoking[number].is_written {
-            self.revoking[number].is_written = true;
-            self.keep(process, key);
-            return self.step_revocation(number);
+        let gateway = &self.gateways[process.gateway];
+        let revoking = &mut self.revoking[number];
+        let result = result.map(|_| revoking.replicas).map_err(Into::into);
+        let durability = revoking.durability();
+        let Some(steps) = &mut revoking.steps else { return };
+        let ended = steps.after_attempt(result, durability, gateway.instant(self.base, self.now));
+        revoking.begin_attempt();
+        match ended {
+            ControlFlow::Continue(pause) => self.queue.add(self.now + micros(pause), Event::Revoke(number)),
+            ControlFlow::Break(result) => {
+                gateway.decisions.end_verdicts();
+                match result {
+                    Ok(()) => self.acknowledge_revocation(number),
+                    Err(_) => self.begin_anew(number),
+                }
+            }
         }
+    }
+
+    fn acknowledge_revocation(&mut self, number: usize) {
+        let Revoking { key, process, durable, .. } = self.revoking[number];
         self.revoking[number].acknowledged = Some(self.now);
-        self.terminate(process, key);
-        let (shard, durable) = (self.directory.shard_of_key(key), self.revoking[number].durable);
+        let shard = self.directory.shard_of_key(key);
         let what = if durable { "revocation acknowledged (durable)" } else { "revocation acknowledged" };
         self.note(what, process.gateway, key, shard);
         self.checks.revocation.acknowledge(process, key, self.now, durable);
@@ -103,51 +155,70 @@ impl World {
         self.trace.add(Entry { time: self.now, what, gateway, key, org: NONE, shard, number: 0 });
     }
 
-    /// A gateway keeps a revocation, and asserts it.
+    /// A gateway keeps the revocation that it has made.
     fn keep(&mut self, process: Process, key: usize) {
-        self.note_known(process, key);
-        if self.is_broken_on_purpose(Break::Revocation) {
-            return;
+        if self.product.keeps_revocations {
+            self.gateways[process.gateway]
+                .kept
+                .add(Revocation::Key { key: self.directory.keys[key].id, at: Micros(1) });
         }
-        let (now, shard) = (self.now, self.directory.shard_of_key(key));
-        let gateway = &mut self.gateways[process.gateway];
-        let id = self.directory.keys[key].id;
-        if !gateway.kept.has_key(id) {
-            gateway.kept.add(Revocation::Key { key: id, at: Micros(1) });
-            self.queue.add(now + GATHER, Event::Assert(process, shard));
-        }
+        self.note_kept(process, key);
     }
 
-    /// Reads the log on from the position.
+    /// A gateway knows a revocation, and asserts it.
+    fn note_kept(&mut self, process: Process, key: usize) {
+        self.note_known(process, key);
+        let shard = self.directory.shard_of_key(key);
+        self.queue.add(self.now + micros(ASSERTION_GATHER), Event::Assert(process, shard));
+    }
+
+    /// Begins to read on in the shared log.
     pub fn read_log(&mut self, process: Process) {
         let Some(gateway) = self.live(process) else { return };
-        let from = gateway.position.as_ref().map_or(0, |(number, _)| *number);
-        if self.send(process, self.log_shard, Call::ReadLog { from }, Pending::ReadLog).is_err() {
-            self.queue.add(self.now + READ_INTERVAL, Event::ReadLog(process));
+        let read = gateway.follower.begin();
+        self.send_reading(process, read);
+    }
+
+    fn send_reading(&mut self, process: Process, read: LogRead) {
+        let call = Call::ReadLog { fields: read.fields() };
+        if self.send(process, self.log_shard, call, Pending::ReadLog(read)).is_err() {
+            self.end_reading(process);
         }
     }
 
-    /// As `RevocationReader::read_on`: when the entry at the position is another one, every open exchange is checked,
-    /// and the reader goes on from the end.
-    pub fn complete_read_log(&mut self, process: Process, last: u64, at_position: Option<Bytes>, entries: Vec<Bytes>) {
-        let gateway = &mut self.gateways[process.gateway];
-        let follows =
-            gateway.position.as_ref().is_some_and(|(number, content)| *content == at_position && last >= *number);
-        if follows {
-            let first = gateway.position.as_ref().map_or(0, |(number, _)| *number);
-            for (number, entry) in (first + 1..).zip(entries) {
-                let text = String::from_utf8(entry.to_vec()).unwrap();
-                let key: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
-                self.gateways[process.gateway].position = Some((number, Some(entry)));
-                self.keep(process, key);
-                self.terminate(process, key);
-            }
-        } else {
-            let content = self.shards[self.log_shard].field(&self.log_record, last.to_string().as_bytes()).cloned();
-            gateway.position = Some((last, content));
-            self.check_open(process);
+    pub fn complete_read_log(&mut self, process: Process, read: LogRead, values: Vec<Option<Vec<u8>>>) {
+        let next = self.gateways[process.gateway].follower.after(read, values, Micros(1));
+        self.obey_log(process);
+        match next {
+            Some(next) => self.send_reading(process, next),
+            None => self.end_reading(process),
         }
-        self.queue.add(self.now + READ_INTERVAL, Event::ReadLog(process));
+    }
+
+    /// A round of reading has ended, or failed.
+    pub fn end_reading(&mut self, process: Process) {
+        let (now, base) = (self.now, self.base);
+        let gateway = &mut self.gateways[process.gateway];
+        let instant = gateway.instant(base, now);
+        gateway.follower.request_due_checks(instant);
+        self.obey_log(process);
+        self.queue.add(now + micros(LOG_READ_INTERVAL), Event::ReadLog(process));
+    }
+
+    /// Ends the exchanges that the log of the process names; at a gap, all open ones are checked.
+    fn obey_log(&mut self, process: Process) {
+        let gateway = &mut self.gateways[process.gateway];
+        let last = *gateway.log.subscribe().borrow();
+        let before = std::mem::replace(&mut gateway.obeyed, last);
+        for entry in gateway.log.range(before, last) {
+            if let RevocationEntry::Key(key) = entry {
+                let key = self.directory.key_of(key);
+                self.note_kept(process, key);
+                self.terminate(process, key);
+            } else {
+                self.check_open(process);
+            }
+        }
     }
 
     /// Ends the exchanges of a key at a gateway.
@@ -165,7 +236,7 @@ impl World {
     }
 
     /// Checks every open exchange of a gateway against the directory, as far as it is reachable.
-    pub fn check_open(&mut self, process: Process) {
+    fn check_open(&mut self, process: Process) {
         if !self.is_live(process) {
             return;
         }
@@ -194,16 +265,16 @@ impl World {
         let history = self.history(shard);
         let serves = |slot: u16| self.directory.shard_of_slot(slot) == shard;
         let mut missing = self.gateways[process.gateway].kept.unconfirmed(&history, serves);
-        let names = RecordNames::new("keygate");
-        missing.sort_by_key(|kept| (kept.slot, kept.revocation.writes(&names)));
-        // One script for each hash slot.
-        for kept in missing.chunk_by(|one, other| one.slot == other.slot) {
-            let writes: Vec<(String, String)> = kept.iter().flat_map(|kept| kept.revocation.writes(&names)).collect();
+        // In an order that is the same in each run.
+        let kept = Arc::clone(&self.gateways[process.gateway].kept);
+        missing.sort_by_cached_key(|one| (one.slot, kept.writes(std::slice::from_ref(one))));
+        for script in round_trips(&missing, false).into_iter().flatten() {
+            let writes = kept.writes(script);
             let keys = writes.iter().map(|(record, _)| Rc::from(record.as_bytes())).collect();
             let version = self.chance.next().to_le_bytes().to_vec();
             let arguments = std::iter::once(version).chain(writes.iter().map(|(_, write)| write.clone().into_bytes()));
             let call = Call::Script { script: Script::AssertRevocations, keys, arguments: arguments.collect() };
-            let pending = Pending::Assert { kept: kept.to_vec(), history: Arc::clone(&history) };
+            let pending = Pending::Assert { kept: script.to_vec(), history: Arc::clone(&history) };
             drop(self.send(process, shard, call, pending));
         }
     }
@@ -220,4 +291,8 @@ impl World {
             }
         }
     }
+}
+
+pub fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap()
 }

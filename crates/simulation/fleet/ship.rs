@@ -4,6 +4,7 @@ use journal::shipping::{INTERVAL, OPEN_AFTER};
 
 use super::event::{Event, Process};
 use super::options::Break;
+use super::revocations::micros;
 use super::world::World;
 
 /// Time that a transaction takes until its commit, and the answer after it; and a connection that fails.
@@ -83,8 +84,4 @@ impl World {
         self.checks.audit.note_pause(pause);
         self.queue.add(self.now + FAILS_AFTER + pause, Event::Ship(process));
     }
-}
-
-fn micros(time: std::time::Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap()
 }

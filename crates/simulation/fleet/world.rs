@@ -12,7 +12,7 @@ use super::event::{Command, Event, Process, Queue};
 use super::gateway::Gateway;
 use super::journal::{Journal, Postgres};
 use super::lua::Scripts;
-use super::options::{Break, Options};
+use super::options::Options;
 use super::product::Product;
 use super::random::Random;
 use super::requests::Request;
@@ -106,7 +106,7 @@ impl World {
             network: Random::new(random.next()),
             chance: Random::new(random.next()),
             scripts: Scripts::new(options.broken),
-            product: Product::new(),
+            product: Product::new(options.broken),
             shards,
             gateways: Vec::new(),
             commands: FxHashMap::default(),
@@ -134,7 +134,7 @@ impl World {
             let drift = i64::try_from(world.chance.below(200)).unwrap() - 100;
             let process = Process { gateway, start: 0 };
             let (shards, journal) = (world.options.shards, world_journal(&mut world.journals));
-            let mut gateway = Gateway::new(process, shards, (offset, drift), 0, journal, &world.product);
+            let mut gateway = Gateway::new(process, shards, (offset, drift), world.base, journal, &world.product);
             gateway.is_up = false;
             world.gateways.push(gateway);
             world.queue.add(at, Event::Start(process.gateway));
@@ -202,7 +202,6 @@ impl World {
             Event::Visit(process, early) => self.visit_leases(process, early),
             Event::Register(process) => self.register(process),
             Event::ReadLog(process) => self.read_log(process),
-            Event::CheckOpen(process) => self.check_open(process),
             Event::Assert(process, shard) => self.assert_revocations(process, shard),
             Event::LinkDown { process, shard, connection } => self.link_down(process, shard, connection),
             Event::Connect(process, shard) => self.connect(process, shard),
@@ -253,10 +252,6 @@ impl World {
     pub fn is_live(&self, process: Process) -> bool {
         let gateway = &self.gateways[process.gateway];
         gateway.is_up && gateway.process == process
-    }
-
-    pub fn is_broken_on_purpose(&self, broken: Break) -> bool {
-        self.options.broken == Some(broken)
     }
 
     /// Name of the replication history of a shard's primary.

@@ -73,8 +73,15 @@ struct Ring {
     dropped: u64,
 }
 
+impl Default for RevocationLog {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl RevocationLog {
-    pub(crate) fn new() -> Self {
+    /// An empty log.
+    pub fn new() -> Self {
         Self { ring: Mutex::default(), last: watch::Sender::new(0) }
     }
 

@@ -77,6 +77,7 @@ mod revocations;
 mod directory;
 mod digest_index;
 mod open_credentials;
+mod log_follower;
 mod revocation_reader;
 mod maintenance;
 mod unavailable;
@@ -109,10 +110,12 @@ pub use decide::{
     DecisionSteps, Evaluation, LateAnswer, Next, Step, UnreportedUses, after_status_call, complete, decode_read,
     encode_read, took_token,
 };
-pub use directory::{key_fields, org_fields, user_fields};
+pub use directory::{ChangeSteps, ChangeWrite, CommitError, key_fields, org_fields, user_fields};
+pub use log_follower::{LogFollower, LogRead};
 pub use record_codec::StoredRecords;
 pub use record_names::{RecordNames, gateways_slot, org_slot, revocations_slot};
-pub use revocations::{Kept, KeptRevocations, Revocation, Write};
+pub use revocation_reader::INTERVAL as LOG_READ_INTERVAL;
+pub use revocations::{ASSERTION_GATHER, ASSERTION_RETRY, Kept, KeptRevocations, Revocation, Write, round_trips};
 pub use scripts::Scripts;
 pub use slots::{
     ActiveSet, EARLY_REPORT, HeartbeatAction, HeartbeatRound, LeaseVisit, Membership, PendingReport, Portion, Resync,

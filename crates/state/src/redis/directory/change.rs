@@ -1,26 +1,21 @@
 //! One change to the directory, with retries.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
+use super::change_steps::{ChangeSteps, ChangeWrite};
 use super::commit_error::CommitError;
 use super::keys::{Keys, Rotation};
 use super::orgs::Orgs;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
 use super::tickets::Tickets;
-use super::transactions::{CHANGE_TIMEOUT, Transactions};
+use super::transactions::Transactions;
 use super::users::Users;
 use crate::{Change, ChangeError, StorageError, Unavailable};
 use domain::identity::UserId;
-
-/// Pause before a change is repeated after a failed command.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Times that a change begins anew because of conflicts.
-const MAX_CONFLICTS: usize = 100;
-/// The longest change commits in four places, one after the other, and each may wait for replicas.
-const COMMITS: u32 = 4;
 
 /// Changes, over the transactions of one thread.
 #[derive(Clone, Copy)]
@@ -32,40 +27,33 @@ impl Changes<'_> {
     /// # Errors
     /// [`ChangeError`]. After `Unavailable` it may have been made; after `NotReplicated` it was.
     pub(crate) async fn change(self, change: Change) -> Result<(), ChangeError> {
-        let begun = Instant::now();
-        let mut conflicts = 0;
-        let mut is_retry = false;
-        let limit = CHANGE_TIMEOUT + COMMITS * self.0.shared.settings.durability.timeout;
+        let durability = self.0.shared.settings.durability;
+        let mut steps = ChangeSteps::begin(durability, Instant::now());
         loop {
-            match timeout(limit, self.change_once(&change, is_retry)).await {
-                Ok(Ok(replicas)) => return self.0.check_replicated(replicas),
-                Ok(Err(CommitError::Final(error))) => return Err(error),
-                // A conflict leaves nothing behind, so what follows is not a retry of a half-made change.
-                Ok(Err(CommitError::Conflict)) if conflicts < MAX_CONFLICTS => conflicts += 1,
-                Ok(Err(CommitError::Command(error))) if begun.elapsed() > limit => {
-                    tracing::warn!(%error, "cannot write the change to Redis; it may have been made: repeat it");
-                    return Err(ChangeError::Unavailable(StorageError::Redis(error.into())));
-                }
-                // The command may have run: the next attempt has to recognize its own writes.
-                Ok(Err(CommitError::Command(_))) => {
-                    is_retry = true;
-                    sleep(PAUSE).await;
-                }
-                Ok(Err(CommitError::Conflict | CommitError::Randomness(_))) => {
-                    return Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::Overloaded)));
-                }
-                Err(_) => return Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut))),
+            let attempt = timeout(steps.limit, self.change_once(&change, steps.is_retry)).await;
+            let Ok(result) = attempt else {
+                return Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut)));
+            };
+            match steps.after_attempt(result, durability, Instant::now()) {
+                ControlFlow::Break(result) => return result,
+                ControlFlow::Continue(Duration::ZERO) => {}
+                ControlFlow::Continue(pause) => sleep(pause).await,
             }
         }
     }
 
     /// Makes a change once, and logs what it has revoked. Returns the number of replicas that have both.
     async fn change_once(self, change: &Change, is_retry: bool) -> Result<u32, CommitError> {
-        let locator = LogWriter(self.0).locator(change).await?;
-        let written = self.write(change, None, is_retry).await?;
-        // After the change, so that a gateway that reads the entry finds the credential revoked.
-        let logged = LogWriter(self.0).append(change, locator).await?;
-        Ok(logged.map_or(written, |logged| logged.min(written)))
+        let mut locator = LogWriter(self.0).locator(change).await?;
+        let mut replicas = u32::MAX;
+        for write in ChangeWrite::ORDER {
+            let reached = match write {
+                ChangeWrite::Records => Some(self.write(change, None, is_retry).await?),
+                ChangeWrite::Log => LogWriter(self.0).append(change, locator.take()).await?,
+            };
+            replicas = reached.map_or(replicas, |reached| reached.min(replicas));
+        }
+        Ok(replicas)
     }
 
     /// Writes a change once: for a person within the bounds, for the operator without. Returns the number of replicas

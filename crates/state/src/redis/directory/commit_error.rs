@@ -6,7 +6,7 @@ use redis_client::CommandError;
 
 /// A step of a change that did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CommitError {
+pub enum CommitError {
     /// The change is refused; repeating it does not help.
     #[error(transparent)]
     Final(#[from] ChangeError),

@@ -17,6 +17,7 @@
 //! ```
 
 mod change;
+mod change_steps;
 mod orgs;
 mod user_index;
 mod users;
@@ -33,7 +34,8 @@ mod record_fields;
 mod commit_error;
 
 pub(crate) use change::Changes;
-pub(super) use commit_error::CommitError;
+pub use change_steps::{ChangeSteps, ChangeWrite};
+pub use commit_error::CommitError;
 pub(crate) use digest_claims::DigestClaims;
 pub(crate) use key_list::KeyList;
 pub(crate) use keys::Keys;

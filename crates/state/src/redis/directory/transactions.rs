@@ -17,7 +17,7 @@ use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
 use crate::redis::scripts::Scripts;
 use crate::redis::settings::Settings;
-use crate::{Bounds, ChangeError, Org, User};
+use crate::{Bounds, Org, User};
 use domain::clock;
 use domain::identity::UserId;
 use domain::key::{KeyId, OrgTag};
@@ -223,12 +223,6 @@ impl Transactions {
             Ok(CursorSecret::from_bytes(bytes))
         };
         self.shared.cursor_secret.get_or_try_init(|| read).await.cloned()
-    }
-
-    /// Checks that as many replicas as are configured have a change.
-    pub(crate) fn check_replicated(&self, reached: u32) -> Result<(), ChangeError> {
-        let wanted = self.shared.settings.durability.replicas;
-        if reached < wanted { Err(ChangeError::NotReplicated { wanted, reached }) } else { Ok(()) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::Writer;
 use crate::KeyExport;
 use crate::import::ImportError;
-use crate::redis::directory::{Check, CommitResult};
+use crate::redis::directory::{ChangeSteps, Check, CommitResult};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
 use redis_client::hash_slot;
@@ -70,7 +70,8 @@ impl Writer<'_> {
             transaction.check(Check::Equal(record, &field.name, &field.value), ());
             transaction.hset_field(record, &field.name, &field.value);
             if let CommitResult::Written(replicas) = self.0.commit(transaction).await? {
-                return self.0.check_replicated(replicas).map_err(ImportError::NotReplicated);
+                return ChangeSteps::check_replicated(self.0.shared.settings.durability, replicas)
+                    .map_err(ImportError::NotReplicated);
             }
         }
         Ok(())

@@ -8,7 +8,6 @@ use tokio::time::sleep;
 
 use super::batches::{RoundTrip, round_trips};
 use super::kept::{Kept, KeptRevocations, LackingServer};
-use super::revocation::Write;
 use crate::redis::record_codec::new_version;
 use crate::redis::scripts::Scripts;
 use redis_client::{ClientShared, CommandError, PackedCommand, Replication, Server, is_no_script};
@@ -17,11 +16,11 @@ use redis_client::{ClientShared, CommandError, PackedCommand, Replication, Serve
 /// commands.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// First pause after a server refused a revocation or did not answer. It doubles up to [`LOOK_INTERVAL`].
-const RETRY_PAUSE: Duration = Duration::from_millis(25);
+pub const RETRY_PAUSE: Duration = Duration::from_millis(25);
 /// Interval of looking for revocations that can be forgotten: short beside the time for which they are kept.
 const FORGET_INTERVAL: Duration = Duration::from_secs(5);
 /// Pause after a reason to look: reasons come in bursts, and one look serves them all.
-const GATHER: Duration = Duration::from_millis(10);
+pub const GATHER: Duration = Duration::from_millis(10);
 
 /// Revocations could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -191,8 +190,7 @@ impl Assertion {
 
     /// The call of the script that writes these revocations.
     fn command(&self, script: &[Kept]) -> Result<PackedCommand, getrandom::Error> {
-        let names = self.kept.names();
-        let writes: Vec<Write> = script.iter().flat_map(|kept| kept.revocation.writes(names)).collect();
+        let writes = self.kept.writes(script);
         let version = new_version()?;
         let keys: Vec<&[u8]> = writes.iter().map(|(record, _)| record.as_bytes()).collect();
         let arguments = std::iter::once(version.as_bytes()).chain(writes.iter().map(|(_, write)| write.as_bytes()));

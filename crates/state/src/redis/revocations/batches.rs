@@ -14,7 +14,7 @@ pub(super) type RoundTrip<'a> = Vec<&'a [Kept]>;
 
 /// Divides revocations, which are ordered by hash slot. `is_single` says that keys of different hash slots
 /// can be in one script.
-pub(super) fn round_trips(kept: &[Kept], is_single: bool) -> Vec<RoundTrip<'_>> {
+pub fn round_trips(kept: &[Kept], is_single: bool) -> Vec<RoundTrip<'_>> {
     let same_slot = kept.chunk_by(|one, other| is_single || one.slot == other.slot);
     let mut trips: Vec<RoundTrip<'_>> = Vec::new();
     let mut size = 0;

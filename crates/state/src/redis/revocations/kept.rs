@@ -9,7 +9,7 @@ use dashmap::mapref::entry::Entry as MapEntry;
 use tokio::sync::watch;
 
 use super::entry::Entry;
-use super::revocation::{Revocation, Subject};
+use super::revocation::{Revocation, Subject, Write};
 use crate::redis::record_names::RecordNames;
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
@@ -129,8 +129,9 @@ impl KeptRevocations {
         self.added.subscribe()
     }
 
-    pub(super) fn names(&self) -> &RecordNames {
-        &self.names
+    /// The writes of the script that makes these revocations.
+    pub fn writes(&self, script: &[Kept]) -> Vec<Write> {
+        script.iter().flat_map(|kept| kept.revocation.writes(&self.names)).collect()
     }
 
     /// The revocations in the hash slots of a server that its history has not confirmed, ordered by hash slot.

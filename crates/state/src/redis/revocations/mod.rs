@@ -37,5 +37,7 @@ mod entry;
 mod revocation;
 
 pub(super) use asserter::assert_revocations;
+pub use assertion::{GATHER as ASSERTION_GATHER, RETRY_PAUSE as ASSERTION_RETRY};
+pub use batches::round_trips;
 pub use kept::{Kept, KeptRevocations};
 pub use revocation::{Revocation, Write};

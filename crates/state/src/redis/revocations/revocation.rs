@@ -74,7 +74,7 @@ impl Revocation {
     }
 
     /// The writes that make it.
-    pub fn writes(&self, names: &RecordNames) -> Vec<Write> {
+    pub(super) fn writes(&self, names: &RecordNames) -> Vec<Write> {
         match self {
             Self::Key { key, at } => vec![(names.key(*key), format!("set revoked {}", at.0))],
             Self::User { tag, user, email, at } => {
