@@ -12,9 +12,9 @@ use state::redis::{
     SlotReportReply, TICK, VisitedLease, after_status_call, complete,
 };
 
+use super::decisions::decide_call;
 use super::event::{Call, Event, Pending, PendingStatus, Process, ResyncFor};
 use super::lua::Script;
-use super::requests::decide_call;
 use super::trace::{Entry, NONE};
 use super::world::World;
 

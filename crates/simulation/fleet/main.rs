@@ -16,6 +16,7 @@
 
 mod checks;
 mod database;
+mod decisions;
 mod directory;
 mod event;
 mod faults;

@@ -1,28 +1,16 @@
-//! Requests: the decision of a gateway, with Redis or without, and the exchange that follows.
-//!
-//! The steps of a decision are the product's own; this file performs them on simulated servers.
+//! Requests: their decision, and the exchange that follows.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use domain::clock::Micros;
-use redis::Value;
-use redis_client::CommandError;
-use state::redis::{
-    CachedKey, CallArguments, CallOutcome, CallResult, DecideError, DecideInput, Decided, DeciderShared, DecisionSteps,
-    Evaluation, LateAnswer, Next, Step, complete, encode_read, took_token,
-};
-use state::{DecideRequest, Decision, Permit};
+use state::Permit;
+use state::redis::{CachedKey, Decided, DecisionSteps, LateAnswer};
 
-use super::event::{Call, Event, Pending, PendingDecide, Process};
+use super::event::{Event, Pending, Process};
 use super::gateway::{DEADLINE, Gateway};
 use super::journal::Line;
-use super::lua::Script;
 use super::trace::Entry;
 use super::world::World;
-
-/// Time between two looks at releases in flight, for which the product is woken.
-const RELEASES_LOOK: u64 = 500;
 
 /// A request of a client.
 pub struct Request {
@@ -31,12 +19,12 @@ pub struct Request {
     pub begun: u64,
     /// Time of the request by its gateway's clock.
     pub asked: Micros,
-    steps: DecisionSteps,
+    pub steps: DecisionSteps,
     /// A denial that may be stale, while releases are in flight.
-    denied: Option<(Arc<CachedKey>, Decided)>,
+    pub denied: Option<(Arc<CachedKey>, Decided)>,
     pub late: Arc<LateAnswer>,
     /// The command that it waits for.
-    command: Option<u64>,
+    pub command: Option<u64>,
     /// Held while it is forwarded.
     permit: Option<Permit>,
     pub provisional: bool,
@@ -84,129 +72,6 @@ impl World {
         self.requests.insert(id, request);
         self.queue.add(self.now + DEADLINE, Event::Deadline(id));
         self.perform(id, first);
-    }
-
-    /// Goes on with a decision after a step, if it is not made yet.
-    pub fn go_on(
-        &mut self,
-        id: u64,
-        after: impl FnOnce(&mut DecisionSteps, &DeciderShared, &DecideRequest<'_>) -> Next,
-    ) {
-        let Some(request) = self.requests.get_mut(&id).filter(|request| request.permit.is_none()) else { return };
-        let asked = self.directory.request(request.key, request.asked);
-        let next = after(&mut request.steps, &self.gateways[request.process.gateway].decisions, &asked);
-        self.perform(id, next);
-    }
-
-    /// Performs the next step of a decision.
-    fn perform(&mut self, id: u64, next: Next) {
-        match next {
-            Next::Break(Ok(Decision::Admitted(admitted))) => self.admit(id, admitted.permit, false),
-            Next::Break(Ok(Decision::Denied { .. })) => self.refuse(id, "refused"),
-            Next::Break(Err(error)) => self.fail(id, &error),
-            Next::Continue(Step::Read) => self.read(id),
-            Next::Continue(Step::Call(entry, evaluation)) => self.call(id, entry, evaluation),
-            Next::Continue(Step::Resync(entry)) => {
-                let (process, org) = (self.requests[&id].process, self.directory.org_of(entry.lease.tag));
-                self.resync(process, org, Some((id, entry)), None);
-            }
-            Next::Continue(Step::AwaitReleases(entry, decided)) => {
-                let Some(request) = self.requests.get_mut(&id) else { return };
-                request.denied = Some((entry, decided));
-                let longest = self.product.settings.longest_wait_for_releases();
-                self.await_releases(id, self.now + u64::try_from(longest.as_micros()).unwrap());
-            }
-        }
-    }
-
-    /// A decision has failed: without an answer of Redis it is made offline.
-    pub fn fail(&mut self, id: u64, error: &DecideError) {
-        if error.allows_offline() {
-            self.decide_offline(id);
-        } else {
-            self.refuse(id, "fenced");
-        }
-    }
-
-    fn read(&mut self, id: u64) {
-        let Request { process, key, .. } = self.requests[&id];
-        let key = &self.directory.keys[key];
-        let org = &self.directory.orgs[key.org];
-        let keys = [&key.record, &org.record].map(|name| Rc::from(&name[..])).into();
-        let arguments = vec![self.gateways[process.gateway].id.clone(), encode_read().to_vec()];
-        let call = Call::Script { script: Script::Decide, keys, arguments };
-        match self.send(process, org.shard, call, Pending::Read { request: id }) {
-            Ok(command) => self.wait_for(id, command),
-            Err(_) => self.fail(id, &CommandError::Unreachable.into()),
-        }
-    }
-
-    fn call(&mut self, id: u64, entry: Arc<CachedKey>, evaluation: Evaluation) {
-        let Request { process, key, asked, .. } = self.requests[&id];
-        let gateway = &self.gateways[process.gateway];
-        let Some(input) = DecideInput::begin(&entry, evaluation, asked, gateway.instant(self.base, self.now)) else {
-            return self
-                .go_on(id, |steps, shared, asked| steps.after_call(shared, asked, entry, CallOutcome::LeaseInDoubt));
-        };
-        let call = decide_call(&gateway.decisions, &entry, &input);
-        let late = Arc::clone(&self.requests[&id].late);
-        let pending = PendingDecide { request: id, key, entry, input, late, is_late: false, is_counted: false };
-        match self.send(process, self.directory.shard_of_key(key), call, Pending::Decide(Box::new(pending))) {
-            Ok(command) => self.wait_for(id, command),
-            Err(Pending::Decide(pending)) => self.complete_decide(process, *pending, Err(CommandError::Unreachable)),
-            Err(_) => unreachable!("a decide call was sent"),
-        }
-    }
-
-    pub fn wait_for(&mut self, id: u64, command: u64) {
-        if let Some(request) = self.requests.get_mut(&id) {
-            request.command = Some(command);
-        }
-    }
-
-    /// Looks whether releases in flight have reached Redis, for which a request waits until a time.
-    pub fn await_releases(&mut self, id: u64, until: u64) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
-        let has_arrived = request.denied.as_ref().is_some_and(|(entry, _)| !entry.lease.has_report_in_flight());
-        if !has_arrived && self.now < until {
-            return self.queue.add(self.now + RELEASES_LOOK, Event::Releases(id, until));
-        }
-        let Some(denied) = request.denied.take() else { return };
-        self.go_on(id, |steps, shared, asked| steps.after_releases(shared, asked, denied, has_arrived));
-    }
-
-    /// A reply to a decide call, or why there is none.
-    pub fn complete_decide(&mut self, process: Process, pending: PendingDecide, reply: Result<Value, CommandError>) {
-        let PendingDecide { request, key, entry, input, late, is_late, is_counted } = pending;
-        let gateway = &self.gateways[process.gateway];
-        let result = complete(&gateway.decisions, &entry, input, reply, gateway.steady(self.now));
-        self.note_result(process, key, &result);
-        if !is_late {
-            return match result {
-                Ok(outcome) => {
-                    self.go_on(request, |steps, shared, asked| steps.after_call(shared, asked, entry, outcome));
-                }
-                Err(error) => self.fail(request, &error),
-            };
-        }
-        let ran = took_token(&result);
-        if late.complete(ran) {
-            self.gateways[process.gateway].decisions.record_unreported(&entry);
-        }
-        self.checks.bucket.end_waiting(key, request);
-    }
-
-    /// Notes that Redis has answered about a key, and about its organization.
-    pub fn note_result(&mut self, process: Process, key: usize, result: &CallResult) {
-        let is_decided =
-            matches!(result, Ok(CallOutcome::Admitted(..) | CallOutcome::Refused(..) | CallOutcome::StaleDenial(_)));
-        if is_decided || took_token(result) {
-            self.checks.bucket.end_share(process.gateway, key);
-        }
-        // A fenced reply tells the lease nothing.
-        if is_decided {
-            self.gateways[process.gateway].noticed.remove(&self.directory.keys[key].org);
-        }
     }
 
     /// A request is admitted: it is recorded, and forwarded.
@@ -296,13 +161,4 @@ impl World {
             self.queue.add(now + pause, Event::Visit(process, true));
         }
     }
-}
-
-/// A call of `decide.lua`.
-pub fn decide_call(shared: &DeciderShared, entry: &CachedKey, input: &DecideInput) -> Call {
-    let encoded = CallArguments::new(shared, entry, input);
-    let (keys, arguments) = encoded.keys_and_arguments(shared, entry);
-    let keys = keys[..encoded.keys].iter().map(|key| Rc::from(*key)).collect();
-    let arguments = arguments[..encoded.keys - 1].iter().map(|argument| argument.to_vec()).collect();
-    Call::Script { script: Script::Decide, keys, arguments }
 }

@@ -75,8 +75,8 @@ pub struct DecideInput {
 }
 
 impl DecideInput {
-    /// Begins a call about a cached key, as evaluated; `None` when the slot lease has to be resynced first. `now` is the
-    /// time of the request, `begun` that of the call.
+    /// Begins a call about a cached key, as evaluated; `None` when the slot lease has to be resynced first. `now` is
+    /// the time of the request, `begun` that of the call.
     pub fn begin(key: &CachedKey, evaluation: Evaluation, now: Micros, begun: Instant) -> Option<Self> {
         let report = match evaluation {
             // A refused request acquires nothing, and so needs no valid lease.

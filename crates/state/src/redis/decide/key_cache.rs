@@ -127,7 +127,6 @@ impl CachedKey {
         let (user_id, org_id) = (key.key.user, key.key.org);
         let key_id = (!key.key.session_quota_key).then_some(key.key.id);
         let method = if key_id.is_none() { AuthMethod::Session } else { AuthMethod::ApiKey };
-        let quota = defaults.limits.quota.in_force(key.key.quota);
         let withdrawn = user.as_ref().is_some_and(|user| user.user.withdrawn.is_some());
         let permissions = user.as_ref().map_or(&[][..], |user| user.user.permissions_in_force());
         let headers = PrincipalHeaders::new(user_id, org_id, key_id, permissions);
@@ -148,7 +147,7 @@ impl CachedKey {
             suspended: org.org.suspended,
             withdrawn,
             defaults,
-            quota,
+            quota: defaults.limits.quota.in_force(key.key.quota),
             concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
             lease,
             usage,

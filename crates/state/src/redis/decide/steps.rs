@@ -151,7 +151,8 @@ impl DecisionSteps {
         }
     }
 
-    /// Releases in flight have reached Redis. Unless `arrived`, they take so long that they might as well be taken slots.
+    /// Releases in flight have reached Redis. Unless `arrived`, they take so long that they might as well be taken
+    /// slots.
     pub fn after_releases(
         &mut self,
         shared: &DeciderShared,

@@ -45,8 +45,8 @@ impl SlotLeases {
         deregistered.map(drop)
     }
 
-    /// Time until the next heartbeat; `is_settled` says that the last one was confirmed, and that every gateway has seen
-    /// every other one.
+    /// Time until the next heartbeat; `is_settled` says that the last one was confirmed, and that every gateway has
+    /// seen every other one.
     pub fn next_heartbeat(&self, is_settled: bool) -> Duration {
         let longest = self.settings.renew_interval();
         let gateways = self.membership().map_or(1, Membership::gateways);
