@@ -55,13 +55,13 @@ pub(super) fn for_each_page(
 /// Performs an operation on the running gateway, and again for each further page of its list. Calls `each` with every
 /// reply; with none when no gateway runs: its stores are not opened for this.
 pub(super) fn for_each_page_of_gateway(
-    config: &Config,
+    installation: &Installation,
     mut operation: Operation,
     mut each: impl FnMut(Reply),
 ) -> Result<(), CliError> {
     runtime()?.block_on(async {
-        let Some(stream) = connect(&config.admin.socket).await? else { return Ok(()) };
-        let mut server = Server::Gateway(config, Some(stream));
+        let Some(stream) = connect(installation.socket()).await? else { return Ok(()) };
+        let mut server = Server::Gateway(installation, Some(stream));
         loop {
             let reply = server.perform(&operation).await?;
             let next = reply.next_cursor().map(str::to_owned);

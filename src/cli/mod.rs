@@ -177,7 +177,7 @@ impl Cli {
             Command::Session(args) => args.run(installation),
             Command::State(args) => args.run(installation),
             Command::Audit(args) => args.run(installation),
-            Command::Usage(args) => args.run(&installation.config()?),
+            Command::Usage(args) => args.run(installation),
             Command::Explain(args) => args.run(installation),
             Command::Upstreams(args) => args.run(installation),
             Command::Health => health::run(installation),

@@ -11,6 +11,7 @@ mod present;
 use anyhow::Context as _;
 use clap::ValueEnum;
 
+use super::installation::Installation;
 use super::show::Format;
 use super::{CliError, ExitStatus, audit, audit_filter};
 use crate::config::Config;
@@ -77,7 +78,8 @@ enum Form {
 }
 
 impl Args {
-    pub(super) fn run(self, config: &Config) -> Result<(), CliError> {
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
+        let config = &installation.config()?;
         if self.since.is_some() && self.until.is_some() && self.since >= self.until {
             let message = anyhow::anyhow!("--since is not before --until; no use can match");
             return Err(CliError::new(ExitStatus::Usage, message));
@@ -106,7 +108,7 @@ impl Args {
         }
         // Without events there is one report for all gateways.
         for report in &reports {
-            let names = Names::fetch(config, report)?;
+            let names = Names::fetch(installation, report)?;
             if self.format.json { present::json(report, &status, &names)? } else { present::table(report, &names)? }
         }
         audit::note_status(Some(&status));

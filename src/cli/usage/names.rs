@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::cli::installation::Installation;
 use crate::cli::{CliError, control};
-use crate::config::Config;
 use ::control::admin::{Operation, Reply};
 use domain::identity::OrgId;
 use domain::key::KeyId;
@@ -24,19 +24,19 @@ impl Names {
     ///
     /// # Errors
     /// When the running gateway cannot be asked, or refuses the answer.
-    pub(super) fn fetch(config: &Config, report: &UsageReport) -> Result<Self, CliError> {
+    pub(super) fn fetch(installation: &Installation, report: &UsageReport) -> Result<Self, CliError> {
         let mut names = Self::default();
         let orgs: BTreeSet<OrgId> = report.rows.iter().filter_map(|row| org_of(&row.subject)).collect();
         if orgs.is_empty() {
             return Ok(names);
         }
-        control::for_each_page_of_gateway(config, Operation::list_orgs(), |reply| names.add(reply))?;
+        control::for_each_page_of_gateway(installation, Operation::list_orgs(), |reply| names.add(reply))?;
         // No other organization's keys are asked for: there may be many.
         let with_keys = orgs.iter().filter(|_| report.query.by == UsageBy::Key);
         for org in with_keys {
             if names.orgs.contains_key(org) {
                 let list_keys = Operation::list_keys(org.to_string());
-                control::for_each_page_of_gateway(config, list_keys, |reply| names.add(reply))?;
+                control::for_each_page_of_gateway(installation, list_keys, |reply| names.add(reply))?;
             }
         }
         Ok(names)
