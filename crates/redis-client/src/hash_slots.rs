@@ -6,6 +6,7 @@ use redis::Value;
 
 use super::link::ServerLink;
 use super::settings::Address;
+use domain::clock::{self, Micros};
 
 /// Number of hash slots of a Cluster.
 const HASH_SLOTS: u16 = 16384;
@@ -17,9 +18,14 @@ pub fn hash_slot(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key).as_bytes()) % HASH_SLOTS
 }
 
-/// Map from hash slots to links, sorted by slot.
+/// Map from hash slots to links.
 #[derive(Default)]
-pub(super) struct HashSlotMap(Vec<LinkedRange>);
+pub(super) struct HashSlotMap {
+    /// Sorted by slot.
+    ranges: Vec<LinkedRange>,
+    /// Steady time at which a hash slot was last found on another server than before; 0 before the first time.
+    moved: Micros,
+}
 
 struct LinkedRange {
     first: u16,
@@ -38,25 +44,35 @@ pub(super) struct SlotRange {
 impl HashSlotMap {
     /// One server for all hash slots.
     pub(super) fn with_one(link: Arc<ServerLink>) -> Self {
-        Self(vec![LinkedRange { first: 0, last: u16::MAX, link }])
+        Self { ranges: vec![LinkedRange { first: 0, last: u16::MAX, link }], moved: Micros(0) }
     }
 
-    /// The map of a Cluster, with the link to each primary.
-    pub(super) fn new(mut ranges: Vec<SlotRange>, link_to: impl Fn(Address) -> Arc<ServerLink>) -> Self {
+    /// The map of a Cluster that follows this one, with the link to each primary.
+    pub(super) fn updated(&self, mut ranges: Vec<SlotRange>, link_to: impl Fn(Address) -> Arc<ServerLink>) -> Self {
         ranges.sort_unstable_by_key(|range| range.first);
         let linked = |SlotRange { first, last, primary }| LinkedRange { first, last, link: link_to(primary) };
-        Self(ranges.into_iter().map(linked).collect())
+        let mut new = Self { ranges: ranges.into_iter().map(linked).collect(), moved: self.moved };
+        if self.has_moved_slots(&new) {
+            new.moved = clock::steady();
+        }
+        new
     }
 
     /// The link to the node that serves a hash slot, if one does.
     pub(super) fn link(&self, slot: u16) -> Option<Arc<ServerLink>> {
-        let at = self.0.partition_point(|range| range.last < slot);
-        self.0.get(at).filter(|range| range.first <= slot).map(|range| Arc::clone(&range.link))
+        let at = self.ranges.partition_point(|range| range.last < slot);
+        self.ranges.get(at).filter(|range| range.first <= slot).map(|range| Arc::clone(&range.link))
+    }
+
+    /// Steady time since which the server of a hash slot is not connected, or from which on another one than before was
+    /// known to serve it: an outage of the slot began no earlier.
+    pub(super) fn down_since(&self, slot: u16) -> Option<Micros> {
+        Some(self.link(slot)?.down_since()?.max(self.moved))
     }
 
     /// The links of all ranges; a node with several ranges comes several times.
     pub(super) fn links(&self) -> impl Iterator<Item = &Arc<ServerLink>> {
-        self.0.iter().map(|range| &range.link)
+        self.ranges.iter().map(|range| &range.link)
     }
 
     /// Returns whether a hash slot that was served by one node is served by another now. The first map that is learned
@@ -65,14 +81,14 @@ impl HashSlotMap {
         let same = |(one, other): (&LinkedRange, &LinkedRange)| {
             (one.first, one.last, one.link.target()) == (other.first, other.last, other.link.target())
         };
-        let unchanged = self.0.len() == new.0.len() && self.0.iter().zip(&new.0).all(same);
-        !self.0.is_empty() && !unchanged
+        let unchanged = self.ranges.len() == new.ranges.len() && self.ranges.iter().zip(&new.ranges).all(same);
+        !self.ranges.is_empty() && !unchanged
     }
 
     /// Returns whether every hash slot has a node whose link is up.
     pub(super) fn is_complete(&self) -> bool {
-        let slots: u32 = self.0.iter().map(|range| u32::from(range.last) - u32::from(range.first) + 1).sum();
-        slots >= u32::from(HASH_SLOTS) && self.0.iter().all(|range| range.link.is_up())
+        let slots: u32 = self.ranges.iter().map(|range| u32::from(range.last) - u32::from(range.first) + 1).sum();
+        slots >= u32::from(HASH_SLOTS) && self.ranges.iter().all(|range| range.link.is_up())
     }
 }
 

@@ -92,9 +92,10 @@ impl LinkPool {
     }
 
     fn apply_slots(&self, ranges: Vec<SlotRange>) {
-        let slots = HashSlotMap::new(ranges, |primary| self.link_to(Target::Server(primary)));
+        let known = self.slots.load();
+        let slots = known.updated(ranges, |primary| self.link_to(Target::Server(primary)));
         // A slot that moved may have moved by a failover, to a node without the last acknowledged writes.
-        if self.slots.load().has_moved_slots(&slots) {
+        if known.has_moved_slots(&slots) {
             self.shared.count_failover();
         }
         let used: Vec<Target> = slots.links().map(|link| link.target().clone()).collect();

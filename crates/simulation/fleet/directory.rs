@@ -21,8 +21,9 @@ pub struct Org {
     pub id: OrgId,
     pub tag: OrgTag,
     pub hash_slot: u16,
-    /// The shard that has the hash slot now.
+    /// The shard that has the hash slot now, and the time at which it moved there.
     pub shard: usize,
+    pub moved: u64,
     pub record: Vec<u8>,
     /// Concurrency limit.
     pub limit: u32,
@@ -129,7 +130,7 @@ impl Directory {
                 let shard = usize::from(hash_slot) * options.shards / HASH_SLOTS;
                 let record = names.org(tag).into_bytes();
                 let id = OrgId::from((number as u128).to_le_bytes());
-                Org { id, tag, hash_slot, shard, record, limit: limits[number % limits.len()] }
+                Org { id, tag, hash_slot, shard, moved: 0, record, limit: limits[number % limits.len()] }
             })
             .collect();
         let keys: Vec<Key> = (0..options.keys)
@@ -191,11 +192,12 @@ impl Directory {
     }
 
     /// Moves a hash slot. Returns the keys in it, and the names of all its records.
-    pub fn move_slot(&mut self, hash_slot: u16, to: usize) -> (Vec<usize>, Vec<Vec<u8>>) {
+    pub fn move_slot(&mut self, hash_slot: u16, to: usize, now: u64) -> (Vec<usize>, Vec<Vec<u8>>) {
         self.moved.insert(hash_slot, to);
         let mut records = Vec::new();
         for org in self.orgs.iter_mut().filter(|org| org.hash_slot == hash_slot) {
             org.shard = to;
+            org.moved = now;
             records.push(org.record.clone());
         }
         let in_slot = |key: &usize| self.orgs[self.keys[*key].org].hash_slot == hash_slot;

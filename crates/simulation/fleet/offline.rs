@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use state::Decision;
 
+use super::directory::Org;
 use super::world::World;
 
 impl World {
@@ -16,7 +17,8 @@ impl World {
         let org = self.directory.keys[key].org;
         let gateway = &mut self.gateways[process.gateway];
         let steady = gateway.steady(self.now);
-        let down_since = gateway.links[self.directory.orgs[org].shard].down_since.map(|since| gateway.steady(since));
+        let Org { shard, moved, .. } = self.directory.orgs[org];
+        let down_since = gateway.links[shard].down_since.map(|since| gateway.steady(since.max(moved)));
         gateway.noticed.entry(org).or_insert(down_since.map_or(steady, |since| since.min(steady)).0);
         match gateway.decisions.decide_offline(&asked, Some(&late), |_| down_since, steady) {
             Some(Decision::Admitted(admitted)) => {

@@ -72,7 +72,7 @@ impl World {
             return self.note_fault("hash slot stays", NONE, from, hash_slot.into());
         }
         self.counts.moves += 1;
-        let (keys, records) = self.directory.move_slot(hash_slot, to);
+        let (keys, records) = self.directory.move_slot(hash_slot, to, now);
         let names: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
         let taken = self.shards[from].take_records(&names);
         self.shards[to].put_records(taken);
