@@ -81,8 +81,8 @@ impl RedisClient {
         self.0.all_links().iter().any(|link| link.is_up())
     }
 
-    /// Steady time since which the server of a hash slot is not connected, by this thread's link, or since which the slot
-    /// is known to be that server's, if that is later; `None` while it is connected, or when it is not known.
+    /// Steady time since which the server of a hash slot is not connected, by this thread's link, or since which the
+    /// slot is known to be that server's, if that is later; `None` while it is connected, or when it is not known.
     pub fn down_since(&self, slot: u16) -> Option<Micros> {
         self.0.slots.load().down_since(slot)
     }

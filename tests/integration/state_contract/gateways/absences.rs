@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use domain::clock;
+use domain::key::KeyDigest;
 use domain::refusal::Refusal;
-use state::Decision;
 use state::redis;
+use state::{Decision, State};
 
 use super::gateway_thread::{GatewayThread, pass};
 use super::{LIMIT, counted, fill, open, shipped, slot};
@@ -24,7 +25,7 @@ const ALL: usize = LIMIT as usize;
 
 /// Two gateways hold all slots before an absence. Afterwards one of them reports, releases and acquires before the
 /// other can report anything: it gets back what it had, and no more.
-async fn holders_keep_their_slots(server: &Redis, absence: impl AsyncFnOnce()) {
+async fn holders_keep_their_slots(server: &Redis, absence: impl AsyncFnOnce(&State, &KeyDigest)) {
     let settings = shipped(server, LEASE);
     let (silent, other) = (GatewayThread::open(&settings).await, open(&settings).await);
     let (fixture, key) = fixture_with_key(&other).await;
@@ -32,7 +33,7 @@ async fn holders_keep_their_slots(server: &Redis, absence: impl AsyncFnOnce()) {
     let mut held = Vec::new();
     fill(&other, &key.digest, &mut held, 40, Duration::ZERO).await;
     let thaw = silent.freeze();
-    absence().await;
+    absence(&other, &key.digest).await;
     held.truncate(30);
     fill(&other, &key.digest, &mut held, 40, LEASE).await;
     assert!(slot(&other, &key.digest).await.is_none(), "{} in flight of {LIMIT}", kept.len() + held.len() + 1);
@@ -46,7 +47,7 @@ async fn holders_keep_their_slots(server: &Redis, absence: impl AsyncFnOnce()) {
 fn server_frozen_for_longer_than_a_lease_takes_no_slots_from_their_holders() {
     let _entered = enter();
     let server = Redis::start();
-    block_on(holders_keep_their_slots(&server, async || {
+    block_on(holders_keep_their_slots(&server, async |_, _| {
         server.stop_process();
         pass(ABSENCE).await;
         server.resume();
@@ -57,7 +58,7 @@ fn server_frozen_for_longer_than_a_lease_takes_no_slots_from_their_holders() {
 fn server_restarted_from_disk_after_more_than_a_lease_takes_no_slots_from_their_holders() {
     let _entered = enter();
     let server = Redis::options().appendonly().start();
-    block_on(holders_keep_their_slots(&server, async || {
+    block_on(holders_keep_their_slots(&server, async |_, _| {
         server.kill();
         pass(ABSENCE).await;
         server.restart();
@@ -68,7 +69,7 @@ fn server_restarted_from_disk_after_more_than_a_lease_takes_no_slots_from_their_
 fn server_without_memory_for_longer_than_a_lease_takes_no_slots_from_their_holders() {
     let _entered = enter();
     let server = Redis::start();
-    block_on(holders_keep_their_slots(&server, async || {
+    block_on(holders_keep_their_slots(&server, async |_, _| {
         server.cli::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
         pass(ABSENCE).await;
         server.cli::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -81,7 +82,7 @@ fn clock_that_steps_forward_takes_no_slots_from_their_holders() {
     for step in [LEASE * 2 / 3, LEASE, Duration::from_secs(3600)] {
         let clock = Clock::new();
         let server = Redis::options().clock(&clock).start();
-        block_on(holders_keep_their_slots(&server, async || clock.set_ahead(step)));
+        block_on(holders_keep_their_slots(&server, async |_, _| clock.set_ahead(step)));
     }
 }
 
@@ -108,9 +109,22 @@ fn slots_of_a_gateway_that_died_in_an_absence_are_free_a_lease_later() {
     });
 }
 
+/// Between the two absences the server answers once, before anybody can report.
+#[test]
+fn second_absence_at_once_takes_no_slots_from_their_holders() {
+    let _entered = enter();
+    let clock = Clock::new();
+    let server = Redis::options().clock(&clock).start();
+    block_on(holders_keep_their_slots(&server, async |other, digest| {
+        clock.set_ahead(2 * LEASE);
+        assert!(slot(other, digest).await.is_none());
+        clock.set_ahead(4 * LEASE);
+    }));
+}
+
 /// Nobody asked for longer than a lease, and then rarely: each pause looks like an absence.
 #[test]
-fn leases_of_a_dead_fleet_are_extended_once() {
+fn leases_of_a_dead_fleet_are_extended_twice_at_most() {
     let _entered = enter();
     let server = Redis::start();
     block_on(async {
@@ -121,7 +135,7 @@ fn leases_of_a_dead_fleet_are_extended_once() {
         let lost = dying.hold(key.digest, ALL).await;
         dying.die();
         let mut now = clock::now().after(10 * LEASE);
-        for _ in 0..2 {
+        for _ in 0..3 {
             let decision = decide(&survivor, &key.digest, now).await;
             assert!(matches!(decision, Decision::Denied { refusal: Refusal::TooManyInFlight, .. }));
             now = now.after(LEASE * 3 / 4);

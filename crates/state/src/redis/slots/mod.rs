@@ -3,8 +3,8 @@
 //! An organization's record in Redis has one entry for each gateway that holds slots: the number of slots, the time of
 //! the last report, the lease time, and the *generation* of the entry. A gateway that reports nothing for its lease
 //! time loses the entry, and its slots are free again: this is how slots are given back when a gateway dies. When no
-//! gateway could report, because the server was away or its clock stepped forward, all entries begin anew, once
-//! (`scripts/slot_leases.lua`).
+//! gateway could report, because the server was away or its clock stepped forward, all entries begin anew, once, and
+//! once more if it is away again before half a lease is over (`scripts/slot_leases.lua`).
 //!
 //! In this process, [`SlotLease`] counts the permits of one organization. Commands carry its changes to Redis: a
 //! decision may acquire one slot and reports releases; the heartbeat reports releases and renews the lease.
