@@ -30,7 +30,8 @@ pub(super) fn take_sockets(config: &Config) -> anyhow::Result<InheritedListeners
     let mut sockets = ListenFd::from_env();
     let names = env::var(NAMES).unwrap_or_default();
     let mut names = names.split(':').filter(|name| !name.is_empty());
-    let (mut inherited, mut taken) = (InheritedListeners::default(), HashSet::new());
+    let mut inherited = InheritedListeners::default();
+    let mut taken = HashSet::new();
     for index in 0..sockets.len() {
         let name = names.next().unwrap_or("listen");
         let (place, file) = take_socket(&mut sockets, index, name, config)

@@ -142,7 +142,8 @@ impl Components {
         phase: &watch::Receiver<Phase>,
         ended: &mpsc::Sender<ShutdownEvent>,
     ) -> anyhow::Result<(WorkerPool, Vec<JoinHandle<()>>)> {
-        let (mut worker_pool, mut threads) = (WorkerPool::default(), Vec::new());
+        let mut worker_pool = WorkerPool::default();
+        let mut threads = Vec::new();
         for (number, listeners) in listeners.into_iter().enumerate() {
             let worker = Worker {
                 listeners,
@@ -166,7 +167,8 @@ impl Components {
         process: ProcessHandles,
         discovery: Discovery,
     ) -> ConfigReloader {
-        let (handles, status) = (self.handles.clone(), Arc::clone(&self.status));
+        let handles = self.handles.clone();
+        let status = Arc::clone(&self.status);
         let management = Arc::clone(&self.management);
         ConfigReloader { snapshot, worker_pool, handles, management, discovery, status, process }
     }
@@ -175,7 +177,8 @@ impl Components {
 /// Shows conditions of the state and the journal in the metrics.
 #[allow(clippy::cast_precision_loss, reason = "numbers for people")]
 fn show_conditions(handles: &SharedHandles) {
-    let (state, journal) = (Arc::clone(&handles.state), handles.journal.clone());
+    let state = Arc::clone(&handles.state);
+    let journal = handles.journal.clone();
     let replicated = Arc::clone(&state);
     handles.metrics.show_state(move || state.is_connected());
     let numbers = |status: ReplicationStatus| {
@@ -196,7 +199,8 @@ fn readiness(
     workers: usize,
     active: Arc<ArcSwap<ConfigSnapshot>>,
 ) -> Readiness {
-    let (journal, state) = (handles.journal.clone(), Arc::clone(&handles.state));
+    let journal = handles.journal.clone();
+    let state = Arc::clone(&handles.state);
     let live_workers = Arc::clone(live_workers);
     Readiness::new()
         .with("audit", move || journal.accepts_requests())

@@ -166,10 +166,12 @@ impl BoundListeners {
     ) -> anyhow::Result<Self> {
         // The listeners of the control plane register with the runtime that is entered when they are made.
         let _entered = runtime.0.enter();
-        let (loads, release, kept) =
-            (WorkerLoads::new(config.workers), ListenerRelease::new(), KeptListeners::default());
+        let loads = WorkerLoads::new(config.workers);
+        let release = ListenerRelease::new();
+        let kept = KeptListeners::default();
         let mut workers: Vec<Vec<WorkerListener>> = (0..config.workers).map(|_| Vec::new()).collect();
-        let (mut addresses, accept_errors) = (Vec::new(), AcceptErrorLog::default());
+        let mut addresses = Vec::new();
+        let accept_errors = AcceptErrorLog::default();
         for (index, listener) in config.listen.iter().enumerate() {
             let place = ListenerPlace::Listen(index);
             let (sockets, is_shared) = match inherited.take(place) {

@@ -60,7 +60,8 @@ pub(super) async fn open_stores(
 
 /// Opens the journal. From a process to take over from, it is taken now, as the last thing that can be given back.
 fn open_journal(config: &Config, metrics: &Metrics, from: Option<(&Takeover, Locks)>) -> anyhow::Result<Journal> {
-    let (settings, metrics) = (config.audit.clone(), metrics.audit.clone());
+    let settings = config.audit.clone();
+    let metrics = metrics.audit.clone();
     let opened = match from {
         Some((takeover, locks)) => {
             takeover.commit()?;

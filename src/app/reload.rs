@@ -86,7 +86,8 @@ pub(super) struct ConfigReloader {
 
 /// The configuration status of a gateway that starts.
 pub(super) fn initial_status(source: &ConfigSource, now: Micros) -> ConfigStatus {
-    let (path, sha256) = (source.path.clone(), source.hash.to_string());
+    let path = source.path.clone();
+    let sha256 = source.hash.to_string();
     ConfigStatus::new(ConfigReport { path, sha256, applied: now, last_error: None })
 }
 
@@ -178,7 +179,8 @@ impl ConfigReloader {
         self.process.notifier.notify_reloading();
         // The path as it was given at the start: relative paths in the file must resolve to the same files.
         let path = self.snapshot.load().config.source.given.clone();
-        let (mut hash, time) = (None, Micros::wall());
+        let mut hash = None;
+        let time = Micros::wall();
         let mut read_and_apply = || {
             if !is_rereadable(&path) {
                 return Err(ReloadError::NotRereadable);

@@ -21,7 +21,8 @@ pub(super) fn start(
     let (sender, end) = mpsc::channel();
     let Some(period) = notifier.watchdog_period() else { return Ok(sender) };
     // Interval and time-out together stay below the period, so that a slow worker does not count as a hung one.
-    let (interval, timeout) = (period / 2, period / 4);
+    let interval = period / 2;
+    let timeout = period / 4;
     let run = move || run(interval, &end, || is_healthy(&workers, &phase, timeout), || notifier.notify_alive());
     std::thread::Builder::new().name("watchdog".into()).spawn(run)?;
     Ok(sender)
@@ -83,7 +84,8 @@ mod tests {
 
     #[test]
     fn watchdog_notifies_only_while_healthy() {
-        let (notified, checked) = (Cell::new(0), Cell::new(0));
+        let notified = Cell::new(0);
+        let checked = Cell::new(0);
         let (stop, end) = mpsc::channel();
         let stop = Cell::new(Some(stop));
         let is_healthy = || {

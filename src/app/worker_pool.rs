@@ -52,7 +52,8 @@ impl WorkerPool {
     /// Blocks, so it must not be called on the thread of a worker.
     pub(super) fn broadcast(&self, patience: Duration, command: impl Fn(AckSender) -> WorkerCommand) -> Acks {
         let (ack, received) = mpsc::channel();
-        let (mut acks, mut sent) = (Acks::default(), 0);
+        let mut acks = Acks::default();
+        let mut sent = 0;
         for worker in &self.0 {
             match worker.try_send(command(ack.clone())) {
                 Ok(()) => sent += 1,
@@ -87,7 +88,9 @@ mod tests {
     #[test]
     fn broadcast_counts_acked_hung_and_exited_workers() {
         let mut pool = WorkerPool::default();
-        let (mut running, hung, exited) = (pool.add_worker(), pool.add_worker(), pool.add_worker());
+        let mut running = pool.add_worker();
+        let hung = pool.add_worker();
+        let exited = pool.add_worker();
         drop(exited);
         let worker = std::thread::spawn(move || {
             while let Some(WorkerCommand::Ping(ack)) = running.blocking_recv() {

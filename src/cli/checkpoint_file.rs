@@ -42,7 +42,8 @@ pub(super) fn read_last(file: &Path) -> anyhow::Result<String> {
 
 /// Reads all checkpoints of a file, which the key and the witnesses must have signed.
 pub(super) fn read_copies(file: &Path, key: &PublicKey, witnesses: &[PublicKey]) -> anyhow::Result<CheckpointCopies> {
-    let (mut copies, mut number) = (CheckpointCopies::default(), 0_u64);
+    let mut copies = CheckpointCopies::default();
+    let mut number = 0_u64;
     for_each(file, |note| {
         number += 1;
         for witness in witnesses {
@@ -80,7 +81,8 @@ fn read_from(input: impl Read, each: impl FnMut(String) -> anyhow::Result<()>) -
 /// Reads signed notes, one after the other. A database's client ends what it prints with a line feed of its own, others
 /// take that of the note away.
 fn read_notes(mut input: impl BufRead, mut each: impl FnMut(String) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let (mut note, mut line) = (String::new(), String::new());
+    let mut note = String::new();
+    let mut line = String::new();
     loop {
         line.clear();
         let read = input.by_ref().take(MAX_LENGTH).read_line(&mut line)?;
@@ -115,7 +117,8 @@ fn peek<R: Read>(mut input: R, length: u64) -> io::Result<(impl Read + use<R>, V
 
 /// Reads the notes of the checkpoints among JSON lines.
 fn read_lines(mut lines: impl BufRead, mut each: impl FnMut(String) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let (mut line, mut found) = (Vec::new(), 0_u64);
+    let mut line = Vec::new();
+    let mut found = 0_u64;
     while lines.by_ref().take(MAX_LENGTH).read_until(b'\n', &mut line)? > 0 {
         let read =
             serde_json::from_slice::<ShippedLine>(&line).context("a line is not a shipped record or checkpoint")?;

@@ -59,7 +59,8 @@ fn operation(command: Command) -> Operation {
         Command::List { org } => Operation::list_sessions(org),
         Command::End { session: Some(session), .. } => Operation::EndSession { session },
         Command::End { session: None, user, org } => {
-            let (org, user) = (org.unwrap_or_default(), user.unwrap_or_default());
+            let org = org.unwrap_or_default();
+            let user = user.unwrap_or_default();
             Operation::EndSessions { org, user }
         }
     }

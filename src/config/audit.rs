@@ -60,8 +60,10 @@ fn journal(section: &mut Section<'_>, gateway: &str) -> Result<Settings, Reporte
     let forms = [("coalesced", RefusalRecords::Coalesced), ("each", RefusalRecords::Each)];
     let refusals = section.value_or("refusals", RefusalRecords::Coalesced, |value| value.choice(&forms));
     let checkpoints = section.optional("checkpoints", |value| value.section(checkpoints));
-    let (retention, checkpoints) = (retention?, checkpoints?);
-    let (age, size) = (retention.age?, retention.size?);
+    let retention = retention?;
+    let checkpoints = checkpoints?;
+    let age = retention.age?;
+    let size = retention.size?;
     // Retention removes whole segments, so it cannot keep less than one.
     if matches!(size, Some(SizeLimit::Bytes(size)) if size < segment_size) {
         section.report("retention", "size is less than `segment_size`, and whole segments are removed; make it larger");
@@ -106,7 +108,8 @@ fn witness(section: &mut Section<'_>) -> Result<Witness, Reported> {
         }
     });
     let tls = section.section("tls", |section| Ok(ClientSettings::read(section)))?;
-    let (url, public_key) = (url?, public_key?);
+    let url = url?;
+    let public_key = public_key?;
     // Its files are read once, so that an error is reported with its place.
     match url.is_encrypted().then(|| tls.config()) {
         Some(Err(error)) => Err(section.report("tls", error.in_full())),

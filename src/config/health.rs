@@ -24,7 +24,8 @@ pub(super) fn health(section: &mut Section<'_>, protocol: Protocol) -> Result<He
     let interval = time("interval", 10, Duration::from_millis(100));
     let timeout = time("timeout", 2, Duration::from_millis(1));
     let mut count = |name, default| section.value_or(name, default, |value| value.integer(1..=MOST_CHECKS));
-    let (healthy, unhealthy) = (count("healthy", 2), count("unhealthy", 3));
+    let healthy = count("healthy", 2);
+    let unhealthy = count("unhealthy", 3);
     let required = section.value_or("required", false, |value| value.boolean());
     let kind = match (path?, grpc?) {
         (Some(path), None) => HealthKind::Http { path, expect },

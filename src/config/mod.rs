@@ -211,7 +211,9 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         listen.as_deref().ok(),
     );
     let (audit, shipping) = audit?;
-    let (timeouts, state, http) = (timeouts?, state?, http?);
+    let timeouts = timeouts?;
+    let state = state?;
+    let http = http?;
     let Telemetry { log, access_log, otel_metrics, traces } = telemetry?;
     Ok(Config {
         source,

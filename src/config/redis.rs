@@ -38,7 +38,8 @@ pub(super) fn redis(section: &mut Section<'_>, limits: Limits) -> Result<Setting
     let durability = section.section("durability", |section| Ok(durability(section)));
     let url = url?;
     check_against_url(section, &url);
-    let (own, tls) = (own?, tls?);
+    let own = own?;
+    let tls = tls?;
     Ok(Settings {
         login: Login { user: own.user.or(url.login.user), password: own.password.or(url.login.password) },
         servers: url.servers,
@@ -95,7 +96,8 @@ fn check_against_url(section: &Section<'_>, url: &Url) {
 }
 
 fn login(section: &mut Section<'_>) -> Result<Login, Reported> {
-    let (user, password) = (section.optional("user", Value::text), section.optional("password", Value::secret));
+    let user = section.optional("user", Value::text);
+    let password = section.optional("password", Value::secret);
     Ok(Login { user: user?, password: password? })
 }
 
@@ -112,7 +114,8 @@ fn prefix(value: &Value<'_>) -> Result<String, Reported> {
 
 /// Reads the deadline and the lease, and checks one against the other.
 fn times(section: &mut Section<'_>) -> (Duration, Duration) {
-    let (least, most) = (Duration::from_millis(1), Duration::from_secs(10));
+    let least = Duration::from_millis(1);
+    let most = Duration::from_secs(10);
     let deadline = section.value_or("deadline", DEADLINE, |value| value.duration(least..=most));
     let lease = section.value_or("lease", LEASE, |value| value.duration(seconds(1..=600)));
     if lease < deadline * DEADLINES_PER_LEASE {
@@ -151,7 +154,8 @@ fn on_unavailable(section: &mut Section<'_>) -> OnUnavailable {
 }
 
 fn durability(section: &mut Section<'_>) -> Durability {
-    let (least, most) = (Duration::from_millis(1), Duration::from_secs(60));
+    let least = Duration::from_millis(1);
+    let most = Duration::from_secs(60);
     Durability {
         replicas: section.value_or("replicas", 0, |value| value.integer(0..=MAX_REPLICAS)),
         timeout: section.value_or("timeout", REPLICATION, |value| value.duration(least..=most)),

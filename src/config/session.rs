@@ -47,7 +47,9 @@ pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Re
         section.report("providers", "is empty and `links` is off, so that no user could sign in; list one");
     }
     refuse_route_below(section, &path, routes);
-    let (origin, limit, api_origin) = (origin?, limit?, api_origin?);
+    let origin = origin?;
+    let limit = limit?;
+    let api_origin = api_origin?;
     // Browsers ignore the field over http (RFC 6797, section 8.1).
     let hsts = Some(hsts).filter(|age| !age.is_zero() && origin.starts_with("https://"));
     Ok(Settings { origin, path, idle, lifetime, hsts, links, limit, api_origin, providers })
@@ -59,7 +61,8 @@ fn refuse_route_below(section: &Section<'_>, path: &str, routes: &[RouteSettings
         route.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     if let Some(route) = routes.iter().find(is_below) {
-        let (name, below) = (&route.name, &route.path);
+        let name = &route.name;
+        let below = &route.path;
         section.report("path", format_args!("is above {below}, which route `{name}` is for; choose another"));
     }
 }
@@ -112,7 +115,8 @@ fn path(value: &Value<'_>) -> Result<String, Reported> {
 }
 
 fn providers(value: &Value<'_>) -> Result<Vec<ProviderSettings>, Reported> {
-    let (mut seen, mut unlimited) = (Vec::new(), Vec::new());
+    let mut seen = Vec::new();
+    let mut unlimited = Vec::new();
     let mut domains: Vec<String> = Vec::new();
     let mut providers = value.list(|item| {
         let (provider, says_reach) = item.section(provider)?;
@@ -225,10 +229,13 @@ fn claim_mapping(section: &mut Section<'_>) -> Result<(ClaimMapping, bool), Repo
     let email = section.value_or("email", "email".to_owned(), |value| value.text());
     let accept_unverified = section.value_or("unverified_email", false, |value| value.boolean());
     let orgs = section.optional("organization", |value| value.section(|section| claim(section, |value| value.text())));
-    let (says_reach, only) = (section.contains("only"), section.optional("only", reach));
+    let says_reach = section.contains("only");
+    let only = section.optional("only", reach);
     let granted = |value: &Value<'_>| value.list(permission);
     let permissions = section.optional("permissions", |value| value.section(|section| claim(section, granted)));
-    let (orgs, only, permissions) = (orgs?, only?.flatten(), permissions?);
+    let orgs = orgs?;
+    let only = only?.flatten();
+    let permissions = permissions?;
     Ok((ClaimMapping { email, accept_unverified, orgs, only, permissions }, says_reach))
 }
 

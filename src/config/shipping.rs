@@ -96,7 +96,8 @@ fn webhook(section: &mut Section<'_>) -> Result<WebhookSettings, Reported> {
     });
     let tls = section.section("tls", |section| Ok(ClientSettings::read(section)));
     let timeout = section.value_or("timeout", TIMEOUT, timeout);
-    let (url, secret) = (url?, secret?);
+    let url = url?;
+    let secret = secret?;
     let tls = check_for(section, "url", &url, tls?)?;
     Ok(WebhookSettings { url, secret, tls, timeout })
 }

@@ -31,7 +31,8 @@ pub(super) fn server(section: &mut Section<'_>) -> Result<ServerSettings, Report
 fn certificates(value: &Value<'_>) -> Result<Vec<CertificateFiles>, Reported> {
     let pairs = value.list(|item| {
         let (chain, key) = item.section(|section| {
-            let (chain, key) = (section.required("chain", Value::path), section.required("key", Value::path));
+            let chain = section.required("chain", Value::path);
+            let key = section.required("key", Value::path);
             Ok((chain?, key?))
         })?;
         let pair = CertificateFiles { chain, key };

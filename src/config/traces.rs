@@ -32,7 +32,8 @@ pub(super) fn traces(section: &mut Section<'_>, gateway: &str) -> Result<Setting
     let clients = section.value_or("clients", ClientContext::default(), |value| value.choice(&choices));
     let queue = section.value_or("queue", QUEUE, |value| value.integer(16..=1_000_000));
     let service = section.value_or("service", SERVICE.to_owned(), |value| value.text());
-    let (endpoint, instance) = (endpoint?, gateway.to_owned());
+    let endpoint = endpoint?;
+    let instance = gateway.to_owned();
     let tls = tls::check_for(section, "endpoint", endpoint.url(), tls?)?;
     Ok(Settings { endpoint, headers, tls, timeout, ratio, clients, queue, service, instance })
 }

@@ -114,7 +114,9 @@ mod tests {
     #[test]
     fn chains_are_judged() {
         let of = |subject, issuer| certificate(subject, issuer, &[]);
-        let (leaf, between, root) = (of("leaf", "between"), of("between", "root"), of("root", "root"));
+        let leaf = of("leaf", "between");
+        let between = of("between", "root");
+        let root = of("root", "root");
         for (chain, expected) in [
             (vec![leaf.clone(), between.clone()], Ok),
             (vec![leaf.clone(), between.clone(), root.clone()], Ok),

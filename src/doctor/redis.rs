@@ -81,7 +81,8 @@ fn judge_memory(name: &str, server: &ServerDescription, findings: &mut Findings)
             findings.error(subject, policy, advice);
         }
     }
-    let (used, max) = (server.number("used_memory"), server.number("maxmemory"));
+    let used = server.number("used_memory");
+    let max = server.number("maxmemory");
     let subject = format!("{name}: maxmemory");
     let found = format!("{} used, maxmemory {}", rounded(used), rounded(max));
     if max == 0 {

@@ -119,7 +119,8 @@ mod tests {
         ];
         for ((method, path), (later_method, later_path), expected) in cases {
             let methods = |method: &'static str| if method.is_empty() { vec![] } else { vec![method] };
-            let (first, later) = (route("a", &methods(method), path), route("b", &methods(later_method), later_path));
+            let first = route("a", &methods(method), path);
+            let later = route("b", &methods(later_method), later_path);
             assert_eq!(covers(&first, &later), expected, "{method} {path}, {later_method} {later_path}");
         }
     }
@@ -132,7 +133,8 @@ mod tests {
             findings.problems()
         };
         assert_eq!(judged(&[]), [(Warning, "routes".to_owned())]);
-        let (all, one) = (route("all", &[], "/a/**"), route("one", &["GET"], "/a/b"));
+        let all = route("all", &[], "/a/**");
+        let one = route("one", &["GET"], "/a/b");
         assert_eq!(judged(&[one.clone(), all.clone()]), []);
         assert_eq!(judged(&[all, one.clone()]), [(Warning, "route `one`".to_owned())]);
         assert_eq!(judged(&[RouteSettings { permission: None, ..one }]), [(Note, "routes".to_owned())]);

@@ -39,10 +39,14 @@ mod tests {
     async fn state_with_key(directory: &Path) -> (State, KeyDigest) {
         let settings = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 1 };
         let state = State::Embedded(Embedded::open(&settings).unwrap());
-        let (id, tag, created) = (OrgId::generate(), OrgTag::generate().unwrap(), clock::now());
+        let id = OrgId::generate();
+        let tag = OrgTag::generate().unwrap();
+        let created = clock::now();
         let org = Org { id, tag, name: "acme".into(), created, suspended: false, concurrent: None };
         let email = "ada@example.com".into();
-        let (removed, vouched_by, withdrawn) = (None, None, None);
+        let removed = None;
+        let vouched_by = None;
+        let withdrawn = None;
         let user = User {
             id: UserId::generate(),
             org: id,

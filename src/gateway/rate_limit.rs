@@ -226,7 +226,8 @@ mod tests {
                 status.quota.requests = requests;
                 status.concurrent -= u32::try_from(round).unwrap();
                 let fields = RateLimitFields::new(status, method);
-                let (mut written, mut expected) = (HeaderMap::new(), HeaderMap::new());
+                let mut written = HeaderMap::new();
+                let mut expected = HeaderMap::new();
                 fields.write(&mut written, &policies);
                 fields.write_with(&mut expected, None, Uuid::nil());
                 assert_eq!(written, expected);

@@ -62,7 +62,8 @@ mod tests {
     fn attempts_are_limited_by_address() {
         let limiter =
             FailedAuthLimiter::new(Quota { requests: 6, per: Duration::from_secs(60), burst: 3, strict: false });
-        let (now, address) = (Micros(1_000_000_000), IpAddr::from([192, 0, 2, 1]));
+        let now = Micros(1_000_000_000);
+        let address = IpAddr::from([192, 0, 2, 1]);
         assert!((0..3).all(|_| limiter.count_attempt(address, now).is_ok()));
         assert_eq!(limiter.count_attempt(address, now), Err(10));
         assert!(limiter.count_attempt(IpAddr::from([192, 0, 2, 2]), now).is_ok(), "another address is not limited");

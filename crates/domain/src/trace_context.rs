@@ -121,7 +121,9 @@ impl TraceParent {
         if version == 0xff || !is_whole {
             return None;
         }
-        let (trace_id, span_id, flags) = (&ids[..32], &ids[33..49], &ids[50..52]);
+        let trace_id = &ids[..32];
+        let span_id = &ids[33..49];
+        let flags = &ids[50..52];
         let has_dashes = ids[32] == b'-' && ids[49] == b'-';
         let flags = u8::try_from(hexadecimal(flags)?).ok()?;
         has_dashes.then_some(Self {
@@ -329,7 +331,8 @@ mod tests {
 
         #[test]
         fn traceparent_comes_back_as_it_was_written(trace in 1..=u128::MAX, span in 1..=u64::MAX, is_sampled: bool) {
-            let (trace_id, span_id) = (TraceId::from_bits(trace).unwrap(), SpanId::from_bits(span).unwrap());
+            let trace_id = TraceId::from_bits(trace).unwrap();
+            let span_id = SpanId::from_bits(span).unwrap();
             let parent = TraceParent { trace_id, span_id, is_sampled };
             prop_assert_eq!(TraceParent::parse(parent.header().as_bytes()), Some(parent));
         }

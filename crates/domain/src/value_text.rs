@@ -47,7 +47,8 @@ fn push_ipv6(text: &mut Vec<u8>, address: Ipv6Addr) {
 
 /// The first of the longest runs of segments that are zero. A single one is written as `0` (RFC 5952, section 4.2.2).
 fn longest_zeros(segments: &[u16; 8]) -> std::ops::Range<usize> {
-    let (mut longest, mut start) = (8..8, 0);
+    let mut longest = 8..8;
+    let mut start = 0;
     for (index, segment) in segments.iter().enumerate() {
         if *segment != 0 {
             start = index + 1;

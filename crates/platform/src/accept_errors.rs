@@ -49,7 +49,8 @@ mod tests {
 
     #[test]
     fn failures_of_all_clones_are_one_line_a_second() {
-        let (log, now) = (AcceptErrorLog::default(), Instant::now());
+        let log = AcceptErrorLog::default();
+        let now = Instant::now();
         let other = log.clone();
         assert_eq!(log.count(now), Some(1));
         assert_eq!((other.count(now), log.count(now + INTERVAL / 2)), (None, None));

@@ -250,7 +250,8 @@ mod tests {
 
     #[test]
     fn unusable_keys_are_refused() {
-        let (good, short) = (Secret::new("x".repeat(MIN_SECRET)), Secret::new("x".repeat(MIN_SECRET - 1)));
+        let good = Secret::new("x".repeat(MIN_SECRET));
+        let short = Secret::new("x".repeat(MIN_SECRET - 1));
         assert_eq!(Keyring::new([]).unwrap_err(), KeyringError::Empty);
         assert_eq!(Keyring::new([(1, &good), (1, &good)]).unwrap_err(), KeyringError::Duplicate(1));
         assert_eq!(Keyring::new([(1, &good), (2, &short)]).unwrap_err(), KeyringError::Short(2));

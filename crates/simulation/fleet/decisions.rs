@@ -42,7 +42,8 @@ impl World {
             Next::Continue(Step::Read) => self.read(id),
             Next::Continue(Step::Call(entry, evaluation)) => self.call(id, entry, evaluation),
             Next::Continue(Step::Resync(entry)) => {
-                let (process, org) = (self.requests[&id].process, self.directory.org_of(entry.lease.tag));
+                let process = self.requests[&id].process;
+                let org = self.directory.org_of(entry.lease.tag);
                 self.resync(process, org, Some((id, entry)), None);
             }
             Next::Continue(Step::AwaitReleases(entry, decided)) => {

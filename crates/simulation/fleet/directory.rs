@@ -78,7 +78,8 @@ fn base62(mut number: usize, digits: usize) -> String {
 impl Org {
     /// As its record has it.
     pub fn exported(&self) -> state::Org {
-        let (name, concurrent) = (self.tag.as_str().to_owned(), Some(self.limit));
+        let name = self.tag.as_str().to_owned();
+        let concurrent = Some(self.limit);
         state::Org { id: self.id, tag: self.tag, name, created: Micros(1), suspended: false, concurrent }
     }
 }

@@ -199,7 +199,8 @@ impl World {
     fn drop_link(&mut self, gateway: usize, shard: usize, is_silent: bool) {
         let pause =
             if is_silent { self.network.between(1_150_000, 2_300_000) } else { self.network.between(200, 3000) };
-        let (process, connection) = (self.gateways[gateway].process, self.gateways[gateway].links[shard].connection);
+        let process = self.gateways[gateway].process;
+        let connection = self.gateways[gateway].links[shard].connection;
         self.queue.add(self.now + pause, Event::LinkDown { process, shard, connection });
     }
 
@@ -213,7 +214,8 @@ impl World {
     }
 
     fn fall_behind(&mut self, shard: usize) {
-        let (lag, time) = (self.chance.between(50_000, 1_500_000), self.chance.between(1_000_000, 4_000_000));
+        let lag = self.chance.between(50_000, 1_500_000);
+        let time = self.chance.between(1_000_000, 4_000_000);
         let usual = self.chance.between(500, 20_000);
         self.shards[shard].lag = lag;
         self.queue.add(self.now + time, Event::EndLag(shard, usual));
@@ -239,7 +241,8 @@ impl World {
     fn cut_off(&mut self, shards: &[usize]) {
         self.counts.partitions += 1;
         let most = (self.gateways.len() / 20).max(2);
-        let (count, time) = (1 + self.chance.index(most), self.chance.between(300_000, 70_000_000));
+        let count = 1 + self.chance.index(most);
+        let time = self.chance.between(300_000, 70_000_000);
         // Long ones are rare.
         let time = if self.chance.one_in(3) { time } else { time / 10 };
         for _ in 0..count {

@@ -24,7 +24,10 @@ pub fn heartbeat(
         let [last_beat, lifetime, joined, _] = parts(entry);
         is_live(last_beat, lifetime).then_some(joined)
     });
-    let (mut count, mut earlier, mut least_seen, mut latest) = (0.0, 0.0, NEVER, 0.0_f64);
+    let mut count = 0.0;
+    let mut earlier = 0.0;
+    let mut least_seen = NEVER;
+    let mut latest = 0.0_f64;
     let mut writes = Vec::new();
     for (name, entry) in database.fields(record).into_iter().flatten().filter(|(name, _)| ***name != *own) {
         let [last_beat, its_lifetime, its_join, its_seen] = parts(entry);

@@ -71,7 +71,8 @@ impl Journal {
     /// been open for `open_after`. None when there is nothing to deliver.
     pub fn next_batch(&mut self, number: u64, now: u64, open_after: u64) -> Option<Batch> {
         let from = self.position?;
-        let (mut to, mut records) = (from, Vec::new());
+        let mut to = from;
+        let mut records = Vec::new();
         while to < self.lines.len() && records.len() < BATCH {
             match self.lines[to] {
                 Line::Use { id, time } => drop(self.open.insert(id, (time, false))),

@@ -21,7 +21,9 @@ use super::world::World;
 impl World {
     /// One round of visits to the active leases; and the reports of uses.
     pub fn visit_leases(&mut self, process: Process, early: bool) {
-        let (now, base, renew_interval) = (self.now, self.base, self.product.settings.renew_interval());
+        let now = self.now;
+        let base = self.base;
+        let renew_interval = self.product.settings.renew_interval();
         let Some(gateway) = self.live(process) else { return };
         let instant = gateway.instant(base, now);
         let round = HeartbeatRound { now: instant, near_limit_only: early, renew_interval };
@@ -127,7 +129,8 @@ impl World {
 
     fn report_uses(&mut self, process: Process, listed: Arc<CachedKey>, entry: Arc<CachedKey>, attempts: usize) {
         let gateway = &self.gateways[process.gateway];
-        let (now, instant) = (gateway.steady(self.now), gateway.instant(self.base, self.now));
+        let now = gateway.steady(self.now);
+        let instant = gateway.instant(self.base, self.now);
         let input = DecideInput::begin(&entry, Evaluation::StatusOnly, now, instant).expect("nothing is acquired");
         let call = decide_call(&gateway.decisions, &entry, &input);
         let key = self.directory.key_of(entry.key_id().expect("the key of a client"));
@@ -160,7 +163,8 @@ impl World {
             return;
         }
         let Some(gateway) = self.live(process) else { return };
-        let (beat, seen) = (gateway.steady(now), gateway.decisions.slots.seen());
+        let beat = gateway.steady(now);
+        let seen = gateway.decisions.slots.seen();
         let call = self.heartbeat_call(process, self.product.settings.registration_micros(), seen);
         if self.send(process, self.gateways_shard, call, Pending::Register { beat, seen }).is_err() {
             self.retry_register(process);

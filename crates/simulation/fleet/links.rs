@@ -44,8 +44,10 @@ impl World {
 
     /// A gateway tries to connect to the primary of a shard.
     pub fn connect(&mut self, process: Process, shard: usize) {
-        let (now, server) = (self.now, &self.shards[shard]);
-        let (history, lossy_history) = (server.history, server.lossy_history);
+        let now = self.now;
+        let server = &self.shards[shard];
+        let history = server.history;
+        let lossy_history = server.lossy_history;
         let is_reachable = server.is_alive && server.hangs_until <= now;
         let Some(gateway) = self.live(process) else { return };
         let is_cut = gateway.cut_until[shard] > now;

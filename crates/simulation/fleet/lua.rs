@@ -108,7 +108,8 @@ fn replaced(script: &str, expression: &str, by: &str) -> String {
 }
 
 fn bind(lua: &Lua, running: &Rc<RefCell<Running>>) {
-    let (call, packing) = (lua.create_table().unwrap(), lua.create_table().unwrap());
+    let call = lua.create_table().unwrap();
+    let packing = lua.create_table().unwrap();
     let running = Rc::clone(running);
     let function = lua.create_function(move |lua, words: Variadic<Value>| call_redis(lua, &running, &words)).unwrap();
     call.set("call", function).unwrap();
@@ -164,7 +165,8 @@ fn call_redis(lua: &Lua, running: &RefCell<Running>, words: &[Value]) -> mlua::R
         b"HSET" => {
             let mut added = 0;
             for pair in words[2..].chunks(2) {
-                let (field, value) = (bytes(lua, &pair[0])?, bytes(lua, &pair[1])?);
+                let field = bytes(lua, &pair[0])?;
+                let value = bytes(lua, &pair[1])?;
                 added += i64::from(running.write(Write::Set { record: Rc::clone(&record), field, value }));
             }
             Ok(Value::Integer(added))
@@ -210,7 +212,8 @@ fn pack(lua: &Lua, mut values: Variadic<Value>) -> mlua::Result<mlua::String> {
 
 /// `struct.unpack` of Redis: the values, then the position behind them.
 fn unpack(lua: &Lua, (format, packed, from): (mlua::String, mlua::String, Option<usize>)) -> mlua::Result<MultiValue> {
-    let (format, packed) = (format.as_bytes(), packed.as_bytes());
+    let format = format.as_bytes();
+    let packed = packed.as_bytes();
     let mut at = from.map_or(0, |from| from - 1);
     let mut values = Vec::with_capacity(17);
     for letter in letters(&format) {

@@ -31,7 +31,8 @@ impl World {
         if !link.is_up {
             return Err(pending);
         }
-        let (connection, history) = (link.connection, link.history);
+        let connection = link.connection;
+        let history = link.history;
         let id = self.id();
         let org = self.org_of_command(&pending);
         let command = Command {
@@ -64,7 +65,8 @@ impl World {
     /// A command reaches its server, which runs it.
     pub fn arrive(&mut self, id: u64) {
         let Some(command) = self.commands.get(&id) else { return };
-        let (process, number) = (command.process, command.shard);
+        let process = command.process;
+        let number = command.shard;
         let shard = &self.shards[number];
         let waits_until = shard.hangs_until.max(self.gateways[process.gateway].cut_until[number]);
         if waits_until > self.now {
@@ -135,7 +137,8 @@ impl World {
             Call::AppendLog { key, durable } => {
                 let last = shard.field(&self.log_record, b"last");
                 let last: u64 = last.map_or(0, |text| String::from_utf8_lossy(text).parse().unwrap());
-                let (next, token) = ((last + 1).to_string(), self.chance.next());
+                let next = (last + 1).to_string();
+                let token = self.chance.next();
                 let entry = format!("{token:x} key {}", self.directory.keys[*key].id.as_str());
                 shard.write(Write::set(&self.log_record, next.as_bytes(), entry.as_bytes()), now);
                 shard.write(Write::set(&self.log_record, b"last", next.as_bytes()), now);
@@ -147,7 +150,9 @@ impl World {
     /// A reply reaches its gateway.
     pub fn answer(&mut self, id: u64) {
         let Some(command) = self.commands.get(&id) else { return };
-        let (process, shard, connection) = (command.process, command.shard, command.connection);
+        let process = command.process;
+        let shard = command.shard;
+        let connection = command.connection;
         let cut = self.gateways[process.gateway].cut_until[shard];
         if cut > self.now {
             let latency = self.latency();
@@ -177,7 +182,9 @@ impl World {
     pub fn note_late(&mut self, id: u64) {
         let now = self.now;
         let Some(command) = self.commands.get(&id) else { return };
-        let (process, shard, connection) = (command.process, command.shard, command.connection);
+        let process = command.process;
+        let shard = command.shard;
+        let connection = command.connection;
         let Some(pending) = &command.pending else { return };
         // A visit to a lease is given up after twice the deadline; other replies are waited for.
         let is_visit = matches!(pending, Pending::Report { .. } | Pending::Resync { visited: Some(_), .. });
@@ -199,7 +206,8 @@ impl World {
     /// The gateway takes the reply for lost.
     pub fn give_up(&mut self, id: u64) {
         let Some(command) = self.commands.get_mut(&id) else { return };
-        let (process, shard) = (command.process, command.shard);
+        let process = command.process;
+        let shard = command.shard;
         let Some(pending) = command.pending.take() else { return };
         if command.is_dropped {
             self.remove_command(id);

@@ -11,8 +11,10 @@ impl World {
     /// Decides without Redis.
     pub fn decide_offline(&mut self, id: u64) {
         let Some(request) = self.requests.get(&id).filter(|request| !request.is_admitted()) else { return };
-        let (process, key, late, is_awaited) =
-            (request.process, request.key, Arc::clone(&request.late), request.is_awaited);
+        let process = request.process;
+        let key = request.key;
+        let late = Arc::clone(&request.late);
+        let is_awaited = request.is_awaited;
         let asked = self.directory.request(key, request.asked);
         let org = self.directory.keys[key].org;
         let gateway = &mut self.gateways[process.gateway];

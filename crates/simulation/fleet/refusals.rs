@@ -17,7 +17,8 @@ impl World {
         // A command that its gateway has given up is sent on to no other server.
         let Some(org) = command.org.filter(|_| command.pending.is_some()) else { return false };
         let shard = self.directory.orgs[org].shard;
-        let (process, is_moving) = (command.process, self.moving.contains(&self.directory.orgs[org].hash_slot));
+        let process = command.process;
+        let is_moving = self.moving.contains(&self.directory.orgs[org].hash_slot);
         if is_moving && now < command.sent + DEADLINE {
             self.queue.add(now + TRY_AGAIN_PAUSE, Event::Arrive(id));
             return true;

@@ -30,7 +30,8 @@ impl Outcome {
         let violation = world.checks.violation.clone();
         let events =
             violation.as_ref().map_or_else(Vec::new, |violation| world.trace.last(violation.offender, LAST_EVENTS));
-        let (lost, oldest) = (world.checks.audit.lost.len(), world.checks.audit.oldest);
+        let lost = world.checks.audit.lost.len();
+        let oldest = world.checks.audit.oldest;
         let counts = format!(
             "{:?}; rows {}, repeated deliveries {}, uses lost with machines {lost}, the oldest {:.2} s old",
             world.counts,

@@ -46,7 +46,8 @@ impl World {
         if self.now + pause < self.end {
             self.queue.add(self.now + pause, Event::NextRequest);
         }
-        let (gateway, key) = (self.load.index(self.gateways.len()), self.directory.draw(&mut self.load));
+        let gateway = self.load.index(self.gateways.len());
+        let key = self.directory.draw(&mut self.load);
         let Gateway { is_up, is_leaving, process, .. } = self.gateways[gateway];
         if !is_up || is_leaving {
             return;
@@ -79,14 +80,17 @@ impl World {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.permit = Some(permit);
         request.provisional = provisional;
-        let (process, key, begun) = (request.process, request.key, request.begun);
+        let process = request.process;
+        let key = request.key;
+        let begun = request.begun;
         let now = self.now;
         self.counts.admitted += 1;
         self.counts.provisional += u64::from(provisional);
         let gateway = &mut self.gateways[process.gateway];
         gateway.open.insert(id);
         gateway.journal.lines.push(Line::Use { id, time: now });
-        let (org, shard) = (self.directory.keys[key].org, self.directory.shard_of_key(key));
+        let org = self.directory.keys[key].org;
+        let shard = self.directory.shard_of_key(key);
         let what = if provisional { "admitted by a share" } else { "admitted by Redis" };
         self.trace.add(Entry { time: now, what, gateway: process.gateway, key, org, shard, number: id.cast_signed() });
         self.check_admission(process, id, begun, provisional);
@@ -104,7 +108,8 @@ impl World {
         let Some(request) = self.requests.remove(&id) else { return };
         self.counts.unavailable += u64::from(why == "unavailable");
         let key = request.key;
-        let (org, shard) = (self.directory.keys[key].org, self.directory.shard_of_key(key));
+        let org = self.directory.keys[key].org;
+        let shard = self.directory.shard_of_key(key);
         self.trace.add(Entry {
             time: self.now,
             what: why,
@@ -119,7 +124,8 @@ impl World {
     /// The deadline of a decision has passed.
     pub fn reach_deadline(&mut self, id: u64) {
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.permit.is_none()) else { return };
-        let (process, command) = (request.process, request.command.take());
+        let process = request.process;
+        let command = request.command.take();
         request.denied = None;
         if !self.is_live(process) {
             self.requests.remove(&id);

@@ -197,7 +197,8 @@ impl World {
 
     /// A round of reading has ended, or failed.
     pub fn end_reading(&mut self, process: Process) {
-        let (now, base) = (self.now, self.base);
+        let now = self.now;
+        let base = self.base;
         let gateway = &mut self.gateways[process.gateway];
         let instant = gateway.instant(base, now);
         gateway.follower.request_due_checks(instant);
@@ -245,7 +246,8 @@ impl World {
         keys.sort_unstable();
         keys.dedup();
         for key in keys {
-            let (shard, directory_key) = (self.directory.shard_of_key(key), &self.directory.keys[key]);
+            let shard = self.directory.shard_of_key(key);
+            let directory_key = &self.directory.keys[key];
             let gateway = &self.gateways[process.gateway];
             let is_kept = gateway.kept.has_key(directory_key.id);
             let is_reachable =

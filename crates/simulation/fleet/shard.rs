@@ -131,7 +131,8 @@ impl Shard {
     /// Runs the heartbeat: in a large fleet its twin alone, which is much faster.
     fn run_heartbeat(&mut self, scripts: &Scripts, keys: &[&[u8]], arguments: &[&[u8]], now: u64) -> Reply {
         let number = |text: &[u8]| std::str::from_utf8(text).unwrap().parse().unwrap();
-        let (lifetime, seen) = (number(arguments[1]), number(arguments[2]));
+        let lifetime = number(arguments[1]);
+        let seen = number(arguments[2]);
         let Running { database, micros, .. } = &self.running;
         let (reply, writes) = heartbeat(database, *micros, keys[0], arguments[0], lifetime, seen);
         let entries = database.fields(keys[0]).map_or(0, |entries| entries.len());

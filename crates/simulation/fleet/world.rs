@@ -133,7 +133,8 @@ impl World {
             let offset = world.chance.below(1_000_000_000) + 1_000_000_000;
             let drift = i64::try_from(world.chance.below(200)).unwrap() - 100;
             let process = Process { gateway, start: 0 };
-            let (shards, journal) = (world.options.shards, world_journal(&mut world.journals));
+            let shards = world.options.shards;
+            let journal = world_journal(&mut world.journals);
             let mut gateway = Gateway::new(process, shards, (offset, drift), world.base, journal, &world.product);
             gateway.is_up = false;
             world.gateways.push(gateway);

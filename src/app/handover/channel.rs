@@ -130,7 +130,8 @@ mod tests {
     #[test]
     fn messages_arrive_one_by_one_each_with_its_own_files() {
         let (one, other) = UnixStream::pair().unwrap();
-        let (one, other) = (Channel::new(one).unwrap(), Channel::new(other).unwrap());
+        let one = Channel::new(one).unwrap();
+        let other = Channel::new(other).unwrap();
         let files: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
         one.send(&"first").unwrap();
         one.send_with_files(&"second", &[files[0].0.as_fd(), files[1].0.as_fd()]).unwrap();
@@ -152,7 +153,8 @@ mod tests {
     #[test]
     fn received_files_are_not_inherited_by_children() {
         let (one, other) = UnixStream::pair().unwrap();
-        let (one, other) = (Channel::new(one).unwrap(), Channel::new(other).unwrap());
+        let one = Channel::new(one).unwrap();
+        let other = Channel::new(other).unwrap();
         one.send_with_files(&"files", &[one.stream.as_fd()]).unwrap();
         let (_, files) = other.receive::<String>().unwrap();
         let flags = rustix::io::fcntl_getfd(&files[0]).unwrap();

@@ -23,7 +23,8 @@ pub(crate) struct HandoverControl {
 impl HandoverControl {
     /// `takeover` is the process that this one takes over from.
     pub(crate) fn new(config: &Config, parts: HandoverParts, takeover: Option<&Takeover>) -> Self {
-        let (kept, release) = (Arc::clone(&parts.listeners), parts.release.clone());
+        let kept = Arc::clone(&parts.listeners);
+        let release = parts.release.clone();
         let predecessor: Option<Arc<AtomicBool>> = takeover.map(Takeover::liveness);
         let server = HandoverServer::new(config, parts, predecessor);
         let upgrades = Arc::new(Upgrades::new(&server, &config.source.given));

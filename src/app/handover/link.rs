@@ -72,7 +72,8 @@ pub(super) fn forward_requests(
     channel.set_timeout(None)?;
     let receiving = channel.try_clone()?;
     let pending = Arc::new(Mutex::new(Some(FxHashMap::default())));
-    let (sending, waiting) = (Arc::new(Mutex::new(channel)), Arc::clone(&pending));
+    let sending = Arc::new(Mutex::new(channel));
+    let waiting = Arc::clone(&pending);
     let (release, released) = mpsc::unbounded_channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
     thread("handover-answers").spawn(move || {

@@ -53,7 +53,8 @@ impl Takeover {
         };
         let (channel, listeners) = talked.with_context(|| {
             let addresses: Vec<String> = config.listen.iter().map(|listener| listener.address.to_string()).collect();
-            let (socket, addresses) = (socket.display(), addresses.join(", "));
+            let socket = socket.display();
+            let addresses = addresses.join(", ");
             format!("cannot listen on {addresses}: another gateway has the admin socket {socket}")
         })?;
         let is_alive = Arc::new(AtomicBool::new(true));

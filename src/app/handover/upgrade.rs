@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn process_that_has_taken_over_is_left_alone() {
-        let (progress, mut child) = (Progress::default(), Command::new("sleep").arg("1000").spawn().unwrap());
+        let progress = Progress::default();
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         progress.end(Ok(()));
         assert_eq!(supervise(&progress, &mut child, Duration::ZERO), Ok(()));
         assert_eq!(child.try_wait().unwrap(), None);

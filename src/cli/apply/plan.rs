@@ -115,7 +115,8 @@ fn user_step(org: &OrgSpec, spec: &UserSpec, existing: Option<&PresentOrg>) -> S
         Some(user) => {
             let present = sorted(user.permissions.clone());
             if let Some(wanted) = wanted.filter(|wanted| *wanted != present) {
-                let (old, new) = (joined(&present), joined(&wanted));
+                let old = joined(&present);
+                let new = joined(&wanted);
                 let permit = Operation::PermitUser { org: reference.0, user: reference.1, permissions: wanted };
                 step.change("permissions", Some(old), new, permit);
             }
@@ -206,7 +207,8 @@ fn existing_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option
 
 impl Step {
     fn new(action: Action, record: &'static str, name: String) -> Self {
-        let (changes, operations) = (Vec::new(), Vec::new());
+        let changes = Vec::new();
+        let operations = Vec::new();
         Self { action, record, name, changes, reason: None, operations }
     }
 

@@ -53,7 +53,8 @@ fn export_to_file(installation: &Installation, path: &Path) -> Result<Summary, C
 
 /// Writes all lines. Without the last one an export is incomplete, and the reader of the file finds that.
 pub(super) fn write_lines(installation: &Installation, out: &mut impl io::Write) -> Result<(), CliError> {
-    let (mut progress, mut lines) = (ProgressLine::new(), 0_usize);
+    let mut progress = ProgressLine::new();
+    let mut lines = 0_usize;
     control::with_server(installation, async |server| {
         let take = |part: &[u8]| {
             out.write_all(part)?;

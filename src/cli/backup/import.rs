@@ -77,7 +77,8 @@ fn import_lines(
 
 /// Reads the next records, and whether they are the last ones.
 fn next_part(reader: &mut Reader<impl BufRead>) -> Result<(Vec<StateRecord>, bool), CliError> {
-    let (mut part, mut length) = (Vec::new(), 0);
+    let mut part = Vec::new();
+    let mut length = 0;
     while part.len() < RECORDS_PER_PART && length < MAX_LINE / 2 {
         let Some(record) = reader.next_record().map_err(file_error)? else { return Ok((part, true)) };
         length += Writer::default().lines(std::slice::from_ref(&record)).len();
@@ -142,9 +143,11 @@ fn show(imported: &Imported, json: bool) -> io::Result<()> {
     if imported.more > 0 {
         output::line(format_args!("and {} more of these", imported.more))?;
     }
-    let (users, keys) = (report.left_out.users, report.left_out.keys);
+    let users = report.left_out.users;
+    let keys = report.left_out.keys;
     if users + keys > 0 {
-        let (users, keys) = (Counted(users, "user"), Counted(keys, "key"));
+        let users = Counted(users, "user");
+        let keys = Counted(keys, "key");
         output::line(format_args!("left out, because their organization or user was: {users}, {keys}"))?;
     }
     Ok(())

@@ -18,8 +18,10 @@ pub(super) fn page(
     keys: &Keys,
     link: Option<&str>,
 ) -> String {
-    let (gateway, admin) = (local_address(app.addresses[0]), app.admin_address);
-    let (reader, writer) = (keys.reader.expose(), keys.writer.expose());
+    let gateway = local_address(app.addresses[0]);
+    let admin = app.admin_address;
+    let reader = keys.reader.expose();
+    let writer = keys.writer.expose();
     let keygate = std::env::current_exe().map_or_else(|_| "keygate".into(), |path| quote(&path));
     let shown = dir.display();
     let config = quote(&dir.join("keygate.yaml"));

@@ -33,7 +33,8 @@ struct CloudEvent<'a> {
 
 impl<'a> CloudEvent<'a> {
     fn new(report: &UsageReport, row: &'a UsageRow) -> Self {
-        let (by, per) = (subject_name(report.query.by), report.query.per);
+        let by = subject_name(report.query.by);
+        let per = report.query.per;
         let subject = row.subject.to_string();
         let gateway = utf8_percent_encode(row.gateway.as_deref().unwrap_or_default(), NON_ALPHANUMERIC);
         Self {

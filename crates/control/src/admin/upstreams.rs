@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn pages_have_each_endpoint_once() {
-        let (mut query, mut seen) = (parse("limit=20").unwrap(), Vec::new());
+        let mut query = parse("limit=20").unwrap();
+        let mut seen = Vec::new();
         loop {
             let page = page(reports(50), &query).unwrap();
             seen.extend(page.items);

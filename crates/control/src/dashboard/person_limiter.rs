@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn request_that_is_taken_back_uses_nothing_up() {
-        let (limiter, bucket) = (limiter(), Bucket::Revocations(SessionId::generate()));
+        let limiter = limiter();
+        let bucket = Bucket::Revocations(SessionId::generate());
         limiter.uncount_request(bucket);
         for _ in 0..100 {
             limiter.count_request(bucket, NOW).unwrap();

@@ -100,7 +100,9 @@ mod tests {
     fn sealed_key_opens_for_its_session_its_key_and_its_secret_until_it_expires() {
         let sealer =
             |secret: u8| KeySealer { secret: CursorSecret::from_bytes([secret; 32]), session: SessionId::generate() };
-        let (own, new, now) = (sealer(7), new_key(), Micros(1_000_000));
+        let own = sealer(7);
+        let new = new_key();
+        let now = Micros(1_000_000);
         let sealed = own.seal(&new, now).unwrap();
         assert!(sealed.len() <= MAX_TEXT && !sealed.contains(new.api_key.expose()));
         let last = Micros(now.after(SEALED_KEY_LIFETIME).0 - 1);

@@ -64,7 +64,8 @@ impl Discipline {
     #[must_use]
     pub(super) fn follow(self, wall: u64, monotonic: u64) -> (Self, Option<Correction>) {
         let clock = self.at(monotonic);
-        let (ahead, behind) = (wall.saturating_sub(clock), clock.saturating_sub(wall));
+        let ahead = wall.saturating_sub(clock);
+        let behind = clock.saturating_sub(wall);
         if ahead > TOLERANCE {
             return self.follow_ahead(wall, monotonic);
         }
@@ -107,7 +108,8 @@ mod tests {
 
     /// Follows a wall clock that differs from the true time by `wrong(true seconds)`, once a second.
     fn followed(seconds: u64, wrong: impl Fn(u64) -> i64) -> (Discipline, Vec<(u64, Correction)>) {
-        let (mut discipline, mut corrections) = (Discipline::new(START), Vec::new());
+        let mut discipline = Discipline::new(START);
+        let mut corrections = Vec::new();
         for second in 0..=seconds {
             let wall = (START + second * SECOND).strict_add_signed(wrong(second));
             let (next, correction) = discipline.follow(wall, second * SECOND);
@@ -153,7 +155,10 @@ mod tests {
         fn clock_never_steps_back(
             steps in prop::collection::vec((0..30 * SECOND, -2 * HOUR as i64..2 * HOUR as i64, 0..4_u8), 1..200),
         ) {
-            let (mut discipline, mut monotonic, mut wrong, mut last) = (Discipline::new(START), 0, 0, START);
+            let mut discipline = Discipline::new(START);
+            let mut monotonic = 0;
+            let mut wrong = 0;
+            let mut last = START;
             for (pause, jump, jumps) in steps {
                 monotonic += pause;
                 prop_assert!(discipline.at(monotonic) >= last);

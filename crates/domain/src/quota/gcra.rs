@@ -64,7 +64,8 @@ mod tests {
     #[test]
     fn limit_admits_a_burst_and_then_the_rate() {
         let second = Duration::from_secs(1);
-        let (limit, arrival) = (Gcra::new(10, second, 10), ArrivalTime::default());
+        let limit = Gcra::new(10, second, 10);
+        let arrival = ArrivalTime::default();
         let admitted = |limit: Gcra, arrival: &ArrivalTime, from: u64, to: u64| {
             (from..to).filter(|t| limit.count(arrival, Micros(t * 1000)).is_ok()).count()
         };
@@ -77,7 +78,8 @@ mod tests {
 
     #[test]
     fn refused_event_is_told_when_to_come_back() {
-        let (limit, arrival) = (Gcra::new(6, Duration::from_secs(60), 3), ArrivalTime::default());
+        let limit = Gcra::new(6, Duration::from_secs(60), 3);
+        let arrival = ArrivalTime::default();
         let now = Micros(1_000_000_000);
         assert!((0..3).all(|_| limit.count(&arrival, now).is_ok()));
         assert_eq!(limit.count(&arrival, now), Err(10_000_000));

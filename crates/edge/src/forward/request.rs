@@ -161,7 +161,8 @@ mod tests {
     use domain::identity::{AuthMethod, OrgId, PrincipalHeaders, UserId};
 
     fn principal() -> Principal {
-        let (user_id, org_id) = (UserId::generate(), OrgId::generate());
+        let user_id = UserId::generate();
+        let org_id = OrgId::generate();
         let key_id = "abcDEF123".parse().unwrap();
         let permissions = ["a:read".parse().unwrap(), "b:write".parse().unwrap()];
         let headers = PrincipalHeaders::new(user_id, org_id, Some(key_id), &permissions);

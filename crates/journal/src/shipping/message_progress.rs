@@ -55,13 +55,16 @@ impl MessageProgress {
 
     /// The messages of a batch that are not done yet.
     fn begin<'a>(&mut self, batch: &'a Batch) -> Vec<Message<'a>> {
-        let (line, records, checkpoints) = (batch.from.line, batch.records.len(), batch.checkpoints.len());
+        let line = batch.from.line;
+        let records = batch.records.len();
+        let checkpoints = batch.checkpoints.len();
         let is_grown = |cut: &Cut| cut.line == line && cut.records <= records && cut.checkpoints <= checkpoints;
         let new = Cut { line, records, checkpoints, done_records: 0, done_checkpoints: 0 };
         let cut = *self.current.insert(self.current.filter(is_grown).unwrap_or(new));
         let (old_records, new_records) = batch.records.split_at(cut.records);
         let (old_checkpoints, new_checkpoints) = batch.checkpoints.split_at(cut.checkpoints);
-        let (done_records, done_checkpoints) = (cut.done_records, cut.done_checkpoints);
+        let done_records = cut.done_records;
+        let done_checkpoints = cut.done_checkpoints;
         let old = messages((old_records, done_records), (old_checkpoints, done_checkpoints));
         let rest = |done: usize, old: usize| done.saturating_sub(old);
         let new = messages(

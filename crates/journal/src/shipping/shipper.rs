@@ -77,7 +77,8 @@ impl Shipper {
     }
 
     async fn ship_with_retry(&mut self) {
-        let (mut backoff, mut last_tries) = (Backoff::default(), LAST_TRIES);
+        let mut backoff = Backoff::default();
+        let mut last_tries = LAST_TRIES;
         while let Err(error) = self.ship(&mut backoff).await {
             self.sink.disconnect();
             if self.is_finishing() {
@@ -129,7 +130,8 @@ impl Shipper {
         let mut last_copy = None;
         loop {
             // In this order: when it is to finish, the journal is closed, and this end is its last.
-            let (is_finishing, now) = (self.is_finishing(), clock::now());
+            let is_finishing = self.is_finishing();
+            let now = clock::now();
             let read = stream.next_batch(self.tap.end(), BATCH, now).map_err(SinkError::Journal)?;
             let reached_end = read.reached_end;
             let is_due = self.sink.heartbeat().is_some_and(|pause| last_delivery.elapsed() >= pause);

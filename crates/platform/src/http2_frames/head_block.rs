@@ -327,7 +327,8 @@ mod tests {
             let mut head = HeadBlock::new();
             let mut found = Vec::new();
             for piece in bytes.chunks_mut(size) {
-                let (mut at, end) = (0, piece.len());
+                let mut at = 0;
+                let end = piece.len();
                 while let Some(field) = head.next_pseudo(piece, &mut at, end) {
                     found.push(field);
                 }
@@ -345,7 +346,9 @@ mod tests {
 
         #[test]
         fn any_bytes_are_scanned_to_their_end(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let (mut head, mut at, end) = (HeadBlock::new(), 0, bytes.len());
+            let mut head = HeadBlock::new();
+            let mut at = 0;
+            let end = bytes.len();
             while head.next_pseudo(&mut bytes, &mut at, end).is_some() {}
             prop_assert_eq!(at, end);
         }
@@ -354,7 +357,9 @@ mod tests {
     #[test]
     fn spoiled_field_has_the_size_that_it_had() {
         let spoil = |bytes: &[u8]| {
-            let (mut head, mut bytes, mut at) = (HeadBlock::new(), bytes.to_vec(), 0);
+            let mut head = HeadBlock::new();
+            let mut bytes = bytes.to_vec();
+            let mut at = 0;
             let end = bytes.len();
             while head.next_pseudo(&mut bytes, &mut at, end).is_some() && at < end {}
             head.spoil(&mut bytes).map(|()| bytes)
@@ -368,7 +373,8 @@ mod tests {
             assert_eq!(spoil(unusual), Err(FrameError::Malformed));
         }
         let mut head = HeadBlock::new();
-        let (first, mut rest) = ([0x48, 3, b'1'], *b"01");
+        let first = [0x48, 3, b'1'];
+        let mut rest = *b"01";
         assert_eq!(head.next_pseudo(&mut first.clone(), &mut 0, 3), None);
         head.forget_position();
         assert_eq!(head.next_pseudo(&mut rest, &mut 0, 2), Some(Field::Switch));

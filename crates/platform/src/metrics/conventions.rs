@@ -134,7 +134,8 @@ mod tests {
         let registry = Registry::new();
         let server = ServerConventions::register(&registry);
         for (method, status) in [("GET", 200), ("BREW", 418), ("X", 599), ("Y", 598), ("GET", 777)] {
-            let (method, status) = (Method::from_bytes(method.as_bytes()).unwrap(), StatusCode::from_u16(status).ok());
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            let status = StatusCode::from_u16(status).ok();
             server.observe(RequestEnd { method: &method, status, error: None, seconds: 0.02 }, "/a/{id}");
         }
         let text = text(&registry);

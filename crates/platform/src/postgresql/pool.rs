@@ -56,7 +56,8 @@ pub fn build_pool(connector: &Arc<Connector>, options: PoolOptions) -> Result<Po
 fn set_up_session(connector: Arc<Connector>, session: String) -> Hook {
     let session: Arc<str> = session.into();
     Hook::async_fn(move |client, _| {
-        let (connector, session) = (Arc::clone(&connector), Arc::clone(&session));
+        let connector = Arc::clone(&connector);
+        let session = Arc::clone(&session);
         Box::pin(async move {
             connector.check_server(client).await.map_err(|error| match error {
                 Error::Statement(error) => HookError::Backend(error),

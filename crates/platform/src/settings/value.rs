@@ -75,7 +75,8 @@ impl<'a> Value<'a> {
         match parse_duration(text) {
             Ok(duration) if range.contains(&duration) => Ok(duration),
             Ok(_) => {
-                let (least, most) = (WithUnit::Duration(*range.start()), WithUnit::Duration(*range.end()));
+                let least = WithUnit::Duration(*range.start());
+                let most = WithUnit::Duration(*range.end());
                 self.reject(format_args!("{text} is out of range; give {least} to {most}"))
             }
             Err(e) => self.reject(format_args!("`{text}` {e}")),
@@ -88,7 +89,8 @@ impl<'a> Value<'a> {
         match parse_size(text) {
             Ok(size) if range.contains(&size) => Ok(size),
             Ok(_) => {
-                let (least, most) = (WithUnit::Size(*range.start()), WithUnit::Size(*range.end()));
+                let least = WithUnit::Size(*range.start());
+                let most = WithUnit::Size(*range.end());
                 self.reject(format_args!("{text} is out of range; give {least} to {most}"))
             }
             Err(e) => self.reject(format_args!("`{text}` {e}")),
@@ -124,7 +126,8 @@ impl<'a> Value<'a> {
             return self.scalar("a secret").map(|text| Secret::new(text.to_owned()));
         }
         self.section(|section| {
-            let (has_file, has_env) = (section.contains("file"), section.contains("env"));
+            let has_file = section.contains("file");
+            let has_env = section.contains("env");
             let from_file = section.optional("file", Value::secret_from_file);
             let from_environment = section.optional("env", Value::secret_from_environment);
             if has_file == has_env {

@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn message_is_that_of_the_standard() {
         let mut writer = MessageWriter::new(16, "gate way\u{e9}", "access");
-        let (id, version) = (std::process::id(), env!("CARGO_PKG_VERSION"));
+        let id = std::process::id();
+        let version = env!("CARGO_PKG_VERSION");
         for sequence in [1, 2] {
             let expected = format!(
                 "<134>1 2023-11-14T22:13:20.000042Z gate_way_ keygate {id} access \
@@ -146,7 +147,8 @@ mod tests {
     #[test]
     fn framed_messages_have_their_length_in_front() {
         let mut writer = MessageWriter::new(0, "", "access");
-        let (mut out, mut scratch) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut scratch = Vec::new();
         writer.write_framed(&mut out, &mut scratch, NOW, b"{}");
         let text = String::from_utf8(out).unwrap();
         let (length, message) = text.split_once(' ').unwrap();
@@ -157,7 +159,8 @@ mod tests {
     #[test]
     fn message_without_a_number_is_the_same_each_time() {
         let writer = MessageWriter::without_numbers(13, "gw-1", "audit");
-        let (mut out, mut scratch) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut scratch = Vec::new();
         writer.write_unnumbered(&mut out, &mut scratch, NOW, "{\"ä\":1}".as_bytes());
         let version = env!("CARGO_PKG_VERSION");
         let message = format!(
@@ -174,7 +177,8 @@ mod tests {
             push_element(&mut out, "id", &[("name", &value)]);
             let text = String::from_utf8(out).unwrap();
             let inside = text.strip_prefix("[id name=\"").unwrap().strip_suffix("\"]").unwrap();
-            let (mut read, mut characters) = (String::new(), inside.chars());
+            let mut read = String::new();
+            let mut characters = inside.chars();
             while let Some(c) = characters.next() {
                 prop_assert!(!matches!(c, '"' | ']'), "an unescaped {c} ends the value: {inside}");
                 read.push(if c == '\\' { characters.next().unwrap() } else { c });

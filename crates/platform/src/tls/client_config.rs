@@ -35,7 +35,9 @@ impl ClientSettings {
     /// in the same reading.
     pub fn read(section: &mut Section<'_>) -> Self {
         let mut file = |name| section.optional(name, Value::readable_file).unwrap_or(None);
-        let (ca, certificate, key) = (file("ca"), file("certificate"), file("key"));
+        let ca = file("ca");
+        let certificate = file("certificate");
+        let key = file("key");
         for (name, other) in [("certificate", "key"), ("key", "certificate")] {
             if section.contains(name) && !section.contains(other) {
                 section.report(name, format_args!("has no effect without `{other}`; give both, or neither"));

@@ -55,7 +55,8 @@ impl SharedTicketer {
     fn open(&self, ticket: &[u8], now: Micros) -> Option<Vec<u8>> {
         let (number, rest) = ticket.split_first_chunk::<NUMBER>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE>()?;
-        let (sealed_in, current) = (u64::from_be_bytes(*number), period(now));
+        let sealed_in = u64::from_be_bytes(*number);
+        let current = period(now);
         if sealed_in != current && sealed_in.checked_add(1) != Some(current) {
             return None;
         }

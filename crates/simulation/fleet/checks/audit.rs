@@ -86,7 +86,8 @@ impl World {
         // A batch that was on its way when its machine was lost may have arrived.
         let audit = &mut self.checks.audit;
         audit.lost.retain(|id, _| !self.postgres.rows.contains_key(id));
-        let (rows, lost) = (self.postgres.rows.len() as u64, audit.lost.len() as u64);
+        let rows = self.postgres.rows.len() as u64;
+        let lost = audit.lost.len() as u64;
         if rows + lost != self.counts.admitted {
             let text = format!("{rows} rows, {lost} lost, of {} uses", self.counts.admitted);
             self.break_bound("audit", text, Offender { gateway: NONE, key: NONE, org: NONE, shard: NONE });

@@ -113,14 +113,16 @@ impl World {
 
     /// Counts a use, and checks all windows that end with it.
     pub fn check_window(&mut self, process: Process, key: usize) {
-        let (now, shard) = (self.now, self.directory.shard_of_key(key));
+        let now = self.now;
+        let shard = self.directory.shard_of_key(key);
         let quota = self.directory.keys[key].quota;
         let time = now + self.shards[shard].stepped;
         let rate = f64::from(quota.inflow()) / quota.per_micros() as f64 * (1.0 + DRIFT);
         let windows = &mut self.checks.bucket.windows[key];
         windows.excess = (windows.excess - time.saturating_sub(windows.at) as f64 * rate).max(0.0) + 1.0;
         windows.at = time;
-        let (excess, burst) = (windows.excess, f64::from(quota.burst));
+        let excess = windows.excess;
+        let burst = f64::from(quota.burst);
         let allowed = if excess > burst { self.excess_allowed(key) } else { 0.0 };
         let offender = Offender { gateway: process.gateway, key, org: NONE, shard };
         let text = || {
@@ -140,7 +142,8 @@ impl World {
     /// and those that were charged to the bucket below zero, until what flows in has repaid them.
     fn excess_allowed(&self, key: usize) -> f64 {
         let bucket = &self.checks.bucket;
-        let (mut unreported, mut first) = (bucket.windows[key].waiting.len() as u64, self.now);
+        let mut unreported = bucket.windows[key].waiting.len() as u64;
+        let mut first = self.now;
         if unreported > 0 {
             first = first.saturating_sub(10_000_000);
         }
@@ -175,7 +178,8 @@ impl World {
         steady: domain::clock::Micros,
     ) {
         let now = self.now;
-        let (org, quota) = (self.directory.keys[key].org, self.directory.keys[key].quota);
+        let org = self.directory.keys[key].org;
+        let quota = self.directory.keys[key].quota;
         let gateway = &self.gateways[process.gateway];
         let noticed = gateway.noticed.get(&org).copied().unwrap_or(steady.0).max(confirmed.0);
         let begin = (noticed, now.saturating_sub(steady.0 - noticed.min(steady.0)));

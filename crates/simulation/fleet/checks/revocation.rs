@@ -100,7 +100,8 @@ impl World {
         let now = self.now;
         let check = &mut self.checks.revocation;
         let Some(revoked) = check.revoked.get(&key).filter(|revoked| begun > revoked.at) else { return };
-        let (gateway, delay) = (process.gateway, begun - revoked.at);
+        let gateway = process.gateway;
+        let delay = begun - revoked.at;
         let text =
             || format!("key {key}: begun {:.3} s after the acknowledgement, at gateway {gateway}", delay as f64 / 1e6);
         let is_broken = if provisional {

@@ -85,7 +85,8 @@ impl World {
     pub fn check_slots_online(&mut self, process: Process, key: usize) {
         let org = self.directory.keys[key].org;
         self.checks.slots.orgs[org].acquired += 1;
-        let (open, limit) = (self.checks.slots.orgs[org].open.len() + 1, self.directory.orgs[org].limit as usize);
+        let open = self.checks.slots.orgs[org].open.len() + 1;
+        let limit = self.directory.orgs[org].limit as usize;
         let allowed = if open > limit { limit + self.unknown_slots(org) } else { limit };
         let text = || format!("org {org}: {open} in flight by Redis, limit {limit}, allowed {allowed}");
         // Of cases that use the whole bound, the one farthest over the limit is shown.
@@ -127,7 +128,8 @@ impl World {
         let org = self.directory.keys[key].org;
         let slots = &self.checks.slots.orgs[org];
         let Some(before) = slots.before else { return };
-        let (open, limit) = (slots.open.len(), self.directory.orgs[org].limit as usize);
+        let open = slots.open.len();
+        let limit = self.directory.orgs[org].limit as usize;
         let stale = |gateway: &crate::gateway::Gateway| {
             let answered = slots.answered.get(&gateway.process.gateway).copied().unwrap_or(slots.acquired);
             slots.acquired - answered

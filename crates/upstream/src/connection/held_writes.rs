@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn write_error_is_seen_behind_the_end_of_what_was_read() {
-        let (mut writes, mut cx) = (HeldWrites::default(), Context::from_waker(Waker::noop()));
+        let mut writes = HeldWrites::default();
+        let mut cx = Context::from_waker(Waker::noop());
         let failing = |_: &mut Context<'_>| Poll::Ready(Err::<(), _>(ErrorKind::BrokenPipe.into()));
         assert!(writes.poll(&mut cx, |_| Poll::Ready(Ok(()))).is_ready() && !writes.has_failed());
         assert!(writes.poll(&mut cx, failing).is_pending() && writes.has_failed());
@@ -87,7 +88,8 @@ mod tests {
 
     #[test]
     fn other_errors_of_writes_are_seen_at_once() {
-        let (mut writes, mut cx) = (HeldWrites::default(), Context::from_waker(Waker::noop()));
+        let mut writes = HeldWrites::default();
+        let mut cx = Context::from_waker(Waker::noop());
         let failing = |_: &mut Context<'_>| Poll::Ready(Err::<(), _>(ErrorKind::InvalidData.into()));
         assert!(writes.poll(&mut cx, failing).is_ready() && !writes.has_failed());
     }

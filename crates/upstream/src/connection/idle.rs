@@ -197,7 +197,9 @@ mod tests {
     async fn connection_with(lifetimes: Lifetimes) -> (Box<Connection>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (host, authority, source) = ("127.0.0.1".into(), "a".into(), "a".into());
+        let host = "127.0.0.1".into();
+        let authority = "a".into();
+        let source = "a".into();
         let address = Address::Tcp(address);
         let endpoint = Endpoint { host, port: 0, authority, tls: None, address, source, weight: 1000 };
         let connection =

@@ -90,7 +90,8 @@ impl Upkeep {
 
     /// Permits for the spares that an endpoint lacks, as far as there is room.
     fn missing_spares(&self, index: usize) -> Vec<ConnectionPermit> {
-        let (endpoint, connections) = (&self.endpoints.list[index], &self.connections[index]);
+        let endpoint = &self.endpoints.list[index];
+        let connections = &self.connections[index];
         let is_removed = connections.is_closed() || endpoint.address.address == Address::Unresolved;
         if is_removed || endpoint.ejection.is_out() {
             return Vec::new();

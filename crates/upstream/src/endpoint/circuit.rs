@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn workers_never_exceed_the_bound_together() {
-        let (circuit, most) = (circuit(5), AtomicUsize::new(0));
+        let circuit = circuit(5);
+        let most = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -46,7 +46,8 @@ mod tests {
 
     #[test]
     fn episode_begins_once_and_ends_after_a_second_without_refusals() {
-        let (episode, start) = (Episode::default(), Micros(1_000_000));
+        let episode = Episode::default();
+        let start = Micros(1_000_000);
         let at = |milliseconds| start.after(Duration::from_millis(milliseconds));
         assert_eq!(episode.end_if_quiet(at(0)), None);
         let begun: Vec<_> = (0..50).map(|number| episode.note(at(900 * number))).collect();

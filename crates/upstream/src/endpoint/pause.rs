@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn pause_ends_at_its_latest_time() {
-        let (pause, now) = (Pause::default(), Micros(1_000_000));
+        let pause = Pause::default();
+        let now = Micros(1_000_000);
         assert!(!pause.lasts(now));
         pause.begin(Duration::from_secs(5), now);
         pause.begin(Duration::from_secs(2), now);

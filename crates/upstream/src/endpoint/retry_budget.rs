@@ -121,9 +121,11 @@ mod tests {
             percent in 1_u32..=100,
             steps in proptest::collection::vec((0_usize..3, prop::bool::weighted(0.3)), 0..2000),
         ) {
-            let (budget, workers) = (budget(), [(); 3].map(|()| Deposits::default()));
+            let budget = budget();
+            let workers = [(); 3].map(|()| Deposits::default());
             let mut model = Model { available: INITIAL, pending: [0; 3] };
-            let (mut requests, mut retries) = (0_u64, 0_u64);
+            let mut requests = 0_u64;
+            let mut retries = 0_u64;
             for (worker, is_retry) in steps {
                 let pending = &mut model.pending[worker];
                 if is_retry {
@@ -149,7 +151,8 @@ mod tests {
 
     #[test]
     fn budget_holds_a_hundred_retries_at_most_and_ten_at_first() {
-        let (budget, worker) = (budget(), Deposits::default());
+        let budget = budget();
+        let worker = Deposits::default();
         let granted = || (0..1000).filter(|_| worker.withdraw(&budget, 20)).count();
         assert_eq!(granted(), 10);
         (0..100_000).for_each(|_| worker.count_request(&budget, 20));
@@ -162,7 +165,8 @@ mod tests {
 
     #[test]
     fn exhaustion_is_one_episode_while_the_budget_is_used_as_it_fills() {
-        let (budget, worker) = (budget(), Deposits::default());
+        let budget = budget();
+        let worker = Deposits::default();
         let later = || clock::steady().after(std::time::Duration::from_secs(1));
         assert!((0..10).all(|_| worker.withdraw(&budget, 100)));
         assert_eq!(budget.refusals.end_if_quiet(later()), None, "none was refused");
@@ -176,7 +180,8 @@ mod tests {
 
     #[test]
     fn workers_together_stay_within_the_budget() {
-        let (budget, retries) = (budget(), AtomicU64::new(0));
+        let budget = budget();
+        let retries = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

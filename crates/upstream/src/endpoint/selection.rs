@@ -202,7 +202,8 @@ mod tests {
 
     /// Numbers of choices among many, by different users.
     fn chosen<const N: usize>(endpoints: &Endpoints, tried: [usize; N]) -> Vec<usize> {
-        let (balancer, mut counts) = (Balancer::default(), vec![0; endpoints.list.len()]);
+        let balancer = Balancer::default();
+        let mut counts = vec![0; endpoints.list.len()];
         for user in 0..1000 {
             if let Some(index) = endpoints.choose(&balancer, &head(user), &mut self::tried(tried.into())) {
                 counts[index] += 1;
@@ -261,7 +262,8 @@ mod tests {
         for policy in POLICIES {
             let endpoints = endpoints(4, policy);
             (0..3).for_each(|index| endpoints.fail(&endpoints.list[index], Failure::Connect, clock::steady()));
-            let (balancer, mut tried) = (Balancer::default(), TriedEndpoints::default());
+            let balancer = Balancer::default();
+            let mut tried = TriedEndpoints::default();
             let mut chosen = Vec::new();
             while let Some(index) = endpoints.choose(&balancer, &head(1), &mut tried) {
                 chosen.push(index);
@@ -285,7 +287,8 @@ mod tests {
 
     #[test]
     fn endpoint_whose_checks_fail_takes_requests_in_a_panic_only() {
-        let (kind, second) = (HealthKind::Grpc { service: String::new() }, Duration::from_secs(1));
+        let kind = HealthKind::Grpc { service: String::new() };
+        let second = Duration::from_secs(1);
         let health =
             HealthSettings { kind, interval: second, timeout: second, healthy: 1, unhealthy: 1, required: false };
         for policy in POLICIES {
@@ -390,7 +393,9 @@ mod tests {
     /// Checks the choices of a request that was tried at these endpoints.
     fn check_choices(endpoints: &Endpoints, tried: &EndpointSet, user: u64) -> Result<(), TestCaseError> {
         // The choice reads the steady clock, which stands nearly still meanwhile.
-        let (now, balancer, is_panic) = (clock::steady(), Balancer::default(), endpoints.detector.is_panic());
+        let now = clock::steady();
+        let balancer = Balancer::default();
+        let is_panic = endpoints.detector.is_panic();
         let rank = |index| rank(endpoints, index, now);
         let untried = || (0..endpoints.list.len()).filter(|index| !tried.contains(*index));
         let best = untried().map(rank).min();

@@ -274,7 +274,8 @@ mod tests {
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(server), service));
         let head = format!("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
         client.write_all(head.as_bytes()).await.unwrap();
-        let (idle_timeout, timeouts) = (Duration::from_secs(60), Metrics::new().timeouts);
+        let idle_timeout = Duration::from_secs(60);
+        let timeouts = Metrics::new().timeouts;
         let limits = Rc::new(BodyLimits { max_bytes: 1 << 20, idle_timeout, min_rate: 0, timeouts });
         (OutgoingBody::new(RequestBody::new(received.recv().await.unwrap(), limits)), client)
     }

@@ -123,7 +123,8 @@ fn read_table(file: &File) -> io::Result<Option<Vec<Frame>>> {
     if number_at(&table, 0) != SKIPPABLE || u64::from(number_at(&table, 4)) != rows + FOOTER {
         return Ok(None);
     }
-    let (mut at, mut start) = (0, 0);
+    let mut at = 0;
+    let mut start = 0;
     let mut frames = Vec::new();
     for row in table[8..].chunks_exact(ROW as usize) {
         let frame = Frame { at, size: number_at(row, 0).into(), start, length: number_at(row, 4).into() };
@@ -142,7 +143,9 @@ fn number_at(bytes: &[u8], at: usize) -> u32 {
 /// frame; `None` when it said no.
 pub(crate) fn compress(plain: &mut File, file: &mut File, proceed: impl Fn() -> bool) -> io::Result<Option<u64>> {
     let mut compressor = FrameCompressor::new()?;
-    let (mut lines, mut table, mut count) = (Vec::new(), Vec::new(), 0);
+    let mut lines = Vec::new();
+    let mut table = Vec::new();
+    let mut count = 0;
     while fill(plain, &mut lines)? {
         if !proceed() {
             return Ok(None);
@@ -229,7 +232,8 @@ mod tests {
     }
 
     fn read_all(segment: &mut CompressedSegment, from: u64) -> Vec<u8> {
-        let (mut out, mut piece) = (Vec::new(), vec![0; 300_000]);
+        let mut out = Vec::new();
+        let mut piece = vec![0; 300_000];
         loop {
             match segment.read_at(&mut piece, from + out.len() as u64).expect("it is whole") {
                 0 => return out,

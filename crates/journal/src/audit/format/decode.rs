@@ -337,7 +337,8 @@ mod tests {
                 None => line_of(&UseLine::of_use(opening, None), 1),
                 Some(end) => line_of(&UseLine::of_record(opening, end), 1),
             };
-            let (with, without) = (line(&traced), line(&long_opening()));
+            let with = line(&traced);
+            let without = line(&long_opening());
             assert_eq!(with.len(), without.len() + 23, "a tab and the text of an id");
             let fields = frame::body_of(&without).unwrap();
             assert_eq!(&with[..fields.len()], fields);

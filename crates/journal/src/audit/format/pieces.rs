@@ -19,8 +19,11 @@ pub(crate) fn for_each_line(
 ) -> io::Result<(u64, bool)> {
     let mut piece = vec![0; BLOCK as usize];
     // The beginning of a line whose end is not read yet, and its offset.
-    let (mut line, mut line_at) = (Vec::new(), 0_u64);
-    let (mut at, mut whole, mut too_long) = (0, false, false);
+    let mut line = Vec::new();
+    let mut line_at = 0_u64;
+    let mut at = 0;
+    let mut whole = false;
+    let mut too_long = false;
     loop {
         let read = match read_at(&mut piece, at) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

@@ -119,7 +119,8 @@ mod tests {
         let prepared = PreparedFields::default();
         for before in &variants {
             for opening in [before, before].into_iter().chain(&variants) {
-                let (mut given, mut expected) = (Vec::new(), Vec::new());
+                let mut given = Vec::new();
+                let mut expected = Vec::new();
                 prepared.push(opening, &mut given);
                 push_fields(opening, &mut expected);
                 assert_eq!(given, expected, "{opening:?} after {before:?}");

@@ -86,7 +86,8 @@ fn encode(index: &SegmentIndex) -> Vec<u8> {
     let Members { part, sets, times } = &index.members;
     let mut members: Vec<(u32, u64)> = sets.iter().map(|(hash, set)| (*hash, *set)).collect();
     members.sort_unstable();
-    let (mut rows, mut pages) = (Vec::with_capacity(members.len() * 6), Vec::new());
+    let mut rows = Vec::with_capacity(members.len() * 6);
+    let mut pages = Vec::new();
     for page in members.chunks(PAGE) {
         let start = rows.len();
         put_page(&mut rows, page);
@@ -117,7 +118,9 @@ fn put_page(out: &mut Vec<u8>, rows: &[(u32, u64)]) {
 
 /// Reads the rows of a page; `None` when they are not whole.
 fn parse_page(bytes: &[u8], first: u32) -> Option<Vec<(u32, u64)>> {
-    let (mut rows, mut input, mut hash) = (Vec::with_capacity(PAGE), Input(bytes), first);
+    let mut rows = Vec::with_capacity(PAGE);
+    let mut input = Input(bytes);
+    let mut hash = first;
     while !input.0.is_empty() {
         hash = hash.checked_add(u32::try_from(input.number()?).ok()?)?;
         let mask = input.byte()?;

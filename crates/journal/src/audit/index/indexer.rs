@@ -311,7 +311,8 @@ mod tests {
     #[test]
     fn index_that_is_damaged_or_removed_later_is_made_again() {
         let directory = tempfile::tempdir().unwrap();
-        let (count, mut indexer) = (5, indexed(directory.path(), 5));
+        let count = 5;
+        let mut indexer = indexed(directory.path(), 5);
         let end = Point { segment: count + 1, offset: 0 };
         let live = LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, FxHashMap::default()), indexer.covered());
         let path = index_file::path(directory.path(), 3);

@@ -136,7 +136,8 @@ impl RecordStream {
             self.add_open(present, &mut part.records);
         }
         let Part { records, checkpoints, last_time } = part;
-        let (skipped_segments, skipped_lines) = (mem::take(&mut self.skipped), mem::take(&mut self.skipped_lines));
+        let skipped_segments = mem::take(&mut self.skipped);
+        let skipped_lines = mem::take(&mut self.skipped_lines);
         let position = self.at;
         Ok(StreamBatch { records, checkpoints, position, last_time, reached_end, skipped_segments, skipped_lines })
     }

@@ -36,7 +36,8 @@ impl Note {
     /// Reads a note; `None` when the text is none.
     pub(crate) fn parse(note: &str) -> Option<Self> {
         let at = note.rfind("\n\n").filter(|_| note.len() <= MAX_LENGTH)?;
-        let (text, signatures) = (&note[..=at], &note[at + 2..]);
+        let text = &note[..=at];
+        let signatures = &note[at + 2..];
         let signatures = parse_signatures(signatures).filter(|signatures| !signatures.is_empty())?;
         Some(Self { text: text.to_owned(), signatures })
     }

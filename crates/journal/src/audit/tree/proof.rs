@@ -10,7 +10,8 @@ pub(crate) type Leaves = Range<u64>;
 
 /// The subtrees whose roots prove that leaf `index` is in a tree of `size` leaves, from the leaf's sibling upwards.
 pub(crate) fn inclusion(index: u64, size: u64) -> Vec<Leaves> {
-    let (mut tree, mut siblings) = (0..size, Vec::new());
+    let mut tree = 0..size;
+    let mut siblings = Vec::new();
     while tree.end.saturating_sub(tree.start) > 1 {
         let middle = split(&tree);
         if index < middle {
@@ -28,7 +29,8 @@ pub(crate) fn inclusion(index: u64, size: u64) -> Vec<Leaves> {
 /// The subtrees whose roots prove that a tree of `size` leaves begins with the `old` leaves of an older one. Empty when
 /// the older one is empty or the same.
 pub(crate) fn consistency(old: u64, size: u64) -> Vec<Leaves> {
-    let (mut tree, mut parts) = (0..size, Vec::new());
+    let mut tree = 0..size;
+    let mut parts = Vec::new();
     if old == 0 || old >= size {
         return parts;
     }
@@ -58,7 +60,8 @@ fn split(tree: &Leaves) -> u64 {
 /// Checks by a proof that the leaf at `index` is in the tree of `size` leaves with this root.
 pub(crate) fn verify_inclusion(leaf: Hash, index: u64, size: u64, proof: &[Hash], root: &Hash) -> bool {
     let Some(mut last) = size.checked_sub(1).filter(|last| index <= *last) else { return false };
-    let (mut at, mut computed) = (index, leaf);
+    let mut at = index;
+    let mut computed = leaf;
     for sibling in proof {
         if last == 0 {
             return false;
@@ -66,7 +69,7 @@ pub(crate) fn verify_inclusion(leaf: Hash, index: u64, size: u64, proof: &[Hash]
         if at % 2 == 1 || at == last {
             computed = hash::node(sibling, &computed);
             // Levels at which the right edge of the tree has no sibling.
-            while at % 2 == 0 && at != 0 {
+            while at.is_multiple_of(2) && at != 0 {
                 (at, last) = (at / 2, last / 2);
             }
         } else {
@@ -190,12 +193,14 @@ pub(crate) mod tests {
         }
         let first = if old.is_power_of_two() { vec![old_root] } else { Vec::new() };
         let mut path = first.into_iter().chain(proof.iter().copied());
-        let (mut at, mut last) = (old - 1, size - 1);
+        let mut at = old - 1;
+        let mut last = size - 1;
         while at % 2 == 1 {
             (at, last) = (at / 2, last / 2);
         }
         let Some(start) = path.next() else { return false };
-        let (mut from_old, mut from_new) = (start, start);
+        let mut from_old = start;
+        let mut from_new = start;
         for sibling in path {
             if last == 0 {
                 return false;
@@ -242,8 +247,10 @@ pub(crate) mod tests {
             other in 0_u64..150,
         ) {
             let leaves = leaves(size);
-            let (index, root) = (at.index(size), root_by_definition(&leaves));
-            let (place, count) = (index as u64, size as u64);
+            let index = at.index(size);
+            let root = root_by_definition(&leaves);
+            let place = index as u64;
+            let count = size as u64;
             let proof = roots(inclusion(place, count), &leaves);
             prop_assert!(verify_inclusion(leaves[index], place, count, &proof, &root));
             prop_assert_eq!(verify_inclusion(leaves[index], other, count, &proof, &root), other == place);

@@ -92,7 +92,9 @@ impl LeafRange {
 
     /// The root of the leaves between two places of this run; `None` when no nodes lie exactly between them.
     pub(crate) fn subtree(&self, begin: u64, end: u64) -> Option<Hash> {
-        let (mut at, mut covered, mut found) = (self.begin, begin, Vec::new());
+        let mut at = self.begin;
+        let mut covered = begin;
+        let mut found = Vec::new();
         for (level, hash) in &self.nodes {
             let next = at + (1 << level);
             if at >= begin && next <= end && at == covered {
@@ -112,7 +114,8 @@ fn fold<'a>(hashes: impl DoubleEndedIterator<Item = &'a Hash>) -> Option<Hash> {
 
 /// The levels of the nodes of a run; `None` when it ends before it begins.
 fn levels(begin: u64, end: u64) -> Option<Vec<u32>> {
-    let (mut at, mut levels) = (begin, Vec::new());
+    let mut at = begin;
+    let mut levels = Vec::new();
     end.checked_sub(begin)?;
     while at < end {
         // The largest subtree that may begin here and fits.
@@ -146,7 +149,8 @@ mod tests {
             prop_assert_eq!(whole.root(), root_by_definition(&leaves));
             let mut ends: Vec<usize> = splits.into_iter().map(|at| at.min(count)).chain([count]).collect();
             ends.sort_unstable();
-            let (mut joined, mut from) = (LeafRange::new(0), 0);
+            let mut joined = LeafRange::new(0);
+            let mut from = 0;
             for end in ends {
                 let part = range(from as u64, &leaves[from..end]);
                 let hashes = part.hashes().copied().collect();

@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn segment_goes_when_it_was_too_old_for_an_hour() {
-        let (segments, mut limit) = (segments([31, 29]), AgeLimit::default());
+        let segments = segments([31, 29]);
+        let mut limit = AgeLimit::default();
         assert_eq!(limit.first_kept(&segments, LIMIT, right(0)), 0);
         assert_eq!(limit.first_kept(&segments, LIMIT, right(HOUR - 1)), 0);
         assert_eq!(limit.first_kept(&segments, LIMIT, right(HOUR)), 2);
@@ -119,7 +120,8 @@ mod tests {
 
     #[test]
     fn one_look_at_which_a_segment_is_young_begins_the_hour_anew() {
-        let (segments, mut limit) = (segments([29, 28]), AgeLimit::default());
+        let segments = segments([29, 28]);
+        let mut limit = AgeLimit::default();
         let ahead = |later| {
             let time = Micros(START + later + 60 * DAY);
             Look { clock: time, wall: time, newest: time, steady: Micros(later) }
@@ -132,7 +134,8 @@ mod tests {
 
     #[test]
     fn each_clock_alone_keeps_a_segment() {
-        let (segments, ahead) = (segments([29]), Micros(START + 60 * DAY));
+        let segments = segments([29]);
+        let ahead = Micros(START + 60 * DAY);
         let looks: [fn(Look, Micros) -> Look; 4] = [
             |look, ahead| Look { clock: ahead, wall: ahead, ..look },
             |look, ahead| Look { clock: ahead, newest: ahead, ..look },
@@ -150,7 +153,8 @@ mod tests {
 
     #[test]
     fn tenth_of_the_segments_goes_within_a_minute() {
-        let (mut segments, mut limit) = (segments((31..131).rev()), AgeLimit::default());
+        let mut segments = segments((31..131).rev());
+        let mut limit = AgeLimit::default();
         limit.first_kept(&segments, LIMIT, right(0));
         let mut left = Vec::new();
         for second in 0..180 {
@@ -171,7 +175,9 @@ mod tests {
         fn clock_that_is_wrong_for_less_than_an_hour_removes_nothing(
             spells in prop::collection::vec((1..59_u64, 1..60_u64, 1..4000_u64), 1..20),
         ) {
-            let (segments, mut limit, mut minute) = (segments([29, 20, 5, 0]), AgeLimit::default(), 0);
+            let segments = segments([29, 20, 5, 0]);
+            let mut limit = AgeLimit::default();
+            let mut minute = 0;
             for (wrong, correct, days) in spells {
                 for at in 0..wrong + correct {
                     let right = right(minute * 60 * SECOND);

@@ -37,7 +37,8 @@ pub(crate) fn run(writer: &JournalWriter) {
 /// Waits until lines are to be written, or the journal is closed, and returns its mode.
 fn wait_for_lines(writer: &JournalWriter) -> Mode {
     let mut pending = writer.lock_pending();
-    let (mut watch, mut pause) = (Watch::new(pending.next), MAX_OUTCOME_DELAY);
+    let mut watch = Watch::new(pending.next);
+    let mut pause = MAX_OUTCOME_DELAY;
     loop {
         // Outcomes may wait a little for others; a request that waits for a sync may not.
         if !pending.sync_requested && !pending.mode.get().is_closed() {

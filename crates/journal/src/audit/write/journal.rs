@@ -187,7 +187,8 @@ impl Journal {
     /// # Errors
     /// As [`Journal::begin`].
     pub async fn record(&self, opening: &Use<'_>, end: UseEnd) -> Result<bool, Unavailable> {
-        let (line, indexed) = (UseLine::of_record(opening, end), IndexedUse::from_use(opening, end.outcome));
+        let line = UseLine::of_record(opening, end);
+        let indexed = IndexedUse::from_use(opening, end.outcome);
         let completion = self.handle.writer.append(|pending| pending.append_record(&line, indexed));
         match self.handle.writer.wait_written(completion).await {
             BatchResult::Written => Ok(true),
@@ -221,7 +222,8 @@ impl Journal {
             writer.metrics.suppressed.inc();
             return false;
         }
-        let (line, indexed) = (UseLine::of_record(opening, end), IndexedUse::from_use(opening, end.outcome));
+        let line = UseLine::of_record(opening, end);
+        let indexed = IndexedUse::from_use(opening, end.outcome);
         let mut pending = writer.lock_pending();
         let is_appended = pending.append_attempt(&line, indexed);
         if is_appended {

@@ -188,7 +188,9 @@ impl JournalTree {
             return;
         }
         let since = std::mem::replace(&mut self.since, LeafRange::new(self.whole.end()));
-        let (origin, size, root) = (self.origin.clone(), self.whole.end(), self.whole.root());
+        let origin = self.origin.clone();
+        let size = self.whole.end();
+        let root = self.whole.root();
         publish(TreeHead { checkpoint: Checkpoint { origin, size, root }, whole: self.whole.clone(), since });
     }
 
@@ -217,7 +219,9 @@ fn check_hashed(directory: &Path, published: &Checkpoint) -> Result<(), TreeErro
 
 /// The hashes of the segments before the open one, the segment after them, and the bytes of their rows.
 fn read_hashed(directory: &Path, reader: &mut NodesReader, current: u64) -> Result<(LeafRange, u64, u64), TreeError> {
-    let (mut whole, mut segment, mut good) = (LeafRange::new(0), 0, reader.good);
+    let mut whole = LeafRange::new(0);
+    let mut segment = 0;
+    let mut good = reader.good;
     loop {
         match reader.next()? {
             // The last segment is open again when later ones were lost.

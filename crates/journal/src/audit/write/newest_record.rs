@@ -36,7 +36,8 @@ mod tests {
 
     #[tokio::test]
     async fn journal_that_is_opened_again_has_the_time_of_its_newest_record() {
-        let (directory, time) = (TempDir::new().unwrap(), Micros(1_600_000_000_000_000));
+        let directory = TempDir::new().unwrap();
+        let time = Micros(1_600_000_000_000_000);
         let open = || Journal::open(settings(&directory, Durability::Written), Metrics::new().audit).unwrap();
         let newest = |journal: &Journal| journal.handle.writer.lock_pending().newest;
         let journal = open();

@@ -129,8 +129,10 @@ pub(crate) fn resume_journal(
     metrics: AuditMetrics,
     checkpoints: Option<CheckpointSigner>,
 ) -> io::Result<(JournalWriter, Indexer, Vec<Predecessor>)> {
-    let (mut found, mut predecessors) = (recovery::recover(&settings.path)?, Predecessor::find_all(&settings.path)?);
-    let (segment, damaged) = (mem::take(&mut found.segment), mem::take(&mut found.damaged));
+    let mut found = recovery::recover(&settings.path)?;
+    let mut predecessors = Predecessor::find_all(&settings.path)?;
+    let segment = mem::take(&mut found.segment);
+    let damaged = mem::take(&mut found.damaged);
     let indexer = Indexer::new(&settings.path, segment.end(), settings.segment_size);
     let active = indexer.recover(segment.end(), segment_index::owners(found.open.values()))?;
     let live_index = LiveIndex::new(active, indexer.covered());

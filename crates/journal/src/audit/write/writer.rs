@@ -197,7 +197,8 @@ impl JournalWriter {
         if mode.sync_failed() || pending.is_empty() {
             return NextBatch::None;
         }
-        let (header, bytes) = (pending.has_header(), pending.size());
+        let header = pending.has_header();
+        let bytes = pending.size();
         if segment.room(header, purpose) < bytes {
             return NextBatch::NeedsRoom { header, bytes };
         }

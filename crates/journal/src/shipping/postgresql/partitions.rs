@@ -131,7 +131,9 @@ impl Partitions {
 }
 
 async fn attach(transaction: &Transaction<'_>, day: u64) -> Result<(), Error> {
-    let (name, from, to) = (name_of(day), date_of(day), date_of(day + 1));
+    let name = name_of(day);
+    let from = date_of(day);
+    let to = date_of(day + 1);
     let statements = format!(
         "CREATE TABLE IF NOT EXISTS keygate.{name} (LIKE keygate.records INCLUDING DEFAULTS);
          ALTER TABLE keygate.records ATTACH PARTITION keygate.{name}

@@ -160,7 +160,8 @@ impl Connection {
 /// Counts and logs the records of a batch that retention has refused.
 fn note_too_old(connector: &Connector, batch: &Batch, partitions: &Partitions, rejected: &mut RejectedFile) {
     let too_old = batch.records.iter().filter(|record| !partitions.keeps(record));
-    let (count, oldest) = (too_old.clone().count(), too_old.map(|record| record.time).min());
+    let count = too_old.clone().count();
+    let oldest = too_old.map(|record| record.time).min();
     if let Some(oldest) = oldest {
         rejected.count_too_old(count as u64);
         tracing::warn!(
@@ -222,7 +223,8 @@ async fn move_position(transaction: &Transaction<'_>, batch: &Batch) -> Result<(
     let StreamPosition { segment, offset, line, last_line, checksum } = batch.to;
     #[allow(clippy::cast_precision_loss, reason = "microseconds of this century are exact in 53 bits")]
     let complete_until = batch.complete_until.0 as f64 / 1e6;
-    let (journal, records) = (batch.journal.to_string(), number(batch.records.len() as u64));
+    let journal = batch.journal.to_string();
+    let records = number(batch.records.len() as u64);
     let moved = transaction
         .execute(
             "INSERT INTO keygate.journals AS known

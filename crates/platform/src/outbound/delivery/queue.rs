@@ -337,7 +337,9 @@ mod tests {
 
     #[tokio::test]
     async fn flush_waits_for_lines_that_wait_and_for_those_that_are_being_delivered() {
-        let (queue, long, short) = (queue(), Duration::from_secs(60), Duration::from_millis(10));
+        let queue = queue();
+        let long = Duration::from_secs(60);
+        let short = Duration::from_millis(10);
         let flush = |timeout| {
             let begun = Instant::now();
             queue.flush(timeout);

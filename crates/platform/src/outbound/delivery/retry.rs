@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_longest_and_begin_anew() {
         let mut backoff = Backoff::default();
-        let (mut expected, mut pauses) = (FIRST, Vec::new());
+        let mut expected = FIRST;
+        let mut pauses = Vec::new();
         for _ in 0..10 {
             let pause = backoff.next_pause();
             assert!(pause >= expected / 2 && pause <= expected * 3 / 2, "{pause:?} for {expected:?}");

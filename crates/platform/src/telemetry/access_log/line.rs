@@ -130,7 +130,8 @@ mod tests {
         let arrival = Reading { time: Micros(1_700_000_000_000_042), ..clock::read() };
         let (head, ()) = Request::new(()).into_parts();
         let user_agent = Some(RequestText::user_agent(agent));
-        let (user_id, org_id) = (UserId::from_bytes([1; 16]), OrgId::from_bytes([2; 16]));
+        let user_id = UserId::from_bytes([1; 16]);
+        let org_id = OrgId::from_bytes([2; 16]);
         let key_id = Some("abcDEF123".parse().unwrap());
         let headers = PrincipalHeaders::new(user_id, org_id, key_id, &[]);
         let facts = RequestFacts {
@@ -175,7 +176,8 @@ mod tests {
     #[test]
     fn secrets_are_in_no_field_and_injection_is_impossible() {
         let key = format!("sk_live_abcDEF123_{}", "x".repeat(49));
-        let (path, agent) = (format!("/a/{key}/\u{1b}"), format!("agent {key}\r\n{{\"forged\":1}}"));
+        let path = format!("/a/{key}/\u{1b}");
+        let agent = format!("agent {key}\r\n{{\"forged\":1}}");
         let query = format!("q={key}&api_key=legacy-secret");
         let text = line(&path, agent.as_bytes(), Some(&query));
         assert!(!text.contains("xxxx") && !text.contains("legacy-secret"), "{text}");

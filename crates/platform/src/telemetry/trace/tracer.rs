@@ -163,7 +163,8 @@ pub(super) mod tests {
 
     #[test]
     fn parent_decides_before_the_ratio() {
-        let (trace_id, span_id) = (new_trace_id(), new_span_id());
+        let trace_id = new_trace_id();
+        let span_id = new_span_id();
         let parent = |is_sampled| Some(TraceParent { trace_id, span_id, is_sampled });
         let none: Ratio = "0".parse().unwrap();
         assert!(is_sampled(none, parent(true), trace_id) && !is_sampled(Ratio::ALL, parent(false), trace_id));

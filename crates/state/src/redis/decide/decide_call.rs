@@ -86,7 +86,9 @@ impl<'a> DecideCall<'a> {
     /// The future that finishes a call; `first` is the error of its first attempt, if that has ended.
     fn finishing(&self, sent: SentCall, first: Option<CommandError>) -> CallFuture {
         // 'static, so that a task can run it.
-        let (shared, client, key) = (Arc::clone(self.shared), self.client.clone(), Arc::clone(self.key));
+        let shared = Arc::clone(self.shared);
+        let client = self.client.clone();
+        let key = Arc::clone(self.key);
         Box::pin(finish(shared, client, key, sent, first))
     }
 }
@@ -126,7 +128,9 @@ impl Drop for DecideCall<'_> {
         let Ok(finishing) = self.take_finishing() else { return };
         // Without a runtime the process is ending: the slots are released when the lease expires.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (late_answer, key, shared) = (self.late_answer.cloned(), Arc::clone(self.key), Arc::clone(self.shared));
+        let late_answer = self.late_answer.cloned();
+        let key = Arc::clone(self.key);
+        let shared = Arc::clone(self.shared);
         late_answer.iter().for_each(|late_answer| late_answer.mark_pending());
         runtime.spawn(async move {
             let ran = took_token(&finishing.await);
@@ -180,7 +184,8 @@ async fn finish(
         Err(error) if error.asks_for_another_attempt() => {
             let prepared = CallArguments::new(&shared, &key, &input);
             let (keys, arguments) = prepared.keys_and_arguments(&shared, &key);
-            let (keys, arguments) = (&keys[..prepared.keys], &arguments[..prepared.keys - 1]);
+            let keys = &keys[..prepared.keys];
+            let arguments = &arguments[..prepared.keys - 1];
             client.run_again(link, error, &shared.scripts.decide, keys, arguments).await
         }
         reply => reply,

@@ -76,7 +76,8 @@ impl Decider {
         request: DecideRequest<'_>,
         late_answer: Option<&Arc<LateAnswer>>,
     ) -> Result<Decision, DecideError> {
-        let (shared, request) = (&self.shared, &request);
+        let shared = &self.shared;
+        let request = &request;
         let (mut steps, first) = DecisionSteps::begin(shared, request);
         let mut step = match first {
             Next::Continue(step) => step,
@@ -128,7 +129,8 @@ impl Decider {
     /// Reads the records of a key, its organization and its user, in one round trip.
     pub(super) async fn read_records(&self, id: KeyId) -> Result<Option<StoredRecords>, CommandError> {
         let shared = &self.shared;
-        let (key, org) = (shared.names.key(id), shared.names.org(id.tag()));
+        let key = shared.names.key(id);
+        let org = shared.names.org(id.tag());
         let request = encode_read();
         let keys: [&[u8]; 2] = [key.as_bytes(), org.as_bytes()];
         let arguments: [&[u8]; 2] = [&shared.slots.gateway_id, &request];

@@ -124,7 +124,8 @@ impl CachedKey {
         usage: Arc<CachedUsage>,
         now: Micros,
     ) -> Self {
-        let (user_id, org_id) = (key.key.user, key.key.org);
+        let user_id = key.key.user;
+        let org_id = key.key.org;
         let key_id = (!key.key.session_quota_key).then_some(key.key.id);
         let method = if key_id.is_none() { AuthMethod::Session } else { AuthMethod::ApiKey };
         let withdrawn = user.as_ref().is_some_and(|user| user.user.withdrawn.is_some());

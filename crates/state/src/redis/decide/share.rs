@@ -64,7 +64,8 @@ impl Share {
 pub(super) fn quota_of(portion: Portion, quota: Quota) -> Option<Quota> {
     let portion = portion.among(quota.burst)?;
     // Burst and inflow are those of the whole, also of a strict quota.
-    let (requests, burst) = (quota.inflow(), portion.of(quota.burst));
+    let requests = quota.inflow();
+    let burst = portion.of(quota.burst);
     Some(Quota { requests, per: quota.per.saturating_mul(portion.count()), burst, strict: false })
 }
 

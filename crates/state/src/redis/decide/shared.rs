@@ -79,7 +79,8 @@ impl DeciderShared {
 
     /// A cache entry from records that were read at `now`, in steady time, under the active default limits.
     pub(super) fn cached_key(&self, digest: &KeyDigest, records: &StoredRecords, now: Micros) -> CachedKey {
-        let (key, defaults) = (&records.key, self.cache.defaults());
+        let key = &records.key;
+        let defaults = self.cache.defaults();
         let quota = defaults.limits.quota.in_force(key.key.quota);
         let usage = self.usages.usage_of(key.key.id, || CachedUsage::new(key, quota, now));
         let lease = self.slots.lease_of(records.org.org.tag);

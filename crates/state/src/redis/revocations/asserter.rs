@@ -30,7 +30,9 @@ pub(crate) async fn assert_revocations(kept: Arc<KeptRevocations>, scripts: Arc<
         while tasks.try_join_next().is_some() {}
         for server in servers {
             running.entry(server).or_insert_with_key(|run_id| {
-                let (kept, scripts, client) = (Arc::clone(&kept), Arc::clone(&scripts), Arc::clone(&client));
+                let kept = Arc::clone(&kept);
+                let scripts = Arc::clone(&scripts);
+                let client = Arc::clone(&client);
                 tasks.spawn(Assertion::new(kept, scripts, client, Arc::clone(run_id)).run())
             });
         }

@@ -77,7 +77,8 @@ impl Assertion {
 
     /// Looks at the server again and again, and writes what it lacks.
     pub(super) async fn run(mut self) {
-        let (mut added, mut topology) = (self.kept.subscribe(), self.client.subscribe_topology());
+        let mut added = self.kept.subscribe();
+        let mut topology = self.client.subscribe_topology();
         loop {
             added.mark_unchanged();
             topology.mark_unchanged();
@@ -133,7 +134,8 @@ impl Assertion {
             return Ok(0);
         }
         let missing = self.kept.unconfirmed(&status.replication.history, |slot| status.serves(slot));
-        let (mut lost, mut refused) = (0, None);
+        let mut lost = 0;
+        let mut refused = None;
         for round_trip in round_trips(&missing, status.is_single()) {
             match self.write(&round_trip).await {
                 Ok(changed) => lost += changed,
@@ -175,7 +177,8 @@ impl Assertion {
             (replies, replication) = self.server.run_all(std::iter::once(load).chain(commands)).await?;
             drop(replies.remove(0));
         }
-        let (mut changed, mut refused) = (0, None);
+        let mut changed = 0;
+        let mut refused = None;
         for (script, reply) in round_trip.iter().zip(replies) {
             match reply {
                 Ok(count) => {

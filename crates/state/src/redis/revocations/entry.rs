@@ -54,7 +54,9 @@ impl Entry {
         if self.confirmations.len() == MAX_CONFIRMATIONS {
             self.confirmations.remove(0);
         }
-        let (history, offset, time) = (Arc::clone(&replication.history), replication.offset, replication.time);
+        let history = Arc::clone(&replication.history);
+        let offset = replication.offset;
+        let time = replication.time;
         self.confirmations.push(Confirmation { history, offset, time, at: now });
     }
 
@@ -83,7 +85,8 @@ mod tests {
     use domain::session::TokenDigest;
 
     fn replication(history: &str, replicas: &[u64], time: u64) -> Replication {
-        let (history, replicas) = (history.into(), replicas.to_vec());
+        let history = history.into();
+        let replicas = replicas.to_vec();
         Replication { history, is_primary: true, offset: 100, replicas, time, saved: time }
     }
 

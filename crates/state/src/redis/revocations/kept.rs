@@ -218,7 +218,8 @@ mod tests {
         assert!(kept.has_key(key) && after != before);
         kept.add(revocation);
         assert_eq!(kept.generation(), after, "decisions have nothing new to look up");
-        let (ended, other) = (TokenDigest::of(b"ended"), TokenDigest::of(b"other"));
+        let ended = TokenDigest::of(b"ended");
+        let other = TokenDigest::of(b"other");
         assert!(!kept.has_session(&ended));
         kept.add(Revocation::Session(ended));
         assert!(kept.has_session(&ended) && !kept.has_session(&other));
@@ -227,7 +228,8 @@ mod tests {
     #[test]
     fn revocation_is_unconfirmed_in_every_history_but_those_that_confirmed_it() {
         let kept = kept();
-        let (first, second) = (revocation().1, revocation().1);
+        let first = revocation().1;
+        let second = revocation().1;
         kept.add(first);
         let told = kept.unconfirmed("a", |_| true);
         kept.confirm(&told, &replication("a"));

@@ -67,8 +67,10 @@ pub struct VisitedLease(pub Arc<SlotLease>);
 /// No round waits for the visits of the one before. So a server that does not answer, or many leases to resync, delay
 /// no other lease, and no lease is visited later than in the round in which it is due.
 pub(crate) async fn visit_leases(slots: Arc<SlotLeases>, client: RedisClient) {
-    let (renew_interval, visit_timeout) = (slots.settings.renew_interval(), 2 * slots.settings.deadline);
-    let (mut visits, mut last_round) = (JoinSet::new(), Instant::now());
+    let renew_interval = slots.settings.renew_interval();
+    let visit_timeout = 2 * slots.settings.deadline;
+    let mut visits = JoinSet::new();
+    let mut last_round = Instant::now();
     loop {
         let pause = if slots.active.is_empty() { renew_interval } else { TICK };
         // Both the end of the pause and a wake-up are reasons for a round.
@@ -90,7 +92,8 @@ pub(crate) async fn visit_leases(slots: Arc<SlotLeases>, client: RedisClient) {
         }
         let room = CONCURRENT_VISITS.saturating_sub(visits.len());
         for visit in slots.due_visits(HeartbeatRound { now, near_limit_only, renew_interval }, room) {
-            let (slots, client) = (Arc::clone(&slots), client.clone());
+            let slots = Arc::clone(&slots);
+            let client = client.clone();
             // A visit that was given up counts as a lost reply, which the next one makes up for.
             visits.spawn(async move { timeout(visit_timeout, slots.carry_out(&client, visit)).await.ok() });
         }
@@ -111,7 +114,8 @@ impl SlotLeases {
 
     /// The visits that are due in a round, `room` at most: the rest is due in the next round.
     pub fn due_visits(&self, round: HeartbeatRound, room: usize) -> Vec<LeaseVisit> {
-        let (mut retired, mut due) = (Vec::new(), Vec::new());
+        let mut retired = Vec::new();
+        let mut due = Vec::new();
         for lease in self.active.all() {
             if due.len() >= room {
                 break;

@@ -163,7 +163,9 @@ impl SlotLease {
         // `held` is without the released permits, so their report would count them twice.
         data.released = 0;
         data.commands += 1;
-        let (held, generation, doubts) = (data.held, data.generation, data.doubts);
+        let held = data.held;
+        let generation = data.generation;
+        let doubts = data.doubts;
         Some(Resync { held, generation, doubts, begun: now })
     }
 

@@ -21,7 +21,8 @@ impl SlotLease {
     /// portion of the slots of `limit` that were free by the last answer; of one slot, if none was.
     pub(crate) fn acquire_in_outage(self: &Arc<Self>, portion: Portion, limit: u32) -> Option<Permit> {
         let mut data = self.data();
-        let (held, free) = (data.held, limit.saturating_sub(data.taken).max(1));
+        let held = data.held;
+        let free = limit.saturating_sub(data.taken).max(1);
         let allowance = *data.allowance.get_or_insert(held.saturating_add(portion.of(free)));
         if held >= allowance {
             return None;

@@ -70,7 +70,8 @@ impl SlotLeases {
     /// every other one.
     async fn register(&self, client: &RedisClient) -> Result<bool, CommandError> {
         // Read before the heartbeat: the entry lives no shorter than from here.
-        let (beat, seen) = (clock::steady(), self.seen());
+        let beat = clock::steady();
+        let seen = self.seen();
         let reply = self.send_heartbeat(client, self.settings.registration_micros()).await?;
         let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };
         self.complete_heartbeat(&packed, beat, seen, clock::steady()).ok_or(CommandError::UnexpectedReply)
@@ -78,7 +79,9 @@ impl SlotLeases {
 
     /// Runs `heartbeat.lua`. A lifetime of 0 removes the registration.
     async fn send_heartbeat(&self, client: &RedisClient, lifetime: u64) -> Result<Value, CommandError> {
-        let (gateways, lifetime, seen) = (self.names.gateways(), lifetime.to_string(), self.seen().to_string());
+        let gateways = self.names.gateways();
+        let lifetime = lifetime.to_string();
+        let seen = self.seen().to_string();
         let arguments: [&[u8]; 3] = [&self.gateway_id, lifetime.as_bytes(), seen.as_bytes()];
         client.run(gateways_slot(), &self.scripts.heartbeat, &[gateways.as_bytes()], &arguments).await
     }

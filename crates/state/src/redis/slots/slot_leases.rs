@@ -120,7 +120,8 @@ impl SlotLeases {
     /// The lease on the slots of an organization.
     pub fn lease_of(&self, tag: OrgTag) -> Arc<SlotLease> {
         let lease = self.leases.entry(tag).or_insert_with(|| {
-            let (active, failovers) = (Arc::clone(&self.active), Arc::clone(&self.failovers));
+            let active = Arc::clone(&self.active);
+            let failovers = Arc::clone(&self.failovers);
             Arc::new(SlotLease::new(&self.names, tag, active, failovers))
         });
         Arc::clone(&lease)

@@ -69,7 +69,8 @@ fn first_admission_registers_the_lease_and_activates_it() {
 #[test]
 fn release_is_reported_once() {
     let fixture = Fixture::new();
-    let (first, second) = (fixture.acquire(1), fixture.acquire(2));
+    let first = fixture.acquire(1);
+    let second = fixture.acquire(2);
     drop(first);
     assert_eq!(fixture.view(), (LeaseState::Registered, 1, 1, 1));
     let report = fixture.begin();
@@ -120,7 +121,9 @@ fn missing_entry_puts_the_lease_in_doubt() {
 #[test]
 fn resync_covers_waiting_and_unsent_releases() {
     let fixture = Fixture::new();
-    let (first, second, third) = (fixture.acquire(1), fixture.acquire(2), fixture.acquire(3));
+    let first = fixture.acquire(1);
+    let second = fixture.acquire(2);
+    let third = fixture.acquire(3);
     drop(first);
     let unsent = fixture.begin();
     drop(second);
@@ -136,7 +139,8 @@ fn resync_covers_waiting_and_unsent_releases() {
 #[test]
 fn admission_of_an_earlier_generation_is_fenced() {
     let fixture = Fixture::new();
-    let (early, lost) = (fixture.begin(), fixture.begin());
+    let early = fixture.begin();
+    let lost = fixture.begin();
     drop(lost);
     fixture.resync(false);
     assert!(early.acquired(1, LIMIT).is_none());
@@ -146,7 +150,8 @@ fn admission_of_an_earlier_generation_is_fenced() {
 #[test]
 fn lost_reply_of_an_earlier_generation_is_ignored() {
     let fixture = Fixture::new();
-    let (early, lost) = (fixture.begin(), fixture.begin());
+    let early = fixture.begin();
+    let lost = fixture.begin();
     drop(lost);
     fixture.resync(false);
     drop(early);
@@ -156,7 +161,8 @@ fn lost_reply_of_an_earlier_generation_is_ignored() {
 #[test]
 fn admission_in_doubt_is_counted_by_the_resync_that_follows() {
     let fixture = Fixture::new();
-    let (late, lost) = (fixture.begin(), fixture.begin());
+    let late = fixture.begin();
+    let lost = fixture.begin();
     drop(lost);
     let permit = late.acquired(1, LIMIT).expect("no resync has begun");
     assert_eq!(fixture.view(), (LeaseState::InDoubt, 1, 0, 1));
@@ -240,9 +246,11 @@ fn outage_begins_when_the_connection_was_lost_or_a_request_failed() {
 fn denial_may_be_stale_while_releases_are_unreported() {
     let fixture = Fixture::new();
     assert!(!fixture.begin().denied(LIMIT));
-    let (first, second) = (fixture.acquire(99), fixture.acquire(100));
+    let first = fixture.acquire(99);
+    let second = fixture.acquire(100);
     drop(first);
-    let (release, overtaking) = (fixture.begin(), fixture.begin());
+    let release = fixture.begin();
+    let overtaking = fixture.begin();
     assert!(overtaking.denied(LIMIT), "the release is still in flight");
     release.acknowledged(false);
     let denied = fixture.begin();

@@ -86,7 +86,8 @@ mod tests {
             key.map(|key| head.insert("x-key-id", key.parse().unwrap()));
             head
         };
-        let (one, other) = (head("u", "o", Some("k")), head("v", "p", Some("l")));
+        let one = head("u", "o", Some("k"));
+        let other = head("v", "p", Some("l"));
         for (by, same) in [
             (HashBy::User, head("u", "p", Some("l"))),
             (HashBy::Org, head("v", "o", Some("l"))),
@@ -116,7 +117,8 @@ mod tests {
         let mut fewer = all.clone();
         fewer[2].share = 0.0;
         for key in 0..2000 {
-            let (before, after) = (choose(&all, key), choose(&fewer, key));
+            let before = choose(&all, key);
+            let after = choose(&fewer, key);
             assert!(before == 2 || before == after, "{key}: {before} to {after}");
             assert_ne!(after, 2);
         }

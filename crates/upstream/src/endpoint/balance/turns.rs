@@ -37,7 +37,8 @@ mod tests {
 
     #[test]
     fn turns_go_round_and_leave_out_what_is_excluded() {
-        let (turns, random) = (Turns::default(), Random::new(1));
+        let turns = Turns::default();
+        let random = Random::new(1);
         let shares = [1.0, 0.0, 1.0];
         let chosen: Vec<_> = (0..4).map(|_| turns.choose(3, &random, |index| shares[index]).unwrap()).collect();
         assert_eq!(chosen, [0, 2, 0, 2]);
@@ -46,7 +47,8 @@ mod tests {
 
     #[test]
     fn choice_without_a_turn_changes_none() {
-        let (turns, random) = (Turns::default(), Random::new(1));
+        let turns = Turns::default();
+        let random = Random::new(1);
         let chosen: Vec<_> = (0..4)
             .map(|_| {
                 assert_eq!(turns.without_turn(|| turns.choose(2, &random, |index| [0.0, 1.0][index])), Some(1));
@@ -58,7 +60,8 @@ mod tests {
 
     #[test]
     fn share_is_the_part_of_turns() {
-        let (turns, random) = (Turns::default(), Random::new(1));
+        let turns = Turns::default();
+        let random = Random::new(1);
         let shares = [1.0, 0.5];
         let second = (0..10_000).filter(|_| turns.choose(2, &random, |index| shares[index]) == Some(1)).count();
         assert!((3000..3700).contains(&second), "{second}");

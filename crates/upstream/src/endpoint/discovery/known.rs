@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn last_known_addresses_stay_when_a_name_fails() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let mut known = Known::default();
+        let now = Instant::now();
         assert!(known.begin(&name(), now).is_some() && known.begin(&name(), now).is_none(), "one look-up at a time");
         assert_eq!(labels(&known), ["store:81"], "a place without an address");
         assert!(!known.is_settled(&[name()]));
@@ -176,7 +177,8 @@ mod tests {
 
     #[test]
     fn source_is_due_when_its_answer_expires_and_after_pauses() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let mut known = Known::default();
+        let now = Instant::now();
         let second = Duration::from_secs(1);
         known.begin(&name(), now);
         assert_eq!(known.next_due([&name()]), None, "it runs");
@@ -196,7 +198,8 @@ mod tests {
 
     #[test]
     fn changed_weights_are_a_change_of_the_endpoints() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let mut known = Known::default();
+        let now = Instant::now();
         let weights = |known: &Known| known.endpoints(&[name()]).iter().map(|one| one.weight).collect::<Vec<_>>();
         known.begin(&name(), now);
         known.record(&name(), weighted(&[("10.0.0.1:81", 500), ("10.0.0.2:81", 1500)]), now);
@@ -209,7 +212,8 @@ mod tests {
 
     #[test]
     fn every_address_is_an_endpoint_once() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let mut known = Known::default();
+        let now = Instant::now();
         known.begin(&name(), now);
         known.record(&name(), answer(&["10.0.0.2:81", "10.0.0.1:81", "[::1]:81"]), now);
         let twice = [name(), name(), "http://10.0.0.1:81".parse().unwrap()];

@@ -121,7 +121,8 @@ mod tests {
                 .collect();
             let weights = weights(&targets, &all(&targets));
             prop_assert_eq!(weights.keys().copied().collect::<BTreeSet<_>>(), all(&targets));
-            let (least, most) = (*weights.values().min().unwrap(), *weights.values().max().unwrap());
+            let least = *weights.values().min().unwrap();
+            let most = *weights.values().max().unwrap();
             // Rounded to a thousandth of the mean each.
             prop_assert!(f64::from(most) <= MAX_SKEW * (f64::from(least) + 0.5) + 0.5, "{least} to {most}");
             let mean = weights.values().map(|weight| f64::from(*weight)).sum::<f64>() / count(weights.len());

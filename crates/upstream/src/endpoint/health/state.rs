@@ -80,7 +80,8 @@ mod tests {
     use crate::HealthKind;
 
     fn settings(healthy: u32, unhealthy: u32) -> HealthSettings {
-        let (interval, timeout) = (Duration::from_secs(10), Duration::from_secs(1));
+        let interval = Duration::from_secs(10);
+        let timeout = Duration::from_secs(1);
         HealthSettings {
             kind: HealthKind::Grpc { service: String::new() },
             interval,
@@ -99,8 +100,10 @@ mod tests {
             healthy in 1..4_u32,
             unhealthy in 1..4_u32,
         ) {
-            let (settings, check) = (settings(healthy, unhealthy), Check::default());
-            let (mut fails, mut since) = (false, 0);
+            let settings = settings(healthy, unhealthy);
+            let check = Check::default();
+            let mut fails = false;
+            let mut since = 0;
             for number in 0..results.len() {
                 let report = CheckReport { time: Micros(0), ok: results[number], detail: String::new() };
                 let changed = check.end(report, fails, &settings);

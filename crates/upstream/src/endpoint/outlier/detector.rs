@@ -416,7 +416,8 @@ mod tests {
             let (detector, endpoints, _) = world(4);
             std::thread::scope(|scope| {
                 for worker in 0..4 {
-                    let (detector, endpoints) = (&detector, &endpoints);
+                    let detector = &detector;
+                    let endpoints = &endpoints;
                     scope.spawn(move || {
                         for step in 0..200 {
                             let endpoint = &endpoints[(step + worker) % 4];

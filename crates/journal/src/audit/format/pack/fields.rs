@@ -68,7 +68,8 @@ impl NextNumber {
     const LENGTH: usize = 21;
 
     pub(super) fn new(number: u64) -> Self {
-        let (mut digits, mut bytes) = (itoa::Buffer::new(), [b'\t'; Self::LENGTH]);
+        let mut digits = itoa::Buffer::new();
+        let mut bytes = [b'\t'; Self::LENGTH];
         let digits = digits.format(number).as_bytes();
         bytes[Self::LENGTH - digits.len()..].copy_from_slice(digits);
         Self { number, bytes, from: Self::LENGTH - digits.len() - 1 }
@@ -163,7 +164,8 @@ impl<'a> Fields<'a> {
 
 /// The place of the tab with this number; `None` when the line ends before it.
 fn tab(bytes: &[u8], number: usize) -> Option<usize> {
-    let (mut at, mut left) = (0, number);
+    let mut at = 0;
+    let mut left = number;
     while let Some(chunk) = bytes[at..].first_chunk() {
         let mut separators = separators(u64::from_le_bytes(*chunk));
         while separators != 0 {
@@ -212,7 +214,8 @@ mod tests {
 
         #[test]
         fn number_is_the_same_exactly_when_its_text_is(number in 0_u64..200_000_000, other in 0_u64..200_000_000) {
-            let (first, second) = (format!("\t{number}\t completed"), format!("\t{other}\t completed"));
+            let first = format!("\t{number}\t completed");
+            let second = format!("\t{other}\t completed");
             let NumberField::Number(_, last) = read(&first, NumberText::NONE) else { panic!("it is a number") };
             let is_same = |text| matches!(read(text, last), NumberField::Same);
             prop_assert_eq!(is_same(&second), number == other && number < 10_000_000);

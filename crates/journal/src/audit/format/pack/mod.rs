@@ -149,7 +149,8 @@ mod tests {
         // A gap in the numbers, or a byte that was changed, or an end that is missing.
         let line = (body(), prop::option::weighted(0.05, any::<u64>()), prop::option::weighted(0.05, any::<u8>()));
         (prop::collection::vec(line, 0..60), any::<u32>(), 0_usize..3).prop_map(|(bodies, first, cut)| {
-            let (mut lines, mut n) = (Vec::new(), u64::from(first));
+            let mut lines = Vec::new();
+            let mut n = u64::from(first);
             for (body, gap, changed) in bodies {
                 let start = lines.len();
                 n = gap.unwrap_or(n.wrapping_add(1));
@@ -214,7 +215,8 @@ mod tests {
     fn written_lines(first: u64, trace: impl Fn(u128) -> String) -> Vec<u8> {
         let id = id_text::encode(0x0190_0000_0000_7000_8000_0000_0000_0000).to_vec();
         let id = String::from_utf8(id).expect("it is ASCII");
-        let (mut lines, mut n) = (Vec::new(), first);
+        let mut lines = Vec::new();
+        let mut n = first;
         for number in 99..120 {
             let trace = trace(number);
             for body in [

@@ -85,7 +85,8 @@ fn find_written(writer: &JournalWriter, groups: &[Box<RefusalGroup>]) -> std::io
     let directory = &writer.settings.path;
     let sought: FxHashSet<u128> = groups.iter().map(|group| group.event.id.as_u128()).collect();
     let first = groups.iter().map(|group| group.first()).min().unwrap_or_default();
-    let (mut found, mut piece) = (FxHashSet::default(), Piece::default());
+    let mut found = FxHashSet::default();
+    let mut piece = Piece::default();
     for segment in segment::list(directory)?.iter().rev() {
         let mut created = None;
         for block in segment::blocks(segment.number, 0, segment.length) {

@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn refusals_of_requests_of_two_days_are_in_groups_of_their_own() {
-        let (mut table, window) = (RefusalTable::new(10), DAY / WINDOW);
+        let mut table = RefusalTable::new(10);
+        let window = DAY / WINDOW;
         // In turn: a request of the day before ends no group of the present day.
         let singles = (0..20).filter(|n| count_of(&mut table, window, DAY - n % 2, 1)).count();
         assert_eq!((singles, counts(&table.take_ended(Some(window)))), (6, vec![]));

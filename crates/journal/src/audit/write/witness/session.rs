@@ -116,7 +116,8 @@ impl Session {
     }
 
     async fn send(&self, submission: &Submission) -> Result<Response<Bytes>, WitnessError> {
-        let (old, size) = (self.before.end(), submission.signed.checkpoint.size);
+        let old = self.before.end();
+        let size = submission.signed.checkpoint.size;
         let mut body = format!("old {old}\n");
         for hash in self.consistency(old, size)? {
             writeln!(body, "{}", hash::encode(&hash)).expect("a String takes every write");
@@ -128,7 +129,8 @@ impl Session {
     fn consistency(&self, old: u64, size: u64) -> Result<Vec<Hash>, WitnessError> {
         let parts = proof::consistency(old, size);
         let root = |part: &proof::Leaves| {
-            let (begin, end) = (part.start, part.end);
+            let begin = part.start;
+            let end = part.end;
             self.before.subtree(begin, end).or_else(|| self.since.subtree(begin, end))
         };
         let proof = parts.iter().map(root).collect::<Option<_>>();

@@ -26,7 +26,8 @@ fn quotas() -> impl Strategy<Value = Quota> {
 
 /// A history in which Redis is away for all gateways at once. When it is back, all report before the first request.
 fn with_outages(quota: Quota, seed: u64) -> World {
-    let (mut random, mut world) = (Random(seed), World::new(quota));
+    let mut random = Random(seed);
+    let mut world = World::new(quota);
     (0..=random.below(6)).for_each(|_| world.join(&mut random));
     for _ in 0..STEPS {
         world.step(&mut random);
@@ -58,12 +59,14 @@ proptest! {
 
     #[test]
     fn gateways_that_are_cut_off_exceed_by_their_share_and_repay_it((quota, seed) in (quotas(), any::<u64>())) {
-        let (mut random, mut world) = (Random(seed), World::new(quota));
+        let mut random = Random(seed);
+        let mut world = World::new(quota);
         (0..=random.below(6)).for_each(|_| world.join(&mut random));
         // Units of the inflow of the shares that are cut off.
         let mut inflow = 0.0;
         for _ in 0..STEPS {
-            let (before, portions) = (world.now, world.portions());
+            let before = world.now;
+            let portions = world.portions();
             world.step(&mut random);
             world.change_gateways(&mut random);
             let rate: f64 = portions.iter().map(|portion| 1.0 / f64::from(portion.count())).sum();

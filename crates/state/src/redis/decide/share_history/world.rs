@@ -182,7 +182,8 @@ impl World {
         }
         // Others notice an outage without a request, by their connection.
         for number in awake {
-            let (connected, steady) = (self.is_connected(number), self.now + self.gateways[&number].offset);
+            let connected = self.is_connected(number);
+            let steady = self.now + self.gateways[&number].offset;
             if !connected && random.one_in(5) {
                 self.gateways.get_mut(&number).unwrap().outage.get_or_insert(Micros(steady));
             }
@@ -218,7 +219,9 @@ impl World {
         let times: Vec<u64> = self.admitted.iter().filter(|(_, redis)| counts(*redis)).map(|(time, _)| *time).collect();
         let per = i64::try_from(self.quota.per_micros()).unwrap();
         let capacity = i64::try_from(capacity(self.quota)).unwrap();
-        let (requests, mut worst, mut most) = (i64::from(self.quota.requests), i64::MIN, i64::MIN);
+        let requests = i64::from(self.quota.requests);
+        let mut worst = i64::MIN;
+        let mut most = i64::MIN;
         // For a window from `first` to `last`: per * (last - first + 1) - requests * (their times' difference).
         for (number, time) in (0..).zip(times) {
             let spent = per * number - requests * i64::try_from(time - START).unwrap();

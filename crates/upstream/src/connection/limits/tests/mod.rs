@@ -68,7 +68,8 @@ fn offer_all(link: &EndpointLink, idle: &mut Vec<ConnectionPermit>) -> usize {
 #[test]
 fn idle_worker_keeps_its_share_and_returns_the_rest_to_a_worker_with_a_queue() {
     let links = links(2, &bounds(8));
-    let (idle_worker, worker) = (&links[0], &links[1]);
+    let idle_worker = &links[0];
+    let worker = &links[1];
     let mut idle: Vec<_> = std::iter::from_fn(|| idle_worker.try_acquire()).collect();
     assert_eq!(idle.len(), 6, "the share and all of the rest, and nothing of the other share");
     let _share = [worker.try_acquire().expect("guaranteed"), worker.try_acquire().expect("guaranteed")];
@@ -90,7 +91,9 @@ fn idle_worker_keeps_its_share_and_returns_the_rest_to_a_worker_with_a_queue() {
 fn connections_of_a_worker_go_to_its_own_requests_in_their_order() {
     let links = links(2, &bounds(2));
     let [_open, _other] = [links[0].try_acquire(), links[1].try_acquire()];
-    let (_other_first, first, second) = (enqueue(&links[1]), enqueue(&links[0]), enqueue(&links[0]));
+    let _other_first = enqueue(&links[1]);
+    let first = enqueue(&links[0]);
+    let second = enqueue(&links[0]);
     for place in [&first, &second] {
         assert!(matches!(links[0].offer(), IdleUse::HandTo(request) if request.id() == place.id()));
     }
@@ -123,7 +126,8 @@ fn queue_is_bounded_over_all_workers_and_a_request_that_leaves_makes_room() {
 fn permit_of_a_request_that_has_left_goes_to_the_next() {
     let links = links(1, &bounds(1));
     let open = links[0].try_acquire();
-    let (first, mut second) = (enqueue(&links[0]), enqueue(&links[0]));
+    let first = enqueue(&links[0]);
+    let mut second = enqueue(&links[0]);
     drop(open);
     links[0].worker.grant_permits();
     drop(first);

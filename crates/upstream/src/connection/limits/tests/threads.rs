@@ -111,7 +111,8 @@ fn no_request_waits_in_vain_while_all_workers_are_busy() {
     let exchanges = async |worker: Rc<Worker>| {
         let mut tasks = JoinSet::new();
         for _ in 0..TASKS {
-            let (worker, in_use) = (Rc::clone(&worker), Arc::clone(&in_use));
+            let worker = Rc::clone(&worker);
+            let in_use = Arc::clone(&in_use);
             tasks.spawn_local(async move {
                 for _ in 0..ROUNDS {
                     worker.exchange(&in_use, BOUND).await;
@@ -137,7 +138,9 @@ fn idle_connection_of_a_sleeping_worker_is_reclaimed() {
     senders[0].send(0).unwrap();
     std::thread::scope(|scope| {
         for (index, mut turns) in receivers.into_iter().enumerate() {
-            let (limiter, endpoint, in_use) = (&limiter, &endpoint, &in_use);
+            let limiter = &limiter;
+            let endpoint = &endpoint;
+            let in_use = &in_use;
             let next = senders[(index + 1) % WORKERS].clone();
             scope.spawn(move || {
                 run(limiter, endpoint, 1, async move |worker: Rc<Worker>| {

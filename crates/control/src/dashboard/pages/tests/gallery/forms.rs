@@ -49,7 +49,8 @@ fn create_with_errors() -> CreatePage {
 
 pub(crate) fn new_key(issuance: Issuance) -> NewKeyPage {
     let curl_command = format!("curl https://gateway.example/api/queries \\\n  -H 'Authorization: Bearer {NEW_KEY}'");
-    let (name, owner) = ("Nightly report".into(), "ada.lovelace@acme.example".into());
+    let name = "Nightly report".into();
+    let owner = "ada.lovelace@acme.example".into();
     let api_key = Secret::new(NEW_KEY.to_owned());
     let curl_command = Secret::new(curl_command);
     NewKeyPage {
@@ -66,8 +67,10 @@ pub(crate) fn new_key(issuance: Issuance) -> NewKeyPage {
 }
 
 fn revoke(name: &str, error: Option<&str>) -> RevokePage {
-    let (id, owner) = ("aC3007919".into(), "ada.lovelace@acme.example".into());
-    let (last_use, error) = (last_use(184, Some(FIREFOX)), error.map(Into::into));
+    let id = "aC3007919".into();
+    let owner = "ada.lovelace@acme.example".into();
+    let last_use = last_use(184, Some(FIREFOX));
+    let error = error.map(Into::into);
     RevokePage { layout: layout(NavEntry::Keys, true), id, name: name.into(), owner, last_use, is_in_use: true, error }
 }
 

@@ -36,7 +36,8 @@ fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, stat
 
 pub(crate) fn rows() -> Vec<KeyRow> {
     use KeyStatus::{Active, OrgSuspended, Revoked, UserRemoved};
-    let (ada, grace) = ("ada.lovelace@acme.example", "grace@acme.example");
+    let ada = "ada.lovelace@acme.example";
+    let grace = "grace@acme.example";
     let unrecorded = Some(LastUseCell { time: ago(2 * DAY), source: None, not_recorded: NOT_RECORDED });
     let v6 = UseSource { ip: "2001:db8:85a3:8d3:1319:8a2e:370:7348".into(), user_agent: Some(HOSTILE.into()) };
     vec![
@@ -59,7 +60,8 @@ pub(crate) fn rows() -> Vec<KeyRow> {
 
 pub(crate) fn keys(rows: Vec<KeyRow>) -> KeysPage {
     let layout = layout(NavEntry::Keys, true);
-    let (filter, name) = (KeyFilter::default(), "gateway-1".into());
+    let filter = KeyFilter::default();
+    let name = "gateway-1".into();
     let source = Some(RecordSource::Gateway { name, others: None });
     KeysPage { layout, all_owners: true, suspended: false, rows, filter, paging: Paging::default(), source }
 }
