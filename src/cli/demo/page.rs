@@ -9,6 +9,11 @@ use super::{ADMIN, Keys, LISTEN, QUERIES};
 use crate::app::App;
 use domain::identity::OrgId;
 
+/// Takes the cursor of the next page out of a response.
+const NEXT_CURSOR: &str = r#"sed -E 's/.*"nextCursor":"([^"]+)".*/\1/'"#;
+/// Arguments of `curl` that create a query.
+const NEW_QUERY: &str = r#"-H 'Content-Type: application/json' -d '{"name":"mine","sql":"select 1"}'"#;
+
 /// The text that the demo prints: addresses, keys, and commands to paste.
 pub(super) fn page(
     app: &App,
@@ -37,8 +42,6 @@ pub(super) fn page(
         return server_page(url, &addresses, &resume, &dashboard, writer, gateway);
     }
     let first = format!("curl -s -H 'Authorization: Bearer {reader}' 'http://{gateway}/api/queries?limit=2'");
-    let cursor = r#"sed -E 's/.*"nextCursor":"([^"]+)".*/\1/'"#;
-    let query = r#"-H 'Content-Type: application/json' -d '{"name":"mine","sql":"select 1"}'"#;
     format!(
         r#"keygate demo: gateway and query-store are running, with {QUERIES} queries of one organization
 
@@ -55,13 +58,13 @@ Keys, one for each user:
 {first}
 
 The next page, with the cursor of the first:
-curl -s -H 'Authorization: Bearer {reader}' "http://{gateway}/api/queries?limit=2&cursor=$({first} | {cursor})"
+curl -s -H 'Authorization: Bearer {reader}' "http://{gateway}/api/queries?limit=2&cursor=$({first} | {NEXT_CURSOR})"
 
 Create a query, with the key that may write:
-curl -s -i -H 'Authorization: Bearer {writer}' {query} http://{gateway}/api/queries
+curl -s -i -H 'Authorization: Bearer {writer}' {NEW_QUERY} http://{gateway}/api/queries
 
 A request that is refused, because the key may not write:
-curl -s -i -H 'Authorization: Bearer {reader}' {query} http://{gateway}/api/queries
+curl -s -i -H 'Authorization: Bearer {reader}' {NEW_QUERY} http://{gateway}/api/queries
 
 Metrics:
 curl -s http://{admin}/metrics

@@ -22,7 +22,6 @@ pub(crate) fn for_each_line(
     let mut line = Vec::new();
     let mut line_at = 0_u64;
     let mut at = 0;
-    let mut whole = false;
     let mut too_long = false;
     loop {
         let read = match read_at(&mut piece, at) {
@@ -30,27 +29,26 @@ pub(crate) fn for_each_line(
             read => read?,
         };
         if read == 0 {
-            return Ok((at, whole));
+            return Ok((at, line_at > 0));
         }
         for part in piece[..read].split_inclusive(|byte| *byte == b'\n') {
             let ends = part.ends_with(b"\n");
             too_long |= line.len() + part.len() > MAX_LINE;
             match (ends, line.is_empty()) {
-                (true, _) if too_long => {}
+                _ if too_long => {}
                 // A line within one piece is not copied.
                 (true, true) => each(line_at, &part[..part.len() - 1]),
                 (true, false) => {
                     line.extend_from_slice(&part[..part.len() - 1]);
                     each(line_at, &line);
                 }
-                (false, _) if too_long => {}
                 (false, _) => line.extend_from_slice(part),
             }
             at += part.len() as u64;
             if ends {
-                whole = true;
                 line.clear();
-                (line_at, too_long) = (at, false);
+                line_at = at;
+                too_long = false;
             }
         }
     }

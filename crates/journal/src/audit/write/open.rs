@@ -135,7 +135,6 @@ pub(crate) fn resume_journal(
     let damaged = mem::take(&mut found.damaged);
     let indexer = Indexer::new(&settings.path, segment.end(), settings.segment_size);
     let active = indexer.recover(segment.end(), segment_index::owners(found.open.values()))?;
-    let live_index = LiveIndex::new(active, indexer.covered());
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
     let mut pending = first_lines(found, &damaged, &segment, needs_segment.then_some(&settings.gateway))?;
@@ -149,7 +148,7 @@ pub(crate) fn resume_journal(
         wake: Condvar::new(),
         synced: Mutex::new(Point { segment: segment.number, offset: 0 }),
         segment: Mutex::new(ActiveSegment::new(segment)),
-        live_index: Arc::new(live_index),
+        live_index: Arc::new(LiveIndex::new(active, indexer.covered())),
         refusals,
         timed_sync_failed: AtomicBool::new(false),
         low_on_space: AtomicBool::new(false),

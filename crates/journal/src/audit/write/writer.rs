@@ -197,10 +197,8 @@ impl JournalWriter {
         if mode.sync_failed() || pending.is_empty() {
             return NextBatch::None;
         }
-        let header = pending.has_header();
-        let bytes = pending.size();
-        if segment.room(header, purpose) < bytes {
-            return NextBatch::NeedsRoom { header, bytes };
+        if segment.room(pending.has_header(), purpose) < pending.size() {
+            return NextBatch::NeedsRoom { header: pending.has_header(), bytes: pending.size() };
         }
         let batch = pending.take_batch(mem::take(&mut segment.spare));
         let rotate = due && !batch.header;

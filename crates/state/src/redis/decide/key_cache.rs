@@ -128,7 +128,6 @@ impl CachedKey {
         let org_id = key.key.org;
         let key_id = (!key.key.session_quota_key).then_some(key.key.id);
         let method = if key_id.is_none() { AuthMethod::Session } else { AuthMethod::ApiKey };
-        let withdrawn = user.as_ref().is_some_and(|user| user.user.withdrawn.is_some());
         let permissions = user.as_ref().map_or(&[][..], |user| user.user.permissions_in_force());
         let headers = PrincipalHeaders::new(user_id, org_id, key_id, permissions);
         Self {
@@ -146,7 +145,7 @@ impl CachedKey {
             user_removed: AtomicBool::new(user.as_ref().is_none_or(|user| user.user.removed.is_some())),
             revocations_seen: AtomicU64::new(0),
             suspended: org.org.suspended,
-            withdrawn,
+            withdrawn: user.as_ref().is_some_and(|user| user.user.withdrawn.is_some()),
             defaults,
             quota: defaults.limits.quota.in_force(key.key.quota),
             concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),

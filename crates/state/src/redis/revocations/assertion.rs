@@ -15,7 +15,7 @@ use redis_client::{ClientShared, CommandError, PackedCommand, Replication, Serve
 /// Interval of asking a server for its replication history: a promotion is noticed soon, at the cost of two small
 /// commands.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// First pause after a server refused a revocation or did not answer. It doubles up to [`LOOK_INTERVAL`].
+/// First pause after a server refused a revocation or did not answer. It doubles up to the pause between two looks.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(25);
 /// Interval of looking for revocations that can be forgotten: short beside the time for which they are kept.
 const FORGET_INTERVAL: Duration = Duration::from_secs(5);
