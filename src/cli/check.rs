@@ -23,7 +23,7 @@ pub(super) fn run(installation: &Installation) -> Result<(), CliError> {
     Ok(output::line(format_args!("{}: ok", installation.file().display()))?)
 }
 
-/// What the gateway could not open, one line each.
+/// Problems of files and directories that the gateway could not open, one line each.
 fn inaccessible(config: &Config) -> Vec<String> {
     let user = ServiceUser::of(config);
     let mut problems = Vec::new();

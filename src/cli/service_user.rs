@@ -118,7 +118,7 @@ impl ServiceUser {
         })
     }
 
-    /// What the mode says; further groups of the user are not known.
+    /// Permission by the mode of the file; further groups of the user are not known.
     fn may(self, metadata: &Metadata, wanted: u32) -> bool {
         let shift = if self.uid == metadata.uid() {
             6

@@ -50,7 +50,8 @@ fn sink(section: &mut Section<'_>) -> Result<SinkSettings, Reported> {
         section.optional("otlp", |value| value.section(otlp).map(Destination::Otlp)),
         section.optional("syslog", |value| value.section(syslog).map(Destination::Syslog)),
     ];
-    let (name, kinds) = (name?, kinds.into_iter().collect::<Result<Vec<_>, _>>()?);
+    let name = name?;
+    let kinds = kinds.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut kinds = kinds.into_iter().flatten();
     match (kinds.next(), kinds.next()) {
         (Some(destination), None) => {

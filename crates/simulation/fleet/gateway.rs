@@ -89,7 +89,9 @@ impl Gateway {
     ) -> Self {
         let Process { gateway, start } = process;
         let id = format!("h:g{gateway}.{start}").into_bytes();
-        let (settings, scripts, failovers) = (Arc::clone(settings), Arc::clone(scripts), Arc::<AtomicU64>::default());
+        let settings = Arc::clone(settings);
+        let scripts = Arc::clone(scripts);
+        let failovers = Arc::<AtomicU64>::default();
         let kept = Arc::new(kept_revocations());
         let slots =
             SlotLeases::new(Arc::clone(&settings), Arc::clone(&scripts), id.clone().into(), Arc::clone(&failovers));

@@ -9,7 +9,7 @@ use state::redis::{Clock, Durability, Login, OnUnavailable, Scripts, Servers, Se
 use super::gateway::DEADLINE;
 use super::options::Break;
 
-/// What all gateways run with.
+/// Settings and scripts of the product, which all gateways share.
 pub struct Product {
     pub settings: Arc<Settings>,
     pub scripts: Arc<Scripts>,

@@ -36,7 +36,7 @@ pub struct World {
     pub network: Random,
     pub chance: Random,
     pub scripts: Scripts,
-    /// What all gateways run with.
+    /// Settings and scripts of the product, which all gateways share.
     pub product: Product,
     pub directory: Directory,
     pub shards: Vec<Shard>,

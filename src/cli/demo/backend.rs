@@ -1,4 +1,4 @@
-//! What a demo's gateway forwards to: query-store, or a server of the caller.
+//! The upstream of a demo's gateway: query-store, or a server of the caller.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ const STORE_ROUTES: &str = r#"
 /// Every path of another server, for every key.
 const ALL_ROUTES: &str = "\n  - { name: all, path: \"/**\", upgrade: [websocket] }\n";
 
-/// What the gateway forwards to.
+/// The upstream of the gateway.
 pub(super) enum Backend {
     /// The query store of the demo.
     Store(Store),

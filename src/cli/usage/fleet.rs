@@ -94,7 +94,8 @@ fn rows(query: UsageQuery, sums: &[Row]) -> Vec<UsageRow> {
     let mut rows: BTreeMap<(u64, Option<String>, String), UsageRow> = BTreeMap::new();
     for sum in sums {
         let Some(subject) = subject(query.by, sum) else { continue };
-        let (start, gateway) = (micros(sum.get(0)), sum.get::<_, Option<String>>(1));
+        let start = micros(sum.get(0));
+        let gateway = sum.get::<_, Option<String>>(1);
         let period = query.per.containing(start);
         let row = rows.entry((start.0, gateway.clone(), subject.to_string()));
         let row = row.or_insert_with(|| UsageRow::empty(period, gateway, subject));

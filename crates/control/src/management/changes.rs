@@ -39,7 +39,7 @@ pub struct ChangeEntry {
     pub ip: Option<IpAddr>,
     /// Its user agent.
     pub user_agent: Option<String>,
-    /// Whether it was made.
+    /// Outcome of the change.
     pub outcome: Outcome,
     /// The gateway that recorded it.
     pub gateway: String,

@@ -109,7 +109,8 @@ pub struct NewKey {
     pub api_key: ApiKey,
     /// Its record.
     pub key: Key,
-    /// Why it may not last; none as a rule. The key is made all the same: without it, nobody could use or revoke it.
+    /// Reason for which the new key may be lost again; none as a rule. The key is shown all the same: without it,
+    /// nobody could use or revoke it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }

@@ -84,10 +84,7 @@ impl FieldSet {
 
     /// Set of one field with this name, in any case.
     pub fn of_name(name: &[u8]) -> Self {
-        match http_syntax::is_plain_name(name) {
-            true => Self::of_plain_name(name),
-            false => Self::ODD_NAME,
-        }
+        if http_syntax::is_plain_name(name) { Self::of_plain_name(name) } else { Self::ODD_NAME }
     }
 
     /// Set of one field with this plain name, in any case.

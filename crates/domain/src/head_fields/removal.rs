@@ -56,10 +56,10 @@ impl Removal {
         if !may_have_prefix(name) {
             return None;
         }
-        match begins(name, RESERVED_PREFIX) || IDENTITY_PREFIXES.iter().any(|prefix| begins(name, prefix)) {
-            true => Some(Self::Reserved),
-            false => SPOOFABLE_PREFIXES.iter().any(|prefix| begins(name, prefix)).then_some(Self::Spoofable),
+        if begins(name, RESERVED_PREFIX) || IDENTITY_PREFIXES.iter().any(|prefix| begins(name, prefix)) {
+            return Some(Self::Reserved);
         }
+        SPOOFABLE_PREFIXES.iter().any(|prefix| begins(name, prefix)).then_some(Self::Spoofable)
     }
 }
 

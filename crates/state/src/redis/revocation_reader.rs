@@ -13,7 +13,7 @@
 //!   revocations to it: a new primary may have admitted a key that is revoked,
 //! - each minute, for changes whose gateway died before it could append the entry, and which it did not acknowledge.
 //!
-//! What is read, and what a reply means, is decided by the [`LogFollower`]. While Redis is away nothing is read, and
+//! The [`LogFollower`] decides what is read, and what a reply means. While Redis is away nothing is read, and
 //! open exchanges go on; the reader reads on as soon as Redis is back.
 
 use std::sync::Arc;

@@ -33,8 +33,8 @@ pub(super) struct Http1State {
     writer: RefCell<Option<Waker>>,
     /// True if some of the request's body has not gone to the HTTP library yet.
     pub(super) has_unread_body: Cell<bool>,
-    /// Why the head that has come is refused; nothing is read after it. Its response is sent when the HTTP library has
-    /// sent all others.
+    /// Error for which the head that has come is refused; nothing is read after it. Its response is sent when the HTTP
+    /// library has sent all others.
     pub(super) head_error: Cell<Option<HeadError>>,
     /// True if responses are to announce that the connection closes: the listener drains.
     pub(super) is_draining: Cell<bool>,

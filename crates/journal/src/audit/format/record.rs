@@ -51,9 +51,9 @@ pub struct Use<'a> {
 /// The beginning of a change by management.
 #[derive(Clone, Debug)]
 pub struct ChangeUse<'a> {
-    /// What a use has, too; its user is the one who changes something.
+    /// The part that a use has as well; its user is the one who makes the change.
     pub opening: Use<'a>,
-    /// Who changes something: a user of the machine, or of the dashboard.
+    /// The one who makes the change: a user of the machine, or of the dashboard.
     pub actor: &'a str,
     /// The user who is acted on.
     pub subject: Option<UserId>,

@@ -39,7 +39,7 @@ impl Journal {
         // the lock of its shard, which the last flush takes.
         writer.apply(Event::HandedOver, None);
         let mut indexer = background.stop(writer)?;
-        // What is in memory only would have to be counted again by the other process. Requests go on meanwhile.
+        // Counts that are in memory only would have to be counted again by the other process. Requests go on meanwhile.
         indexer.add_up(&writer.live_index, clock::now());
         let diverted = divert(writer);
         match diverted {

@@ -98,7 +98,7 @@ const TABLES: Migration = Migration(
      COMMENT ON COLUMN keygate.checkpoints.note IS 'the signed note (C2SP tlog-checkpoint)'",
 );
 
-/// Who made a change, and whom it is about. Before, the user of a change through the admin socket was the one acted on.
+/// Actor and subject of a change. Before, the user of a change through the admin socket was the one acted on.
 /// The view is replaced and not made anew, so that those who may read it still may: new columns come last.
 const ACTORS: Migration = Migration(
     "ALTER TABLE keygate.records ADD COLUMN actor text, ADD COLUMN subject text;

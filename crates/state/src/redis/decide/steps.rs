@@ -33,7 +33,7 @@ use redis_client::CommandError;
 /// Attempts at one decision while the records keep changing. More means that they change all the time.
 const MAX_ATTEMPTS: usize = 5;
 
-/// What a decision does next.
+/// The next step of a decision.
 pub enum Step {
     /// The records of the key are read; then [`DecisionSteps::after_read`].
     Read,
@@ -81,7 +81,7 @@ impl DecisionSteps {
     }
 
     fn call(&self, shared: &DeciderShared, request: &DecideRequest<'_>, key: Arc<CachedKey>) -> Next {
-        // Where verdicts are as exact as the decisions.
+        // Only where verdicts are as exact as the decisions.
         if shared.settings.may_refuse_locally()
             && let Some(decision) = local_refusal::refuse(&key, request, self.epoch)
         {
@@ -168,8 +168,8 @@ impl DecisionSteps {
     }
 }
 
-/// What follows a call that reads the status of a key: the call again, about a newer entry; or the decision about it,
-/// which is `None` for a key that is gone. `attempts` counts the calls.
+/// The step after a call that reads the status of a key: the call again, about a newer entry; or the decision about
+/// it, which is `None` for a key that is gone. `attempts` counts the calls.
 ///
 /// # Errors
 /// The call has no such outcome, or the records kept changing.

@@ -53,8 +53,8 @@ impl ChangeSteps {
         if reached < wanted { Err(ChangeError::NotReplicated { wanted, reached }) } else { Ok(()) }
     }
 
-    /// What follows an attempt that ended at `now` with the number of replicas that have all writes: the next attempt,
-    /// after this pause; or the end of the change.
+    /// The step after an attempt that ended at `now` with the number of replicas that have all writes: the next
+    /// attempt, after this pause; or the end of the change.
     pub fn after_attempt(
         &mut self,
         result: Result<u32, CommitError>,

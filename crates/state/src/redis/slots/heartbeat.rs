@@ -55,7 +55,7 @@ pub struct HeartbeatRound {
 pub struct LeaseVisit {
     /// The lease.
     pub lease: VisitedLease,
-    /// What is to be done.
+    /// The next action.
     pub action: HeartbeatAction,
 }
 

@@ -17,7 +17,7 @@ pub struct HealthSettings {
     pub healthy: u32,
     /// Failed checks in a row after which it takes none.
     pub unhealthy: u32,
-    /// Whether the gateway is not ready while every endpoint fails its checks.
+    /// True if the gateway is not ready while every endpoint fails its checks.
     pub required: bool,
 }
 
