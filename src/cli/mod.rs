@@ -50,7 +50,6 @@ mod installation;
 mod control;
 mod client;
 mod offline;
-mod owner;
 mod output;
 mod show;
 mod list;

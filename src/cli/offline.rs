@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tracing::level_filters::LevelFilter;
 
-use super::{CliError, ExitStatus, client, owner};
+use super::{CliError, ExitStatus, client, service_user};
 use crate::app;
 use crate::config::Config;
 use ::control::admin::{self, Operation, Reply};
@@ -31,7 +31,7 @@ pub(super) struct Stores {
 impl Stores {
     /// Opens the stores. Close them after the last operation.
     pub(super) async fn open(config: &Config) -> Result<Self, CliError> {
-        owner::check(config)?;
+        service_user::check_owner(config)?;
         telemetry::init(telemetry::Settings { level: LevelFilter::WARN, ..config.telemetry });
         let metrics = Metrics::new();
         let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| open_error(config, e))?;

@@ -1,19 +1,26 @@
-//! The user that the gateway runs as, and what this user may open.
+//! The user that the gateway runs as, and the files and directories that this user may open.
 //!
 //! A command that root runs acts for the owner of the audit journal: what root may open says nothing about the service.
+//! Files that root makes before the first start (`sudo keygate …`) could not be opened by a gateway that runs as the
+//! owner of their directory.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use anyhow::anyhow;
 use rustix::fs::Access;
 
+use super::{CliError, ExitStatus};
 use crate::config::Config;
+use platform::passwd::Passwd;
 
 /// Bits of a mode, as those of `others`.
 const READ: u32 = 0o4;
 const WRITE: u32 = 0o2;
 const ENTER: u32 = 0o1;
+/// Root's user id: what root owns, others may write to as they are permitted.
+const ROOT: u32 = 0;
 
 /// The user that the gateway runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +40,7 @@ impl ServiceUser {
             is_this_process: true,
         };
         match nearest(&config.audit.path) {
-            Some((_, metadata)) if own.uid == 0 && metadata.uid() != 0 => Self::owner(&metadata),
+            Some((_, metadata)) if own.uid == ROOT && metadata.uid() != ROOT => Self::owner(&metadata),
             _ => own,
         }
     }
@@ -129,6 +136,37 @@ impl ServiceUser {
         };
         (metadata.mode() >> shift) & wanted == wanted
     }
+}
+
+/// Checks that the directories of the state and of the journal belong to the user of this process, or to root.
+///
+/// # Errors
+/// One belongs to another user; with the command to use.
+pub(super) fn check_owner(config: &Config) -> Result<(), CliError> {
+    let state = match &config.state {
+        state::Settings::Embedded(settings) => settings.path.parent(),
+        state::Settings::Redis(_) => None,
+    };
+    let user = rustix::process::geteuid().as_raw();
+    for directory in state.into_iter().chain([&*config.audit.path]) {
+        let Some((directory, metadata)) = nearest(directory) else { continue };
+        let owner = metadata.uid();
+        if owner != user && owner != ROOT {
+            return Err(belongs_to_another(directory, owner));
+        }
+    }
+    Ok(())
+}
+
+fn belongs_to_another(directory: &Path, owner: u32) -> CliError {
+    let directory = directory.display();
+    // As `sudo -u` takes users.
+    let owner = Passwd::read().name(owner).map_or_else(|| format!("'#{owner}'"), str::to_owned);
+    let message = anyhow!(
+        "{directory} belongs to the user {owner}, and a gateway of that user could not open files that you make there; \
+         run the command as that user: sudo -u {owner} keygate …"
+    );
+    CliError::new(ExitStatus::Failed, message)
 }
 
 /// The path, or the nearest one above it that exists.

@@ -18,6 +18,7 @@ pub mod request_body;
 pub mod outbound;
 pub mod abort_on_drop;
 pub mod disk;
+pub mod passwd;
 pub mod accept_errors;
 
 /// The example of the README is compiled and run with the tests of the documentation.

@@ -2,15 +2,13 @@
 //!
 //! - The uid is the kernel's: that of the process at the other end of the admin socket (`SO_PEERCRED`, unix(7)). What a
 //!   process says about itself is believed of root only: the user for whom it acts by sudo (`SUDO_UID`).
-//! - Names are those of `/etc/passwd`. A directory service is not asked: one that does not respond would delay a
-//!   revocation. A user who is only there is a number.
+//! - Names are those of `/etc/passwd`. A user who has none there is a number.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::fs;
 
-/// File of the users of this machine (passwd(5)).
-const PASSWD: &str = "/etc/passwd";
+use platform::passwd::Passwd;
+
 /// Uid of root.
 const ROOT_UID: u32 = 0;
 
@@ -24,9 +22,7 @@ impl UnixUser {
 
     /// The user with this uid. `sudo_uid` is the user for whom the process says that it acts.
     pub fn of_process(uid: u32, sudo_uid: Option<u32>) -> Self {
-        // Without the file, as in a minimal image, all users are numbers.
-        let passwd = fs::read_to_string(PASSWD).unwrap_or_default();
-        Self(Cow::Owned(describe(uid, sudo_uid, &passwd)))
+        Self(Cow::Owned(describe(uid, sudo_uid, &Passwd::read())))
     }
 
     /// The text in records.
@@ -41,7 +37,7 @@ impl fmt::Display for UnixUser {
     }
 }
 
-fn describe(uid: u32, sudo_uid: Option<u32>, passwd: &str) -> String {
+fn describe(uid: u32, sudo_uid: Option<u32>, passwd: &Passwd) -> String {
     let user = format!("unix:{}", named(uid, passwd));
     match sudo_uid.filter(|_| uid == ROOT_UID) {
         Some(sudo_uid) => format!("{user} sudo:{}", named(sudo_uid, passwd)),
@@ -50,13 +46,8 @@ fn describe(uid: u32, sudo_uid: Option<u32>, passwd: &str) -> String {
 }
 
 /// `NAME(UID)`; the uid alone when no user has it.
-fn named(uid: u32, passwd: &str) -> String {
-    let mut users = passwd.lines().map(|line| line.split(':'));
-    let name = users.find_map(|mut fields| {
-        let name = fields.next().filter(|name| !name.is_empty())?;
-        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
-    });
-    name.map_or_else(|| uid.to_string(), |name| format!("{name}({uid})"))
+fn named(uid: u32, passwd: &Passwd) -> String {
+    passwd.name(uid).map_or_else(|| uid.to_string(), |name| format!("{name}({uid})"))
 }
 
 #[cfg(test)]
@@ -65,7 +56,7 @@ mod tests {
 
     #[test]
     fn sudo_user_is_believed_of_root_only() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\n# a comment\n:x:7::\nada:x:1000:1000::/home/ada:/bin/sh\nx:0\n";
+        let passwd = Passwd::from_text("root:x:0:0:root:/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\n");
         for (uid, sudo_uid, described) in [
             (0, None, "unix:root(0)"),
             (0, Some(1000), "unix:root(0) sudo:ada(1000)"),
@@ -74,8 +65,8 @@ mod tests {
             (1000, Some(0), "unix:ada(1000)"),
             (1001, Some(1000), "unix:1001"),
         ] {
-            assert_eq!(describe(uid, sudo_uid, passwd), described);
+            assert_eq!(describe(uid, sudo_uid, &passwd), described);
         }
-        assert_eq!(describe(0, None, ""), "unix:0");
+        assert_eq!(describe(0, None, &Passwd::from_text("")), "unix:0");
     }
 }
