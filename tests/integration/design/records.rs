@@ -11,7 +11,7 @@ pub(super) struct Records {
     org: String,
     /// Time of the story's beginning, in microseconds.
     zero: f64,
-    /// The gateways' fields, A first, each with the generations that it has had.
+    /// The gateways' fields, A first, each with the generations of its lease that were told.
     seen: RefCell<Vec<(String, Vec<f64>)>>,
 }
 
@@ -34,8 +34,7 @@ pub(super) struct Lease {
     pub(super) renewed: f64,
     /// Second at which it ends without a further report.
     pub(super) ends: f64,
-    /// Numbered from 1 in the order in which they came.
-    pub(super) generation: usize,
+    pub(super) generation: f64,
 }
 
 impl Records {
@@ -67,12 +66,19 @@ impl Records {
             seen.push((name.to_owned(), Vec::new()));
             seen.len() - 1
         });
-        let generations = &mut seen[place].1;
-        if generations.last() != Some(&generation) {
-            generations.push(generation);
-        }
         let (renewed, ends) = (self.second(reported), self.second(reported + time));
-        (place, Lease { held: held as u32, renewed, ends, generation: generations.len() })
+        (place, Lease { held: held as u32, renewed, ends, generation })
+    }
+
+    /// Slots, generation and end of a gateway's lease, as the pages have them. Generations are numbered from 1, in the
+    /// order in which they are told.
+    pub(super) fn words(&self, gateway: usize, lease: Option<&Lease>) -> String {
+        let Some(Lease { held, ends, generation, .. }) = lease else { return "-".to_owned() };
+        let told = &mut self.seen.borrow_mut()[gateway].1;
+        if told.last() != Some(generation) {
+            told.push(*generation);
+        }
+        format!("{held} (gen {}, to {ends})", told.len())
     }
 
     fn second(&self, time: f64) -> f64 {
@@ -86,14 +92,6 @@ fn doubles<const N: usize>(bytes: &[u8]) -> [f64; N] {
 }
 
 impl Lease {
-    /// Slots, generation and end, as the pages have them.
-    pub(super) fn words(lease: Option<&Self>) -> String {
-        match lease {
-            Some(lease) => format!("{} (gen {}, to {})", lease.held, lease.generation, lease.ends),
-            None => "-".to_owned(),
-        }
-    }
-
     pub(super) fn held(lease: Option<&Self>) -> String {
         lease.map_or_else(|| "-".to_owned(), |lease| lease.held.to_string())
     }

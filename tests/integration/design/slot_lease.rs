@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::LIMITS;
 use super::held_upstream::{HeldUpstream, Sent};
-use super::records::{Lease, Numbers, Records};
+use super::records::{Numbers, Records};
 use super::stage::{Stage, state};
 use crate::support::redis::{Proxy, Redis};
 use crate::support::{Gateway, Key, Setup, Story, eventually, until};
@@ -43,7 +43,7 @@ impl Example<'_> {
 
     fn tell(&mut self, second: u64, event: &str, server: &Redis) {
         let numbers = self.records.read(server);
-        let [a, b] = numbers.leases.each_ref().map(|lease| Lease::words(lease.as_ref()));
+        let [a, b] = [0, 1].map(|gateway| self.records.words(gateway, numbers.leases[gateway].as_ref()));
         let (taken, tokens) = (numbers.taken, format!("{} (at {})", numbers.tokens, numbers.measured));
         self.story.tell(format!("{second:>2}  {event:<42} {taken:>5}  {a:<16}  {b:<16}  {tokens}"));
     }
@@ -87,16 +87,21 @@ fn slot_lease_outlasts_a_failover_as_its_page_tells_it() {
     let third = example.get(6, a, "/3", old).forwarded();
 
     example.move_to(7);
+    let links = proxy.connections();
+    proxy.refuse(true);
     old.kill();
     new.cli::<()>(&["REPLICAOF", "NO", "ONE"]);
     example.tell(7, "the primary dies, the replica is promoted", new);
+    eventually("all links are down", || proxy.connections() == 0);
     proxy.redirect(new.address());
-    proxy.cut();
+    proxy.refuse(false);
+    // Each link that comes to another server puts the leases in doubt.
+    eventually("all links are up", || proxy.connections() == links);
     example.renew(7, &[0, 1], new);
-    example.tell(7, "A, B: resync under a new generation", new);
-    drop(example.get(7, b, "/4", new));
 
-    example.move_to(8);
+    example.move_to(8).renew(8, &[0, 1], new);
+    example.tell(8, "A, B: are resynced, as a new generation", new);
+    drop(example.get(8, b, "/4", new));
     upstream.release("/1", first);
     eventually("the released slot is reported", || example.records.read(new).taken == 2);
     example.renew(8, &[0, 1], new);
