@@ -15,7 +15,7 @@ use super::fleet;
 use super::handover::{HandoverControl, HandoverParts, Takeover};
 use super::listeners::{ControlRuntime, KeptListeners};
 use super::process_handles::ProcessHandles;
-use super::recover::open_stores;
+use super::recover::{Opener, open_stores};
 use super::reload::{self, ConfigReloader};
 use super::shared_handles::SharedHandles;
 use super::shutdown::{Phase, ShutdownEvent};
@@ -56,7 +56,7 @@ impl Components {
         takeover: Option<&Takeover>,
     ) -> anyhow::Result<Self> {
         let certificates = Arc::new(Certificates::open(&config.listen, upstreams, metrics.tls.clone())?);
-        let (state, journal) = runtime.0.block_on(open_stores(config, &metrics, takeover))?;
+        let (state, journal) = runtime.0.block_on(open_stores(config, &metrics, Opener::Gateway(takeover)))?;
         let shippers = Shippers::start(journal.tap(), &config.shipping, &metrics.shipping)?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
         let management = Arc::new(management.with_sessions(config.sessions()));

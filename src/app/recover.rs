@@ -16,22 +16,35 @@ use state::{self, Embedded, Redis, State};
 /// ends, and a use may be recorded a little after it was decided. Uses are numbered, so an overlap counts none twice.
 const REPLAY_MARGIN: Duration = Duration::from_secs(60);
 
-/// Opens the state and the journal under their locks, and replays into an embedded state the uses that it lost in a
-/// crash.
+/// Opens the state and the journal for a command, under their locks, and replays into an embedded state the uses that
+/// it lost in a crash.
 ///
 /// # Errors
 /// The store that could not be opened, and its cause; [`state::embedded::OpenError`] and
 /// [`journal::audit::OpenError`] are in the chain.
 pub async fn open_and_recover(config: &Config, metrics: &Metrics) -> anyhow::Result<(Arc<State>, Journal)> {
-    open_stores(config, metrics, None).await
+    open_stores(config, metrics, Opener::Command).await
 }
 
-/// As [`open_and_recover`]; with a process to take over from, under its locks.
+/// The process that opens the stores.
+#[derive(Clone, Copy)]
+pub(super) enum Opener<'a> {
+    /// A gateway; with a process to take over from, under its locks.
+    Gateway(Option<&'a Takeover>),
+    /// A command while no gateway runs here. Others may run on the same Redis.
+    Command,
+}
+
+/// As [`open_and_recover`].
 pub(super) async fn open_stores(
     config: &Config,
     metrics: &Metrics,
-    takeover: Option<&Takeover>,
+    opener: Opener<'_>,
 ) -> anyhow::Result<(Arc<State>, Journal)> {
+    let takeover = match opener {
+        Opener::Gateway(takeover) => takeover,
+        Opener::Command => None,
+    };
     match &config.state {
         state::Settings::Embedded(settings) => {
             let mut locks = takeover.map(Takeover::locks).transpose()?;
@@ -49,7 +62,12 @@ pub(super) async fn open_stores(
         }
         // Redis counts every use as it decides it: there is nothing to replay, and slots are those of their gateway.
         state::Settings::Redis(settings) => {
-            let state = Redis::open((**settings).clone()).await.context("cannot open the state")?;
+            let settings = (**settings).clone();
+            let state = match opener {
+                Opener::Gateway(_) => Redis::open(settings).await,
+                Opener::Command => Redis::open_for_changes(settings).await,
+            };
+            let state = state.context("cannot open the state")?;
             let locks = takeover.map(Takeover::locks).transpose()?;
             let journal = open_journal(config, metrics, takeover.zip(locks))?;
             state.set_bounds(config.bounds);

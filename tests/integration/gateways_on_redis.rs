@@ -1,7 +1,7 @@
 //! Gateways on one Redis, as seen by their clients and operators.
 
 use crate::support::redis::Redis;
-use crate::support::{Client, Gateway, Upstream, eventually, until};
+use crate::support::{Client, Gateway, Setup, Upstream, eventually, until};
 
 /// A gateway on this Redis.
 fn over(redis: &Redis, upstream: &Upstream, more: &str) -> Gateway {
@@ -84,4 +84,19 @@ fn known_keys_are_admitted_without_redis_and_marked_in_the_audit() {
         let response = client.get("/x", &unseen.text);
         response.status == 200 && gateway.uses(&known) == Some(2)
     });
+}
+
+/// The gateways divide limits among those that are registered, and admit known keys only when all have seen each other.
+#[test]
+fn command_while_no_gateway_runs_is_registered_nowhere() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    for (option, value) in [("slowlog-log-slower-than", "0"), ("slowlog-max-len", "10000")] {
+        redis.cli::<()>(&["CONFIG", "SET", option, value]);
+    }
+    let state = format!("{{ redis: {{ url: '{}', deadline: 2s }} }}", redis.url());
+    let setup = Setup::with_state(upstream.address, &state, "");
+    setup.key();
+    assert!(!setup.keygate(&["org", "suspend", "nobody"]).status.success());
+    let commands = format!("{:?}", redis.cli::<redis::Value>(&["SLOWLOG", "GET", "-1"]));
+    assert!(commands.contains("keygate:") && !commands.contains("keygate:{gateways}"), "{commands}");
 }

@@ -67,8 +67,8 @@ fn is_indexed(settings: &Settings) -> bool {
     segments[..segments.len() - 1].iter().all(|path| path.with_extension("index").exists())
 }
 
-/// True when the closed segments with their indexes take what retention leaves them at most: what the other files do not
-/// take of `limit`, and half of it at least.
+/// True when the closed segments with their indexes take what retention leaves them at most: all of `limit` that the
+/// other files do not take, and half of it at least.
 fn is_within(settings: &Settings, limit: u64) -> bool {
     let size_of = |is_counted: fn(&str) -> bool| -> u64 {
         let files = fs::read_dir(&settings.path).unwrap().map(Result::unwrap);

@@ -29,17 +29,15 @@ pub(super) struct Maintenance(Arc<Mutex<Vec<JoinHandle<()>>>>);
 
 impl Maintenance {
     /// Starts the tasks on the current runtime. `decider` has a client of its own, so that no decision waits behind a
-    /// report.
+    /// report. Without `slots` this process is no gateway: others divide limits without it.
     pub(super) fn start(
-        slots: Arc<SlotLeases>,
+        slots: Option<Arc<SlotLeases>>,
         decider: Decider,
         client: RedisClient,
         assertion: impl Future<Output = ()> + Send + 'static,
         reader: RevocationReader,
     ) -> Self {
-        let registration = tokio::spawn(keep_registered(Arc::clone(&slots), client.clone()));
         let replication = tokio::spawn(watch_replication(Arc::clone(client.shared())));
-        let visits = tokio::spawn(visit_leases(slots, client));
         let reports = tokio::spawn(async move {
             loop {
                 decider.flush_unreported().await;
@@ -48,7 +46,11 @@ impl Maintenance {
         });
         let assertion = tokio::spawn(assertion);
         let reader = tokio::spawn(reader.run());
-        let tasks = vec![registration, visits, reports, replication, assertion, reader];
+        let mut tasks = vec![reports, replication, assertion, reader];
+        if let Some(slots) = slots {
+            tasks.push(tokio::spawn(keep_registered(Arc::clone(&slots), client.clone())));
+            tasks.push(tokio::spawn(visit_leases(slots, client)));
+        }
         Self(Arc::new(Mutex::new(tasks)))
     }
 

@@ -16,8 +16,8 @@
 //!   that is not cached, or that was changed, costs one more round trip.
 //! - A gateway holds slots on a lease in the organization's record. It renews the lease while it lives. When it dies,
 //!   the lease expires, and the next command about the organization removes the entry. Leases that nobody could renew,
-//!   because the server was away or its clock stepped, begin anew once. If a reply is lost, the gateway sends the
-//!   absolute number of its slots before it admits anything else.
+//!   because the server was away or its clock stepped, begin anew, twice at most. If a reply is lost, the gateway sends
+//!   the absolute number of its slots before it admits anything else.
 //! - A released slot is reported with the next decision of the organization, or within 0.2 s (2 ms if the organization
 //!   was last seen at half its limit or more). Until then it counts as taken.
 //! - A change is acknowledged once the primary has it, and as many replicas as `durability` says.
@@ -43,14 +43,6 @@
 //! With `durability: { replicas: 1 }` a change is acknowledged only when a replica has it too, and survives the loss of
 //! the primary as long as that replica is the one promoted. Set Redis's `min-replicas-to-write 1` and
 //! `min-replicas-max-lag` as well, so that a primary cut off from its replicas stops admitting.
-//!
-//! # Capacity
-//!
-//! Redis runs scripts on one thread. A decision takes 6 to 8 µs of it with one in flight and 5 to 6 µs under load, and
-//! a forwarded request takes one command, its releases included (`benches/README.md`). So one Redis carries about
-//! 100,000 decisions a second. A Cluster multiplies it, as organizations spread over the hash slots by their tags; a
-//! single organization has what one primary carries, because its decisions are counted in one place
-//! (`docs/scaling.md`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -133,6 +125,8 @@ pub struct Redis {
     pub(super) client_shared: Arc<ClientShared>,
     decider: Decider,
     slots: Arc<SlotLeases>,
+    /// False for a command, which is registered nowhere.
+    is_gateway: bool,
     pub(super) transactions: Transactions,
     /// Log of revocations, shared by all threads.
     revocations: Arc<RevocationLog>,
@@ -140,12 +134,25 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Connects, and starts the background task, on the current runtime.
+    /// Connects as a gateway, and starts the background tasks, on the current runtime.
     ///
     /// # Errors
     /// [`OpenError`] when an operator has to change something. When no server can be reached, this is no error: until
     /// one can, decisions are refused, or made offline.
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
+        Self::open_as(settings, true).await
+    }
+
+    /// For a command that reads and changes records, and decides nothing: no gateway divides limits with it, nor waits
+    /// until it has seen the others. See [`Redis::open`].
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn open_for_changes(settings: Settings) -> Result<Self, OpenError> {
+        Self::open_as(settings, false).await
+    }
+
+    async fn open_as(settings: Settings, is_gateway: bool) -> Result<Self, OpenError> {
         let settings = Arc::new(settings);
         let scripts = Arc::new(Scripts::new());
         let revocations = Arc::new(KeptRevocations::new(RecordNames::new(&settings.prefix)));
@@ -176,13 +183,14 @@ impl Redis {
         let log = Arc::new(RevocationLog::new());
         let names = RecordNames::new(&settings.prefix);
         let reader = RevocationReader::new(background.clone(), &names, Arc::clone(&log), Arc::clone(&revocations));
-        let maintenance = Maintenance::start(Arc::clone(&slots), background_decider, background, assertion, reader);
+        let member = is_gateway.then(|| Arc::clone(&slots));
+        let maintenance = Maintenance::start(member, background_decider, background, assertion, reader);
         // WAIT blocks all that is behind it on a connection, so commits that use it get connections of their own.
         let waits = settings.durability.replicas > 0;
         let commit_client = if waits { RedisClient::start_for_waits(&client_shared) } else { client.clone() };
         let directory_shared = DirectoryShared::new(settings, scripts, revocations, defaults);
         let transactions = Transactions::new(Arc::new(directory_shared), client.clone(), commit_client);
-        Ok(Self { client, client_shared, decider, slots, transactions, revocations: log, maintenance })
+        Ok(Self { client, client_shared, decider, slots, is_gateway, transactions, revocations: log, maintenance })
     }
 
     /// The same state with connections of its own, on the current runtime. The first attempt to connect has ended when
@@ -195,6 +203,7 @@ impl Redis {
             client_shared: Arc::clone(&self.client_shared),
             decider: self.decider.with_client(client.clone()),
             slots: Arc::clone(&self.slots),
+            is_gateway: self.is_gateway,
             transactions: self.transactions.with_client(client.clone()),
             revocations: Arc::clone(&self.revocations),
             maintenance: self.maintenance.clone(),
@@ -277,7 +286,7 @@ impl Redis {
     /// Reports all releases and uses, and deregisters this gateway.
     pub async fn close(&self) {
         // All threads close their state, and one of them does it.
-        if self.maintenance.stop() {
+        if self.maintenance.stop() && self.is_gateway {
             maintenance::deregister(&self.slots, &self.decider, &self.client_shared).await;
         }
     }
