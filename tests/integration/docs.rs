@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use domain::identity::AuthMethod;
+use domain::refusal::Refusal;
 use keygate::config::Config;
 
 use crate::house::{files, rust_files};
@@ -256,4 +258,48 @@ fn pages() -> Vec<PathBuf> {
         ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benches/README.md"].map(PathBuf::from),
     );
     pages
+}
+
+/// Each code has a row with its cause and its cure; those of refusals have their status there.
+#[test]
+fn errors_page_has_every_code() {
+    let page = fs::read_to_string("docs/errors.md").unwrap();
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    let has = |code: &str, status: &str| {
+        rows.iter().any(|row| row.contains(&format!("`{code}`")) && row.contains(&format!("| {status}")))
+    };
+    for refusal in Refusal::ALL {
+        for method in [AuthMethod::ApiKey, AuthMethod::Session] {
+            let answer = refusal.answer(method);
+            assert!(has(answer.code, answer.status.as_str()), "{} {}", answer.status, answer.code);
+        }
+    }
+    // The codes of the dashboard and of management: the names in their tables, and in the definition of the API.
+    let mut codes = BTreeSet::new();
+    for table in ["crates/control/src/management/error.rs", "crates/control/src/dashboard/error_text.rs"] {
+        let text = fs::read_to_string(table).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        codes.extend(text.split('"').skip(1).step_by(2).filter(|name| is_code(name)).map(str::to_owned));
+    }
+    let api: serde_json::Value = serde_json::from_slice(&fs::read("docs/openapi.json").unwrap()).unwrap();
+    codes_in(&api, &mut codes);
+    let missing: Vec<_> = codes.iter().filter(|code| !has(code, "")).collect();
+    assert!(codes.len() > 40 && missing.is_empty(), "{} codes, of which are missing: {missing:?}", codes.len());
+}
+
+fn is_code(text: &str) -> bool {
+    text.contains('_') && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
+}
+
+/// Adds the values that a definition gives the property `code`.
+fn codes_in(value: &serde_json::Value, codes: &mut BTreeSet<String>) {
+    if let Some(code) = value.get("code") {
+        let listed = code.get("enum").and_then(|list| list.as_array()).cloned().unwrap_or_default();
+        codes.extend(listed.iter().chain(code.get("const")).filter_map(|code| code.as_str()).map(str::to_owned));
+    }
+    match value {
+        serde_json::Value::Array(all) => all.iter().for_each(|value| codes_in(value, codes)),
+        serde_json::Value::Object(all) => all.values().for_each(|value| codes_in(value, codes)),
+        _ => {}
+    }
 }
