@@ -227,6 +227,7 @@ impl ConfigReloader {
         }
         self.handles.state.set_defaults(config.state.defaults());
         self.handles.state.set_bounds(config.bounds);
+        self.handles.state.replace_logins(&config.state);
         self.process.logs.set_level(config.telemetry.level);
         self.complete(&old, new);
         Ok(())

@@ -92,11 +92,9 @@ impl Changes {
     }
 
     fn redis(&mut self, old: &Redis, new: &Redis) {
-        let Redis { servers, login, sentinel_login, database, tls, prefix, .. } = old;
+        let Redis { servers, login: _, sentinel_login: _, database, tls, prefix, .. } = old;
         let Redis { deadline, lease, on_unavailable, durability, clock, quota: _, concurrent: _, .. } = old;
         self.compare("state.redis.url", (servers, database) == (&new.servers, &new.database));
-        self.compare("state.redis.user or password", login == &new.login);
-        self.compare("state.redis.sentinel", sentinel_login == &new.sentinel_login);
         self.compare("state.redis.tls", tls == &new.tls);
         self.compare("state.redis.prefix", prefix == &new.prefix);
         self.compare("state.redis.deadline", deadline == &new.deadline);

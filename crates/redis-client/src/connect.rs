@@ -67,7 +67,7 @@ impl Connector {
             (Target::Primary, _) => return Err(ConnectError::NoSentinel),
         };
         let prepare = async {
-            let (connection, driver) = dial(&self.shared, &address, &settings.login, settings.database).await?;
+            let (connection, driver) = dial(&self.shared, &address, &settings.login.load(), settings.database).await?;
             let info = self.check_server(&connection).await?;
             let run_id = info.run_id().into();
             let incarnation = info.incarnation();

@@ -76,7 +76,7 @@ async fn describe(
     primaries: &mut Vec<Address>,
 ) -> Result<ServerDescription, ConnectError> {
     let settings = &shared.settings;
-    let (connection, _driver) = dial(shared, address, &settings.login, settings.database).await?;
+    let (connection, _driver) = dial(shared, address, &settings.login.load(), settings.database).await?;
     let info: String = connection.query(&cmd("INFO")).await?;
     let info = ServerInfo::parse(&info);
     if info.is_cluster() && primaries.is_empty() {

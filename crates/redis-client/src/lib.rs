@@ -50,7 +50,7 @@ pub use server::Server;
 pub use server_info::Replication;
 pub use server_info::Unsuitable;
 pub use settings::ConnectionSettings;
-pub use settings::{Address, Durability, Login, Servers};
+pub use settings::{Address, CurrentLogin, Durability, Login, Servers};
 pub use shared::ClientShared;
 pub use url::{InvalidUrl, Url};
 

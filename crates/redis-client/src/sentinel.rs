@@ -40,7 +40,7 @@ async fn query_sentinel(
     sentinel: &Address,
     service: &str,
 ) -> Result<Option<Address>, ConnectError> {
-    let (connection, _driver) = dial(shared, sentinel, &shared.settings.sentinel_login, 0).await?;
+    let (connection, _driver) = dial(shared, sentinel, &shared.settings.sentinel_login.load(), 0).await?;
     let mut query = cmd("SENTINEL");
     query.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
     let reply: Option<(String, u16)> = connection.query(&query).await?;

@@ -1,8 +1,10 @@
 //! Connection settings: addresses, credentials, time-outs.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use domain::secret::Secret;
 use platform::tls::ClientSettings;
 
@@ -12,9 +14,9 @@ pub struct ConnectionSettings {
     /// Addresses of the servers.
     pub servers: Servers,
     /// Credentials for the servers.
-    pub login: Login,
+    pub login: CurrentLogin,
     /// Credentials for the sentinels.
-    pub sentinel_login: Login,
+    pub sentinel_login: CurrentLogin,
     /// Number of the database; 0 on a Cluster.
     pub database: u16,
     /// TLS to servers and sentinels; plain TCP when `None`.
@@ -61,6 +63,28 @@ pub struct Login {
     pub user: Option<String>,
     /// The password; `None` when the server requires none.
     pub password: Option<Secret>,
+}
+
+/// Credentials that a reload may replace. New connections log in with the last ones; open connections stay as they are.
+/// Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct CurrentLogin(Arc<ArcSwap<Login>>);
+
+impl CurrentLogin {
+    /// Begins with these.
+    pub fn new(login: Login) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(login)))
+    }
+
+    /// The credentials of the next connection.
+    pub fn load(&self) -> Arc<Login> {
+        self.0.load_full()
+    }
+
+    /// Replaces them.
+    pub fn replace(&self, login: Login) {
+        self.0.store(Arc::new(login));
+    }
 }
 
 /// Replication that a change needs before it is acknowledged.

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::live_links::LiveLinks;
 use super::replication_watch::ReplicationStatus;
-use super::settings::{ConnectionSettings, Servers};
+use super::settings::{ConnectionSettings, Login, Servers};
 use domain::clock::{self, Micros};
 use platform::tls;
 
@@ -54,6 +54,12 @@ impl ClientShared {
             warned_of_replicas: AtomicBool::new(false),
             out_of_memory: AtomicU64::new(0),
         })
+    }
+
+    /// Replaces the credentials for the servers and for the sentinels; new connections log in with them.
+    pub fn replace_logins(&self, servers: Login, sentinels: Login) {
+        self.settings.login.replace(servers);
+        self.settings.sentinel_login.replace(sentinels);
     }
 
     /// The counter of failovers, of all clients together.

@@ -69,8 +69,8 @@ impl FakeServer {
 fn settings(servers: Servers) -> ConnectionSettings {
     ConnectionSettings {
         servers,
-        login: Login::default(),
-        sentinel_login: Login::default(),
+        login: CurrentLogin::default(),
+        sentinel_login: CurrentLogin::default(),
         database: 0,
         tls: None,
         deadline: Duration::from_secs(5),

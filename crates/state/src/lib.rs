@@ -153,6 +153,13 @@ impl State {
         either!(self, state => state.set_defaults(defaults))
     }
 
+    /// Replaces the credentials by which a Redis state connects; its open connections stay.
+    pub fn replace_logins(&self, settings: &Settings) {
+        if let (Self::Redis(state), Settings::Redis(settings)) = (self, settings) {
+            state.client_shared.replace_logins(settings.login.clone(), settings.sentinel_login.clone());
+        }
+    }
+
     /// Replaces the bounds of what people create, for every change that begins afterwards. Before the first call they
     /// are [`Bounds::DEFAULT`], and no revoked key leaves the lists.
     pub fn set_bounds(&self, bounds: Bounds) {

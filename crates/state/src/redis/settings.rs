@@ -7,7 +7,7 @@ use crate::Defaults;
 use domain::clock::Micros;
 use domain::quota::Quota;
 use platform::tls::ClientSettings;
-use redis_client::{ConnectionSettings, Durability, Login, Servers};
+use redis_client::{ConnectionSettings, CurrentLogin, Durability, Login, Servers};
 
 /// Settings of the Redis state. `config/keygate.yaml` describes each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl Settings {
     pub(super) fn connections(&self) -> ConnectionSettings {
         ConnectionSettings {
             servers: self.servers.clone(),
-            login: self.login.clone(),
-            sentinel_login: self.sentinel_login.clone(),
+            login: CurrentLogin::new(self.login.clone()),
+            sentinel_login: CurrentLogin::new(self.sentinel_login.clone()),
             database: self.database,
             tls: self.tls.clone(),
             deadline: self.deadline,
