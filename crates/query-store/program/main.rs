@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -13,6 +14,7 @@ use domain::counted::Counted;
 use domain::identity::{OrgId, UserId};
 use edge::transport;
 use platform::cli_docs::DocsCommand;
+use platform::postgresql::Connector;
 use platform::telemetry;
 use query_store::service::Caller;
 use query_store::store::copy::{CopyProgress, copy};
@@ -99,7 +101,7 @@ fn main() -> ExitCode {
         Command::Service(command) => match Settings::load(&arguments.config) {
             Ok(settings) => {
                 let logs = telemetry::init_queued(settings.telemetry);
-                let done = run(command, &settings);
+                let done = run(command, &settings, &arguments.config);
                 // Before the error is printed, of which the log tells the rest.
                 logs.flush();
                 done
@@ -120,12 +122,12 @@ fn main() -> ExitCode {
 }
 
 #[allow(clippy::print_stderr, reason = "what a command has done goes to standard error, as keygate's do")]
-fn run(command: ServiceCommand, settings: &Settings) -> anyhow::Result<()> {
+fn run(command: ServiceCommand, settings: &Settings, config: &Path) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())?;
     match command {
-        ServiceCommand::Serve => runtime.block_on(serve(settings)),
+        ServiceCommand::Serve => runtime.block_on(serve(settings, config)),
         ServiceCommand::Seed { org, user, count } => {
             let service = query_store::open(settings)?;
             runtime.block_on(query_store::seed(&service, Caller { org, user }, count, clock::now()))?;
@@ -138,7 +140,7 @@ fn run(command: ServiceCommand, settings: &Settings) -> anyhow::Result<()> {
     }
 }
 
-async fn serve(settings: &Settings) -> anyhow::Result<()> {
+async fn serve(settings: &Settings, config: &Path) -> anyhow::Result<()> {
     let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?);
     let service = query_store::open(settings)?;
     prepare(&service).await?;
@@ -146,7 +148,9 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let listeners = listeners.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let listener = listeners.into_iter().next().context("no listener was made")?;
     tracing::info!(address = %listener.local_addr()?, "serving");
-    query_store::serve(listener, service, settings.drain, wait_for_stop(signals)).await?;
+    let connectors = service.store().connectors();
+    let stop = wait_for_stop(signals, || reload_password(config, &connectors));
+    query_store::serve(listener, service, settings.drain, stop).await?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -198,16 +202,35 @@ async fn copy_to_postgresql(file: &Path, settings: &Settings) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits for SIGTERM or SIGINT. SIGHUP is caught and logged, because by default it would end the
-/// process without a drain.
-async fn wait_for_stop((mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal)) {
+/// Takes the password of PostgreSQL from the settings file, for new connections.
+fn reload_password(config: &Path, connectors: &[Arc<Connector>]) {
+    let settings = match Settings::load(config) {
+        Ok(settings) => settings,
+        Err(problems) => {
+            tracing::error!(%problems, "cannot reload the settings; the password of before stays in use");
+            return;
+        }
+    };
+    let mut is_replaced = false;
+    if let StoreSettings::Postgresql(store) = &settings.store {
+        for (connector, database) in connectors.iter().zip(std::iter::once(&store.primary).chain(&store.replicas)) {
+            is_replaced |= connector.replace_password(database);
+        }
+    }
+    if is_replaced {
+        tracing::info!("reloaded the password of PostgreSQL; other changed settings need a restart");
+    } else {
+        tracing::warn!("the password of PostgreSQL is the same; all other settings need a restart");
+    }
+}
+
+/// Waits for SIGTERM or SIGINT. SIGHUP reloads.
+async fn wait_for_stop((mut terminate, mut interrupt, mut hangup): (Signal, Signal, Signal), reload: impl Fn()) {
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => {
-                tracing::warn!("query-store does not reload its settings; restart it to apply them");
-            }
+            _ = hangup.recv() => reload(),
         }
     }
     tracing::info!("draining");

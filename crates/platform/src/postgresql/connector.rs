@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::task::JoinHandle;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Client, Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -23,10 +25,20 @@ const OLDEST: u32 = 15;
 /// Encoding of the databases: in another one, a text that a client sends may have no form.
 const ENCODING: &str = "UTF8";
 
-/// Makes connections to one database. Its TLS files can be replaced while it is used.
+/// Makes connections to one database. Its TLS files and its password can be replaced while it is used.
 pub struct Connector {
     settings: Settings,
     tls: Option<ClientTls>,
+    passwords: ArcSwap<Passwords>,
+}
+
+/// Passwords of the user. The server knows one at a time, so around a rotation either may be the one that it knows.
+#[derive(Default)]
+struct Passwords {
+    /// None when the settings have none.
+    current: Option<Vec<u8>>,
+    /// Tried when the server refuses the current one; none before the first rotation.
+    previous: Option<Vec<u8>>,
 }
 
 impl Connector {
@@ -37,7 +49,21 @@ impl Connector {
     pub fn open(settings: Settings) -> Result<Self, Error> {
         let open = || ClientTls::open(settings.tls(), PROTOCOLS).map_err(Error::Tls);
         let tls = settings.is_encrypted().then(open).transpose()?;
-        Ok(Self { settings, tls })
+        let current = settings.config().get_password().map(<[u8]>::to_vec);
+        let passwords = ArcSwap::from_pointee(Passwords { current, previous: None });
+        Ok(Self { settings, tls, passwords })
+    }
+
+    /// Replaces the password by that of other settings, for new connections; true when it is another one. Until the
+    /// server accepts it, connections are made with the one before.
+    pub fn replace_password(&self, settings: &Settings) -> bool {
+        let passwords = self.passwords.load();
+        let current = settings.config().get_password().map(<[u8]>::to_vec);
+        let is_other = current.is_some() && current != passwords.current;
+        if is_other {
+            self.passwords.store(Arc::new(Passwords { current, previous: passwords.current.clone() }));
+        }
+        is_other
     }
 
     /// Reloads the TLS files, as [`ClientTls::reload`] does.
@@ -79,9 +105,30 @@ impl Connector {
 
     /// Makes a connection, and starts the task that serves it.
     pub(super) async fn establish(&self, config: &Config) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
+        let passwords = self.passwords.load_full();
+        let connected = self.log_in(config, passwords.current.as_deref()).await;
+        match &connected {
+            Err(error) if error.code() == Some(&SqlState::INVALID_PASSWORD) && passwords.previous.is_some() => {
+                let server = self.server();
+                tracing::warn!(server, "PostgreSQL does not accept the new password yet; the previous one is used");
+                self.log_in(config, passwords.previous.as_deref()).await
+            }
+            _ => connected,
+        }
+    }
+
+    async fn log_in(
+        &self,
+        config: &Config,
+        password: Option<&[u8]>,
+    ) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
+        let mut config = config.clone();
+        if let Some(password) = password {
+            config.password(password);
+        }
         match &self.tls {
-            Some(tls) => Self::establish_with(config, MakeRustlsConnect::new(tls.config())).await,
-            None => Self::establish_with(config, NoTls).await,
+            Some(tls) => Self::establish_with(&config, MakeRustlsConnect::new(tls.config())).await,
+            None => Self::establish_with(&config, NoTls).await,
         }
     }
 

@@ -30,6 +30,7 @@
 //! programs share, five minutes later, because their clocks may differ ([`Store::clock_tolerance`]). The ended row
 //! versions of an organization are bounded in bytes ([`history`]).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -37,6 +38,7 @@ use uuid::Uuid;
 use crate::query::{Query, QueryDraft};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
+use platform::postgresql::Connector;
 
 mod error;
 pub mod history;
@@ -261,6 +263,15 @@ impl Store {
         match self {
             Self::Sqlite(_) => {}
             Self::Postgresql(store) => store.reload_tls(),
+        }
+    }
+
+    /// The parts that make connections to PostgreSQL: to the primary, then to each replica. Their passwords can be
+    /// replaced while the store is used.
+    pub fn connectors(&self) -> Vec<Arc<Connector>> {
+        match self {
+            Self::Sqlite(_) => Vec::new(),
+            Self::Postgresql(store) => store.connectors(),
         }
     }
 

@@ -86,6 +86,11 @@ impl Database {
         self.connector.server()
     }
 
+    /// The part that makes its connections.
+    pub(super) fn connector(&self) -> Arc<Connector> {
+        Arc::clone(&self.connector)
+    }
+
     /// Reloads the TLS files where they have changed; new connections use them.
     pub(super) fn reload_tls(&self) {
         match self.connector.reload() {

@@ -12,13 +12,14 @@
 //! - The tables are created and migrated before the first operation. A database that is away when the program
 //!   starts only delays that.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
 use crate::store::{Bookmark, HistoryLimit, Page, SnapshotExpiry, StoreError};
 use domain::identity::OrgId;
-use platform::postgresql::{self, Migration, Schema};
+use platform::postgresql::{self, Connector, Migration, Schema};
 
 mod error;
 mod database;
@@ -96,6 +97,11 @@ impl PostgresqlStore {
     pub(super) fn reload_tls(&self) {
         self.primary.reload_tls();
         self.replicas.reload_tls();
+    }
+
+    /// The parts that make connections: to the primary, then to each replica.
+    pub(super) fn connectors(&self) -> Vec<Arc<Connector>> {
+        std::iter::once(self.primary.connector()).chain(self.replicas.connectors()).collect()
     }
 
     /// Hosts and database, for messages.

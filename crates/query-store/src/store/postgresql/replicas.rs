@@ -7,6 +7,7 @@
 //!   registration that must be extended, an error, a late answer.
 //! - A replica that failed is left alone for some seconds, so that an unreachable one does not delay every page.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use super::error::PostgresqlError;
 use super::pages::{self, Judgement};
 use crate::store::{Bookmark, Page, SnapshotExpiry};
 use domain::identity::OrgId;
-use platform::postgresql;
+use platform::postgresql::{self, Connector};
 
 /// Time for which a replica that failed is not asked again.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -57,6 +58,10 @@ impl Replicas {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let replica = self.replicas.get(turn.checked_rem(self.replicas.len())?)?;
         replica.page(org, after, limit, expiry).await
+    }
+
+    pub(super) fn connectors(&self) -> impl Iterator<Item = Arc<Connector>> {
+        self.replicas.iter().map(|replica| replica.database.connector())
     }
 
     pub(super) fn reload_tls(&self) {
