@@ -38,7 +38,11 @@ impl Args {
             output::json(&page)?;
         } else {
             let rows: Vec<_> = page.items.iter().map(row).collect();
-            output::table(&HEADER, &rows, "the gateway ships its audit nowhere (audit.ship)")?;
+            output::table(
+                &HEADER,
+                &rows,
+                "no sink is running: `audit.ship` names none, or a reload is replacing them",
+            )?;
             for (sink, error) in page.items.iter().filter_map(|report| Some((&report.sink, report.error.as_ref()?))) {
                 output::line(format_args!("{sink}: {error}"))?;
             }

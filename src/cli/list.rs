@@ -30,7 +30,35 @@ pub(super) fn print_keys_of_all_orgs(
     query: &KeyQuery,
     format: Format,
 ) -> Result<(), CliError> {
+    print_all_orgs(installation, |org| Operation::query_keys(org, query.clone()), Output::new(format))
+}
+
+/// Prints the users of one organization or of all, as one list: those with an email address, if one is given.
+pub(super) fn print_users(
+    installation: &Installation,
+    org: Option<String>,
+    email: Option<String>,
+    format: Format,
+) -> Result<(), CliError> {
     let mut output = Output::new(format);
+    if email.is_some() {
+        output.no_users = "no user matches";
+    } else if org.is_none() {
+        output.no_users = "there are no users yet";
+    }
+    output.email = email;
+    let Some(org) = org else { return print_all_orgs(installation, Operation::list_users, output) };
+    let operation = Operation::list_users(org);
+    control::for_each_page(installation, operation, |reply, activity| Ok(output.print(reply, activity)?))?;
+    Ok(output.finish()?)
+}
+
+/// Prints the lists of an operation in each organization, as one list.
+fn print_all_orgs(
+    installation: &Installation,
+    operation: impl Fn(String) -> Operation,
+    mut output: Output,
+) -> Result<(), CliError> {
     control::with_server(installation, async |server| {
         let mut orgs = Vec::new();
         let collect = |reply, _: &KeyActivities| {
@@ -41,8 +69,8 @@ pub(super) fn print_keys_of_all_orgs(
         };
         server.for_each_page(Operation::list_orgs(), collect).await?;
         for org in orgs {
-            let operation = Operation::query_keys(org.id.to_string(), query.clone());
             output.org = Some(org.name);
+            let operation = operation(org.id.to_string());
             server.for_each_page(operation, |reply, activity| Ok(output.print(reply, activity)?)).await?;
         }
         Ok(())
@@ -58,25 +86,27 @@ struct Output {
     /// The table, once its first page has come, and the note for an empty one.
     table: Option<(Table, &'static str)>,
     has_own_limits: bool,
-    /// The organization of the next keys, where those of all are listed.
+    /// The organization of the next keys or users, where those of all are listed.
     org: Option<String>,
+    /// Email address of the users that are listed; none for all users.
+    email: Option<String>,
     /// Note for an empty list of keys.
     no_keys: &'static str,
+    /// Note for an empty list of users.
+    no_users: &'static str,
 }
 
 impl Output {
     fn new(format: Format) -> Self {
         let no_keys = "this organization has no keys yet";
-        Self { format, json: None, table: None, has_own_limits: false, org: None, no_keys }
+        let no_users = "this organization has no users yet";
+        Self { format, json: None, table: None, has_own_limits: false, org: None, email: None, no_keys, no_users }
     }
 
     fn print(&mut self, reply: Reply, activity: &KeyActivities) -> io::Result<()> {
         match reply {
             Reply::Orgs(page) => self.print_orgs(&page.items),
-            Reply::Users(page) => {
-                let header = &["EMAIL", "ID", "STATUS", "PERMISSIONS", "CREATED"];
-                self.print_rows(&page.items, header, user_row, "this organization has no users yet")
-            }
+            Reply::Users(page) => self.print_users(page.items),
             Reply::Keys(page) => self.print_keys(&page.items, activity),
             Reply::Uses(uses) => {
                 let header = &["TIME", "ACTION", "OUTCOME", "STATUS", "IP"];
@@ -94,6 +124,19 @@ impl Output {
         self.has_own_limits |= orgs.iter().any(|org| org.concurrent.is_some());
         let header = &["NAME", "ID", "STATUS", "CONCURRENT", "CREATED"];
         self.print_rows(orgs, header, org_row, "there are no organizations yet")
+    }
+
+    fn print_users(&mut self, mut users: Vec<User>) -> io::Result<()> {
+        if let Some(email) = &self.email {
+            users.retain(|user| user.email.eq_ignore_ascii_case(email));
+        }
+        let header = &["EMAIL", "ID", "STATUS", "PERMISSIONS", "CREATED"];
+        let Some(org) = self.org.clone() else {
+            return self.print_rows(&users, header, user_row, self.no_users);
+        };
+        let [email, id, status, permissions, created] = *header;
+        let header = &[email, "ORG", id, status, permissions, created];
+        self.print_rows(&users, header, |user| user_row_with_org(&org, user), self.no_users)
     }
 
     fn print_keys(&mut self, keys: &[Key], activity: &KeyActivities) -> io::Result<()> {
@@ -147,6 +190,12 @@ fn user_row(user: &User) -> [String; 5] {
         (None, None) => "active",
     };
     [user.email.clone(), user.id.to_string(), status.into(), joined(&user.permissions), seconds(user.created)]
+}
+
+/// The row of a user with its organization behind the email address.
+fn user_row_with_org(org: &str, user: &User) -> [String; 6] {
+    let [email, id, status, permissions, created] = user_row(user);
+    [email, org.to_owned(), id, status, permissions, created]
 }
 
 fn key_row(key: &Key, attempt: Option<&LastUse>) -> [String; 9] {

@@ -28,10 +28,14 @@ enum Command {
         #[command(flatten)]
         permissions: Permissions,
     },
-    /// List all users, including removed ones
+    /// List users in the order of their creation, including removed ones
     List {
-        #[command(flatten)]
-        org: InOrg,
+        /// Only users of the organization with this id or name; default: of all organizations
+        #[arg(long, value_name = "ORG")]
+        org: Option<String>,
+        /// Only users with this email address: in which organizations is this person?
+        #[arg(long, value_name = "EMAIL")]
+        email: Option<String>,
     },
     /// Replace the permissions of a user; takes effect for its keys from the next request on
     Permit {
@@ -67,7 +71,10 @@ struct Permissions {
 
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        list::print(installation, operation(self.command), self.format)
+        match self.command {
+            Command::List { org, email } => list::print_users(installation, org, email, self.format),
+            command => list::print(installation, operation(command), self.format),
+        }
     }
 }
 
@@ -76,7 +83,7 @@ fn operation(command: Command) -> Operation {
         Command::Create { org: InOrg { org }, email, permissions: Permissions { permissions } } => {
             Operation::CreateUser { org, email, permissions }
         }
-        Command::List { org: InOrg { org } } => Operation::list_users(org),
+        Command::List { .. } => unreachable!("lists are printed by themselves"),
         Command::Permit { org: InOrg { org }, user, permissions: Permissions { permissions } } => {
             Operation::PermitUser { org, user, permissions }
         }
