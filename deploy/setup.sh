@@ -21,6 +21,8 @@ install_packages() {
     missing=""
     need cc gcc
     need curl curl
+    need jq jq
+    need openssl openssl
     need prlimit util-linux
     need redis-server redis-server
     # Debian keeps the programs of each version of PostgreSQL outside of PATH.
@@ -46,10 +48,11 @@ install_packages() {
 
     if [ -n "$missing" ]; then
         if ! command -v apt-get >/dev/null 2>&1; then
-            echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl for the" \
-                "demo, prlimit for a full disk, redis-server for shared state, postgresql 15 or newer in" \
-                "/usr/lib/postgresql, node for the identity provider, chromium for the pages, valgrind and strace to" \
-                "count the cost of a request, prometheus for the alerts, and python3-venv for the management API)" >&2
+            echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl, jq and" \
+                "openssl for the commands of the pages, prlimit for a full disk, redis-server for shared state," \
+                "postgresql 15 or newer in /usr/lib/postgresql, node for the identity provider, chromium for the" \
+                "pages, valgrind and strace to count the cost of a request, prometheus for the alerts, and" \
+                "python3-venv for the management API)" >&2
             exit 1
         fi
         sudo=""

@@ -33,6 +33,7 @@ mod idle_connections;
 mod refusals;
 mod four_gateways;
 mod retention;
+mod procedures;
 mod runbooks;
 mod shipping;
 mod signing_key;

@@ -31,7 +31,12 @@ enum Sender {
 impl Load {
     /// Clients with a connection each.
     pub fn over_http1(address: SocketAddr, key: &str, clients: usize) -> Self {
-        Self::start(key, async move || {
+        Self::at(address, "/", key, clients)
+    }
+
+    /// The same, at a path.
+    pub fn at(address: SocketAddr, path: &'static str, key: &str, clients: usize) -> Self {
+        Self::start(path, key, async move || {
             let mut senders = Vec::new();
             for _ in 0..clients {
                 let (sender, connection) = http1::handshake(connect(address).await).await.unwrap();
@@ -44,7 +49,7 @@ impl Load {
 
     /// Clients that share connections of HTTP/2.
     pub fn over_http2(address: SocketAddr, key: &str, connections: usize, clients_of_each: usize) -> Self {
-        Self::start(key, async move || {
+        Self::start("/", key, async move || {
             let mut senders = Vec::new();
             for _ in 0..connections {
                 let handshake = http2::handshake(TokioExecutor::new(), connect(address).await);
@@ -56,7 +61,7 @@ impl Load {
         })
     }
 
-    fn start(key: &str, connect: impl AsyncFnOnce() -> Vec<Sender> + Send + 'static) -> Self {
+    fn start(path: &'static str, key: &str, connect: impl AsyncFnOnce() -> Vec<Sender> + Send + 'static) -> Self {
         let (answered, stop): (Arc<AtomicUsize>, Arc<AtomicBool>) = Default::default();
         let (count, stopped, key) = (Arc::clone(&answered), Arc::clone(&stop), format!("Bearer {key}"));
         let thread = std::thread::spawn(move || {
@@ -64,7 +69,7 @@ impl Load {
             runtime.block_on(async {
                 let clients = connect().await.into_iter().map(|sender| {
                     let (count, stopped, key) = (Arc::clone(&count), Arc::clone(&stopped), key.clone());
-                    tokio::spawn(send(sender, key, count, stopped))
+                    tokio::spawn(send(sender, path, key, count, stopped))
                 });
                 for client in clients.collect::<Vec<_>>() {
                     client.await.expect("every request is answered with 200");
@@ -112,17 +117,17 @@ async fn connect(address: SocketAddr) -> TokioIo<TcpStream> {
     TokioIo::new(stream)
 }
 
-async fn send(mut sender: Sender, key: String, answered: Arc<AtomicUsize>, stopped: Arc<AtomicBool>) {
+async fn send(mut sender: Sender, path: &str, key: String, answered: Arc<AtomicUsize>, stopped: Arc<AtomicBool>) {
     while !stopped.load(Ordering::SeqCst) {
         let request = Request::builder().header("authorization", &key);
         let response = match &mut sender {
             Sender::Http1(sender) => {
                 sender.ready().await.unwrap();
-                let request = request.uri("/").header("host", "gateway.test").body(Empty::new()).unwrap();
+                let request = request.uri(path).header("host", "gateway.test").body(Empty::new()).unwrap();
                 sender.send_request(request).await.unwrap()
             }
             Sender::Http2(sender) => {
-                let request = request.uri("http://gateway.test/").body(Empty::new()).unwrap();
+                let request = request.uri(format!("http://gateway.test{path}")).body(Empty::new()).unwrap();
                 sender.send_request(request).await.unwrap()
             }
         };

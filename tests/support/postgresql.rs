@@ -107,6 +107,23 @@ impl Postgresql {
         replica
     }
 
+    /// Lets a role connect over TCP with its password only.
+    pub fn require_password(&self, role: &str) {
+        let path = self.data().join("pg_hba.conf");
+        let rules = fs::read_to_string(&path).unwrap();
+        let strict = ["127.0.0.1/32", "::1/128"].map(|from| format!("host all {role} {from} scram-sha-256\n")).concat();
+        fs::write(&path, strict + &rules).unwrap();
+        let loaded = || self.sql("SELECT pg_conf_load_time()");
+        let before = loaded();
+        self.sql("SELECT pg_reload_conf()");
+        until("the rules are loaded", || (loaded() != before).then_some(()));
+    }
+
+    /// The directory of its Unix socket, over which no password is asked for.
+    pub fn socket(&self) -> &Path {
+        self.dir.path()
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }
