@@ -10,6 +10,7 @@ use domain::refusal::Refusal;
 use keygate::config::Config;
 
 use crate::house::{files, rust_files};
+use crate::support::page::{Block, blocks};
 
 /// The keys that every configuration must have, as the README's smallest example gives them.
 const REQUIRED: [(&str, &str); 5] = [
@@ -26,18 +27,15 @@ fn configuration_examples_are_valid() {
     fs::create_dir(dir.path().join("tls")).unwrap();
     fs::write(dir.path().join("tls/ticket-key"), "0123456789abcdef0123456789abcdef").unwrap();
     let mut count = 0;
-    for page in pages() {
-        let text = fs::read_to_string(&page).unwrap();
-        for block in text.split("```yaml\n").skip(1) {
-            let block = without_indent(block.split("```").next().unwrap());
-            // The secrets of examples are in the environment of their reader.
-            let block = block.replace("{ env: OIDC_CLIENT_SECRET }", "secret");
-            write_certificates(dir.path(), &block);
-            let whole = complete(&block);
-            let parsed = Config::parse(&dir.path().join("keygate.yaml"), &whole);
-            assert!(parsed.is_ok(), "{}:\n{whole}\n{:?}", page.display(), parsed.err().map(|error| error.to_string()));
-            count += 1;
-        }
+    fs::write(dir.path().join("redis-password"), "secret").unwrap();
+    for Block { page, text, .. } in blocks().into_iter().filter(|block| block.language == "yaml") {
+        // The secrets of examples are in the environment of their reader.
+        let block = text.replace("{ env: OIDC_CLIENT_SECRET }", "secret");
+        write_certificates(dir.path(), &block);
+        let whole = complete(&block);
+        let parsed = Config::parse(&dir.path().join("keygate.yaml"), &whole);
+        assert!(parsed.is_ok(), "{}:\n{whole}\n{:?}", page.display(), parsed.err().map(|error| error.to_string()));
+        count += 1;
     }
     assert!(count >= 10, "only {count} examples were found");
 }
@@ -71,12 +69,6 @@ fn complete(block: &str) -> String {
         }
     }
     whole
-}
-
-/// Blocks in lists are indented.
-fn without_indent(block: &str) -> String {
-    let indent = block.len() - block.trim_start_matches(' ').len();
-    block.lines().map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect()
 }
 
 #[test]

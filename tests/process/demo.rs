@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use crate::support::page::block;
 use crate::support::{Client, KEYGATE, Upstream, free_address};
 
 struct Demo {
@@ -14,15 +15,15 @@ struct Demo {
 }
 
 impl Demo {
-    /// Starts the demo, and reads its output.
+    /// Starts the demo as the README says, and reads its output.
     fn start(listen: SocketAddr, dir: &Path) -> Self {
-        Self::start_with(listen, dir, &[])
+        Self::start_with(listen, dir, &arguments(&block("cargo run --release -- demo")))
     }
 
-    /// The same, with further options.
-    fn start_with(listen: SocketAddr, dir: &Path, options: &[&str]) -> Self {
+    /// The same, with these arguments.
+    fn start_with(listen: SocketAddr, dir: &Path, options: &[String]) -> Self {
         let mut command = Command::new(KEYGATE);
-        command.arg("demo").args(options).arg("--listen").arg(listen.to_string()).arg("--dir").arg(dir);
+        command.args(options).arg("--listen").arg(listen.to_string()).arg("--dir").arg(dir);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = Vec::new();
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
@@ -111,7 +112,10 @@ fn demo_in_front_of_another_server_prints_a_key_and_a_command_that_works() {
     let listen = free_address();
     let dir = outer.path().join("demo");
     let url = format!("http://{}/", upstream.address);
-    let demo = Demo::start_with(listen, &dir, &["--upstream", &url]);
+    let command = block("cargo run --release -- demo --upstream h");
+    assert!(command.contains("http://127.0.0.1:3000"), "{command}");
+    let arguments = arguments(&command.replace("http://127.0.0.1:3000", &url));
+    let demo = Demo::start_with(listen, &dir, &arguments);
     assert!(demo.lines[0].ends_with(&format!("in front of http://{}", upstream.address)), "{:#?}", demo.lines);
     assert_eq!(demo.lines.iter().filter(|line| line.starts_with("curl ")).count(), 1, "{:#?}", demo.lines);
     assert!(demo.paste("A request through the gateway").starts_with("HTTP/1.1 200"));
@@ -121,7 +125,7 @@ fn demo_in_front_of_another_server_prints_a_key_and_a_command_that_works() {
     let key = demo.lines.iter().find(|line| line.trim().starts_with("sk_live_")).unwrap().clone();
     demo.stop();
 
-    let again = Demo::start_with(listen, &dir, &["--upstream", &url]);
+    let again = Demo::start_with(listen, &dir, &arguments);
     assert!(again.lines.contains(&key), "the key is printed again");
     again.stop();
     let queries = Demo::start(listen, &dir);
@@ -141,6 +145,11 @@ fn failed_demo_removes_its_temporary_directory() {
     assert_eq!(ended.status.code(), Some(1), "{told}");
     assert!(told.contains("choose another address with --listen"), "{told}");
     assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "the temporary directory is removed");
+}
+
+/// The arguments of the program in a command of `cargo run`.
+fn arguments(command: &str) -> Vec<String> {
+    command.split_once(" -- ").unwrap().1.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Escapes a path for single quotes in a shell.

@@ -34,6 +34,7 @@ mod refusals;
 mod four_gateways;
 mod retention;
 mod procedures;
+mod pages;
 mod runbooks;
 mod shipping;
 mod signing_key;

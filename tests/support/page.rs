@@ -16,8 +16,11 @@ pub struct Block {
 }
 
 impl Block {
-    pub fn first_line(&self) -> &str {
-        self.text.lines().next().unwrap_or_default()
+    /// The name by which tests know it: the beginning of its first line.
+    pub fn name(&self) -> String {
+        let line = self.text.lines().next().unwrap_or_default();
+        let line = line.split("  #").next().unwrap_or_default();
+        line.chars().take(40).collect::<String>().trim_end().to_owned()
     }
 }
 
@@ -29,12 +32,19 @@ pub fn blocks() -> Vec<Block> {
     pages.iter().flat_map(|page| blocks_of(page)).collect()
 }
 
-/// The text of the only block whose first line begins with this.
-pub fn block(beginning: &str) -> String {
-    let mut found: Vec<Block> =
-        blocks().into_iter().filter(|block| block.first_line().starts_with(beginning)).collect();
-    assert_eq!(found.len(), 1, "blocks that begin with {beginning:?}");
-    found.remove(0).text
+/// The text of the only block with this name.
+pub fn block(name: &str) -> String {
+    let mut found = blocks_named(name);
+    assert_eq!(found.len(), 1, "blocks with the name {name:?}");
+    found.remove(0)
+}
+
+/// The texts of all blocks with this name.
+pub fn blocks_named(name: &str) -> Vec<String> {
+    let found: Vec<String> =
+        blocks().into_iter().filter(|block| block.name() == name).map(|block| block.text).collect();
+    assert!(!found.is_empty(), "no block has the name {name:?}");
+    found
 }
 
 fn pages_below(folder: &Path, pages: &mut Vec<PathBuf>) {

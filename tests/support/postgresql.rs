@@ -164,7 +164,8 @@ impl Postgresql {
         self.try_sql_in(database, statements).unwrap_or_else(|error| panic!("{statements}: {error}"))
     }
 
-    fn try_sql_in(&self, database: &str, statements: &str) -> Result<Vec<String>, String> {
+    /// As [`sql_in`](Self::sql_in), with the error of a statement or of the connection.
+    pub fn try_sql_in(&self, database: &str, statements: &str) -> Result<Vec<String>, String> {
         let output = Command::new(programs().join("psql"))
             .args(["--no-psqlrc", "--quiet", "--no-align", "--tuples-only", "--set=ON_ERROR_STOP=1"])
             .arg(format!("--host={}", self.dir.path().display()))

@@ -52,8 +52,8 @@ impl Shell {
 
     /// `systemctl reload UNIT` sends SIGHUP to these processes, as the units do.
     pub fn reloads(&self, units: &[(&str, u32)]) {
-        let case = |(unit, id): &(&str, u32)| format!("\"reload {unit}\") exec kill -HUP {id} ;;\n");
-        let cases: String = units.iter().map(case).collect();
+        let cases = units.iter().map(|(unit, id)| format!("\"reload {unit}\") exec kill -HUP {id} ;;\n"));
+        let cases: String = cases.collect();
         self.program("systemctl", &format!("case \"$*\" in\n{cases}*) echo \"systemctl $*\" >&2; exit 1 ;;\nesac"));
     }
 
@@ -97,8 +97,8 @@ impl Shell {
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs the commands of blocks, the lines that begin with `$ `, in one shell, and compares what each prints with the
-    /// lines below it: `…` stands for any text, and a line `…` for any lines. Returns the time of all of them.
+    /// Runs the commands of blocks, the lines that begin with `$ `, in one shell, and compares what each prints with
+    /// the lines below it: `…` stands for any text, and a line `…` for any lines. Returns the time of all of them.
     pub fn follow(&self, blocks: &str) -> Duration {
         self.try_follow(blocks).unwrap_or_else(|difference| panic!("{difference}"))
     }

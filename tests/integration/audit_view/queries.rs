@@ -11,23 +11,16 @@ use journal::audit::{Outcome, Use, UseEnd};
 use super::fixture::{Event, Recorder};
 use crate::journal::support::{Caller, END, block_on};
 use crate::support::Postgresql;
+use crate::support::page::{Block, blocks};
 
 /// Microseconds of an hour.
 const HOUR: u64 = 3_600_000_000;
 
 /// The statements of the page, by the heading above each.
 fn statements() -> BTreeMap<String, String> {
-    let page = std::fs::read_to_string("docs/audit-queries.md").unwrap();
-    let (mut heading, mut statements) = (String::new(), BTreeMap::new());
-    let mut lines = page.lines();
-    while let Some(line) = lines.next() {
-        if let Some(title) = line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')) {
-            heading = title.to_owned();
-        }
-        if line == "```sql" {
-            let statement: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-            assert!(statements.insert(heading.clone(), statement.join("\n")).is_none(), "one statement: {heading}");
-        }
+    let mut statements = BTreeMap::new();
+    for Block { heading, text, .. } in blocks().into_iter().filter(|block| block.language == "sql") {
+        assert!(statements.insert(heading.clone(), text).is_none(), "one statement: {heading}");
     }
     statements
 }

@@ -7,6 +7,7 @@ use platform::settings::SettingsErrors;
 use query_store::{self, OpenError, Settings, StoreSettings};
 
 use super::support::{Fixture, runtime};
+use crate::support::page::{Block, blocks};
 
 fn parse(text: &str) -> Result<Settings, SettingsErrors> {
     Settings::parse(Path::new("etc/query-store.yaml"), text)
@@ -21,10 +22,9 @@ fn shipped_settings_file_shows_the_defaults() {
 
 #[test]
 fn documented_settings_are_valid() {
-    let page = std::fs::read_to_string("docs/query-store.md").unwrap();
-    let examples: Vec<&str> = page.split("```yml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let examples: Vec<Block> = blocks().into_iter().filter(|block| block.language == "yml").collect();
     assert!(!examples.is_empty());
-    for example in examples {
+    for Block { text: example, .. } in examples {
         // The secrets are in the environment of the reader.
         let text = example.replace("{ env: QUERY_STORE_PASSWORD }", "hunter2");
         parse(&text.replace("{ env: QUERY_STORE_CURSOR_KEY }", "0123456789abcdef0123456789abcdef")).unwrap();

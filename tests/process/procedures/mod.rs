@@ -32,10 +32,10 @@ fn procedure(heading: &str) -> Vec<String> {
 }
 
 /// A query-store, and a gateway in front of it that is not started.
-struct Office {
-    setup: Setup,
+pub struct Office {
+    pub setup: Setup,
     store: Running,
-    store_address: SocketAddr,
+    pub store_address: SocketAddr,
     settings: PathBuf,
 }
 
@@ -53,31 +53,31 @@ impl Office {
         Self { setup, store, store_address, settings }
     }
 
-    fn embedded() -> Self {
+    pub fn embedded() -> Self {
         Self::new("{ embedded: { path: state.db } }", SQLITE)
     }
 
     /// Creates a user, an organization when there is none, and a key.
-    fn key_in(&self, org: &str) -> String {
+    pub fn key_in(&self, org: &str) -> String {
         self.setup.ok(&["org", "create", org]);
         self.setup.ok(&["user", "create", "--org", org, "ada@example.com", "--permission", "queries:read"]);
         self.setup.ok(&["key", "create", "--org", org, "--user", "ada@example.com", "laptop"])
     }
 
     /// The status of one request with a key.
-    fn status(&self, key: &str) -> u16 {
+    pub fn status(&self, key: &str) -> u16 {
         self.setup.client().get("/api/queries", key).status
     }
 
     /// A shell with the names of this installation, where a key is the one of the page.
-    fn shell(&self, key: &str) -> Shell {
+    pub fn shell(&self, key: &str) -> Shell {
         let shell = Shell::of(&self.setup).replace("127.0.0.1:8081", &self.store_address.to_string());
         shell.replace("G4SF5wotz", &key[8..17]).replace("KEY_ID", &key[8..17]).set("KEY", key)
     }
 }
 
 /// Ships the audit of a gateway that is not started to a database.
-fn ship(setup: &Setup, database: &str) {
+pub fn ship(setup: &Setup, database: &str) {
     let sink = format!("{{ name: central, postgresql: {database} }}");
     setup.write(&setup.text().replace("path: audit }", &format!("path: audit, ship: [{sink}] }}")));
 }
@@ -119,14 +119,16 @@ fn employee_is_removed_everywhere_as_the_page_says() {
 }
 
 /// A month has passed since three requests: the clock of the gateway is set back for them.
-struct LastMonth {
-    office: Office,
-    gateway: Running,
-    shell: Shell,
+pub struct LastMonth {
+    pub office: Office,
+    pub gateway: Running,
+    pub shell: Shell,
+    /// The day of the requests.
+    pub day: jiff::civil::Date,
 }
 
 impl LastMonth {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let office = Office::embedded();
         let key_file = office.setup.path().join("audit.key");
         office.setup.ok(&[
@@ -144,7 +146,8 @@ impl LastMonth {
         let now = Timestamp::now();
         let this = now.to_zoned(TimeZone::UTC).date().first_of_month();
         let last = this.checked_sub(Span::new().months(1)).unwrap();
-        let middle = last.checked_add(Span::new().days(14)).unwrap().to_zoned(TimeZone::UTC).unwrap().timestamp();
+        let day = last.checked_add(Span::new().days(14)).unwrap();
+        let middle = day.to_zoned(TimeZone::UTC).unwrap().timestamp();
         let clock = SteppedClock::new();
         clock.step(middle.as_second() - now.as_second());
         let gateway = office.setup.start_by(clock.apply(&mut Command::new(KEYGATE)));
@@ -158,7 +161,7 @@ impl LastMonth {
         let gateway = office.setup.start();
         let shell = office.shell(&key).replace("2026-11-01", &this.to_string());
         let shell = shell.replace("2026-10", &last.strftime("%Y-%m").to_string());
-        Self { office, gateway, shell }
+        Self { office, gateway, shell, day }
     }
 }
 

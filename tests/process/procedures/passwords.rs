@@ -101,7 +101,8 @@ fn password_of_postgresql_is_rotated_without_a_failed_request() {
     fs::write(&secret, OLD).unwrap();
     let port = database.port();
     let store = format!(
-        "store: {{ postgresql: {{ url: 'postgresql://query_store@127.0.0.1:{port}/queries', password: {{ file: {} }} }} }}\n\
+        "store:\n  postgresql:\n    url: postgresql://query_store@127.0.0.1:{port}/queries\n    \
+         password: {{ file: {} }}\n\
          cursor: {{ keys: [{{ id: 1, secret: 0123456789abcdef0123456789abcdef }}] }}",
         secret.display()
     );

@@ -1,0 +1,124 @@
+//! Every fenced block of README.md and of the pages in `docs/` is run, loaded or compared by a test, or is one of a few
+//! exceptions with a reason. A block is known by its language or its first line, so that it may move to another page.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::house::rust_files;
+use crate::support::page::{Block, blocks};
+
+/// Languages whose blocks are all checked by one test.
+const LANGUAGES: [(&str, &str); 3] = [
+    ("yaml", "configuration_examples_are_valid"),
+    ("yml", "documented_settings_are_valid"),
+    ("sql", "documented_queries_answer_their_questions"),
+];
+
+/// How a block is checked.
+enum Check {
+    /// By the test of this name, which reads the block from the page.
+    By(&'static str),
+    /// Not at all, for this reason.
+    Not(&'static str),
+}
+use Check::{By, Not};
+
+/// The other blocks, by the names that [`Block::name`] gives them.
+const BLOCKS: &[(&str, Check)] = &[
+    // Installation and first steps.
+    ("cargo run --release -- demo", By("demo_output_can_be_pasted_and_works")),
+    (
+        "cargo run --release -- demo --upstream h",
+        By("demo_in_front_of_another_server_prints_a_key_and_a_command_that_works"),
+    ),
+    ("docker compose -f deploy/compose.yaml up", Not("needs a container engine")),
+    ("sudo apt install ./target/artifacts/keyg", Not("needs a release and root: `make release-test` installs each")),
+    ("sha256sum --check --ignore-missing SHA25", Not("needs a release, apt and systemd: see `make release-test`")),
+    ("kubectl create secret generic keygate-re", Not("needs a cluster; the integration test helm renders the chart")),
+    ("keygate org create acme", By("first_key_is_created_used_revoked_and_explained")),
+    // Operation.
+    ("keygate check", By("gateway_is_checked_started_and_watched")),
+    ("keygate config status", By("configuration_status_is_shown")),
+    ("install keygate-new /usr/local/bin/keyga", By("gateway_is_replaced_by_an_installed_program")),
+    ("runuser -u keygate -- keygate doctor --c", By("doctor_is_called_in_three_ways")),
+    ("keygate upstreams", By("endpoints_of_upstreams_are_shown")),
+    ("curl -s http://127.0.0.1:9464/metrics |", By("metrics_are_looked_at")),
+    ("mkdir -p config/tls", By("certificate_and_ticket_key_of_the_page_are_accepted")),
+    ("keygate user create --org acme ada@examp", By("sign_in_links_and_sessions_are_managed")),
+    (
+        "/var/lib/keygate/access.log {",
+        Not("needs logrotate; rotation_under_load_loses_and_repeats_no_line does the same"),
+    ),
+    ("{\"@timestamp\":\"2026-11-22T17:04:05.12345", By("access_log_has_the_members_of_the_page")),
+    ("RateLimit-Policy: \"key\";q=1000;w=3600, \"", By("responses_have_the_fields_of_the_page")),
+    ("make fleet", Not("runs for minutes; the bench in test mode runs a small fleet")),
+    // State.
+    ("keygate state export --out keygate.jsonl", By("state_is_exported_imported_and_verified")),
+    ("{\"format\":\"keygate-state\",\"version\":1,\"t", By("export_has_the_lines_of_the_page")),
+    ("organizations:", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
+    ("keygate apply --file acme.yaml --dry-run", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
+    ("+ organization acme", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
+    ("printf %s \"$API_KEY\" | keygate key diges", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
+    // Audit.
+    ("keygate audit list --key KEY_ID --since", By("records_are_listed_explained_verified_and_proven")),
+    ("keygate audit export --key mZvzkepCv | j", By("records_of_a_trace_are_found")),
+    ("sudo keygate --config /etc/keygate/keyga", By("checkpoints_are_signed_and_their_copies_verified")),
+    ("example.org/audit/gw-1", By("checkpoints_are_signed_and_their_copies_verified")),
+    ("psql -At -c \"SELECT note FROM keygate.ch", By("checkpoints_are_signed_and_their_copies_verified")),
+    ("keygate usage --by org --per month", By("usage_is_added_up_in_four_ways")),
+    ("{\"specversion\":\"1.0\",\"id\":\"day:2026-11-2", By("event_of_a_day_is_that_of_the_page")),
+    ("$ curl -H \"Authorization: Bearer $KEY\" h", By("own_usage_is_fetched_and_has_the_members_of_the_page")),
+];
+
+/// Returns why a block is checked by nothing; none when it is, or is an exception.
+fn flaw(block: &Block, sources: &[String]) -> Option<String> {
+    let has = |test: &str, text: &str| {
+        sources.iter().any(|source| source.contains(&format!("fn {test}()")) && source.contains(text))
+    };
+    if let Some((language, test)) = LANGUAGES.iter().find(|(language, _)| *language == block.language) {
+        let reads = format!("block.language == \"{language}\"");
+        return (!has(test, &reads)).then(|| format!("{test} is no test that reads all blocks of {language}"));
+    }
+    // Drawings, terms of protocols, and the examples of the design, which have tests of their own.
+    if block.language == "text" {
+        return None;
+    }
+    let name = block.name();
+    if let Some((_, check)) = BLOCKS.iter().find(|(known, _)| *known == name) {
+        let By(test) = check else { return None };
+        let reads = format!("(\"{}\")", name.replace('"', "\\\""));
+        return (!has(test, &reads)).then(|| format!("{test} is no test that reads it"));
+    }
+    // Commands of a procedure are followed in their order, by the heading.
+    let reads = format!("procedure(\"{}\")", block.heading);
+    let is_followed = block.text.starts_with("$ ") && sources.iter().any(|source| source.contains(&reads));
+    (!is_followed).then(|| "it is in no table".to_owned())
+}
+
+#[test]
+fn every_block_is_run_or_compared_by_a_test() {
+    let sources: Vec<String> =
+        rust_files(Path::new("tests")).iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let blocks = blocks();
+    let flaws: Vec<String> = blocks
+        .iter()
+        .filter_map(|block| Some((block, flaw(block, &sources)?)))
+        .map(|(block, flaw)| format!("{}: {:?}: {flaw}", block.page.display(), block.name()))
+        .collect();
+    assert!(flaws.is_empty(), "blocks without a check:\n{}", flaws.join("\n"));
+    assert!(blocks.len() > 100, "only {} blocks were found", blocks.len());
+}
+
+#[test]
+fn table_of_blocks_names_blocks_that_exist_and_few_exceptions() {
+    let names: BTreeSet<String> = blocks().iter().map(Block::name).collect();
+    let mut seen = BTreeSet::new();
+    for (name, check) in BLOCKS {
+        assert!(names.contains(*name), "no page has a block that begins with {name:?}");
+        assert!(seen.insert(name), "{name:?} is there twice");
+        assert!(matches!(check, By(_)) || matches!(check, Not(reason) if !reason.is_empty()), "{name:?}");
+    }
+    let exceptions = BLOCKS.iter().filter(|(_, check)| matches!(check, Not(_))).count();
+    assert!(exceptions <= 6, "{exceptions} blocks are not checked");
+}

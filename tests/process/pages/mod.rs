@@ -1,0 +1,6 @@
+//! The commands of README.md and of the pages in `docs/`, run as they stand there. `integration/docs_blocks.rs` has the
+//! table of all blocks.
+
+mod commands;
+mod outputs;
+mod checkpoints;
