@@ -16,10 +16,14 @@ use crate::support::page::{Block, blocks};
 /// Microseconds of an hour.
 const HOUR: u64 = 3_600_000_000;
 
-/// The statements of the page, by the heading above each.
+/// The statements that make the role which only reads.
+const ROLE: &str = "CREATE ROLE auditor";
+
+/// The questions of the page, by the heading above each.
 fn statements() -> BTreeMap<String, String> {
     let mut statements = BTreeMap::new();
-    for Block { heading, text, .. } in blocks().into_iter().filter(|block| block.language == "sql") {
+    let questions = blocks().into_iter().filter(|block| block.language == "sql" && !block.text.starts_with(ROLE));
+    for Block { heading, text, .. } in questions {
         assert!(statements.insert(heading.clone(), text).is_none(), "one statement: {heading}");
     }
     statements
@@ -83,6 +87,8 @@ fn documented_queries_answer_their_questions() {
         names.push((text(&server, "TIME", *time), name));
     }
     let names = Names(names);
+    let role: Vec<Block> = blocks().into_iter().filter(|block| block.text.starts_with(ROLE)).collect();
+    server.sql(&role[0].text);
     let answers: BTreeMap<String, Vec<String>> = statements()
         .iter()
         .map(|(heading, statement)| {
@@ -93,6 +99,8 @@ fn documented_queries_answer_their_questions() {
                 .replace(":'org'", &format!("'{org}'"))
                 .replace(":'network'", "'203.0.113.0/24'");
             let number = heading.split('.').next().expect("there is a first part").to_owned();
+            // By the role of the page.
+            let sql = format!("SET ROLE auditor; {sql}");
             (number, server.sql(&sql).iter().map(|row| names.shown(row)).collect())
         })
         .collect();

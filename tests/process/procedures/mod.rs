@@ -169,8 +169,8 @@ impl LastMonth {
 fn auditor_gets_records_and_proofs_as_the_page_says() {
     let month = LastMonth::new();
     report("an auditor's request", month.shell.follow(&procedure("An auditor's request").concat()));
-    let files = fs::read_dir(month.office.setup.path()).unwrap().map(|entry| entry.unwrap().path());
-    let proof = files.filter(|path| path.extension().is_some_and(|extension| extension == "proof")).next().unwrap();
+    let mut files = fs::read_dir(month.office.setup.path()).unwrap().map(|entry| entry.unwrap().path());
+    let proof = files.find(|path| path.extension().is_some_and(|extension| extension == "proof")).unwrap();
     assert!(fs::read_to_string(proof).unwrap().starts_with("c2sp.org/tlog-proof@v1\n"));
     month.gateway.stop();
 }
