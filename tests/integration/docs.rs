@@ -6,10 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use domain::identity::AuthMethod;
+use domain::problem::Problem;
 use domain::refusal::Refusal;
 use keygate::config::Config;
 
 use crate::house::{files, rust_files};
+use crate::support::page::block;
 use crate::support::page::{Block, blocks};
 
 /// The keys that every configuration must have, as the README's smallest example gives them.
@@ -255,6 +257,9 @@ fn pages() -> Vec<PathBuf> {
 /// Each code has a row with its cause and its cure; those of refusals have their status there.
 #[test]
 fn errors_page_has_every_code() {
+    let example: Problem<'_> = serde_json::from_str(&block("{\"type\":\"about:blank\",\"title\":\"Too Many")).unwrap();
+    let answer = Refusal::TooManyInFlight.answer(AuthMethod::ApiKey);
+    assert_eq!((&*example.code, &*example.detail), (answer.code, answer.detail));
     let page = fs::read_to_string("docs/errors.md").unwrap();
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
     let has = |code: &str, status: &str| {

@@ -55,6 +55,7 @@ const BLOCKS: &[(&str, Check)] = &[
     ),
     ("{\"@timestamp\":\"2026-11-22T17:04:05.12345", By("access_log_has_the_members_of_the_page")),
     ("RateLimit-Policy: \"key\";q=1000;w=3600, \"", By("responses_have_the_fields_of_the_page")),
+    ("{\"type\":\"about:blank\",\"title\":\"Too Many", By("errors_page_has_every_code")),
     ("make fleet", Not("runs for minutes; the bench in test mode runs a small fleet")),
     // State.
     ("keygate state export --out keygate.jsonl", By("state_is_exported_imported_and_verified")),
