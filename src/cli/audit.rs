@@ -14,7 +14,7 @@ use super::audit_filter::FilterArgs;
 use super::installation::Installation;
 use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
-use super::{CliError, audit_proofs, audit_ship};
+use super::{CliError, audit_proofs, audit_ship, check_proof};
 use crate::config::Config;
 use journal::audit::{
     AuditView, Filter, Fleet, GatewayFreshness, OwnOnlyReason, Reader, Record, ViewPage, ViewScope, ViewStatus,
@@ -61,6 +61,11 @@ enum Command {
     Verify(audit_proofs::VerifyArgs),
     /// Prove that a record is in the journal, by a signed checkpoint
     Prove(audit_proofs::ProveArgs),
+    /// Verify a proof that `audit prove` wrote, and show its record
+    ///
+    /// Reads nothing but the proof and the key: no journal, no gateway, no configuration. Exit code 1 when it proves
+    /// nothing.
+    CheckProof(check_proof::Args),
     /// Manage the key that signs checkpoints
     #[command(subcommand)]
     Key(audit_proofs::KeyCommand),
@@ -70,9 +75,12 @@ enum Command {
 
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        // The sinks are the running gateway's; all else is read from the journal's files.
-        if let Command::Ship(ship) = &self.command {
-            return ship.run(installation, self.format);
+        // The sinks are the running gateway's, and a proof is checked where there is no gateway; all else is read from
+        // the journal's files.
+        match &self.command {
+            Command::Ship(ship) => return ship.run(installation, self.format),
+            Command::CheckProof(args) => return args.run(self.format),
+            _ => {}
         }
         let config = &installation.config()?;
         match self.command {
@@ -82,7 +90,7 @@ impl Args {
             Command::Verify(args) => args.run(&open_journal(config)?, config, self.format),
             Command::Prove(args) => args.run(&open_journal(config)?, self.format),
             Command::Key(command) => command.run(config, self.format),
-            Command::Ship(_) => unreachable!("it has returned above"),
+            Command::Ship(_) | Command::CheckProof(_) => unreachable!("they have returned above"),
         }
     }
 }

@@ -270,7 +270,7 @@ fn read_key(file: &Path) -> Result<PublicKey, CliError> {
 }
 
 /// A public key, or the file of one.
-fn parse_key(text: &str) -> Result<PublicKey, CliError> {
+pub(super) fn parse_key(text: &str) -> Result<PublicKey, CliError> {
     match fs::read_to_string(text) {
         Ok(content) => parse_key_text(&content),
         Err(_) => parse_key_text(text),

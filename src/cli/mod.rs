@@ -34,6 +34,7 @@ mod audit;
 mod audit_filter;
 mod audit_proofs;
 mod checkpoint_file;
+mod check_proof;
 mod audit_ship;
 
 // Commands that make changes.

@@ -38,6 +38,7 @@ mod pages;
 mod runbooks;
 mod shipping;
 mod signing_key;
+mod proofs;
 mod sudden_death;
 mod compression_death;
 mod streaming;

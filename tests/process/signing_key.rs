@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::support::{Client, Setup, Upstream, eventually};
 
 /// A configuration with a key that is there.
-fn signed(upstream: &Upstream) -> (Setup, PathBuf) {
+pub(super) fn signed(upstream: &Upstream) -> (Setup, PathBuf) {
     let setup = Setup::new(upstream.address, "");
     let key = setup.path().join("audit.key");
     setup.ok(&["audit", "key", "new", "--out", key.to_str().unwrap(), "--name", "example.org/gw"]);

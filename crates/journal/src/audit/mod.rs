@@ -46,6 +46,7 @@ pub use format::record::{ChangeUse, Outcome, Record, RecordKind, Use, UseEnd};
 pub use format::stream_position::StreamPosition;
 pub use read::activity::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse};
 pub use read::beginning::Beginning;
+pub use read::check_proof::{InvalidProof, ProvenRecord};
 pub use read::copies::{CheckpointCopies, InvalidCheckpoint};
 pub use read::cursor::{InvalidJournalCursor, JournalCursor};
 pub use read::follower::Follower;

@@ -10,7 +10,7 @@
 //! - [`verify`]: checks the integrity of a journal; [`verify_report`]: what it found; [`beginning`]: what was removed.
 //! - [`verify_derived`]: checks what was derived from it, too: indexes, and its own checkpoints.
 //! - [`verify_tree`]: checks a journal against checkpoints, of which there are [`copies`]; [`prove`]: proves
-//!   that a record is in it.
+//!   that a record is in it; [`check_proof`]: checks such a proof without the journal.
 //! - [`metering`]: usage by organization, key or route, day by day or month by month.
 //! - [`replay`]: numbered uses, for the state at start.
 
@@ -33,4 +33,5 @@ pub(crate) mod verify_tree;
 pub(crate) mod verify;
 pub(crate) mod verify_derived;
 pub(crate) mod prove;
+pub(crate) mod check_proof;
 pub(crate) mod replay;

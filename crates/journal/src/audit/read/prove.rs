@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustc_hash::FxHashSet;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::audit::filter::Filter;
@@ -27,8 +27,11 @@ use crate::audit::tree::{hash, lines, nodes, proof};
 /// Time by which the beginning of a use may differ from that in its id, either way.
 const MARGIN: Duration = Duration::from_secs(3600);
 
+/// First line of a proof of C2SP.
+pub(crate) const HEADER: &str = "c2sp.org/tlog-proof@v1\n";
+
 /// Proof that the lines of a record are in the journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordProof {
     /// The record.
     pub id: Uuid,
@@ -41,7 +44,7 @@ pub struct RecordProof {
 }
 
 /// Proof that a line is in the journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineProof {
     /// The number of the line in the tree, from 0.
     pub index: u64,
@@ -194,7 +197,7 @@ impl Display for RecordProof {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for (number, LineProof { index, line, hashes, .. }) in self.lines.iter().enumerate() {
             let separator = if number > 0 { "\n" } else { "" };
-            writeln!(f, "{separator}c2sp.org/tlog-proof@v1\nextra {}\nindex {index}", STANDARD.encode(line))?;
+            writeln!(f, "{separator}{HEADER}extra {}\nindex {index}", STANDARD.encode(line))?;
             hashes.iter().try_for_each(|hash| writeln!(f, "{hash}"))?;
             write!(f, "\n{}", self.checkpoint)?;
         }
