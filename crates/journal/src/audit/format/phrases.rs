@@ -13,7 +13,7 @@ use std::borrow::Cow;
 const BROWSER: &str = "Mozilla/5.0 (";
 
 /// Letters and their phrases. Where several fit, the first one is taken: the longer ones come first.
-const PHRASES: [(char, &str); 14] = [
+pub(crate) const PHRASES: [(char, &str); 14] = [
     ('A', "Mozilla/5.0 (Windows NT 10.0; Win64; x64"),
     ('B', "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7"),
     ('C', "Mozilla/5.0 (Macintosh; Intel Mac OS X 10.15"),
