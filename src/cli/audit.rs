@@ -3,6 +3,7 @@
 //! It reads the journal's files directly, also while a gateway runs; where the audit is shipped to PostgreSQL, also the
 //! records of all gateways from there.
 
+use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ use super::output::{self, or_dash, seconds, word};
 use super::show::Format;
 use super::{CliError, audit_proofs, audit_ship, check_proof};
 use crate::config::Config;
+use domain::counted::Counted;
 use journal::audit::{
-    AuditView, Filter, Fleet, GatewayFreshness, OwnOnlyReason, Reader, Record, ViewPage, ViewScope, ViewStatus,
+    AuditView, Filter, Fleet, GatewayFreshness, Outcome, OwnOnlyReason, Reader, Record, ViewPage, ViewScope, ViewStatus,
 };
 
 /// Time between two polls for new records: short enough for a person who watches.
@@ -52,7 +54,7 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 10)]
         limit: usize,
     },
-    /// Print all records, one JSON object per line, oldest first
+    /// Print all records, one JSON object per line, oldest first, and their number to standard error
     Export {
         #[command(flatten)]
         filter: FilterArgs,
@@ -133,11 +135,36 @@ fn tail(view: &AuditView, filter: Filter, limit: usize, format: Format) -> Resul
     }
 }
 
+/// Numbers of records, as `audit verify` and `audit export` tell them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RecordCounts {
+    pub(super) records: u64,
+    /// Those that have not ended.
+    pub(super) open: u64,
+    /// Requests and changes that they stand for: more than records, where one has several refusals.
+    pub(super) uses: u64,
+}
+
+impl Display for RecordCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { records, open, uses } = *self;
+        write!(f, "{} ({open} open)", Counted(records, "record"))?;
+        if uses == records { Ok(()) } else { write!(f, " of {}", Counted(uses, "request")) }
+    }
+}
+
 /// Buffered: a journal may have millions of records.
 fn export(view: &AuditView, filter: &Filter) -> Result<(), CliError> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let status = view.export(filter, &mut |record| writeln!(out, "{}", output::json_text(&record)?))?;
+    let mut counts = RecordCounts::default();
+    let status = view.export(filter, &mut |record| {
+        counts.records += 1;
+        counts.open += u64::from(record.outcome == Outcome::InProgress);
+        counts.uses = counts.uses.saturating_add(record.uses());
+        writeln!(out, "{}", output::json_text(&record)?)
+    })?;
     out.flush()?;
+    output::note(counts);
     note_status(status.as_ref());
     Ok(())
 }

@@ -10,6 +10,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::audit::RecordCounts;
 use super::service_user::ServiceUser;
 use super::show::Format;
 use super::{CliError, ExitStatus, checkpoint_file, output};
@@ -111,11 +112,10 @@ impl VerifyArgs {
 
 /// Shows the report of an integrity check.
 fn show_report(report: &VerifyReport) -> io::Result<()> {
+    let counts = RecordCounts { records: report.records, open: report.open, uses: report.uses };
     output::line(format_args!(
-        "{}, {} ({} open), {}, {}",
+        "{}, {counts}, {}, {}",
         Counted(report.segments, "segment"),
-        Counted(report.records, "record"),
-        report.open,
         Counted(report.events, "event"),
         Counted(report.problem_count, "problem")
     ))?;

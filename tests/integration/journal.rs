@@ -5,6 +5,7 @@ pub mod support;
 mod mixed_journal;
 
 mod records;
+mod counting;
 mod request_text;
 mod segments;
 mod space;

@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use domain::key;
+use domain::refusal::Refusal;
+use journal::audit::{Outcome, UseEnd};
 use serde_json::Value;
 
 use super::Installation;
+use crate::journal::support::{Caller, END, block_on, open_journal, settings};
 use crate::support::random::Random;
 
 #[test]
@@ -124,6 +127,22 @@ fn changed_bit_of_the_index_hides_no_record_from_a_list() {
         std::fs::write(&path, changed).unwrap();
         assert_eq!(installation.ok(&line).out, listed.out, "byte {at}");
     }
+}
+
+#[test]
+fn verify_and_export_say_the_same_number_of_records() {
+    let installation = Installation::new();
+    installation.with_key();
+    let journal = open_journal(&settings(installation.directory.path()));
+    let limited = UseEnd { outcome: Outcome::Refused(Refusal::RateLimited), ..END };
+    let caller = Caller::random();
+    (0..30).for_each(|_| assert!(block_on(journal.record_refusal(&caller.opening(), limited)).unwrap()));
+    block_on(journal.close());
+    let exported = installation.ok("audit export");
+    let said = exported.err.trim_end();
+    assert_eq!(said, format!("{} records (0 open) of 33 requests", exported.out.lines().count()));
+    let verified = installation.ok("audit verify").out;
+    assert!(verified.contains(&format!(", {said}, ")), "{verified}{said}");
 }
 
 #[test]

@@ -90,5 +90,5 @@ fn unrecorded_requests_on_a_full_disk_are_served_and_counted_when_configured() {
     });
     assert!(metrics.dropped.get() > 100);
     assert_eq!(metrics.written.get() + metrics.dropped.get(), 1001);
-    assert_eq!(assert_intact(&settings).records, metrics.written.get());
+    assert_eq!(assert_intact(&settings).uses, metrics.written.get());
 }

@@ -96,7 +96,7 @@ fn refusals_in_a_loop_are_counted_exactly_in_bounded_space() {
         block_on(journal.close());
         let records = all_records(&settings);
         assert_eq!(uses(&records), 28_003);
-        assert_eq!((metrics.written.get(), assert_intact(&settings).records), (28_003, 28_003));
+        assert_eq!((metrics.written.get(), assert_intact(&settings).uses), (28_003, 28_003));
         assert!(metrics.coalesced.get() > 28_003 - 40 * seconds as u64 * 3);
         let loads = [(one, LIMITED, 20_000), (one, REVOKED, 4000), (other, LIMITED, 4000)];
         for (load, (caller, outcome, sum)) in loads.into_iter().enumerate() {
@@ -238,6 +238,6 @@ fn more_keys_than_the_table_holds_are_counted_exactly() {
         }
         journal.close().await;
     });
-    assert_eq!((uses(&all_records(&settings)), assert_intact(&settings).records), (144_000, 144_000));
+    assert_eq!((uses(&all_records(&settings)), assert_intact(&settings).uses), (144_000, 144_000));
     assert!(fs::metadata(settings.path.join("refusals")).unwrap().len() <= 10_000 * 4096);
 }

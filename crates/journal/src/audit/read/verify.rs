@@ -177,6 +177,12 @@ impl Verifier {
         Some(())
     }
 
+    /// Counts a record of so many uses, as an export shows it.
+    fn count_record(&mut self, uses: u64) {
+        self.report.records += 1;
+        self.report.uses = self.report.uses.saturating_add(uses);
+    }
+
     fn check_header(&mut self, header: &SegmentHeader<'_>) {
         if header.segment != self.segment {
             self.report("the header is that of another segment");
@@ -195,7 +201,7 @@ impl Verifier {
     }
 
     fn check_use(&mut self, begun: &UseEvent<'_>) {
-        self.report.records += 1;
+        self.count_record(1);
         if self.open.insert(begun.id.as_u128(), (self.segment, self.line)).is_some() {
             self.report("a use with the same id is open");
         }
@@ -206,7 +212,7 @@ impl Verifier {
         let place = (self.segment, self.line);
         let was_open = self.open.insert(carried.id.as_u128(), place).is_some();
         if carried.from.is_some_and(|from| from < self.report.first_segment) {
-            self.report.records += 1;
+            self.count_record(1);
         } else if !was_open {
             self.report("a use that is carried on is not open");
         }
@@ -239,7 +245,7 @@ impl Verifier {
     }
 
     fn check_record(&mut self, record: &UseEvent<'_>) {
-        self.report.records = self.report.records.saturating_add(record.uses());
+        self.count_record(record.uses());
         if record.outcome.is_none() {
             self.report("a record has no outcome");
         }
@@ -273,8 +279,8 @@ impl Verifier {
     /// Checks the uses that are left open. In a journal in use they are in progress; in any other one they should have
     /// been closed.
     fn check_open_uses(&mut self) {
+        self.report.open = self.open.len() as u64;
         if self.in_use {
-            self.report.open = self.open.len() as u64;
             return;
         }
         let mut open: Vec<(u64, u64)> = self.open.drain().map(|(_, place)| place).collect();

@@ -12,11 +12,13 @@ const MAX_LISTED: usize = 1000;
 pub struct VerifyReport {
     /// Number of segments.
     pub segments: u64,
-    /// Number of uses and attempts, ended or not. A record of several refusals counts by its `count`.
+    /// Number of records: those that an export of the same directory has.
     pub records: u64,
+    /// Number of uses and attempts that they stand for: a record of several refusals counts by its `count`.
+    pub uses: u64,
     /// Number of lines.
     pub events: u64,
-    /// Number of uses in progress, in a journal that a gateway writes.
+    /// Number of records without an outcome. In a journal that no gateway writes, each of them is a defect, too.
     pub open: u64,
     /// The first segment.
     pub first_segment: u64,
