@@ -1,11 +1,17 @@
 //! Reading: replay, pages, and following.
 
+use std::cmp::Reverse;
+use std::fs;
+
 use domain::clock::Micros;
 use domain::identity::AuthMethod;
-use journal::audit::{Filter, Outcome, Record, Settings, Use, UsedBy};
+use domain::refusal::Refusal;
+use journal::audit::{AuditView, Filter, Outcome, Record, Settings, Use, UseEnd, UsedBy};
 use tempfile::TempDir;
 
-use super::support::{Caller, END, block_on, export_records, open_journal, open_reader, settings, write_uses};
+use super::support::{
+    Caller, END, all_records, block_on, export_records, open_journal, open_reader, segment_files, settings, write_uses,
+};
 use crate::support::eventually;
 
 #[test]
@@ -118,4 +124,52 @@ fn follower_returns_each_record_once_when_it_completes() {
         assert_eq!(seen, expected);
         assert_eq!(follow.poll().unwrap(), []);
     });
+}
+
+/// Outcomes are written with others, some milliseconds later.
+#[test]
+fn use_that_has_ended_is_not_listed_as_in_progress() {
+    let directory = TempDir::new().unwrap();
+    let settings = settings(directory.path());
+    let (journal, caller) = (open_journal(&settings), Caller::random());
+    let use_ended = || block_on(journal.begin(&caller.opening())).unwrap().close(END);
+    let filter = Filter::default();
+    for _ in 0..5 {
+        use_ended();
+        let own = AuditView::of_journal(journal.clone()).list(&filter, 1, None, u64::MAX).unwrap();
+        assert_eq!(own.records[0].outcome, Outcome::Completed, "read by the gateway");
+        use_ended();
+        let view = AuditView::of_directory(&settings.path).unwrap();
+        let others = view.list(&filter, 1, None, u64::MAX).unwrap();
+        assert_eq!(others.records[0].outcome, Outcome::Completed, "read by another process");
+    }
+    block_on(journal.close());
+}
+
+#[test]
+fn record_of_several_refusals_is_listed_and_exported_in_the_order_of_time() {
+    let directory = TempDir::new().unwrap();
+    let settings = settings(directory.path());
+    let (journal, caller) = (open_journal(&settings), Caller::random());
+    let limited = UseEnd { outcome: Outcome::Refused(Refusal::RateLimited), status: Some(429), ..END };
+    for _ in 0..30 {
+        block_on(journal.record_refusal(&caller.opening(), limited)).unwrap();
+    }
+    // Later requests, whose lines come before that of the refusals.
+    let others = Caller::random();
+    let text = || fs::read_to_string(segment_files(&settings).pop().unwrap()).unwrap();
+    eventually("the refusals are a record", || {
+        block_on(journal.begin(&others.opening())).unwrap().close(END);
+        text().contains("\"count\":")
+    });
+    block_on(journal.close());
+    let exported = all_records(&settings);
+    let place = exported.iter().position(|record| record.count.is_some()).unwrap();
+    assert!(place + 2 < exported.len(), "its line is behind later ones: {place} of {}", exported.len());
+    assert!(exported.is_sorted_by_key(|record| record.time));
+    let mut listed = open_reader(&settings).list(&Filter::default(), usize::MAX, None).unwrap().records;
+    assert!(listed.is_sorted_by_key(|record| Reverse(record.time)));
+    listed.reverse();
+    assert_eq!(listed.len(), exported.len());
+    assert_eq!(listed[place], exported[place]);
 }

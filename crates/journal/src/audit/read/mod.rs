@@ -1,6 +1,6 @@
 //! Reading the journal, while a gateway writes it and while none does.
 //!
-//! - [`reader`]: the handle [`reader::Reader`]: listing and export.
+//! - [`reader`]: the handle [`reader::Reader`]: listing and export, by time ([`time_order`]).
 //! - [`join`]: joins each use with its outcome; [`near_id`]: searches for the one with an id.
 //! - [`stop`]: stops reads whose callers are gone.
 //! - [`follower`]: follows a growing journal; [`stream`]: does so from a position on, across restarts, with the uses
@@ -18,6 +18,7 @@ pub(crate) mod reader;
 pub(crate) mod cursor;
 mod join;
 mod near_id;
+mod time_order;
 pub(crate) mod stop;
 pub(crate) mod follower;
 mod begun_uses;

@@ -5,8 +5,10 @@
 //! - The index names the blocks to read. Where it is missing or does not reach yet, everything is read, with the same
 //!   result. A caller that must not wait for that limits the bytes to read and continues from a cursor
 //!   ([`Reader::list_within`]).
-//! - Records are in the order of the journal: that of the decisions, as far as several threads have an order.
+//! - Records are in the order of their times: within a page, whose place is that of its lines in the journal, and in an
+//!   export.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +27,7 @@ use super::metering::report::UsageReport;
 use super::near_id;
 use super::prove::{self, ProveError, RecordProof};
 use super::stop::StopSignal;
+use super::time_order::TimeOrder;
 use super::verify_derived;
 use super::verify_report::VerifyReport;
 use super::verify_tree::TreeReport;
@@ -109,10 +112,13 @@ impl Reader {
         found.truncate(limit);
         let last = found.last().filter(|_| more).map(|(point, _)| JournalCursor { point: *point });
         let next = if more { last } else { stopped };
+        // A record of several refusals has its line behind those of a second that were later.
+        found.sort_by_key(|(_, record)| Reverse(record.time));
         Ok(RecordPage { records: found.into_iter().map(|(_, record)| record).collect(), next })
     }
 
-    /// Calls `each` with every matching record, oldest first. Memory is bounded, however large the journal is.
+    /// Calls `each` with every matching record, oldest first. Memory is that of the records of two seconds, however
+    /// large the journal is.
     ///
     /// # Errors
     /// If the segments cannot be read, and any error of `each`.
@@ -121,12 +127,13 @@ impl Reader {
             return each(record);
         }
         let (mut scan, blocks) = self.plan_scan(filter)?;
+        let mut by_time = TimeOrder::default();
         for block in blocks {
             for (_, record) in scan.read_records(block, filter)? {
-                each(record)?;
+                by_time.add(record, each)?;
             }
         }
-        Ok(())
+        by_time.finish(each)
     }
 
     /// Activity of some keys of an organization: requests and refusals in the hour of `now` and the 23 hours before,

@@ -86,6 +86,7 @@ impl<'a> Joined<'a> {
     ) -> Result<Self, JoinError> {
         stop.check()?;
         let id = source.identity()?;
+        source.write_pending();
         let snapshot = fleet.snapshot()?;
         let journals = snapshot.journals()?;
         let own = journals.iter().filter(|row| Some(row.journal) == id).max_by_key(|row| row.position).cloned();

@@ -2,12 +2,18 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::audit::format::segment;
 use crate::audit::journal_id;
 use crate::audit::read::reader::Reader;
+use crate::audit::write::committer::MAX_OUTCOME_DELAY;
 use crate::audit::write::journal::Journal;
+
+/// Time after which another process has written the outcomes that it had, also on a busy machine.
+const WRITTEN_WITHIN: Duration = MAX_OUTCOME_DELAY.saturating_mul(5);
 
 /// The journal of this gateway.
 #[derive(Clone, Debug)]
@@ -19,9 +25,13 @@ pub(super) enum JournalSource {
 }
 
 impl JournalSource {
-    /// The journal in a directory, which must be readable.
+    /// The journal in a directory, which must be readable. Where a gateway writes it, waits until the outcomes are
+    /// there that the gateway has now: a request that has ended is not to be shown as in progress.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         Reader::open(directory)?;
+        if segment::is_locked(directory) {
+            std::thread::sleep(WRITTEN_WITHIN);
+        }
         Ok(Self::Directory(directory.to_owned()))
     }
 
@@ -29,6 +39,13 @@ impl JournalSource {
         match self {
             Self::Journal(journal) => journal.reader(),
             Self::Directory(directory) => Reader::open(directory),
+        }
+    }
+
+    /// Has this process write what it has to its journal, before the files are read.
+    pub(super) fn write_pending(&self) {
+        if let Self::Journal(journal) = self {
+            journal.handle.write_pending();
         }
     }
 

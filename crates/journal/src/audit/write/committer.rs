@@ -14,7 +14,7 @@ use super::writer::JournalWriter;
 use domain::clock;
 
 /// Longest time that an outcome waits to be written together with others. A kill loses the outcomes of this time.
-const MAX_OUTCOME_DELAY: Duration = Duration::from_millis(10);
+pub(crate) const MAX_OUTCOME_DELAY: Duration = Duration::from_millis(10);
 /// Looks without a new line after which the thread sleeps until a request wakes it: waking it costs the request a
 /// system call, and a gateway without traffic should not wake up for nothing.
 const IDLE_LOOKS: u32 = 5;

@@ -21,6 +21,12 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    /// Writes the outcomes that wait to be written with others: a reader would take their uses for ones in progress.
+    pub(crate) fn write_pending(&self) {
+        // Lines that cannot be written stay pending; those who wait for them learn it from their completion.
+        let _ = self.writer.flush(&mut self.writer.lock_segment());
+    }
+
     /// Closes the journal: takes no more lines, writes the pending ones, and unlocks the directory. Only the first call
     /// has an effect.
     pub(crate) fn stop(&self) {

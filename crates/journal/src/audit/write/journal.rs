@@ -37,7 +37,7 @@ use platform::metrics::AuditMetrics;
 /// - Only one process writes a journal.
 #[derive(Clone, Debug)]
 pub struct Journal {
-    pub(super) handle: Arc<Handle>,
+    pub(crate) handle: Arc<Handle>,
 }
 
 /// An open use. Dropped without [`AuditEntry::close`], it is recorded as aborted.
@@ -99,10 +99,9 @@ impl Journal {
     /// # Errors
     /// [`OpenError::Io`] when the segments cannot be read.
     pub fn uses_since(&self, start: impl Into<ReplayStart>) -> Result<Vec<ReplayEntry>, OpenError> {
+        self.handle.write_pending();
         let writer = &self.handle.writer;
         let path = &writer.settings.path;
-        // Lines that cannot be written stay pending; those who wait for them learn it from their completion.
-        let _ = writer.flush(&mut writer.lock_segment());
         let next = writer.lock_pending().next;
         replay::numbered_uses(path, start.into(), next).map_err(|source| OpenError::Io { path: path.clone(), source })
     }
@@ -117,11 +116,12 @@ impl Journal {
         &self.handle.writer.settings.gateway
     }
 
-    /// Opens a reader of this journal. It has the index of the open segment.
+    /// Opens a reader of this journal, which finds what has ended up to now. It has the index of the open segment.
     ///
     /// # Errors
     /// If the directory may not be read.
     pub fn reader(&self) -> io::Result<Reader> {
+        self.handle.write_pending();
         let writer = &self.handle.writer;
         Ok(Reader::open(&writer.settings.path)?.with_live_index(Arc::clone(&writer.live_index)))
     }

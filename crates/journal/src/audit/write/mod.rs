@@ -43,7 +43,7 @@ mod mode;
 mod allocation;
 mod active_segment;
 mod writer;
-mod committer;
+pub(crate) mod committer;
 mod timed_sync;
 mod compression;
 mod maintenance;
