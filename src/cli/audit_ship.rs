@@ -4,11 +4,10 @@ use anyhow::anyhow;
 use clap::Subcommand;
 
 use super::installation::Installation;
-use super::output::{self, or_dash, seconds, word};
+use super::output::{self, or_dash, seconds};
 use super::show::Format;
 use super::{CliError, control};
 use ::control::admin::SHIPPING_PATH;
-use domain::counted::Counted;
 use domain::page::Page;
 use journal::shipping::{SinkReport, SinkState};
 
@@ -43,15 +42,9 @@ impl Args {
                 &rows,
                 "no sink is running: `audit.ship` names none, or a reload is replacing them",
             )?;
-            for (sink, error) in page.items.iter().filter_map(|report| Some((&report.sink, report.error.as_ref()?))) {
-                output::line(format_args!("{sink}: {error}"))?;
-            }
-            for (sink, rejected) in page.items.iter().map(|report| (&report.sink, report.rejected)) {
-                if rejected > 0 {
-                    let records = Counted(rejected, "record");
-                    output::line(format_args!(
-                        "{sink}: {records} not taken; see ship/{sink}.rejected.jsonl and the log"
-                    ))?;
+            for report in &page.items {
+                for defect in report.defects() {
+                    output::line(format_args!("{}: {defect}", report.sink))?;
                 }
             }
         }
@@ -67,7 +60,7 @@ fn row(report: &SinkReport) -> [String; 9] {
     [
         report.sink.clone(),
         report.kind.clone(),
-        word(report.state),
+        report.state.to_string(),
         report.lag_records.to_string(),
         format!("{:.1}", report.lag_seconds),
         report.segment.to_string(),

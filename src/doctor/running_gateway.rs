@@ -3,12 +3,15 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::StatusCode;
+use serde::de::DeserializeOwned;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use super::client::{self, TIMEOUT, in_full};
 use crate::config::Config;
-use control::admin::{CONFIG_PATH, ConfigReport, ReadinessReport};
+use control::admin::{CONFIG_PATH, ConfigReport, ReadinessReport, SHIPPING_PATH};
+use domain::page::Page;
+use journal::shipping::SinkReport;
 
 /// A gateway that listens on the admin socket of the configuration.
 pub(super) struct RunningGateway {
@@ -20,6 +23,8 @@ pub(super) struct RunningGateway {
     pub(super) report: ConfigReport,
     /// Readiness; the error when the admin listener does not answer.
     pub(super) readiness: Result<ReadinessReport, String>,
+    /// Reports on the sinks of the audit, as `keygate audit ship status` gets them.
+    pub(super) sinks: Result<Vec<SinkReport>, String>,
     /// Text of `/metrics`; the error when the admin listener does not answer.
     pub(super) metrics: Result<String, String>,
 }
@@ -31,12 +36,14 @@ impl RunningGateway {
         let stream = UnixStream::connect(socket).await.map_err(|error| format!("{}: {error}", socket.display()))?;
         let peer = stream.peer_cred().map_err(|error| error.to_string())?;
         let address = reachable_address(config.admin.address);
-        let report = fetch_report(stream).await?;
+        let report = fetch_from_socket(stream, CONFIG_PATH).await?;
+        let stream = UnixStream::connect(socket).await.map_err(|error| format!("{}: {error}", socket.display()))?;
+        let sinks = fetch_from_socket(stream, SHIPPING_PATH).await.map(|page: Page<SinkReport>| page.items);
         let readiness = fetch(address, "/ready").await.and_then(|body| {
             serde_json::from_str(&body).map_err(|_| format!("{address} is not the admin listener of a gateway"))
         });
         let pid = peer.pid().filter(|pid| *pid > 0);
-        Ok(Self { pid, uid: peer.uid(), report, readiness, metrics: fetch(address, "/metrics").await })
+        Ok(Self { pid, uid: peer.uid(), report, readiness, sinks, metrics: fetch(address, "/metrics").await })
     }
 
     /// Value of a metric by its name with its labels, as the text shows it.
@@ -45,9 +52,9 @@ impl RunningGateway {
     }
 }
 
-/// Fetches the active configuration from the admin socket.
-async fn fetch_report(stream: UnixStream) -> Result<ConfigReport, String> {
-    let (status, body) = client::get(stream, "keygate", CONFIG_PATH).await.map_err(|error| in_full(&error))?;
+/// Fetches a document from the admin socket.
+async fn fetch_from_socket<T: DeserializeOwned>(stream: UnixStream, path: &str) -> Result<T, String> {
+    let (status, body) = client::get(stream, "keygate", path).await.map_err(|error| in_full(&error))?;
     if status != StatusCode::OK {
         return Err(format!("the admin socket answers {status}"));
     }

@@ -1,85 +1,106 @@
-//! Check of the audit's sinks: connections that are not encrypted, lag, and records that are missing there.
+//! Check of the audit's sinks: connections that are not encrypted, and what `keygate audit ship status` shows.
 
 use super::environment::Environment;
 use super::finding::Findings;
-use domain::counted::Counted;
+use journal::shipping::{SinkDefect, SinkReport};
 
 /// Seconds that a sink may be behind: the alert's.
 const LAG: f64 = 300.0;
 
-/// Facts about a sink.
-struct SinkFacts<'a> {
-    name: &'a str,
-    /// The place on another machine to which records go unencrypted, and the change to make.
-    plain: Option<(String, &'static str)>,
-    /// Age, in seconds, of the oldest record that it has not taken; none without a running gateway.
-    lag: Option<f64>,
-    /// Segments that were removed or damaged before it had taken them.
-    skipped: f64,
-    /// Records that it has refused.
-    refused: f64,
-}
-
-/// Checks all sinks.
+/// Checks all sinks: of the file, where records go; of the running gateway, how it fares with them.
 pub(super) fn check(environment: &Environment, findings: &mut Findings) {
     for sink in &environment.config.shipping.sinks {
-        let name = &*sink.name;
-        let read = |metric: &str| environment.gateway.as_ref().ok()?.metric(metric);
-        let metric = |metric: &str| read(&format!("{metric}{{sink=\"{name}\"}}"));
-        let refused = format!("keygate_audit_ship_rejected_records_total{{reason=\"refused\",sink=\"{name}\"}}");
-        let facts = SinkFacts {
-            name,
-            plain: sink.destination.plain_place(),
-            lag: metric("keygate_audit_ship_lag_seconds"),
-            skipped: metric("keygate_audit_ship_skipped_segments_total").unwrap_or_default(),
-            refused: read(&refused).unwrap_or_default(),
-        };
-        judge(&facts, findings);
+        if let Some((place, advice)) = sink.destination.plain_place() {
+            findings.warning(subject(&sink.name), format!("records go to {place} unencrypted"), advice);
+        }
+    }
+    match environment.gateway.as_ref().map(|gateway| &gateway.sinks) {
+        Ok(Ok(reports)) => reports.iter().for_each(|report| judge(report, findings)),
+        Ok(Err(error)) => findings.warning("sinks", error, "see the log of the gateway"),
+        // The check of the gateway says that none runs.
+        Err(_) => {}
     }
 }
 
-fn judge(sink: &SinkFacts<'_>, findings: &mut Findings) {
-    let subject = format!("sink `{}`", sink.name);
-    if let Some((place, advice)) = &sink.plain {
-        findings.warning(&*subject, format!("records go to {place} unencrypted"), *advice);
-    }
-    if sink.skipped > 0.0 {
-        let advice = "their records are missing there: see docs/runbooks.md#keygateauditshippingskipped";
-        findings.warning(&*subject, format!("{} skipped", Counted(sink.skipped, "segment")), advice);
-    }
-    if sink.refused > 0.0 {
-        let advice = "they are set aside: see docs/runbooks.md#keygateauditshippingrejected";
-        findings.warning(&*subject, format!("{} refused", Counted(sink.refused, "record")), advice);
-    }
-    match sink.lag {
-        None => {}
-        Some(lag) if lag > LAG => {
-            let advice = "see `keygate audit ship status`, which has the reason of the last failure";
-            findings.warning(subject, format!("{lag:.0} s behind"), advice);
+fn subject(name: &str) -> String {
+    format!("sink `{name}`")
+}
+
+/// Judges a sink in the words of its report.
+fn judge(report: &SinkReport, findings: &mut Findings) {
+    let subject = subject(&report.sink);
+    let summary = report.summary();
+    let defects = report.defects();
+    let is_failing = defects.iter().any(|defect| matches!(defect, SinkDefect::Failing(_)));
+    for defect in &defects {
+        match defect {
+            SinkDefect::Failing(_) => {
+                let advice = "the journal keeps what it has not taken: see docs/runbooks.md#keygateauditshippinglags";
+                findings.error(&*subject, format!("{summary}: {defect}"), advice);
+            }
+            SinkDefect::Rejected(_) => {
+                let advice = "they are set aside: see docs/runbooks.md#keygateauditshippingrejected";
+                findings.warning(&*subject, defect.to_string(), advice);
+            }
+            SinkDefect::SkippedSegments(_) | SinkDefect::SkippedLines(_) => {
+                let advice = "their records are missing there: see docs/runbooks.md#keygateauditshippingskipped";
+                findings.warning(&*subject, defect.to_string(), advice);
+            }
         }
-        Some(lag) => findings.ok(subject, format!("{lag:.0} s behind")),
+    }
+    if report.lag_seconds > LAG && !is_failing {
+        findings.warning(subject, summary, "see docs/runbooks.md#keygateauditshippinglags");
+    } else if !is_failing {
+        findings.ok(subject, summary);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Severity::{self, Ok, Warning};
+    use super::super::finding::Severity::{self, Error, Ok, Warning};
     use super::*;
+    use journal::shipping::SinkState;
 
-    fn severities(plain: bool, lag: Option<f64>, skipped: f64, refused: f64) -> Vec<Severity> {
-        let plain = plain.then(|| ("logs.example.com".to_owned(), "write https in its address"));
+    fn report() -> SinkReport {
+        SinkReport {
+            sink: "a".into(),
+            kind: "files".into(),
+            target: "/archive".into(),
+            state: SinkState::Shipping,
+            lag_records: 4,
+            lag_seconds: 1.25,
+            segment: 1,
+            offset: 100,
+            delivered: 7,
+            last_delivery: None,
+            complete_until: None,
+            skipped_segments: 0,
+            skipped_lines: 0,
+            rejected: 0,
+            error: None,
+        }
+    }
+
+    fn judged(report: &SinkReport) -> Vec<(Severity, String)> {
         let mut findings = Findings::new("sinks");
-        judge(&SinkFacts { name: "a", plain, lag, skipped, refused }, &mut findings);
-        findings.into_list().into_iter().map(|finding| finding.severity).collect()
+        judge(report, &mut findings);
+        findings.into_list().into_iter().map(|finding| (finding.severity, finding.found)).collect()
     }
 
     #[test]
-    fn sinks_are_judged() {
-        assert_eq!(severities(false, None, 0.0, 0.0), []);
-        assert_eq!(severities(false, Some(300.0), 0.0, 0.0), [Ok]);
-        assert_eq!(severities(false, Some(300.5), 0.0, 0.0), [Warning]);
-        assert_eq!(severities(true, Some(0.0), 0.0, 0.0), [Warning, Ok]);
-        assert_eq!(severities(true, None, 1.0, 0.0), [Warning, Warning]);
-        assert_eq!(severities(false, Some(0.0), 0.0, 2.0), [Warning, Ok]);
+    fn sinks_are_judged_in_the_words_of_their_reports() {
+        let behind = "shipping, 4 lines and 1.2 s behind".to_owned();
+        assert_eq!(judged(&report()), [(Ok, behind.clone())]);
+        let late = SinkReport { lag_seconds: 300.5, ..report() };
+        assert_eq!(judged(&late), [(Warning, late.summary())]);
+        let failing = SinkReport { state: SinkState::Failing, error: Some("no route".into()), ..late };
+        assert_eq!(judged(&failing), [(Error, "failing, 4 lines and 300.5 s behind: no route".into())]);
+        let incomplete = SinkReport { rejected: 2, skipped_segments: 1, skipped_lines: 3, ..report() };
+        let told: Vec<String> = incomplete.defects().iter().map(SinkDefect::to_string).collect();
+        let [rejected, segments, lines] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(
+            judged(&incomplete),
+            [(Warning, rejected.clone()), (Warning, segments.clone()), (Warning, lines.clone()), (Ok, behind)]
+        );
     }
 }

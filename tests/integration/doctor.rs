@@ -261,6 +261,40 @@ fn doctor_finds_misconfigured_files() {
     assert_eq!(examined.severity("routes", "route `list`"), "warning");
 }
 
+/// A sink that fails is one for both, from the same report and in the same words.
+#[test]
+fn doctor_says_of_sinks_what_ship_status_says() {
+    let upstream = Upstream::start();
+    let ship = format!(
+        "audit: {{ low_water: 0%, path: audit, ship: [{{ name: away, otlp: {{ endpoint: 'http://{}' }} }}, \
+         {{ name: archive, files: {{ path: shipped }} }}] }}\n",
+        free_address()
+    );
+    let setup = Setup::new(upstream.address, ROUTES);
+    setup.write(&setup.text().replace("audit: { low_water: 0%, path: audit }\n", &ship));
+    let _gateway = setup.start();
+    setup.key();
+    let status = || {
+        let output = setup.keygate(&["audit", "ship", "status", "--json"]);
+        let page: Value = serde_json::from_slice(&output.stdout).unwrap();
+        page["items"].as_array().unwrap().clone()
+    };
+    let sink = |name: &str| status().into_iter().find(|item| item["sink"] == name).unwrap();
+    eventually("one sink fails, and one has all", || {
+        sink("away")["state"] == "failing" && sink("archive")["state"] == "caught_up"
+    });
+    let examined = Examined::new(&setup.keygate(&["doctor", "--only", "sinks", "--json"]));
+    assert_eq!((examined.code, &*examined.worst, examined.items.len()), (1, "error", 2), "{:?}", examined.items);
+    let failing = examined.find("sinks", "sink `away`");
+    let found = failing["found"].as_str().unwrap();
+    let error = sink("away")["error"].as_str().unwrap().to_owned();
+    assert!(failing["severity"] == "error" && found.starts_with("failing, "), "{failing}");
+    assert!(found.ends_with(&format!(" s behind: {error}")), "{failing}: {error}");
+    assert_eq!(examined.severity("sinks", "sink `archive`"), "ok");
+    let shown = String::from_utf8(setup.keygate(&["audit", "ship", "status"]).stdout).unwrap();
+    assert!(shown.contains(&format!("away: {error}\n")), "{shown}");
+}
+
 #[test]
 fn doctor_names_the_endpoints_that_do_not_answer_and_examines_the_rest() {
     let (hole, silent) = (BlackHole::start(), Upstream::answering(|_, _| {}));

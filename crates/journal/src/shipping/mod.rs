@@ -56,5 +56,5 @@ pub use settings::{
 };
 pub use shippers::{Shippers, StartError};
 pub use sink::OpenError;
-pub use status::{SinkReport, SinkState};
+pub use status::{SinkDefect, SinkReport, SinkState};
 pub use webhook::{InvalidSecret, check_secret};

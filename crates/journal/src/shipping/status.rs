@@ -1,5 +1,6 @@
 //! Status of a shipper: shared by its thread, the metrics and the admin socket.
 
+use std::fmt;
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{JournalTap, StreamPosition};
 use domain::clock::Micros;
+use domain::counted::Counted;
 
 /// State of a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +60,67 @@ pub struct SinkReport {
     pub rejected: u64,
     /// The last failure, while it fails.
     pub error: Option<String>,
+}
+
+/// A defect of a sink. Its text is what commands show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SinkDefect {
+    /// It fails, and is tried again: the last failure.
+    Failing(String),
+    /// So many records were refused, or were too old.
+    Rejected(u64),
+    /// So many segments are missing there.
+    SkippedSegments(u64),
+    /// So many damaged lines are missing there.
+    SkippedLines(u64),
+}
+
+impl fmt::Display for SinkState {
+    /// The word of reports.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connecting => "connecting",
+            Self::Shipping => "shipping",
+            Self::CaughtUp => "caught_up",
+            Self::Failing => "failing",
+        })
+    }
+}
+
+impl fmt::Display for SinkDefect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failing(error) => f.write_str(error),
+            Self::Rejected(records) => {
+                write!(f, "{} not taken; see `ship/NAME.rejected.jsonl` and the log", Counted(*records, "record"))
+            }
+            Self::SkippedSegments(segments) => {
+                write!(f, "{} skipped: removed or damaged before it took them", Counted(*segments, "segment"))
+            }
+            Self::SkippedLines(lines) => write!(f, "{} skipped: they were damaged", Counted(*lines, "line")),
+        }
+    }
+}
+
+impl SinkReport {
+    /// What is wrong with the sink, the failure first.
+    pub fn defects(&self) -> Vec<SinkDefect> {
+        let is_failing = self.state == SinkState::Failing;
+        let failure = || SinkDefect::Failing(self.error.clone().unwrap_or_else(|| "it fails".to_owned()));
+        let counted = |count: u64, defect: fn(u64) -> SinkDefect| (count > 0).then(|| defect(count));
+        let defects = [
+            is_failing.then(failure),
+            counted(self.rejected, SinkDefect::Rejected),
+            counted(self.skipped_segments, SinkDefect::SkippedSegments),
+            counted(self.skipped_lines, SinkDefect::SkippedLines),
+        ];
+        defects.into_iter().flatten().collect()
+    }
+
+    /// State and lag in words.
+    pub fn summary(&self) -> String {
+        format!("{}, {} and {:.1} s behind", self.state, Counted(self.lag_records, "line"), self.lag_seconds)
+    }
 }
 
 /// Status of a shipper.
