@@ -22,7 +22,7 @@ metrics! {
         /// 1 while requests avoid the endpoint, because it has asked for a pause with Retry-After; else 0
         gauges "upstream_endpoint_paused" { upstream, endpoint } => paused;
         /// Ejections of endpoints, by their reason
-        counters "upstream_ejections_total" { upstream, endpoint, reason } => ejections;
+        counters "upstream_ejections_total" { upstream, reason } => ejections;
         /// Requests not sent again because the budget of retries was exhausted
         counters "upstream_retries_refused_total" { upstream } => retries_refused;
         /// Requests refused because the upstream had as many in flight as it may have
@@ -41,6 +41,10 @@ metrics! {
         gauges "upstream_panic" { upstream } => panic;
     }
 }
+
+/// Reasons of ejections. Each upstream has a counter for each from the start, so that the first one is an increase.
+/// There is none for each endpoint: an upstream may have thousands.
+const EJECTION_REASONS: [&str; 5] = ["server_errors", "gateway_errors", "connect_failures", "timeouts", "success_rate"];
 
 /// Metrics of all upstreams.
 #[derive(Clone, Debug)]
@@ -83,8 +87,8 @@ pub struct EndpointMetrics {
     /// 1 while requests avoid the endpoint because it has asked for a pause, as of the last look of the maintenance;
     /// else 0.
     pub paused: IntGauge,
-    /// Ejections of all endpoints, and the labels of this one: its upstream and its source.
-    ejections: (IntCounterVec, Arc<str>, String),
+    /// Ejections of the endpoints of all upstreams, and the name of its own.
+    ejections: (IntCounterVec, Arc<str>),
     /// Active checks that passed.
     check_ok: IntCounter,
     /// Active checks that failed.
@@ -118,6 +122,7 @@ impl UpstreamFamilies {
 
     /// The metrics of an upstream.
     pub(super) fn upstream(&self, name: &str, timeouts: &TimeoutMetrics) -> UpstreamMetrics {
+        EJECTION_REASONS.iter().for_each(|reason| drop(self.families.ejections.with_label_values(&[name, reason])));
         UpstreamMetrics {
             panic: self.families.panic.with_label_values(&[name]),
             retries: RetryMetrics::new(&self.retries_by_reason, name),
@@ -151,7 +156,7 @@ impl UpstreamMetrics {
             timed_out: result("timed_out"),
             up: gauge(&families.up),
             paused: gauge(&families.paused),
-            ejections: (families.ejections.clone(), Arc::clone(upstream), source.to_owned()),
+            ejections: (families.ejections.clone(), Arc::clone(upstream)),
             check_ok: check("ok"),
             check_failed: check("failed"),
             in_flight: gauge(&families.in_flight),
@@ -189,9 +194,10 @@ impl EndpointMetrics {
         if ok { self.check_ok.inc() } else { self.check_failed.inc() }
     }
 
-    /// Counts an ejection. Ejections are rare, so the counter is looked up.
+    /// Counts an ejection for one of the reasons. Ejections are rare, so the counter is looked up.
     pub fn count_ejection(&self, reason: &str) {
-        let (ejections, upstream, source) = &self.ejections;
-        ejections.with_label_values(&[&**upstream, source, reason]).inc();
+        debug_assert!(EJECTION_REASONS.contains(&reason), "{reason} is counted from the start");
+        let (ejections, upstream) = &self.ejections;
+        ejections.with_label_values(&[&**upstream, reason]).inc();
     }
 }
