@@ -36,6 +36,7 @@ impl JournalSource {
     }
 
     pub(super) fn reader(&self) -> io::Result<Reader> {
+        self.write_pending();
         match self {
             Self::Journal(journal) => journal.reader(),
             Self::Directory(directory) => Reader::open(directory),

@@ -116,12 +116,11 @@ impl Journal {
         &self.handle.writer.settings.gateway
     }
 
-    /// Opens a reader of this journal, which finds what has ended up to now. It has the index of the open segment.
+    /// Opens a reader of this journal. It has the index of the open segment.
     ///
     /// # Errors
     /// If the directory may not be read.
     pub fn reader(&self) -> io::Result<Reader> {
-        self.handle.write_pending();
         let writer = &self.handle.writer;
         Ok(Reader::open(&writer.settings.path)?.with_live_index(Arc::clone(&writer.live_index)))
     }
