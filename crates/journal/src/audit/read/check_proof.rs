@@ -136,22 +136,27 @@ fn parse_text(text: &str) -> Result<Vec<ProofOfLine>, InvalidProof> {
     if proofs.next() != Some("") {
         return Err(InvalidProof::Unreadable);
     }
-    let parse = |(number, text)| ProofOfLine::parse(text).ok_or(InvalidProof::Incomplete(number + 1));
-    proofs.enumerate().map(parse).collect()
+    proofs
+        .enumerate()
+        .map(|(number, text)| ProofOfLine::parse(text).ok_or(InvalidProof::Incomplete(number + 1)))
+        .collect()
 }
 
 fn parse_json(text: &str) -> Result<Vec<ProofOfLine>, InvalidProof> {
     let RecordProof { id, lines, checkpoint, .. } = serde_json::from_str(text)
         .map_err(|error| if error.is_eof() { InvalidProof::Incomplete(1) } else { InvalidProof::Unreadable })?;
     let checkpoint = SignedCheckpoint::parse(&checkpoint).ok_or(InvalidProof::Incomplete(1))?;
-    let parse = |(number, LineProof { index, line, hashes, .. }): (usize, LineProof)| {
+    let mut proofs = Vec::new();
+    for (number, LineProof { index, line, hashes, .. }) in lines.into_iter().enumerate() {
         let hashes: Option<_> = hashes.iter().map(|hash| hash::decode(hash)).collect();
         let hashes = hashes.ok_or(InvalidProof::Incomplete(number + 1))?;
-        Ok(ProofOfLine { index, line: line.into_bytes(), hashes, checkpoint: checkpoint.clone() })
-    };
-    let proofs: Vec<ProofOfLine> = lines.into_iter().enumerate().map(parse).collect::<Result<_, _>>()?;
-    let is_of_id = |proof: &ProofOfLine| line::event_id(&proof.line) == Some(id.as_u128());
-    if proofs.iter().all(is_of_id) { Ok(proofs) } else { Err(InvalidProof::Mixed) }
+        let line = line.into_bytes();
+        if line::event_id(&line) != Some(id.as_u128()) {
+            return Err(InvalidProof::Mixed);
+        }
+        proofs.push(ProofOfLine { index, line, hashes, checkpoint: checkpoint.clone() });
+    }
+    Ok(proofs)
 }
 
 /// Joins the lines of a record, which have one id; `None` when one is of no record, or none begins it.
