@@ -38,7 +38,7 @@ fn judge(report: &SinkReport, findings: &mut Findings) {
                 let advice = "the journal keeps what it has not taken: see docs/runbooks.md#keygateauditshippinglags";
                 findings.error(&*subject, format!("{summary}: {defect}"), advice);
             }
-            SinkDefect::Rejected(_) => {
+            SinkDefect::Rejected(..) => {
                 let advice = "they are set aside: see docs/runbooks.md#keygateauditshippingrejected";
                 findings.warning(&*subject, defect.to_string(), advice);
             }

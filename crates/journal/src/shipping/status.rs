@@ -67,8 +67,8 @@ pub struct SinkReport {
 pub enum SinkDefect {
     /// It fails, and is tried again: the last failure.
     Failing(String),
-    /// So many records were refused, or were too old.
-    Rejected(u64),
+    /// So many records were refused, or were too old; and the name of the file that has them.
+    Rejected(u64, String),
     /// So many segments are missing there.
     SkippedSegments(u64),
     /// So many damaged lines are missing there.
@@ -91,8 +91,8 @@ impl fmt::Display for SinkDefect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failing(error) => f.write_str(error),
-            Self::Rejected(records) => {
-                write!(f, "{} not taken; see `ship/NAME.rejected.jsonl` and the log", Counted(*records, "record"))
+            Self::Rejected(records, file) => {
+                write!(f, "{} not taken; see {file} and the log", Counted(*records, "record"))
             }
             Self::SkippedSegments(segments) => {
                 write!(f, "{} skipped: removed or damaged before it took them", Counted(*segments, "segment"))
@@ -105,12 +105,12 @@ impl fmt::Display for SinkDefect {
 impl SinkReport {
     /// What is wrong with the sink, the failure first.
     pub fn defects(&self) -> Vec<SinkDefect> {
-        let is_failing = self.state == SinkState::Failing;
-        let failure = || SinkDefect::Failing(self.error.clone().unwrap_or_else(|| "it fails".to_owned()));
+        let failure = self.error.as_deref().unwrap_or("it fails");
+        let file = format!("ship/{}.rejected.jsonl", self.sink);
         let counted = |count: u64, defect: fn(u64) -> SinkDefect| (count > 0).then(|| defect(count));
         let defects = [
-            is_failing.then(failure),
-            counted(self.rejected, SinkDefect::Rejected),
+            (self.state == SinkState::Failing).then(|| SinkDefect::Failing(failure.to_owned())),
+            (self.rejected > 0).then_some(SinkDefect::Rejected(self.rejected, file)),
             counted(self.skipped_segments, SinkDefect::SkippedSegments),
             counted(self.skipped_lines, SinkDefect::SkippedLines),
         ];
