@@ -54,5 +54,24 @@ fn checkpoints_are_signed_and_their_copies_verified() {
     let copies = block("psql -At -c \"SELECT note FROM keygate.ch");
     let output = office.shell(&key).set("DATABASE", &database.url()).run(&copies);
     assert_eq!(output.matches(" 0 problems").count(), 2, "{output}");
+
+    let listed = office.setup.ok(&["audit", "list", "--limit", "1", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let prove = block("keygate audit prove 019abd3c-5d52-7a1e-a");
+    let prove = prove.replace("019abd3c-5d52-7a1e-a0a5-e6a1b0a6a4f1", listed["records"][0]["id"].as_str().unwrap());
+    eventually("a checkpoint covers the end of the request", || {
+        shell.run(&prove);
+        fs::read_to_string(directory.join("proof")).unwrap().matches("tlog-proof").count() == 2
+    });
+    let shown = shell.run(&block("keygate audit check-proof proof --public"));
+    let page = block("proven: the record is in the journal exa");
+    let names =
+        |text: &str| -> Vec<String> { text.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect() };
+    assert_eq!(names(&shown), names(&page));
+    for part in
+        ["proven: the record is in the journal example.org/audit/gw-1, as it was when its key signed ", "completed"]
+    {
+        assert!(shown.contains(part) && page.contains(part), "{part}: {shown}");
+    }
     gateway.stop();
 }

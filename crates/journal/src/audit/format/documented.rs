@@ -55,7 +55,7 @@ fn sections() -> Vec<Section> {
             let mut cells = row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned());
             (cells.next().unwrap(), cells.next().unwrap())
         };
-        let examples = rest.split("```\n").skip(1).step_by(2).flat_map(str::lines);
+        let examples = rest.split("```text\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines());
         Section {
             heading: heading.to_owned(),
             rows: rows.map(cells).collect(),
