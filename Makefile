@@ -120,7 +120,7 @@ cost-baseline: setup
 size:
 	@sh deploy/size.sh
 
-# Simulates 1,000 gateways on 100 Redis shards in virtual time, and checks the promised bounds (docs/scaling.md).
+# Simulates 1,000 gateways on 100 Redis shards in virtual time, and checks the promised bounds (docs/capacity.md).
 fleet:
 	cargo test --locked $(COUNTED) --bench fleet -- --runs 3
 

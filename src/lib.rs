@@ -18,8 +18,8 @@
 //! 6. [`journal::audit`] has the record before the request leaves for the upstream, and its outcome
 //!    after the last byte.
 //!
-//! `docs/architecture.md` walks through a request and a management operation with file names, and has the map of all
-//! crates; `docs/glossary.md` explains the terms.
+//! `docs/development/architecture.md` walks through a request and a management operation with file names, and has the
+//! map of all crates; `docs/development/glossary.md` explains the terms.
 //!
 //! # Map
 //!

@@ -25,7 +25,7 @@ fn judge(readiness: Result<&Result<ReadinessReport, String>, &str>, findings: &m
         }
         Ok(Ok(report)) if report.ready => findings.ok("readiness", "ready"),
         Ok(Ok(report)) => {
-            let advice = "see docs/runbooks.md; load balancers send this gateway no requests";
+            let advice = "see docs/monitoring.md; load balancers send this gateway no requests";
             findings.error("readiness", format!("not ready: {}", report.reasons.join(", ")), advice);
         }
     }

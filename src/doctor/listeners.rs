@@ -73,7 +73,7 @@ fn judge_dashboard(facts: &DashboardFacts<'_>, findings: &mut Findings) {
     let Some(origin) = facts.origin else { return };
     let subject = "origin of the dashboard";
     let advice = "give the dashboard a listener with `serves: dashboard` and a host of its own, and set session.api \
-                  (see docs/sessions.md): scripts of the upstream's pages can act as the signed-in user otherwise";
+                  (see docs/dashboard.md): scripts of the upstream's pages can act as the signed-in user otherwise";
     match facts.api_origin {
         _ if facts.shares_listener => findings.warning(subject, format!("{origin} is also the API's host"), advice),
         Some(api) if host(api) == host(origin) => {

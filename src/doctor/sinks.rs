@@ -35,21 +35,21 @@ fn judge(report: &SinkReport, findings: &mut Findings) {
     for defect in &defects {
         match defect {
             SinkDefect::Failing(_) => {
-                let advice = "the journal keeps what it has not taken: see docs/runbooks.md#keygateauditshippinglags";
+                let advice = "the journal keeps what it has not taken: see docs/monitoring.md#keygateauditshippinglags";
                 findings.error(&*subject, format!("{summary}: {defect}"), advice);
             }
             SinkDefect::Rejected(..) => {
-                let advice = "they are set aside: see docs/runbooks.md#keygateauditshippingrejected";
+                let advice = "they are set aside: see docs/monitoring.md#keygateauditshippingrejected";
                 findings.warning(&*subject, defect.to_string(), advice);
             }
             SinkDefect::SkippedSegments(_) | SinkDefect::SkippedLines(_) => {
-                let advice = "their records are missing there: see docs/runbooks.md#keygateauditshippingskipped";
+                let advice = "their records are missing there: see docs/monitoring.md#keygateauditshippingskipped";
                 findings.warning(&*subject, defect.to_string(), advice);
             }
         }
     }
     if report.lag_seconds > LAG && !is_failing {
-        findings.warning(subject, summary, "see docs/runbooks.md#keygateauditshippinglags");
+        findings.warning(subject, summary, "see docs/monitoring.md#keygateauditshippinglags");
     } else if !is_failing {
         findings.ok(subject, summary);
     }

@@ -46,7 +46,7 @@ fn compose_profile_metrics_can_be_opened_and_is_on_a_page() {
     let compose = std::fs::read_to_string("deploy/compose.yaml").unwrap();
     let prometheus = compose.split("\n  prometheus:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     assert!(prometheus.contains("profiles: [metrics]") && prometheus.contains("ports: [\"127.0.0.1:9090:9090\"]"));
-    assert!(std::fs::read_to_string("docs/operations.md").unwrap().contains("`--profile metrics`"));
+    assert!(std::fs::read_to_string("docs/install.md").unwrap().contains("`--profile metrics`"));
     let scraped = std::fs::read_to_string("deploy/prometheus/prometheus.yaml").unwrap();
     let gateway = Config::load(Path::new("deploy/container/keygate.yaml")).unwrap_or_else(|error| panic!("{error}"));
     assert!(scraped.contains(&format!("keygate:{}\"", gateway.admin.address.port())), "{scraped}");

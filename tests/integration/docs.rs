@@ -98,7 +98,7 @@ fn links_lead_to_files() {
 #[test]
 fn architecture_and_glossary_name_files_that_exist() {
     let mut count = 0;
-    for page in ["docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md"] {
+    for page in ["docs/development/architecture.md", "docs/development/glossary.md", "CONTRIBUTING.md"] {
         let text = fs::read_to_string(page).unwrap();
         let spans = text.split('`').skip(1).step_by(2).filter(|span| {
             let is_path = span.contains('/') && span.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
@@ -122,7 +122,7 @@ fn architecture_and_glossary_name_files_that_exist() {
 /// The map has every crate, and every public module of the gateway and of the crates with several rooms.
 #[test]
 fn architecture_map_names_every_module() {
-    let page = fs::read_to_string("docs/architecture.md").unwrap();
+    let page = fs::read_to_string("docs/development/architecture.md").unwrap();
     let map = page.split("## Threads").next().unwrap();
     let mut modules = BTreeSet::new();
     for library in [
@@ -207,7 +207,7 @@ fn design_pages_name_functions_that_exist() {
     let names: BTreeSet<&str> = code.iter().filter_map(|file| file.file_name()?.to_str()).collect();
     let text: String = code.iter().map(|file| fs::read_to_string(file).unwrap_or_default()).collect();
     let mut count = 0;
-    for page in pages().into_iter().filter(|page| page.parent() == Some(Path::new("docs/design"))) {
+    for page in pages().into_iter().filter(|page| page.parent() == Some(Path::new("docs/development/design"))) {
         let page_text = fs::read_to_string(&page).unwrap();
         // Not the example, and not its limits.
         let prose = page_text.split("```").step_by(2).collect::<String>();
@@ -227,7 +227,7 @@ fn design_pages_name_functions_that_exist() {
     assert!(count > 50, "only {count} names were found");
 }
 
-/// Folders with code that the pages of `docs/design/` name.
+/// Folders with code that the pages of `docs/development/design/` name.
 const CODE: [&str; 3] = ["src", "crates", "tests"];
 
 /// Returns whether a function of Rust or of Lua has this name, or a setting or a code.
@@ -244,8 +244,7 @@ fn is_defined_type(code: &str, span: &str) -> bool {
 }
 
 fn pages() -> Vec<PathBuf> {
-    let folders = ["docs", "docs/design", "docs/design/decisions"];
-    let docs = folders.into_iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    let docs = files(Path::new("docs")).into_iter().chain(files(Path::new("crates/query-store/docs")));
     let mut pages: Vec<PathBuf> =
         docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
     pages.extend(
@@ -299,4 +298,20 @@ fn codes_in(value: &serde_json::Value, codes: &mut BTreeSet<String>) {
         serde_json::Value::Object(all) => all.values().for_each(|value| codes_in(value, codes)),
         _ => {}
     }
+}
+
+#[test]
+fn index_names_every_page_and_prose_ends_at_160_columns() {
+    let index = fs::read_to_string("docs/README.md").unwrap();
+    let mut long = Vec::new();
+    for page in pages().into_iter().filter(|page| page != Path::new("CHANGELOG.md")) {
+        let name = page.strip_prefix("docs").unwrap_or(&page).display().to_string();
+        let is_indexed = !page.starts_with("docs") || name == "README.md" || index.contains(&format!("]({name})"));
+        assert!(is_indexed || page.starts_with("docs/development/design"), "docs/README.md does not name {name}");
+        let text = fs::read_to_string(&page).unwrap();
+        // What is fenced is output and code, and a row of a table has one line.
+        let prose = text.split("```").step_by(2).flat_map(str::lines).filter(|line| !line.starts_with(['|', '<']));
+        long.extend(prose.filter(|line| line.chars().count() > 160).map(|line| format!("{}: {line}", page.display())));
+    }
+    assert!(long.is_empty(), "{} lines are too long:\n{}", long.len(), long.join("\n"));
 }

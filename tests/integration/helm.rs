@@ -88,7 +88,7 @@ fn objects<'a>(rendered: &'a str, kind: &str) -> Vec<&'a str> {
     rendered.split("\n---\n").filter(|object| object.contains(&line)).collect()
 }
 
-/// Manifests for teams without Helm are what the chart renders. To renew them, run the commands of docs/operations.md.
+/// Manifests for teams without Helm are what the chart renders. To renew them, run the commands of docs/install.md.
 #[test]
 fn plain_manifests_are_what_the_chart_renders() {
     for (file, values) in [("redis", "{}"), ("embedded", "state: { type: embedded }\n")] {

@@ -59,6 +59,7 @@ mod design;
 mod deploy;
 mod packaging;
 mod docs;
+mod cli_page;
 mod docs_blocks;
 mod helm;
 mod monitoring;

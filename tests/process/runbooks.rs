@@ -8,9 +8,10 @@ use crate::support::{Client, Setup, Upstream, client, eventually};
 
 /// The paragraph of one alert.
 fn runbook(alert: &str) -> String {
-    let page = fs::read_to_string("docs/runbooks.md").unwrap();
+    let page = fs::read_to_string("docs/monitoring.md").unwrap();
     let paragraph = page.split(&format!("\n### {alert}\n")).nth(1).unwrap();
-    paragraph.split("\n### ").next().unwrap().to_owned()
+    // Its lines may break anywhere.
+    paragraph.split("\n### ").next().unwrap().replace('\n', " ")
 }
 
 fn metric(setup: &Setup, name: &str) -> f64 {

@@ -24,10 +24,13 @@ impl Block {
     }
 }
 
-/// All blocks, in the order of the pages. The pages of `docs/design/` have tests of their own.
+/// All blocks, in the order of the pages. The pages of `docs/development/design/` and `docs/cli.md` have tests of their
+/// own.
 pub fn blocks() -> Vec<Block> {
     let mut pages = vec![PathBuf::from("README.md")];
     pages_below(Path::new("docs"), &mut pages);
+    pages_below(Path::new("crates/query-store/docs"), &mut pages);
+    pages.retain(|page| page != Path::new("docs/cli.md"));
     pages.sort();
     pages.iter().flat_map(|page| blocks_of(page)).collect()
 }

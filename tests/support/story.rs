@@ -1,4 +1,5 @@
-//! A worked example of `docs/design/`: the test tells what it sees step by step, and the page has the same lines.
+//! A worked example of `docs/development/design/`: the test tells what it sees step by step, and the page has the same
+//! lines.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,9 +11,9 @@ pub struct Story {
 }
 
 impl Story {
-    /// The example of a page of `docs/design/`.
+    /// The example of a page of `docs/development/design/`.
     pub fn of(page: &str) -> Self {
-        Self { page: PathBuf::from("docs/design").join(page), lines: Vec::new() }
+        Self { page: PathBuf::from("docs/development/design").join(page), lines: Vec::new() }
     }
 
     /// Tells one line.

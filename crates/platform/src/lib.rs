@@ -2,7 +2,7 @@
 //!
 //! - Nothing here knows of an organization or a limit: the parts above say what they count, log and trace.
 //! - [`settings`] reads the typed values of the configuration, and says where a wrong one is and what to write.
-//! - [`metrics`] holds every metric by its name; `docs/metrics.md` has the same list.
+//! - [`metrics`] holds every metric by its name; `docs/monitoring.md` has the same list.
 //! - [`telemetry`] writes the log, the access log and the traces; none of them holds a request up.
 
 pub mod settings;

@@ -2,7 +2,7 @@
 //! the promised bounds.
 //!
 //! `cargo bench --bench fleet` runs the full size once; `make fleet` runs it with several seeds. Without `--bench`, as
-//! under `cargo test`, a small fleet runs with a few seeds, and each bound is broken on purpose. `docs/scaling.md`
+//! under `cargo test`, a small fleet runs with a few seeds, and each bound is broken on purpose. `docs/capacity.md`
 //! describes what is simulated, and what is the product's own code.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]

@@ -15,7 +15,7 @@ use super::world::World;
 const BREAKER_THRESHOLD: u32 = 5;
 /// As `Settings::connections` divides the lease.
 const LATE_REPLY_TIMEOUT: u64 = 5_000_000;
-/// Time of the server for a script, beside the fields that it reads in a loop (`docs/scaling.md` has the measurement).
+/// Time of the server for a script, beside the fields that it reads in a loop (`docs/capacity.md` has the measurement).
 const SCRIPT_COST: u64 = 6;
 
 impl World {

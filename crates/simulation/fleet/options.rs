@@ -51,7 +51,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The size that `docs/scaling.md` reports.
+    /// The size that `docs/capacity.md` reports.
     pub fn full() -> Self {
         Self {
             gateways: 1000,

@@ -11,7 +11,7 @@ pub const START: u64 = 1_800_000_000_000_000;
 
 /// Entries of gateways up to which the script of the heartbeat runs beside its twin.
 const CHECKED_ENTRIES: usize = 50;
-/// Time of the server for each field that a script reads in a loop, in nanoseconds (`docs/scaling.md`
+/// Time of the server for each field that a script reads in a loop, in nanoseconds (`docs/capacity.md`
 /// has the measurement).
 const FIELD_COST_NS: u64 = 400;
 

@@ -1,4 +1,4 @@
-//! The SQL of docs/audit-queries.md, against a real server with real records.
+//! The SQL of docs/audit/queries.md, against a real server with real records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `docs/design/decision-on-redis.md`: who is asked, what is checked, and what is written.
+//! `docs/development/design/decision-on-redis.md`: who is asked, what is checked, and what is written.
 
 use control::admin::Operation;
 

@@ -1,4 +1,5 @@
-//! `docs/design/journal-line.md`: one use, from its line in the open segment to its proof out of the compressed one.
+//! `docs/development/design/journal-line.md`: one use, from its line in the open segment to its proof out of the
+//! compressed one.
 
 use std::fs;
 

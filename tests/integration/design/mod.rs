@@ -1,5 +1,5 @@
-//! The worked examples of `docs/design/`, run for real: each test prints the steps of its page, and fails when the page
-//! has others.
+//! The worked examples of `docs/development/design/`, run for real: each test prints the steps of its page, and fails
+//! when the page has others.
 //!
 //! One example runs through all of them: two gateways A and B, the organization `acme` with 3 slots, and one key with 5
 //! tokens, of which one flows in every 2 seconds. Redis fails over at second 7. The clock of Redis stands still until

@@ -1,4 +1,4 @@
-//! `docs/design/retry.md`: requests whose connection breaks before the response.
+//! `docs/development/design/retry.md`: requests whose connection breaks before the response.
 
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,4 +1,5 @@
-//! `docs/design/slot-lease.md`: the slots of two gateways over a failover of Redis, and after the death of one.
+//! `docs/development/design/slot-lease.md`: the slots of two gateways over a failover of Redis, and after the death of
+//! one.
 
 use std::net::SocketAddr;
 

@@ -228,7 +228,7 @@ fn export_of_one_prefix_has_nothing_of_another() {
     });
 }
 
-/// The figure of `docs/operations.md`: `cargo test --test integration -- --ignored --nocapture hundred_thousand_keys`.
+/// The figure of `docs/backup.md`: `cargo test --test integration -- --ignored --nocapture hundred_thousand_keys`.
 #[test]
 #[ignore = "takes a minute: prints the time of a round trip with 100,000 keys"]
 fn hundred_thousand_keys_are_exported_and_imported() {

@@ -57,7 +57,7 @@ fn every_query_of_the_dashboard_gives_data() {
 /// A dashboard that shows a metric that does not exist shows nothing: the rare ones are valid, too.
 #[test]
 fn dashboard_names_metrics_that_the_documentation_has() {
-    let documented = fs::read_to_string("docs/metrics.md").unwrap();
+    let documented = fs::read_to_string("docs/monitoring.md").unwrap();
     for query in queries() {
         let names = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         for name in names.filter(|name| name.starts_with("keygate_") || name.starts_with("process_")) {

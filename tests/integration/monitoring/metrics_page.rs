@@ -1,4 +1,4 @@
-//! `docs/metrics.md` has exactly the metrics that the gateway has, with their types and labels.
+//! `docs/monitoring.md` has exactly the metrics that the gateway has, with their types and labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use crate::support::{Client, Gateway, Upstream};
 type Metric = (String, BTreeSet<String>);
 
 fn documented() -> BTreeMap<String, Metric> {
-    let page = fs::read_to_string("docs/metrics.md").unwrap();
+    let page = fs::read_to_string("docs/monitoring.md").unwrap();
     let rows = page.lines().filter(|line| line.starts_with("| `"));
     let metric = |row: &str| {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();

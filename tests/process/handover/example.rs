@@ -1,5 +1,5 @@
-//! The worked example of `docs/design/hand-over.md`: a gateway with 3 slots and a key with 5 tokens is replaced while
-//! requests are in flight. The test prints the steps of the page, and fails when the page has others.
+//! The worked example of `docs/development/design/hand-over.md`: a gateway with 3 slots and a key with 5 tokens is
+//! replaced while requests are in flight. The test prints the steps of the page, and fails when the page has others.
 
 use super::{Backend, Lineage, Tunnel, signal};
 use crate::sudden_death::find;

@@ -97,7 +97,7 @@ fn gateway_with_thousands_of_keys_is_replaced() {
     replace(5000);
 }
 
-/// The figure of `docs/operations.md`: `cargo test --test process -- --ignored --nocapture hundred_thousand_keys`.
+/// The figure of `docs/install.md`: `cargo test --test process -- --ignored --nocapture hundred_thousand_keys`.
 #[test]
 #[ignore = "takes a minute: prints the time for which requests wait"]
 fn gateway_with_a_hundred_thousand_keys_is_replaced() {

@@ -1,4 +1,4 @@
-//! Declaration of metrics: one entry for each, whose doc comment is the help text. `docs/metrics.md` has
+//! Declaration of metrics: one entry for each, whose doc comment is the help text. `docs/monitoring.md` has
 //! a row for each entry.
 //!
 //! ```text

@@ -1,9 +1,9 @@
 //! Bound of the audit.
 //!
-//! docs/shipping.md: "Every use has one row in the end", "At least once, in order for each gateway, exactly once by
-//! id", "A record is at the sink about a second after its use", "When a sink is away, it is tried again after 0.25
-//! s, then after twice as long, up to 15 s". Uses of a machine that is lost with its disk may be missing when they
-//! are younger than that.
+//! docs/audit/shipping.md: "Every use has one row in the end", "At least once, in order for each gateway, exactly once
+//! by id", "A record is at the sink about a second after its use", "When a sink is away, it is tried again after 0.25
+//! s, then after twice as long, up to 15 s". Uses of a machine that is lost with its disk may be missing when they are
+//! younger than that.
 
 use rustc_hash::FxHashMap;
 

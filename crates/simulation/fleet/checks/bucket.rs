@@ -1,7 +1,7 @@
 //! Bound of the buckets.
 //!
 //! docs/contract.md, Limits: "A token bucket admits at most `burst + rate * T` requests in any window of length `T`".
-//! docs/scaling-out.md adds to that
+//! docs/redis.md adds to that
 //!
 //! - Failover: "as many requests as were lost may be admitted once more": lost uses count no more;
 //! - While Redis is unavailable: "a window can exceed the bound by the inflow of the shares of those that are cut

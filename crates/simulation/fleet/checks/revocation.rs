@@ -1,7 +1,7 @@
 //! Bound of the revocations.
 //!
 //! docs/contract.md: "Revoking it takes effect at once, and ends what is open", "Within a second of the
-//! acknowledgement, on every gateway, each exchange of the revoked key … is reset". docs/scaling-out.md adds to that
+//! acknowledgement, on every gateway, each exchange of the revoked key … is reset". docs/redis.md adds to that
 //!
 //! - Failover: gateways that know the revocation "write it to the new primary as soon as one of their links has noticed
 //!   it, at the latest a quarter of a second later … from then on every gateway refuses them"; "undone only when all

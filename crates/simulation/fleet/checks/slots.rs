@@ -1,6 +1,6 @@
 //! Bound of the requests in flight.
 //!
-//! docs/contract.md, Limits: "requests in flight per organization". docs/scaling-out.md adds to that
+//! docs/contract.md, Limits: "requests in flight per organization". docs/redis.md adds to that
 //!
 //! - Failover: "every gateway re-registers the slots it holds with the new primary before it admits a request there":
 //!   until it has, the primary does not count them;

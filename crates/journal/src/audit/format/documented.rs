@@ -1,4 +1,4 @@
-//! `docs/audit-format.md`: its examples are lines of this format, and its tables have their fields, in their order.
+//! `docs/audit/format.md`: its examples are lines of this format, and its tables have their fields, in their order.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::segment_event::{CheckpointSeal, Damaged, Expired, Seal, SegmentHeader
 use super::{decode, escape, frame};
 use crate::audit::tree::lines::is_checkpoint;
 
-const PAGE: &str = include_str!("../../../../../docs/audit-format.md");
+const PAGE: &str = include_str!("../../../../../docs/audit/format.md");
 
 /// All kinds, each with the beginnings of its headings.
 const KINDS: [(EventKind, &[&str]); 8] = [

@@ -1,7 +1,7 @@
 //! The journal on disk: segment files of lines, each line an event in a frame.
 //!
 //! Every part of the journal reads and writes through these modules. Their format has one version, and a journal of
-//! another one is refused ([`version`]). `docs/audit-format.md` has all of it, for those who read lines by themselves.
+//! another one is refused ([`version`]). `docs/audit/format.md` has all of it, for those who read lines by themselves.
 //!
 //! - [`segment`]: segment files: names, listing, and blocks; [`source`]: reading them, plain or compressed
 //!   ([`compressed`], [`pack`]).
