@@ -50,7 +50,8 @@ fn directory_stays_within_the_size_of_retention() {
     }
     let segments = segment_files(&settings);
     assert!(segment_number(&segments[0]) > 50, "many are removed");
-    assert!(size(&segments) > LIMIT / 4, "records have their part");
+    // Those that are compressed meanwhile have another name.
+    eventually("records have their part", || size(&segment_files(&settings)) > LIMIT / 4);
     block_on(journal.close());
     assert!(size(&all_files(&settings.path)) < LIMIT / 10 * 11, "also when it is closed");
     assert_intact(&settings);
