@@ -8,7 +8,7 @@ use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use domain::quota::Quota;
 use state::migration::file::Writer;
-use state::{Key, KeyExport, Org, StateRecord, User, UserExport, bucket::Bucket};
+use state::{Key, KeyActors, KeyExport, Org, StateRecord, User, UserExport, bucket::Bucket};
 
 use super::reload::ok;
 use crate::support::redis::Redis;
@@ -74,8 +74,17 @@ fn export(tag: OrgTag, oldest: &PlainKey) -> Vec<u8> {
             uses: 0,
         };
         let bucket = Bucket::full(Quota::DEFAULT, created);
-        let replaced = Vec::new();
-        StateRecord::Key(Box::new(KeyExport { key, digest, previous: None, replaced, bucket, quota: Quota::DEFAULT }))
+        let quota = Quota::DEFAULT;
+        let export = KeyExport {
+            key,
+            digest,
+            previous: None,
+            replaced: Vec::new(),
+            bucket,
+            quota,
+            actors: KeyActors::default(),
+        };
+        StateRecord::Key(Box::new(export))
     }));
     let (mut writer, mut text) = Writer::begin(created, "embedded");
     text.extend(writer.lines(&records));

@@ -9,7 +9,7 @@ use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 use domain::session::TokenDigest;
 
-use super::{ChangeError, Key, Org, Session, User, is_session_quota_digest, session_quota_digest};
+use super::{ActorName, ChangeError, Key, Org, Session, User, is_session_quota_digest, session_quota_digest};
 
 /// One change to the directory, to sessions or to tickets, made whole or not at all.
 ///
@@ -104,6 +104,13 @@ pub enum Change {
         /// The person, who may create a key for another user. The token is taken from this person's bucket.
         person: UserId,
         /// [`Change::CreateKey`] or [`Change::RotateKey`].
+        change: Box<Change>,
+    },
+    /// Changes a key, and records who does. See [`Change::by`].
+    ByActor {
+        /// The actor.
+        actor: ActorName,
+        /// The change: a creation, rotation or revocation of a key.
         change: Box<Change>,
     },
     /// Creates a web session.
@@ -202,7 +209,7 @@ impl Change {
             | Self::LimitKey { .. }
             | Self::EndMembership { .. }
             | Self::EndSession { .. } => true,
-            Self::ByPerson { change, .. } => change.withdraws(),
+            Self::ByPerson { change, .. } | Self::ByActor { change, .. } => change.withdraws(),
             Self::CreateOrg(_)
             | Self::CreateUser(_)
             | Self::CreateKey { .. }
@@ -213,10 +220,10 @@ impl Change {
         }
     }
 
-    /// The change that is made: that of a person without its bounds.
+    /// The change that is made: without the bounds of a person, and without its actor.
     pub(super) fn as_made(&self) -> &Self {
         match self {
-            Self::ByPerson { change, .. } => change,
+            Self::ByPerson { change, .. } | Self::ByActor { change, .. } => change.as_made(),
             change => change,
         }
     }
@@ -232,7 +239,7 @@ impl Change {
         let valid = match self {
             Self::CreateKey { key, digest } if key.session_quota_key => *digest == session_quota_digest(key.user),
             Self::CreateKey { digest, .. } | Self::RotateKey { digest, .. } => !is_session_quota_digest(digest),
-            Self::ByPerson { change, .. } => return change.validate(),
+            Self::ByPerson { change, .. } | Self::ByActor { change, .. } => return change.validate(),
             Self::CreateSession { session, .. } => {
                 return session.user().map(drop).ok_or(ChangeError::NoOrg(session.chosen));
             }
@@ -257,6 +264,7 @@ impl fmt::Debug for Change {
             Self::RotateKey { .. } => "RotateKey",
             Self::LimitKey { .. } => "LimitKey",
             Self::ByPerson { .. } => "ByPerson",
+            Self::ByActor { .. } => "ByActor",
             Self::CreateSession { .. } => "CreateSession",
             Self::ChooseOrg { .. } => "ChooseOrg",
             Self::EndMembership { .. } => "EndMembership",

@@ -1,7 +1,7 @@
 //! Records of an export.
 
 use super::bucket::Bucket;
-use super::{Key, User};
+use super::{ActorName, Key, KeyActors, KeyEvent, User};
 use domain::clock::Micros;
 use domain::key::KeyDigest;
 use domain::quota::Quota;
@@ -24,7 +24,7 @@ pub struct CreationBucket {
     pub per_us: u64,
 }
 
-/// A key with its digests and its bucket.
+/// A key with its digests, its bucket and its actors.
 #[derive(Clone, Debug)]
 pub struct KeyExport {
     /// Its record.
@@ -39,6 +39,8 @@ pub struct KeyExport {
     pub bucket: Bucket,
     /// The quota that the bucket is measured in.
     pub quota: Quota,
+    /// Who created, rotated and revoked it, as far as they are known.
+    pub actors: KeyActors,
 }
 
 impl CreationBucket {
@@ -58,6 +60,11 @@ impl KeyExport {
         }
         // Refilled first: the time until now still counts by the quota that it is measured in.
         self.bucket.refill(self.quota, now).convert(self.quota.per_micros(), quota)
+    }
+
+    /// The actor of an event that the record has.
+    pub fn actor(&self, event: KeyEvent) -> Option<&ActorName> {
+        self.actors.find(event, event.time_of(&self.key))
     }
 
     /// Every digest that the key has or had.

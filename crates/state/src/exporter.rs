@@ -135,6 +135,12 @@ impl<'a> Exporter<'a> {
             Source::Redis(reader) => reader.keys(ids).await.map_err(StorageError::Redis)?,
         };
         keys.iter_mut().for_each(|key| key.replaced.sort_unstable_by_key(|digest| *digest.as_bytes()));
+        let ids: Vec<KeyId> = keys.iter().map(|key| key.key.id).collect();
+        let actors = match &self.source {
+            Source::Embedded(state) => state.read_key_actors(&ids).await?,
+            Source::Redis(reader) => reader.actors(&ids).await.map_err(StorageError::Redis)?,
+        };
+        keys.iter_mut().zip(actors).for_each(|(key, actors)| key.actors = actors);
         Ok(keys.into_iter().map(|key| StateRecord::Key(Box::new(key))).collect())
     }
 }

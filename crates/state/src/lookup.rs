@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::dispatch::{either, lookups};
-use super::redis::{self, Keys, Orgs, Sessions, UserIndex, Users};
+use super::redis::{self, KeyActorIndex, Keys, Orgs, Sessions, UserIndex, Users};
 use super::{
-    CredentialStatus, CursorSecret, Key, KeyList, KeyPosition, Org, RevocationLog, Session, State, Unavailable, User,
-    Validity,
+    CredentialStatus, CursorSecret, Key, KeyActors, KeyList, KeyPosition, Org, RevocationLog, Session, State,
+    Unavailable, User, Validity,
 };
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, Principal, SessionId, UserId};
@@ -96,6 +96,12 @@ lookups! {
     key(id: KeyId) -> Option<Key> {
         embedded => embedded.key(id).await,
         redis => Keys(redis).find(id),
+    }
+
+    /// The actors of keys of one organization, in their order.
+    key_actors(keys: &[KeyId]) -> Vec<KeyActors> {
+        embedded => embedded.key_actors(keys).await,
+        redis => KeyActorIndex(redis).read(keys),
     }
 
     /// The key that has, or had, this digest.

@@ -7,7 +7,9 @@ use domain::quota::Quota;
 use state::migration::file::{Reader, Writer, parse_record, verify};
 use state::migration::{Report, import};
 use state::redis::{Clock, Settings};
-use state::{Bounds, Change, Embedded, Exporter, LastRotation, Redis as RedisState, State, StateRecord, embedded};
+use state::{
+    Bounds, Change, Embedded, Exporter, KeyActors, LastRotation, Redis as RedisState, State, StateRecord, embedded,
+};
 
 use super::installation::{Installation, On, runtime};
 use super::records::RecordMaker;
@@ -129,6 +131,11 @@ fn export_is_identical_after_a_round_trip_over_every_pair_of_states() {
         let source = directories[0].open();
         let file = populated(&source).await;
         assert!(verify(&*file).is_ok());
+        for by in
+            ["created_by\":\"unix:ada", "created_by\":\"usr_", "rotated_by\":\"unix:bob", "revoked_by\":\"unix:root"]
+        {
+            assert!(content(&file).contains(by), "{by}");
+        }
         // Each of these has the file of the one before it: together they are pairs in both directions.
         assert_round_trip(&file, &directories[1].open()).await;
         let on_one = on_redis(&[redis.url()]).await;
@@ -177,6 +184,31 @@ fn export_has_keys_that_are_no_longer_listed() {
         assert_round_trip(&export(&on_redis).await, &other.open()).await;
         // Retired keys are known to the target of an import, too.
         assert_round_trip(&later, &source).await;
+    });
+}
+
+/// Files of version 1 have no actors.
+#[test]
+fn file_of_the_version_before_is_imported_without_actors() {
+    let directories = [Directory::new(), Directory::new()];
+    runtime().block_on(async {
+        let source = directories[0].open();
+        RecordMaker::new(&source).everything().await;
+        let file = export(&source).await;
+        let (mut reader, _) = Reader::begin(&*file).unwrap();
+        let (mut writer, header) = Writer::begin(clock::now(), "test");
+        let mut old = String::from_utf8(header).unwrap().replace("\"version\":2", "\"version\":1").into_bytes();
+        while let Some(mut record) = reader.next_record().unwrap() {
+            if let StateRecord::Key(key) = &mut record {
+                key.actors = KeyActors::default();
+            }
+            old.extend(writer.lines(&[record]));
+        }
+        old.extend(writer.end());
+        assert!(old.starts_with(b"{\"format\":\"keygate-state\",\"version\":1,"));
+        assert!(content(&file).contains("\"created_by\"") && !content(&old).contains("\"created_by\""));
+        assert!(verify(&*old).is_ok());
+        assert_round_trip(&old, &directories[1].open()).await;
     });
 }
 

@@ -65,9 +65,11 @@ fn flawed_files_are_refused_with_their_lines() {
     let one = flaws(&edited(&|lines| lines[7] = "{}".into()));
     assert!(one.len() == 1 && one[0].starts_with("line 8: "), "{one:?}");
     // Other formats and versions.
-    let newer = flaws(&edited(&|lines| lines[0] = lines[0].replace("\"version\":1", "\"version\":2,\"more\":true")));
-    assert!(newer[0].starts_with("line 1: the format has version 2, and this keygate reads version 1; import it"));
-    let unknown = verify(&*edited(&|lines| lines[0] = lines[0].replace("\"version\":1", "\"version\":0"))).unwrap_err();
+    let newer = flaws(&edited(&|lines| lines[0] = lines[0].replace("\"version\":2", "\"version\":3,\"more\":true")));
+    assert!(
+        newer[0].starts_with("line 1: the format has version 3, and this keygate reads versions 1 to 2; import it")
+    );
+    let unknown = verify(&*edited(&|lines| lines[0] = lines[0].replace("\"version\":2", "\"version\":0"))).unwrap_err();
     assert!(matches!(unknown[0].flaw, Flaw::Version(0)), "{unknown:?}");
     let other = edited(&|lines| lines[0] = lines[0].replace("keygate-state", "other-state"));
     for other in [&other[..], b"", b"\n", b"{\"orgs\":[]}\n", b"SQLite format 3\0"] {
@@ -92,6 +94,8 @@ fn records_that_could_not_be_are_refused() {
         ("\"per_us\":3600000000".into(), "\"per_us\":0".into(), "a quota is not valid"),
         ("\"imported\":false".into(), "\"imported\":false,\"unknown\":1".into(), "unknown field"),
         ("\"session_quota_key\":false".into(), "\"session_quota_key\":true".into(), "web sessions"),
+        ("\"created_by\":\"".into(), "\"created_by\":\"\\u001b[2J".into(), "none of a change of this key"),
+        ("\"created_by\":\"".into(), "\"revoked_by\":\"".into(), "none of a change of this key"),
     ] {
         let line = key.replace(&from, &to);
         assert_ne!(line, key, "{from}");

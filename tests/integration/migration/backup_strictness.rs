@@ -16,7 +16,7 @@ async fn make_stricter(state: &State) {
         let users = state.users(org.id).await.unwrap();
         let keys = state.keys(org.id).await.unwrap();
         let named = |name: &str| keys.iter().find(|key: &&Key| key.name == name).unwrap().id;
-        state.change(Change::RevokeKey { key: named("never used"), at }).await.unwrap();
+        state.change(Change::RevokeKey { key: named("never used"), at }.by("unix:eve(1002)")).await.unwrap();
         let ada = users.iter().find(|user| user.email.starts_with("ada")).unwrap().id;
         if org.name == "acme" {
             let bob = users.iter().find(|user| user.email.starts_with("bob") && user.is_active()).unwrap().id;
@@ -78,6 +78,7 @@ fn new_file_makes_an_old_state_as_strict() {
         use_up(&source, &digests).await;
         make_stricter(&source).await;
         let new = export(&source).await;
+        assert!(content(&new).contains("\"revoked_by\":\"unix:eve(1002)\""));
         for target in &targets {
             let report = import_file(&new, target).await;
             assert!(report.caught_up > 5 && report.is_complete(), "{report:?}");

@@ -84,7 +84,7 @@ impl<'a> RecordMaker<'a> {
     pub(super) async fn key(&mut self, org: &Org, user: UserId, name: &str) -> (KeyId, KeyDigest) {
         let (key, digest) = new_key(org, user, name);
         let id = key.id;
-        self.change(Change::CreateKey { key, digest }).await;
+        self.change(Change::CreateKey { key, digest }.by("unix:ada(1000)")).await;
         self.digests.push(digest);
         (id, digest)
     }
@@ -94,7 +94,7 @@ impl<'a> RecordMaker<'a> {
         for number in 0..count {
             let (key, digest) = new_key(org, person, &format!("own {number}"));
             let change = Box::new(Change::CreateKey { key, digest });
-            self.change(Change::ByPerson { person, change }).await;
+            self.change(Change::ByPerson { person, change }.by(&person.to_string())).await;
             self.digests.push(digest);
         }
     }
@@ -102,7 +102,8 @@ impl<'a> RecordMaker<'a> {
     async fn rotate(&mut self, key: KeyId, overlap: Duration) {
         let digest = PlainKey::generate(key).unwrap().digest();
         let previous_until = self.now.after(overlap);
-        self.change(Change::RotateKey { key, digest, at: self.now, previous_until, last: LastRotation::Any }).await;
+        let rotate = Change::RotateKey { key, digest, at: self.now, previous_until, last: LastRotation::Any };
+        self.change(rotate.by("unix:bob(1001)")).await;
         self.digests.push(digest);
     }
 
@@ -151,7 +152,7 @@ impl<'a> RecordMaker<'a> {
         self.take(&drained, 40).await;
         let (revoked, digest) = self.key(org, user, "revoked").await;
         self.take(&digest, 3).await;
-        self.change(Change::RevokeKey { key: revoked, at: self.now }).await;
+        self.change(Change::RevokeKey { key: revoked, at: self.now }.by("unix:root(0) sudo:ada(1000)")).await;
         let (rotated, digest) = self.key(org, user, "rotated with an overlap").await;
         self.rotate(rotated, OVERLAP).await;
         self.take(&digest, 4).await;

@@ -14,6 +14,7 @@ mod fixture;
 mod cases_admission;
 mod cases_changes;
 mod cases_records;
+mod cases_actors;
 mod cases_pages;
 mod cases_concurrency;
 mod cases_session_quota;
@@ -91,6 +92,10 @@ macro_rules! contract {
                 failed_change_does_not_undo_its_neighbours,
                 records_are_listed_in_the_order_of_creation,
                 single_records_are_found,
+            ],
+            cases_actors: [
+                actors_of_a_key_are_those_who_changed_it,
+                change_without_an_actor_has_none,
             ],
             cases_pages: [
                 keys_are_listed_a_page_at_a_time,

@@ -61,7 +61,7 @@ fn export_has_the_lines_of_the_page() {
     office.key_in("acme");
     let export = Shell::of(&office.setup).run("keygate state export");
     let export: String = export.lines().filter(|line| line.starts_with('{')).map(|line| format!("{line}\n")).collect();
-    let page = block("{\"format\":\"keygate-state\",\"version\":1,\"t");
+    let page = block("{\"format\":\"keygate-state\",\"version\":2,\"t");
     assert!(fits(&lines(&page), &lines(&export)), "{page}\n{export}");
 }
 

@@ -4,14 +4,14 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::{Bounds, Change, ChangeError, Key, LastRotation, Org, User};
+use crate::{ActorName, Bounds, Change, ChangeError, Key, LastRotation, Org, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
 use super::sql::{classify_error, execute, exists, integer, micros};
-use super::{key_creation, org_looks, session_rows, tickets};
+use super::{key_actors, key_creation, org_looks, session_rows, tickets};
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
@@ -37,14 +37,14 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         Change::CreateKey { key, digest } => create_key(sql, key, digest),
         Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
         Change::RotateKey { key, digest, at, previous_until, last } => {
-            require_rotation(sql, *key, last)?;
-            rotate_key(sql, *key, digest, *at, *previous_until)
+            rotate_key(sql, *key, digest, (*at, *previous_until), last)
         }
         Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
         Change::ByPerson { person, change } => {
             write(sql, change, bounds)?;
             key_creation::check(sql, *person, change, bounds)
         }
+        Change::ByActor { actor, change } => write_by(sql, actor, change, bounds),
         Change::CreateSession { session, digest } => {
             session_rows::create(sql, session, digest, bounds.sessions_per_person)
         }
@@ -53,6 +53,12 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         Change::EndMembership { session, org } => session_rows::end_membership(sql, *session, *org),
         Change::PutTicket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),
     }
+}
+
+/// Writes a change of a key, and who makes it.
+fn write_by(sql: &Connection, actor: &ActorName, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
+    write(sql, change, bounds)?;
+    change.key_event().map_or(Ok(()), |event| key_actors::record(sql, event, actor))
 }
 
 /// Creates an organization whose name looks like no other one's.
@@ -176,9 +182,10 @@ fn rotate_key(
     sql: &Connection,
     key: KeyId,
     digest: &KeyDigest,
-    at: Micros,
-    previous_until: Micros,
+    (at, previous_until): (Micros, Micros),
+    last: &LastRotation,
 ) -> Result<(), ChangeError> {
+    require_rotation(sql, key, last)?;
     // A session quota key has no secret that could be replaced.
     if exists(sql, "SELECT 1 FROM keys WHERE id = ?1 AND session_quota_key", [key.as_str()])? {
         return Err(ChangeError::NoKey(key));

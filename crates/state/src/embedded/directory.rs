@@ -110,7 +110,7 @@ impl Directory {
     /// Makes a committed change effective, then logs what it revoked: a decision that is made without the change was
     /// begun before the entry, so its exchange is found by those who read the log.
     pub(super) fn apply_and_log(&self, change: Change) {
-        let revoked = match change {
+        let revoked = match *change.as_made() {
             Change::RevokeKey { key, .. } => Some(RevocationEntry::Key(key)),
             Change::RemoveUser { user, .. } => Some(RevocationEntry::User(user)),
             Change::SuspendOrg { org, suspended: true } => Some(RevocationEntry::Org(org)),
@@ -153,7 +153,7 @@ impl Directory {
                     record.set_quota(quota, tree.defaults.quota, clock::now(), &self.dirty);
                 }
             }
-            Change::ByPerson { change, .. } => self.apply(*change),
+            Change::ByPerson { change, .. } | Change::ByActor { change, .. } => self.apply(*change),
             of_session => self.sessions.apply(of_session),
         }
     }

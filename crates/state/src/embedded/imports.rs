@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use super::directory::Directory;
 use super::key_state::Usage;
 use super::sql::{classify_error, execute, exists};
-use super::{changes, key_creation, load, usage_blocks};
+use super::{changes, key_actors, key_creation, load, usage_blocks};
 use crate::bucket::Bucket;
 use crate::import::Import;
 use crate::{ChangeError, CreationBucket, Key, KeyExport};
@@ -39,12 +39,13 @@ fn limit_creation(sql: &Connection, user: UserId, from: &CreationBucket, quota: 
 }
 
 fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<(), ChangeError> {
-    let KeyExport { key, digest, previous, replaced, .. } = export;
+    let KeyExport { key, digest, previous, replaced, actors, .. } = export;
     let owner = "SELECT 1 FROM users WHERE id = ?1 AND org = ?2";
     if !exists(sql, owner, [key.user.to_string(), key.org.to_string()])? {
         return Err(ChangeError::NoUser(key.user));
     }
     changes::insert_key(sql, key, digest)?;
+    key_actors::record_all(sql, key.id, actors)?;
     let row = u32::try_from(sql.last_insert_rowid()).map_err(|_| ChangeError::Taken("row"))?;
     if let Some(previous) = previous {
         execute(sql, "UPDATE keys SET previous = ?2 WHERE rowid = ?1", params![row, previous.as_bytes()])?;

@@ -2,7 +2,7 @@
 
 use super::key_record::KeyRecord;
 use super::key_state::Usage;
-use crate::{Key, KeyExport, RevocationEntry};
+use crate::{Key, KeyActors, KeyExport, RevocationEntry};
 use domain::clock::Micros;
 use domain::key::KeyDigest;
 
@@ -45,7 +45,7 @@ impl KeyRecord {
         }
     }
 
-    /// The whole key.
+    /// The whole key but for its actors, which the file alone has.
     pub(super) fn export(&self) -> KeyExport {
         let key = self.view();
         let digests = self.digests();
@@ -57,7 +57,7 @@ impl KeyRecord {
         let replaced = digests.into_iter().filter(|other| *other != digest && Some(*other) != previous).collect();
         let bucket = state.bucket;
         let quota = state.quota;
-        KeyExport { key, digest, previous, replaced, bucket, quota }
+        KeyExport { key, digest, previous, replaced, bucket, quota, actors: KeyActors::default() }
     }
 
     /// The usage of this moment, merged with that of an export: more uses, a later last use, and an emptier bucket.

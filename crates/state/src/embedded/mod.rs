@@ -41,6 +41,7 @@ mod tickets;
 mod session_rows;
 mod usage_blocks;
 mod key_creation;
+mod key_actors;
 mod org_looks;
 mod retired;
 mod changes;

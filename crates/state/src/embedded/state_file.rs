@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::Connection;
 
 use super::open_error::OpenError;
-use super::org_looks;
+use super::{key_actors, org_looks};
 
 /// Version of the schema, in `PRAGMA user_version`: the only one that is read. The numbers below it were those of
 /// builds before the first release.
@@ -178,6 +178,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
         let create = format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;");
         connection.execute_batch(&create).map_err(sqlite)?;
     }
+    key_actors::create_table(&connection).map_err(sqlite)?;
     org_looks::fill(&connection).map_err(sqlite)?;
     Ok(connection)
 }

@@ -2,7 +2,7 @@
 
 use super::entitlements::Secrets;
 use crate::bucket::Bucket;
-use crate::{Key, KeyExport};
+use crate::{Key, KeyActors, KeyExport};
 use domain::key::KeyDigest;
 use domain::quota::Quota;
 
@@ -17,12 +17,14 @@ pub(crate) struct StoredKey {
 }
 
 impl StoredKey {
-    /// The whole key under the quota in force; `digests` are those that it had before its rotations.
+    /// The whole key but for its actors, under the quota in force; `digests` are those that it had before its
+    /// rotations.
     pub(super) fn export(self, digests: Vec<KeyDigest>, quota: Quota) -> KeyExport {
         let Self { key, secrets, bucket, .. } = self;
         let previous = secrets.previous.map(|(previous, _)| previous);
         let replaced = digests.into_iter().filter(|digest| Some(*digest) != previous).collect();
         let bucket = bucket.map_or(Bucket::full(quota, key.created), |(bucket, per)| bucket.convert(per, quota));
-        KeyExport { key, digest: secrets.current, previous, replaced, bucket, quota }
+        let digest = secrets.current;
+        KeyExport { key, digest, previous, replaced, bucket, quota, actors: KeyActors::default() }
     }
 }

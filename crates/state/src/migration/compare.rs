@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::file::{FileError, Reader};
 use super::report::{Finding, Mismatch, Record};
 use super::{keys, orgs, users};
-use crate::{CreationBucket, KeyExport, Org, StateRecord, UserExport};
+use crate::{CreationBucket, KeyEvent, KeyExport, Org, StateRecord, UserExport};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
@@ -134,6 +134,7 @@ fn compare_keys(first: &KeyExport, second: &KeyExport, now: Micros) -> Result<Sa
     if first.digests().any(|digest| second.digests().all(|other| other != digest)) {
         differences.push("digests");
     }
+    differences.extend(actor_differences(first, second));
     if first.key.uses < second.key.uses {
         return entirely(differences).map(|_| Sameness::UsedSince);
     }
@@ -148,4 +149,14 @@ fn compare_keys(first: &KeyExport, second: &KeyExport, now: Micros) -> Result<Sa
         differences.push("bucket");
     }
     entirely(differences)
+}
+
+/// The known actors of the first key that the second one does not have.
+fn actor_differences(first: &KeyExport, second: &KeyExport) -> impl Iterator<Item = &'static str> {
+    let is_other = |event: &KeyEvent| first.actor(*event).is_some_and(|actor| second.actor(*event) != Some(actor));
+    KeyEvent::ALL.into_iter().filter(is_other).map(|event| match event {
+        KeyEvent::Created => "created by",
+        KeyEvent::Rotated => "rotated by",
+        KeyEvent::Revoked => "revoked by",
+    })
 }

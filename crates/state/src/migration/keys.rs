@@ -9,7 +9,7 @@ use super::batch::{BATCH, Existing, complete, incomplete};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
 use crate::import::{DigestClaim, DigestOwner, Import, ImportError, Importer};
-use crate::{Change, KeyExport, User};
+use crate::{Change, KeyEvent, KeyExport, User};
 use domain::clock;
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId};
@@ -153,9 +153,17 @@ async fn write_keys(
     store.write(writes.collect()).await?;
     let revoked =
         incomplete().filter(|(_, missing)| matches!(missing.record, RecordGap::Stricter { revocation: true, .. }));
-    let revocations = revoked
-        .map(|(export, _)| Ok(Change::RevokeKey { key: export.key.id, at: export.key.revoked.unwrap_or_default() }));
+    let revocations = revoked.map(|(export, _)| Ok(revocation(export)));
     stream::iter(revocations).try_for_each_concurrent(BATCH, async |change| store.withdraw(change).await).await
+}
+
+/// The revocation of a key, with its actor as far as it is known.
+fn revocation(export: &KeyExport) -> Change {
+    let change = Change::RevokeKey { key: export.key.id, at: export.key.revoked.unwrap_or_default() };
+    match export.actor(KeyEvent::Revoked) {
+        Some(actor) => change.by(actor.as_str()),
+        None => change,
+    }
 }
 
 fn count(report: &mut Report, key: &KeyExport, found: Existing<MissingKeyParts>) {

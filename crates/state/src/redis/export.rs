@@ -8,9 +8,9 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::cmd;
 
 use super::Redis;
-use super::directory::{Transactions, Users, parse_id};
+use super::directory::{KeyActorIndex, Transactions, Users, parse_id};
 use super::record_codec::StoredKey;
-use crate::{KeyExport, Org, Unavailable, UserExport};
+use crate::{KeyActors, KeyExport, Org, Unavailable, UserExport};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use redis_client::CommandError;
@@ -85,6 +85,11 @@ impl<'a> Reader<'a> {
         let read = ids.iter().map(async |id| self.store.read_key(*id).await);
         let read: Vec<_> = stream::iter(read).buffered(CONCURRENT_READS).try_collect().await?;
         Ok(read.into_iter().flatten().map(|stored| self.export(stored)).collect())
+    }
+
+    /// The actors of keys of one organization, in their order.
+    pub(crate) async fn actors(&self, ids: &[KeyId]) -> Result<Vec<KeyActors>, Unavailable> {
+        Ok(KeyActorIndex(self.store).read(ids).await?)
     }
 
     fn export(&self, mut stored: StoredKey) -> KeyExport {

@@ -8,7 +8,7 @@ use redis::{FromRedisValue as _, Value};
 
 use crate::bucket::Bucket;
 use crate::redis::packed::{unpack, unpack_signed, unsigned};
-use crate::{Key, KeyExport, Org, Session, User};
+use crate::{Key, KeyActors, KeyExport, Org, Session, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, Voucher};
 use domain::key::KeyDigest;
@@ -64,10 +64,12 @@ pub(crate) struct StoredKey {
 }
 
 impl StoredKey {
-    /// The whole key; `replaced` are the digests that its last two replaced.
+    /// The whole key but for its actors, which are not in its record; `replaced` are the digests that its last two
+    /// replaced.
     pub(crate) fn export(self, replaced: Vec<KeyDigest>) -> KeyExport {
         let Self { key, digest, previous, live } = self;
-        KeyExport { key, digest, previous, replaced, bucket: live.bucket, quota: live.quota }
+        let Live { bucket, quota, .. } = live;
+        KeyExport { key, digest, previous, replaced, bucket, quota, actors: KeyActors::default() }
     }
 }
 

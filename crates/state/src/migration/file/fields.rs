@@ -1,4 +1,4 @@
-//! Fields of several lines: buckets, quotas, digests.
+//! Fields of lines: buckets, quotas, digests, actors.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::invalid_record::InvalidRecord;
 use crate::bucket::{Bucket, capacity};
+use crate::{ActorName, Key, KeyActors, KeyEvent};
 use domain::clock::Micros;
 use domain::key::{InvalidDigest, KeyDigest};
 use domain::quota::{EXACT, Quota};
@@ -60,4 +61,15 @@ pub(super) fn hex_all(digests: &[KeyDigest]) -> Vec<String> {
 
 pub(super) fn parse_all(digests: &[String]) -> Result<Vec<KeyDigest>, InvalidDigest> {
     digests.iter().map(|digest| KeyDigest::from_hex(digest)).collect()
+}
+
+/// The actors of a key by the order of the events, each of an event that the key has.
+pub(super) fn parse_actors(key: &Key, by: [Option<ActorName>; 3]) -> Result<KeyActors, InvalidRecord> {
+    let mut actors = KeyActors::default();
+    for (event, actor) in KeyEvent::ALL.into_iter().zip(by) {
+        let Some(actor) = actor else { continue };
+        let at = event.time_of(key).filter(|_| actor.is_valid());
+        actors.record(event, at.ok_or_else(|| InvalidRecord::Actor(actor.to_string()))?, actor);
+    }
+    Ok(actors)
 }

@@ -39,6 +39,9 @@ pub enum InvalidRecord {
     /// A digest is there twice.
     #[error("a digest of the key is there twice")]
     DigestTwice,
+    /// An actor is not a line of text, or the key has no such change.
+    #[error("the actor `{}` is none of a change of this key", .0.escape_debug())]
+    Actor(String),
     /// The last line stands where a record is expected.
     #[error("it is the last line of a file")]
     End,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::fields::{BucketLine, CreationLine, QuotaLine, hex, hex_all, parse_all};
+use super::fields::{BucketLine, CreationLine, QuotaLine, hex, hex_all, parse_actors, parse_all};
 use super::invalid_record::InvalidRecord;
 use super::{Counts, Summary};
 use crate::bucket::Bucket;
-use crate::{CreationBucket, Key, KeyExport, Org, StateRecord, User, UserExport};
+use crate::{ActorName, CreationBucket, Key, KeyEvent, KeyExport, Org, StateRecord, User, UserExport};
 use crate::{is_session_quota_digest, session_quota_digest};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId, Voucher};
@@ -73,12 +73,19 @@ pub(super) struct KeyLine {
     session_quota_key: bool,
     #[serde(with = "clock::rfc3339")]
     created: Micros,
+    /// This and the other actors are left out when they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created_by: Option<ActorName>,
     #[serde(with = "clock::rfc3339::option")]
     rotated: Option<Micros>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rotated_by: Option<ActorName>,
     #[serde(with = "clock::rfc3339::option")]
     previous_until: Option<Micros>,
     #[serde(with = "clock::rfc3339::option")]
     revoked: Option<Micros>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revoked_by: Option<ActorName>,
     quota: Option<QuotaLine>,
     #[serde(with = "clock::rfc3339::option")]
     last_used: Option<Micros>,
@@ -228,6 +235,9 @@ fn key_line(export: &KeyExport, replaced: &[KeyDigest]) -> KeyLine {
             per_us: quota.per_micros(),
             burst: quota.burst,
         },
+        created_by: export.actor(KeyEvent::Created).cloned(),
+        rotated_by: export.actor(KeyEvent::Rotated).cloned(),
+        revoked_by: export.actor(KeyEvent::Revoked).cloned(),
     }
 }
 
@@ -269,6 +279,8 @@ impl KeyLine {
             last_used: self.last_used,
             uses: self.uses,
         };
-        Ok(KeyExport { key, digest, previous, replaced, bucket, quota })
+        let by = [self.created_by, self.rotated_by, self.revoked_by];
+        let actors = parse_actors(&key, by)?;
+        Ok(KeyExport { key, digest, previous, replaced, bucket, quota, actors })
     }
 }

@@ -1,7 +1,7 @@
 //! File of an exported state: JSON lines, the same for every variant of the state.
 //!
 //! ```text
-//! {"format":"keygate-state","version":1,"time":"2026-11-22T17:00:00.000000Z","state":"embedded"}
+//! {"format":"keygate-state","version":2,"time":"2026-11-22T17:00:00.000000Z","state":"embedded"}
 //! {"org":{"id":"org_…","tag":"aB3","name":"acme",…}}
 //! {"user":{"id":"usr_…","org":"org_…","email":"ada@example.com",…}}
 //! {"key":{"id":"aB3dEf012","org":"org_…","user":"usr_…","name":"laptop",…,"sha256":"…","bucket":{…}}}
@@ -31,8 +31,10 @@ pub use writer::Writer;
 
 /// Name of the format.
 const FORMAT: &str = "keygate-state";
-/// The version that this program writes, and the only one that it reads.
-const VERSION: u64 = 1;
+/// The version that this program writes. Since version 2, keys have actors.
+const VERSION: u64 = 2;
+/// The oldest version that this program reads.
+const OLDEST_VERSION: u64 = 1;
 /// Bytes of a line at most. A key with a thousand former digests takes a tenth of it.
 pub const MAX_LINE: usize = 1 << 20;
 

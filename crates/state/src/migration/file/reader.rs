@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::invalid_record::InvalidRecord;
 use super::line::{self, Line};
 use super::writer::hex;
-use super::{Counts, FORMAT, Header, MAX_LINE, Summary, VERSION};
+use super::{Counts, FORMAT, Header, MAX_LINE, OLDEST_VERSION, Summary, VERSION};
 use crate::StateRecord;
 
 /// Errors that [`verify`] collects; a file that is wrong from some line on would have thousands.
@@ -45,8 +45,8 @@ pub enum Flaw {
     NotAnExport,
     /// The format has another version.
     #[error(
-        "the format has version {0}, and this keygate reads version {VERSION}; import it with a keygate that exports \
-         such files"
+        "the format has version {0}, and this keygate reads versions {OLDEST_VERSION} to {VERSION}; import it with a \
+         keygate that exports such files"
     )]
     Version(u64),
     /// A line is longer than a record can be.
@@ -210,7 +210,7 @@ fn parse_header(text: &[u8]) -> Result<Header, Flaw> {
     let beginning: Beginning = serde_json::from_slice(text).map_err(|_| Flaw::NotAnExport)?;
     match beginning.version {
         _ if beginning.format != FORMAT => Err(Flaw::NotAnExport),
-        VERSION => serde_json::from_slice(text).map_err(|_| Flaw::NotAnExport),
+        OLDEST_VERSION..=VERSION => serde_json::from_slice(text).map_err(|_| Flaw::NotAnExport),
         other => Err(Flaw::Version(other)),
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::change_steps::{ChangeSteps, ChangeWrite};
 use super::commit_error::CommitError;
-use super::keys::{Keys, Rotation};
+use super::keys::{Keys, Origin, Rotation};
 use super::orgs::Orgs;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
@@ -15,7 +15,6 @@ use super::tickets::Tickets;
 use super::transactions::Transactions;
 use super::users::Users;
 use crate::{Change, ChangeError, StorageError, Unavailable};
-use domain::identity::UserId;
 
 /// Changes, over the transactions of one thread.
 #[derive(Clone, Copy)]
@@ -48,7 +47,7 @@ impl Changes<'_> {
         let mut replicas = u32::MAX;
         for write in ChangeWrite::ORDER {
             let reached = match write {
-                ChangeWrite::Records => Some(self.write(change, None, is_retry).await?),
+                ChangeWrite::Records => Some(self.write(change, Origin::default(), is_retry).await?),
                 ChangeWrite::Log => LogWriter(self.0).append(change, locator.take()).await?,
             };
             replicas = reached.map_or(replicas, |reached| reached.min(replicas));
@@ -58,7 +57,7 @@ impl Changes<'_> {
 
     /// Writes a change once: for a person within the bounds, for the operator without. Returns the number of replicas
     /// that have it.
-    async fn write(self, change: &Change, person: Option<UserId>, is_retry: bool) -> Result<u32, CommitError> {
+    async fn write(self, change: &Change, origin: Origin<'_>, is_retry: bool) -> Result<u32, CommitError> {
         let orgs = Orgs(self.0);
         let users = Users(self.0);
         let keys = Keys(self.0);
@@ -73,13 +72,18 @@ impl Changes<'_> {
             }
             Change::WithdrawUser { org, user, at } => users.withdraw(*org, *user, *at).await,
             Change::RemoveUser { org, user, at } => users.remove(*org, *user, *at, is_retry).await,
-            Change::CreateKey { key, digest } => keys.create(key, digest, person).await,
+            Change::CreateKey { key, digest } => keys.create(key, digest, origin).await,
             Change::RotateKey { key, digest, at, previous_until, last } => {
                 let rotation = Rotation { digest, at: *at, previous_until: *previous_until, last: *last };
-                keys.rotate(*key, rotation, person).await
+                keys.rotate(*key, rotation, origin).await
             }
-            Change::ByPerson { person, change } => Box::pin(self.write(change, Some(*person), is_retry)).await,
-            Change::RevokeKey { key, at } => keys.revoke(*key, *at).await,
+            Change::ByPerson { person, change } => {
+                Box::pin(self.write(change, Origin { person: Some(*person), ..origin }, is_retry)).await
+            }
+            Change::ByActor { actor, change } => {
+                Box::pin(self.write(change, Origin { actor: Some(actor), ..origin }, is_retry)).await
+            }
+            Change::RevokeKey { key, at } => keys.revoke(*key, *at, origin.actor).await,
             Change::LimitKey { key, quota } => keys.limit(*key, *quota).await,
             Change::CreateSession { session, digest } => sessions.create(session, digest, is_retry).await,
             Change::ChooseOrg { session, org } => sessions.choose_org(*session, *org).await,

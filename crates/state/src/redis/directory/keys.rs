@@ -2,6 +2,7 @@
 
 use super::commit_error::CommitError;
 use super::digest_claims::DigestClaims;
+use super::key_actors;
 use super::key_list::KeyList;
 use super::orgs::Orgs;
 use super::record_fields::{key_fields, quota_fields, quota_numbers};
@@ -13,7 +14,7 @@ use crate::redis::digest_index;
 use crate::redis::record_codec::StoredKey;
 use crate::redis::record_names::hex;
 use crate::redis::revocations::Revocation;
-use crate::{ChangeError, Key, LastRotation, User};
+use crate::{ActorName, ChangeError, Key, KeyEvent, LastRotation, User};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -27,6 +28,15 @@ enum NewKeyCheck {
     FewKeys(u32),
     /// With the microseconds until a key may be created again.
     Token(u64),
+}
+
+/// The origin of a change.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Origin<'a> {
+    /// The person whose bounds hold; none of the operator.
+    pub(super) person: Option<UserId>,
+    /// The actor to record; none when it is not known.
+    pub(super) actor: Option<&'a ActorName>,
 }
 
 /// The new secret of a key.
@@ -54,21 +64,16 @@ pub(super) struct CreationToken {
 pub(crate) struct Keys<'a>(pub(crate) &'a Transactions);
 
 impl Keys<'_> {
-    pub(super) async fn create(
-        self,
-        key: &Key,
-        digest: &KeyDigest,
-        person: Option<UserId>,
-    ) -> Result<u32, CommitError> {
+    pub(super) async fn create(self, key: &Key, digest: &KeyDigest, origin: Origin<'_>) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(key.org).await?;
         let user = self.0.read_user(tag, key.user).await?.filter(|user| user.org == key.org && user.removed.is_none());
         let user = user.ok_or(ChangeError::NoUser(key.user))?;
         if key.id.tag() != tag {
             return Err(ChangeError::NoOrg(key.org).into());
         }
-        let token = self.creation_token(tag, person).await?;
+        let token = self.creation_token(tag, origin.person).await?;
         DigestClaims(self.0).claim(digest, key.id, key.created).await?;
-        let created = self.write(key, digest, &user, token).await;
+        let created = self.write((key, digest), &user, token, origin.actor).await;
         // After any other error the key may have been written, or the next attempt needs the claim again.
         if let Err(CommitError::Final(_)) = created {
             DigestClaims(self.0).release(digest, key.id).await?;
@@ -78,10 +83,10 @@ impl Keys<'_> {
 
     async fn write(
         self,
-        key: &Key,
-        digest: &KeyDigest,
+        (key, digest): (&Key, &KeyDigest),
         user: &User,
         token: Option<CreationToken>,
+        actor: Option<&ActorName>,
     ) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
         let tag = key.id.tag();
@@ -102,6 +107,7 @@ impl Keys<'_> {
         transaction.init_key(record, (full, quota), key.uses, used)?;
         transaction.hset(record, &key_fields(key, digest));
         KeyList(self.0).add(&mut transaction, key);
+        key_actors::add(&mut transaction, names, (key.id, KeyEvent::Created, key.created), actor);
         match self.0.commit(transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
             CommitResult::Failed(check) => self.explain_refusal(key, digest, check).await,
@@ -139,14 +145,16 @@ impl Keys<'_> {
         Ok(Some(CreationToken { record: self.0.shared.names.user(tag, person), quota: quota_numbers(quota), wait_us }))
     }
 
-    pub(super) async fn revoke(self, id: KeyId, at: Micros) -> Result<u32, CommitError> {
+    pub(super) async fn revoke(self, id: KeyId, at: Micros, actor: Option<&ActorName>) -> Result<u32, CommitError> {
         let stored = self.0.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
-        // The first revocation stands; the write is repeated all the same, for replicas to confirm.
+        // The first revocation stands, with its actor; the write is repeated all the same, for replicas to confirm.
+        let actor = actor.filter(|_| stored.key.revoked.is_none());
         let at = stored.key.revoked.unwrap_or(at);
         let write = |transaction: &mut Transaction<_>, record| {
             transaction.allow_oom();
             transaction.hset_field(record, "revoked", &at.0.to_string());
             KeyList(self.0).add_revoked(transaction, &stored.key, at);
+            key_actors::add(transaction, &self.0.shared.names, (id, KeyEvent::Revoked, at), actor);
         };
         let replicas = self.change(id, &stored, write).await?;
         self.0.shared.revocations.add(Revocation::Key { key: id, at });
@@ -157,7 +165,7 @@ impl Keys<'_> {
         self,
         id: KeyId,
         rotation: Rotation<'_>,
-        person: Option<UserId>,
+        origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let Rotation { digest, at, previous_until, last } = rotation;
         let stored = self.require_active(id).await?;
@@ -170,7 +178,7 @@ impl Keys<'_> {
         }
         // The write requires the version that was read here, so that another rotation begins this anew.
         last.check(id, stored.key.rotated)?;
-        let token = self.creation_token(id.tag(), person).await?;
+        let token = self.creation_token(id.tag(), origin.person).await?;
         DigestClaims(self.0).claim(digest, id, at).await?;
         let fields = [
             ("digest", hex(digest.as_bytes())),
@@ -180,6 +188,7 @@ impl Keys<'_> {
         ];
         let write = |transaction: &mut Transaction<CommitError>, record| {
             transaction.hset(record, &fields);
+            key_actors::add(transaction, &self.0.shared.names, (id, KeyEvent::Rotated, at), origin.actor);
             if let Some(token) = token {
                 let limited = ChangeError::KeyCreationLimited { wait_us: token.wait_us };
                 token.take(transaction, limited.into());

@@ -12,7 +12,7 @@
 //! before it:
 //!
 //! ```text
-//! change > keys > key_list, digest_claims, users > user_index > orgs > transactions > transaction
+//! change > keys > key_list, key_actors, digest_claims, users > user_index > orgs > transactions > transaction
 //!        > sessions > session_index; tickets; revocation_log
 //! ```
 
@@ -23,6 +23,7 @@ mod user_index;
 mod users;
 mod digest_claims;
 mod key_list;
+mod key_actors;
 mod keys;
 mod session_index;
 mod sessions;
@@ -37,6 +38,7 @@ pub(crate) use change::Changes;
 pub use change_steps::{ChangeSteps, ChangeWrite};
 pub use commit_error::CommitError;
 pub(crate) use digest_claims::DigestClaims;
+pub(crate) use key_actors::{KeyActorIndex, add_all as add_key_actors};
 pub(crate) use key_list::KeyList;
 pub(crate) use keys::Keys;
 pub(crate) use orgs::Orgs;

@@ -1,7 +1,8 @@
 //! Writes of an import: whole batches, each by one script.
 
 use super::directory::{
-    Check, CommitError, KeyList, Transaction, Transactions, UserIndex, key_fields, org_fields, user_fields,
+    Check, CommitError, KeyList, Transaction, Transactions, UserIndex, add_key_actors, key_fields, org_fields,
+    user_fields,
 };
 use super::format;
 use super::record_codec::new_version;
@@ -110,7 +111,7 @@ impl Writer<'_> {
     }
 
     fn create_key(self, transaction: &mut Transaction<CommitError>, export: &KeyExport) -> Result<(), ImportError> {
-        let KeyExport { key, digest, previous, bucket, quota, .. } = export;
+        let KeyExport { key, digest, previous, bucket, quota, actors, .. } = export;
         let record = transaction.record(self.0.shared.names.key(key.id));
         let used = key.last_used.unwrap_or_default();
         let mut fields = key_fields(key, digest);
@@ -119,6 +120,7 @@ impl Writer<'_> {
         transaction.init_key(record, (*bucket, *quota), key.uses, used)?;
         transaction.hset(record, &fields);
         KeyList(self.0).add(transaction, key);
+        add_key_actors(transaction, &self.0.shared.names, key.id, actors);
         Ok(())
     }
 
