@@ -5,7 +5,7 @@ use std::io;
 use super::new_key;
 use super::output::{fields, json, line, note, or_dash, seconds, word};
 use ::control::admin::Reply;
-use ::control::management::{Explanation, Key, KeyLimits, KeyStatus, Org, Session, User};
+use ::control::management::{Explanation, Key, KeyActor, KeyLimits, KeyStatus, Org, Session, User};
 use domain::clock::Micros;
 use domain::identity::Permission;
 use journal::audit::LastUse;
@@ -87,8 +87,10 @@ pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
         ("in flight", in_flight),
         ("uses", key.uses.to_string()),
         ("last used", time(key.last_used)),
-        ("rotated", time(key.rotated)),
+        ("created", event(Some(key.created), key.created_by.as_ref())),
+        ("rotated", event(key.rotated, key.rotated_by.as_ref())),
         ("old secret valid until", time(key.previous_until)),
+        ("revoked", event(key.revoked, key.revoked_by.as_ref())),
     ])
 }
 
@@ -127,10 +129,10 @@ fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
         ("imported", if key.imported { "yes" } else { "no" }.into()),
         ("uses", key.uses.to_string()),
         ("last used", time(key.last_used)),
-        ("created", seconds(key.created)),
-        ("rotated", time(key.rotated)),
+        ("created", event(Some(key.created), key.created_by.as_ref())),
+        ("rotated", event(key.rotated, key.rotated_by.as_ref())),
         ("old secret until", time(key.previous_until)),
-        ("revoked", time(key.revoked)),
+        ("revoked", event(key.revoked, key.revoked_by.as_ref())),
     ]
 }
 
@@ -181,6 +183,12 @@ pub(super) fn legend(any: bool) {
 pub(super) fn joined(permissions: &[Permission]) -> String {
     let words: Vec<&str> = permissions.iter().map(Permission::as_str).collect();
     if words.is_empty() { "-".into() } else { words.join(" ") }
+}
+
+/// `2026-11-20T21:08:00Z by ada@example.com`; without an actor that is known, the time alone.
+fn event(at: Option<Micros>, by: Option<&KeyActor>) -> String {
+    let by = by.map(|by| format!(" by {}", by.label())).unwrap_or_default();
+    time(at) + &by
 }
 
 pub(super) fn time(time: Option<Micros>) -> String {

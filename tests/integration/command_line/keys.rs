@@ -3,7 +3,7 @@
 use domain::key;
 use domain::refusal::Refusal;
 use journal::audit::Outcome;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Installation;
 
@@ -47,6 +47,39 @@ fn json_output_is_one_object_with_the_key() {
     assert_eq!(limited["key"]["limits"], serde_json::json!({"requests": 5, "per": "1m", "burst": 5, "own": true}));
     assert_eq!(installation.json(&format!("key limits {id}"))["key"]["limits"]["own"], true, "without options: a look");
     assert_eq!(installation.json(&format!("key limits {id} --default"))["key"]["limits"]["own"], false);
+}
+
+#[test]
+fn key_says_who_created_rotated_and_revoked_it() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let actor = installation.json("audit list --limit 1")["records"][0]["actor"].as_str().unwrap().to_owned();
+    assert!(actor.starts_with("unix:"), "{actor}");
+    let by = json!({ "kind": "operator", "name": actor });
+    let listed = || installation.json("key list --org acme")["items"][0].clone();
+    assert_eq!(listed()["created_by"], by);
+    assert_eq!((&listed()["rotated_by"], &listed()["revoked_by"]), (&Value::Null, &Value::Null));
+    let sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    let imported = installation.json(&format!("key import --org acme --user ada@example.com --sha256 {sha256} old"));
+    assert_eq!(imported["key"]["created_by"], by, "the importer");
+    assert_eq!(installation.json(&format!("key rotate {id}"))["key"]["rotated_by"], by);
+    assert_eq!(installation.json(&format!("key revoke {id}"))["key"]["revoked_by"], by);
+    let of_gateway = installation.with_gateway(listed);
+    for event in ["created_by", "rotated_by", "revoked_by"] {
+        assert_eq!((&listed()[event], &of_gateway[event]), (&by, &by), "{event}");
+    }
+    for command in ["key show", "explain"] {
+        let shown = installation.ok(&format!("{command} {id}")).out;
+        assert_eq!(shown.matches(&format!("Z by {actor}\n")).count(), 3, "{shown}");
+    }
+    // Keys of a file of before name no actors.
+    let file = rusqlite::Connection::open(installation.directory.path().join("state.db")).unwrap();
+    file.execute_batch("DROP TABLE key_actors").unwrap();
+    drop(file);
+    assert_eq!((&listed()["created_by"], &listed()["revoked_by"]), (&Value::Null, &Value::Null));
+    let shown = installation.ok(&format!("key show {id}")).out;
+    assert!(shown.contains("revoked") && !shown.contains(" by "), "{shown}");
 }
 
 #[test]

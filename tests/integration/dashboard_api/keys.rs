@@ -1,8 +1,9 @@
 //! Keys: shown once, refused at once after revocation, and every change in the audit.
 
+use control::admin::{Operation, Reply};
 use domain::identity::AuthMethod;
 use journal::audit::Outcome;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::fixture::{AGENT, API, SessionUser, Setup};
 use crate::support::Client;
@@ -39,6 +40,45 @@ fn key_is_shown_once_and_works_until_it_is_revoked() {
     assert_eq!(client.get("/", &third).status, 401, "the next request is refused");
     let again = bob.send("POST", &format!("/keys/{id}/rotate"), None);
     assert_eq!((again.status, again.code().as_str()), (409, "key_revoked"));
+}
+
+#[test]
+fn key_says_who_created_rotated_and_revoked_it() {
+    let setup = Setup::new();
+    let (bob, ada) = (setup.member(), setup.admin());
+    let user = |user: &SessionUser<'_>, email: &str| json!({ "kind": "user", "id": user.user, "email": email });
+    let (by_bob, by_ada) = (user(&bob, "bob@example.com"), user(&ada, "ada@example.com"));
+    let operator = json!({ "kind": "operator" });
+    let made = bob.post("/keys", json!({ "name": "laptop" })).json()["key"].clone();
+    let id = made["id"].as_str().unwrap();
+    let actors = |key: &Value| ["created_by", "rotated_by", "revoked_by"].map(|event| key[event].clone());
+    assert_eq!(actors(&made), [by_bob.clone(), Value::Null, Value::Null]);
+    let rotated = ada.send("POST", &format!("/keys/{id}/rotate"), None).json()["key"].clone();
+    assert_eq!(actors(&rotated), [by_bob.clone(), by_ada.clone(), Value::Null]);
+    setup.gateway.perform(Operation::RevokeKey { key: id.parse().unwrap() });
+    let again = bob.send("POST", &format!("/keys/{id}/revoke"), None).json()["key"].clone();
+    let listed = |user: &SessionUser<'_>| {
+        let page = user.get("/keys").json();
+        page["items"].as_array().unwrap().iter().find(|key| key["id"] == id).unwrap().clone()
+    };
+    let explained = bob.get(&format!("/keys/{id}/explanation")).json()["explanation"]["key"].clone();
+    let shown = bob.get(&format!("/keys/{id}")).json()["key"].clone();
+    for key in [again, shown, explained, listed(&bob), listed(&ada)] {
+        assert_eq!(actors(&key), [by_bob.clone(), by_ada.clone(), operator.clone()], "{key}");
+    }
+    let page = bob.page(&format!("/settings/keys/{id}"));
+    for by in ["bob<wbr>@example.com", "ada<wbr>@example.com", "the operator"] {
+        assert!(page.contains(&format!("by <span class=\"owner\">{by}")), "{by}: {page}");
+    }
+    assert!(!page.contains("unix:"), "the organization is not told who the operator is: {page}");
+
+    // A key of the operator, for a user.
+    let create = Operation::CreateKey { org: "acme".into(), user: "bob@example.com".into(), name: "server".into() };
+    let Reply::NewKey(new) = setup.gateway.perform(create) else { panic!("a key") };
+    let named = serde_json::to_value(&new.key).unwrap();
+    assert!(named["created_by"]["name"].as_str().unwrap().starts_with("unix:"), "{named}");
+    let shown = bob.get(&format!("/keys/{}", new.key.id)).json()["key"].clone();
+    assert_eq!(actors(&shown), [operator, Value::Null, Value::Null]);
 }
 
 #[test]

@@ -85,7 +85,9 @@ mod tests {
         r#""user":"usr_0197c1de000070008000000000000002","email":"ada@example.com","status":"user_removed","#,
         r#""limits":{"requests":1000,"per":"1h30m","burst":10,"own":false},"imported":false,"uses":7,"#,
         r#""last_used":"2026-11-20T21:08:00.000003Z","created":"2026-11-20T21:08:00.000004Z","#,
-        r#""rotated":null,"previous_until":null,"revoked":"2026-11-20T21:08:00.000005Z","marks":[]}"#,
+        r#""created_by":{"kind":"user","id":"usr_0197c1de000070008000000000000002","email":"ada@example.com"},"#,
+        r#""rotated":null,"rotated_by":null,"previous_until":null,"revoked":"2026-11-20T21:08:00.000005Z","#,
+        r#""revoked_by":{"kind":"operator","name":"unix:ada(1000)"},"marks":[]}"#,
     );
     const SESSION: &str = concat!(
         r#"{"id":"ses_0197c1de000070008000000000000003","email":"ada@example.com","#,

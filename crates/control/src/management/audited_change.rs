@@ -28,7 +28,7 @@ impl Target {
 }
 
 impl Management {
-    /// Opens the audit record, makes the change, and closes the record with its outcome.
+    /// Opens the audit record, makes the change, and closes the record with its outcome. A key keeps the actor, too.
     pub(super) async fn apply_change(
         &self,
         action: &str,
@@ -51,7 +51,8 @@ impl Management {
         // First the record: a change that cannot be recorded is not made.
         let entry = self.begin_change(action, path, target, change.withdraws(), by).await?;
         let started = Instant::now();
-        let changed = self.state.change(change).await.map_err(ManagementError::from);
+        let changed =
+            self.state.change(change.by(&by.actor.audit_name(target.user))).await.map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());
         entry.close(use_end(&changed, started));
         changed

@@ -4,17 +4,16 @@
 //! - The operator has no name here: an organization is not told which person runs the gateway.
 //! - The address from which a change was made is for administrators, and for the user who made it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError};
 use domain::clock::{self, Micros};
-use domain::identity::{OrgId, UserId};
+use domain::identity::UserId;
 use domain::key::KeyId;
 use domain::page::{Page, PageQuery};
 use journal::audit::{Filter, Outcome, Record, RecordKind, ViewStatus};
@@ -85,17 +84,17 @@ impl Management {
         let subject = actor.visible_owner();
         let filter = Filter { org: Some(org), subject, kind: Some(RecordKind::Change), ..Filter::default() };
         let (records, view) = self.page_of_records(actor, &("changes", org, subject), filter, page).await?;
-        let users = self.users_of(org, &records.items).await?;
+        let users = records.items.iter().flat_map(|record| [record.user_id, record.subject]).flatten();
+        let users = self.emails_of(org, users.collect()).await?;
         let items = records.items.into_iter().map(|record| ChangeEntry::new(record, subject, &users)).collect();
         Ok(ChangePage { page: Page { items, next: records.next }, gateway: self.gateway.clone(), view })
     }
+}
 
-    /// The email addresses of the users in these records.
-    async fn users_of(&self, org: OrgId, records: &[Record]) -> Result<BTreeMap<UserId, String>, ManagementError> {
-        let ids: BTreeSet<UserId> =
-            records.iter().flat_map(|record| [record.user_id, record.subject]).flatten().collect();
-        let found = try_join_all(ids.into_iter().map(|id| self.state.member(org, id))).await?;
-        Ok(found.into_iter().flatten().map(|(_, user)| (user.id, user.email)).collect())
+impl ChangeUser {
+    /// The email address; of a user whom the organization does not have any more, the id.
+    pub fn label(&self) -> String {
+        self.email.clone().unwrap_or_else(|| self.id.to_string())
     }
 }
 

@@ -84,7 +84,7 @@ pub enum ManagementError {
     Rotated {
         /// The key.
         key: KeyId,
-        /// Actor of that rotation, if the audit that this gateway reads has its record.
+        /// Actor of that rotation, if it is known.
         by: Option<String>,
         /// Time of its last rotation.
         at: Option<Micros>,

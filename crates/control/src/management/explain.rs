@@ -50,7 +50,7 @@ impl Management {
     pub async fn explain_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Explanation, ManagementError> {
         self.authorize(actor, Access::Key(id), now).await?;
         let missing = || ManagementError::NoKey(id);
-        let owned = self.find_key(id).await?;
+        let owned = self.find_key(actor, id).await?;
         let standing = self.state.rate_limit_status(id, now).await?.ok_or_else(missing)?;
         let key = self.show_owned(&owned, now);
         let org = Org::new(owned.org.ok_or_else(missing)?, self.state.concurrent());

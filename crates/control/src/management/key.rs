@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::duration_text;
+use super::{KeyActor, duration_text};
 use crate::secret_text;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
@@ -31,12 +31,21 @@ pub struct Key {
     pub last_used: Option<Micros>,
     #[serde(with = "clock::rfc3339")]
     pub created: Micros,
+    /// Who created or imported it; none when that is not known, as with the next two.
+    #[serde(default)]
+    pub created_by: Option<KeyActor>,
     #[serde(with = "clock::rfc3339::option")]
     pub rotated: Option<Micros>,
+    /// Who made the last rotation.
+    #[serde(default)]
+    pub rotated_by: Option<KeyActor>,
     #[serde(with = "clock::rfc3339::option")]
     pub previous_until: Option<Micros>,
     #[serde(with = "clock::rfc3339::option")]
     pub revoked: Option<Micros>,
+    /// Who revoked it.
+    #[serde(default)]
+    pub revoked_by: Option<KeyActor>,
     /// Marks for the owner's attention.
     #[serde(default)]
     pub marks: Vec<KeyMark>,
@@ -121,7 +130,7 @@ pub struct ApiKey(#[serde(with = "secret_text")] Secret);
 
 impl Key {
     /// From the record, the user and organization that own it (none: removed or gone), and the effective quota; its
-    /// marks are as of `now`.
+    /// marks are as of `now`. It names no actors: see [`Key::with_actors`].
     pub(super) fn new(
         key: &state::Key,
         user: Option<&state::User>,
@@ -142,9 +151,12 @@ impl Key {
             uses: key.uses,
             last_used: key.last_used,
             created: key.created,
+            created_by: None,
             rotated: key.rotated,
+            rotated_by: None,
             previous_until: key.previous_until,
             revoked: key.revoked,
+            revoked_by: None,
             marks: KeyMark::of(key, now),
         }
     }

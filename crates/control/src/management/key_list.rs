@@ -57,11 +57,12 @@ impl Management {
         if page.cursor.is_none()
             && let Some(items) = self.look_up_keys(&org, list, query, now).await?
         {
-            return Ok(Page { items, next: None });
+            return Ok(Page { items: self.with_actors(actor, org.id, items).await?, next: None });
         }
         let sealer = self.cursor_sealer(&("keys", list.org, list.owner, query)).await?;
         let after = sealer.open(page.cursor.as_deref())?;
-        sealer.seal(self.find_keys(&org, list, after, query, page.limit, now).await?)
+        let Page { items, next } = self.find_keys(&org, list, after, query, page.limit, now).await?;
+        sealer.seal(Page { items: self.with_actors(actor, org.id, items).await?, next })
     }
 
     /// The key that the text of a query names, if it is in the list: one look-up however many keys there are. None when

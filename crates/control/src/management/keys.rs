@@ -2,24 +2,26 @@
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{Actor, ApiKey, Key, LimitUpdate, Management, ManagementError, NewKey};
+use super::{Actor, ApiKey, Key, KeyActor, LimitUpdate, Management, ManagementError, NewKey};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId, PlainKey};
 use domain::names;
 use domain::quota::Quota;
-use state::{self, Change, Membership};
+use state::{self, Change, KeyActors, KeyEvent, Membership};
 
 /// Ids to try before giving up. There are 62^6 under a tag, so the second try is one in thousands of millions already.
 const MAX_ID_ATTEMPTS: usize = 5;
 /// Name of every session quota key.
 const SESSION_QUOTA_KEY_NAME: &str = "web sessions";
 
-/// Key record with its user and organization, as they were when they were read.
+/// Key record with its user, organization and actors, as they were when they were read.
 #[derive(Debug)]
 pub(super) struct OwnedKey {
     pub(super) key: state::Key,
     pub(super) user: Option<state::User>,
     pub(super) org: Option<state::Org>,
+    /// As the actor of the operation may know them.
+    pub(super) actors: KeyActors<KeyActor>,
 }
 
 /// Key of an older system.
@@ -66,7 +68,7 @@ impl Management {
             let change = Change::CreateKey { key: key.clone(), digest: plain.digest() };
             match self.apply_change("key.create", target(&key), bound(actor, change), by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
-                added => return self.new_key(added, &plain, &OwnedKey::new(key, user, org), now),
+                added => return self.new_key(added, &plain, &OwnedKey::new(key, user, org, actor), now),
             }
         }
     }
@@ -92,7 +94,7 @@ impl Management {
             match self.apply_change_at("key.import", path, target(&key), change, by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
                 Err(ManagementError::Taken("digest")) => return Err(self.already_imported(&digest).await),
-                added => return added.map(|()| self.show_owned(&OwnedKey::new(key, user, org), now)),
+                added => return added.map(|()| self.show_owned(&OwnedKey::new(key, user, org, actor), now)),
             }
         }
     }
@@ -103,7 +105,7 @@ impl Management {
     /// [`ManagementError::NoKey`].
     pub async fn show_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
         self.authorize(actor, Access::Key(id), now).await?;
-        Ok(self.show_owned(&self.find_key(id).await?, now))
+        Ok(self.show_owned(&self.find_key(actor, id).await?, now))
     }
 
     /// Revokes a key for good: requests with it are refused from the next one on. Revoking it again changes nothing.
@@ -112,10 +114,13 @@ impl Management {
     /// [`ManagementError::NoKey`].
     pub async fn revoke_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
         let by = self.authorize(actor, Access::Key(id), now).await?;
-        let mut owned = self.find_key(id).await?;
+        let mut owned = self.find_key(actor, id).await?;
         self.apply_change("key.revoke", target(&owned.key), Change::RevokeKey { key: id, at: now }, by).await?;
-        // The time of the first revocation stays, as in the state.
-        owned.key.revoked.get_or_insert(now);
+        // The first revocation stands, as in the state.
+        if owned.key.revoked.is_none() {
+            owned.key.revoked = Some(now);
+            owned.actors.record(KeyEvent::Revoked, now, KeyActor::of(actor));
+        }
         Ok(self.show_owned(&owned, now))
     }
 
@@ -131,7 +136,7 @@ impl Management {
         now: Micros,
     ) -> Result<Key, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
-        let mut owned = self.find_key(id).await?;
+        let mut owned = self.find_key(actor, id).await?;
         let quota = limits.map(|limits| limits.apply_to(self.quota(&owned.key)).validate()).transpose()?;
         self.apply_change("key.limits", target(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
         owned.key.quota = quota;
@@ -175,11 +180,12 @@ impl Management {
         }
     }
 
-    /// Looks up the key with this id, revoked or not, with its user and organization.
-    pub(super) async fn find_key(&self, id: KeyId) -> Result<OwnedKey, ManagementError> {
+    /// Looks up the key with this id, revoked or not, with its user, organization and actors.
+    pub(super) async fn find_key(&self, actor: &Actor, id: KeyId) -> Result<OwnedKey, ManagementError> {
         let key = self.state.key(id).await?.filter(|key| !key.session_quota_key).ok_or(ManagementError::NoKey(id))?;
         let (org, user) = self.state.member(key.org, key.user).await?.unzip();
-        Ok(OwnedKey { key, user, org })
+        let actors = self.key_actors(actor, key.org, &[id]).await?.pop().unwrap_or_default();
+        Ok(OwnedKey { key, user, org, actors })
     }
 
     /// The result of a change that gives a key a secret. A secret that replicas have not confirmed is valid: it is
@@ -202,6 +208,7 @@ impl Management {
     /// A key as results show it at `now`.
     pub(super) fn show_owned(&self, owned: &OwnedKey, now: Micros) -> Key {
         Key::new(&owned.key, owned.user.as_ref(), owned.org.as_ref(), self.quota(&owned.key), now)
+            .with_actors(&owned.actors)
     }
 
     /// The effective quota for a key.
@@ -211,8 +218,11 @@ impl Management {
 }
 
 impl OwnedKey {
-    fn new(key: state::Key, user: state::User, org: state::Org) -> Self {
-        Self { key, user: Some(user), org: Some(org) }
+    /// A key that this actor has just created.
+    fn new(key: state::Key, user: state::User, org: state::Org, actor: &Actor) -> Self {
+        let mut actors = KeyActors::default();
+        actors.record(KeyEvent::Created, key.created, KeyActor::of(actor));
+        Self { key, user: Some(user), org: Some(org), actors }
     }
 }
 

@@ -7,18 +7,13 @@ use std::time::Duration;
 
 use super::authorization::Access;
 use super::keys::{bound, target};
-use super::{Actor, Management, ManagementError, NewKey};
+use super::{Actor, KeyActor, Management, ManagementError, NewKey};
 use domain::clock::Micros;
 use domain::key::{KeyId, PlainKey};
-use journal::audit::{AuditView, Filter, RecordKind};
-use state::{self, Change, LastRotation};
+use state::{Change, KeyEvent, LastRotation};
 
-/// Action of a rotation in the audit.
-const ACTION: &str = "key.rotate";
 /// The longest time that two secrets of a key may be valid.
 const MAX_OVERLAP: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Bytes of the journal that are read to find out who rotated a key, which is only for the text of an error.
-const MAX_BYTES: u64 = 8 << 20;
 
 /// Rotation that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -62,38 +57,21 @@ impl Management {
             return Err(ManagementError::OverlapTooLong);
         }
         // All that the result shows is read before the change: no failure after it may lose the new secret.
-        let mut owned = self.find_key(id).await?;
+        let mut owned = self.find_key(actor, id).await?;
         let plain = PlainKey::generate(id)?;
         let previous_until = now.after(overlap);
         let change =
             Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until, last: rotation.last };
-        let changed = self.apply_change(ACTION, target(&owned.key), bound(actor, change), by).await;
+        let changed = self.apply_change("key.rotate", target(&owned.key), bound(actor, change), by).await;
         if let Err(ManagementError::Rotated { key, at, .. }) = changed {
-            let by = self.find_rotator(actor, &owned.key, at).await;
+            // For the text of the error alone.
+            let actors = self.key_actors(actor, owned.key.org, &[id]).await.unwrap_or_default();
+            let by = actors.iter().find_map(|actors| actors.find(KeyEvent::Rotated, at)).map(KeyActor::label);
             return Err(ManagementError::Rotated { key, by, at });
         }
         owned.key.rotated = Some(now);
         owned.key.previous_until = Some(previous_until);
+        owned.actors.record(KeyEvent::Rotated, now, KeyActor::of(actor));
         self.new_key(changed, &plain, &owned, now)
-    }
-
-    /// Actor that rotated a key at this time, by the audit. `None` when no record of it is found, such
-    /// as of another gateway.
-    async fn find_rotator(&self, actor: &Actor, key: &state::Key, at: Option<Micros>) -> Option<String> {
-        let at = at?;
-        let filter = Filter {
-            key: Some(key.id),
-            since: Some(at),
-            until: Some(at.after(Duration::from_micros(1))),
-            kind: Some(RecordKind::Change),
-            ..Filter::default()
-        };
-        let read = move |view: &AuditView| view.list(&filter, 10, None, MAX_BYTES);
-        let records = self.read_audit(actor, read).await.ok()?.records;
-        let record = records.into_iter().find(|record| record.action == ACTION)?;
-        // Users of an organization are not told which person the operator is.
-        let Some(user) = record.user_id else { return Some("the operator".to_owned()) };
-        let (_, user) = self.state.member(key.org, user).await.ok()??;
-        Some(user.email)
     }
 }

@@ -88,9 +88,12 @@ mod tests {
             uses: 0,
             last_used: None,
             created: Micros(1),
+            created_by: None,
             rotated: Some(Micros(2)),
+            rotated_by: None,
             previous_until: None,
             revoked: None,
+            revoked_by: None,
             marks: Vec::new(),
         };
         NewKey { api_key: ApiKey::from(&PlainKey::generate(id).unwrap()), key, warning: None }

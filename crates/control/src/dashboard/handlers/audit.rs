@@ -26,16 +26,11 @@ impl PageContext<'_> {
         ChangeRow {
             time: self.timestamp(change.time),
             action: change.action.clone(),
-            by: change.by.as_ref().map(shown_user),
-            subject: change.subject.as_ref().map(shown_user),
+            by: change.by.as_ref().map(ChangeUser::label),
+            subject: change.subject.as_ref().map(ChangeUser::label),
             key: change.key_id.map(|key| key.to_string()),
             ip: change.ip.map(|ip| ip.to_string()),
             outcome: change.outcome.name(),
         }
     }
-}
-
-/// The email address of a user; of one whom the organization does not have any more, the id.
-fn shown_user(user: &ChangeUser) -> String {
-    user.email.clone().unwrap_or_else(|| user.id.to_string())
 }

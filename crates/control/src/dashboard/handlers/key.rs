@@ -9,7 +9,9 @@ use crate::dashboard::pages::{
     AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, RecordSource, Timestamp,
     UseFilter as PageFilter, UseRow, Verdict, format_count, link,
 };
-use crate::management::{ActivityReport, Explanation, Key, KeyStatus, LimitStatus, Org, UseFilter, UsePage, User};
+use crate::management::{
+    ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, Org, UseFilter, UsePage, User,
+};
 use domain::key::KeyId;
 use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Outcome, Record};
@@ -99,13 +101,16 @@ impl PageContext<'_> {
             permissions: user.permissions.iter().map(ToString::to_string).collect(),
             state: key.status,
             created: self.timestamp(key.created),
+            created_by: key.created_by.as_ref().map(KeyActor::label),
             imported: key.imported,
             last_use: self.last_use(key, report),
             refused_attempt: self.refused_attempt(report.and_then(|report| report.keys.get(&key.id))),
             total_uses: key.uses,
             rotated: key.rotated.map(|time| self.timestamp(time)),
+            rotated_by: key.rotated_by.as_ref().map(KeyActor::label),
             previous_until: self.overlap_end(key),
             revoked: key.revoked.map(|time| self.timestamp(time)),
+            revoked_by: key.revoked_by.as_ref().map(KeyActor::label),
             marks: key.marks.iter().map(|mark| (mark.text(), mark.advice())).collect(),
         }
     }

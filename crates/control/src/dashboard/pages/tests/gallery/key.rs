@@ -70,13 +70,16 @@ fn details() -> KeyDetails {
         permissions: vec!["queries:read".into(), "queries:write".into()],
         state: KeyStatus::Active,
         created: ago(90 * DAY),
+        created_by: Some("the operator".into()),
         imported: false,
         last_use: last_use(12, Some("python-requests/2.32.3")),
         refused_attempt: Some(attempt("rate_limited")),
         total_uses: 1_284_441,
         rotated: Some(ago(2 * HOUR)),
+        rotated_by: Some("ada.lovelace@acme.example".into()),
         previous_until: Some(coming(22 * HOUR)),
         revoked: None,
+        revoked_by: None,
         marks: vec![("Older than a year", "Rotate it.")],
     }
 }

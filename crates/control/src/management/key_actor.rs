@@ -1,0 +1,105 @@
+//! Who created, rotated and revoked a key, as the viewer of the key may know it.
+//!
+//! - Users are named by their email addresses. The name of the operator is for operators: an organization is not told
+//!   which person runs the gateway.
+//! - A key that was changed before actors were recorded names none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::future::try_join_all;
+use serde::{Deserialize, Serialize};
+
+use super::{Actor, ChangeUser, Key, Management, ManagementError};
+use domain::identity::{OrgId, UserId};
+use domain::key::KeyId;
+use state::{ActorName, KeyActors, KeyEvent};
+
+/// Actor of a change of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum KeyActor {
+    /// A user with a session.
+    User(ChangeUser),
+    /// The operator.
+    Operator {
+        /// The Unix user; none where the viewer is not the operator.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    },
+}
+
+impl KeyActor {
+    /// An actor as they know themselves.
+    pub(super) fn of(actor: &Actor) -> Self {
+        match actor {
+            Actor::Operator(user) => Self::Operator { name: Some(user.to_string()) },
+            Actor::User(user) => Self::User(ChangeUser { id: user.user.id, email: Some(user.user.email.clone()) }),
+            Actor::Visitor(_) => unreachable!("a visitor is not authorized to change keys"),
+        }
+    }
+
+    fn new(name: &ActorName, viewer: &Actor, emails: &BTreeMap<UserId, String>) -> Self {
+        match name.user() {
+            Some(id) => Self::User(ChangeUser { id, email: emails.get(&id).cloned() }),
+            None => Self::Operator { name: viewer.signed_in().is_none().then(|| name.to_string()) },
+        }
+    }
+
+    /// The actor in one word or two: an email address, a Unix user, or `the operator`.
+    pub fn label(&self) -> String {
+        match self {
+            Self::User(user) => user.label(),
+            Self::Operator { name } => name.clone().unwrap_or_else(|| "the operator".to_owned()),
+        }
+    }
+}
+
+impl Management {
+    /// The actors of keys of an organization, in their order, as the viewer may know them.
+    pub(super) async fn key_actors(
+        &self,
+        viewer: &Actor,
+        org: OrgId,
+        keys: &[KeyId],
+    ) -> Result<Vec<KeyActors<KeyActor>>, ManagementError> {
+        let recorded = self.state.key_actors(keys).await?;
+        let users = recorded.iter().flat_map(KeyActors::iter).filter_map(|(_, _, actor)| actor.user());
+        let emails = self.emails_of(org, users.collect()).await?;
+        Ok(recorded.iter().map(|actors| actors.map(|name| KeyActor::new(name, viewer, &emails))).collect())
+    }
+
+    /// Keys of an organization with their actors, as the viewer may know them.
+    pub(super) async fn with_actors(
+        &self,
+        viewer: &Actor,
+        org: OrgId,
+        keys: Vec<Key>,
+    ) -> Result<Vec<Key>, ManagementError> {
+        let ids: Vec<KeyId> = keys.iter().map(|key| key.id).collect();
+        let actors = self.key_actors(viewer, org, &ids).await?;
+        Ok(keys.into_iter().zip(&actors).map(|(key, actors)| key.with_actors(actors)).collect())
+    }
+
+    /// The email addresses of users of an organization. Those whom it does not have any more are left out.
+    pub(super) async fn emails_of(
+        &self,
+        org: OrgId,
+        users: BTreeSet<UserId>,
+    ) -> Result<BTreeMap<UserId, String>, ManagementError> {
+        let found = try_join_all(users.into_iter().map(|id| self.state.member(org, id))).await?;
+        Ok(found.into_iter().flatten().map(|(_, user)| (user.id, user.email)).collect())
+    }
+}
+
+impl Key {
+    /// The key with those of its actors who made the changes that it shows.
+    pub(super) fn with_actors(self, actors: &KeyActors<KeyActor>) -> Self {
+        let find = |event, at| actors.find(event, at).cloned();
+        Self {
+            created_by: find(KeyEvent::Created, Some(self.created)),
+            rotated_by: find(KeyEvent::Rotated, self.rotated),
+            revoked_by: find(KeyEvent::Revoked, self.revoked),
+            ..self
+        }
+    }
+}
