@@ -129,7 +129,7 @@ screenshots: setup
 	cargo test --locked --test browser pictures -- --ignored
 
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= sanitizer head bearer proxy_header cookie return_path cursor config journal
+FUZZ_TARGETS ?= sanitizer head bearer credential proxy_header cookie return_path cursor config journal
 
 # Memory sanitizers are off: the crate has no unsafe code, and the targets check properties. Coverage needs nightly options,
 # which RUSTC_BOOTSTRAP enables in the stable compiler.

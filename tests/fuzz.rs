@@ -78,6 +78,11 @@ fn bearer() {
 }
 
 #[test]
+fn credential() {
+    replay("credential", targets::credential, 3000);
+}
+
+#[test]
 fn proxy_header() {
     replay("proxy_header", targets::proxy_header, 3000);
 }

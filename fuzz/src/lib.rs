@@ -21,7 +21,7 @@ use keygate::config::Config;
 use query_store::cursor::{Endpoint, Keyring, Scope};
 
 pub use journal::journal;
-pub use requests::{head, sanitizer};
+pub use requests::{credential, head, sanitizer};
 pub use sessions::{cookie, return_path};
 
 /// A token that is read is one that was sent; one of our own format is made of its letters alone.

@@ -1,17 +1,25 @@
 //! Request heads: what is read strictly, and what is made of it.
 
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 
+use domain::head_fields::{CredentialFields, FieldSet};
 use domain::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
 use edge::forward::{
     AllowedFeatures, Client, ForwardContext, PassedFields, TrustedProxies, UpstreamRequest, ValidatedHead,
     rewrite_request,
 };
 use edge::transport::head::{BodyFraming, HeadLimits, HeadScanner};
+use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use keygate::admission::key_field;
 
 const LIMITS: HeadLimits = HeadLimits { head: 64 * 1024, fields: 128, target: 16 * 1024 };
+/// Fields that may carry a key, beside `Authorization`.
+static CREDENTIALS: LazyLock<CredentialFields> = LazyLock::new(|| {
+    CredentialFields::new(["X-API-Key", "apikey"].map(|name| name.parse().expect("a field for keys")).to_vec())
+});
 /// Length of the request's body: known and not 0, so that the head gets no framing fields before the HTTP library sets
 /// them.
 pub(super) const BODY_LENGTH: Option<u64> = Some(1);
@@ -19,13 +27,13 @@ pub(super) const BODY_LENGTH: Option<u64> = Some(1);
 const MAX_FIELDS: usize = 256;
 
 /// A head that is read strictly is read the same by the HTTP library's parser, in one piece or in many, and has the
-/// framing that its fields say.
+/// framing that its fields say. A field that may carry a key is noted in every spelling, and nothing else is.
 pub fn head(bytes: &[u8]) {
-    let whole = HeadScanner::default().scan(bytes, &LIMITS);
+    let whole = HeadScanner::default().scan(bytes, &LIMITS, &CREDENTIALS);
     let mut scanner = HeadScanner::default();
     let middle = bytes.len() / 2;
-    let pieces = match scanner.scan(&bytes[..middle], &LIMITS) {
-        Ok(None) => scanner.scan(bytes, &LIMITS),
+    let pieces = match scanner.scan(&bytes[..middle], &LIMITS, &CREDENTIALS) {
+        Ok(None) => scanner.scan(bytes, &LIMITS, &CREDENTIALS),
         decided => decided,
     };
     assert_eq!(whole, pieces, "in two pieces it is another head");
@@ -38,6 +46,8 @@ pub fn head(bytes: &[u8]) {
         parsed.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value).collect()
     };
     let (lengths, codings): (Vec<&[u8]>, Vec<&[u8]>) = (named("content-length"), named("transfer-encoding"));
+    let has_key_field = parsed.headers.iter().any(|field| matches!(&*folded(field.name), "x-api-key" | "apikey"));
+    assert_eq!(head.fields.contains(FieldSet::CREDENTIAL), has_key_field);
     match head.framing {
         BodyFraming::Chunked => assert!(lengths.is_empty() && codings.len() == 1),
         BodyFraming::Length(length) => {
@@ -45,6 +55,25 @@ pub fn head(bytes: &[u8]) {
             let said =
                 lengths.first().map_or(Ok(0), |said| std::str::from_utf8(said).unwrap_or_default().trim().parse());
             assert_eq!(said, Ok(length));
+        }
+    }
+}
+
+/// A key in a field of its own is read only where it is the only credential, and as it was sent.
+pub fn credential(bytes: &[u8]) {
+    let Some(head) = received(bytes) else { return };
+    let is_listed = |name: &HeaderName| matches!(&*folded(name.as_str()), "x-api-key" | "apikey");
+    let listed: Vec<_> = head.headers.iter().filter(|(name, _)| is_listed(name)).map(|(_, value)| value).collect();
+    let fields = FieldSet::of_request(&head.headers, &CREDENTIALS);
+    assert_eq!(fields.contains(FieldSet::CREDENTIAL), !listed.is_empty());
+    if listed.is_empty() {
+        return;
+    }
+    for pass_authorization in [false, true] {
+        if let Ok(key) = key_field::parse_key(&head.headers, &CREDENTIALS, pass_authorization) {
+            assert!(listed.len() == 1 && (pass_authorization || !head.headers.contains_key(AUTHORIZATION)));
+            assert!(!key.is_empty() && key.len() <= 512 && key.iter().all(u8::is_ascii_graphic));
+            assert_eq!(listed[0].as_bytes().trim_ascii(), key);
         }
     }
 }
@@ -58,7 +87,7 @@ pub fn sanitizer(bytes: &[u8]) {
     let client = Client::find(&peer, &head.headers, &trusted);
     let principal = principal();
     let request_id = HeaderValue::from_static("0190-id");
-    let Ok(received) = ValidatedHead::validate(head) else { return };
+    let Ok(received) = ValidatedHead::validate(head, &CREDENTIALS) else { return };
     let allowed = AllowedFeatures::default();
     let passed = &PassedFields::default();
     let context = ForwardContext {
@@ -67,6 +96,8 @@ pub fn sanitizer(bytes: &[u8]) {
         client: &client,
         principal: &principal,
         request_id: &request_id,
+        credentials: &CREDENTIALS,
+        pass_authorization: false,
         allowed,
         passed,
         trace: None,
@@ -79,7 +110,7 @@ pub fn sanitizer(bytes: &[u8]) {
     let length = parsed.parse(&text).expect("what is sent is a request");
     assert_eq!(length, httparse::Status::Complete(text.len()), "what is sent is one request, and nothing after it");
     assert_eq!(
-        HeadScanner::default().scan(&text, &LIMITS).map(|head| head.map(|head| head.length)),
+        HeadScanner::default().scan(&text, &LIMITS, &CREDENTIALS).map(|head| head.map(|head| head.length)),
         Ok(Some(text.len()))
     );
     assert_eq!(parsed.method, Some(method.as_str()));
@@ -100,6 +131,8 @@ pub(super) fn with_context<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
         client: &client,
         principal: &principal,
         request_id: &request_id,
+        credentials: &CREDENTIALS,
+        pass_authorization: false,
         allowed,
         passed,
         trace: None,
@@ -108,7 +141,6 @@ pub(super) fn with_context<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
 
 /// Each of our fields is there once, in no other spelling, and nothing that frames or belongs to a connection.
 fn identity(parsed: &httparse::Request<'_, '_>, principal: &Principal) {
-    let folded = |name: &str| name.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let values = |wanted: &str| -> Vec<&[u8]> {
         parsed.headers.iter().filter(|field| folded(field.name) == wanted).map(|field| field.value).collect()
     };
@@ -125,6 +157,7 @@ fn identity(parsed: &httparse::Request<'_, '_>, principal: &Principal) {
     }
     assert!(values("x-forwarded-host").len() <= 1 && values("cookie").len() <= 1);
     for never in [
+        "apikey",
         "authorization",
         "connection",
         "content-length",
@@ -138,6 +171,7 @@ fn identity(parsed: &httparse::Request<'_, '_>, principal: &Principal) {
         "trailer",
         "transfer-encoding",
         "upgrade",
+        "x-api-key",
         "x-http-method-override",
         "x-original-url",
         "x-real-ip",
@@ -146,6 +180,11 @@ fn identity(parsed: &httparse::Request<'_, '_>, principal: &Principal) {
     }
     let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     assert!(parsed.headers.iter().all(|field| plain(field.name)), "a name that some server could misread");
+}
+
+/// A name as a server could read it that folds all separators into one.
+fn folded(name: &str) -> String {
+    name.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-")
 }
 
 /// A head as the HTTP library could hand it on: version, method, target, and fields, a line each.

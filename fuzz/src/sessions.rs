@@ -1,6 +1,7 @@
 //! What belongs to web sessions: cookies that go no further, and addresses that lead nowhere else.
 
 use control::dashboard;
+use domain::head_fields::CredentialFields;
 use domain::session::{self, COOKIE_NAME, SIGN_IN_COOKIE_NAME, TokenDigest};
 use edge::forward::{UpstreamRequest, ValidatedHead, rewrite_request};
 use http::header::{COOKIE, HOST};
@@ -74,7 +75,7 @@ fn has(bytes: &[u8], wanted: &[u8]) -> bool {
 /// The fields of a request as they are sent upstream.
 fn forwarded(request: Request<()>) -> HeaderMap {
     let head = request.into_parts().0;
-    let received = ValidatedHead::validate(head).expect("cookies are no flaw");
+    let received = ValidatedHead::validate(head, &CredentialFields::NONE).expect("cookies are no flaw");
     let UpstreamRequest { request, .. } = with_context(|context| rewrite_request(received, BODY_LENGTH, context));
     request.into_parts().0.headers
 }

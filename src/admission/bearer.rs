@@ -13,7 +13,7 @@ const MAX_TOKEN: usize = 512;
 ///
 /// # Errors
 /// - [`Refusal::NoCredential`]: there is no `Authorization` field, or its scheme is another one.
-/// - [`Refusal::RepeatedAuthorization`]: there are several, of which a server behind the gateway
+/// - [`Refusal::RepeatedCredential`]: there are several, of which a server behind the gateway
 ///   could read another one.
 /// - [`Refusal::EmptyToken`]: the scheme comes without a token.
 /// - [`Refusal::MalformedKey`]: the token cannot be a key.
@@ -21,13 +21,21 @@ pub fn parse_token(headers: &HeaderMap) -> Result<&[u8], Refusal> {
     let mut fields = headers.get_all(AUTHORIZATION).into_iter();
     let field = fields.next().ok_or(Refusal::NoCredential)?.as_bytes();
     if fields.next().is_some() {
-        return Err(Refusal::RepeatedAuthorization);
+        return Err(Refusal::RepeatedCredential);
     }
     let (scheme, rest) = field.split_at_checked(6).ok_or(Refusal::NoCredential)?;
     if !scheme.eq_ignore_ascii_case(b"bearer") || rest.first().is_some_and(|byte| *byte != b' ') {
         return Err(Refusal::NoCredential);
     }
-    let token = rest.trim_ascii();
+    check_token(rest.trim_ascii())
+}
+
+/// Returns a token that can be a key.
+///
+/// # Errors
+/// - [`Refusal::EmptyToken`]: there is none.
+/// - [`Refusal::MalformedKey`]: it cannot be a key.
+pub(super) fn check_token(token: &[u8]) -> Result<&[u8], Refusal> {
     if token.is_empty() {
         return Err(Refusal::EmptyToken);
     }
@@ -56,7 +64,7 @@ mod tests {
         assert_eq!(parse(&["Basic abc"]), Err(Refusal::NoCredential));
         assert_eq!(parse(&["Bearerabc"]), Err(Refusal::NoCredential));
         assert_eq!(parse(&["Bearer"]), Err(Refusal::EmptyToken));
-        assert_eq!(parse(&["Bearer abc", "Bearer abc"]), Err(Refusal::RepeatedAuthorization));
+        assert_eq!(parse(&["Bearer abc", "Bearer abc"]), Err(Refusal::RepeatedCredential));
         assert_eq!(parse(&["Bearer a b"]), Err(Refusal::MalformedKey));
         assert_eq!(parse(&[&format!("Bearer {}", "x".repeat(513))]), Err(Refusal::MalformedKey));
     }

@@ -1,12 +1,14 @@
 //! Credentials of requests: an API key, or the cookie of a web session.
 //!
-//! - A bearer key decides alone, valid or not: a cookie that comes with it is not read.
+//! - A key decides alone, valid or not: a cookie that comes with it is not read. It is in `Authorization`, or in a
+//!   field that the configuration lists; never in two of them, and never in the query string.
 //! - A browser sends a cookie with every request to the origin, also with one that another site provoked. Therefore an
 //!   unsafe request with a session cookie must come from a page of the same origin.
 
 use http::request::Parts;
 
-use super::bearer;
+use super::{bearer, key_field};
+use domain::head_fields::{CredentialFields, FieldSet};
 use domain::identity::MANAGEMENT_METHOD;
 use domain::key::{self, KeyDigest, KeyId};
 use domain::refusal::Refusal;
@@ -27,17 +29,34 @@ pub(super) struct PresentedKey {
     pub(super) id: Option<KeyId>,
 }
 
-/// Reads the credential of a request. `session_origin` is the origin of the pages whose users may use sessions; none:
-/// sessions are no credential.
+/// Places in which a request to a route may have its credential.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places<'a> {
+    /// Fields, beside `Authorization`, that may carry a key.
+    pub(super) fields: &'a CredentialFields,
+    /// True if `Authorization` is the upstream's: then a key in one of `fields` is the only credential.
+    pub(super) pass_authorization: bool,
+    /// Origin of the pages whose users may use sessions; none: sessions are no credential.
+    pub(super) session_origin: Option<&'a str>,
+}
+
+/// Reads the credential of a request, whose head has these fields.
 ///
 /// # Errors
 /// The refusal, when there is nothing that could be looked up.
-pub(super) fn read(head: &Parts, session_origin: Option<&str>) -> Result<Credential, Refusal> {
+pub(super) fn read(head: &Parts, fields: FieldSet, places: Places<'_>) -> Result<Credential, Refusal> {
+    if fields.contains(FieldSet::CREDENTIAL) {
+        let token = key_field::parse_key(&head.headers, places.fields, places.pass_authorization)?;
+        return read_key(token).map(Credential::Key);
+    }
+    if places.pass_authorization {
+        return Err(Refusal::NoCredential);
+    }
     let refusal = match bearer::parse_token(&head.headers) {
         Ok(token) => return read_key(token).map(Credential::Key),
         Err(refusal) => refusal,
     };
-    let (Refusal::NoCredential, Some(origin)) = (refusal, session_origin) else { return Err(refusal) };
+    let (Refusal::NoCredential, Some(origin)) = (refusal, places.session_origin) else { return Err(refusal) };
     let cookie = session::read_cookie(&head.headers, session::COOKIE_NAME).map_err(|_| Refusal::RepeatedSession)?;
     let digest = cookie.ok_or(refusal)?;
     if head.method.as_str() == MANAGEMENT_METHOD {
@@ -72,11 +91,23 @@ mod tests {
     const ORIGIN: &str = "https://gateway.example";
 
     fn read_kind(method: &str, fields: &[(&str, &str)], origin: Option<&str>) -> Result<&'static str, Refusal> {
+        read_kind_at(method, fields, origin, false)
+    }
+
+    fn read_kind_at(
+        method: &str,
+        fields: &[(&str, &str)],
+        origin: Option<&str>,
+        pass_authorization: bool,
+    ) -> Result<&'static str, Refusal> {
         let mut request = Request::builder().method(method).uri("/");
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let credential = read(&request.body(()).unwrap().into_parts().0, origin)?;
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let listed = CredentialFields::new(vec!["X-API-Key".parse().unwrap()]);
+        let places = Places { fields: &listed, pass_authorization, session_origin: origin };
+        let credential = read(&head, FieldSet::of_request(&head.headers, &listed), places)?;
         Ok(match credential {
             Credential::Key(_) => "key",
             Credential::Session(_) => "session",
@@ -93,8 +124,30 @@ mod tests {
         let empty = read_kind("GET", &[cookie, ("authorization", "Bearer ")], Some(ORIGIN));
         assert_eq!(empty, Err(Refusal::EmptyToken));
         let twice = [cookie, ("authorization", "Bearer a"), ("authorization", "Bearer a")];
-        assert_eq!(read_kind("GET", &twice, Some(ORIGIN)), Err(Refusal::RepeatedAuthorization));
+        assert_eq!(read_kind("GET", &twice, Some(ORIGIN)), Err(Refusal::RepeatedCredential));
         assert_eq!(read_kind("GET", &[], Some(ORIGIN)), Err(Refusal::NoCredential));
+    }
+
+    #[test]
+    fn key_in_a_listed_field_decides_alone() {
+        let cookie = format!("__Host-keygate={}", Token::generate().unwrap().expose());
+        let cookie = ("cookie", cookie.as_str());
+        let field = ("x-api-key", "other");
+        assert_eq!(read_kind("POST", &[cookie, field], Some(ORIGIN)), Ok("key"));
+        assert_eq!(read_kind("GET", &[cookie, ("x-api-key", "")], Some(ORIGIN)), Err(Refusal::EmptyToken));
+        let both = [field, ("authorization", "Bearer other")];
+        assert_eq!(read_kind("GET", &both, Some(ORIGIN)), Err(Refusal::RepeatedCredential));
+    }
+
+    #[test]
+    fn route_that_passes_authorization_needs_a_key_in_a_listed_field() {
+        let cookie = format!("__Host-keygate={}", Token::generate().unwrap().expose());
+        let (cookie, bearer) = (("cookie", cookie.as_str()), ("authorization", "Bearer other"));
+        let read = |fields: &[(&str, &str)]| read_kind_at("GET", fields, Some(ORIGIN), true);
+        assert_eq!(read(&[bearer, ("x-api-key", "key")]), Ok("key"));
+        assert_eq!(read(&[bearer, bearer, ("x-api-key", "key")]), Ok("key"));
+        assert_eq!(read(&[bearer]), Err(Refusal::NoCredential));
+        assert_eq!(read(&[cookie]), Err(Refusal::NoCredential));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!   with an invalid key does not learn which routes exist.
 
 pub mod bearer;
+pub mod key_field;
 mod credential;
 mod routes;
 mod route_tree;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use domain::clock::Micros;
+use domain::head_fields::{CredentialFields, FieldSet};
 use domain::identity::Principal;
 use domain::quota::RateLimitStatus;
 use domain::refusal::{Limit, Refusal};
@@ -25,7 +27,7 @@ use domain::session::TokenDigest;
 use platform::metrics::Metrics;
 use state::{Admitted, DecideRequest, Decision, State, Unavailable, session_quota_digest};
 
-use credential::Credential;
+use credential::{Credential, Places};
 pub use routes::{Route, Routes};
 pub use settings::{RouteSettings, ServedResource};
 
@@ -34,6 +36,8 @@ pub use settings::{RouteSettings, ServedResource};
 pub struct Admission {
     state: Arc<State>,
     routes: Routes,
+    /// Fields, beside `Authorization`, that may carry a key.
+    credentials: CredentialFields,
     /// Origin of the pages whose users may use web sessions; none: sessions are no credential.
     session_origin: Option<Box<str>>,
     metrics: Metrics,
@@ -60,9 +64,15 @@ pub struct Denial {
 }
 
 impl Admission {
-    /// Admission by these routes and this state, with API keys as the only credentials.
+    /// Admission by these routes and this state, with API keys in `Authorization` as the only credentials.
     pub fn new(state: Arc<State>, routes: Routes, metrics: Metrics) -> Self {
-        Self { state, routes, session_origin: None, metrics }
+        Self { state, routes, credentials: CredentialFields::NONE, session_origin: None, metrics }
+    }
+
+    /// The same, with API keys also in these fields.
+    #[must_use]
+    pub fn with_fields(self, credentials: CredentialFields) -> Self {
+        Self { credentials, ..self }
     }
 
     /// The same, with web sessions as credentials, too: for requests from pages of this origin.
@@ -71,11 +81,16 @@ impl Admission {
         Self { session_origin: Some(origin.into()), ..self }
     }
 
-    /// Finds the request's route and decides whether its caller may use it. An admitted request has taken a token and a
-    /// slot.
-    pub async fn authorize(&self, head: &Parts, now: Micros) -> Authorization<'_> {
+    /// Finds the request's route and decides whether its caller may use it. `fields` are those of the head. An admitted
+    /// request has taken a token and a slot.
+    pub async fn authorize(&self, head: &Parts, fields: FieldSet, now: Micros) -> Authorization<'_> {
         let route = self.routes.find(head);
-        let result = match credential::read(head, self.session_origin.as_deref()) {
+        let places = Places {
+            fields: &self.credentials,
+            pass_authorization: route.pass_authorization,
+            session_origin: self.session_origin.as_deref(),
+        };
+        let result = match credential::read(head, fields, places) {
             Ok(Credential::Key(key)) => {
                 self.decide(DecideRequest { digest: &key.digest, id: key.id, access: route.access(), now }).await
             }

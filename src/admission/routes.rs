@@ -43,6 +43,8 @@ pub struct Route {
     pub strip_prefix: Option<Box<str>>,
     /// Permission that the user must have; none: any authenticated caller may use the route.
     pub permission: Option<Permission>,
+    /// True if `Authorization` is the upstream's: the key comes in another field.
+    pub pass_authorization: bool,
     /// True if audit records show the query string.
     pub query_in_audit: bool,
     /// True if the access log shows the query string.
@@ -86,6 +88,7 @@ impl Route {
             serve: route.serve,
             strip_prefix: route.strip_prefix.as_deref().map(Box::from),
             permission: route.permission.clone(),
+            pass_authorization: route.pass_authorization,
             query_in_audit: route.query_in_audit,
             log_query: route.log_query,
             upgrade: route.upgrade.clone(),
@@ -114,6 +117,7 @@ impl Route {
             serve: None,
             strip_prefix: None,
             permission: None,
+            pass_authorization: false,
             query_in_audit: false,
             log_query: false,
             upgrade: Vec::new(),
@@ -180,6 +184,7 @@ mod tests {
             serve: None,
             strip_prefix: None,
             permission: None,
+            pass_authorization: false,
             query_in_audit: false,
             log_query: false,
             upgrade: Vec::new(),

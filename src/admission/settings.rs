@@ -22,6 +22,8 @@ pub struct RouteSettings {
     pub strip_prefix: Option<String>,
     /// Permission that the user must have; none: every authenticated caller may use the route.
     pub permission: Option<Permission>,
+    /// True if `Authorization` is the upstream's: the key comes in another field.
+    pub pass_authorization: bool,
     /// True if audit records show the query string.
     pub query_in_audit: bool,
     /// True if the access log shows the query string.

@@ -14,6 +14,7 @@ use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{self, Listener, ListenerRole};
 use crate::gateway::{EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
 use control::dashboard::{self, CurlExample, CurlExamples, Dashboard};
+use domain::head_fields::CredentialFields;
 use edge::forward::{ResponseOrigin, TrustedProxies};
 use edge::transport::{ServeOptions, Settings};
 use platform::request_body::BodyLimits;
@@ -109,8 +110,9 @@ impl SharedHandles {
     fn build_dashboard(&self, snapshot: &ConfigSnapshot) -> Option<Dashboard> {
         let shared = self.dashboard.clone()?;
         let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
+        let credentials = &snapshot.config.transport.credentials;
         let origin = shared.settings.api_origin.as_ref().unwrap_or(&shared.settings.origin).clone();
-        let paths = snapshot.config.routes.iter().filter_map(example).collect();
+        let paths = snapshot.config.routes.iter().filter_map(|route| example(route, credentials)).collect();
         let examples = CurlExamples { origin, paths };
         Some(Dashboard::new(shared, trusted, snapshot.sign_ins.clone(), examples, self.metrics.clone()))
     }
@@ -118,7 +120,8 @@ impl SharedHandles {
     fn build_gateway(&self, snapshot: &ConfigSnapshot, upstreams: Box<[Upstream]>, open: &OpenExchanges) -> Gateway {
         let routes = Routes::new(&snapshot.config.routes, &self.metrics);
         let limits = self.body_limits(&snapshot.config.transport);
-        let admission = Admission::new(Arc::clone(&self.state), routes, self.metrics.clone());
+        let admission = Admission::new(Arc::clone(&self.state), routes, self.metrics.clone())
+            .with_fields(snapshot.config.transport.credentials.clone());
         let admission = match &self.dashboard {
             Some(dashboard) => admission.with_sessions(&dashboard.settings.origin),
             None => admission,
@@ -204,9 +207,14 @@ fn response_origin(role: ListenerRole, session: Option<&dashboard::Settings>) ->
 }
 
 /// The path of a route as an example for the dashboard's `curl` lines; none when a plain `GET` of it cannot succeed.
-fn example(route: &RouteSettings) -> Option<CurlExample> {
+fn example(route: &RouteSettings, credentials: &CredentialFields) -> Option<CurlExample> {
     let may_get = route.methods.is_empty() || route.methods.contains(&Method::GET);
     let path = route.path.strip_suffix("**").unwrap_or(&route.path);
     let has_parameter = path.contains('{');
-    (may_get && !has_parameter).then(|| CurlExample { path: path.to_owned(), permission: route.permission.clone() })
+    let key_field = credentials.iter().next().filter(|_| route.pass_authorization).map(|field| field.text().to_owned());
+    (may_get && !has_parameter).then(|| CurlExample {
+        path: path.to_owned(),
+        permission: route.permission.clone(),
+        key_field,
+    })
 }

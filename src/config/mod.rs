@@ -18,6 +18,7 @@ use edge::transport;
 use platform::settings::{Document, Reported, SecretSource, Section, SettingsErrors};
 
 mod listeners;
+mod credentials;
 mod timeouts;
 mod http;
 mod upstreams;
@@ -200,7 +201,10 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let limits = file.section("limits", |section| Ok(limits::limits(section)));
     let state = file.section("state", |section| state::state(section, limits));
     let audit = file.section("audit", |section| audit::audit(section, &gateway));
-    let routes = routes::of_file(file, &upstreams.names);
+    let credentials = file.section("credentials", credentials::credentials);
+    // A block with errors counts as one with fields: its own errors were reported.
+    let has_key_fields = credentials.as_ref().map_or(true, |fields| !fields.is_empty());
+    let routes = routes::of_file(file, &upstreams.names, has_key_fields);
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
     check_across_blocks(
@@ -224,7 +228,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         trusted_proxies,
         max_connections: http.max_connections,
         max_connections_per_address: http.max_connections_per_address,
-        transport: timeouts.with_sizes(http.transport),
+        transport: transport::Settings { credentials: credentials?, ..timeouts.with_sizes(http.transport) },
         upstreams: upstreams.read?,
         state,
         bad_keys: limits?.bad_keys,

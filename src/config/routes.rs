@@ -5,21 +5,21 @@ use http::HeaderValue;
 use crate::admission::{RouteSettings, ServedResource};
 use platform::settings::{Reported, Section, Value};
 
-/// Reads the block `routes`; no routes when there is none, or it has an error. `upstreams` are the
-/// names of the upstreams.
-pub(super) fn of_file(file: &mut Section<'_>, upstreams: &[String]) -> Vec<RouteSettings> {
+/// Reads the block `routes`; no routes when there is none, or it has an error. `upstreams` are the names of the
+/// upstreams; `has_key_fields` is false when `credentials.headers` lists no field.
+pub(super) fn of_file(file: &mut Section<'_>, upstreams: &[String], has_key_fields: bool) -> Vec<RouteSettings> {
     let upstreams: Vec<&str> = upstreams.iter().map(String::as_str).collect();
-    let read = file.optional("routes", |value| routes(value, &upstreams));
+    let read = file.optional("routes", |value| routes(value, &upstreams, has_key_fields));
     if upstreams.len() > 1 && read.as_ref().is_ok_and(|read| read.as_ref().is_none_or(Vec::is_empty)) {
         file.report("routes", "is missing, and there are several upstreams; list the routes, each with its `upstream`");
     }
     read.unwrap_or_default().unwrap_or_default()
 }
 
-fn routes(value: &Value<'_>, upstreams: &[&str]) -> Result<Vec<RouteSettings>, Reported> {
+fn routes(value: &Value<'_>, upstreams: &[&str], has_key_fields: bool) -> Result<Vec<RouteSettings>, Reported> {
     let mut seen: Vec<RouteSettings> = Vec::new();
     value.list(|item| {
-        let route = item.section(|section| route(section, upstreams))?;
+        let route = item.section(|section| route(section, upstreams, has_key_fields))?;
         if let Some(conflict) = seen.iter().find_map(|other| find_conflict(&route, other)) {
             return item.reject(conflict);
         }
@@ -28,7 +28,7 @@ fn routes(value: &Value<'_>, upstreams: &[&str]) -> Result<Vec<RouteSettings>, R
     })
 }
 
-fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings, Reported> {
+fn route(section: &mut Section<'_>, upstreams: &[&str], has_key_fields: bool) -> Result<RouteSettings, Reported> {
     let name = section.required("name", name);
     let methods = section.value_or("methods", Vec::new(), |value| value.list(method));
     let path = section.required("path", path);
@@ -39,6 +39,11 @@ fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings,
     let permission = section.optional("permission", |value| {
         value.parsed("a permission: 1 to 64 characters of a-z, 0-9 and : . _ -, such as queries:read")
     });
+    let pass_authorization = section.value_or("pass_authorization", false, |value| value.boolean());
+    if pass_authorization && !has_key_fields {
+        let what = "leaves no field for the API key; list one in `credentials.headers`, such as X-API-Key";
+        section.report("pass_authorization", what);
+    }
     let query_in_audit = section.value_or("query_in_audit", false, |value| value.boolean());
     let log_query = section.value_or("log_query", false, |value| value.boolean());
     let upgrade = section.value_or("upgrade", Vec::new(), |value| value.list(protocol));
@@ -53,6 +58,7 @@ fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings,
         serve: serve?.map(|_| ServedResource::Usage),
         strip_prefix: strip_prefix?,
         permission: permission?,
+        pass_authorization,
         query_in_audit,
         log_query,
         upgrade,
@@ -63,7 +69,7 @@ fn route(section: &mut Section<'_>, upstreams: &[&str]) -> Result<RouteSettings,
 
 /// Reports what a route of the gateway itself cannot have, and gives its methods: GET, which includes HEAD.
 fn check_served(section: &Section<'_>, methods: Vec<http::Method>) -> Vec<http::Method> {
-    for name in ["upstream", "strip_prefix", "upgrade", "trailers", "idempotent"] {
+    for name in ["upstream", "strip_prefix", "pass_authorization", "upgrade", "trailers", "idempotent"] {
         if section.contains(name) {
             section.report(name, "has no effect beside `serve`: such requests go to no upstream; remove it");
         }

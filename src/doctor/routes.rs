@@ -1,8 +1,9 @@
-//! Check of the routes: none at all, hidden ones, open ones, and requests that match none.
+//! Check of the routes: none at all, hidden ones, open ones, and requests that match none; and of the fields for keys.
 
 use super::environment::Environment;
 use super::finding::Findings;
 use crate::admission::RouteSettings;
+use domain::head_fields::{CredentialField, CredentialFields};
 
 /// Series of requests that match no route.
 const UNMATCHED: &str = "keygate_requests_total{code=\"404\",route=\"none\"}";
@@ -11,6 +12,7 @@ const UNMATCHED: &str = "keygate_requests_total{code=\"404\",route=\"none\"}";
 pub(super) fn check(environment: &Environment, findings: &mut Findings) {
     let config = &environment.config;
     judge_listed(&config.routes, findings);
+    judge_key_fields(&config.transport.credentials, &config.routes, findings);
     if !config.routes.is_empty() {
         for name in config.unused_upstreams() {
             let advice = "name it as `upstream` of a route, or remove it";
@@ -38,6 +40,21 @@ fn judge_listed(routes: &[RouteSettings], findings: &mut Findings) {
     if !open.is_empty() {
         let found = format!("{} without a permission: {}", open.len(), open.join(", "));
         findings.note("routes", found, "give them one, if not every key may use them");
+    }
+}
+
+/// Says how keys are sent, where that is configured.
+fn judge_key_fields(credentials: &CredentialFields, routes: &[RouteSettings], findings: &mut Findings) {
+    if credentials.is_empty() {
+        return;
+    }
+    let fields: Vec<&str> = credentials.iter().map(CredentialField::text).collect();
+    let fields = fields.join(", ");
+    findings.ok("API keys", format!("sent as `Authorization: Bearer`, or in {fields}"));
+    let passing: Vec<&str> = routes.iter().filter(|route| route.pass_authorization).map(|route| &*route.name).collect();
+    if !passing.is_empty() {
+        let found = format!("`Authorization` goes to the upstream: {}", passing.join(", "));
+        findings.note("routes", found, format!("clients of these routes must send their key in {fields} alone"));
     }
 }
 
@@ -93,6 +110,7 @@ mod tests {
             serve: None,
             strip_prefix: None,
             permission: "queries:read".parse().ok(),
+            pass_authorization: false,
             query_in_audit: false,
             log_query: false,
             upgrade: Vec::new(),
@@ -138,6 +156,21 @@ mod tests {
         assert_eq!(judged(&[one.clone(), all.clone()]), []);
         assert_eq!(judged(&[all, one.clone()]), [(Warning, "route `one`".to_owned())]);
         assert_eq!(judged(&[RouteSettings { permission: None, ..one }]), [(Note, "routes".to_owned())]);
+    }
+
+    #[test]
+    fn route_that_passes_authorization_is_noted_with_the_fields_for_keys() {
+        let listed = CredentialFields::new(["X-API-Key", "apikey"].map(|name| name.parse().unwrap()).to_vec());
+        let passing = RouteSettings { pass_authorization: true, ..route("legacy", &[], "/v1/**") };
+        let judged = |credentials: &CredentialFields, routes: &[RouteSettings]| {
+            let mut findings = Findings::new("routes");
+            judge_key_fields(credentials, routes, &mut findings);
+            findings.into_list().iter().map(|finding| finding.found.clone()).collect::<Vec<_>>()
+        };
+        let sent = "sent as `Authorization: Bearer`, or in X-API-Key, apikey";
+        assert_eq!(judged(&listed, &[passing]), [sent, "`Authorization` goes to the upstream: legacy"]);
+        assert_eq!(judged(&listed, &[route("a", &[], "/a")]), [sent]);
+        assert!(judged(&CredentialFields::NONE, &[]).is_empty());
     }
 
     fn matches(pattern: &str, path: &str) -> bool {

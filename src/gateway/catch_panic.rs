@@ -143,6 +143,7 @@ mod tests {
             upload: UploadProgress::default(),
             body: None,
             rate_limit,
+            has_key_field: false,
             features: RequestFeatures::default(),
             status: None,
             sent: 0,

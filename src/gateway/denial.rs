@@ -15,7 +15,7 @@ use super::Gateway;
 use super::guarded_body::GuardedBody;
 use super::own_response::{own, reject};
 use super::rejection::Rejection;
-use super::request::Arrival;
+use super::request::{Arrival, AuditTexts};
 use crate::admission::{Denial, Route};
 use domain::clock;
 use domain::refusal::Refusal;
@@ -36,7 +36,7 @@ impl Gateway {
             self.metrics.attempts_refused.inc();
             return reject(arrival, &Rejection::of_attempt(seconds), &route.metrics);
         }
-        let rejection = Rejection::of_denial(denial, route);
+        let rejection = Rejection::of_denial(denial, route, &self.settings.credentials);
         let mut response = arrival.reject(&rejection);
         if denial.principal.is_some() {
             arrival.connection.count_refusal(arrival.version, &mut response);
@@ -61,8 +61,8 @@ impl Gateway {
         denial: &Denial,
         end: UseEnd,
     ) -> bool {
-        let action = arrival.action(head, route);
-        let opening = arrival.opening(head, route, &action, denial.principal.as_deref());
+        let texts = AuditTexts::new(head, route, &self.settings.credentials);
+        let opening = arrival.opening(head, &texts, denial.principal.as_deref());
         let recorded = match denial.principal {
             Some(_) => self.journal.record_refusal(&opening, end).await,
             None => Ok(self.journal.record_unknown_key(&opening, end)),

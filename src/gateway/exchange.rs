@@ -45,6 +45,8 @@ pub struct Exchange {
     pub(super) body: Option<ForwardedBody>,
     /// Rate-limit status of the caller, which the response shows.
     pub(super) rate_limit: RateLimitFields,
+    /// True if the key came in a field of its own, which means nothing to caches.
+    pub(super) has_key_field: bool,
     /// Features that the client asked for.
     pub(super) features: RequestFeatures,
     /// Status that was sent.
@@ -104,6 +106,7 @@ impl Exchange {
             upload,
             body: None,
             rate_limit,
+            has_key_field: false,
             status: None,
             sent: 0,
             tunnelled: 0,

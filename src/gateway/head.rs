@@ -18,7 +18,7 @@ pub(super) fn validate(head: Parts, fields: Option<FieldSet>, settings: &Setting
         Some(fields) => ValidatedHead::from_scanned(head, fields).map_err(classify_invalid_head),
         None => {
             check_size(&head, settings)?;
-            ValidatedHead::validate(head).map_err(classify_invalid_head)
+            ValidatedHead::validate(head, &settings.credentials).map_err(classify_invalid_head)
         }
     }
 }

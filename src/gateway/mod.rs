@@ -70,7 +70,7 @@ use upstream::Pool;
 
 use catch_panic::catch_panic;
 use exchange::Exchange;
-use request::Arrival;
+use request::{Arrival, AuditTexts};
 
 pub use connection::Connection;
 pub use early_rejection::EarlyRejection;
@@ -147,7 +147,7 @@ impl Gateway {
     ) -> ResponseFuture {
         let (head, body) = request.into_parts();
         let arrival = Arrival::new(self, connection, origin, &head);
-        match self.check(head, arrival.downstream.fields(), &body) {
+        match self.check(head, arrival.fields, &body) {
             Ok(head) => Box::pin(Rc::clone(self).answer(arrival, Unsent { head, body })),
             Err(refusal) => {
                 let response = self.early_rejection.refuse(refusal, &arrival);
@@ -229,8 +229,8 @@ impl Gateway {
         unsent: &mut Option<Unsent>,
     ) -> Result<(&Route, Box<Exchange>, Request<RequestBody>), Response<GuardedBody>> {
         let head = &unsent.as_ref().expect("a request is admitted once").head;
-        let Authorization { route, result } = self.admission.authorize(head, arrival.time).await;
-        arrival.note_admission(head, route, &result);
+        let Authorization { route, result } = self.admission.authorize(head, head.fields(), arrival.time).await;
+        arrival.note_admission(head, route, &self.settings.credentials, &result);
         let admitted = match result {
             Ok(admitted) => admitted,
             Err(denial) => return Err(Box::pin(self.refuse(arrival, head, route, &denial)).await),
@@ -252,11 +252,11 @@ impl Gateway {
         route: &Route,
         admitted: &Admitted,
     ) -> impl Future<Output = Result<AuditEntry, Unavailable>> + use<'_> {
-        let action = arrival.action(head, route);
+        let texts = AuditTexts::new(head, route, &self.settings.credentials);
         let opening = Use {
             number: Some(admitted.number),
             provisional: admitted.provisional,
-            ..arrival.opening(head, route, &action, Some(&admitted.principal))
+            ..arrival.opening(head, &texts, Some(&admitted.principal))
         };
         self.journal.begin_prepared(&opening, &arrival.connection.audit_fields)
     }
@@ -277,16 +277,20 @@ impl Gateway {
             principal: &admitted.principal,
             request_id: &arrival.id_header,
             strip_prefix: route.strip_prefix.as_deref(),
+            credentials: &self.settings.credentials,
+            pass_authorization: route.pass_authorization,
             allowed: AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers },
             passed: &self.upstreams[route.upstream].passed_fields,
             trace: arrival.observed.as_deref(),
         };
+        let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
         let UpstreamRequest { request, features, dropped_fields } =
             forward::rewrite_request(head, body.size_hint().exact(), context);
         self.metrics.fields_dropped.request.inc_by(dropped_fields as u64);
         let limits = if features.long_lived { &self.long_lived_limits } else { &self.body_limits };
         let body = RequestBody::new(body, Rc::clone(limits));
-        let exchange = Exchange::begin(self, arrival, route, admitted, entry, body.upload(), features);
+        let mut exchange = Exchange::begin(self, arrival, route, admitted, entry, body.upload(), features);
+        exchange.has_key_field = has_key_field;
         (Box::new(exchange), request.map(|()| body))
     }
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::rate_limit::{self, RateLimitFields};
 use crate::admission::{Denial, Route};
+use domain::head_fields::CredentialFields;
 use domain::identity::{AuthMethod, Permission};
 use domain::problem::{self, Problem};
 use domain::refusal::{Answer, Refusal};
@@ -36,12 +37,23 @@ pub(super) struct Rejection<'a> {
     scope: Option<&'a Permission>,
     /// Seconds until a retry, where they were computed for this request.
     retry_after: Option<u64>,
+    /// Fields in which the key can be sent, where it is missing and they are configured.
+    key_places: Option<KeyPlaces<'a>>,
+}
+
+/// Fields in which a key can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct KeyPlaces<'a> {
+    fields: &'a CredentialFields,
+    /// True if `Authorization` is the upstream's.
+    pass_authorization: bool,
 }
 
 impl<'a> Rejection<'a> {
     /// Rejection of an unknown caller.
     pub(super) fn new(refusal: Refusal) -> Self {
-        Self { refusal, method: AuthMethod::ApiKey, rate_limit: None, scope: None, retry_after: None }
+        let method = AuthMethod::ApiKey;
+        Self { refusal, method, rate_limit: None, scope: None, retry_after: None, key_places: None }
     }
 
     /// Rejection of an authenticated caller.
@@ -54,17 +66,19 @@ impl<'a> Rejection<'a> {
         Self { retry_after: Some(retry_after), ..Self::new(Refusal::TooManyAttempts) }
     }
 
-    /// Rejection of a request to this route that admission denied.
-    pub(super) fn of_denial(denial: &Denial, route: &'a Route) -> Self {
+    /// Rejection of a request to this route that admission denied. Keys may come in these fields.
+    pub(super) fn of_denial(denial: &Denial, route: &'a Route, fields: &'a CredentialFields) -> Self {
         let method = denial.principal.as_ref().map_or(AuthMethod::ApiKey, |principal| principal.method);
         let scope = route.permission.as_ref().filter(|_| denial.refusal == Refusal::Forbidden);
         let rate_limit = denial.rate_limit.map(|status| RateLimitFields::new(status, method));
-        Self { method, rate_limit, scope, ..Self::new(denial.refusal) }
+        let is_missing = denial.refusal == Refusal::NoCredential && !fields.is_empty();
+        let key_places = is_missing.then_some(KeyPlaces { fields, pass_authorization: route.pass_authorization });
+        Self { method, rate_limit, scope, key_places, ..Self::new(denial.refusal) }
     }
 
     /// Rejection of the same request for another reason.
     pub(super) fn replaced_by(self, refusal: Refusal) -> Self {
-        Self { refusal, scope: None, retry_after: None, ..self }
+        Self { refusal, scope: None, retry_after: None, key_places: None, ..self }
     }
 
     /// Builds the response to the request of this id, and notes the refusal, where the request is observed. The ids of
@@ -103,8 +117,11 @@ impl<'a> Rejection<'a> {
         problem.to_json().into()
     }
 
-    /// The explanation, with the permission that is missing.
+    /// The explanation, with the permission or the key that is missing.
     fn detail(&self, answer: &Answer) -> Cow<'static, str> {
+        if let Some(places) = self.key_places {
+            return places.explain().into();
+        }
         match (self.scope, self.method) {
             (None, _) => answer.detail.into(),
             (Some(scope), AuthMethod::Session) => format!("You do not have the permission `{scope}`.").into(),
@@ -135,6 +152,21 @@ impl<'a> Rejection<'a> {
                 HeaderValue::try_from(challenge).expect("permissions are visible ASCII")
             }
         }
+    }
+}
+
+impl KeyPlaces<'_> {
+    /// How to send a key.
+    fn explain(self) -> String {
+        let authorization = (!self.pass_authorization).then(|| "'Authorization: Bearer <API_KEY>'".to_owned());
+        let fields = self.fields.iter().map(|field| format!("'{}: <API_KEY>'", field.text()));
+        let places: Vec<String> = authorization.into_iter().chain(fields).collect();
+        let places = match places.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => unreachable!("a route that passes `Authorization` has fields for keys"),
+        };
+        format!("This request needs an API key: send it as {places}.")
     }
 }
 

@@ -17,12 +17,13 @@ use super::connection::Connection;
 use super::rejection::Rejection;
 use crate::admission::{Denial, Route};
 use domain::clock::{self, Micros, Reading};
-use domain::head_fields::FieldSet;
+use domain::head_fields::{CredentialFields, FieldSet};
 use domain::identity::{AuthMethod, Principal, X_REQUEST_ID};
 use domain::trace_context::TraceId;
 use edge::forward::{Client, ResponseOrigin};
 use edge::transport::ExchangeHandle;
 use journal::audit::Use;
+use platform::telemetry::access_log::redact_credentials;
 use platform::telemetry::{HeadFacts, ObservedRequest, Observer, RequestFacts, RequestText};
 use state::Admitted;
 
@@ -43,6 +44,8 @@ pub(super) struct Arrival {
     pub(super) downstream: ExchangeHandle,
     /// Position in the revocation log before the credential was checked.
     pub(super) log_position: u64,
+    /// Fields of the head that are acted on, if transport has scanned it strictly for the fields of this configuration.
+    pub(super) fields: Option<FieldSet>,
     /// HTTP version of the request.
     pub(super) version: Version,
     /// Client, by the trusted-proxy rule.
@@ -58,12 +61,21 @@ pub(super) struct Arrival {
     pub(super) observed: Option<Rc<ObservedRequest>>,
 }
 
+/// Texts of a request in its audit record.
+pub(super) struct AuditTexts<'a> {
+    /// The route's name, else `METHOD /path`.
+    action: Cow<'a, str>,
+    /// Path; with the query string where the route says so, without the values of parameters for keys.
+    path: Cow<'a, str>,
+}
+
 impl Arrival {
     pub(super) fn new(gateway: &Gateway, connection: &Rc<Connection>, origin: ResponseOrigin, head: &Parts) -> Self {
         let Reading { time, instant: begun } = clock::read();
         let id = id_at(time, &gateway.ids);
         let downstream = connection.exchange();
-        let has_expect = downstream.fields().map(|fields| fields.contains(FieldSet::EXPECT));
+        let fields = downstream.fields(&gateway.settings.credentials);
+        let has_expect = fields.map(|fields| fields.contains(FieldSet::EXPECT));
         let client = connection.clients.find(&connection.peer, &head.headers, &gateway.trusted_proxies);
         let mut arrival = Self {
             id,
@@ -73,6 +85,7 @@ impl Arrival {
             downstream,
             connection: Rc::clone(connection),
             log_position: gateway.open.position(),
+            fields,
             version: head.version,
             client,
             observed: None,
@@ -117,11 +130,18 @@ impl Arrival {
     }
 
     /// Notes what admission has found: the route, what it allows to be shown, and the caller.
-    pub(super) fn note_admission(&self, head: &Parts, route: &Route, result: &Result<Admitted, Denial>) {
+    pub(super) fn note_admission(
+        &self,
+        head: &Parts,
+        route: &Route,
+        credentials: &CredentialFields,
+        result: &Result<Admitted, Denial>,
+    ) {
         self.note(|facts| {
             facts.route.clone_from(&route.name);
             facts.pattern.clone_from(&route.path);
-            facts.query = head.uri.query().filter(|_| route.log_query).map(RequestText::query);
+            let query = head.uri.query().filter(|_| route.log_query);
+            facts.query = query.map(|query| RequestText::query(query, credentials));
             facts.caller = match result {
                 Ok(admitted) => Some(Arc::clone(&admitted.principal)),
                 Err(denial) => denial.principal.clone(),
@@ -141,23 +161,13 @@ impl Arrival {
         now.saturating_duration_since(self.begun).as_secs_f64()
     }
 
-    /// Action in the audit record: the route's name, else `METHOD /path`.
-    pub(super) fn action<'b>(&self, head: &'b Parts, route: &'b Route) -> Cow<'b, str> {
-        match &route.name {
-            Some(name) => name.into(),
-            None => format!("{} {}", head.method, head.uri.path()).into(),
-        }
-    }
-
     /// Beginning of the audit record, for a request that took nothing.
     pub(super) fn opening<'b>(
         &'b self,
         head: &'b Parts,
-        route: &Route,
-        action: &'b str,
+        texts: &'b AuditTexts<'b>,
         principal: Option<&Principal>,
     ) -> Use<'b> {
-        let path_and_query = head.uri.path_and_query().map_or("/", |target| target.as_str());
         Use {
             id: self.id,
             time: self.time,
@@ -168,9 +178,9 @@ impl Arrival {
             auth_method: principal.map_or(AuthMethod::ApiKey, |principal| principal.method),
             ip: Some(self.client.ip),
             user_agent: head.headers.get(USER_AGENT).map(HeaderValue::as_bytes),
-            action,
+            action: &texts.action,
             method: head.method.as_str(),
-            path: if route.query_in_audit { path_and_query } else { head.uri.path() },
+            path: &texts.path,
             provisional: false,
             trace_id: self.trace_id(),
         }
@@ -179,6 +189,24 @@ impl Arrival {
     /// Bytes of body that are sent with a response of the gateway itself.
     pub(super) fn sent(&self, response: &Response<Bytes>) -> u64 {
         if self.is_head { 0 } else { response.body().len() as u64 }
+    }
+}
+
+impl<'a> AuditTexts<'a> {
+    pub(super) fn new(head: &'a Parts, route: &'a Route, credentials: &CredentialFields) -> Self {
+        let action = match &route.name {
+            Some(name) => name.into(),
+            None => format!("{} {}", head.method, head.uri.path()).into(),
+        };
+        let query = head.uri.query().filter(|_| route.query_in_audit);
+        // A key of another system is known by its place alone.
+        let redacted = query.and_then(|query| redact_credentials(query, credentials));
+        let path = match (redacted, query) {
+            (Some(redacted), _) => format!("{}?{redacted}", head.uri.path()).into(),
+            (None, Some(_)) => head.uri.path_and_query().map_or("/", |target| target.as_str()).into(),
+            (None, None) => head.uri.path().into(),
+        };
+        Self { action, path }
     }
 }
 

@@ -81,6 +81,9 @@ impl Gateway {
         if exchange.rate_limit.method() == AuthMethod::Session {
             keep_private(response.headers_mut());
         }
+        if exchange.has_key_field {
+            keep_unshared(response.headers_mut());
+        }
     }
 
     /// Answers with 101, and opens the tunnel once it was sent.
@@ -119,6 +122,23 @@ fn keep_private(headers: &mut HeaderMap) {
     if !headers.contains_key(CACHE_CONTROL) {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     }
+}
+
+/// Keeps shared caches from storing a response to a key in a field of its own, unless the upstream allows it. For a key
+/// in `Authorization` they keep this rule by themselves (RFC 9111, section 3.5).
+fn keep_unshared(headers: &mut HeaderMap) {
+    let values = headers.get_all(CACHE_CONTROL).iter();
+    let mut directives = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    if !directives.any(decides_sharing) {
+        headers.append(CACHE_CONTROL, HeaderValue::from_static("private"));
+    }
+}
+
+/// Returns whether a directive of `Cache-Control` says of the whole response whether shared caches may store it.
+fn decides_sharing(directive: &[u8]) -> bool {
+    let is = |name: &str| directive.eq_ignore_ascii_case(name.as_bytes());
+    let has_shared_age = directive.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"s-maxage="));
+    has_shared_age || ["private", "no-store", "public", "must-revalidate"].into_iter().any(is)
 }
 
 /// Tells caches that the response depends on the session.

@@ -8,6 +8,7 @@ mod support;
 // The gateway, as its users see it.
 mod access_log;
 mod answers;
+mod credentials;
 mod forwarding;
 mod grpc;
 mod hostile_upstream;

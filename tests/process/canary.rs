@@ -6,6 +6,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 
+use domain::key::KeyDigest;
+
 use crate::support::{Client, Setup, Upstream, head};
 
 /// Requests with a key in the `Authorization` field, and in every other place.
@@ -44,6 +46,34 @@ pub fn smuggled(key: &str) -> Vec<String> {
     all
 }
 
+/// Requests with a key of another system in the listed fields, in heads that are read and in heads that are not. Such a
+/// key has no form by which it could be recognized elsewhere.
+fn smuggled_in_listed_fields(key: &str) -> Vec<String> {
+    let with = |lines: &str| format!("GET /?X-API-Key={key}&apikey={key} HTTP/1.1\r\nHost: h\r\n{lines}\r\n");
+    let (plain, long) = (format!("X-API-Key: {key}\r\n"), "x".repeat(70_000));
+    let mut all: Vec<String> = [
+        plain.clone(),
+        format!("x_api.key: {key}\r\n"),
+        format!("apikey: \t{key} \r\nConnection: apikey\r\n"),
+        format!("{plain}apikey: {key}\r\n"),
+        format!("{plain}Authorization: Bearer {key}\r\n"),
+        format!("{plain}Cookie: __Host-keygate={key}\r\n"),
+        format!("apikey: {key}x\r\n"),
+        format!("apikey: {key} {key}\r\n"),
+        format!("X-API-Key: {key}\r\n folded\r\n"),
+        format!("X-API-Key : {key}\r\n"),
+        format!("X-API-Key: {key}\u{1}\r\n"),
+        format!("{plain}X: {long}\r\n"),
+        format!("{plain}Expect: a miracle\r\n"),
+        format!("{plain}Content-Length: 1\r\nContent-Length: 1\r\n"),
+    ]
+    .map(|lines| with(&lines))
+    .into();
+    let chunked = with(&format!("{plain}Transfer-Encoding: chunked\r\n")).replacen("GET", "POST", 1);
+    all.push(format!("{chunked}1\r\nx\r\n0\r\nX-API-Key: {key}\r\n\r\n"));
+    all
+}
+
 /// Content of all files below a directory.
 fn all_bytes(directory: &Path, into: &mut Vec<(String, Vec<u8>)>) {
     for entry in fs::read_dir(directory).unwrap() {
@@ -71,13 +101,7 @@ fn key_secret_is_found_only_in_the_response_that_created_it() {
     let id = &key["sk_live_".len()..][..9];
     // The whole key is given by mistake where a key id is expected.
     let mistaken = setup.keygate(&["key", "show", &key]);
-    for request in smuggled(&key) {
-        let mut stream = TcpStream::connect(setup.address).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        stream.shutdown(Shutdown::Write).unwrap();
-        // The response is not checked here; only that there is one.
-        stream.read_to_end(&mut Vec::new()).ok();
-    }
+    smuggled(&key).iter().for_each(|request| send(&setup, request));
     assert_eq!(setup.client().get("/", &key).status, 200);
     setup.ok(&["key", "revoke", id]);
     assert_eq!(setup.client().get("/", &key).status, 401);
@@ -105,8 +129,46 @@ fn key_secret_is_found_only_in_the_response_that_created_it() {
     assert!(seen.iter().any(|(name, bytes)| name.contains("/audit/") && bytes.windows(9).any(|w| w == id.as_bytes())));
 
     // The secret alone would be enough to steal the key, and so would most of it.
-    let secret = &key["sk_live_".len() + 10..][..40];
-    for (name, bytes) in &seen {
+    assert_found_nowhere(&seen, &key["sk_live_".len() + 10..][..40]);
+}
+
+#[test]
+fn key_of_another_system_in_a_listed_field_is_found_nowhere() {
+    const IMPORTED: &str = "Zm9yZWlnbi1jYW5hcnkta2V5LTEyMzQ1Njc4OQ";
+    let upstream = Upstream::start();
+    let blocks = "credentials: { headers: [X-API-Key, apikey] }\ntelemetry: { level: trace }\n\
+                  routes: [{ name: all, path: '/**', query_in_audit: true }]\n";
+    let setup = Setup::new(upstream.address, blocks);
+    setup.key();
+    let gateway = setup.start_logged();
+    let sha256 = KeyDigest::of(IMPORTED.as_bytes()).to_hex();
+    setup.ok(&["key", "import", "--org", "acme", "--user", "ada@example.com", "--sha256", &sha256, "old"]);
+    smuggled_in_listed_fields(IMPORTED).iter().for_each(|request| send(&setup, request));
+    assert!(upstream.count() >= 4, "keys alone in their field are admitted: {}", upstream.count());
+    for received in upstream.received() {
+        assert!(!received.headers.iter().any(|(_, value)| value.contains(IMPORTED)), "{received:?}");
+    }
+    let metrics = Client::connect(setup.admin).get("/metrics", "").body;
+    let mut seen = vec![("metrics".to_owned(), metrics)];
+    seen.push(("audit list".to_owned(), setup.ok(&["audit", "list", "--json"]).into_bytes()));
+    gateway.stop();
+    all_bytes(setup.path(), &mut seen);
+    assert!(seen.iter().any(|(name, bytes)| name == "audit list" && bytes.windows(8).any(|w| w == b"REDACTED")));
+    assert_found_nowhere(&seen, IMPORTED);
+}
+
+/// Sends a request on a connection of its own, and reads whatever comes.
+fn send(setup: &Setup, request: &str) {
+    let mut stream = TcpStream::connect(setup.address).unwrap();
+    // The gateway may refuse the request before it has read it all.
+    stream.write_all(request.as_bytes()).ok();
+    stream.shutdown(Shutdown::Write).ok();
+    stream.read_to_end(&mut Vec::new()).ok();
+}
+
+#[track_caller]
+fn assert_found_nowhere(seen: &[(String, Vec<u8>)], secret: &str) {
+    for (name, bytes) in seen {
         let found = bytes.windows(secret.len()).position(|window| window == secret.as_bytes());
         let around = found.map(|at| String::from_utf8_lossy(&bytes[at.saturating_sub(200)..at]).into_owned());
         assert_eq!(around, None, "the key is in {name}");

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
+use domain::head_fields::CredentialFields;
 use edge::transport::head::{BodyFraming, HeadLimits, HeadScanner};
 use http::Method;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -88,7 +89,9 @@ async fn read_head(client: &mut TcpStream, own: &mut Buffers) -> io::Result<(usi
     let mut scanner = HeadScanner::default();
     loop {
         if own.filled > 0
-            && let Some(head) = scanner.scan(&own.read[..own.filled], &LIMITS).map_err(|_| ErrorKind::InvalidData)?
+            && let Some(head) = scanner
+                .scan(&own.read[..own.filled], &LIMITS, &CredentialFields::NONE)
+                .map_err(|_| ErrorKind::InvalidData)?
         {
             let BodyFraming::Length(body) = head.framing else { return Err(ErrorKind::Unsupported.into()) };
             return Ok((head.length, usize::try_from(body).map_err(|_| ErrorKind::InvalidData)?));

@@ -43,10 +43,10 @@ refusals! {
         ..row(401, "unauthenticated", "This request needs an API key: send it as 'Authorization: Bearer <API_KEY>'.")
             .challenge(REALM)
     };
-    /// The request has several `Authorization` fields.
-    RepeatedAuthorization => invalid_request("There is more than one Authorization field.");
-    /// The request has the scheme Bearer without a token.
-    EmptyToken => invalid_request("The bearer token is empty.");
+    /// The request has several fields that may carry a key.
+    RepeatedCredential => invalid_request("There is more than one credential: send the API key once, in one field.");
+    /// The request has a field for the key, but no key in it.
+    EmptyToken => invalid_request("The API key is empty.");
     /// The request has several session cookies.
     RepeatedSession => invalid_request("There is more than one session cookie.");
     /// The request has a session cookie and the method by which audit records of management are known.
@@ -234,7 +234,7 @@ mod tests {
     #[rustfmt::skip]
     const WIRE: [Wire; 33] = [
         (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
-        (Refusal::RepeatedAuthorization, 400, "invalid_request", None, Some("malformed"), None),
+        (Refusal::RepeatedCredential, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::RepeatedSession, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::ReservedMethod, 400, "invalid_request", None, Some("malformed"), None),

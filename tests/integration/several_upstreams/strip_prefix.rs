@@ -1,5 +1,6 @@
 //! `strip_prefix`: the upstream sees the tail of the path that the route was found by, byte for byte.
 
+use domain::head_fields::CredentialFields;
 use domain::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
 use edge::forward::{
     AllowedFeatures, Client as ForwardedClient, ForwardContext, PassedFields, TrustedProxies, ValidatedHead,
@@ -92,6 +93,7 @@ fn route(path: &str, strip_prefix: Option<&str>) -> RouteSettings {
         serve: None,
         strip_prefix: strip_prefix.map(str::to_owned),
         permission: None,
+        pass_authorization: false,
         query_in_audit: false,
         log_query: false,
         upgrade: Vec::new(),
@@ -115,11 +117,13 @@ fn sent(routes: &Routes, target: &str) -> Option<String> {
         principal: &principal,
         request_id: &HeaderValue::from_static("id"),
         strip_prefix: route.strip_prefix.as_deref(),
+        credentials: &CredentialFields::NONE,
+        pass_authorization: route.pass_authorization,
         allowed: AllowedFeatures::default(),
         passed: &PassedFields::default(),
         trace: None,
     };
-    let head = ValidatedHead::validate(parts).ok()?;
+    let head = ValidatedHead::validate(parts, &CredentialFields::NONE).ok()?;
     Some(rewrite_request(head, Some(0), context).request.uri().to_string())
 }
 

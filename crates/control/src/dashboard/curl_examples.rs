@@ -18,16 +18,24 @@ pub struct CurlExample {
     pub path: String,
     /// Permission that the route requires; `None`: none.
     pub permission: Option<Permission>,
+    /// Field that carries the key; `None`: `Authorization`.
+    pub key_field: Option<String>,
 }
 
 impl CurlExamples {
-    /// The URL of the first path that these permissions allow; when they allow none, of the first path.
-    pub(super) fn url_for(&self, permissions: &[Permission]) -> String {
+    /// The command, with this key, for the first path that these permissions allow; when they allow none, for the first
+    /// path.
+    pub(super) fn command_for(&self, permissions: &[Permission], api_key: &str) -> String {
         let is_allowed = |example: &&CurlExample| {
             example.permission.as_ref().is_none_or(|permission| permissions.contains(permission))
         };
         let example = self.paths.iter().find(is_allowed).or(self.paths.first());
-        format!("{}{}", self.origin, example.map_or("/", |example| &example.path))
+        let path = example.map_or("/", |example| &example.path);
+        let credential = match example.and_then(|example| example.key_field.as_ref()) {
+            Some(field) => format!("{field}: {api_key}"),
+            None => format!("Authorization: Bearer {api_key}"),
+        };
+        format!("curl -i -H '{credential}' '{}{path}'", self.origin)
     }
 }
 
@@ -36,17 +44,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn url_is_of_the_first_allowed_path() {
+    fn command_is_for_the_first_allowed_path_and_has_the_key_in_its_field() {
         let permission = |text: &str| text.parse::<Permission>().unwrap();
         let example = |path: &str, required: Option<&str>| CurlExample {
             path: path.into(),
             permission: required.map(permission),
+            key_field: (path == "/b").then(|| "X-API-Key".to_owned()),
         };
         let paths = vec![example("/a", Some("a")), example("/b", Some("b")), example("/c", None)];
         let examples = CurlExamples { origin: "https://api.example".into(), paths };
-        assert_eq!(examples.url_for(&[permission("b")]), "https://api.example/b");
-        assert_eq!(examples.url_for(&[]), "https://api.example/c");
+        let command = |examples: &CurlExamples, permissions: &[Permission]| examples.command_for(permissions, "KEY");
+        assert_eq!(command(&examples, &[permission("b")]), "curl -i -H 'X-API-Key: KEY' 'https://api.example/b'");
+        assert_eq!(command(&examples, &[]), "curl -i -H 'Authorization: Bearer KEY' 'https://api.example/c'");
         let none = CurlExamples { paths: Vec::new(), ..examples };
-        assert_eq!(none.url_for(&[]), "https://api.example/");
+        assert_eq!(command(&none, &[]), "curl -i -H 'Authorization: Bearer KEY' 'https://api.example/'");
     }
 }

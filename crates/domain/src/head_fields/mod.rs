@@ -1,11 +1,12 @@
 //! Names of header fields that the gateway acts on, found in one reading of a head.
 //!
-//! The reader of the names, which is the strict scanner on HTTP/1 and [`FieldSet::of_map`] on HTTP/2, notes in a
+//! The reader of the names, which is the strict scanner on HTTP/1 and [`FieldSet::of_request`] on HTTP/2, notes in a
 //! [`FieldSet`] which of them are there. All steps that follow ask the set, and look into the head only for fields that
 //! it has: the name of an ordinary field is read once, and the field goes through.
 
 mod removal;
 mod untrusted;
+mod credentials;
 
 use http::HeaderMap;
 use http::header::{HOST, HeaderName};
@@ -13,6 +14,7 @@ use http::header::{HOST, HeaderName};
 use crate::http_syntax;
 use removal::Filter;
 
+pub use credentials::{CredentialField, CredentialFields, InvalidCredentialField, MAX_CREDENTIAL_FIELDS};
 pub use removal::{RESERVED, Removal, is_reserved};
 
 /// Set of the fields of a head that the gateway acts on.
@@ -41,6 +43,8 @@ const NAMED: &[(&str, FieldSet)] = &[
     ("clear-site-data", FieldSet::ORIGIN_WIDE),
     ("service-worker-allowed", FieldSet::ORIGIN_WIDE),
 ];
+/// Hop-by-hop fields with a member of their own.
+const OTHER_HOP_BY_HOP: FieldSet = FieldSet::CONNECTION.with(FieldSet::TRANSFER_ENCODING).with(FieldSet::EXPECT);
 /// Filter of [`NAMED`].
 const FILTER: Filter = Filter::new(&[&names()]);
 
@@ -73,10 +77,20 @@ impl FieldSet {
     pub const UNTRUSTED: Self = Self(1 << 11);
     /// A name with other characters than letters, digits and `-`.
     pub const ODD_NAME: Self = Self(1 << 12);
+    /// One of the [`CredentialFields`], in any spelling. Only in requests.
+    pub const CREDENTIAL: Self = Self(1 << 13);
 
     /// Set of the fields of a parsed head.
     pub fn of_map(headers: &HeaderMap) -> Self {
-        let one = |name: &HeaderName| Self::of_name(name.as_str().as_bytes());
+        Self::of_request(headers, &CredentialFields::NONE)
+    }
+
+    /// The same of a request, in which these fields may carry a key.
+    pub fn of_request(headers: &HeaderMap, credentials: &CredentialFields) -> Self {
+        let one = |name: &HeaderName| {
+            let name = name.as_str().as_bytes();
+            Self::of_scanned_name(name, http_syntax::is_plain_name(name), credentials)
+        };
         let set = headers.keys().map(one).fold(Self::NONE, Self::with);
         let has_second_host = set.contains(Self::HOST) && headers.get_all(HOST).iter().nth(1).is_some();
         if has_second_host { set.with(Self::SECOND_HOST) } else { set }
@@ -84,7 +98,13 @@ impl FieldSet {
 
     /// Set of one field with this name, in any case.
     pub fn of_name(name: &[u8]) -> Self {
-        if http_syntax::is_plain_name(name) { Self::of_plain_name(name) } else { Self::ODD_NAME }
+        Self::of_scanned_name(name, http_syntax::is_plain_name(name), &CredentialFields::NONE)
+    }
+
+    /// The same of a request, in which `credentials` may carry a key. `is_plain` says whether the name is plain.
+    pub fn of_scanned_name(name: &[u8], is_plain: bool, credentials: &CredentialFields) -> Self {
+        let field = if is_plain { Self::of_plain_name(name) } else { Self::ODD_NAME };
+        field.with(credentials.member(name))
     }
 
     /// Set of one field with this plain name, in any case.

@@ -68,11 +68,11 @@ pub fn is_reserved(name: &[u8]) -> bool {
     begins(name, RESERVED_PREFIX) || contains(RESERVED, name)
 }
 
-fn contains(list: &[&str], name: &[u8]) -> bool {
+pub(super) fn contains(list: &[&str], name: &[u8]) -> bool {
     list.iter().any(|listed| listed.as_bytes().eq_ignore_ascii_case(name))
 }
 
-fn begins(name: &[u8], prefix: &str) -> bool {
+pub(super) fn begins(name: &[u8], prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
 }
 

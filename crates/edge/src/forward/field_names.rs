@@ -4,18 +4,20 @@
 //!
 //! A head of which a [`FieldSet`](domain::head_fields::FieldSet) says that it has no such name is not searched.
 
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 
 use domain::head_fields::{self, Removal};
 use domain::http_syntax;
 
 /// Removes from a request every field that the upstream must not get, except the spoofable ones that `passed` lets
-/// through. Returns how many names were not plain.
+/// through, and `Authorization` where that is the upstream's. Returns how many names were not plain.
 ///
 /// Servers that fold names (`X_User_Id` into `HTTP_X_USER_ID`) fold only names that are not plain.
-pub(super) fn remove_untrusted(headers: &mut HeaderMap, passed: &[HeaderName]) -> usize {
+pub(super) fn remove_untrusted(headers: &mut HeaderMap, passed: &[HeaderName], pass_authorization: bool) -> usize {
     remove(headers, |name| match Removal::of(name.as_str().as_bytes()) {
         Some(Removal::Spoofable) => !passed.contains(name),
+        Some(Removal::Reserved) if *name == AUTHORIZATION => !pass_authorization,
         other => other.is_some(),
     })
 }
@@ -63,7 +65,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.append(HeaderName::from_static(name), "1".parse().unwrap());
             assert_eq!((remove_reserved(&mut headers), headers.len()), (0, 1), "{name}");
-            assert_eq!((remove_untrusted(&mut headers, &[]), headers.len()), (0, 1), "{name}");
+            assert_eq!((remove_untrusted(&mut headers, &[], false), headers.len()), (0, 1), "{name}");
         }
     }
 
@@ -73,7 +75,7 @@ mod tests {
         let names = ["x-real-ip", "x-envoy-attempt-count", "x-client-ip", "x-envoy-retry-on", "x-user-id", "accept"];
         let mut headers = HeaderMap::new();
         names.iter().for_each(|name| drop(headers.insert(HeaderName::from_static(name), "1".parse().unwrap())));
-        remove_untrusted(&mut headers, &passed);
+        remove_untrusted(&mut headers, &passed, false);
         let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         assert_eq!(left, ["x-real-ip", "x-envoy-attempt-count", "accept"]);
     }

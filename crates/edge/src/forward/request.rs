@@ -8,7 +8,7 @@ use super::features::{AllowedFeatures, RequestFeatures};
 use super::passed_fields::PassedFields;
 use super::validated_head::ValidatedHead;
 use super::{cookies, field_names, hop_by_hop, target};
-use domain::head_fields::FieldSet;
+use domain::head_fields::{CredentialFields, FieldSet};
 use domain::identity::{
     Peer, Principal, X_AUTH_METHOD, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_KEY_ID, X_ORG_ID,
     X_PERMISSIONS, X_REQUEST_ID, X_USER_ID,
@@ -31,6 +31,10 @@ pub struct ForwardContext<'a> {
     pub request_id: &'a HeaderValue,
     /// Beginning of the path that the upstream does not see. The path begins with it, up to the end of a segment.
     pub strip_prefix: Option<&'a str>,
+    /// Fields, beside `Authorization`, that may have carried the key.
+    pub credentials: &'a CredentialFields,
+    /// True if `Authorization` is the upstream's: it goes through as it came.
+    pub pass_authorization: bool,
     /// Features that the route allows.
     pub allowed: AllowedFeatures<'a>,
     /// Spoofable fields that the configuration lets through.
@@ -60,7 +64,7 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     let mut headers = head.headers;
     let host = headers.remove(HOST);
     let host = requested_host(&head.uri).or(host);
-    let dropped_fields = remove_fields(&mut headers, fields, context.passed);
+    let dropped_fields = remove_fields(&mut headers, fields, &context);
     headers.reserve(FIELDS_SET);
     set_identity(&mut headers, &context);
     set_origin(&mut headers, &context, host, proto);
@@ -79,16 +83,23 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
 
 /// Removes what must not be forwarded, of the fields that the head has. Returns how many names some
 /// server could misread.
-fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, passed: &PassedFields) -> usize {
+fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, context: &ForwardContext<'_>) -> usize {
     hop_by_hop::remove_noted(headers, fields);
     if fields.contains(FieldSet::CONTENT_LENGTH) {
         headers.remove(CONTENT_LENGTH);
     }
-    if fields.contains(FieldSet::AUTHORIZATION) {
+    if fields.contains(FieldSet::CREDENTIAL) {
+        context.credentials.remove_from(headers);
+    }
+    if fields.contains(FieldSet::AUTHORIZATION) && !context.pass_authorization {
         headers.remove(AUTHORIZATION);
     }
     let has_untrusted = fields.contains(FieldSet::UNTRUSTED.with(FieldSet::ODD_NAME));
-    let dropped = if has_untrusted { field_names::remove_untrusted(headers, passed.names()) } else { 0 };
+    let dropped = if has_untrusted {
+        field_names::remove_untrusted(headers, context.passed.names(), context.pass_authorization)
+    } else {
+        0
+    };
     if fields.contains(FieldSet::COOKIE) {
         cookies::clean_request(headers);
     }
@@ -181,11 +192,15 @@ mod tests {
             principal: &principal,
             request_id: &request_id,
             strip_prefix: None,
+            credentials: &CredentialFields::NONE,
+            pass_authorization: false,
             allowed: AllowedFeatures::default(),
             passed: &PassedFields::default(),
             trace: None,
         };
-        let sent = rewrite_request(ValidatedHead::validate(parts).unwrap(), Some(length), context).request;
+        let sent =
+            rewrite_request(ValidatedHead::validate(parts, &CredentialFields::NONE).unwrap(), Some(length), context)
+                .request;
         for (name, value) in [("x-user-id", principal.user_id.to_string()), ("x-org-id", principal.org_id.to_string())]
         {
             let values: Vec<_> = sent.headers().get_all(name).iter().collect();

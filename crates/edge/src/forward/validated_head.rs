@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
-use domain::head_fields::FieldSet;
+use domain::head_fields::{CredentialFields, FieldSet};
 use domain::http_syntax::{self, MAX_METHOD};
 
 /// Head that the gateway and any server behind it read alike. Only such a head can be forwarded.
@@ -38,12 +38,12 @@ pub enum InvalidHead {
 }
 
 impl ValidatedHead {
-    /// Validates a head, except for its size.
+    /// Validates a head, in which `credentials` may carry a key, except for its size.
     ///
     /// # Errors
     /// [`InvalidHead`]: the head must not be forwarded.
-    pub fn validate(head: Parts) -> Result<Self, InvalidHead> {
-        let fields = FieldSet::of_map(&head.headers);
+    pub fn validate(head: Parts, credentials: &CredentialFields) -> Result<Self, InvalidHead> {
+        let fields = FieldSet::of_request(&head.headers, credentials);
         let is_valid =
             head.method.as_str().len() <= MAX_METHOD && has_valid_target_bytes(&head) && has_one_length(&head.headers);
         if is_valid { Self::from_scanned(head, fields) } else { Err(InvalidHead::Malformed) }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     fn validate(request: http::request::Builder) -> Result<(), InvalidHead> {
-        ValidatedHead::validate(request.body(()).unwrap().into_parts().0).map(drop)
+        ValidatedHead::validate(request.body(()).unwrap().into_parts().0, &CredentialFields::NONE).map(drop)
     }
 
     #[test]

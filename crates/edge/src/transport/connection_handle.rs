@@ -5,9 +5,10 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::upgrade::UpgradeSlot;
+use domain::head_fields::CredentialFields;
 
 /// Handle of a connection, for its service. Clones refer to the same connection.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct ConnectionHandle {
     /// Slot for the hook of an upgrade.
     pub upgrade_slot: UpgradeSlot,
@@ -15,6 +16,11 @@ pub struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
+    /// Handle of a connection whose heads are scanned for these fields.
+    pub(super) fn new(credentials: CredentialFields) -> Self {
+        Self { upgrade_slot: UpgradeSlot::new(credentials), is_closing: Rc::default() }
+    }
+
     /// Closes the connection once the exchanges on it have ended. To be called before a response is given to the
     /// connection. Over HTTP/2 the client gets a GOAWAY; over HTTP/1, where this does nothing, the response says so
     /// with `Connection: close`.

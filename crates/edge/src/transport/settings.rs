@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-/// The sizes and time-outs of a downstream connection.
+use domain::head_fields::CredentialFields;
+
+/// The sizes and time-outs of a downstream connection, and the fields that are looked for in its heads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Time for the PROXY header and the TLS handshake together.
@@ -35,6 +37,8 @@ pub struct Settings {
     pub stream_window: u32,
     /// Flow-control window of an HTTP/2 connection, for all its streams together, in bytes.
     pub connection_window: u32,
+    /// Fields, beside `Authorization`, that carry an API key.
+    pub credentials: CredentialFields,
 }
 
 impl Default for Settings {
@@ -54,6 +58,7 @@ impl Default for Settings {
             max_streams: 128,
             stream_window: 128 * 1024,
             connection_window: 512 * 1024,
+            credentials: CredentialFields::NONE,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::reset::ResetHandle;
 use super::stream::Upgraded;
-use domain::head_fields::FieldSet;
+use domain::head_fields::{CredentialFields, FieldSet};
 
 /// The hook of an upgrade: what runs on the connection from its 101 on.
 pub(super) type UpgradeHook = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
@@ -17,7 +17,7 @@ pub(super) type UpgradeHook = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Out
 ///
 /// - The hook runs in the connection's own task, once the 101 has been sent, and the connection lasts as long as it
 ///   runs. If the 101 cannot be sent, the hook is dropped with the connection.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct UpgradeSlot(Rc<Slot>);
 
 #[derive(Default)]
@@ -27,6 +27,8 @@ struct Slot {
     reset: RefCell<ResetHandle>,
     /// Fields of that exchange's head, if it was scanned strictly.
     fields: Cell<Option<FieldSet>>,
+    /// Fields that carry a key, as the scan of this connection knows them.
+    credentials: CredentialFields,
 }
 
 /// Handle of an exchange, for the service that answers it.
@@ -38,6 +40,11 @@ pub struct ExchangeHandle {
 }
 
 impl UpgradeSlot {
+    /// The slot of a connection whose heads are scanned for these fields.
+    pub(super) fn new(credentials: CredentialFields) -> Self {
+        Self(Rc::new(Slot { credentials, ..Slot::default() }))
+    }
+
     /// The handle of the exchange for which the service is called now. The service takes it before its first await:
     /// then the connection may begin the next exchange.
     pub fn exchange(&self) -> ExchangeHandle {
@@ -66,9 +73,11 @@ impl ExchangeHandle {
         *self.slot.0.hook.borrow_mut() = Some(Box::new(move |upgraded| Box::pin(hook(upgraded))));
     }
 
-    /// Fields of the request's head that are acted on; none when the head was not scanned strictly, as on HTTP/2.
-    pub fn fields(&self) -> Option<FieldSet> {
-        self.fields
+    /// Fields of the request's head that are acted on; none when the head was not scanned strictly, as on HTTP/2, and
+    /// when it was scanned for other fields than `credentials`: a connection keeps those of the configuration by which
+    /// it was accepted.
+    pub fn fields(&self, credentials: &CredentialFields) -> Option<FieldSet> {
+        self.fields.filter(|_| self.slot.0.credentials == *credentials)
     }
 
     /// The handle by which the exchange can be reset.

@@ -20,6 +20,7 @@ use super::access_log::query;
 use super::trace::TraceFacts;
 use crate::metrics::RequestEnd;
 use domain::clock::{Micros, Reading};
+use domain::head_fields::CredentialFields;
 use domain::identity::{Peer, Principal, TlsVersion};
 use domain::key;
 
@@ -185,9 +186,9 @@ impl RequestText {
         Self::cut(&key::redact(path.as_bytes()), PATH_CAP)
     }
 
-    /// A query string.
-    pub fn query(query: &str) -> Self {
-        Self::cut(&query::redact(query), QUERY_CAP)
+    /// A query string. Parameters with the name of a field for keys hold secrets, too.
+    pub fn query(query: &str, credentials: &CredentialFields) -> Self {
+        Self::cut(&query::redact(query, credentials), QUERY_CAP)
     }
 
     /// A value of `User-Agent`.

@@ -41,8 +41,7 @@ impl PageContext<'_> {
     async fn new_key_page(&self, explanation: Explanation, api_key: &ApiKey) -> Result<NewKeyPage, DashboardError> {
         let Explanation { key, user: owner, .. } = explanation;
         // The example is a request that the owner is permitted to make.
-        let url = self.curl_examples.url_for(&owner.permissions);
-        let curl_command = format!("curl -i -H 'Authorization: Bearer {}' '{url}'", api_key.expose());
+        let curl_command = self.curl_examples.command_for(&owner.permissions, api_key.expose());
         let issuance = match key.rotated {
             None => Issuance::Created,
             Some(_) => Issuance::Rotated(self.overlap_end(&key)),

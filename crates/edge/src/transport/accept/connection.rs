@@ -42,7 +42,7 @@ pub(super) async fn run<S: ConnectionService>(
         return options.connections.refused_address.inc();
     };
     let stream = SharedStream::new(stream);
-    let handle = ConnectionHandle::default();
+    let handle = ConnectionHandle::new(options.settings.credentials.clone());
     let service = service(Rc::clone(&peer), handle.clone());
     if http2 {
         // On the heap: the task of an HTTP/1 connection, which is parked while it is idle, has no room for it.

@@ -7,7 +7,7 @@
 //! `Content-Length` of digits, or `Transfer-Encoding: chunked` and nothing else, never both.
 
 use crate::transport::serving::HeadError;
-use domain::head_fields::FieldSet;
+use domain::head_fields::{CredentialFields, FieldSet};
 use domain::http_syntax::{self, MAX_METHOD, is_field_value, is_token, parse_content_length, trim_whitespace};
 
 /// Empty lines before a request line that are accepted (section 2.2): some old clients send one after a body.
@@ -70,11 +70,17 @@ enum MinorVersion {
 }
 
 impl HeadScanner {
-    /// Scans on; `bytes` begin where the head does. `None` when the head is not complete yet.
+    /// Scans on; `bytes` begin where the head does, and `credentials` are the same for the whole head. `None` when the
+    /// head is not complete yet.
     ///
     /// # Errors
     /// A [`HeadError`], as soon as it is certain, whatever comes after.
-    pub fn scan(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<ScannedHead>, HeadError> {
+    pub fn scan(
+        &mut self,
+        bytes: &[u8],
+        limits: &HeadLimits,
+        credentials: &CredentialFields,
+    ) -> Result<Option<ScannedHead>, HeadError> {
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.at..]) {
             let end = self.at + found;
             if end >= limits.head {
@@ -86,7 +92,7 @@ impl HeadScanner {
                 (None, []) if self.empty < MAX_EMPTY => self.empty += 1,
                 (None, line) => self.version = Some(scan_request_line(line, limits)?),
                 (Some(_), []) => return Ok(Some(self.head())),
-                (Some(version), line) => self.scan_field(line, version, limits)?,
+                (Some(version), line) => self.scan_field(line, version, limits, credentials)?,
             }
         }
         // An incomplete line is refused as soon as it is too long, and not only when its end has come.
@@ -103,7 +109,13 @@ impl HeadScanner {
         }
     }
 
-    fn scan_field(&mut self, line: &[u8], version: MinorVersion, limits: &HeadLimits) -> Result<(), HeadError> {
+    fn scan_field(
+        &mut self,
+        line: &[u8],
+        version: MinorVersion,
+        limits: &HeadLimits,
+        credentials: &CredentialFields,
+    ) -> Result<(), HeadError> {
         self.count += 1;
         if self.count > limits.fields {
             return Err(HeadError::HeadTooLarge);
@@ -114,7 +126,7 @@ impl HeadScanner {
         if !is_field_value(value) {
             return Err(HeadError::Malformed);
         }
-        let field = if is_plain { FieldSet::of_plain_name(&line[..length]) } else { FieldSet::ODD_NAME };
+        let field = FieldSet::of_scanned_name(&line[..length], is_plain, credentials);
         self.fields = self.fields.with_field(field);
         match field {
             FieldSet::CONTENT_LENGTH => self.scan_content_length(value),
@@ -182,11 +194,11 @@ mod tests {
     const LIMITS: HeadLimits = HeadLimits { head: 1024, fields: 4, target: 100 };
 
     fn scan(head: &str) -> Result<Option<BodyFraming>, HeadError> {
-        let whole = HeadScanner::default().scan(head.as_bytes(), &LIMITS);
+        let whole = HeadScanner::default().scan(head.as_bytes(), &LIMITS, &CredentialFields::NONE);
         // Byte by byte, the result is the same.
         let mut scanner = HeadScanner::default();
         let piecewise = (1..=head.len())
-            .map(|length| scanner.scan(&head.as_bytes()[..length], &LIMITS))
+            .map(|length| scanner.scan(&head.as_bytes()[..length], &LIMITS, &CredentialFields::NONE))
             .find(|result| !matches!(result, Ok(None)))
             .unwrap_or(Ok(None));
         assert_eq!(whole, piecewise, "{head:?}");
@@ -213,12 +225,15 @@ mod tests {
     fn fields_that_are_acted_on_are_found() {
         let found = |fields: &str| {
             let head = format!("GET / HTTP/1.1\r\n{fields}\r\n");
-            HeadScanner::default().scan(head.as_bytes(), &LIMITS).unwrap().unwrap().fields
+            let credentials = CredentialFields::new(vec!["X-API-Key".parse().unwrap()]);
+            HeadScanner::default().scan(head.as_bytes(), &LIMITS, &credentials).unwrap().unwrap().fields
         };
         assert_eq!(found("Accept: x\r\nX-Trace: Host:\r\n"), FieldSet::NONE);
         assert_eq!(found("HOST: a\r\nhost: b\r\n"), FieldSet::HOST.with(FieldSet::SECOND_HOST));
         assert_eq!(found("x_user_id: a\r\nX-User-Id: a\r\n"), FieldSet::ODD_NAME.with(FieldSet::UNTRUSTED));
         assert_eq!(found("Cookie:\r\nConnection:x\r\n"), FieldSet::COOKIE.with(FieldSet::CONNECTION));
+        assert_eq!(found("X-API-KEY: a\r\nX-API-Keys: b\r\n"), FieldSet::CREDENTIAL);
+        assert_eq!(found("x.api_key:\r\n"), FieldSet::CREDENTIAL.with(FieldSet::ODD_NAME));
     }
 
     #[test]
@@ -296,7 +311,7 @@ mod tests {
     fn sizes_are_limited() {
         let long = "x".repeat(101);
         assert_eq!(scan(&format!("GET /{long} HTTP/1.1\r\n\r\n")), Err(HeadError::TargetTooLong));
-        assert_eq!(HeadScanner::default().scan("x".repeat(200).as_bytes(), &LIMITS), Err(HeadError::TargetTooLong));
+        assert_eq!(scan(&"x".repeat(200)), Err(HeadError::TargetTooLong));
         assert_eq!(with(&"X: 1\r\n".repeat(5)), Err(HeadError::HeadTooLarge));
         assert_eq!(with(&format!("X: {}\r\n", "x".repeat(1100))), Err(HeadError::HeadTooLarge));
         assert_eq!(with(&format!("X: {}", "x".repeat(1100))), Err(HeadError::HeadTooLarge));

@@ -19,6 +19,7 @@ use super::chunked::ChunkedScanner;
 use super::head::{BodyFraming, HeadLimits, HeadScanner};
 use super::state::Http1State;
 use crate::transport::stream::{DisconnectWatch, SharedStream, watch_disconnect};
+use domain::head_fields::CredentialFields;
 use platform::byte_stream::StreamInspector;
 
 /// Bytes read at a time of a head that does not arrive whole; more than most heads.
@@ -46,6 +47,7 @@ enum Part {
 pub(super) struct HeadGate {
     state: Rc<Http1State>,
     limits: HeadLimits,
+    credentials: CredentialFields,
     part: Part,
     /// Bytes that have come and have not gone to the library. The first `released` of them may go.
     held: BytesMut,
@@ -55,8 +57,9 @@ pub(super) struct HeadGate {
 }
 
 impl HeadGate {
-    pub(super) fn new(state: Rc<Http1State>, limits: HeadLimits) -> Self {
-        Self { state, limits, part: Part::head(), held: BytesMut::new(), released: 0, disconnect: None }
+    pub(super) fn new(state: Rc<Http1State>, limits: HeadLimits, credentials: CredentialFields) -> Self {
+        let held = BytesMut::new();
+        Self { state, limits, credentials, part: Part::head(), held, released: 0, disconnect: None }
     }
 
     /// The bytes that have come and have not gone to the library: those behind the request of an upgrade.
@@ -86,7 +89,7 @@ impl HeadGate {
     fn scan_part(&mut self, bytes: &[u8]) -> (usize, Option<Part>) {
         match &mut self.part {
             Part::Head(_) if !self.state.may_read_head() => (0, None),
-            Part::Head(scanner) => match scanner.scan(bytes, &self.limits) {
+            Part::Head(scanner) => match scanner.scan(bytes, &self.limits, &self.credentials) {
                 Ok(Some(head)) => {
                     self.state.pass_head(head.fields);
                     (head.length, Some(Part::body(head.framing)))

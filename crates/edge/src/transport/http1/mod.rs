@@ -66,7 +66,7 @@ pub(super) async fn run(
     let settings = &options.settings;
     let state = Rc::new(Http1State::default());
     upgrade_slot.set_reset(ResetHandle::new(Rc::clone(&state)));
-    let gate = HeadGate::new(Rc::clone(&state), head_limits(settings));
+    let gate = HeadGate::new(Rc::clone(&state), head_limits(settings), settings.credentials.clone());
     let exchange_state = Rc::clone(&state);
     let exchange_slot = upgrade_slot.clone();
     let begin = move |version: Version| Http1Exchange::begin(&exchange_state, &exchange_slot, version);

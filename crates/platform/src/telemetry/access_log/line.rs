@@ -123,6 +123,7 @@ mod tests {
     use super::*;
     use crate::telemetry::request_facts::{COMPLETED, HeadFacts, RequestText};
     use domain::clock::{self, Micros, Reading};
+    use domain::head_fields::CredentialFields;
     use domain::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, TlsVersion, UserId};
 
     fn line(path: &str, agent: &[u8], query: Option<&str>) -> String {
@@ -137,7 +138,7 @@ mod tests {
         let facts = RequestFacts {
             duration: Duration::from_nanos(1_234_567),
             head: Some(HeadFacts { user_agent, bytes: 120, ..HeadFacts::new(&head, path) }),
-            query: query.map(RequestText::query),
+            query: query.map(|query| RequestText::query(query, &CredentialFields::NONE)),
             caller: Some(Arc::new(Principal { key_id, user_id, org_id, method: AuthMethod::ApiKey, headers })),
             route: Some("queries.list".into()),
             upstream: Some("default".into()),

@@ -24,6 +24,7 @@ use crate::metrics::LineMetrics;
 use sink::Sink;
 
 pub(super) use line::write_line;
+pub use query::redact_credentials;
 pub use settings::{FACILITIES, LoggedRequests, Settings, SinkSettings, SyslogServer, SyslogSettings};
 
 /// Bytes of lines that wait: a second of 20,000 requests, and far more than one write takes.
