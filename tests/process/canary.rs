@@ -101,7 +101,13 @@ fn key_secret_is_found_only_in_the_response_that_created_it() {
     let id = &key["sk_live_".len()..][..9];
     // The whole key is given by mistake where a key id is expected.
     let mistaken = setup.keygate(&["key", "show", &key]);
-    smuggled(&key).iter().for_each(|request| send(&setup, request));
+    for request in smuggled(&key) {
+        let mut stream = TcpStream::connect(setup.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        // The response is not checked here; only that there is one.
+        stream.read_to_end(&mut Vec::new()).ok();
+    }
     assert_eq!(setup.client().get("/", &key).status, 200);
     setup.ok(&["key", "revoke", id]);
     assert_eq!(setup.client().get("/", &key).status, 401);
@@ -143,7 +149,12 @@ fn key_of_another_system_in_a_listed_field_is_found_nowhere() {
     let gateway = setup.start_logged();
     let sha256 = KeyDigest::of(IMPORTED.as_bytes()).to_hex();
     setup.ok(&["key", "import", "--org", "acme", "--user", "ada@example.com", "--sha256", &sha256, "old"]);
-    smuggled_in_listed_fields(IMPORTED).iter().for_each(|request| send(&setup, request));
+    for request in smuggled_in_listed_fields(IMPORTED) {
+        let mut client = Client::connect(setup.address);
+        // The gateway may refuse the request before it has read it all.
+        client.try_send(&request).ok();
+        client.try_response_to("GET").ok();
+    }
     assert!(upstream.count() >= 4, "keys alone in their field are admitted: {}", upstream.count());
     for received in upstream.received() {
         assert!(!received.headers.iter().any(|(_, value)| value.contains(IMPORTED)), "{received:?}");
@@ -155,15 +166,6 @@ fn key_of_another_system_in_a_listed_field_is_found_nowhere() {
     all_bytes(setup.path(), &mut seen);
     assert!(seen.iter().any(|(name, bytes)| name == "audit list" && bytes.windows(8).any(|w| w == b"REDACTED")));
     assert_found_nowhere(&seen, IMPORTED);
-}
-
-/// Sends a request on a connection of its own, and reads whatever comes.
-fn send(setup: &Setup, request: &str) {
-    let mut stream = TcpStream::connect(setup.address).unwrap();
-    // The gateway may refuse the request before it has read it all.
-    stream.write_all(request.as_bytes()).ok();
-    stream.shutdown(Shutdown::Write).ok();
-    stream.read_to_end(&mut Vec::new()).ok();
 }
 
 #[track_caller]
