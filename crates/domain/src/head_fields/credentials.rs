@@ -104,14 +104,14 @@ impl CredentialFields {
     }
 
     /// Returns whether a name of a head, in any spelling, is one of the fields.
+    // Inlined where names are scanned: without fields it is one comparison.
+    #[inline]
     pub fn contains(&self, name: &[u8]) -> bool {
-        self.0.as_ref().is_some_and(|listed| {
-            listed.lengths & length_bit(name.len()) != 0
-                && listed.fields.iter().any(|field| is_spelling_of(field.name.as_str().as_bytes(), name))
-        })
+        self.0.as_ref().is_some_and(|listed| listed.contains(name))
     }
 
     /// Set of one field with this name: [`FieldSet::CREDENTIAL`] or nothing.
+    #[inline]
     pub(super) fn member(&self, name: &[u8]) -> FieldSet {
         if self.contains(name) { FieldSet::CREDENTIAL } else { FieldSet::NONE }
     }
@@ -119,6 +119,13 @@ impl CredentialFields {
     /// Removes the fields from a head. Other spellings of their names are not plain, and never reach an upstream.
     pub fn remove_from(&self, headers: &mut HeaderMap) {
         self.iter().for_each(|field| drop(headers.remove(&field.name)));
+    }
+}
+
+impl Listed {
+    fn contains(&self, name: &[u8]) -> bool {
+        self.lengths & length_bit(name.len()) != 0
+            && self.fields.iter().any(|field| is_spelling_of(field.name.as_str().as_bytes(), name))
     }
 }
 

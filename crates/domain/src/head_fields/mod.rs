@@ -102,6 +102,7 @@ impl FieldSet {
     }
 
     /// The same of a request, in which `credentials` may carry a key. `is_plain` says whether the name is plain.
+    #[inline]
     pub fn of_scanned_name(name: &[u8], is_plain: bool, credentials: &CredentialFields) -> Self {
         let field = if is_plain { Self::of_plain_name(name) } else { Self::ODD_NAME };
         field.with(credentials.member(name))
