@@ -54,12 +54,17 @@ enum ReloadError {
     Snapshot(#[from] SnapshotError),
     #[error(transparent)]
     Discovery(#[from] DiscoveryEnded),
-    #[error("cannot change while the gateway runs: {}; restart it, or change them back", .0.join(", "))]
+    #[error("{} {} a restart: restart the gateway or revert the change", .0.join(", "), needs(.0))]
     NeedsRestart(Vec<&'static str>),
     #[error("{} did not respond in time; nothing was changed", counted(.0, "worker"))]
     Unresponsive(usize),
     #[error("{} did not apply the configuration in time; restart the gateway", counted(.0, "worker"))]
     PartiallyApplied(usize),
+}
+
+/// The verb behind these keys.
+fn needs(keys: &[&str]) -> &'static str {
+    if keys.len() == 1 { "needs" } else { "need" }
 }
 
 /// Request to the thread.

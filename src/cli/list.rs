@@ -110,7 +110,7 @@ impl Output {
             Reply::Keys(page) => self.print_keys(&page.items, activity),
             Reply::Uses(uses) => {
                 let header = &["TIME", "ACTION", "OUTCOME", "STATUS", "IP"];
-                self.print_rows(&uses.page.items, header, use_row, "there are no uses of this key")
+                self.print_rows(&uses.page.items, header, use_row, "there are no requests with this key")
             }
             Reply::Sessions(page) => {
                 let header = &["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"];

@@ -34,10 +34,7 @@ pub(super) fn upstreams(file: &mut Section<'_>, timeouts: Timeouts) -> Upstreams
 }
 
 fn report_both(file: &Section<'_>) -> Reported {
-    file.report(
-        "upstreams",
-        "is given besides `upstream`; move that block into this one, under a name, or remove one of the two",
-    )
+    file.report("upstreams", "set either `upstream` or `upstreams`, not both")
 }
 
 fn several(value: &Value<'_>, timeouts: Timeouts, names: &mut Vec<String>) -> Result<Vec<Upstream>, Reported> {

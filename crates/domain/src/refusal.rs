@@ -81,7 +81,7 @@ refusals! {
     /// The user lacks the permission that the route requires. The response's challenge names it.
     Forbidden => Row {
         outcome: Some("forbidden"), auth_result: Some("forbidden"), redis_code: Some(6),
-        ..row(403, "insufficient_scope", "The user that this request acts as lacks the permission that it needs.")
+        ..row(403, "insufficient_scope", "This key's user does not have the permission that the request needs.")
             .challenge(INSUFFICIENT_SCOPE)
     };
     /// No route leads to this method and path.

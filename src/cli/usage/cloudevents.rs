@@ -14,7 +14,7 @@ use super::present::{UsageItem, subject_name};
 use crate::cli::output;
 use domain::clock::Micros;
 use domain::counted::Counted;
-use journal::audit::{UsageReport, UsageRow};
+use journal::audit::{BillingPeriod, UsageReport, UsageRow};
 
 /// An event with its attributes and data.
 #[derive(Serialize)]
@@ -73,10 +73,14 @@ fn note_withheld(withheld: &[(&UsageReport, &UsageRow)]) {
     let count = withheld.len();
     let open = withheld.iter().map(|(_, row)| row.open).sum::<u64>();
     let period = report.query.per.label(first.period.start);
-    output::note(format_args!(
-        "withheld, from {period} on: {}, with {}; their periods are not over or not complete, or uses have not ended: \
-         export them later",
-        Counted(count, "row"),
-        Counted(open, "open use")
-    ));
+    let (unit, again) = match report.query.per {
+        BillingPeriod::Day => ("day", "tomorrow"),
+        BillingPeriod::Month => ("month", "next month"),
+    };
+    let rows = Counted(count, "row");
+    let why = match open {
+        0 => format!("their {unit} is not over, or records of it are still to come"),
+        open => format!("their {unit} is not over, or requests of it are open ({open})"),
+    };
+    output::note(format_args!("{rows} from {period} on not exported yet: {why}. Run again {again}."));
 }

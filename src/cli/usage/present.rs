@@ -145,13 +145,13 @@ pub(super) fn table(report: &UsageReport, names: &Names) -> io::Result<()> {
     let header =
         ["PERIOD", subject, "REQUESTS", "REFUSALS", "OPEN", "OUTCOMES", "BYTES IN", "BYTES OUT", "NAME", "USER"];
     let rows: Vec<_> = report.rows.iter().map(|row| cells(report, row, names)).collect();
-    output::table(&header, &rows, "there are no uses in this time")?;
+    output::table(&header, &rows, "there are no requests in this time")?;
     let mut open: BTreeMap<String, u64> = BTreeMap::new();
     for row in report.rows.iter().filter(|row| row.open > 0) {
         *open.entry(report.query.per.label(row.period.start)).or_default() += row.open;
     }
     for (period, count) in open {
-        let open = Counted(count, "open use");
+        let open = Counted(count, "open request");
         output::note(format_args!("{period}: {open}; what has not ended counts as a request without an outcome"));
     }
     Ok(())

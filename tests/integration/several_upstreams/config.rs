@@ -55,7 +55,7 @@ fn errors_have_their_places() {
     let routes = |route: &str| format!("{TWO}routes:\n  - {{ name: a, path: /a/b, {route} }}\n");
     let many: String = (0..65).map(|n| format!("  u{n}: {{ endpoints: ['http://127.0.0.1:1'] }}\n")).collect();
     for (blocks, expected) in [
-        (format!("{TWO}{one}"), "x.yaml:6:3: upstreams: is given besides `upstream`; move that block into this one"),
+        (format!("{TWO}{one}"), "x.yaml:6:3: upstreams: set either `upstream` or `upstreams`, not both"),
         ("upstreams: {}\n".to_owned(), "x.yaml:5:12: upstreams: is empty; give at least one upstream"),
         ("upstreams:\n".to_owned(), "upstreams: a block of `name: value` is expected"),
         ("upstreams: [a]\n".to_owned(), "x.yaml:5:12: upstreams: a block of `name: value` is expected"),

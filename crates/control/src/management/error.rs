@@ -108,7 +108,7 @@ pub enum ManagementError {
     #[error("this person has {} already; end one, or try again", counted(.0, "web session"))]
     TooManySessions(u32),
     /// Web sessions are not configured.
-    #[error("there are no web sessions: the configuration has no block `session`")]
+    #[error("the dashboard is off; add `session: {{ origin: … }}` to the configuration and restart")]
     NoSessions,
     /// Sign-in links are disabled.
     #[error("sign-in links are switched off by `session.links`; sign in by an identity provider")]

@@ -1,6 +1,6 @@
 //! Bound of the revocations.
 //!
-//! docs/contract.md: "Revoking it takes effect at once, and ends what is open", "Within a second of the
+//! docs/contract.md: "Revoking it takes effect at once, and ends its open requests", "Within a second of the
 //! acknowledgement, on every gateway, each exchange of the revoked key … is reset". docs/redis.md adds to that
 //!
 //! - Failover: gateways that know the revocation "write it to the new primary as soon as one of their links has noticed
