@@ -142,7 +142,8 @@ mod tests {
     #[test]
     fn route_that_passes_authorization_needs_a_key_in_a_listed_field() {
         let cookie = format!("__Host-keygate={}", Token::generate().unwrap().expose());
-        let (cookie, bearer) = (("cookie", cookie.as_str()), ("authorization", "Bearer other"));
+        let cookie = ("cookie", cookie.as_str());
+        let bearer = ("authorization", "Bearer other");
         let read = |fields: &[(&str, &str)]| read_kind_at("GET", fields, Some(ORIGIN), true);
         assert_eq!(read(&[bearer, ("x-api-key", "key")]), Ok("key"));
         assert_eq!(read(&[bearer, bearer, ("x-api-key", "key")]), Ok("key"));

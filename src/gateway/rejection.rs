@@ -156,7 +156,7 @@ impl<'a> Rejection<'a> {
 }
 
 impl KeyPlaces<'_> {
-    /// How to send a key.
+    /// A sentence for the client: the fields in which a key can be sent.
     fn explain(self) -> String {
         let authorization = (!self.pass_authorization).then(|| "'Authorization: Bearer <API_KEY>'".to_owned());
         let fields = self.fields.iter().map(|field| format!("'{}: <API_KEY>'", field.text()));

@@ -309,7 +309,7 @@ fn index_names_every_page_and_prose_ends_at_160_columns() {
         let is_indexed = !page.starts_with("docs") || name == "README.md" || index.contains(&format!("]({name})"));
         assert!(is_indexed || page.starts_with("docs/development/design"), "docs/README.md does not name {name}");
         let text = fs::read_to_string(&page).unwrap();
-        // What is fenced is output and code, and a row of a table has one line.
+        // Fenced blocks are output and code, and a row of a table has one line.
         let prose = text.split("```").step_by(2).flat_map(str::lines).filter(|line| !line.starts_with(['|', '<']));
         long.extend(prose.filter(|line| line.chars().count() > 160).map(|line| format!("{}: {line}", page.display())));
     }

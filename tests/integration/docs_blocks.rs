@@ -18,7 +18,7 @@ const LANGUAGES: [(&str, &str); 3] = [
 /// Beginnings of lines that are in no block of `text`: those are drawings and state machines, which nothing runs.
 const COMMANDS: [&str; 7] = ["$ ", "keygate ", "curl ", "sudo ", "SELECT ", "CREATE ", "GRANT "];
 
-/// How a block is checked.
+/// The check of a block.
 enum Check {
     /// By the test of this name, which reads the block from the page.
     By(&'static str),

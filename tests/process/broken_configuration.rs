@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use super::reload::ok;
 use crate::support::process::{KEYGATE, Setup};
 
-/// What every command of the admin socket does with a gateway that serves.
+/// The results of every command of the admin socket at a gateway that serves.
 fn run_commands(keygate: &dyn Fn(&[&str]) -> Output, key: &str, what: &str) {
     let succeed = |arguments: &[&str]| {
         let output = keygate(arguments);

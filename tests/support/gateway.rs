@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use super::{Client, Upstream, eventually, until};
 
-/// Who manages the gateways of tests.
+/// The operator of the gateways of tests.
 pub const OPERATOR: &Actor = &Actor::Operator(UnixUser::ROOT);
 
 pub struct Gateway {

@@ -1,8 +1,7 @@
 //! Commands of the documentation, run as they stand on a page.
 //!
 //! - `keygate` and `query-store` are the programs that are tested, with the configuration of a [`Setup`].
-//! - What needs another user or systemd stands in: `sudo` and `runuser` run the command as the user of the test, and
-//!   `systemctl reload` sends the signal of the unit.
+//! - `sudo` and `runuser` run the command as the user of the test, and `systemctl reload` sends the signal of the unit.
 //! - Names on a page, such as hosts and directories, are replaced by those of the test ([`Shell::replace`]).
 
 use std::fs;

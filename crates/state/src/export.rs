@@ -39,7 +39,7 @@ pub struct KeyExport {
     pub bucket: Bucket,
     /// The quota that the bucket is measured in.
     pub quota: Quota,
-    /// Who created, rotated and revoked it, as far as they are known.
+    /// The actors who created, rotated and revoked it, as far as they are known.
     pub actors: KeyActors,
 }
 

@@ -49,7 +49,7 @@ fn audit_list(gateway: &Gateway, options: &str) -> Value {
     print(gateway, &format!("audit list {options}"))
 }
 
-/// What a command prints at a gateway.
+/// The output of a command at a gateway.
 fn print(gateway: &Gateway, line: &str) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
     command.args(line.split_whitespace()).arg("--json");

@@ -277,7 +277,7 @@ fn digest_of_a_key_is_printed_from_standard_input() {
     assert_eq!(digest("").code, 2);
 }
 
-/// Who copies an example must not give a key to everybody who knows its text.
+/// A copied example must not give a key to everybody who knows its text.
 #[test]
 fn digests_of_the_documentation_are_refused() {
     let installation = Installation::new();

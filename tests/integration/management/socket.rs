@@ -94,7 +94,7 @@ async fn socket_performs_operations() {
     let [first, last] = [records.first(), records.last()].map(actor);
     let uid = std::fs::metadata("/proc/self").unwrap().uid();
     assert!(first.ends_with(&format!("({uid})")) || first == format!("unix:{uid}"), "{first}");
-    // What a peer says about itself is believed of root only.
+    // Only root is believed about itself.
     assert_eq!(last, if uid == 0 { format!("{first} sudo:4711") } else { first });
 
     stop.send(()).unwrap();

@@ -106,7 +106,7 @@ fn upstream_whose_only_endpoint_is_down_pages() {
     });
 }
 
-/// Where an upstream is required, `/ready` names it for as long as its checks fail, and no longer.
+/// `/ready` names a required upstream for as long as its checks fail, and no longer.
 #[test]
 fn required_upstream_that_fails_its_checks_is_a_reason_of_ready() {
     let upstream = Upstream::start();

@@ -65,7 +65,7 @@ fn older_tables_get_actor_and_subject() {
     write_uses(&settings, 1);
     ship_all(&settings, &sink(&server));
     assert_eq!(count(&server), 3);
-    // What the user did themself stays theirs.
+    // Changes that users make themselves keep their ids.
     let changes = "SET ROLE auditor; SELECT auth_method, user_id, subject, actor FROM keygate.audit WHERE is_change
                    ORDER BY auth_method";
     assert_eq!(server.sql(changes), ["admin-socket||usr_ada|", "session|usr_ada||"]);

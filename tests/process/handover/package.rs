@@ -58,7 +58,7 @@ impl Machine {
         command.output().unwrap()
     }
 
-    /// What systemd was asked for.
+    /// The requests to systemd.
     fn calls(&self) -> String {
         std::fs::read_to_string(self.root.join("calls")).unwrap()
     }

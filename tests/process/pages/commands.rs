@@ -85,7 +85,7 @@ fn file_of_organizations_is_applied_with_the_plan_of_the_page() {
     let file = block("organizations:");
     assert!(file.contains(&example), "{file}");
     fs::write(office.setup.path().join("acme.yaml"), file.replace(&example, digest.trim())).unwrap();
-    // Where nobody can be asked.
+    // Without a terminal to ask at.
     let script = block("keygate apply --file acme.yaml --dry-run").replace("acme.yaml    ", "acme.yaml --yes");
     let output = line_by_line(&shell, &script, &[3, 0]);
     let plan = block("+ organization acme");

@@ -31,19 +31,19 @@ pub struct Key {
     pub last_used: Option<Micros>,
     #[serde(with = "clock::rfc3339")]
     pub created: Micros,
-    /// Who created or imported it; none when that is not known, as with the next two.
+    /// The actor who created or imported it; none when that is not known, as with the next two.
     #[serde(default)]
     pub created_by: Option<KeyActor>,
     #[serde(with = "clock::rfc3339::option")]
     pub rotated: Option<Micros>,
-    /// Who made the last rotation.
+    /// The actor of the last rotation.
     #[serde(default)]
     pub rotated_by: Option<KeyActor>,
     #[serde(with = "clock::rfc3339::option")]
     pub previous_until: Option<Micros>,
     #[serde(with = "clock::rfc3339::option")]
     pub revoked: Option<Micros>,
-    /// Who revoked it.
+    /// The actor who revoked it.
     #[serde(default)]
     pub revoked_by: Option<KeyActor>,
     /// Marks for the owner's attention.
@@ -119,7 +119,7 @@ pub struct NewKey {
     /// Its record.
     pub key: Key,
     /// Reason for which the new key may be lost again; none as a rule. The key is shown all the same: without it,
-    /// nobody could use or revoke it.
+    /// it could be neither used nor revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Who created, rotated and revoked a key, as the viewer of the key may know it.
+//! The actors who created, rotated and revoked a key, as the viewer of the key may know them.
 //!
 //! - Users are named by their email addresses. The name of the operator is for operators: an organization is not told
 //!   which person runs the gateway.

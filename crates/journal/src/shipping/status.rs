@@ -103,7 +103,7 @@ impl fmt::Display for SinkDefect {
 }
 
 impl SinkReport {
-    /// What is wrong with the sink, the failure first.
+    /// The defects of the sink, the failure first.
     pub fn defects(&self) -> Vec<SinkDefect> {
         let failure = self.error.as_deref().unwrap_or("it fails");
         let file = format!("ship/{}.rejected.jsonl", self.sink);

@@ -140,7 +140,8 @@ mod tests {
             (Ok(response), dropped) => (response.to_owned(), dropped),
             (Err(error), dropped) => (error.to_string(), dropped),
         };
-        let (unprocessed, failed) = (|| Err(SendError::Unavailable), || Err(SendError::TimedOut(TimeoutKind::Head)));
+        let unprocessed = || Err(SendError::Unavailable);
+        let failed = || Err(SendError::TimedOut(TimeoutKind::Head));
         let of = |error: SendError| error.to_string();
         assert_eq!(shown(Some(Ok("503")), unprocessed()), ("503".to_owned(), None));
         assert_eq!(shown(Some(failed()), unprocessed()), (of(SendError::TimedOut(TimeoutKind::Head)), None));

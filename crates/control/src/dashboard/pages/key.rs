@@ -62,7 +62,7 @@ pub struct KeyDetails {
     pub state: KeyStatus,
     /// Time of creation.
     pub created: Timestamp,
-    /// Who created or imported it; `None`, as in the next two, when that is not known.
+    /// The one who created or imported it; `None`, as in the next two, when that is not known.
     pub created_by: Option<String>,
     /// True if it was imported from another system.
     pub imported: bool,
@@ -74,13 +74,13 @@ pub struct KeyDetails {
     pub total_uses: u64,
     /// Time of the last rotation.
     pub rotated: Option<Timestamp>,
-    /// Who made the last rotation.
+    /// The one who made the last rotation.
     pub rotated_by: Option<String>,
     /// Time at which the secret before the last rotation expires; `None` when it has.
     pub previous_until: Option<Timestamp>,
     /// Time of revocation.
     pub revoked: Option<Timestamp>,
-    /// Who revoked it.
+    /// The one who revoked it.
     pub revoked_by: Option<String>,
     /// Marks for the owner's attention, each with advice.
     pub marks: Vec<(&'static str, &'static str)>,
