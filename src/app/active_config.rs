@@ -130,7 +130,7 @@ impl SharedHandles {
         Gateway {
             admission,
             upstreams,
-            failed_auth: snapshot.bad_keys.clone(),
+            bad_keys: snapshot.bad_keys.clone(),
             journal: self.journal.clone(),
             trusted_proxies: TrustedProxies(snapshot.config.trusted_proxies.clone()),
             settings: snapshot.config.transport.clone(),

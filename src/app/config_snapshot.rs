@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::Config;
-use domain::failed_auth::FailedAuthLimiter;
+use domain::address_limiter::AddressLimiter;
 use domain::quota::Quota;
 use platform::metrics::{Metrics, TraceMetrics};
 use platform::telemetry::access_log::AccessLog;
@@ -20,9 +20,9 @@ pub(super) struct ConfigSnapshot {
     /// Endpoints of each upstream, in the order of the configuration. What the next snapshot also has keeps its state.
     pub(super) upstreams: Arc<[Endpoints]>,
     /// Limiter of requests with unknown keys, shared by all workers.
-    pub(super) bad_keys: FailedAuthLimiter,
+    pub(super) bad_keys: AddressLimiter,
     /// Limiter of sign-ins, shared by all workers.
-    pub(super) sign_ins: FailedAuthLimiter,
+    pub(super) sign_ins: AddressLimiter,
     /// The access log; none unless one is configured.
     pub(super) access_log: Option<AccessLog>,
     /// Begins traces, of all workers; none when traces are off.
@@ -50,8 +50,8 @@ impl ConfigSnapshot {
         access_log: Option<AccessLog>,
         metrics: &Metrics,
     ) -> Result<Self, StartError> {
-        let bad_keys = FailedAuthLimiter::new(config.bad_keys);
-        let sign_ins = FailedAuthLimiter::new(config.sign_ins);
+        let bad_keys = AddressLimiter::new(config.bad_keys);
+        let sign_ins = AddressLimiter::new(config.sign_ins);
         let exporters = TraceExporters::default();
         let tracer = start_tracer(&exporters, config.traces.as_ref(), None, &metrics.traces)?;
         Ok(Self { upstreams, bad_keys, sign_ins, access_log, tracer, exporters, config: Arc::new(config) })
@@ -71,8 +71,8 @@ impl ConfigSnapshot {
             config.upstreams.iter().map(|new| self.endpoints(&new.settings, metrics)).collect::<Result<_, _>>()?;
         // A reload of an unchanged limit must not give clients their failed attempts back. The counts of another limit
         // cannot be converted, so they begin anew.
-        let limiter = |limiter: &FailedAuthLimiter, old: Quota, new: Quota| {
-            if new == old { limiter.clone() } else { FailedAuthLimiter::new(new) }
+        let limiter = |limiter: &AddressLimiter, old: Quota, new: Quota| {
+            if new == old { limiter.clone() } else { AddressLimiter::new(new) }
         };
         let bad_keys = limiter(&self.bad_keys, self.config.bad_keys, config.bad_keys);
         let sign_ins = limiter(&self.sign_ins, self.config.sign_ins, config.sign_ins);

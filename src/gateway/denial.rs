@@ -31,7 +31,7 @@ impl Gateway {
         denial: &Denial,
     ) -> Response<GuardedBody> {
         if is_unknown_key(denial)
-            && let Err(seconds) = self.failed_auth.count_attempt(arrival.client.ip, arrival.time)
+            && let Err(seconds) = self.bad_keys.count(arrival.client.ip, arrival.time)
         {
             self.metrics.attempts_refused.inc();
             return reject(arrival, &Rejection::of_attempt(seconds), &route.metrics);

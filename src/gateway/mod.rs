@@ -54,7 +54,7 @@ use tracing::field::display;
 use uuid::ContextV7;
 
 use crate::admission::{Admission, Authorization, Route};
-use domain::failed_auth::FailedAuthLimiter;
+use domain::address_limiter::AddressLimiter;
 use domain::head_fields::FieldSet;
 use domain::refusal::Refusal;
 use edge::forward::{
@@ -87,7 +87,7 @@ pub struct Gateway {
     /// Upstreams. A route knows its upstream by the place in this list.
     pub upstreams: Box<[Upstream]>,
     /// Limits attempts with invalid keys by address.
-    pub failed_auth: FailedAuthLimiter,
+    pub bad_keys: AddressLimiter,
     /// Audit journal.
     pub journal: Journal,
     /// Proxies whose `X-Forwarded-For` is trusted.

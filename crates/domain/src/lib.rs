@@ -16,10 +16,10 @@ pub mod key;
 pub mod session;
 pub mod names;
 pub mod quota;
+pub mod address_limiter;
 pub mod page;
 pub mod clock;
 pub mod secret;
-pub mod failed_auth;
 
 /// The example of the README is compiled and run with the tests of the documentation.
 #[cfg(doctest)]

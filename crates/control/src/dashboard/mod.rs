@@ -23,8 +23,8 @@ use uuid::Uuid;
 
 use crate::management::{Management, SignedInUser};
 use crate::oidc;
+use domain::address_limiter::AddressLimiter;
 use domain::clock;
-use domain::failed_auth::FailedAuthLimiter;
 use domain::identity::{Peer, X_REQUEST_ID};
 use domain::session;
 use edge::forward::TrustedProxies;
@@ -76,7 +76,7 @@ pub struct Dashboard {
     /// Proxies whose `X-Forwarded-For` is trusted.
     trusted: TrustedProxies,
     /// Limits sign-ins, begun or failed, by client address.
-    sign_ins: FailedAuthLimiter,
+    sign_ins: AddressLimiter,
     /// Limits requests by person.
     person_limiter: PersonLimiter,
     curl_examples: CurlExamples,
@@ -138,7 +138,7 @@ impl Dashboard {
     pub fn new(
         services: DashboardServices,
         trusted: TrustedProxies,
-        sign_ins: FailedAuthLimiter,
+        sign_ins: AddressLimiter,
         curl_examples: CurlExamples,
         metrics: Metrics,
     ) -> Self {

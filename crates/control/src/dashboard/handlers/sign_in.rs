@@ -164,7 +164,7 @@ impl Dashboard {
     /// the state, the log and the provider.
     pub(super) fn count_attempt(&self, request: &DashboardRequest) -> Result<(), DashboardError> {
         let Some(ip) = request.client.ip else { return Ok(()) };
-        self.sign_ins.count_attempt(ip, request.now).map_err(|seconds| {
+        self.sign_ins.count(ip, request.now).map_err(|seconds| {
             self.metrics.attempts_refused.inc();
             DashboardError::TooManyAttempts(seconds)
         })
