@@ -12,6 +12,8 @@ pub mod key_field;
 mod credential;
 mod routes;
 mod route_tree;
+mod host;
+mod coverage;
 mod settings;
 
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use platform::metrics::Metrics;
 use state::{Admitted, DecideRequest, Decision, State, Unavailable, session_quota_digest};
 
 use credential::{Credential, Places};
+pub use host::HostPattern;
 pub use routes::{Route, Routes};
 pub use settings::{RouteSettings, ServedResource};
 

@@ -36,19 +36,18 @@ struct Listed {
     methods: Vec<Method>,
 }
 
-impl RouteTree {
-    /// The tree of a list of routes: methods, and the pattern of the path.
-    pub(super) fn new<'a>(routes: impl IntoIterator<Item = (&'a [Method], &'a str)>) -> Self {
-        let mut tree = Self { nodes: vec![Node::new(usize::MAX)] };
-        for (number, (methods, path)) in routes.into_iter().enumerate() {
-            tree.add(Listed { number, methods: methods.to_vec() }, path);
-        }
-        tree
+impl Default for RouteTree {
+    /// The tree of no routes.
+    fn default() -> Self {
+        Self { nodes: vec![Node::new(usize::MAX)] }
     }
+}
 
-    fn add(&mut self, route: Listed, path: &str) {
+impl RouteTree {
+    /// Adds a route: its number, its methods, and the pattern of its path.
+    pub(super) fn add(&mut self, number: usize, methods: &[Method], path: &str) {
+        let route = Listed { number, methods: methods.to_vec() };
         let (path, is_open_ended) = path.strip_suffix("/**").map_or((path, false), |path| (path, true));
-        let number = route.number;
         let mut node = 0;
         for segment in path.split('/').skip(1) {
             self.nodes[node].first = self.nodes[node].first.min(number);
@@ -124,6 +123,14 @@ mod tests {
 
     use super::*;
 
+    fn tree<'a>(routes: impl IntoIterator<Item = (&'a [Method], &'a str)>) -> RouteTree {
+        let mut tree = RouteTree::default();
+        for (number, (methods, path)) in routes.into_iter().enumerate() {
+            tree.add(number, methods, path);
+        }
+        tree
+    }
+
     /// The list as a matcher: the model of the tree.
     fn first_in_list(routes: &[(Vec<Method>, String)], method: &Method, path: &str) -> Option<usize> {
         routes.iter().position(|(methods, pattern)| matches(methods, pattern, method, path))
@@ -171,7 +178,7 @@ mod tests {
             routes in vec((subsequence(all_methods(), 0..3), patterns()), 0..30),
             requests in vec((select(all_methods()), paths()), 1..30),
         ) {
-            let tree = RouteTree::new(routes.iter().map(|(methods, path)| (&methods[..], &path[..])));
+            let tree = tree(routes.iter().map(|(methods, path)| (&methods[..], &path[..])));
             for (method, path) in requests {
                 prop_assert_eq!(tree.find(&method, &path), first_in_list(&routes, &method, &path),
                     "{} {}", method, path);
@@ -182,11 +189,11 @@ mod tests {
     #[test]
     fn first_listed_route_is_found_before_a_closer_one() {
         let routes = [("/**", 0), ("/a", 0), ("/{x}", 1)];
-        let tree = RouteTree::new(routes.iter().map(|(path, _)| (&[][..], *path)));
-        assert_eq!(tree.find(&Method::GET, "/a"), Some(0));
-        let tree = RouteTree::new(routes[1..].iter().rev().map(|(path, _)| (&[][..], *path)));
-        assert_eq!(tree.find(&Method::GET, "/a"), Some(0));
-        assert_eq!(tree.find(&Method::GET, "/b"), Some(0));
-        assert_eq!(tree.find(&Method::GET, "/b/c"), None);
+        let all = tree(routes.iter().map(|(path, _)| (&[][..], *path)));
+        assert_eq!(all.find(&Method::GET, "/a"), Some(0));
+        let reversed = tree(routes[1..].iter().rev().map(|(path, _)| (&[][..], *path)));
+        assert_eq!(reversed.find(&Method::GET, "/a"), Some(0));
+        assert_eq!(reversed.find(&Method::GET, "/b"), Some(0));
+        assert_eq!(reversed.find(&Method::GET, "/b/c"), None);
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! - The first listed route that matches is the one. A path that some server could read as another one matches none.
 
-use http::HeaderValue;
 use http::request::Parts;
+use http::{HeaderValue, Method};
 
+use super::host::HostTrees;
 use super::route_tree::RouteTree;
 use super::settings::{RouteSettings, ServedResource};
 use domain::identity::Permission;
@@ -21,7 +22,10 @@ const UNLISTED: &str = "unlisted";
 pub struct Routes {
     /// In the order of the configuration.
     listed: Vec<Route>,
+    /// Those for all hosts.
     tree: RouteTree,
+    /// Those for some hosts; none when there are none.
+    hosts: Option<HostTrees>,
     /// Route of requests that match no listed one.
     fallback: Route,
 }
@@ -63,18 +67,33 @@ impl Routes {
     /// Routes of the configuration. With none, every authenticated caller may send any request.
     pub fn new(settings: &[RouteSettings], metrics: &Metrics) -> Self {
         let listed = settings.iter().map(|route| Route::listed(route, metrics)).collect();
-        let tree = RouteTree::new(settings.iter().map(|route| (&route.methods[..], &route.path[..])));
+        let mut tree = RouteTree::default();
+        for (number, route) in settings.iter().enumerate().filter(|(_, route)| route.host.is_none()) {
+            tree.add(number, &route.methods, &route.path);
+        }
+        let with_host = settings
+            .iter()
+            .enumerate()
+            .filter_map(|(number, route)| Some((route.host.as_ref()?, number, &route.methods[..], &route.path[..])));
+        let hosts = HostTrees::new(with_host);
         let fallback = if settings.is_empty() { Route::unlisted(metrics) } else { Route::missing(metrics) };
-        Self { listed, tree, fallback }
+        Self { listed, tree, hosts, fallback }
     }
 
     /// Finds the route of a request.
     pub fn find(&self, head: &Parts) -> &Route {
-        let path = head.uri.path();
-        match self.tree.find(&head.method, path) {
-            Some(number) if is_plain(path) => &self.listed[number],
+        match self.number(head, &head.method) {
+            Some(number) if is_plain(head.uri.path()) => &self.listed[number],
             _ => &self.fallback,
         }
+    }
+
+    /// The number of the first listed route that matches.
+    fn number(&self, head: &Parts, method: &Method) -> Option<usize> {
+        let path = head.uri.path();
+        let for_all = self.tree.find(method, path);
+        let Some(hosts) = &self.hosts else { return for_all };
+        for_all.into_iter().chain(hosts.find(head, method, path)).min()
     }
 }
 
@@ -170,26 +189,15 @@ fn is_bad_escape(rest: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::{Method, Request};
+    use http::Request;
     use proptest::prelude::*;
 
     use super::*;
 
     fn routes() -> Routes {
         let route = |name: &str, methods: &[Method], path: &str| RouteSettings {
-            name: name.into(),
             methods: methods.to_vec(),
-            path: path.into(),
-            upstream: 0,
-            serve: None,
-            strip_prefix: None,
-            permission: None,
-            pass_authorization: false,
-            query_in_audit: false,
-            log_query: false,
-            upgrade: Vec::new(),
-            trailers: false,
-            idempotent: false,
+            ..RouteSettings::new(name, path)
         };
         let all = [
             route("list", &[Method::GET], "/api/queries"),
@@ -217,6 +225,35 @@ mod tests {
         assert_eq!(found(&routes, "GET", "/api/queries/7/8"), None);
         assert_eq!(found(&routes, "PATCH", "/files/a/b"), Some("files"));
         assert_eq!(found(&routes, "GET", "/other"), None);
+    }
+
+    #[test]
+    fn first_listed_route_for_the_host_is_found() {
+        let route = |name: &str, host: Option<&str>, path: &str| RouteSettings {
+            host: host.map(|host| host.parse().unwrap()),
+            ..RouteSettings::new(name, path)
+        };
+        let all = [
+            route("a", Some("api.a.example"), "/**"),
+            route("health", None, "/health"),
+            route("tenant", Some("*.a.example"), "/**"),
+            route("b", Some("b.example"), "/b"),
+            route("rest", None, "/b"),
+        ];
+        let routes = Routes::new(&all, &Metrics::new());
+        for (host, path, expected) in [
+            ("api.a.example", "/health", Some("a")),
+            ("API.A.example.:8443", "/x", Some("a")),
+            ("x.a.example", "/health", Some("health")),
+            ("x.a.example", "/b", Some("tenant")),
+            ("x.y.a.example", "/x", None),
+            ("b.example", "/b", Some("b")),
+            ("b.example", "/c", None),
+            ("other", "/b", Some("rest")),
+        ] {
+            let request = Request::get(path).header("host", host).body(()).unwrap();
+            assert_eq!(routes.find(&request.into_parts().0).name.as_deref(), expected, "{host} {path}");
+        }
     }
 
     #[test]

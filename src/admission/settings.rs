@@ -1,15 +1,18 @@
 //! Settings of routes.
 
+use super::host::HostPattern;
 use domain::identity::Permission;
 
 /// Settings of one route: the requests that match it, their name, and the permission that they require.
 ///
 /// - `path` begins with `/`. A segment `{name}` matches any one segment; `/**` at the end matches any rest, also none.
-/// - No two routes have the same name, and no two have the same method and path.
+/// - No two routes have the same name, and no two have the same host, method and path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteSettings {
     /// Name: the action in audit records, and the label in metrics.
     pub name: String,
+    /// Hosts; none: all.
+    pub host: Option<HostPattern>,
     /// Methods; empty for all.
     pub methods: Vec<http::Method>,
     /// Pattern of the path.
@@ -34,6 +37,28 @@ pub struct RouteSettings {
     pub trailers: bool,
     /// True if requests may be executed twice, whatever their method: they may be sent again when they fail.
     pub idempotent: bool,
+}
+
+impl RouteSettings {
+    /// A route for all hosts and methods, and with the defaults of the configuration.
+    pub fn new(name: &str, path: &str) -> Self {
+        Self {
+            name: name.into(),
+            host: None,
+            methods: Vec::new(),
+            path: path.into(),
+            upstream: 0,
+            serve: None,
+            strip_prefix: None,
+            permission: None,
+            pass_authorization: false,
+            query_in_audit: false,
+            log_query: false,
+            upgrade: Vec::new(),
+            trailers: false,
+            idempotent: false,
+        }
+    }
 }
 
 /// Resource that the gateway answers with itself.

@@ -112,7 +112,9 @@ impl SharedHandles {
         let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
         let credentials = &snapshot.config.transport.credentials;
         let origin = shared.settings.api_origin.as_ref().unwrap_or(&shared.settings.origin).clone();
-        let paths = snapshot.config.routes.iter().filter_map(|route| example(route, credentials)).collect();
+        let here = |route: &&RouteSettings| route.host.as_ref().is_none_or(|host| host.matches(host_of(&origin)));
+        let paths =
+            snapshot.config.routes.iter().filter(here).filter_map(|route| example(route, credentials)).collect();
         let examples = CurlExamples { origin, paths };
         Some(Dashboard::new(shared, trusted, snapshot.sign_ins.clone(), examples, self.metrics.clone()))
     }
@@ -204,6 +206,11 @@ fn response_origin(role: ListenerRole, session: Option<&dashboard::Settings>) ->
         Some(session) if role == ListenerRole::Api && session.has_api_origin() => ResponseOrigin::Api,
         Some(_) => ResponseOrigin::Dashboard,
     }
+}
+
+/// Host and port of an origin.
+fn host_of(origin: &str) -> &str {
+    origin.split_once("://").map_or(origin, |(_, host)| host)
 }
 
 /// The path of a route as an example for the dashboard's `curl` lines; none when a plain `GET` of it cannot succeed.

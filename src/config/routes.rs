@@ -1,8 +1,8 @@
-//! The block `routes`: name, permission and features of requests, by method and path.
+//! The block `routes`: name, permission and features of requests, by host, method and path.
 
 use http::HeaderValue;
 
-use crate::admission::{RouteSettings, ServedResource};
+use crate::admission::{HostPattern, RouteSettings, ServedResource};
 use platform::settings::{Reported, Section, Value};
 
 /// Reads the block `routes`; no routes when there is none, or it has an error. `upstreams` are the names of the
@@ -30,6 +30,7 @@ fn routes(value: &Value<'_>, upstreams: &[&str], has_key_fields: bool) -> Result
 
 fn route(section: &mut Section<'_>, upstreams: &[&str], has_key_fields: bool) -> Result<RouteSettings, Reported> {
     let name = section.required("name", name);
+    let host = section.optional("host", host);
     let methods = section.value_or("methods", Vec::new(), |value| value.list(method));
     let path = section.required("path", path);
     let serve = section.optional("serve", |value| value.name_of("a resource", &["usage"]));
@@ -52,6 +53,7 @@ fn route(section: &mut Section<'_>, upstreams: &[&str], has_key_fields: bool) ->
     let methods = if is_served { check_served(section, methods) } else { methods };
     Ok(RouteSettings {
         name: name?,
+        host: host?,
         methods,
         path: path?,
         upstream: upstream?,
@@ -141,6 +143,11 @@ fn name(value: &Value<'_>) -> Result<String, Reported> {
     Ok(name)
 }
 
+fn host(value: &Value<'_>) -> Result<HostPattern, Reported> {
+    let host = value.text()?;
+    host.parse().or_else(|error| value.reject(format_args!("`{host}` {error}")))
+}
+
 fn method(value: &Value<'_>) -> Result<http::Method, Reported> {
     let method: http::Method = value.parsed("a method such as GET")?;
     let upper = method.as_str().to_ascii_uppercase();
@@ -192,7 +199,7 @@ fn find_conflict(route: &RouteSettings, other: &RouteSettings) -> Option<String>
     }
     let all = route.methods.is_empty() && other.methods.is_empty();
     let shared = all || route.methods.iter().any(|method| other.methods.contains(method));
-    (shared && shape(&route.path) == shape(&other.path))
+    (shared && route.host == other.host && shape(&route.path) == shape(&other.path))
         .then(|| format!("route `{}` is for the same method and path; remove one", other.name))
 }
 

@@ -9,6 +9,7 @@ mod support;
 mod access_log;
 mod answers;
 mod credentials;
+mod routing;
 mod forwarding;
 mod grpc;
 mod hostile_upstream;

@@ -85,21 +85,7 @@ fn prefix_ends_before_parameters_and_redirects_stay_as_they_are() {
 }
 
 fn route(path: &str, strip_prefix: Option<&str>) -> RouteSettings {
-    RouteSettings {
-        name: "r".into(),
-        methods: Vec::new(),
-        path: path.into(),
-        upstream: 0,
-        serve: None,
-        strip_prefix: strip_prefix.map(str::to_owned),
-        permission: None,
-        pass_authorization: false,
-        query_in_audit: false,
-        log_query: false,
-        upgrade: Vec::new(),
-        trailers: false,
-        idempotent: false,
-    }
+    RouteSettings { strip_prefix: strip_prefix.map(str::to_owned), ..RouteSettings::new("r", path) }
 }
 
 /// The target that the upstream gets of a request by this route; none when the route does not match.
