@@ -126,8 +126,8 @@ fn of_request(head: &Parts) -> Option<Cow<'_, str>> {
 
 fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
-        // A colon in brackets is one of an IPv6 address.
-        Some((host, port)) if !port.contains(']') => host,
+        // The last colon of an IPv6 address has the rest of it behind it, and a bracket.
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => authority,
     }
 }

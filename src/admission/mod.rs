@@ -1,4 +1,4 @@
-//! Admission: reads the credential, finds the route, and asks the state for one decision.
+//! Admission: finds the route, reads the credential, and asks the state for one decision.
 //!
 //! - All or nothing: a denied request took no token and no slot.
 //! - A key of keygate's own format is checked by its checksum first, so that garbage costs no hash and no look-up.
@@ -14,10 +14,12 @@ mod routes;
 mod route_tree;
 mod host;
 mod coverage;
+mod cors;
 mod settings;
 
 use std::sync::Arc;
 
+use http::Method;
 use http::request::Parts;
 
 use domain::clock::Micros;
@@ -29,6 +31,8 @@ use domain::session::TokenDigest;
 use platform::metrics::Metrics;
 use state::{Admitted, DecideRequest, Decision, State, Unavailable, session_quota_digest};
 
+pub(crate) use cors::preflight_method;
+pub use cors::{CorsPolicy, CorsSettings};
 use credential::{Credential, Places};
 pub use host::HostPattern;
 pub use routes::{Route, Routes};
@@ -44,15 +48,6 @@ pub struct Admission {
     /// Origin of the pages whose users may use web sessions; none: sessions are no credential.
     session_origin: Option<Box<str>>,
     metrics: Metrics,
-}
-
-/// Result of [`Admission::authorize`].
-#[derive(Debug)]
-pub struct Authorization<'a> {
-    /// Route that the request matches.
-    pub route: &'a Route,
-    /// Token and slot of an admitted request, or the reason of a denied one.
-    pub result: Result<Admitted, Denial>,
 }
 
 /// Denied request. Nothing was taken for it.
@@ -84,23 +79,51 @@ impl Admission {
         Self { session_origin: Some(origin.into()), ..self }
     }
 
-    /// Finds the request's route and decides whether its caller may use it. `fields` are those of the head. An admitted
-    /// request has taken a token and a slot.
-    pub async fn authorize(&self, head: &Parts, fields: FieldSet, now: Micros) -> Authorization<'_> {
-        let route = self.routes.find(head);
+    /// Finds the route of a request.
+    pub fn find_route(&self, head: &Parts) -> &Route {
+        self.routes.find(head)
+    }
+
+    /// Finds the route of a request as if it had this method.
+    pub fn find_route_for(&self, head: &Parts, method: &Method) -> &Route {
+        self.routes.find_for(head, method)
+    }
+
+    /// The policy of the route of a request; of a preflight, of the route that it asks for. None without a policy.
+    pub fn cors_policy(&self, head: &Parts) -> Option<&Arc<CorsPolicy>> {
+        self.routes.cors_policy(head)
+    }
+
+    /// The methods for which there are routes to the path of a preflight that the origin may use. `asked` is the one that
+    /// it asks for.
+    pub fn methods_for(&self, head: &Parts, asked: Method) -> Vec<Method> {
+        self.routes.methods_for(head, asked)
+    }
+
+    /// Decides whether the request's caller may use its route, which is not a public one. `fields` are those of the
+    /// head. An admitted request has taken a token and a slot.
+    ///
+    /// # Errors
+    /// [`Denial`]: the reason, and the caller as far as it is known.
+    pub async fn authorize(
+        &self,
+        head: &Parts,
+        fields: FieldSet,
+        route: &Route,
+        now: Micros,
+    ) -> Result<Admitted, Denial> {
         let places = Places {
             fields: &self.credentials,
             pass_authorization: route.pass_authorization,
             session_origin: self.session_origin.as_deref(),
         };
-        let result = match credential::read(head, fields, places) {
+        match credential::read(head, fields, places) {
             Ok(Credential::Key(key)) => {
                 self.decide(DecideRequest { digest: &key.digest, id: key.id, access: route.access(), now }).await
             }
             Ok(Credential::Session(digest)) => Box::pin(self.decide_session(&digest, route, now)).await,
             Err(refusal) => Err(self.deny(refusal)),
-        };
-        Authorization { route, result }
+        }
     }
 
     /// Reads the session, then decides as for a key of its user in the chosen organization.

@@ -2,20 +2,28 @@
 //!
 //! - The first listed route that matches is the one. A path that some server could read as another one matches none.
 
+use std::sync::Arc;
+
 use http::request::Parts;
 use http::{HeaderValue, Method};
 
+use super::cors::{CorsPolicy, CorsSettings, preflight_method};
 use super::host::HostTrees;
 use super::route_tree::RouteTree;
 use super::settings::{RouteSettings, ServedResource};
+use domain::head_fields::CredentialFields;
 use domain::identity::Permission;
-use platform::metrics::{Metrics, RouteMetrics};
+use platform::metrics::{Metrics, PublicRouteMetrics, RouteMetrics};
 use state::RouteAccess;
 
 /// Label `route` in the metrics of requests that match no listed route.
 const NO_ROUTE: &str = "none";
 /// Label `route` in the metrics of all requests when no routes are listed.
 const UNLISTED: &str = "unlisted";
+
+/// Methods that clients commonly use.
+const REGISTERED: [Method; 7] =
+    [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
 /// Routes of the configuration.
 #[derive(Debug)]
@@ -28,6 +36,10 @@ pub struct Routes {
     hosts: Option<HostTrees>,
     /// Route of requests that match no listed one.
     fallback: Route,
+    /// True if a route has a policy for other origins.
+    has_cors: bool,
+    /// Methods that a preflight may be told of: the registered ones, and those of the routes.
+    methods: Vec<Method>,
 }
 
 /// Route of a request.
@@ -41,10 +53,14 @@ pub struct Route {
     pub exists: bool,
     /// Upstream that requests go to: its place in the list of upstreams.
     pub upstream: usize,
+    /// Policy for other origins; none: the gateway says nothing of them.
+    pub cors: Option<Arc<CorsPolicy>>,
     /// Resource that the gateway answers with itself; none: the upstream answers.
     pub serve: Option<ServedResource>,
     /// Beginning of each path that the route matches, up to the end of a segment, which the upstream does not see.
     pub strip_prefix: Option<Box<str>>,
+    /// Metrics of a public route, whose requests need no key; none: the caller must be known.
+    pub public: Option<PublicRouteMetrics>,
     /// Permission that the user must have; none: any authenticated caller may use the route.
     pub permission: Option<Permission>,
     /// True if `Authorization` is the upstream's: the key comes in another field.
@@ -77,12 +93,61 @@ impl Routes {
             .filter_map(|(number, route)| Some((route.host.as_ref()?, number, &route.methods[..], &route.path[..])));
         let hosts = HostTrees::new(with_host);
         let fallback = if settings.is_empty() { Route::unlisted(metrics) } else { Route::missing(metrics) };
-        Self { listed, tree, hosts, fallback }
+        Self { listed, tree, hosts, fallback, has_cors: false, methods: Vec::new() }
+    }
+
+    /// The same, with the policies for other origins: of each of the settings, in the order of the routes, and of
+    /// requests that match none. Keys may also come in these fields.
+    #[must_use]
+    pub fn with_cors(
+        mut self,
+        settings: &[RouteSettings],
+        fallback: Option<&CorsSettings>,
+        credentials: &CredentialFields,
+    ) -> Self {
+        let policy = |cors: &CorsSettings| Arc::new(CorsPolicy::new(cors, credentials));
+        for (route, settings) in self.listed.iter_mut().zip(settings) {
+            route.cors = settings.cors.as_ref().map(policy);
+        }
+        self.fallback.cors = fallback.map(policy);
+        self.has_cors = self.listed.iter().chain([&self.fallback]).any(|route| route.cors.is_some());
+        self.methods = REGISTERED.to_vec();
+        let further = settings.iter().flat_map(|route| &route.methods).filter(|method| !REGISTERED.contains(method));
+        self.methods.extend(further.cloned());
+        self
     }
 
     /// Finds the route of a request.
     pub fn find(&self, head: &Parts) -> &Route {
-        match self.number(head, &head.method) {
+        self.find_for(head, &head.method)
+    }
+
+    /// The policy of the route of a request; of a preflight, of the route that it asks for.
+    pub(super) fn cors_policy(&self, head: &Parts) -> Option<&Arc<CorsPolicy>> {
+        if !self.has_cors {
+            return None;
+        }
+        match preflight_method(head) {
+            Some(method) => self.find_for(head, &method).cors.as_ref(),
+            None => self.find(head).cors.as_ref(),
+        }
+    }
+
+    /// The methods of the routes to a path that an origin may use.
+    pub(super) fn methods_for(&self, head: &Parts, asked: Method) -> Vec<Method> {
+        let is_allowed = |method: &Method| {
+            let route = self.find_for(head, method);
+            route.exists && route.cors.as_ref().is_some_and(|cors| cors.allow_origin(head).is_some())
+        };
+        let asked = Some(asked).filter(|asked| !self.methods.contains(asked));
+        let mut methods: Vec<Method> = self.methods.iter().cloned().chain(asked).filter(is_allowed).collect();
+        methods.dedup();
+        methods
+    }
+
+    /// Finds the route of a request as if it had this method.
+    pub(super) fn find_for(&self, head: &Parts, method: &Method) -> &Route {
+        match self.number(head, method) {
             Some(number) if is_plain(head.uri.path()) => &self.listed[number],
             _ => &self.fallback,
         }
@@ -104,8 +169,10 @@ impl Route {
             path: Some(route.path.as_str().into()),
             exists: true,
             upstream: route.upstream,
+            cors: None,
             serve: route.serve,
             strip_prefix: route.strip_prefix.as_deref().map(Box::from),
+            public: route.is_public.then(|| metrics.public_route(&route.name)),
             permission: route.permission.clone(),
             pass_authorization: route.pass_authorization,
             query_in_audit: route.query_in_audit,
@@ -133,8 +200,10 @@ impl Route {
             path: None,
             exists,
             upstream: 0,
+            cors: None,
             serve: None,
             strip_prefix: None,
+            public: None,
             permission: None,
             pass_authorization: false,
             query_in_audit: false,

@@ -1,5 +1,8 @@
 //! Settings of routes.
 
+use http::Method;
+
+use super::cors::CorsSettings;
 use super::host::HostPattern;
 use domain::identity::Permission;
 
@@ -14,15 +17,19 @@ pub struct RouteSettings {
     /// Hosts; none: all.
     pub host: Option<HostPattern>,
     /// Methods; empty for all.
-    pub methods: Vec<http::Method>,
+    pub methods: Vec<Method>,
     /// Pattern of the path.
     pub path: String,
     /// Upstream that requests go to: its place in the list of upstreams.
     pub upstream: usize,
+    /// Origins whose pages may read answers; none: the gateway says nothing of it.
+    pub cors: Option<CorsSettings>,
     /// Resource that the gateway answers with itself; none: the upstream answers.
     pub serve: Option<ServedResource>,
     /// Beginning of `path`, up to the end of a segment, which the upstream does not see.
     pub strip_prefix: Option<String>,
+    /// True if requests need no key.
+    pub is_public: bool,
     /// Permission that the user must have; none: every authenticated caller may use the route.
     pub permission: Option<Permission>,
     /// True if `Authorization` is the upstream's: the key comes in another field.
@@ -48,8 +55,10 @@ impl RouteSettings {
             methods: Vec::new(),
             path: path.into(),
             upstream: 0,
+            cors: None,
             serve: None,
             strip_prefix: None,
+            is_public: false,
             permission: None,
             pass_authorization: false,
             query_in_audit: false,
@@ -58,6 +67,17 @@ impl RouteSettings {
             trailers: false,
             idempotent: false,
         }
+    }
+
+    /// The route for people: its name, methods, host and path, such as `health (GET, a.example/health)`.
+    pub fn describe(&self) -> String {
+        let Self { name, path, .. } = self;
+        let methods = match &self.methods[..] {
+            [] => "all methods".to_owned(),
+            methods => methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", "),
+        };
+        let host = self.host.as_ref().map(ToString::to_string).unwrap_or_default();
+        format!("{name} ({methods}, {host}{path})")
     }
 }
 

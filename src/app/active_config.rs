@@ -120,8 +120,9 @@ impl SharedHandles {
     }
 
     fn build_gateway(&self, snapshot: &ConfigSnapshot, upstreams: Box<[Upstream]>, open: &OpenExchanges) -> Gateway {
-        let routes = Routes::new(&snapshot.config.routes, &self.metrics);
-        let limits = self.body_limits(&snapshot.config.transport);
+        let config::Config { routes, cors, transport, .. } = &*snapshot.config;
+        let routes = Routes::new(routes, &self.metrics).with_cors(routes, cors.as_ref(), &transport.credentials);
+        let limits = self.body_limits(transport);
         let admission = Admission::new(Arc::clone(&self.state), routes, self.metrics.clone())
             .with_fields(snapshot.config.transport.credentials.clone());
         let admission = match &self.dashboard {
@@ -133,6 +134,7 @@ impl SharedHandles {
             admission,
             upstreams,
             bad_keys: snapshot.bad_keys.clone(),
+            public: snapshot.public.clone(),
             journal: self.journal.clone(),
             trusted_proxies: TrustedProxies(snapshot.config.trusted_proxies.clone()),
             settings: snapshot.config.transport.clone(),
@@ -213,13 +215,13 @@ fn host_of(origin: &str) -> &str {
     origin.split_once("://").map_or(origin, |(_, host)| host)
 }
 
-/// The path of a route as an example for the dashboard's `curl` lines; none when a plain `GET` of it cannot succeed.
+/// The path of a route as an example for the dashboard's `curl` lines; none when a plain `GET` of it cannot succeed, or needs no key.
 fn example(route: &RouteSettings, credentials: &CredentialFields) -> Option<CurlExample> {
     let may_get = route.methods.is_empty() || route.methods.contains(&Method::GET);
     let path = route.path.strip_suffix("**").unwrap_or(&route.path);
     let has_parameter = path.contains('{');
     let key_field = credentials.iter().next().filter(|_| route.pass_authorization).map(|field| field.text().to_owned());
-    (may_get && !has_parameter).then(|| CurlExample {
+    (may_get && !has_parameter && !route.is_public).then(|| CurlExample {
         path: path.to_owned(),
         permission: route.permission.clone(),
         key_field,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::Config;
+use crate::gateway::PublicLimits;
 use domain::address_limiter::AddressLimiter;
 use domain::quota::Quota;
 use platform::metrics::{Metrics, TraceMetrics};
@@ -23,6 +24,8 @@ pub(super) struct ConfigSnapshot {
     pub(super) bad_keys: AddressLimiter,
     /// Limiter of sign-ins, shared by all workers.
     pub(super) sign_ins: AddressLimiter,
+    /// Limits of requests without keys, shared by all workers.
+    pub(super) public: PublicLimits,
     /// The access log; none unless one is configured.
     pub(super) access_log: Option<AccessLog>,
     /// Begins traces, of all workers; none when traces are off.
@@ -52,9 +55,10 @@ impl ConfigSnapshot {
     ) -> Result<Self, StartError> {
         let bad_keys = AddressLimiter::new(config.bad_keys);
         let sign_ins = AddressLimiter::new(config.sign_ins);
+        let public = PublicLimits::new(config.public);
         let exporters = TraceExporters::default();
         let tracer = start_tracer(&exporters, config.traces.as_ref(), None, &metrics.traces)?;
-        Ok(Self { upstreams, bad_keys, sign_ins, access_log, tracer, exporters, config: Arc::new(config) })
+        Ok(Self { upstreams, bad_keys, sign_ins, public, access_log, tracer, exporters, config: Arc::new(config) })
     }
 
     /// The exporters of traces, also of snapshots before this one.
@@ -76,10 +80,11 @@ impl ConfigSnapshot {
         };
         let bad_keys = limiter(&self.bad_keys, self.config.bad_keys, config.bad_keys);
         let sign_ins = limiter(&self.sign_ins, self.config.sign_ins, config.sign_ins);
+        let public = self.public.changed(config.public);
         let tracer = start_tracer(&self.exporters, config.traces.as_ref(), self.tracer.as_ref(), &metrics.traces)?;
         let exporters = self.exporters.clone();
         let access_log = self.access_log.clone();
-        Ok(Self { upstreams, bad_keys, sign_ins, access_log, tracer, exporters, config: Arc::new(config) })
+        Ok(Self { upstreams, bad_keys, sign_ins, public, access_log, tracer, exporters, config: Arc::new(config) })
     }
 
     /// The same snapshot with another access log.

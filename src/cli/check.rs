@@ -10,17 +10,27 @@ use anyhow::anyhow;
 use super::installation::Installation;
 use super::service_user::ServiceUser;
 use super::{CliError, ExitStatus, output};
+use crate::admission::RouteSettings;
 use crate::config::Config;
 use platform::telemetry::access_log::SinkSettings;
 
 pub(super) fn run(installation: &Installation) -> Result<(), CliError> {
     let config = installation.config()?;
     config.warnings().iter().for_each(output::note);
+    if let Some(public) = describe_public(&config.routes) {
+        output::note(public);
+    }
     let problems = inaccessible(&config);
     if !problems.is_empty() {
         return Err(CliError::new(ExitStatus::Configuration, anyhow!(problems.join("\n"))));
     }
     Ok(output::line(format_args!("{}: ok", installation.file().display()))?)
+}
+
+/// A sentence that lists the routes without keys, if there are any.
+fn describe_public(routes: &[RouteSettings]) -> Option<String> {
+    let public: Vec<String> = routes.iter().filter(|route| route.is_public).map(RouteSettings::describe).collect();
+    (!public.is_empty()).then(|| format!("requests to these routes need no API key: {}", public.join("; ")))
 }
 
 /// Problems of files and directories that the gateway could not open, one line each.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::gateway::PublicSettings;
 use domain::quota::{MAX_PER, MAX_TOKENS, Quota, QuotaError};
 use platform::settings::{Section, Value};
 use state::Bounds;
@@ -12,6 +13,12 @@ const CONCURRENT: u32 = 100;
 
 /// Failed authentications from one address: more than a person who mistypes a key, or a fleet with an old one, causes.
 const BAD_KEYS: Quota = Quota { requests: 100, per: Duration::from_secs(60), burst: 100, strict: false };
+
+/// Requests without keys: more than a person who looks at pages, or a monitor of `/health`, causes.
+const PUBLIC: PublicSettings = PublicSettings {
+    quota: Quota { requests: 60, per: Duration::from_secs(60), burst: 60, strict: false },
+    concurrent: 100,
+};
 
 /// Limits that apply where no own limits are set.
 #[derive(Clone, Copy)]
@@ -24,6 +31,8 @@ pub(super) struct Limits {
     pub(super) bad_keys: Quota,
     /// Sign-ins from one address, begun or failed.
     pub(super) sign_ins: Quota,
+    /// Requests without keys.
+    pub(super) public: PublicSettings,
     /// Of what people create.
     pub(super) bounds: Bounds,
 }
@@ -35,6 +44,7 @@ impl Limits {
         concurrent: CONCURRENT,
         bad_keys: BAD_KEYS,
         sign_ins: BAD_KEYS,
+        public: PUBLIC,
         bounds: Bounds::DEFAULT,
     };
 }
@@ -50,8 +60,12 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
     // The same unless configured: both are what one address may try.
     let bad_keys = bad_keys.unwrap_or(default.bad_keys);
     let sign_ins = section.section("sign_ins", |section| Ok(quota(section, bad_keys)));
-    let bounds = bounds(section);
     let concurrent = |value: &Value<'_>| value.integer(1..=1_000_000);
+    let public = section.section("public", |section| {
+        let concurrent = section.value_or("concurrent", default.public.concurrent, concurrent);
+        Ok(PublicSettings { quota: quota(section, default.public.quota), concurrent })
+    });
+    let bounds = bounds(section);
     let concurrent = section.section("org", |org| Ok(org.value_or("concurrent", default.concurrent, concurrent)));
     // A block that cannot be read was reported; the default lets the rest of the file be checked.
     Limits {
@@ -59,6 +73,7 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
         concurrent: concurrent.unwrap_or(default.concurrent),
         bad_keys,
         sign_ins: sign_ins.unwrap_or(bad_keys),
+        public: public.unwrap_or(default.public),
         bounds,
     }
 }

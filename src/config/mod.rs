@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::admission::RouteSettings;
+use crate::admission::{CorsSettings, RouteSettings};
+use crate::gateway::PublicSettings;
 use ::upstream::Protocol;
 use control::dashboard;
 use control::management::SessionSettings;
@@ -34,6 +35,7 @@ mod redis;
 mod audit;
 mod shipping;
 mod routes;
+mod cors;
 mod session;
 mod process;
 mod traces;
@@ -80,6 +82,8 @@ pub struct Config {
     pub bad_keys: Quota,
     /// Limit of sign-ins from one address.
     pub sign_ins: Quota,
+    /// Limits of requests to public routes, and of preflights.
+    pub public: PublicSettings,
     /// Bounds of the keys and sessions that people create.
     pub bounds: ::state::Bounds,
     /// The audit journal.
@@ -88,6 +92,8 @@ pub struct Config {
     pub shipping: journal::shipping::Settings,
     /// The routes; with none, every path is forwarded.
     pub routes: Vec<RouteSettings>,
+    /// Origins whose pages may read answers to requests that match no route; those of a route are in it.
+    pub cors: Option<CorsSettings>,
     /// The dashboard and its web sessions; none without a `session` block.
     pub session: Option<dashboard::Settings>,
     /// Time without traffic after which a tunnel is closed.
@@ -204,7 +210,9 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let credentials = file.section("credentials", credentials::credentials);
     // A block with errors counts as one with fields: its own errors were reported.
     let has_key_fields = credentials.as_ref().map_or(true, |fields| !fields.is_empty());
-    let routes = routes::of_file(file, &upstreams.names, has_key_fields);
+    let cors = file.optional("cors", |block| block.section(cors::cors));
+    let file_cors = cors.as_ref().ok().and_then(Option::as_ref);
+    let routes = routes::of_file(file, &upstreams.names, has_key_fields, file_cors);
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
     check_across_blocks(
@@ -233,9 +241,11 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         state,
         bad_keys: limits?.bad_keys,
         sign_ins: limits?.sign_ins,
+        public: limits?.public,
         bounds: limits?.bounds,
         audit,
         shipping,
+        cors: cors?,
         routes,
         session: session?,
         tunnel_idle: timeouts.tunnel_idle,

@@ -2,24 +2,36 @@
 
 use http::HeaderValue;
 
-use crate::admission::{HostPattern, RouteSettings, ServedResource};
+use super::cors;
+use crate::admission::{CorsSettings, HostPattern, RouteSettings, ServedResource};
 use platform::settings::{Reported, Section, Value};
 
 /// Reads the block `routes`; no routes when there is none, or it has an error. `upstreams` are the names of the
-/// upstreams; `has_key_fields` is false when `credentials.headers` lists no field.
-pub(super) fn of_file(file: &mut Section<'_>, upstreams: &[String], has_key_fields: bool) -> Vec<RouteSettings> {
+/// upstreams; `has_key_fields` is false when `credentials.headers` lists no field; `file_cors` is the block of the file,
+/// which holds for routes without their own.
+pub(super) fn of_file(
+    file: &mut Section<'_>,
+    upstreams: &[String],
+    has_key_fields: bool,
+    file_cors: Option<&CorsSettings>,
+) -> Vec<RouteSettings> {
     let upstreams: Vec<&str> = upstreams.iter().map(String::as_str).collect();
-    let read = file.optional("routes", |value| routes(value, &upstreams, has_key_fields));
+    let read = file.optional("routes", |value| routes(value, &upstreams, has_key_fields, file_cors));
     if upstreams.len() > 1 && read.as_ref().is_ok_and(|read| read.as_ref().is_none_or(Vec::is_empty)) {
         file.report("routes", "is missing, and there are several upstreams; list the routes, each with its `upstream`");
     }
     read.unwrap_or_default().unwrap_or_default()
 }
 
-fn routes(value: &Value<'_>, upstreams: &[&str], has_key_fields: bool) -> Result<Vec<RouteSettings>, Reported> {
+fn routes(
+    value: &Value<'_>,
+    upstreams: &[&str],
+    has_key_fields: bool,
+    file_cors: Option<&CorsSettings>,
+) -> Result<Vec<RouteSettings>, Reported> {
     let mut seen: Vec<RouteSettings> = Vec::new();
     value.list(|item| {
-        let route = item.section(|section| route(section, upstreams, has_key_fields))?;
+        let route = item.section(|section| route(section, upstreams, has_key_fields, file_cors))?;
         if let Some(conflict) = seen.iter().find_map(|other| find_conflict(&route, other)) {
             return item.reject(conflict);
         }
@@ -28,15 +40,22 @@ fn routes(value: &Value<'_>, upstreams: &[&str], has_key_fields: bool) -> Result
     })
 }
 
-fn route(section: &mut Section<'_>, upstreams: &[&str], has_key_fields: bool) -> Result<RouteSettings, Reported> {
+fn route(
+    section: &mut Section<'_>,
+    upstreams: &[&str],
+    has_key_fields: bool,
+    file_cors: Option<&CorsSettings>,
+) -> Result<RouteSettings, Reported> {
     let name = section.required("name", name);
     let host = section.optional("host", host);
     let methods = section.value_or("methods", Vec::new(), |value| value.list(method));
     let path = section.required("path", path);
     let serve = section.optional("serve", |value| value.name_of("a resource", &["usage"]));
+    let cors = section.optional("cors", |value| value.section(cors::cors));
     let is_served = serve != Ok(None);
     let upstream = if is_served { Ok(0) } else { upstream(section, upstreams) };
     let strip_prefix = section.optional("strip_prefix", |value| strip_prefix(value, path.as_deref().ok()));
+    let is_public = section.value_or("access", false, |value| Ok(value.name_of("an access", &["key", "public"])? == 1));
     let permission = section.optional("permission", |value| {
         value.parsed("a permission: 1 to 64 characters of a-z, 0-9 and : . _ -, such as queries:read")
     });
@@ -50,15 +69,20 @@ fn route(section: &mut Section<'_>, upstreams: &[&str], has_key_fields: bool) ->
     let upgrade = section.value_or("upgrade", Vec::new(), |value| value.list(protocol));
     let trailers = section.value_or("trailers", false, |value| value.boolean());
     let idempotent = section.value_or("idempotent", false, |value| value.boolean());
+    if is_public {
+        check_public(section);
+    }
     let methods = if is_served { check_served(section, methods) } else { methods };
     Ok(RouteSettings {
         name: name?,
         host: host?,
+        cors: cors?.or_else(|| file_cors.cloned()).filter(|cors| !cors.origins.is_empty()),
         methods,
         path: path?,
         upstream: upstream?,
         serve: serve?.map(|_| ServedResource::Usage),
         strip_prefix: strip_prefix?,
+        is_public,
         permission: permission?,
         pass_authorization,
         query_in_audit,
@@ -80,6 +104,20 @@ fn check_served(section: &Section<'_>, methods: Vec<http::Method>) -> Vec<http::
         section.report("methods", "must be [GET] beside `serve: usage`");
     }
     vec![http::Method::GET]
+}
+
+/// Reports what a public route cannot have.
+fn check_public(section: &Section<'_>) {
+    for (name, reason) in [
+        ("permission", "contradicts `access: public`: nobody is asked for a key; remove one of the two"),
+        ("serve", "contradicts `access: public`: the usage is that of a key; remove one of the two"),
+        ("pass_authorization", "contradicts `access: public`, which removes all credentials; remove one of the two"),
+        ("query_in_audit", "has no effect beside `access: public`: such requests have no audit records; remove it"),
+    ] {
+        if section.contains(name) {
+            section.report(name, reason);
+        }
+    }
 }
 
 /// Reads the upstream of a route, as its place among the names.
@@ -196,6 +234,12 @@ fn segment_error(segment: &str) -> Option<&'static str> {
 fn find_conflict(route: &RouteSettings, other: &RouteSettings) -> Option<String> {
     if route.name == other.name {
         return Some(format!("the name `{}` is another route's already; choose another", route.name));
+    }
+    if other.is_public && !route.is_public && other.covers_a_method_of(route) {
+        return Some(format!(
+            "the public route `{}` before it takes its requests, which would need no key; list it before that one",
+            other.name
+        ));
     }
     let all = route.methods.is_empty() && other.methods.is_empty();
     let shared = all || route.methods.iter().any(|method| other.methods.contains(method));

@@ -36,6 +36,11 @@ fn judge_listed(routes: &[RouteSettings], findings: &mut Findings) {
             findings.warning(format!("route `{}`", route.name), found, "list it before that one, or remove it");
         }
     }
+    let public: Vec<String> = routes.iter().filter(|route| route.is_public).map(RouteSettings::describe).collect();
+    if !public.is_empty() {
+        let found = format!("{} without an API key: {}", public.len(), public.join("; "));
+        findings.note("routes", found, "remove `access: public` where callers should be known");
+    }
     let open: Vec<&str> = routes.iter().filter(|route| is_open(route)).map(|route| &*route.name).collect();
     if !open.is_empty() {
         let found = format!("{} without a permission: {}", open.len(), open.join(", "));
@@ -67,7 +72,7 @@ fn judge_unmatched(count: f64, findings: &mut Findings) {
 
 /// Returns whether every key may use the route at the upstream. Every key may ask for its own usage.
 fn is_open(route: &RouteSettings) -> bool {
-    route.permission.is_none() && route.serve.is_none()
+    route.permission.is_none() && route.serve.is_none() && !route.is_public
 }
 
 #[cfg(test)]
@@ -96,6 +101,8 @@ mod tests {
         assert_eq!(judged(&[one.clone(), all.clone()]), []);
         assert_eq!(judged(&[all, one.clone()]), [(Warning, "route `one`".to_owned())]);
         assert_eq!(judged(&[RouteSettings { permission: None, ..one }]), [(Note, "routes".to_owned())]);
+        let public = RouteSettings { is_public: true, ..RouteSettings::new("health", "/health") };
+        assert_eq!(judged(&[public]), [(Note, "routes".to_owned())], "it is found as public, and not as open");
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod tests {
 
     use super::*;
     use crate::gateway::OpenExchanges;
-    use crate::gateway::exchange::Exchange;
+    use crate::gateway::exchange::{CallerGrant, Exchange, Grant};
     use crate::gateway::rate_limit::RateLimitFields;
     use domain::clock;
     use domain::identity::{AuthMethod, OrgId, UserId};
@@ -135,15 +135,19 @@ mod tests {
         metrics.in_flight.inc();
         let open = OpenExchanges::new(Arc::clone(state.revocations()), metrics.terminated.clone());
         let rate_limit = RateLimitFields::new(admitted.rate_limit, admitted.principal.method);
-        let exchange = Exchange {
+        let grant = CallerGrant {
             _permit: admitted.permit,
             entry: Some(entry),
             open: open.register(admitted.principal, admitted.validity, ResetHandle::default(), 0),
+            rate_limit,
+            has_key_field: false,
+            usage: None,
+        };
+        let exchange = Exchange {
+            grant: Grant::Caller(grant),
             arrived: clock::now(),
             upload: UploadProgress::default(),
             body: None,
-            rate_limit,
-            has_key_field: false,
             features: RequestFeatures::default(),
             status: None,
             sent: 0,
@@ -153,7 +157,6 @@ mod tests {
             in_flight: metrics.in_flight.clone(),
             duration: metrics.route("test").duration.clone(),
             observed: None,
-            usage: None,
         };
         assert_eq!(state.in_flight(), 1);
         let answer: Option<()> = catch_panic(async move {

@@ -34,7 +34,8 @@ impl Gateway {
             && let Err(seconds) = self.bad_keys.count(arrival.client.ip, arrival.time)
         {
             self.metrics.attempts_refused.inc();
-            return reject(arrival, &Rejection::of_attempt(seconds), &route.metrics);
+            let rejection = Rejection::with_retry_after(Refusal::TooManyAttempts, seconds);
+            return reject(arrival, &rejection, &route.metrics);
         }
         let rejection = Rejection::of_denial(denial, route, &self.settings.credentials);
         let mut response = arrival.reject(&rejection);

@@ -1,4 +1,6 @@
 //! Admitted requests between admission and the last frame of their response.
+//!
+//! A request of a caller and one to a public route are exchanges alike. They differ in their [`Grant`].
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 use super::Gateway;
 use super::caller_usage::CallerUsage;
 use super::open_exchanges::OpenExchange;
+use super::public::PublicSlot;
 use super::rate_limit::RateLimitFields;
 use super::rejection::{Rejection, classify_body_error};
 use super::request::Arrival;
@@ -24,29 +27,20 @@ use platform::telemetry::{ObservedRequest, RequestFacts};
 use state::{Admitted, Permit};
 use upstream::{ResponseBody, SendTerms};
 
-/// Guard of an admitted request: its slot, its open audit entry, and the body of its response.
+/// Guard of an admitted request: what it was granted, and the body of its response.
 ///
-/// - Dropped anywhere, it gives the slot back and closes the entry; as `aborted` unless another outcome was set.
+/// - Dropped anywhere, it gives the slot back and closes the audit entry; as `aborted` unless another outcome was set.
 /// - It is reset, and the outcome is `terminated`, when its credential is revoked.
 /// - One owner at a time: the request's future, then the body of the response or the tunnel.
 pub struct Exchange {
-    /// Slot of the organization, given back when the exchange is dropped.
-    pub(super) _permit: Permit,
-    /// Open audit entry. Taken by the drop alone, which closes it: exactly one outcome for each use.
-    pub(super) entry: Option<AuditEntry>,
-    /// Registration among the worker's open exchanges, which resets the exchange when its credential is revoked.
-    /// Removed when the exchange is dropped.
-    pub(super) open: OpenExchange,
+    /// What it was granted, and gives back when it is dropped.
+    pub(super) grant: Grant,
     /// Time at which the head arrived.
     pub(super) arrived: Micros,
     /// Progress of the request's body, shared with the body, which the upstream's connection reads.
     pub(super) upload: UploadProgress,
     /// Body of the upstream's response, once its head is on its way to the client.
     pub(super) body: Option<ForwardedBody>,
-    /// Rate-limit status of the caller, which the response shows.
-    pub(super) rate_limit: RateLimitFields,
-    /// True if the key came in a field of its own, which means nothing to caches.
-    pub(super) has_key_field: bool,
     /// Features that the client asked for.
     pub(super) features: RequestFeatures,
     /// Status that was sent.
@@ -65,6 +59,29 @@ pub struct Exchange {
     pub(super) duration: Histogram,
     /// Facts of the request, which get the end of the exchange; none when it is not observed.
     pub(super) observed: Option<Rc<ObservedRequest>>,
+}
+
+/// What an admitted request was granted. Given back when it is dropped.
+pub(super) enum Grant {
+    /// Of a caller with a key or a session.
+    Caller(CallerGrant),
+    /// Of anybody, on a public route: a place among such requests.
+    Public(#[expect(dead_code, reason = "held, not read")] PublicSlot),
+}
+
+/// What a caller was granted.
+pub(super) struct CallerGrant {
+    /// Slot of the organization, given back when the exchange is dropped.
+    pub(super) _permit: Permit,
+    /// Open audit entry. Taken by the drop alone, which closes it: exactly one outcome for each use.
+    pub(super) entry: Option<AuditEntry>,
+    /// Registration among the worker's open exchanges, which resets the exchange when its credential is revoked.
+    /// Removed when the exchange is dropped.
+    pub(super) open: OpenExchange,
+    /// Rate-limit status, which the response shows.
+    pub(super) rate_limit: RateLimitFields,
+    /// True if the key came in a field of its own, which means nothing to caches.
+    pub(super) has_key_field: bool,
     /// Facts for the answer of the gateway itself; none: the upstream answers.
     pub(super) usage: Option<Box<CallerUsage>>,
 }
@@ -77,36 +94,52 @@ pub(super) struct ForwardedBody {
     pub(super) length_only: bool,
 }
 
+impl CallerGrant {
+    /// What a caller was granted whose entry is open.
+    pub(super) fn new(
+        gateway: &Gateway,
+        arrival: &Arrival,
+        route: &Route,
+        admitted: Admitted,
+        entry: AuditEntry,
+        has_key_field: bool,
+    ) -> Self {
+        let usage = CallerUsage::of(route, &admitted);
+        let Admitted { principal, validity, permit, rate_limit, .. } = admitted;
+        let rate_limit = RateLimitFields::new(rate_limit, principal.method);
+        let reset = arrival.downstream.reset_handle();
+        arrival.note(|facts| facts.is_audited = entry.is_recorded());
+        Self {
+            _permit: permit,
+            entry: Some(entry),
+            open: gateway.open.register(principal, validity, reset, arrival.log_position),
+            rate_limit,
+            has_key_field,
+            usage,
+        }
+    }
+}
+
 impl Exchange {
     /// Begins the exchange of an admitted request.
     pub(super) fn begin(
         gateway: &Gateway,
         arrival: &Arrival,
         route: &Route,
-        admitted: Admitted,
-        entry: AuditEntry,
+        grant: Grant,
         upload: UploadProgress,
         features: RequestFeatures,
     ) -> Self {
         gateway.metrics.in_flight.inc();
-        let usage = CallerUsage::of(route, &admitted);
-        let Admitted { principal, validity, permit, rate_limit, .. } = admitted;
-        let rate_limit = RateLimitFields::new(rate_limit, principal.method);
-        let reset = arrival.downstream.reset_handle();
         arrival.note(|facts| {
             let upstream = route.serve.is_none().then(|| gateway.upstreams[route.upstream].pool.upstream());
             facts.upstream = upstream.map(str::to_owned);
-            facts.is_audited = entry.is_recorded();
         });
         Self {
-            _permit: permit,
-            entry: Some(entry),
-            open: gateway.open.register(principal, validity, reset, arrival.log_position),
+            grant,
             arrived: arrival.time,
             upload,
             body: None,
-            rate_limit,
-            has_key_field: false,
             status: None,
             sent: 0,
             tunnelled: 0,
@@ -116,8 +149,34 @@ impl Exchange {
             in_flight: gateway.metrics.in_flight.clone(),
             duration: route.metrics.duration.clone(),
             observed: arrival.observed.clone(),
-            usage,
         }
+    }
+
+    /// What the caller was granted; none on a public route.
+    pub(super) fn caller(&self) -> Option<&CallerGrant> {
+        match &self.grant {
+            Grant::Caller(caller) => Some(caller),
+            Grant::Public(_) => None,
+        }
+    }
+
+    /// Facts for the answer of the gateway itself; none: the upstream answers.
+    pub(super) fn take_usage(&mut self) -> Option<Box<CallerUsage>> {
+        match &mut self.grant {
+            Grant::Caller(caller) => caller.usage.take(),
+            Grant::Public(_) => None,
+        }
+    }
+
+    /// Returns whether the credential was revoked, so that the exchange is reset.
+    pub(super) fn is_terminated(&self) -> bool {
+        self.caller().is_some_and(|caller| caller.open.is_terminated())
+    }
+
+    /// The rejection of this request for a reason behind its admission.
+    pub(super) fn rejection(&self, refusal: Refusal) -> Rejection<'static> {
+        self.caller()
+            .map_or_else(|| Rejection::new(refusal), |caller| Rejection::with_rate_limit(refusal, caller.rate_limit))
     }
 
     /// Terms on which the request is sent. In a long-lived exchange, something must come within `idle`.
@@ -139,7 +198,7 @@ impl Exchange {
         // When the request's body failed, the upstream could not respond: the body's failure is the cause.
         let refusal = self.upload.error().map_or(refusal, classify_body_error);
         self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
-        let response = arrival.reject(&Rejection::with_rate_limit(refusal, self.rate_limit));
+        let response = arrival.reject(&self.rejection(refusal));
         self.status = Some(response.status());
         self.sent = arrival.sent(&response);
         route.metrics.count_response(response.status());
@@ -164,7 +223,7 @@ impl Exchange {
     fn outcome_of_drop(&self, panicked: bool) -> Outcome {
         if panicked {
             Outcome::InternalError
-        } else if self.open.is_terminated() {
+        } else if self.is_terminated() {
             Outcome::Terminated
         } else {
             Outcome::Aborted
@@ -191,9 +250,12 @@ impl Drop for Exchange {
         if let Some(observed) = &self.observed {
             observed.note(|facts| note_end(facts, &end));
         }
-        debug_assert!(self.entry.is_some(), "an exchange has its audit entry until it is dropped");
-        if let Some(entry) = self.entry.take() {
-            entry.close(end);
+        if let Grant::Caller(caller) = &mut self.grant {
+            let entry = caller.entry.take();
+            debug_assert!(entry.is_some(), "an exchange of a caller has its audit entry until it is dropped");
+            if let Some(entry) = entry {
+                entry.close(end);
+            }
         }
     }
 }

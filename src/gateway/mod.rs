@@ -3,7 +3,8 @@
 //! [`Gateway::handle`] takes each request through these steps:
 //!
 //! 1. **check** the head: what is malformed or too large is refused before the credential is read;
-//! 2. **admission** authenticates the caller, finds the route and takes a token and a slot, or denies the request;
+//! 2. **admission** finds the route, authenticates the caller and takes a token and a slot, or denies the request;
+//!    on a public route, nothing of this is needed;
 //! 3. **audit**: the entry is in the journal before the request leaves for the upstream;
 //! 4. **forward** rewrites the head for the upstream;
 //! 5. **upstream** sends the request and waits for the head of the response;
@@ -27,6 +28,8 @@ mod connection;
 mod request;
 mod head;
 mod denial;
+mod public;
+mod cors;
 mod exchange;
 mod open_exchanges;
 mod exchange_slots;
@@ -44,6 +47,7 @@ mod catch_panic;
 
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
@@ -53,12 +57,14 @@ use hyper::body::Incoming;
 use tracing::field::display;
 use uuid::ContextV7;
 
-use crate::admission::{Admission, Authorization, Route};
+use crate::admission::{Admission, Route};
 use domain::address_limiter::AddressLimiter;
 use domain::head_fields::FieldSet;
+use domain::identity::Principal;
 use domain::refusal::Refusal;
 use edge::forward::{
-    self, AllowedFeatures, ForwardContext, PassedFields, ResponseOrigin, TrustedProxies, UpstreamRequest, ValidatedHead,
+    self, AllowedFeatures, ForwardContext, PassedFields, RequestFeatures, ResponseOrigin, TrustedProxies,
+    UpstreamRequest, ValidatedHead,
 };
 use edge::transport::Settings;
 use journal::audit::{AuditEntry, Journal, Unavailable, Use};
@@ -69,7 +75,7 @@ use state::Admitted;
 use upstream::Pool;
 
 use catch_panic::catch_panic;
-use exchange::Exchange;
+use exchange::{CallerGrant, Exchange, Grant};
 use request::{Arrival, AuditTexts};
 
 pub use connection::Connection;
@@ -77,6 +83,7 @@ pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
 pub use open_exchanges::OpenExchanges;
 pub use own_response::own_observed;
+pub use public::{PublicLimits, PublicSettings};
 pub use rate_limit::PolicyCache;
 pub use usage::UsageReads;
 
@@ -88,6 +95,8 @@ pub struct Gateway {
     pub upstreams: Box<[Upstream]>,
     /// Limits attempts with invalid keys by address.
     pub bad_keys: AddressLimiter,
+    /// Limits of requests without keys.
+    pub public: PublicLimits,
     /// Audit journal.
     pub journal: Journal,
     /// Proxies whose `X-Forwarded-For` is trusted.
@@ -133,6 +142,9 @@ struct Unsent {
     body: Incoming,
 }
 
+/// Admitted request: its route, its exchange, and its head for the upstream.
+type AdmittedRequest<'a> = (&'a Route, Box<Exchange>, Request<RequestBody>);
+
 impl Gateway {
     /// Answers one request. Never fails: every refusal is a response, and so is a panic. To be called when the
     /// connection calls its service.
@@ -161,11 +173,6 @@ impl Gateway {
         let head = head::validate(head, fields, &self.settings)?;
         if body.size_hint().lower() > self.settings.max_body {
             return Err(Refusal::BodyTooLarge);
-        }
-        // Before the decision: a request that cannot be recorded must not cost a token.
-        if !self.journal.accepts_requests() {
-            self.metrics.audit.refused.inc();
-            return Err(Refusal::AuditUnavailable);
         }
         Ok(head)
     }
@@ -205,7 +212,7 @@ impl Gateway {
         };
         let now = Instant::now();
         self.metrics.overhead.observe(arrival.seconds_until(now));
-        if let Some(caller) = exchange.usage.take() {
+        if let Some(caller) = exchange.take_usage() {
             return Box::pin(self.serve_usage(arrival, route, exchange, caller)).await;
         }
         let terms = exchange.send_terms(route, self.tunnel_idle);
@@ -227,10 +234,25 @@ impl Gateway {
         &self,
         arrival: &Arrival,
         unsent: &mut Option<Unsent>,
-    ) -> Result<(&Route, Box<Exchange>, Request<RequestBody>), Response<GuardedBody>> {
+    ) -> Result<AdmittedRequest<'_>, Response<GuardedBody>> {
         let head = &unsent.as_ref().expect("a request is admitted once").head;
-        let Authorization { route, result } = self.admission.authorize(head, head.fields(), arrival.time).await;
-        arrival.note_admission(head, route, &self.settings.credentials, &result);
+        if let Some(response) = self.answer_preflight(arrival, head) {
+            return Err(response);
+        }
+        let route = self.admission.find_route(head);
+        if let Some(public) = &route.public {
+            return self.admit_public(arrival, unsent, route, public).map_err(|refused| *refused);
+        }
+        // Before the decision: a request that cannot be recorded must not cost a token.
+        if !self.journal.accepts_requests() {
+            self.metrics.audit.refused.inc();
+            return Err(self.early_rejection.refuse(Refusal::AuditUnavailable, arrival));
+        }
+        let result = self.admission.authorize(head, head.fields(), route, arrival.time).await;
+        arrival.note_admission(head, route, &self.settings.credentials, || match &result {
+            Ok(admitted) => Some(Arc::clone(&admitted.principal)),
+            Err(denial) => denial.principal.clone(),
+        });
         let admitted = match result {
             Ok(admitted) => admitted,
             Err(denial) => return Err(Box::pin(self.refuse(arrival, head, route, &denial)).await),
@@ -239,9 +261,12 @@ impl Gateway {
         let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
             return Err(own_response::reject_unrecorded(arrival, &admitted, route));
         };
-        let Unsent { head, body } = unsent.take().expect("a request is admitted once");
-        let (exchange, request) = self.begin_exchange(arrival, route, admitted, entry, head, body);
-        Ok((route, exchange, request))
+        let request = unsent.take().expect("a request is admitted once");
+        let has_key_field = request.head.fields().contains(FieldSet::CREDENTIAL);
+        let (request, features) = self.rewrite_request(arrival, route, Some(&admitted.principal), request);
+        let grant = CallerGrant::new(self, arrival, route, admitted, entry, has_key_field);
+        let exchange = Exchange::begin(self, arrival, route, Grant::Caller(grant), request.body().upload(), features);
+        Ok((route, Box::new(exchange), request))
     }
 
     /// Writes the beginning of the audit record.
@@ -261,20 +286,19 @@ impl Gateway {
         self.journal.begin_prepared(&opening, &arrival.connection.audit_fields)
     }
 
-    /// Begins the exchange of an admitted request, and takes the request through `forward` on its way to the upstream.
-    fn begin_exchange(
+    /// Takes an admitted request through `forward` on its way to the upstream, with the identity of its caller, if any.
+    /// Returns it with the features that the client asked for.
+    fn rewrite_request(
         &self,
         arrival: &Arrival,
         route: &Route,
-        admitted: Admitted,
-        entry: AuditEntry,
-        head: ValidatedHead,
-        body: Incoming,
-    ) -> (Box<Exchange>, Request<RequestBody>) {
+        principal: Option<&Principal>,
+        request: Unsent,
+    ) -> (Request<RequestBody>, RequestFeatures) {
         let context = ForwardContext {
             peer: &arrival.connection.peer,
             client: &arrival.client,
-            principal: &admitted.principal,
+            principal,
             request_id: &arrival.id_header,
             strip_prefix: route.strip_prefix.as_deref(),
             credentials: &self.settings.credentials,
@@ -283,15 +307,12 @@ impl Gateway {
             passed: &self.upstreams[route.upstream].passed_fields,
             trace: arrival.observed.as_deref(),
         };
-        let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
+        let Unsent { head, body } = request;
         let UpstreamRequest { request, features, dropped_fields } =
             forward::rewrite_request(head, body.size_hint().exact(), context);
         self.metrics.fields_dropped.request.inc_by(dropped_fields as u64);
         let limits = if features.long_lived { &self.long_lived_limits } else { &self.body_limits };
-        let body = RequestBody::new(body, Rc::clone(limits));
-        let mut exchange = Exchange::begin(self, arrival, route, admitted, entry, body.upload(), features);
-        exchange.has_key_field = has_key_field;
-        (Box::new(exchange), request.map(|()| body))
+        (request.map(|()| RequestBody::new(body, Rc::clone(limits))), features)
     }
 }
 

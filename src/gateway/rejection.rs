@@ -61,9 +61,9 @@ impl<'a> Rejection<'a> {
         Self { method: rate_limit.method(), rate_limit: Some(rate_limit), ..Self::new(refusal) }
     }
 
-    /// Rejection because of too many attempts with invalid keys; the next one may come after so many seconds.
-    pub(super) fn of_attempt(retry_after: u64) -> Self {
-        Self { retry_after: Some(retry_after), ..Self::new(Refusal::TooManyAttempts) }
+    /// Rejection of an unknown caller, who may come again after so many seconds.
+    pub(super) fn with_retry_after(refusal: Refusal, seconds: u64) -> Self {
+        Self { retry_after: Some(seconds), ..Self::new(refusal) }
     }
 
     /// Rejection of a request to this route that admission denied. Keys may come in these fields.
@@ -238,7 +238,7 @@ mod tests {
                 .map(|name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned()))
         };
         let value = |text: &str| Some(text.to_owned());
-        assert_eq!(fields(&Rejection::of_attempt(7)), [value("close"), value("7")]);
+        assert_eq!(fields(&Rejection::with_retry_after(Refusal::TooManyAttempts, 7)), [value("close"), value("7")]);
         assert_eq!(fields(&Rejection::new(Refusal::AuditUnavailable)), [None, value("1")]);
         assert_eq!(fields(&Rejection::new(Refusal::BodyTooLarge)), [value("close"), None]);
         assert_eq!(fields(&Rejection::new(Refusal::NotFound)), [None, None]);

@@ -14,8 +14,9 @@ use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::Gateway;
 use super::connection::Connection;
+use super::cors::CrossOrigin;
 use super::rejection::Rejection;
-use crate::admission::{Denial, Route};
+use crate::admission::Route;
 use domain::clock::{self, Micros, Reading};
 use domain::head_fields::{CredentialFields, FieldSet};
 use domain::identity::{AuthMethod, Principal, X_REQUEST_ID};
@@ -25,7 +26,6 @@ use edge::transport::ExchangeHandle;
 use journal::audit::Use;
 use platform::telemetry::access_log::redact_credentials;
 use platform::telemetry::{HeadFacts, ObservedRequest, Observer, RequestFacts, RequestText};
-use state::Admitted;
 
 /// Facts about a request that are known when its head has arrived.
 pub(super) struct Arrival {
@@ -54,6 +54,8 @@ pub(super) struct Arrival {
     pub(super) is_head: bool,
     /// True if the client sends the body only after a 100.
     pub(super) expects_continue: bool,
+    /// What pages of other origins may do with the response; none when the route says nothing of them.
+    pub(super) cors: Option<Box<CrossOrigin>>,
     /// Origin on which browsers see the response.
     pub(super) origin: ResponseOrigin,
     /// Facts for the access log, the trace and the metrics by convention; none when all of them are off. Shared with
@@ -91,6 +93,7 @@ impl Arrival {
             observed: None,
             is_head: head.method == Method::HEAD,
             expects_continue: has_expect.unwrap_or_else(|| head.headers.contains_key(EXPECT)),
+            cors: CrossOrigin::of(gateway, head),
             origin,
         };
         arrival.observed = gateway.observer.as_ref().map(|observer| arrival.observe(gateway, observer, head));
@@ -135,23 +138,23 @@ impl Arrival {
         head: &Parts,
         route: &Route,
         credentials: &CredentialFields,
-        result: &Result<Admitted, Denial>,
+        caller: impl FnOnce() -> Option<Arc<Principal>>,
     ) {
         self.note(|facts| {
             facts.route.clone_from(&route.name);
             facts.pattern.clone_from(&route.path);
             let query = head.uri.query().filter(|_| route.log_query);
             facts.query = query.map(|query| RequestText::query(query, credentials));
-            facts.caller = match result {
-                Ok(admitted) => Some(Arc::clone(&admitted.principal)),
-                Err(denial) => denial.principal.clone(),
-            };
+            facts.caller = caller();
         });
     }
 
-    /// Sets `X-Request-Id` of the response, and notes its status.
+    /// Sets `X-Request-Id` of the response and what pages of other origins may do with it, and notes its status.
     pub(super) fn mark<B>(self, mut response: Response<B>) -> Response<B> {
         self.note(|facts| facts.status = Some(response.status()));
+        if let Some(cors) = &self.cors {
+            cors.write(response.headers_mut());
+        }
         response.headers_mut().insert(X_REQUEST_ID, self.id_header);
         response
     }

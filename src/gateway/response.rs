@@ -9,7 +9,7 @@ use super::Gateway;
 use super::exchange::{Exchange, ForwardedBody};
 use super::guarded_body::{GuardedBody, OwnBody};
 use super::own_response::own;
-use super::rejection::{Rejection, classify_send_error};
+use super::rejection::classify_send_error;
 use super::request::Arrival;
 use super::tunnel::TunnelExchange;
 use crate::admission::Route;
@@ -36,6 +36,9 @@ impl Gateway {
         match forward::rewrite_response(&mut response.head, response.fields, &exchange.features, arrival.origin) {
             Ok(dropped_fields) => {
                 self.metrics.fields_dropped.response.inc_by(dropped_fields);
+                if let Some(cors) = &arrival.cors {
+                    cors.remove_upstreams(&mut response.head.headers);
+                }
                 Ok(response.accept())
             }
             Err(error) => {
@@ -77,11 +80,12 @@ impl Gateway {
     fn write_head(&self, response: &mut Response<ResponseBody>, route: &Route, exchange: &mut Exchange) {
         route.metrics.count_response(response.status());
         exchange.status = Some(response.status());
-        exchange.rate_limit.write(response.headers_mut(), &self.policies);
-        if exchange.rate_limit.method() == AuthMethod::Session {
+        let Some(caller) = exchange.caller() else { return };
+        caller.rate_limit.write(response.headers_mut(), &self.policies);
+        if caller.rate_limit.method() == AuthMethod::Session {
             keep_private(response.headers_mut());
         }
-        if exchange.has_key_field {
+        if caller.has_key_field {
             keep_unshared(response.headers_mut());
         }
     }
@@ -99,7 +103,7 @@ impl Gateway {
         let Some(upstream) = body.into_tunnel().await else {
             let exchange = &mut exchange;
             exchange.end(Outcome::UpstreamError);
-            let response = arrival.reject(&Rejection::with_rate_limit(Refusal::UpstreamFailed, exchange.rate_limit));
+            let response = arrival.reject(&exchange.rejection(Refusal::UpstreamFailed));
             exchange.status = Some(response.status());
             return own(response);
         };

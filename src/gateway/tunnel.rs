@@ -98,7 +98,7 @@ impl TunnelExchange {
 
     /// Completes when the credential is revoked. Resetting the exchange wakes the task.
     async fn wait_until_terminated(&self) {
-        poll_fn(|_| if self.exchange.open.is_terminated() { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|_| if self.exchange.is_terminated() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
     fn classify_error(&self, error: &io::Error) -> Outcome {

@@ -62,7 +62,9 @@ impl Gateway {
         if caller.principal.method == AuthMethod::Session {
             vary_by_cookie(headers);
         }
-        exchange.rate_limit.write(headers, &self.policies);
+        if let Some(granted) = exchange.caller() {
+            granted.rate_limit.write(headers, &self.policies);
+        }
         // A body that nothing has read would stand before the next request on this connection.
         if !exchange.upload.is_finished() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

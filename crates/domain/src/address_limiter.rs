@@ -9,7 +9,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::clock::Micros;
 use crate::identity::client_prefix;
@@ -26,7 +26,8 @@ pub struct AddressLimiter(Arc<Table>);
 struct Table {
     limit: Gcra,
     hasher: RandomState,
-    cells: Box<[ArrivalTime]>,
+    /// Made with the first attempt: many limiters never see one.
+    cells: OnceLock<Box<[ArrivalTime]>>,
 }
 
 impl AddressLimiter {
@@ -35,7 +36,7 @@ impl AddressLimiter {
         Self(Arc::new(Table {
             limit: Gcra::new(quota.requests, quota.per, quota.burst),
             hasher: RandomState::new(),
-            cells: (0..CELLS).map(|_| ArrivalTime::default()).collect(),
+            cells: OnceLock::new(),
         }))
     }
 
@@ -47,7 +48,8 @@ impl AddressLimiter {
     pub fn count(&self, address: IpAddr, now: Micros) -> Result<(), u64> {
         let table = &*self.0;
         let hash = table.hasher.hash_one(client_prefix(address));
-        let cell = &table.cells[usize::try_from(hash % CELLS as u64).expect("less than the number of cells")];
+        let cells = table.cells.get_or_init(|| (0..CELLS).map(|_| ArrivalTime::default()).collect());
+        let cell = &cells[usize::try_from(hash % CELLS as u64).expect("less than the number of cells")];
         table.limit.count(cell, now).map_err(|wait| wait.div_ceil(1_000_000).max(1))
     }
 }

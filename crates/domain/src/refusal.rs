@@ -110,6 +110,16 @@ refusals! {
             affected. Wait for the seconds in Retry-After, then retry with exponential backoff.")
     };
 
+    /// Too many requests without a key came from the client's address.
+    AddressLimited => row(429, "address_limited", "Too many requests without an API key came from your address. Wait \
+        for the seconds in Retry-After, then retry with exponential backoff.");
+    /// The gateway serves as many requests without a key as it may.
+    PublicBusy => Row {
+        retries_soon: true,
+        ..row(503, "public_busy", "The gateway has as many requests without an API key in flight as it may. Try again \
+            soon.")
+    };
+
     /// The head is malformed or ambiguous, or the body broke off.
     MalformedRequest => Row {
         outcome: Some("client_error"), closes_connection: true,
@@ -232,7 +242,7 @@ mod tests {
     type Wire = (Refusal, u16, &'static str, Option<&'static str>, Option<&'static str>, Option<u64>);
 
     #[rustfmt::skip]
-    const WIRE: [Wire; 33] = [
+    const WIRE: [Wire; 35] = [
         (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
         (Refusal::RepeatedCredential, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
@@ -251,6 +261,8 @@ mod tests {
         (Refusal::RateLimited, 429, "rate_limited", Some("rate_limited"), Some("ok"), Some(7)),
         (Refusal::TooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(8)),
         (Refusal::TooManyAttempts, 429, "too_many_attempts", None, None, None),
+        (Refusal::AddressLimited, 429, "address_limited", None, None, None),
+        (Refusal::PublicBusy, 503, "public_busy", None, None, None),
         (Refusal::MalformedRequest, 400, "malformed_request", Some("client_error"), None, None),
         (Refusal::ExpectationFailed, 417, "expectation_failed", None, None, None),
         (Refusal::HeadTooLarge, 431, "head_too_large", None, None, None),
@@ -305,17 +317,17 @@ mod tests {
             assert!(answer.detail.contains("Retry-After, then retry with exponential backoff"), "{}", answer.detail);
             limited += 1;
         }
-        assert_eq!(limited, 6);
+        assert_eq!(limited, 8);
     }
 
     #[test]
     fn response_fields_are_those_of_the_contract() {
         use Refusal::{
             AuditUnavailable, BodyTooLarge, ExpectationFailed, HeadTooLarge, InternalError, MalformedRequest,
-            RateLimited, RequestTimeout, StateUnavailable, TargetTooLong, TooManyAttempts, TooManyInFlight,
+            PublicBusy, RateLimited, RequestTimeout, StateUnavailable, TargetTooLong, TooManyAttempts, TooManyInFlight,
             UpstreamBusy, UpstreamUnavailable,
         };
-        let soon = [StateUnavailable, AuditUnavailable, UpstreamUnavailable, UpstreamBusy];
+        let soon = [PublicBusy, StateUnavailable, AuditUnavailable, UpstreamUnavailable, UpstreamBusy];
         assert_eq!(refusals_with(|row| row.retries_soon), soon);
         let closing = [TooManyAttempts, MalformedRequest, ExpectationFailed, HeadTooLarge, TargetTooLong];
         let closing = [&closing[..], &[BodyTooLarge, RequestTimeout, InternalError]].concat();

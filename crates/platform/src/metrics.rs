@@ -64,6 +64,8 @@ metrics! {
         counter "panics_total" => pub panics;
         /// Attempts with invalid credentials refused because their address made too many
         counter "attempts_refused_total" => pub attempts_refused;
+        /// Requests to public routes, which need no key
+        counters "public_requests_total" { route, result } => public;
         /// Requests to the dashboard refused because their person had sent too many
         counter "dashboard_rate_limited_total" => pub dashboard_limited;
         /// Unix time of the last successful load of the configuration
@@ -123,6 +125,17 @@ pub struct RouteMetrics {
     pub duration: Histogram,
 }
 
+/// Metrics of one public route, by what became of its requests.
+#[derive(Clone, Debug)]
+pub struct PublicRouteMetrics {
+    /// Those that were admitted.
+    pub admitted: IntCounter,
+    /// Those whose address had sent too many.
+    pub address_limited: IntCounter,
+    /// Those that found no place among the requests in flight.
+    pub busy: IntCounter,
+}
+
 /// Counts in a gauge while it lives.
 #[derive(Debug)]
 pub struct GaugeGuard(IntGauge);
@@ -162,6 +175,16 @@ impl Metrics {
             vec: self.requests.clone(),
             by_status: (100..600).map(|_| OnceLock::new()).collect(),
             duration: self.durations.with_label_values(&[name]),
+        }
+    }
+
+    /// The metrics that a public route has beside those of every route. Its name must come from the configuration.
+    pub fn public_route(&self, name: &str) -> PublicRouteMetrics {
+        let counter = |result| self.public.with_label_values(&[name, result]);
+        PublicRouteMetrics {
+            admitted: counter("admitted"),
+            address_limited: counter("address_limited"),
+            busy: counter("busy"),
         }
     }
 

@@ -90,7 +90,7 @@ fn text_that_is_no_host_is_a_configuration_error() {
         ("'*'", "`*` matches every host"),
         ("'*.*.example'", "`*.*.example` is not a host"),
         ("https://a.example", "is not a host"),
-        ("''", "is not a host"),
+        ("''", "is empty"),
     ] {
         let problems = problems(&format!("routes: [{{ name: a, host: {host}, path: /a }}]"));
         assert!(problems.contains(expected), "{host}: {problems}");

@@ -1,6 +1,8 @@
-//! Which requests reach which upstream, and by which right: hosts of routes.
+//! Which requests reach which upstream, and by which right: hosts of routes, public routes, and pages of other origins.
 
+mod cors;
 mod hosts;
+mod public;
 
 use crate::config::{MINIMAL, parse};
 use crate::support::{Gateway, Upstream};

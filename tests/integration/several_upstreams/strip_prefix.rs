@@ -100,7 +100,7 @@ fn sent(routes: &Routes, target: &str) -> Option<String> {
     let context = ForwardContext {
         peer: &peer,
         client: &client,
-        principal: &principal,
+        principal: Some(&principal),
         request_id: &HeaderValue::from_static("id"),
         strip_prefix: route.strip_prefix.as_deref(),
         credentials: &CredentialFields::NONE,

@@ -18,6 +18,9 @@ use platform::telemetry::ObservedRequest;
 /// Fields that are set at most, and `Host`, which is set where the request is sent.
 const FIELDS_SET: usize = 15;
 
+/// `X-Auth-Method` of requests to public routes.
+const NO_AUTH_METHOD: HeaderValue = HeaderValue::from_static("none");
+
 /// Facts about a request that its head alone does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct ForwardContext<'a> {
@@ -25,8 +28,8 @@ pub struct ForwardContext<'a> {
     pub peer: &'a Peer,
     /// Client, by the trusted-proxy rule.
     pub client: &'a Client,
-    /// Authenticated caller.
-    pub principal: &'a Principal,
+    /// Authenticated caller; none on a public route.
+    pub principal: Option<&'a Principal>,
     /// Id of the request.
     pub request_id: &'a HeaderValue,
     /// Beginning of the path that the upstream does not see. The path begins with it, up to the end of a segment.
@@ -108,15 +111,19 @@ fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, context: &ForwardCon
 
 /// Sets the identity that the upstream trusts.
 fn set_identity(headers: &mut HeaderMap, context: &ForwardContext<'_>) {
-    let principal = &context.principal.headers;
-    headers.insert(X_USER_ID, principal.user_id.clone());
-    headers.insert(X_ORG_ID, principal.org_id.clone());
-    if let Some(key_id) = &principal.key_id {
+    headers.insert(X_REQUEST_ID, context.request_id.clone());
+    let Some(principal) = context.principal else {
+        headers.insert(X_AUTH_METHOD, NO_AUTH_METHOD);
+        return;
+    };
+    headers.insert(X_AUTH_METHOD, principal.method.header());
+    let values = &principal.headers;
+    headers.insert(X_USER_ID, values.user_id.clone());
+    headers.insert(X_ORG_ID, values.org_id.clone());
+    if let Some(key_id) = &values.key_id {
         headers.insert(X_KEY_ID, key_id.clone());
     }
-    headers.insert(X_PERMISSIONS, principal.permissions.clone());
-    headers.insert(X_AUTH_METHOD, context.principal.method.header());
-    headers.insert(X_REQUEST_ID, context.request_id.clone());
+    headers.insert(X_PERMISSIONS, values.permissions.clone());
 }
 
 /// Sets the fields that say where the request came from.
@@ -189,7 +196,7 @@ mod tests {
         let context = ForwardContext {
             peer: &peer,
             client: &client,
-            principal: &principal,
+            principal: Some(&principal),
             request_id: &request_id,
             strip_prefix: None,
             credentials: &CredentialFields::NONE,
