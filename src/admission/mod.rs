@@ -94,8 +94,7 @@ impl Admission {
         self.routes.cors_policy(head)
     }
 
-    /// The methods for which there are routes to the path of a preflight that the origin may use. `asked` is the one that
-    /// it asks for.
+    /// The methods with routes to the path of a preflight that its origin may use. `asked` is the one that it asks for.
     pub fn methods_for(&self, head: &Parts, asked: Method) -> Vec<Method> {
         self.routes.methods_for(head, asked)
     }

@@ -215,7 +215,8 @@ fn host_of(origin: &str) -> &str {
     origin.split_once("://").map_or(origin, |(_, host)| host)
 }
 
-/// The path of a route as an example for the dashboard's `curl` lines; none when a plain `GET` of it cannot succeed, or needs no key.
+/// The path of a route as an example for the dashboard's `curl` lines; none when a plain `GET` of it cannot succeed, or
+/// needs no key.
 fn example(route: &RouteSettings, credentials: &CredentialFields) -> Option<CurlExample> {
     let may_get = route.methods.is_empty() || route.methods.contains(&Method::GET);
     let path = route.path.strip_suffix("**").unwrap_or(&route.path);

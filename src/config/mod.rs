@@ -49,6 +49,7 @@ pub use listeners::{AdminSettings, Listener, ListenerRole, admin_address, admin_
 pub use source::{ConfigSource, ContentHash};
 pub use upstream::Upstream;
 
+use routes::Surroundings;
 use telemetry::Telemetry;
 
 /// A valid configuration.
@@ -211,17 +212,13 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     // A block with errors counts as one with fields: its own errors were reported.
     let has_key_fields = credentials.as_ref().map_or(true, |fields| !fields.is_empty());
     let cors = file.optional("cors", |block| block.section(cors::cors));
-    let file_cors = cors.as_ref().ok().and_then(Option::as_ref);
-    let routes = routes::of_file(file, &upstreams.names, has_key_fields, file_cors);
+    let cors_of_file = cors.as_ref().ok().and_then(Option::as_ref);
+    let around = Surroundings { upstreams: &upstreams.names, has_key_fields, cors: cors_of_file };
+    let routes = routes::of_file(file, &around);
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
-    check_across_blocks(
-        file,
-        upstreams.read.as_deref().unwrap_or_default(),
-        &routes,
-        session != Ok(None),
-        listen.as_deref().ok(),
-    );
+    let read_upstreams = upstreams.read.as_deref().unwrap_or_default();
+    check_across_blocks(file, read_upstreams, &routes, session != Ok(None), listen.as_deref().ok());
     let (audit, shipping) = audit?;
     let timeouts = timeouts?;
     let state = state?;

@@ -6,32 +6,29 @@ use super::cors;
 use crate::admission::{CorsSettings, HostPattern, RouteSettings, ServedResource};
 use platform::settings::{Reported, Section, Value};
 
-/// Reads the block `routes`; no routes when there is none, or it has an error. `upstreams` are the names of the
-/// upstreams; `has_key_fields` is false when `credentials.headers` lists no field; `file_cors` is the block of the file,
-/// which holds for routes without their own.
-pub(super) fn of_file(
-    file: &mut Section<'_>,
-    upstreams: &[String],
-    has_key_fields: bool,
-    file_cors: Option<&CorsSettings>,
-) -> Vec<RouteSettings> {
-    let upstreams: Vec<&str> = upstreams.iter().map(String::as_str).collect();
-    let read = file.optional("routes", |value| routes(value, &upstreams, has_key_fields, file_cors));
-    if upstreams.len() > 1 && read.as_ref().is_ok_and(|read| read.as_ref().is_none_or(Vec::is_empty)) {
+/// Blocks of the file that routes refer to.
+pub(super) struct Surroundings<'a> {
+    /// Names of the upstreams.
+    pub(super) upstreams: &'a [String],
+    /// False when `credentials.headers` lists no field.
+    pub(super) has_key_fields: bool,
+    /// The block `cors`, which holds for routes without their own.
+    pub(super) cors: Option<&'a CorsSettings>,
+}
+
+/// Reads the block `routes`; no routes when there is none, or it has an error.
+pub(super) fn of_file(file: &mut Section<'_>, around: &Surroundings<'_>) -> Vec<RouteSettings> {
+    let read = file.optional("routes", |value| routes(value, around));
+    if around.upstreams.len() > 1 && read.as_ref().is_ok_and(|read| read.as_ref().is_none_or(Vec::is_empty)) {
         file.report("routes", "is missing, and there are several upstreams; list the routes, each with its `upstream`");
     }
     read.unwrap_or_default().unwrap_or_default()
 }
 
-fn routes(
-    value: &Value<'_>,
-    upstreams: &[&str],
-    has_key_fields: bool,
-    file_cors: Option<&CorsSettings>,
-) -> Result<Vec<RouteSettings>, Reported> {
+fn routes(value: &Value<'_>, around: &Surroundings<'_>) -> Result<Vec<RouteSettings>, Reported> {
     let mut seen: Vec<RouteSettings> = Vec::new();
     value.list(|item| {
-        let route = item.section(|section| route(section, upstreams, has_key_fields, file_cors))?;
+        let route = item.section(|section| route(section, around))?;
         if let Some(conflict) = seen.iter().find_map(|other| find_conflict(&route, other)) {
             return item.reject(conflict);
         }
@@ -40,12 +37,7 @@ fn routes(
     })
 }
 
-fn route(
-    section: &mut Section<'_>,
-    upstreams: &[&str],
-    has_key_fields: bool,
-    file_cors: Option<&CorsSettings>,
-) -> Result<RouteSettings, Reported> {
+fn route(section: &mut Section<'_>, around: &Surroundings<'_>) -> Result<RouteSettings, Reported> {
     let name = section.required("name", name);
     let host = section.optional("host", host);
     let methods = section.value_or("methods", Vec::new(), |value| value.list(method));
@@ -53,14 +45,14 @@ fn route(
     let serve = section.optional("serve", |value| value.name_of("a resource", &["usage"]));
     let cors = section.optional("cors", |value| value.section(cors::cors));
     let is_served = serve != Ok(None);
-    let upstream = if is_served { Ok(0) } else { upstream(section, upstreams) };
+    let upstream = if is_served { Ok(0) } else { upstream(section, around.upstreams) };
     let strip_prefix = section.optional("strip_prefix", |value| strip_prefix(value, path.as_deref().ok()));
     let is_public = section.value_or("access", false, |value| Ok(value.name_of("an access", &["key", "public"])? == 1));
     let permission = section.optional("permission", |value| {
         value.parsed("a permission: 1 to 64 characters of a-z, 0-9 and : . _ -, such as queries:read")
     });
     let pass_authorization = section.value_or("pass_authorization", false, |value| value.boolean());
-    if pass_authorization && !has_key_fields {
+    if pass_authorization && !around.has_key_fields {
         let what = "leaves no field for the API key; list one in `credentials.headers`, such as X-API-Key";
         section.report("pass_authorization", what);
     }
@@ -76,7 +68,7 @@ fn route(
     Ok(RouteSettings {
         name: name?,
         host: host?,
-        cors: cors?.or_else(|| file_cors.cloned()).filter(|cors| !cors.origins.is_empty()),
+        cors: cors?.or_else(|| around.cors.cloned()).filter(|cors| !cors.origins.is_empty()),
         methods,
         path: path?,
         upstream: upstream?,
@@ -121,11 +113,12 @@ fn check_public(section: &Section<'_>) {
 }
 
 /// Reads the upstream of a route, as its place among the names.
-fn upstream(section: &mut Section<'_>, names: &[&str]) -> Result<usize, Reported> {
-    let place = section.optional("upstream", |value| match names {
+fn upstream(section: &mut Section<'_>, names: &[String]) -> Result<usize, Reported> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let place = section.optional("upstream", |value| match &names[..] {
         // The error of the upstreams was reported.
         [] => Ok(0),
-        _ => value.name_of("an upstream", names),
+        names => value.name_of("an upstream", names),
     });
     match place? {
         Some(place) => Ok(place),

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use http::Response;
 
+use super::admit::AdmittedRequest;
 use super::exchange::{Exchange, Grant};
 use super::guarded_body::GuardedBody;
 use super::own_response::own;
 use super::rejection::Rejection;
 use super::request::Arrival;
-use super::{AdmittedRequest, Gateway, Unsent};
+use super::{Gateway, Unsent};
 use crate::admission::Route;
 use domain::address_limiter::AddressLimiter;
 use domain::clock::Micros;

@@ -1,11 +1,11 @@
 //! Address limiter: bounds what one client address may do without a key, by a token bucket for each address.
 //!
-//! Attempts with unknown keys, sign-ins that were not completed, and requests to public routes have a limiter each: none
-//! takes from another. Valid keys are never counted, so that behind a shared address they are never locked out.
+//! Attempts with unknown keys, sign-ins that were not completed, and requests to public routes have a limiter each:
+//! none takes from another. Valid keys are never counted, so that behind a shared address they are never locked out.
 //!
 //! - An IPv6 client has its network, /64, as its address.
 //! - Addresses map to the cells of a table of fixed size by a keyed hash, so an attacker with many addresses cannot
-//!   exhaust memory. Two addresses with the same cell share its bucket; by the key of the hash, no one can choose whose.
+//!   exhaust memory. Two addresses with the same cell share its bucket; the hash is keyed, so nobody chooses whose.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;

@@ -1,0 +1,114 @@
+//! Admission of a request, from its checked head to the request that leaves for the upstream.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body as _;
+
+use super::exchange::{CallerGrant, Exchange, Grant};
+use super::guarded_body::GuardedBody;
+use super::request::{Arrival, AuditTexts};
+use super::{Gateway, Unsent, own_response};
+use crate::admission::Route;
+use domain::head_fields::FieldSet;
+use domain::identity::Principal;
+use domain::refusal::Refusal;
+use edge::forward::{self, AllowedFeatures, ForwardContext, RequestFeatures, UpstreamRequest};
+use journal::audit::{AuditEntry, Unavailable, Use};
+use platform::request_body::RequestBody;
+use state::Admitted;
+
+/// Admitted request: its route, its exchange, and its head for the upstream.
+pub(super) type AdmittedRequest<'a> = (&'a Route, Box<Exchange>, Request<RequestBody>);
+
+impl Gateway {
+    /// Authorizes a request, opens its audit entry, and takes it through `forward` on its way to the upstream; or
+    /// records and answers its denial. Apart from `serve`, whose future would have room for all of this while it waits
+    /// for the upstream.
+    pub(super) async fn admit(
+        &self,
+        arrival: &Arrival,
+        unsent: &mut Option<Unsent>,
+    ) -> Result<AdmittedRequest<'_>, Response<GuardedBody>> {
+        let head = &unsent.as_ref().expect("a request is admitted once").head;
+        if let Some(response) = self.answer_preflight(arrival, head) {
+            return Err(response);
+        }
+        let route = self.admission.find_route(head);
+        if let Some(public) = &route.public {
+            return self.admit_public(arrival, unsent, route, public).map_err(|refused| *refused);
+        }
+        // Before the decision: a request that cannot be recorded must not cost a token.
+        if !self.journal.accepts_requests() {
+            self.metrics.audit.refused.inc();
+            return Err(self.early_rejection.refuse(Refusal::AuditUnavailable, arrival));
+        }
+        let result = self.admission.authorize(head, head.fields(), route, arrival.time).await;
+        arrival.note_admission(head, route, &self.settings.credentials, || match &result {
+            Ok(admitted) => Some(Arc::clone(&admitted.principal)),
+            Err(denial) => denial.principal.clone(),
+        });
+        let admitted = match result {
+            Ok(admitted) => admitted,
+            Err(denial) => return Err(Box::pin(self.refuse(arrival, head, route, &denial)).await),
+        };
+        arrival.connection.count_admission();
+        let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
+            return Err(own_response::reject_unrecorded(arrival, &admitted, route));
+        };
+        let request = unsent.take().expect("a request is admitted once");
+        let has_key_field = request.head.fields().contains(FieldSet::CREDENTIAL);
+        let (request, features) = self.rewrite_request(arrival, route, Some(&admitted.principal), request);
+        let grant = CallerGrant::new(self, arrival, route, admitted, entry, has_key_field);
+        let exchange = Exchange::begin(self, arrival, route, Grant::Caller(grant), request.body().upload(), features);
+        Ok((route, Box::new(exchange), request))
+    }
+
+    /// Writes the beginning of the audit record.
+    fn open_entry(
+        &self,
+        arrival: &Arrival,
+        head: &Parts,
+        route: &Route,
+        admitted: &Admitted,
+    ) -> impl Future<Output = Result<AuditEntry, Unavailable>> + use<'_> {
+        let texts = AuditTexts::new(head, route, &self.settings.credentials);
+        let opening = Use {
+            number: Some(admitted.number),
+            provisional: admitted.provisional,
+            ..arrival.opening(head, &texts, Some(&admitted.principal))
+        };
+        self.journal.begin_prepared(&opening, &arrival.connection.audit_fields)
+    }
+
+    /// Takes an admitted request through `forward` on its way to the upstream, with the identity of its caller, if any.
+    /// Returns it with the features that the client asked for.
+    pub(super) fn rewrite_request(
+        &self,
+        arrival: &Arrival,
+        route: &Route,
+        principal: Option<&Principal>,
+        request: Unsent,
+    ) -> (Request<RequestBody>, RequestFeatures) {
+        let context = ForwardContext {
+            peer: &arrival.connection.peer,
+            client: &arrival.client,
+            principal,
+            request_id: &arrival.id_header,
+            strip_prefix: route.strip_prefix.as_deref(),
+            credentials: &self.settings.credentials,
+            pass_authorization: route.pass_authorization,
+            allowed: AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers },
+            passed: &self.upstreams[route.upstream].passed_fields,
+            trace: arrival.observed.as_deref(),
+        };
+        let Unsent { head, body } = request;
+        let UpstreamRequest { request, features, dropped_fields } =
+            forward::rewrite_request(head, body.size_hint().exact(), context);
+        self.metrics.fields_dropped.request.inc_by(dropped_fields as u64);
+        let limits = if features.long_lived { &self.long_lived_limits } else { &self.body_limits };
+        (request.map(|()| RequestBody::new(body, Rc::clone(limits))), features)
+    }
+}
