@@ -19,6 +19,7 @@ mod page_checks;
 mod key;
 mod permissions;
 mod other_sites;
+mod cors;
 mod without_script;
 mod keyboard;
 mod provider;
