@@ -28,8 +28,10 @@ use platform::telemetry;
 use query_store::service::Caller;
 
 use backend::Backend;
-use config::{free_address, write_config};
+pub(super) use config::free_address;
+use config::write_config;
 use directory::Directory;
+pub(super) use page::quote_text;
 
 /// Number of queries: enough for thirteen pages of the default size.
 const QUERIES: u32 = 250;

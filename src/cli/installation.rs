@@ -18,8 +18,9 @@ use platform::settings::SettingsErrors;
 
 /// Environment variable with the path of the configuration file.
 const CONFIG_VARIABLE: &str = "KEYGATE_CONFIG";
-/// Configuration files that are looked for without `--config` and the variable: of a checkout, and of a package.
-const CONFIG_FILES: [&str; 2] = ["config/keygate.yaml", "/etc/keygate/keygate.yaml"];
+/// Configuration files that are looked for without `--config` and the variable: of `keygate init`, of a checkout, and of
+/// a package.
+const CONFIG_FILES: [&str; 3] = ["keygate/keygate.yaml", "config/keygate.yaml", "/etc/keygate/keygate.yaml"];
 /// Admin sockets that are looked for when the file cannot be read, from its directory: those of the demo, of a
 /// checkout, and of the package, the image and the chart.
 const SOCKETS: [&str; 3] = ["admin.sock", "../data/admin.sock", "/var/lib/keygate/admin.sock"];
@@ -99,7 +100,7 @@ impl AdminSocket {
 }
 
 /// The file of the environment; else the first one that exists.
-fn default_file() -> PathBuf {
+pub(super) fn default_file() -> PathBuf {
     if let Some(file) = env::var_os(CONFIG_VARIABLE).filter(|file| !file.is_empty()) {
         return file.into();
     }

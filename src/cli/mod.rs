@@ -18,6 +18,7 @@ use platform::cli_docs::DocsCommand;
 
 // Commands that run a gateway.
 mod demo;
+mod init;
 mod serve;
 mod upgrade;
 
@@ -75,7 +76,8 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "keygate", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub struct Cli {
-    /// Configuration file [default: $KEYGATE_CONFIG, config/keygate.yaml or /etc/keygate/keygate.yaml]
+    /// Configuration file [default: $KEYGATE_CONFIG, keygate/keygate.yaml, config/keygate.yaml or
+    /// /etc/keygate/keygate.yaml]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Admin socket of the running gateway [default: `admin.socket` of the file, which may have errors elsewhere]
@@ -89,6 +91,10 @@ pub struct Cli {
 enum Command {
     /// Run the gateway and query-store on this machine, with a demo organization, queries and keys
     Demo(demo::Args),
+    /// Write a first configuration in front of a server of yours, with an organization and a user
+    ///
+    /// On a terminal, asks for what is missing. Never overwrites a file. Prints the next three commands.
+    Init(init::Args),
     /// Run the gateway
     Serve(serve::Args),
     /// Replace the running gateway by a new process, without a refused connection or a failed request
@@ -166,6 +172,7 @@ impl Cli {
         let installation = &Installation::new(self.config, self.socket);
         match self.command {
             Command::Demo(args) => Ok(demo::run(args)?),
+            Command::Init(args) => args.run(),
             Command::Serve(args) => Ok(serve::run(&args, installation.config()?)?),
             Command::Upgrade(args) => args.run(installation),
             Command::Check => check::run(installation),

@@ -54,7 +54,7 @@ fn session_block(listen: SocketAddr) -> String {
 }
 
 /// An address with a free port, the preferred one if possible.
-pub(super) fn free_address(ip: IpAddr, preferred: u16) -> anyhow::Result<SocketAddr> {
+pub(in crate::cli) fn free_address(ip: IpAddr, preferred: u16) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((ip, preferred)).or_else(|_| TcpListener::bind((ip, 0)));
     Ok(listener.context("there is no free port")?.local_addr()?)
 }

@@ -100,7 +100,7 @@ fn quote(path: &Path) -> String {
 }
 
 /// Quotes a text for the shell.
-fn quote_text(text: &str) -> String {
+pub(in crate::cli) fn quote_text(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:".contains(c);
     if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
