@@ -112,10 +112,10 @@ impl Source {
     }
 
     fn service(uri: &Uri, authority: &http::uri::Authority, is_encrypted: bool) -> Result<Self, SourceError> {
-        if authority.port().is_some() {
+        let host = authority.host();
+        if authority.as_str() != host {
             return Err(SourceError::ServiceWithPort(uri.to_string()));
         }
-        let host = authority.host();
         let domain = host.trim_end_matches('.').split('.').filter(|label| !label.starts_with('_'));
         let domain = domain.collect::<Vec<_>>().join(".");
         let tls = server_name(is_encrypted, &domain);
@@ -136,7 +136,12 @@ impl Source {
 
     fn host_and_port(uri: &Uri, authority: &http::uri::Authority, is_encrypted: bool) -> Result<Self, SourceError> {
         let host = authority.host();
-        let port = authority.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
+        let port = match authority.port_u16() {
+            Some(port) => port,
+            None if authority.as_str() == host => default_port(is_encrypted),
+            // What follows the host is no port, such as 99999.
+            None => return Err(SourceError::NotAnEndpoint(uri.to_string())),
+        };
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let (Ok(tls), false) = (server_name(is_encrypted, bare), host.is_empty() || port == 0) else {
             return Err(SourceError::NotAnEndpoint(uri.to_string()));
@@ -151,6 +156,10 @@ impl Source {
         let endpoint = Endpoint { host, port, source, authority, tls, address, weight: EQUAL_WEIGHT };
         Ok(Self { endpoint, kind })
     }
+}
+
+fn default_port(is_encrypted: bool) -> u16 {
+    if is_encrypted { 443 } else { 80 }
 }
 
 fn server_name(is_encrypted: bool, host: &str) -> Result<Option<ServerName<'static>>, ()> {
@@ -212,6 +221,14 @@ mod tests {
         assert_eq!(at.tls, Some(ServerName::try_from("store.internal").unwrap()));
         assert!(matches!("srv+http://_http._tcp.store:80".parse::<Source>(), Err(SourceError::ServiceWithPort(_))));
         assert!(matches!("srv+http://_http._tcp".parse::<Source>(), Err(SourceError::NotAnEndpoint(_))));
+    }
+
+    #[test]
+    fn port_that_is_no_port_is_an_error_and_not_the_default() {
+        for text in ["http://store:99999", "http://store:0", "http://store:", "https://[::1]:65536"] {
+            assert!(matches!(text.parse::<Source>(), Err(SourceError::NotAnEndpoint(_))), "{text}");
+        }
+        assert!(matches!("srv+http://_http._tcp.store:99999".parse::<Source>(), Err(SourceError::ServiceWithPort(_))));
     }
 
     #[test]
