@@ -14,7 +14,7 @@ use crate::house::{files, rust_files};
 use crate::support::page::block;
 use crate::support::page::{Block, blocks};
 
-/// The keys that every configuration must have, as the README's smallest example gives them.
+/// The keys that every configuration must have, as the smallest example gives them.
 const REQUIRED: [(&str, &str); 5] = [
     ("listen", "[{ address: '127.0.0.1:0' }]"),
     ("admin", "{ socket: admin.sock }"),
@@ -42,11 +42,11 @@ fn configuration_examples_are_valid() {
     assert!(count >= 10, "only {count} examples were found");
 }
 
-/// The smallest example of the README needs nothing added to it.
+/// The smallest example needs nothing added to it.
 #[test]
-fn readme_configuration_is_complete() {
-    let readme = fs::read_to_string("README.md").unwrap();
-    let block = readme.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+fn smallest_configuration_is_complete() {
+    let page = fs::read_to_string("docs/configuration.md").unwrap();
+    let block = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     assert_eq!(complete(block), block);
 }
 

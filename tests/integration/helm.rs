@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::support::KEYGATE;
+use crate::support::page::block;
 
 const CHART: &str = "deploy/helm/keygate";
 /// Versions of Kubernetes that the chart is for.
@@ -154,6 +155,28 @@ fn state_decides_the_kind_and_the_number_of_gateways() {
     assert!(objects(&kept, "StatefulSet")[0].contains("storage: 50Gi"));
     let scaled = of("autoscaled");
     assert!(!objects(&scaled, "Deployment")[0].contains("replicas:"), "the autoscaler decides");
+}
+
+/// The commands of the page, with `helm template` in the place of the installation, which needs a cluster.
+#[test]
+fn chart_takes_the_values_and_the_secret_of_the_page() {
+    let programs = "kubectl() { echo \"# kubectl $*\"; }\n\
+                    helm() { [ \"$1\" = install ] && shift && target/kubernetes/helm/helm template \"$@\"; }\n";
+    let script = format!("{programs}{}", block("kubectl create secret generic keygate-re"));
+    let output = Command::new("bash").args(["-euc", &script]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rendered = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        rendered.contains("# kubectl create secret generic keygate-redis --from-literal=url=rediss://"),
+        "{rendered}"
+    );
+    assert!(rendered.contains("secretKeyRef:") && rendered.contains("http://store:8081"), "{rendered}");
+    let secret = rendered.split("secretKeyRef:").nth(1).unwrap().lines().take(3).collect::<String>();
+    assert!(secret.contains("keygate-redis") && secret.contains("url"), "{secret}");
+    assert!(
+        rendered.contains("image: \"REGISTRY/keygate") || rendered.contains("image: REGISTRY/keygate"),
+        "{rendered}"
+    );
 }
 
 /// Kubernetes kills the pod after this time; the gateway needs its lame duck and its drain.

@@ -25,12 +25,18 @@ pub struct Shell {
 }
 
 impl Shell {
-    pub fn of(setup: &Setup) -> Self {
+    /// A shell without a configuration, in a directory.
+    pub fn at(dir: &Path) -> Self {
         let programs = tempfile::tempdir().unwrap();
         symlink(KEYGATE, programs.path().join("keygate")).unwrap();
         symlink(env!("CARGO_BIN_EXE_query-store"), programs.path().join("query-store")).unwrap();
-        let dir = setup.path().to_owned();
-        let shell = Self { dir, programs, names: Vec::new(), variables: Vec::new(), typed: String::new() };
+        let dir = dir.to_owned();
+        Self { dir, programs, names: Vec::new(), variables: Vec::new(), typed: String::new() }
+    }
+
+    /// A shell for commands of the configuration of a setup.
+    pub fn of(setup: &Setup) -> Self {
+        let shell = Self::at(setup.path());
         shell.program("sudo", "[ \"$1\" != -u ] || shift 2\nexec \"$@\"");
         shell.program("runuser", "while [ \"$1\" != -- ]; do shift; done; shift\nexec \"$@\"");
         shell.program("editor", "exit 0");
@@ -86,14 +92,27 @@ impl Shell {
 
     /// Runs a block; returns whether its last command succeeds, and what they print.
     pub fn try_run(&self, block: &str) -> (bool, String) {
-        let path = format!("{}:{}", self.programs.path().display(), std::env::var("PATH").unwrap());
-        let mut command = Command::new("bash");
-        command.args(["-euo", "pipefail", "-c", &format!("exec 2>&1\n{}", self.renamed(block))]);
-        command.current_dir(&self.dir).env("PATH", path).envs(self.variables.iter().cloned());
+        let mut command = self.bash(&format!("exec 2>&1\n{}", self.renamed(block)));
         let typed = self.programs.path().join("typed");
         fs::write(&typed, &self.typed).unwrap();
         let output = command.stdin(Stdio::from(fs::File::open(typed).unwrap())).output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Starts a command that goes on until it is dropped; what it prints is in the file `log` of the directory.
+    pub fn start(&self, command: &str, log: &str) -> Running {
+        let output = fs::File::create(self.dir.join(log)).unwrap();
+        let mut bash = self.bash(&format!("exec 2>&1\nexec {}", self.renamed(command)));
+        Running::of(bash.stdin(Stdio::null()).stdout(output).spawn().unwrap())
+    }
+
+    /// A shell that ends at the first command that fails, and finds the programs.
+    fn bash(&self, script: &str) -> Command {
+        let path = format!("{}:{}", self.programs.path().display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("bash");
+        command.args(["-euo", "pipefail", "-c", script]).current_dir(&self.dir);
+        command.env("PATH", path).env_remove("KEYGATE_CONFIG").envs(self.variables.iter().cloned());
+        command
     }
 
     /// Runs the commands of blocks, the lines that begin with `$ `, in one shell, and compares what each prints with
@@ -120,7 +139,8 @@ impl Shell {
         if succeeds && printed.len() == steps.len() { Ok(took) } else { Err(output) }
     }
 
-    fn renamed(&self, text: &str) -> String {
+    /// A text of a page with the names of the test.
+    pub fn renamed(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (name, by)| text.replace(name, by))
     }
 }
@@ -148,7 +168,7 @@ fn steps(blocks: &str) -> Vec<Step> {
 }
 
 /// The lines that are not empty, each with single spaces.
-fn lines(text: &str) -> Vec<String> {
+pub fn lines(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.filter(|line| !line.is_empty()).collect()
 }

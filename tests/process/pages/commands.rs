@@ -1,6 +1,7 @@
 //! Commands of an operator at one gateway with query-store behind it.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use crate::procedures::{LastMonth, Office};
@@ -38,6 +39,68 @@ fn first_key_is_created_used_revoked_and_explained() {
         output.contains("{\"items\":[]") && output.contains("requests are refused (401): the key is revoked"),
         "{output}"
     );
+    gateway.stop();
+}
+
+/// `docker` runs the command of a container on this machine. The services are those of the file.
+#[test]
+fn containers_get_an_organization_by_the_commands_of_the_page() {
+    let office = Office::embedded();
+    let gateway = office.setup.start();
+    let root = env!("CARGO_MANIFEST_DIR");
+    // `/etc/keygate` is the directory of the setup already.
+    let dir = office.setup.path().display();
+    let shell = Shell::of(&office.setup).replace(&format!("{dir}.yaml"), &format!("{dir}/keygate.yaml"));
+    shell.program(
+        "docker",
+        &format!(
+            "[ \"$1 $2\" = 'compose -f' ] && file='{root}'/$3 && shift 3\ncase $1 in\n\
+             up) shift; [ \"$*\" = '--build --detach' ] && [ -f \"$file\" ] ;;\n\
+             exec) grep -q \"^  $2:\" \"$file\" && shift 2 && exec \"$@\" ;;\n*) exit 1 ;;\nesac"
+        ),
+    );
+    shell.run(&block("docker compose -f deploy/compose.yaml up"));
+    assert!(shell.run("keygate org list").contains("acme"));
+    gateway.stop();
+}
+
+/// `apt` installs nothing, and `systemctl` starts what is started already. The units are those of the package.
+#[test]
+fn package_is_set_up_by_the_commands_of_the_page() {
+    let office = Office::embedded();
+    let gateway = office.setup.start();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let shell = Shell::of(&office.setup);
+    shell.program("apt", "[ \"$1\" = install ] && [ -f \"$2\" ]");
+    shell.program("systemctl", &format!("[ \"$1 $2\" = 'enable --now' ] && [ -f '{root}'/deploy/$3.service ]"));
+    shell.run("echo package > keygate_VERSION_amd64.deb\nsha256sum keygate_VERSION_amd64.deb > SHA256SUMS");
+    // As root, and with query-store on this machine, `keygate doctor` finds something to change.
+    let output = line_by_line(&shell, &block("sha256sum --check --ignore-missing SHA25"), &[0, 1]);
+    assert!(output[0].contains("keygate_VERSION_amd64.deb: OK"), "{output:?}");
+    assert!([1, 2, 3, 4].iter().all(|line| output[*line].is_empty()), "{output:?}");
+    assert!(output[5].contains("upstreams") && output[6].contains("acme"), "{output:?}");
+    gateway.stop();
+}
+
+/// logrotate renames the file, creates it with the mode of `create`, and runs the script.
+#[test]
+fn access_log_is_rotated_by_the_command_of_the_page() {
+    let office = Office::embedded();
+    office.setup.write(&format!("{}telemetry: {{ access_log: {{ file: access.log }} }}\n", office.setup.text()));
+    let key = office.key_in("acme");
+    let gateway = office.setup.start();
+    let page = block("/var/lib/keygate/access.log {");
+    assert!(page.contains("    create 0640 keygate keygate\n"), "{page}");
+    let script = page.split("postrotate\n").nth(1).unwrap().split("endscript").next().unwrap();
+    let shell = office.shell(&key);
+    shell.reloads(&[("keygate", gateway.id())]);
+    assert_eq!(office.status(&key), 200);
+    let (current, rotated) = (office.setup.path().join("access.log"), office.setup.path().join("access.log.1"));
+    let has_line = |file: &Path| fs::read_to_string(file).is_ok_and(|text| text.ends_with('\n'));
+    eventually("the line of the request is written", || has_line(&current));
+    shell.run(&format!("mv access.log access.log.1\ninstall -m 0640 /dev/null access.log\n{script}"));
+    eventually("a line is in the new file", || office.status(&key) == 200 && has_line(&current));
+    assert!(has_line(&rotated));
     gateway.stop();
 }
 
