@@ -63,8 +63,8 @@ impl Args {
         service_user::check_owner(&config)?;
         directory::write(&answers.dir, &text)?;
         create_user(&file).map_err(|error| {
-            let dir = answers.dir.display();
-            error.context(format!("cannot create the organization `{ORG}` and its user; remove {dir} and try again"))
+            let advice = "create them with `keygate org create` and `keygate user create`";
+            error.context(format!("{} is written without an organization and a user; {advice}", file.display()))
         })?;
         note_occupied(answers.listen);
         Ok(output::lines(next_commands::text(&answers, &file))?)

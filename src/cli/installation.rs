@@ -18,8 +18,8 @@ use platform::settings::SettingsErrors;
 
 /// Environment variable with the path of the configuration file.
 const CONFIG_VARIABLE: &str = "KEYGATE_CONFIG";
-/// Configuration files that are looked for without `--config` and the variable: of `keygate init`, of a checkout, and of
-/// a package.
+/// Configuration files that are looked for without `--config` and the variable: of `keygate init`, of a checkout, and
+/// of a package.
 const CONFIG_FILES: [&str; 3] = ["keygate/keygate.yaml", "config/keygate.yaml", "/etc/keygate/keygate.yaml"];
 /// Admin sockets that are looked for when the file cannot be read, from its directory: those of the demo, of a
 /// checkout, and of the package, the image and the chart.

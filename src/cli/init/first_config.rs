@@ -11,7 +11,7 @@ pub(super) fn text(answers: &Answers, admin: SocketAddr) -> anyhow::Result<Strin
     // A JSON string is one of YAML, whatever the URL has in it.
     let upstream = serde_json::to_string(upstream)?;
     Ok(format!(
-        r#"# Written by `keygate init`. `keygate check` reports its errors; a running gateway reads it again when it changes.
+        r#"# Written by `keygate init`. `keygate check` reports all errors; a running gateway reloads the file when it changes.
 # config/keygate.yaml of the project documents every key. Relative paths start at the directory of this file.
 
 # Address for clients, without TLS.
@@ -25,14 +25,14 @@ admin: {{ socket: {SOCKET}, address: "{admin}" }}
 upstream:
   endpoints: [{upstream}]
 
-# Organizations, users, limits and hashes of keys. Several gateways share them in a Redis.
+# Organizations, users, limits and hashes of keys. Several gateways share a Redis instead.
 state:
   embedded: {{ path: {STATE_FILE} }}
 
-# Records of all requests, written before a request is forwarded: `keygate audit list`.
+# Audit records of every use of a key, written before the request is forwarded: `keygate audit list`.
 audit: {{ path: {AUDIT} }}
 
-# Paths that are served. The owner of a key needs the permission; other requests get 403.
+# Paths that are served. The user of a key needs the permission; without it, the response is 403.
 routes:
   - {{ name: api, path: "/**", permission: "{PERMISSION}" }}
 "#

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 
-use super::super::output::Escaped;
 use super::{Answers, LISTEN, directory, parse_listen, parse_upstream};
 use crate::cli::{CliError, ExitStatus, output};
 
@@ -36,7 +35,7 @@ fn ask<T, E: Display>(
 ) -> Result<T, CliError> {
     let shown = default.map(|default| format!(" [{default}]")).unwrap_or_default();
     loop {
-        write!(io::stderr(), "{question}{}: ", Escaped(&shown))?;
+        write!(io::stderr(), "{question}{shown}: ")?;
         let mut answer = String::new();
         if io::stdin().lock().read_line(&mut answer)? == 0 {
             return Err(CliError::new(ExitStatus::Failed, anyhow!("the input has ended; nothing was written")));
