@@ -55,10 +55,15 @@ struct Answers {
 }
 
 impl Args {
-    pub(super) fn run(self) -> Result<(), CliError> {
+    /// Runs the command. `is_file_named` is true with `--config`, which says nothing about the other files.
+    pub(super) fn run(self, is_file_named: bool) -> Result<(), CliError> {
+        if is_file_named {
+            let message = anyhow!("the file is keygate.yaml in the directory of --dir; give --dir instead of --config");
+            return Err(CliError::new(ExitStatus::Usage, message));
+        }
         let answers = self.complete()?;
         let file = answers.dir.join(directory::CONFIG_FILE);
-        let text = first_config::text(&answers, free_address(IpAddr::V4(Ipv4Addr::LOCALHOST), ADMIN_PORT)?)?;
+        let text = first_config::text(&answers, admin_address(answers.listen)?)?;
         let config = Config::parse(&file, &text).map_err(|errors| CliError::new(ExitStatus::Configuration, errors))?;
         service_user::check_owner(&config)?;
         directory::write(&answers.dir, &text)?;
@@ -73,20 +78,20 @@ impl Args {
     /// The arguments with their defaults; without the upstream, the answers of a person at a terminal.
     fn complete(self) -> Result<Answers, CliError> {
         let Self { upstream, listen, dir } = self;
-        if upstream.is_none() && io::stdin().is_terminal() {
-            return questions::ask_missing(listen, dir);
-        }
-        let missing = || {
-            let advice = "there is no terminal to ask at; give --upstream URL, such as http://127.0.0.1:3000";
-            let more = "optional: --listen ADDRESS (default: 127.0.0.1:8080), --dir DIR (default: keygate)";
-            CliError::new(ExitStatus::Usage, anyhow!("{advice}; {more}"))
+        let Some(upstream) = upstream else {
+            return if io::stdin().is_terminal() { questions::ask_missing(listen, dir) } else { Err(no_terminal()) };
         };
-        let upstream = upstream.ok_or_else(missing)?;
         let listen = listen.unwrap_or_else(|| LISTEN.parse().expect("the default is an address"));
         let dir = dir.unwrap_or_else(|| directory::DEFAULT.into());
         directory::check_free(&dir).map_err(|error| CliError::new(ExitStatus::Failed, error))?;
         Ok(Answers { upstream, listen, dir })
     }
+}
+
+fn no_terminal() -> CliError {
+    let advice = "there is no terminal to ask at; give --upstream URL, such as http://127.0.0.1:3000";
+    let more = "optional: --listen ADDRESS (default: 127.0.0.1:8080), --dir DIR (default: keygate)";
+    CliError::new(ExitStatus::Usage, anyhow!("{advice}; {more}"))
 }
 
 /// Checks an upstream as the configuration does.
@@ -98,6 +103,12 @@ fn parse_upstream(text: &str) -> Result<String, SourceError> {
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
     address.ok_or_else(|| format!("`{text}` is not an IP address with a port, such as 127.0.0.1:8080 or [::1]:8080"))
+}
+
+/// Chooses the address of `/metrics`: the usual port, or another one where that is taken.
+fn admin_address(listen: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let preferred = if listen.port() == ADMIN_PORT { 0 } else { ADMIN_PORT };
+    free_address(IpAddr::V4(Ipv4Addr::LOCALHOST), preferred)
 }
 
 /// Creates the organization and its user in the new state.

@@ -169,10 +169,11 @@ impl Cli {
     /// # Errors
     /// [`CliError`]: the message, and the exit code.
     pub fn run(self) -> Result<(), CliError> {
+        let is_file_named = self.config.is_some();
         let installation = &Installation::new(self.config, self.socket);
         match self.command {
             Command::Demo(args) => Ok(demo::run(args)?),
-            Command::Init(args) => args.run(),
+            Command::Init(args) => args.run(is_file_named),
             Command::Serve(args) => Ok(serve::run(&args, installation.config()?)?),
             Command::Upgrade(args) => args.run(installation),
             Command::Check => check::run(installation),

@@ -30,11 +30,12 @@ fn refused(dir: &Path, arguments: &[&str]) -> (i32, String) {
 /// The commands that `init` has printed, each with the lines that it announces.
 fn commands(printed: &str) -> Vec<(String, Vec<String>)> {
     let steps = printed.split("\n\n").filter(|part| part.starts_with(|c: char| c.is_ascii_digit()));
-    let step = |text: &str| {
-        let mut lines = text.lines().skip(1).map(str::to_owned);
-        (lines.next().unwrap(), lines.map(|line| line.strip_prefix("    ").unwrap().to_owned()).collect())
-    };
-    steps.map(step).collect()
+    steps
+        .map(|text| {
+            let mut lines = text.lines().skip(1).map(str::to_owned);
+            (lines.next().unwrap(), lines.map(|line| line.strip_prefix("    ").unwrap().to_owned()).collect())
+        })
+        .collect()
 }
 
 /// Panics unless the announced lines are among those that were printed, in this order.
@@ -140,6 +141,8 @@ fn invalid_upstream_or_address_is_refused_with_an_example_of_a_valid_one() {
         let (code, message) = refused(dir.path(), &["--upstream", "http://app", "--listen", listen]);
         assert!(code == 2 && message.contains("with a port, such as 127.0.0.1:8080"), "{listen}: {message}");
     }
+    let (code, message) = refused(dir.path(), &["--upstream", "http://app", "--config", "my.yaml"]);
+    assert!(code == 2 && message.contains("give --dir instead of --config"), "{message}");
     // The socket of a directory with a long name: nothing is written.
     let long = "d".repeat(120);
     let (code, message) = refused(dir.path(), &["--upstream", "http://app", "--dir", &long]);
@@ -183,6 +186,9 @@ fn address_in_use_is_noted_and_the_file_is_written() {
     let noted = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && noted.contains(&format!("{listen} is in use: stop the program")), "{noted}");
     assert!(dir.path().join("keygate/keygate.yaml").exists());
+    // The usual port of /metrics.
+    let output = init(dir.path(), &["--upstream", "http://app", "--listen", "127.0.0.1:9464", "--dir", "other"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A program on a terminal, whose output is read as it comes.
