@@ -77,7 +77,10 @@ fn quick_start_of_the_readme_ends_with_a_request_through_the_gateway() {
 
     let gateway = shell.start(serve, "gateway.log");
     eventually("the gateway is ready", || shell.try_run("keygate health").0);
-    assert_announced(serving, &fs::read_to_string(dir.path().join("gateway.log")).unwrap());
+    // A thread of its own writes the log.
+    let log = || fs::read_to_string(dir.path().join("gateway.log")).unwrap();
+    eventually("the log has its first line", || log().ends_with('\n'));
+    assert_announced(serving, &log());
     let output = shell.run(&format!("{key}\n{}", request.replace("curl", "curl -s")));
     assert_announced(&[&created[..], &answered[..]].concat(), &output);
     assert!(output.contains("HTTP/1.1 200 OK") && output.contains("Directory listing"), "{output}");
