@@ -11,7 +11,7 @@ pub(super) fn text(answers: &Answers, admin: SocketAddr) -> anyhow::Result<Strin
     // A JSON string is one of YAML, whatever the URL has in it.
     let upstream = serde_json::to_string(upstream)?;
     Ok(format!(
-        r#"# Written by `keygate init`. `keygate check` reports all errors; a running gateway reloads it when it changes.
+        r#"# Written by `keygate init`. `keygate check` reports errors; a running gateway reloads it after a change.
 # config/keygate.yaml of the project documents every key. Relative paths start at the directory of this file.
 
 # Address for clients, without TLS.
