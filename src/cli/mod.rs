@@ -53,6 +53,7 @@ mod control;
 mod client;
 mod offline;
 mod output;
+mod progress;
 mod show;
 mod list;
 mod new_key;

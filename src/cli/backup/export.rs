@@ -10,10 +10,10 @@ use anyhow::{Context as _, anyhow};
 use serde_json::json;
 
 use super::ExportArgs;
-use super::progress::ProgressLine;
 use super::transfer::read_export;
 use crate::cli::control;
 use crate::cli::installation::Installation;
+use crate::cli::progress::ProgressLine;
 use crate::cli::{CliError, ExitStatus, output};
 use domain::counted::Counted;
 use state::migration::file::{self, FileError, Summary};

@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 
 use super::ImportArgs;
-use super::progress::ProgressLine;
 use super::transfer::send_records;
 use crate::cli::control;
 use crate::cli::installation::Installation;
+use crate::cli::progress::ProgressLine;
 use crate::cli::{CliError, ExitStatus, output};
 use domain::counted::Counted;
 use state::StateRecord;

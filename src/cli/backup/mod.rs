@@ -3,7 +3,6 @@
 
 mod export;
 mod import;
-mod progress;
 mod transfer;
 mod verify;
 
