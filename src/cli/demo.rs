@@ -1,5 +1,6 @@
 //! `keygate demo`: runs the gateway and query-store on this machine, with an organization, users, keys and 250 queries.
-//! With `--upstream`, the gateway is in front of a server of the caller instead.
+//! With `--upstream`, the gateway is in front of a server of the caller instead. With `--fleet`, two gateways on one
+//! Redis are put under load, killed and compared with what they promise ([`fleet`]).
 //!
 //! Everything is as in production except one thing: the demo keeps its keys in a file, so that it can print them again
 //! at the next start in the same directory. A gateway never stores keys.
@@ -9,7 +10,9 @@ mod directory;
 mod backend;
 mod store;
 mod page;
+mod fleet;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +21,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
+use super::CliError;
 use super::offline::this_user;
 use super::serve::Signals;
 use crate::app::App;
@@ -62,21 +66,40 @@ pub(super) struct Args {
     /// Server to put the gateway in front of, such as http://127.0.0.1:3000, instead of query-store
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
-    /// Directory of the demo; default: a new temporary directory
+    /// Directory of the demo; default: a new temporary directory, which --fleet removes in the end
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Run two gateways on a Redis under load, kill one, revoke a key, and print what was counted and what was promised
+    ///
+    /// Needs `redis-server`, which it starts and ends, and takes some three seconds, 30 at most. Exit code 1 when a
+    /// number is not as promised, 69 without `redis-server`, 75 when the run fails or is interrupted.
+    #[arg(long, conflicts_with_all = ["listen", "upstream"])]
+    fleet: bool,
+    /// Print the numbers of --fleet as one JSON object
+    #[arg(long, requires = "fleet")]
+    json: bool,
+    /// Process id of the demo that has started this process, and the program with its arguments that it becomes
+    #[arg(long, hide = true, num_args = 2.., allow_hyphen_values = true, conflicts_with_all = ["fleet", "upstream"])]
+    child: Vec<OsString>,
 }
 
-/// Runs the demo until SIGINT or SIGTERM.
+/// Runs the demo until SIGINT or SIGTERM; with `--fleet`, until its numbers are there.
 ///
 /// # Errors
-/// The listener or store that could not be bound or opened, and the cause. A new temporary directory is removed.
-pub(super) fn run(args: Args) -> anyhow::Result<()> {
+/// The listener or store that could not be bound or opened, and the cause. A new temporary directory is removed. Those
+/// of [`fleet::run`].
+pub(super) fn run(args: Args) -> Result<(), CliError> {
+    if !args.child.is_empty() {
+        return Err(fleet::become_program(&args.child).into());
+    }
+    if args.fleet {
+        return fleet::run(args.dir, args.json);
+    }
     let level = tracing::level_filters::LevelFilter::WARN;
     let logs = telemetry::init_queued(telemetry::Settings { level, ..Default::default() });
     let served = serve(args);
     logs.flush();
-    served
+    Ok(served?)
 }
 
 fn serve(args: Args) -> anyhow::Result<()> {

@@ -42,6 +42,11 @@ impl CliError {
         Self { exit: self.exit, error: self.error.context(text) }
     }
 
+    /// The error alone, for a command that ends with another exit code.
+    pub(super) fn into_cause(self) -> anyhow::Error {
+        self.error
+    }
+
     /// Prints the error with its causes to standard error, without the secrets of API keys, and returns the exit code.
     ///
     /// A closed pipe, as in `keygate audit export | head`, is a success.

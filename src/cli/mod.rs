@@ -1,9 +1,10 @@
 //! Command line: parses arguments and presents results; the modules below do the work.
 //!
 //! Exit codes: 0 success; 1 refused, failed, not found, not ready, (`config status`) the file differs from the active
-//! configuration, or (`doctor`) there is a warning or an error; 2 usage error, such as an invalid value; 3 (`apply
-//! --dry-run`) there is something to change; 64 configuration errors; 69 the gateway cannot be reached; 75 temporary
-//! failure: the state is in use by a process that does not respond, or cannot be written.
+//! configuration, (`doctor`) there is a warning or an error, or (`demo --fleet`) a number is not as promised; 2 usage
+//! error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 64 configuration errors; 69 the
+//! gateway cannot be reached, or (`demo --fleet`) Redis is not installed; 75 temporary failure: the state is in use by a
+//! process that does not respond, or cannot be written, or (`demo --fleet`) the run failed or was interrupted.
 //!
 //! Results go to standard output, everything else to standard error.
 
@@ -66,12 +67,14 @@ pub use error::{CliError, ExitStatus};
 const EXIT_CODES: &str = "\
 Exit codes:
    0  success
-   1  refused, failed, not found, not ready, the file differs from the active configuration, or `doctor` found a problem
+   1  refused, failed, not found, not ready, the file differs from the active configuration, `doctor` found a problem,
+      or a number of `demo --fleet` is not as promised
    2  usage error, such as an invalid value
    3  `apply --dry-run`: there is something to change
   64  configuration errors; each is reported with its line and column
-  69  the gateway cannot be reached
-  75  temporary failure: the state is in use by a process that does not respond, or cannot be written; try again";
+  69  the gateway cannot be reached, or `demo --fleet` finds no redis-server
+  75  temporary failure: the state is in use by a process that does not respond, or cannot be written, or `demo --fleet`
+      failed or was interrupted; try again";
 
 /// An API-key gateway: authenticates, limits, audits and forwards
 #[derive(Debug, Parser)]
@@ -173,7 +176,7 @@ impl Cli {
         let is_file_named = self.config.is_some();
         let installation = &Installation::new(self.config, self.socket);
         match self.command {
-            Command::Demo(args) => Ok(demo::run(args)?),
+            Command::Demo(args) => demo::run(args),
             Command::Init(args) => args.run(is_file_named),
             Command::Serve(args) => Ok(serve::run(&args, installation.config()?)?),
             Command::Upgrade(args) => args.run(installation),

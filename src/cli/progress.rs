@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 /// Time between two updates.
-const INTERVAL: Duration = Duration::from_millis(200);
+pub(super) const INTERVAL: Duration = Duration::from_millis(200);
 
 /// The line of progress. Dropping it removes the line.
 pub(super) struct ProgressLine {

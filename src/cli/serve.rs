@@ -142,7 +142,7 @@ impl Signals {
     }
 
     /// Waits for the next signal, or an event; none for the event.
-    fn wait_or(&mut self, event: impl Future<Output = bool>) -> Option<Signal> {
+    pub(super) fn wait_or(&mut self, event: impl Future<Output = bool>) -> Option<Signal> {
         self.runtime.block_on(async {
             tokio::select! {
                 _ = self.terminate.recv() => Some(Signal::Terminate),
