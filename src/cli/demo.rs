@@ -66,13 +66,10 @@ pub(super) struct Args {
     /// Server to put the gateway in front of, such as http://127.0.0.1:3000, instead of query-store
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
-    /// Directory of the demo; default: a new temporary directory, which --fleet removes in the end
+    /// Directory of the demo; default: a temporary one, which --fleet removes in the end
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Run two gateways on a Redis under load, kill one, revoke a key, and print what was counted and what was promised
-    ///
-    /// Needs `redis-server`, which it starts and ends, and takes some three seconds, 30 at most. Exit code 1 when a
-    /// number is not as promised, 69 without `redis-server`, 75 when the run fails or is interrupted.
+    /// Run two gateways under load, kill one, revoke a key, and check the numbers; needs redis-server
     #[arg(long, conflicts_with_all = ["listen", "upstream"])]
     fleet: bool,
     /// Print the numbers of --fleet as one JSON object

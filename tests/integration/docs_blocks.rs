@@ -35,6 +35,7 @@ const BLOCKS: &[(&str, Check)] = &[
         "cargo run --release -- demo --upstream h",
         By("demo_in_front_of_another_server_prints_a_key_and_a_command_that_works"),
     ),
+    ("keygate demo --fleet", By("fleet_demo_numbers_agree_with_the_journals_that_it_leaves")),
     ("docker compose -f deploy/compose.yaml up", By("containers_get_an_organization_by_the_commands_of_the_page")),
     ("sha256sum --check --ignore-missing SHA25", By("package_is_set_up_by_the_commands_of_the_page")),
     ("kubectl create secret generic keygate-re", By("chart_takes_the_values_and_the_secret_of_the_page")),

@@ -16,6 +16,7 @@ mod frames;
 mod access_log;
 mod canary;
 mod demo;
+mod fleet_demo;
 mod init;
 mod drain;
 mod reload;

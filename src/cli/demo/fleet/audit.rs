@@ -61,9 +61,10 @@ impl Audit {
 
     /// Uses of a key with each of three outcomes, and with any other.
     fn split(&self, key: KeyId, outcomes: [Outcome; 3]) -> [u64; 4] {
-        let uses = |outcome: &str| self.uses.get(&key).and_then(|uses| uses.get(outcome)).copied().unwrap_or_default();
-        let [first, second, third] = outcomes.map(|outcome| uses(outcome.name()));
-        let all: u64 = self.uses.get(&key).into_iter().flat_map(BTreeMap::values).sum();
+        let none = BTreeMap::new();
+        let uses = self.uses.get(&key).unwrap_or(&none);
+        let [first, second, third] = outcomes.map(|outcome| uses.get(outcome.name()).copied().unwrap_or_default());
+        let all: u64 = uses.values().sum();
         [first, second, third, all - first - second - third]
     }
 }

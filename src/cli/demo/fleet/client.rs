@@ -99,11 +99,12 @@ impl<'a> Client<'a> {
     /// # Errors
     /// No gateway can be connected to.
     pub(super) async fn get(&mut self, path: &str) -> anyhow::Result<Answer> {
+        let request = request(path, self.authorization)?;
         let mut sender = self.connect().await?;
         let answer = async {
-            let (head, body) = sender.send_request(request(path, self.authorization)?).await?.into_parts();
+            let (head, body) = sender.send_request(request).await?.into_parts();
             body.collect().await?;
-            anyhow::Ok(Answer::Response(head.status, request_id(&head.headers)))
+            hyper::Result::Ok(Answer::Response(head.status, request_id(&head.headers)))
         };
         let Ok(answer) = answer.await else {
             self.at = (self.at + 1) % GATEWAYS;

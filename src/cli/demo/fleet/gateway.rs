@@ -100,7 +100,7 @@ listen:
 admin: {{ socket: admin.sock, address: "{admin}" }}
 upstream: {{ endpoints: ["http://{upstream}"] }}
 state:
-  # Clients, gateways, upstream and Redis are on one machine, which may be busy: a decision has more time than by default.
+  # All is on one machine, which may be busy: a decision has more time than the default of 50ms.
   redis: {{ url: "{redis}", deadline: 2s }}
 limits:
   key: {{ requests: {BURST}, per: {per}s, burst: {BURST} }}

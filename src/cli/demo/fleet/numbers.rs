@@ -125,6 +125,15 @@ impl Line {
     fn exactly(what: &'static str, counted: u64, promised: u64) -> Self {
         Self::between(what, counted, promised, promised)
     }
+
+    /// The verdict, as the table shows it.
+    pub(super) fn verdict(&self) -> &'static str {
+        match self.is_right {
+            Some(true) => "ok",
+            Some(false) => "WRONG",
+            None => "",
+        }
+    }
 }
 
 impl Numbers {

@@ -28,7 +28,7 @@ use super::{BURST, GATEWAYS};
 /// Order from which on those of the first gateway are held back: half of what the key may have admitted.
 const FIRST_HELD: usize = BURST as usize / 2;
 /// Time after which the gateway is killed all the same, with fewer requests held back.
-const HOLD_TIMEOUT: Duration = Duration::from_secs(3);
+const HOLD_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
