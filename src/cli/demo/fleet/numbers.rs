@@ -258,6 +258,8 @@ mod tests {
         }
     }
 
+    type Change = fn(&mut Numbers);
+
     /// The lines whose number is off after a change of right numbers.
     fn wrong(change: impl FnOnce(&mut Numbers)) -> Vec<&'static str> {
         let mut numbers = right();
@@ -274,7 +276,7 @@ mod tests {
     #[test]
     fn each_wrong_number_makes_its_line_wrong() {
         let stream = |ended_ms, is_reset| Some(StreamEnd { ended_ms, is_reset });
-        let cases: [(fn(&mut Numbers), &[&str]); 16] = [
+        let cases: [(Change, &[&str]); 16] = [
             (|n| n.clients.refused -= 1, &["requests of the clients", "audit: rate_limited"]),
             (|n| n.clients.broken += 1, &["requests of the clients", "connection broken by the kill"]),
             (|n| n.clients.other += 1, &["requests of the clients", "any other answer"]),
