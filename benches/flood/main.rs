@@ -1,8 +1,8 @@
 //! A flood of a public route beside requests with a key: what it costs them in time.
 //!
-//! One client sends requests with a key at a steady rate. In every other round, another address sends 10,000 requests to
-//! a public route meanwhile, of which nearly all are refused. The rounds are interleaved, quiet and flooded in turn, and
-//! the ratio of the 99th percentiles is taken within each pair.
+//! One client sends requests with a key at a steady rate. In every other round, another address sends 10,000 requests
+//! to a public route meanwhile, of which nearly all are refused. The rounds are interleaved, quiet and flooded in turn,
+//! and the ratio of the 99th percentiles is taken within each pair.
 //!
 //! `cargo bench --bench flood` measures (`-- --rounds N`: pairs, 7 by default). Without `--bench`, as under `cargo
 //! test`, it only tries itself out.
