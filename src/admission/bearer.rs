@@ -3,11 +3,8 @@
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
+use domain::key;
 use domain::refusal::Refusal;
-
-/// Bytes of a token at most: keys of other systems that could be imported are shorter, and a longer
-/// token is not hashed.
-const MAX_TOKEN: usize = 512;
 
 /// Returns the token of the one `Authorization: Bearer` field.
 ///
@@ -39,9 +36,8 @@ pub(super) fn check_token(token: &[u8]) -> Result<&[u8], Refusal> {
     if token.is_empty() {
         return Err(Refusal::EmptyToken);
     }
-    // Only visible ASCII can be a key: the hash is not computed for anything else.
-    let plausible = token.len() <= MAX_TOKEN && token.iter().all(u8::is_ascii_graphic);
-    plausible.then_some(token).ok_or(Refusal::MalformedKey)
+    // The hash is computed of nothing else.
+    key::has_key_characters(token).then_some(token).ok_or(Refusal::MalformedKey)
 }
 
 #[cfg(test)]

@@ -68,17 +68,11 @@ pub(super) fn read(head: &Parts, fields: FieldSet, places: Places<'_>) -> Result
 
 fn read_key(token: &[u8]) -> Result<PresentedKey, Refusal> {
     let id = key::parse(token);
-    // Only keys of keygate's format have a checksum. One that fails it was mistyped, and is in no state.
-    if id.is_none() && has_own_format(token) {
+    // Only keys of keygate's format have a checksum.
+    if id.is_none() && key::is_mistyped(token) {
         return Err(Refusal::MalformedKey);
     }
     Ok(PresentedKey { digest: KeyDigest::of(token), id })
-}
-
-/// Returns whether a token has the length and prefix of keygate's own keys. Keys imported from other systems have other
-/// formats.
-fn has_own_format(token: &[u8]) -> bool {
-    token.len() == key::KEY_LENGTH && token.starts_with(key::PREFIX.as_bytes())
 }
 
 #[cfg(test)]

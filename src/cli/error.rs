@@ -15,6 +15,8 @@ pub enum ExitStatus {
     Usage = 2,
     /// `apply --dry-run`: there is something to change.
     Pending = 3,
+    /// `convert`: something has no counterpart and was left out; all else was converted.
+    Incomplete = 4,
     /// The configuration has errors (`EX_USAGE` of sysexits.h).
     Configuration = 64,
     /// The gateway cannot be reached (`EX_UNAVAILABLE`).

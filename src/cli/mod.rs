@@ -2,9 +2,10 @@
 //!
 //! Exit codes: 0 success; 1 refused, failed, not found, not ready, (`config status`) the file differs from the active
 //! configuration, (`doctor`) there is a warning or an error, or (`demo --fleet`) a number is not as promised; 2 usage
-//! error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 64 configuration errors; 69 the
-//! gateway cannot be reached, or (`demo --fleet`) Redis is not installed; 75 temporary failure: the state is in use by
-//! a process that does not respond, or cannot be written, or (`demo --fleet`) the run failed or was interrupted.
+//! error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 4 (`convert`) something has no
+//! counterpart and was left out; 64 configuration errors; 69 the gateway cannot be reached, or (`demo --fleet`) Redis is
+//! not installed; 75 temporary failure: the state is in use by a process that does not respond, or cannot be written, or
+//! (`demo --fleet`) the run failed or was interrupted.
 //!
 //! Results go to standard output, everything else to standard error.
 
@@ -37,6 +38,7 @@ mod audit_filter;
 mod audit_proofs;
 mod checkpoint_file;
 mod check_proof;
+mod convert;
 mod audit_ship;
 
 // Commands that make changes.
@@ -71,6 +73,7 @@ Exit codes:
       or a number of `demo --fleet` is not as promised
    2  usage error, such as an invalid value
    3  `apply --dry-run`: there is something to change
+   4  `convert`: something has no counterpart and was left out; all else was converted
   64  configuration errors; each is reported with its line and column
   69  the gateway cannot be reached, or `demo --fleet` finds no redis-server
   75  temporary failure: the state is in use by a process that does not respond, or cannot be written, or `demo --fleet`
@@ -126,6 +129,12 @@ enum Command {
     /// not name stay as they are. A revoked key and a removed user never come back. Applying the same file
     /// twice changes nothing.
     Apply(apply::Args),
+    /// Convert the consumers and keys of Kong, APISIX or Unkey into a file for `apply`
+    ///
+    /// Reads the file, hashes its keys, and prints the document with their digests, never a key. An error in the file is
+    /// reported with its place, and nothing is printed. What has no counterpart is listed on standard error, and the exit
+    /// code is 4.
+    Convert(convert::Args),
     /// Read the audit journal
     Audit(audit::Args),
     /// Add usage up by organization, key or route, day by day or month by month
@@ -185,6 +194,7 @@ impl Cli {
             Command::Org(args) => args.run(installation),
             Command::User(args) => args.run(installation),
             Command::Apply(args) => args.run(installation),
+            Command::Convert(args) => args.run(),
             Command::Key(args) => args.run(installation),
             Command::Session(args) => args.run(installation),
             Command::State(args) => args.run(installation),

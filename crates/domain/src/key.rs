@@ -20,8 +20,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::secret::{Secret, digests_match};
 
+mod presented;
 mod redact;
 
+pub use presented::{MAX_PRESENTED, has_key_characters, is_mistyped};
 pub use redact::redact;
 
 /// Prefix of every key.

@@ -24,13 +24,15 @@ mod suggestion;
 mod value;
 mod units;
 mod tree;
+mod lists;
 
 pub use error::{Location, Reported, SecretSource, SettingsError, SettingsErrors};
+pub use lists::{Part, Treatment, read_lists};
 pub use section::{Section, Value};
+pub use tree::{Entry, Kind, Node};
 pub use units::{InvalidDuration, InvalidSize, WithUnit, parse_duration, parse_size};
 
 use error::ErrorCollector;
-use tree::{Kind, Node};
 
 /// The outline of a text that another parser reads: the places of its values.
 ///

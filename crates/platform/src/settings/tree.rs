@@ -1,5 +1,5 @@
-//! Syntax tree of a settings file: every node knows its location. Keys given twice are kept, so that
-//! both can be reported.
+//! Syntax tree of a settings file, or of an item of a data file: every node knows its location. Keys given twice are
+//! kept, so that both can be reported.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput};
 
@@ -11,63 +11,87 @@ const MAX_DEPTH: usize = 32;
 
 /// One node.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) at: Location,
-    pub(super) kind: Kind,
+pub struct Node {
+    /// Its place.
+    pub at: Location,
+    /// Its kind, with its content.
+    pub kind: Kind,
 }
 
 /// Kind of a node, with its content.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     /// No value, or `null`.
     Empty,
     /// A text, whose type the reader chooses. Kept as a secret, because any value may be one.
     Scalar(Secret),
+    /// A list.
     Sequence(Vec<Node>),
+    /// A block of `key: value`, in the order of the file.
     Mapping(Vec<Entry>),
 }
 
 /// One key with its value.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) at: Location,
-    pub(super) value: Node,
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The place of the key.
+    pub at: Location,
+    /// Its value.
+    pub value: Node,
 }
 
 /// Syntax error: its location, and what is wrong.
-type SyntaxError = (Location, String);
+pub(super) type SyntaxError = (Location, String);
 
 /// Parses a text of one document.
 pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
-    let mut events = Events { parser: Parser::new_from_str(text), depth: 0 };
-    loop {
-        match events.next()? {
-            (Event::StreamEnd, span) => return Ok(Node { at: location(span.start), kind: Kind::Empty }),
-            (Event::DocumentStart(_), _) => break,
-            _ => {}
-        }
+    let mut events = Events::new(text);
+    if let Some(at) = events.begin()? {
+        return Ok(Node { at, kind: Kind::Empty });
     }
     let root = events.read_node()?;
-    loop {
-        match events.next()? {
-            (Event::StreamEnd, _) => return Ok(root),
-            (Event::DocumentStart(_), span) => {
-                return Err(syntax_error(span, "a second document begins here; keep to one"));
-            }
-            _ => {}
-        }
-    }
+    events.end()?;
+    Ok(root)
 }
 
 /// Recursive descent over the parser's events.
-struct Events<'a> {
+pub(super) struct Events<'a> {
     parser: Parser<'a, StrInput<'a>>,
     depth: usize,
 }
 
 impl<'a> Events<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, Span), SyntaxError> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { parser: Parser::new_from_str(text), depth: 0 }
+    }
+
+    /// Reads up to the value of the document; of a text without a document, to its end, whose place it returns.
+    pub(super) fn begin(&mut self) -> Result<Option<Location>, SyntaxError> {
+        loop {
+            match self.next()? {
+                (Event::StreamEnd, span) => return Ok(Some(location(span.start))),
+                (Event::DocumentStart(_), _) => return Ok(None),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads the end of the text, behind the value of its document.
+    pub(super) fn end(&mut self) -> Result<(), SyntaxError> {
+        loop {
+            match self.next()? {
+                (Event::StreamEnd, _) => return Ok(()),
+                (Event::DocumentStart(_), span) => {
+                    return Err(syntax_error(span, "a second document begins here; keep to one"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Result<(Event<'a>, Span), SyntaxError> {
         let event = self.parser.next_event().unwrap_or(Ok((Event::StreamEnd, Span::default())));
         event.map_err(|e: ScanError| (location(*e.marker()), format!("is not YAML: {}", e.info())))
     }
@@ -77,7 +101,7 @@ impl<'a> Events<'a> {
         self.node_from(event, span)
     }
 
-    fn node_from(&mut self, event: Event<'a>, span: Span) -> Result<Node, SyntaxError> {
+    pub(super) fn node_from(&mut self, event: Event<'a>, span: Span) -> Result<Node, SyntaxError> {
         let kind = match event {
             Event::Alias(_) => return Err(syntax_error(span, "aliases are not supported; write the value out")),
             Event::Scalar(_, _, _, Some(_)) | Event::SequenceStart(_, Some(_)) | Event::MappingStart(_, Some(_)) => {
@@ -137,10 +161,10 @@ fn scalar(text: &str, style: ScalarStyle) -> Kind {
     }
 }
 
-fn syntax_error(span: Span, what: &str) -> SyntaxError {
+pub(super) fn syntax_error(span: Span, what: &str) -> SyntaxError {
     (location(span.start), what.to_owned())
 }
 
-fn location(marker: Marker) -> Location {
+pub(super) fn location(marker: Marker) -> Location {
     Location { line: marker.line().max(1), column: marker.col() + 1 }
 }

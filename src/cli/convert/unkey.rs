@@ -1,0 +1,224 @@
+//! Unkey: keys by their hashes, as `keys.migrateKeys` takes them, or as lists of the API with `plaintext`.
+//! Sources: `svc/api/openapi/spec/{paths/v2/keys/migrateKeys,common}` and
+//! `docs/product/platform/apis/migrations/keys.mdx` of unkeyed/unkey.
+//!
+//! The keys with one `externalId` are those of one user. Without one, a key is its own user's.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::consumer::{Consumer, Key, Named};
+use super::field::Field;
+use super::limit;
+use super::report::Report;
+use super::source::{Options, Reader};
+use super::{EXPIRES, key_text};
+use domain::key::KeyDigest;
+use domain::quota::Quota;
+use platform::settings::Treatment;
+
+/// Values around a list, which say nothing of their own.
+const ENVELOPE: [&str; 7] = ["meta", "pagination", "total", "cursor", "hasMore", "migrationId", "apiId"];
+
+const KNOWN: [&str; 31] = [
+    "hash",
+    "plaintext",
+    "keyId",
+    "id",
+    "externalId",
+    "ownerId",
+    "identity",
+    "name",
+    "roles",
+    "permissions",
+    "enabled",
+    "expires",
+    "credits",
+    "remaining",
+    "refill",
+    "ratelimits",
+    "ratelimit",
+    "deletedAt", // Descriptions follow.
+    "start",
+    "prefix",
+    "byteLength",
+    "createdAt",
+    "updatedAt",
+    "lastUsedAt",
+    "workspaceId",
+    "apiId",
+    "keyAuthId",
+    "encrypted",
+    "recoverable",
+    "environment",
+    "pendingMigrationId",
+];
+
+/// Reader of keys.
+pub(super) struct Unkey {
+    options: Options,
+    consumers: Vec<Consumer>,
+    /// Places in `consumers`.
+    by_owner: HashMap<Box<str>, usize>,
+}
+
+impl Unkey {
+    pub(super) fn new(options: Options) -> Self {
+        Self { options, consumers: Vec::new(), by_owner: HashMap::new() }
+    }
+
+    /// Why a key is not valid for good, if so: keygate has no counterpart of it.
+    fn narrowing(&self, item: &Field<'_>) -> Option<(super::consumer::Place, &'static str)> {
+        let field = |name: &str| item.get(name);
+        if let Some(enabled) = field("enabled").filter(|enabled| enabled.text() == Some("false")) {
+            return Some((enabled.place(), "the key is disabled; keygate revokes keys, for good"));
+        }
+        if let Some(deleted) = field("deletedAt") {
+            return Some((deleted.place(), "the key is deleted"));
+        }
+        if let Some(expires) = field("expires") {
+            let is_over = item.number("expires").is_none_or(|ms: u64| ms.saturating_mul(1000) <= self.options.now.0);
+            return (is_over || !self.options.keep_expiring).then(|| (expires.place(), EXPIRES));
+        }
+        let credits = field("credits").and_then(|credits| credits.get("remaining")).or_else(|| field("remaining"));
+        let is_used_up = credits.as_ref().is_some_and(|credits| credits.text() == Some("0"));
+        let credits = credits.filter(|_| is_used_up || !self.options.keep_expiring)?;
+        Some((credits.place(), EXPIRES))
+    }
+
+    /// Finds or makes the consumer of a key.
+    fn consumer(&mut self, item: &Field<'_>, report: &mut Report) -> Option<usize> {
+        let identity = item.get("identity").and_then(|identity| identity.named("externalId"));
+        let external = item.named("externalId").or(identity).or_else(|| item.named("ownerId"));
+        let own = || item.named("keyId").or_else(|| item.named("id")).or_else(|| item.named("name"));
+        let Some(owner) = external.clone().or_else(own) else {
+            report.error(&item.place(), "has no externalId, keyId or name: a key is of a user; give it one");
+            return None;
+        };
+        if let Some(index) = self.by_owner.get(&owner.text) {
+            if external.is_none() {
+                report.error(&owner.place, "is the name of two keys that have no externalId; give each one");
+            }
+            return Some(*index);
+        }
+        let mut consumer = Consumer::new(owner.place.clone());
+        consumer.groups = groups(item, report);
+        consumer.custom_id = external;
+        self.by_owner.insert(owner.text.clone(), self.consumers.len());
+        consumer.username = Some(owner);
+        self.consumers.push(consumer);
+        Some(self.consumers.len() - 1)
+    }
+}
+
+impl Reader for Unkey {
+    fn treat(&self, path: &str) -> Treatment {
+        if matches!(path, "" | "keys" | "data") { Treatment::Items } else { Treatment::Skip }
+    }
+
+    fn take(&mut self, item: Field<'_>, _: &str, report: &mut Report) {
+        let Some(digest) = read_digest(&item, report) else { return };
+        if let Some((place, reason)) = self.narrowing(&item) {
+            return report.leave(place, reason);
+        }
+        let is_first = self.consumers.len();
+        let Some(index) = self.consumer(&item, report) else { return };
+        if index < is_first && texts(&self.consumers[index].groups) != texts(&groups(&item, report)) {
+            report.error(
+                &item.place(),
+                format_args!(
+                    "has other roles or permissions than the key of the same externalId in line {}; a user of keygate \
+                     has one set: give the keys two externalIds, or the same roles and permissions",
+                    self.consumers[index].place.at.line
+                ),
+            );
+        }
+        let limit = read_limits(&item, report);
+        item.leave_others(&KNOWN, &[("meta", "no response or header field has it; see the page of Unkey")], report);
+        let name = item.named("name").or_else(|| item.named("keyId"));
+        self.consumers[index].keys.push(Key { place: item.place(), digest, name, limit });
+    }
+
+    fn reason(&self, path: &str) -> Option<String> {
+        (!ENVELOPE.contains(&path)).then(|| format!("`{path}` has no counterpart"))
+    }
+
+    fn finish(self: Box<Self>, _: &mut Report) -> Vec<Consumer> {
+        self.consumers
+    }
+}
+
+/// The digest of a key: its hash, or that of its text.
+fn read_digest(item: &Field<'_>, report: &mut Report) -> Option<KeyDigest> {
+    let plain = item.get("plaintext").map(|text| key_text::digest(&text, |_| None, report));
+    let Some(hash) = item.get("hash") else {
+        if plain.is_none() {
+            report.error(&item.place(), "has neither a hash nor a plaintext: a list of the API has it with `decrypt`");
+        }
+        return plain.flatten();
+    };
+    // The older API has it with the kind of hash.
+    let variant = hash.text_of("variant");
+    let digest = match (hash.get("value"), variant) {
+        (Some(value), Some("sha256_base64")) => key_text::decoded_digest(&value, report),
+        (Some(value), _) => {
+            report.error(&value.place(), "is a hash of another kind than sha256_base64; create a new key");
+            None
+        }
+        (None, _) => key_text::decoded_digest(&hash, report),
+    }?;
+    if plain.is_some_and(|plain| plain.is_some_and(|plain| plain != digest)) {
+        report.error(&hash.place(), "is not the hash of the plaintext beside it");
+        return None;
+    }
+    Some(digest)
+}
+
+fn groups(item: &Field<'_>, report: &mut Report) -> Vec<Named> {
+    let mut groups = Vec::new();
+    for list in ["roles", "permissions"] {
+        for role in item.list(list, report) {
+            match role.text() {
+                Some(text) => groups.push(Named { place: role.place(), text: text.into() }),
+                None => groups.extend(role.named("name")),
+            }
+        }
+    }
+    groups
+}
+
+fn texts(groups: &[Named]) -> BTreeSet<&str> {
+    groups.iter().map(|group| &*group.text).collect()
+}
+
+/// The limit of a key that applies to each of its requests.
+fn read_limits(item: &Field<'_>, report: &mut Report) -> Option<Quota> {
+    let mut limits = item.list("ratelimits", report);
+    let identity = item.get("identity");
+    if let Some(shared) = identity.and_then(|identity| identity.get("ratelimits")) {
+        report.leave(shared.place(), "the limit is one of all keys of an identity; a key has a bucket of its own");
+    }
+    limits.retain(|limit| {
+        let applies = limit.text_of("autoApply") == Some("true");
+        if !applies {
+            report.leave(limit.place(), "the limit applies where a verification names it (no `autoApply: true`)");
+        }
+        applies
+    });
+    limits.extend(item.get("ratelimit"));
+    if let [_, second, ..] = &limits[..] {
+        report.leave(second.place(), "there are several limits at once; a key has one bucket");
+        return None;
+    }
+    let limit = limits.first()?;
+    read_limit(limit).map_err(|reason| report.leave(limit.place(), reason)).ok()
+}
+
+/// A window, or, of the older API, a bucket; or why it has no counterpart.
+fn read_limit(field: &Field<'_>) -> Result<Quota, String> {
+    if let Some(interval) = field.number("refillInterval").map(Duration::from_millis) {
+        let rate = field.number("refillRate").ok_or("the limit has no refillRate")?;
+        return limit::bucket(rate, interval, field.number("limit").ok_or("the limit is no whole number")?);
+    }
+    limit::window(field.number("limit"), field.number("duration").map(Duration::from_millis))
+}

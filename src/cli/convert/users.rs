@@ -1,0 +1,205 @@
+//! Users and keys of the document: what all sources share. Names become addresses, groups permissions, and limits of a
+//! consumer limits of its key, where both say the same.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use super::consumer::{Consumer, Limit, Named, Scope};
+use super::report::Report;
+use ::control::management::ADMIN;
+use domain::identity::Permission;
+use domain::key::KeyDigest;
+use domain::names;
+use domain::quota::Quota;
+
+/// Domain of addresses that are made of usernames: RFC 2606 keeps it from being anybody's.
+const DOMAIN: &str = "consumer.invalid";
+/// Characters of a key's name.
+const MAX_NAME: usize = 100;
+
+/// What becomes of some values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mapping {
+    /// Addresses are made of `custom_id`.
+    pub(super) email_from_custom_id: bool,
+    /// Permissions are made of groups.
+    pub(super) permissions_from_groups: bool,
+}
+
+/// A user with keys.
+#[derive(Debug)]
+pub(super) struct User {
+    pub(super) email: String,
+    /// None: they are not set.
+    pub(super) permissions: Option<Vec<Permission>>,
+    pub(super) keys: Vec<UserKey>,
+}
+
+/// A key of a user.
+#[derive(Debug)]
+pub(super) struct UserKey {
+    pub(super) name: String,
+    pub(super) digest: KeyDigest,
+    pub(super) limits: Option<Quota>,
+}
+
+/// Makes the users of all consumers.
+pub(super) fn users(consumers: Vec<Consumer>, mapping: Mapping, report: &mut Report) -> Vec<User> {
+    let digests = digests(&consumers, report);
+    let mut emails: HashMap<String, usize> = HashMap::with_capacity(consumers.len());
+    let mut users = Vec::with_capacity(consumers.len());
+    for consumer in consumers {
+        let line = consumer.place.at.line;
+        let Some(user) = user(consumer, mapping, &digests, report) else { continue };
+        let UserPlaced { place, user } = user;
+        match emails.insert(user.email.clone(), line) {
+            Some(first) => report.error(&place, format_args!("is the same user as in line {first}; remove one")),
+            None => users.push(user),
+        }
+    }
+    users
+}
+
+struct UserPlaced {
+    place: super::consumer::Place,
+    user: User,
+}
+
+/// The digests of all keys. Reports those that are there twice.
+fn digests(consumers: &[Consumer], report: &mut Report) -> HashSet<KeyDigest> {
+    let mut lines: HashMap<KeyDigest, usize> = HashMap::with_capacity(consumers.len());
+    for key in consumers.iter().flat_map(|consumer| &consumer.keys) {
+        if let Some(first) = lines.insert(key.digest, key.place.at.line) {
+            report.error(&key.place, format_args!("is the same key as in line {first}; remove one"));
+        }
+    }
+    lines.into_keys().collect()
+}
+
+fn user(consumer: Consumer, mapping: Mapping, digests: &HashSet<KeyDigest>, report: &mut Report) -> Option<UserPlaced> {
+    let Consumer { place, username, custom_id, groups, limits, keys } = consumer;
+    let Some(name) = username.as_ref().or(custom_id.as_ref()) else {
+        report.error(&place, "has neither a username nor a custom_id");
+        return None;
+    };
+    let address = custom_id.as_ref().filter(|_| mapping.email_from_custom_id);
+    let email = match address {
+        Some(id) if names::validate_email(&id.text).is_ok() => id.text.to_lowercase(),
+        source => format!("{}@{DOMAIN}", local_part(&source.unwrap_or(name).text)),
+    };
+    let source = address.unwrap_or(name);
+    if names::validate_email(&email).is_err() {
+        report.error(&source.place, "makes no address of a user: it is too long, or has letters that look like others");
+        return None;
+    }
+    if let Some(id) = custom_id.as_ref().filter(|id| address.is_none() && id.text != name.text) {
+        report.leave(id.place.clone(), "the custom_id has no counterpart; --email-from custom_id makes it the address");
+    }
+    let permissions = permissions(&groups, mapping, report);
+    let shown = keys.iter().filter_map(|key| key.name.as_ref()).chain([name, source]);
+    for shown in shown.chain(groups.iter().filter(|_| mapping.permissions_from_groups)) {
+        if digests.contains(&KeyDigest::of(shown.text.as_bytes())) {
+            report.error(&shown.place, "is a key itself, and would be shown; give it another name");
+            return None;
+        }
+    }
+    let limit = consumer_limit(&limits, keys.len(), report);
+    let keys = keys.into_iter().filter_map(|key| {
+        let named = key.name.as_ref().unwrap_or(name);
+        Some(UserKey { name: key_name(named, report)?, digest: key.digest, limits: key.limit.or(limit) })
+    });
+    let keys = keys.collect();
+    Some(UserPlaced { place: source.place.clone(), user: User { email, permissions, keys } })
+}
+
+/// The local part of an address, of any text: characters that an address cannot have are percent-encoded, and so is the
+/// percent sign, so that two texts never make one address. Upper and lower case are the same user.
+fn local_part(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| !c.is_whitespace() && !names::is_refused(c) && !"%@,;<>\"".contains(c);
+    if text.chars().all(is_plain) {
+        return text.to_lowercase().into();
+    }
+    let mut local = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if is_plain(c) {
+            local.push(c);
+            continue;
+        }
+        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+            let _ = write!(local, "%{byte:02x}");
+        }
+    }
+    local.to_lowercase().into()
+}
+
+/// The name of a key, of at most 100 characters.
+fn key_name(named: &Named, report: &mut Report) -> Option<String> {
+    let text = named.text.trim();
+    let end = text.char_indices().nth(MAX_NAME).map_or(text.len(), |(end, _)| end);
+    if end < text.len() {
+        report.leave(named.place.clone(), "the name is longer than 100 characters; it is cut there");
+    }
+    match names::validate_name(&text[..end]) {
+        Ok(name) => Some(name),
+        Err(error) => {
+            report.error(&named.place, error);
+            None
+        }
+    }
+}
+
+/// The permissions that groups are, by their names; none when the user's are not set.
+fn permissions(groups: &[Named], mapping: Mapping, report: &mut Report) -> Option<Vec<Permission>> {
+    let mut permissions = Vec::with_capacity(groups.len());
+    for group in groups {
+        let place = || group.place.clone();
+        if !mapping.permissions_from_groups {
+            report.leave(place(), "the group has no counterpart; --permissions-from groups makes it a permission");
+        } else if &*group.text == ADMIN {
+            report
+                .leave(place(), "a group of this name would administer the organization; give the permission yourself");
+        } else {
+            match group.text.parse::<Permission>() {
+                Ok(permission) => permissions.push(permission),
+                Err(error) => report.leave(place(), format!("the group makes no permission: {error}")),
+            }
+        }
+    }
+    permissions.sort_unstable();
+    permissions.dedup();
+    mapping.permissions_from_groups.then_some(permissions)
+}
+
+/// The limit of each key of a consumer, of that of the consumer.
+fn consumer_limit(limits: &[Limit], keys: usize, report: &mut Report) -> Option<Quota> {
+    let [limit] = limits else {
+        for limit in limits {
+            report.leave(limit.place.clone(), "there are several limits at once; a key has one bucket");
+        }
+        return None;
+    };
+    let reason = match (limit.scope, keys) {
+        (_, 0) => "the limit is of a consumer without a key",
+        (Scope::Consumer, 2..) => "the limit is one of several keys together; a key has a bucket of its own",
+        _ => return Some(limit.quota),
+    };
+    report.leave(limit.place.clone(), reason);
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_part_is_made_of_any_text_and_of_no_two_the_same() {
+        let texts = ["harry", "a b", "a%20b", "ada@example.com", "ada%40example.com", "\u{e4}", "<x>", "a,b"];
+        let made: HashSet<String> = texts.iter().map(|text| local_part(text).into_owned()).collect();
+        assert_eq!(made.len(), texts.len(), "{made:?}");
+        for local in made {
+            assert!(names::validate_email(&format!("{local}@{DOMAIN}")).is_ok(), "{local}");
+        }
+        assert_eq!(local_part("Ada B"), "ada%20b");
+    }
+}
