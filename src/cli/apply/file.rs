@@ -10,8 +10,8 @@ use super::document::Document;
 use super::flaws;
 use crate::cli::output::Escaped;
 
-/// Bytes of a file at most: some ten thousand keys.
-const MAX_FILE: u64 = 4 << 20;
+/// Bytes of a file at most: some two hundred thousand keys with their users.
+const MAX_FILE: u64 = 64 << 20;
 
 /// Reads a file; `-` is standard input.
 pub(super) fn read(path: &Path) -> anyhow::Result<Document> {

@@ -8,6 +8,7 @@ mod document;
 mod flaws;
 mod file;
 mod plan;
+mod org_users;
 mod present;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
@@ -22,6 +23,7 @@ use self::present::Present;
 use super::control::{self, Server};
 use super::installation::Installation;
 use super::output::Escaped;
+use super::progress::ProgressLine;
 use super::show::Format;
 use super::{CliError, ExitStatus, output};
 use domain::counted::Counted;
@@ -66,11 +68,14 @@ impl Args {
         if !self.yes {
             self.confirm(steps.len())?;
         }
+        let mut progress = ProgressLine::new();
         for (number, step) in steps.iter().enumerate() {
+            progress.show(|| format!("applied {number} of {}", Counted(steps.len(), "change")));
             if let Err((done, error)) = perform(server, step).await {
                 return Err(error.context(format!("{}; run it again", progress_text(number, steps.len(), step, done))));
             }
         }
+        drop(progress);
         self.show_result(&steps, steps.len())
     }
 

@@ -10,6 +10,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::document::{Document, KeySpec, LimitSpec, OrgSpec, UserSpec};
+use super::org_users::OrgUsers;
 use super::present::{Present, PresentOrg};
 use ::control::admin::Operation;
 use ::control::management::{Key, KeyLimits, LimitUpdate};
@@ -63,9 +64,10 @@ pub(super) fn plan(document: &Document, present: &Present) -> Vec<Step> {
 
 fn plan_org(spec: &OrgSpec, present: &Present) -> Vec<Step> {
     let existing = present.orgs.get(&spec.name);
+    let users = OrgUsers::new(spec, existing);
     let mut steps = vec![org_step(spec, existing, present)];
-    steps.extend(spec.users.iter().map(|user| user_step(spec, user, existing)));
-    steps.extend(spec.keys.iter().map(|key| key_step(spec, key, existing, present)));
+    steps.extend(spec.users.iter().map(|user| user_step(spec, user, &users)));
+    steps.extend(spec.keys.iter().map(|key| key_step(spec, key, &users, present)));
     steps.retain(|step| !step.is_empty());
     steps
 }
@@ -101,13 +103,12 @@ fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>, present: &Present) ->
     step
 }
 
-fn user_step(org: &OrgSpec, spec: &UserSpec, existing: Option<&PresentOrg>) -> Step {
+fn user_step(org: &OrgSpec, spec: &UserSpec, users: &OrgUsers<'_>) -> Step {
     let email = spec.email.to_lowercase();
-    let users = existing.map_or(&[][..], |existing| &existing.users);
     let mut step = Step::new(Action::Change, "user", format!("{}/{email}", org.name));
     let wanted = spec.permissions.clone().map(sorted);
     let reference = (org.name.clone(), email.clone());
-    match users.iter().find(|user| user.email == email && user.removed.is_none()) {
+    match users.valid(&email) {
         Some(_) if spec.removed => {
             step.action = Action::Withdraw;
             step.operations.push(Operation::RemoveUser { org: reference.0, user: reference.1 });
@@ -122,7 +123,7 @@ fn user_step(org: &OrgSpec, spec: &UserSpec, existing: Option<&PresentOrg>) -> S
             }
         }
         None if spec.removed => {}
-        None if users.iter().any(|user| user.email == email) => {
+        None if users.was_removed(&email) => {
             step.conflict(
                 "was removed, for good; take it out of the file, or create another with `keygate user create`",
             );
@@ -137,25 +138,22 @@ fn user_step(org: &OrgSpec, spec: &UserSpec, existing: Option<&PresentOrg>) -> S
     step
 }
 
-fn key_step(org: &OrgSpec, spec: &KeySpec, existing: Option<&PresentOrg>, present: &Present) -> Step {
+fn key_step(org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>, present: &Present) -> Step {
     let mut step = Step::new(Action::Change, "key", format!("{}/{}", org.name, spec.shown()));
     let id = spec.id.or_else(|| present.by_digest.get(&spec.digest()?).copied());
     match id.map(|id| (id, present.keys.get(&id))) {
         None if spec.revoked => {}
-        None => new_key(&mut step, org, spec, existing),
+        None => new_key(&mut step, org, spec, users),
         Some((id, None)) => step.conflict(&format!("there is no key {id}")),
-        Some((id, Some(key))) => existing_key(&mut step, org, spec, existing, id, key),
+        Some((id, Some(key))) => existing_key(&mut step, org, spec, present.orgs.get(&org.name), id, key),
     }
     step
 }
 
-fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option<&PresentOrg>) {
+fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>) {
     let user = spec.user.clone().unwrap_or_default().to_lowercase();
     let name = spec.name.clone().unwrap_or_default();
-    let in_file = org.users.iter().find(|other| other.email.to_lowercase() == user);
-    let mut users = existing.into_iter().flat_map(|existing| &existing.users);
-    let exists = users.any(|other| other.email == user && other.removed.is_none());
-    if in_file.is_some_and(|user| user.removed) || (in_file.is_none() && !exists) {
+    if !users.will_have(&user) {
         return step.conflict(&format!("there is no user {user} in organization {}", org.name));
     }
     step.action = Action::Create;

@@ -170,9 +170,7 @@ impl Reader for Kong {
                 let limit = read_plugin(&item, report).map(Owned::Limit);
                 self.own(&item, limit, report);
             }
-            "plugins" => {
-                report.leave(item.place(), plugin_reason(&item, "of all requests is a part of the configuration"))
-            }
+            "plugins" => report.leave(item.place(), global_plugin_reason(&item)),
             _ => report.error(&item.place(), ENCRYPTED),
         }
     }
@@ -230,6 +228,16 @@ fn reference(item: &Field<'_>, key: &str) -> Option<Named> {
 
 fn plugin_reason(plugin: &Field<'_>, what: &str) -> String {
     format!("the plugin `{}` {what}", plugin.text_of("name").unwrap_or_default())
+}
+
+/// What to do with a plugin of all requests.
+fn global_plugin_reason(plugin: &Field<'_>) -> String {
+    if plugin.text_of("name") != Some("key-auth") {
+        return plugin_reason(plugin, "of all requests is a part of the configuration");
+    }
+    "the plugin `key-auth` is a part of the configuration: list its `key_names` (`apikey` when it has none) in \
+     `credentials: { headers: […] }`"
+        .to_owned()
 }
 
 /// The limit that a plugin of a consumer sets; none when it sets none, or is left.

@@ -227,8 +227,8 @@ fn flawed_file_is_refused_with_its_lines() {
     let refused = installation.apply(&file("").replace("concurrent", "concurent"), "--yes");
     assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{refused:?}");
     assert!(refused.err.contains("concurent") && refused.err.contains("line 3"), "{refused:?}");
-    let large = installation.apply(&format!("{}# {}", file(""), "x".repeat(5 << 20)), "--yes");
-    assert!(large.code == 2 && large.err.contains("larger than 4 MiB"), "{large:?}");
+    let large = installation.apply(&format!("{}# {}", file(""), "x".repeat(65 << 20)), "--yes");
+    assert!(large.code == 2 && large.err.contains("larger than 64 MiB"), "{large:?}");
 }
 
 #[test]

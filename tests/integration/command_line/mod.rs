@@ -3,6 +3,7 @@
 mod apply;
 mod audit;
 mod backup;
+mod convert;
 mod failures;
 mod keys;
 mod usage;

@@ -6,6 +6,7 @@ mod http2;
 mod either_place;
 mod configuration;
 mod redaction;
+mod converted;
 
 use control::admin::{Operation, Reply};
 use data_encoding::HEXLOWER;

@@ -1,0 +1,246 @@
+//! `keygate convert`: files of other gateways, and what becomes of them.
+//!
+//! The files beside this one are of our own making, in the formats that each names in its first lines. The two of JSON:
+//! apache/apisix, `docs/en/latest/admin-api.md` and `terminology/credential.md`; unkeyed/unkey,
+//! `svc/api/openapi/spec/paths/v2/keys/migrateKeys` and `docs/product/platform/apis/migrations/keys.mdx`.
+
+mod errors;
+mod large;
+
+use super::*;
+
+/// The folder of the files.
+const FILES: &str = "tests/integration/command_line/convert";
+
+/// Texts of the files that no output may have.
+const SECRETS: [&str; 14] = [
+    "q3Vb7RkYp0ZsM5nDx8LhTc2WfJgE6uAa",
+    "my-key",
+    "000123",
+    "limited-key",
+    "leaving-key",
+    "a-password-of-sally",
+    "the-key-of-",
+    "a-key-of-rose",
+    "auth-one",
+    "auth-two",
+    "a-secret-of-jack",
+    "adc-key",
+    "nested-key",
+    "sk_test_abc123def456",
+];
+
+/// Converts a file; nothing of its secrets may be in the output.
+fn convert(line: &str) -> Ended {
+    let ended = ended(Command::new(env!("CARGO_BIN_EXE_keygate")).args(line.split_whitespace()).output().unwrap());
+    for secret in SECRETS {
+        assert!(!ended.out.contains(secret) && !ended.err.contains(secret), "{secret}: {ended:?}");
+    }
+    ended
+}
+
+/// A file of this test.
+fn converted(source: &str, file: &str, options: &str) -> Ended {
+    convert(&format!("convert {source} {FILES}/{file} --org acme {options}"))
+}
+
+/// Converts a text.
+fn convert_text(source: &str, text: &str, options: &str) -> Ended {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let ended = convert(&format!("convert {source} {} --org acme {options}", file.path().display()));
+    Ended { err: ended.err.replace(&file.path().display().to_string(), "file"), ..ended }
+}
+
+/// The lines of a document for these keys: address, name, key and limits.
+fn document(users: &[(&str, Option<&str>)], keys: &[(&str, &str, &str, &str)]) -> String {
+    let mut text = "organizations:\n  - name: \"acme\"\n    users:\n".to_owned();
+    for (email, permissions) in users {
+        let permissions = permissions.map(|permissions| format!(",\"permissions\":{permissions}")).unwrap_or_default();
+        text.push_str(&format!("      - {{\"email\":\"{email}\"{permissions}}}\n"));
+    }
+    text.push_str("    keys:\n");
+    for (email, name, key, limits) in keys {
+        let sha256 = KeyDigest::of(key.as_bytes()).to_hex();
+        let limits = if limits.is_empty() { String::new() } else { format!(",\"limits\":{limits}") };
+        text.push_str(&format!(
+            "      - {{\"name\":\"{name}\",\"user\":\"{email}\",\"sha256\":\"{sha256}\"{limits}}}\n"
+        ));
+    }
+    text
+}
+
+/// The places of the findings, each with the word that follows: `left` or the beginning of an error.
+#[track_caller]
+fn assert_findings(ended: &Ended, expected: &[(&str, &str)]) {
+    let findings: Vec<&str> = ended.err.lines().filter(|line| line.matches(": ").count() >= 2).collect();
+    let findings: Vec<&&str> = findings.iter().filter(|line| !line.starts_with("keygate: ")).collect();
+    assert_eq!(findings.len(), expected.len(), "{}", ended.err);
+    for (place, what) in expected {
+        let line = findings.iter().find(|line| line.contains(&format!(": {place}: ")));
+        assert!(line.is_some_and(|line| line.contains(what)), "{place}: {what}: {}", ended.err);
+    }
+}
+
+#[test]
+fn deck_file_is_converted_with_its_groups_and_limits() {
+    let ended = converted("kong", "kong.yaml", "--permissions-from groups");
+    assert_eq!(ended.code, 4, "{ended:?}");
+    let users = [
+        ("harry@consumer.invalid", Some("[\"readers\"]")),
+        ("sally%20ann@consumer.invalid", Some("[\"gold\"]")),
+        ("limited@consumer.invalid", Some("[]")),
+        ("leaving@consumer.invalid", Some("[]")),
+    ];
+    let limits = "{\"requests\":10,\"per\":\"1m\",\"burst\":10}";
+    let keys = [
+        ("harry@consumer.invalid", "harry", "q3Vb7RkYp0ZsM5nDx8LhTc2WfJgE6uAa", limits),
+        ("sally%20ann@consumer.invalid", "sally ann", "my-key", ""),
+        ("sally%20ann@consumer.invalid", "sally ann", "000123", ""),
+        ("limited@consumer.invalid", "limited", "limited-key", ""),
+    ];
+    assert_eq!(ended.out, document(&users, &keys));
+    let left = [
+        ("consumers[0].custom_id", "--email-from custom_id"),
+        ("consumers[1].basicauth_credentials", "a credential other than a key"),
+        ("consumers[1].plugins[0]", "several keys together"),
+        ("consumers[2].plugins[0]", "several limits at once"),
+        ("consumers[2].plugins[1]", "the plugin `ip-restriction`"),
+        ("consumers[3].keyauth_credentials[0].ttl", "--keep-expiring"),
+        ("consumer_groups[0].plugins", "a plugin of a group"),
+        ("services", "a part of the configuration"),
+        ("plugins[0]", "credentials: { headers:"),
+    ];
+    assert_findings(&ended, &left);
+    assert!(ended.err.contains("kong.yaml:8:14: consumers[0].custom_id: left out: "), "{}", ended.err);
+    assert!(ended.err.contains("converted 4 users with 4 keys"), "{}", ended.err);
+    assert!(ended.err.contains("9 values left out"), "{}", ended.err);
+
+    let kept = converted("kong", "kong.yaml", "--keep-expiring");
+    assert!(kept.out.contains(&KeyDigest::of(b"leaving-key").to_hex()), "{kept:?}");
+    assert!(!kept.out.contains("permissions") && kept.err.contains("--permissions-from groups"), "{kept:?}");
+}
+
+#[test]
+fn exported_file_of_kong_is_converted_by_its_references_without_a_rest() {
+    let ended = converted("kong", "kong-flat.yaml", "--permissions-from groups --email-from custom_id");
+    assert_eq!((ended.code, &*ended.err), (0, "converted 2 users with 2 keys\n"), "{ended:?}");
+    let users = [("bob@consumer.invalid", Some("[\"gold\",\"writers\"]")), ("alice@example.com", Some("[\"gold\"]"))];
+    let limits = "{\"requests\":5000,\"per\":\"1d\",\"burst\":5000}";
+    let keys = [
+        ("bob@consumer.invalid", "bob", "the-key-of-bob", ""),
+        ("alice@example.com", "alice", "the-key-of-alice", limits),
+    ];
+    assert_eq!(ended.out.replace("24h", "1d"), document(&users, &keys));
+}
+
+#[test]
+fn standalone_file_of_apisix_is_converted_with_credentials_in_three_places() {
+    let ended = converted("apisix", "apisix.yaml", "--permissions-from groups --email-from custom_id");
+    assert_eq!(ended.code, 4, "{ended:?}");
+    let users = [
+        ("rose@consumer.invalid", Some("[\"writers\"]")),
+        ("jack@example.com", Some("[\"billing\",\"readers\"]")),
+        ("nested@consumer.invalid", Some("[]")),
+    ];
+    let rose = "{\"requests\":200,\"per\":\"1m\",\"burst\":200}";
+    let jack = "{\"requests\":30,\"per\":\"1m\",\"burst\":5}";
+    let keys = [
+        ("rose@consumer.invalid", "542f7414-87f6-4793-a68e-99983dde9913", "a-key-of-rose", rose),
+        ("jack@example.com", "jack", "auth-one", jack),
+        ("nested@consumer.invalid", "of-adc", "adc-key", ""),
+        ("nested@consumer.invalid", "of-the-admin-api", "nested-key", ""),
+    ];
+    assert_eq!(ended.out, document(&users, &keys));
+    let left = [
+        ("routes", "a part of the configuration"),
+        ("consumers[2].labels.team", "`team`"),
+        ("consumers[2].plugins.jwt-auth", "a credential other than a key"),
+        ("consumers[3].credentials[2]", "a credential other than a key"),
+        ("consumers[3].plugins.limit-count", "not counted by consumer"),
+    ];
+    assert_findings(&ended, &left);
+}
+
+#[test]
+fn lists_of_the_admin_api_of_apisix_are_converted_without_a_rest() {
+    let ended = converted("apisix", "apisix-lists.json", "");
+    assert_eq!((ended.code, &*ended.err), (0, "converted 1 user with 2 keys\n"), "{ended:?}");
+    let jack = "jack@consumer.invalid";
+    let keys = [(jack, "jack", "auth-one", ""), (jack, "two", "auth-two", "")];
+    assert_eq!(ended.out, document(&[(jack, None)], &keys));
+    let older = r#"{"action":"get","count":"1","node":{"key":"/apisix/consumers","dir":true,"nodes":[
+        {"key":"/apisix/consumers/jack","value":{"username":"jack","plugins":{"key-auth":{"key":"auth-one"}}}}]}}"#;
+    let ended = convert_text("apisix", older, "");
+    assert_eq!((ended.code, ended.out), (0, document(&[(jack, None)], &keys[..1])), "{}", ended.err);
+}
+
+#[test]
+fn keys_of_unkey_are_converted_by_their_hashes() {
+    let ended = converted("unkey", "unkey.json", "--permissions-from groups --email-from custom_id");
+    assert_eq!(ended.code, 4, "{ended:?}");
+    let one = "user_1@consumer.invalid";
+    let users = [(one, Some("[\"documents.read\",\"editors\"]")), ("ada@example.com", Some("[]"))];
+    let keys = [
+        (one, "laptop", "unkey-key-1", "{\"requests\":1000,\"per\":\"1m\",\"burst\":1000}"),
+        (one, "server", "unkey-key-2", ""),
+        (
+            "ada@example.com",
+            "key_2cGKbMxRyIzhCxo1Idjz8q",
+            "sk_test_abc123def456",
+            "{\"requests\":1,\"per\":\"1s\",\"burst\":10}",
+        ),
+    ];
+    assert_eq!(ended.out, document(&users, &keys));
+    let left = [
+        ("keys[0].meta", "no response or header field"),
+        ("keys[1].ratelimits[0]", "autoApply"),
+        ("keys[2].permissions[0]", "the group makes no permission"),
+        ("keys[3].expires", "--keep-expiring"),
+        ("keys[4].enabled", "disabled"),
+        ("keys[5].credits.remaining", "--keep-expiring"),
+    ];
+    assert_findings(&ended, &left);
+    let kept = converted("unkey", "unkey.json", "--keep-expiring");
+    for (key, is_kept) in [("unkey-key-4", true), ("unkey-key-5", false), ("unkey-key-6", true)] {
+        assert_eq!(kept.out.contains(&KeyDigest::of(key.as_bytes()).to_hex()), is_kept, "{key}: {kept:?}");
+    }
+    assert!(kept.err.contains("keys[0].roles[0]: left out: ") && kept.err.contains("--permissions-from groups"));
+}
+
+#[test]
+fn converted_file_is_applied_and_then_nothing_is_left_to_do() {
+    let files = [
+        ("kong", "kong.yaml", "--permissions-from groups --keep-expiring"),
+        ("kong", "kong-flat.yaml", "--permissions-from groups --email-from custom_id"),
+        ("apisix", "apisix.yaml", ""),
+        ("unkey", "unkey.json", "--permissions-from groups"),
+    ];
+    for (source, file, options) in files {
+        let installation = Installation::new();
+        let document = installation.directory.path().join("apply.yaml");
+        let ended = converted(source, file, options);
+        std::fs::write(&document, &ended.out).unwrap();
+        let apply = format!("apply --yes --file {}", document.display());
+        let applied = installation.ok(&apply);
+        assert!(applied.out.contains("applied ") && applied.err.is_empty(), "{file}: {applied:?}");
+        assert_eq!(installation.ok(&apply).out, "nothing to change\n", "{file}");
+        let keys = installation.json("key list --org acme");
+        assert_eq!(keys["items"].as_array().unwrap().len(), ended.out.matches("\"sha256\":").count(), "{file}");
+    }
+}
+
+#[test]
+fn file_is_read_from_standard_input_and_without_a_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
+    command.args(["convert", "kong", "-", "--org", "acme"]).current_dir(&directory);
+    let ended = ended(command.stdin(std::fs::File::open(format!("{FILES}/kong-flat.yaml")).unwrap()).output().unwrap());
+    assert_eq!(ended.code, 4, "{ended:?}");
+    assert!(ended.err.contains("standard input:12:") && ended.out.contains("bob@consumer.invalid"), "{ended:?}");
+    let missing = convert("convert kong no-such-file --org acme");
+    assert_eq!((missing.code, missing.out.as_str()), (2, ""), "{missing:?}");
+    assert!(missing.err.contains("no-such-file: cannot be read"), "{missing:?}");
+    let org = convert(&format!("convert kong {FILES}/kong.yaml --org org_0197c1de000070008000000000000001"));
+    assert!(org.code == 2 && org.err.contains("--org: "), "{org:?}");
+}
