@@ -73,6 +73,15 @@ const BLOCKS: &[(&str, Check)] = &[
     ("keygate apply --file acme.yaml --dry-run", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
     ("+ organization acme", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
     ("printf %s \"$API_KEY\" | keygate key diges", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
+    // Coming from elsewhere.
+    ("keygate convert kong kong.yaml --org acm", By("keys_of_kong_are_moved")),
+    ("_format_version: \"3.0\"", By("keys_of_kong_are_moved")),
+    ("deck gateway dump --output-file kong.yam", By("keys_of_kong_are_moved")),
+    ("consumers:", By("keys_of_apisix_are_moved")),
+    ("keygate convert apisix apisix.yaml --org", By("keys_of_apisix_are_moved")),
+    ("admin() { curl -sf -H \"X-API-KEY: $ADMIN", By("keys_of_apisix_are_moved")),
+    ("{\"keys\": [", By("keys_of_unkey_are_moved")),
+    ("keygate convert unkey unkey.json --org ac", By("keys_of_unkey_are_moved")),
     // Audit.
     ("keygate audit list --key KEY_ID --since", By("records_are_listed_explained_verified_and_proven")),
     ("keygate audit export --key mZvzkepCv | j", By("records_of_a_trace_are_found")),

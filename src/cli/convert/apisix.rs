@@ -148,15 +148,26 @@ impl Apisix {
     }
 }
 
-impl Reader for Apisix {
-    fn treat(&self, path: &str) -> Treatment {
-        match path {
-            "consumers" | "credentials" | "consumer_groups" | "list" | "node.nodes" => Treatment::Items,
-            "node" => Treatment::Enter,
-            _ => Treatment::Skip,
-        }
+/// Chooses how the value at a path is read.
+pub(super) fn treat(path: &str) -> Treatment {
+    match path {
+        "consumers" | "credentials" | "consumer_groups" | "list" | "node.nodes" => Treatment::Items,
+        "node" => Treatment::Enter,
+        _ => Treatment::Skip,
     }
+}
 
+/// Why a value that is not read has no counterpart.
+pub(super) fn reason(path: &str) -> Option<String> {
+    if ENVELOPE.contains(&path) {
+        return None;
+    }
+    let is_configuration = CONFIGURATION.contains(&path);
+    let configuration = || "it is a part of the configuration, not of the state; see docs/configuration.md".to_owned();
+    Some(if is_configuration { configuration() } else { format!("`{path}` has no counterpart") })
+}
+
+impl Reader for Apisix {
     fn take(&mut self, item: Field<'_>, list: &str, report: &mut Report) {
         // The lists of the Admin API have the record behind its key in the store.
         let stored = item.get("value").zip(item.named("key"));
@@ -178,16 +189,6 @@ impl Reader for Apisix {
             _ if is_credential => self.own(&item, id, report),
             _ => self.take_consumer(&item, None, report),
         }
-    }
-
-    fn reason(&self, path: &str) -> Option<String> {
-        if ENVELOPE.contains(&path) {
-            return None;
-        }
-        let is_configuration = CONFIGURATION.contains(&path);
-        let configuration =
-            || "it is a part of the configuration, not of the state; see docs/configuration.md".to_owned();
-        Some(if is_configuration { configuration() } else { format!("`{path}` has no counterpart") })
     }
 
     fn finish(mut self: Box<Self>, report: &mut Report) -> Vec<Consumer> {
@@ -281,4 +282,30 @@ fn read_rate(plugin: &Field<'_>) -> Result<Quota, String> {
     }
     let rate = plugin.text_of("rate").and_then(|rate| rate.parse().ok()).ok_or("the limit has no rate")?;
     limit::leaky(rate, plugin.number("burst").ok_or("its burst is no whole number")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encrypted_field_is_told_from_a_key() {
+        for encrypted in ["csdt8UPw76/SG+WlHBoFeg==", "mNh3RQ8mQbqGzwq7yXbJ0pJb5Cq0L0m9YVfVUQ1yJ0E="] {
+            assert!(looks_encrypted(encrypted), "{encrypted}");
+        }
+        let hex = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        for key in ["auth-one", "", "edd1c9f034335f136f87ad84b625c8f1", hex, "dXNlci0xMjM0NTY3ODkwMQ==", "AAECAwQ="] {
+            assert!(!looks_encrypted(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn reference_is_told_from_a_key() {
+        for reference in ["$secret://vault/1/key", "$SECRET://x", "$env://KEY", "${{KEY}}"] {
+            assert!(flaw(reference, true).is_some(), "{reference}");
+        }
+        for key in ["secret", "$secret", "$env:/KEY", "\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}"] {
+            assert!(flaw(key, false).is_none(), "{key}");
+        }
+    }
 }

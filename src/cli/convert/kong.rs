@@ -13,6 +13,7 @@ use super::limit;
 use super::report::Report;
 use super::source::{Options, Reader};
 use super::{EXPIRES, key_text};
+use domain::quota::Quota;
 use platform::settings::Treatment;
 
 const LISTS: [&str; 7] = [
@@ -151,11 +152,21 @@ impl Kong {
     }
 }
 
-impl Reader for Kong {
-    fn treat(&self, path: &str) -> Treatment {
-        if LISTS.contains(&path) { Treatment::Items } else { Treatment::Skip }
-    }
+/// Chooses how the value at a path is read.
+pub(super) fn treat(path: &str) -> Treatment {
+    if LISTS.contains(&path) { Treatment::Items } else { Treatment::Skip }
+}
 
+/// Why a value that is not read has no counterpart.
+pub(super) fn reason(path: &str) -> Option<String> {
+    if path.starts_with('_') {
+        return None;
+    }
+    let reason = REASONS.iter().find(|(name, _)| *name == path).map(|(_, reason)| (*reason).to_owned());
+    Some(reason.unwrap_or_else(|| format!("`{path}` has no counterpart")))
+}
+
+impl Reader for Kong {
     fn take(&mut self, item: Field<'_>, list: &str, report: &mut Report) {
         match list {
             "consumers" => self.take_consumer(&item, report),
@@ -173,14 +184,6 @@ impl Reader for Kong {
             "plugins" => report.leave(item.place(), global_plugin_reason(&item)),
             _ => report.error(&item.place(), ENCRYPTED),
         }
-    }
-
-    fn reason(&self, path: &str) -> Option<String> {
-        if path.starts_with('_') {
-            return None;
-        }
-        let reason = REASONS.iter().find(|(name, _)| *name == path).map(|(_, reason)| (*reason).to_owned());
-        Some(reason.unwrap_or_else(|| format!("`{path}` has no counterpart")))
     }
 
     fn finish(mut self: Box<Self>, report: &mut Report) -> Vec<Consumer> {
@@ -264,7 +267,7 @@ fn read_plugin(plugin: &Field<'_>, report: &mut Report) -> Option<Limit> {
 }
 
 /// The limit of a configuration of `rate-limiting`, or why it has no counterpart.
-fn read_limit(config: Option<&Field<'_>>) -> Result<(domain::quota::Quota, Scope), String> {
+fn read_limit(config: Option<&Field<'_>>) -> Result<(Quota, Scope), String> {
     let config = config.ok_or("the limit has no number")?;
     let scope = match config.text_of("limit_by").unwrap_or("consumer") {
         "consumer" => Scope::Consumer,
@@ -278,4 +281,60 @@ fn read_limit(config: Option<&Field<'_>>) -> Result<(domain::quota::Quota, Scope
     }
     let seconds = seconds.ok_or("a month and a year have no fixed length; a key has a limit in up to 366 days")?;
     Ok((limit::window(config.number(name), Some(Duration::from_secs(seconds)))?, scope))
+}
+
+#[cfg(test)]
+mod tests {
+    use platform::settings::{Kind, Part, Treatment, read_lists};
+
+    use super::*;
+
+    /// The limit of a configuration of `rate-limiting`.
+    fn limit(config: &str) -> Result<(u32, u64, Scope), String> {
+        let mut read = None;
+        let text = format!("- config: {{ {config} }}\n");
+        let parsed = read_lists(
+            &text,
+            |_| Treatment::Items,
+            |part| {
+                let Part::Item { node, .. } = part else { return };
+                assert!(matches!(node.kind, Kind::Mapping(_)));
+                let limit = read_limit(Field::item("", 0, &node).get("config").as_ref());
+                read = Some(limit.map(|(quota, scope)| (quota.requests, quota.per.as_secs(), scope)));
+            },
+        );
+        parsed.unwrap();
+        read.unwrap()
+    }
+
+    #[test]
+    fn limit_of_one_period_by_consumer_or_credential_is_read() {
+        for (config, expected) in [
+            ("second: 5", (5, 1, Scope::Consumer)),
+            ("minute: 5.0, hour: null, limit_by: consumer", (5, 60, Scope::Consumer)),
+            ("hour: 10000, limit_by: credential, policy: redis", (10_000, 3600, Scope::Key)),
+            ("day: 1", (1, 86400, Scope::Consumer)),
+        ] {
+            assert_eq!(limit(config), Ok(expected), "{config}");
+        }
+        for (config, reason) in [
+            ("second: 5, hour: 10000", "several limits"),
+            ("month: 5", "no fixed length"),
+            ("policy: local", "no number"),
+            ("minute: 0.5", "no whole number"),
+            ("minute: 5, limit_by: ip", "not counted by consumer"),
+        ] {
+            assert!(limit(config).is_err_and(|found| found.contains(reason)), "{config}");
+        }
+    }
+
+    #[test]
+    fn reference_is_told_from_a_key() {
+        for reference in ["{vault://env/key}", "${{ env \"DECK_KEY\" }}", "$ke$1$-abc"] {
+            assert!(reference_flaw(reference).is_some(), "{reference}");
+        }
+        for key in ["my-key", "{vault}", "$key", "$ke", "vault://env/key"] {
+            assert!(reference_flaw(key).is_none(), "{key}");
+        }
+    }
 }

@@ -1,12 +1,13 @@
 //! Source of a conversion: the reader of one program's files.
 
-use super::apisix::Apisix;
+use super::apisix::{self, Apisix};
 use super::consumer::{Consumer, Place};
-use super::kong::Kong;
+use super::field::Field;
+use super::kong::{self, Kong};
 use super::report::Report;
-use super::unkey::Unkey;
+use super::unkey::{self, Unkey};
 use domain::clock::Micros;
-use platform::settings::{Location, Part, Treatment, read_lists};
+use platform::settings::{Part, Treatment, read_lists};
 
 /// Programs whose files are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -30,14 +31,10 @@ pub(super) struct Options {
     pub(super) now: Micros,
 }
 
-/// Reader of a kind of file: it takes the file part by part.
+/// Reader of a kind of file: it takes the file item by item.
 pub(super) trait Reader {
-    /// Chooses how the value at a path is read.
-    fn treat(&self, path: &str) -> Treatment;
     /// Takes an item of a list.
-    fn take(&mut self, item: super::field::Field<'_>, list: &str, report: &mut Report);
-    /// Why a part of the file that is not read has no counterpart; none: it is no part of what is converted.
-    fn reason(&self, path: &str) -> Option<String>;
+    fn take(&mut self, item: Field<'_>, list: &str, report: &mut Report);
     /// The consumers, when the file is read.
     fn finish(self: Box<Self>, report: &mut Report) -> Vec<Consumer>;
 }
@@ -51,6 +48,24 @@ impl Source {
         }
     }
 
+    /// Chooses how the value at a path is read.
+    fn treat(self, path: &str) -> Treatment {
+        match self {
+            Self::Kong => kong::treat(path),
+            Self::Apisix => apisix::treat(path),
+            Self::Unkey => unkey::treat(path),
+        }
+    }
+
+    /// Why a value that is not read has no counterpart; none: it says nothing of its own.
+    fn reason(self, path: &str) -> Option<String> {
+        match self {
+            Self::Kong => kong::reason(path),
+            Self::Apisix => apisix::reason(path),
+            Self::Unkey => unkey::reason(path),
+        }
+    }
+
     /// Reads a text; `progress` is told the number of items so far, and of characters before the last one.
     pub(super) fn read(
         self,
@@ -59,33 +74,26 @@ impl Source {
         report: &mut Report,
         mut progress: impl FnMut(usize, usize),
     ) -> Vec<Consumer> {
-        let reader = std::cell::RefCell::new(self.reader(options));
+        let mut reader = self.reader(options);
         let mut items = 0;
-        let read = read_lists(
-            text,
-            |path| reader.borrow().treat(path),
-            |part| match part {
-                Part::Item { list, index, node, offset } => {
-                    items += 1;
-                    progress(items, offset);
-                    let item = super::field::Field::item(list, index, &node);
-                    reader.borrow_mut().take(item, list, report);
+        let take = |part: Part<'_>| match part {
+            Part::Item { list, index, node, offset } => {
+                items += 1;
+                progress(items, offset);
+                reader.take(Field::item(list, index, &node), list, report);
+            }
+            Part::Skipped { path, at, values } => {
+                if let Some(reason) = self.reason(path).filter(|_| values > 0) {
+                    report.leave(Place { at, path: path.into() }, reason);
                 }
-                Part::Skipped { path, at, values } => {
-                    if let Some(reason) = reader.borrow().reason(path).filter(|_| values > 0) {
-                        report.leave(Place { at, path: path.into() }, reason);
-                    }
-                }
-            },
-        );
-        if let Err((at, what)) = read {
-            report.error(&place_of_syntax(at), what);
-            return Vec::new();
+            }
+        };
+        match read_lists(text, |path| self.treat(path), take) {
+            Ok(()) => reader.finish(report),
+            Err((at, what)) => {
+                report.error(&Place { at, path: "syntax".into() }, what);
+                Vec::new()
+            }
         }
-        reader.into_inner().finish(report)
     }
-}
-
-fn place_of_syntax(at: Location) -> Place {
-    Place { at, path: "syntax".into() }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::consumer::{Consumer, Key, Named};
+use super::consumer::{Consumer, Key, Named, Place};
 use super::field::Field;
 use super::limit;
 use super::report::Report;
@@ -68,7 +68,7 @@ impl Unkey {
     }
 
     /// Why a key is not valid for good, if so: keygate has no counterpart of it.
-    fn narrowing(&self, item: &Field<'_>) -> Option<(super::consumer::Place, &'static str)> {
+    fn narrowing(&self, item: &Field<'_>) -> Option<(Place, &'static str)> {
         let field = |name: &str| item.get(name);
         if let Some(enabled) = field("enabled").filter(|enabled| enabled.text() == Some("false")) {
             return Some((enabled.place(), "the key is disabled; keygate revokes keys, for good"));
@@ -111,11 +111,17 @@ impl Unkey {
     }
 }
 
-impl Reader for Unkey {
-    fn treat(&self, path: &str) -> Treatment {
-        if matches!(path, "" | "keys" | "data") { Treatment::Items } else { Treatment::Skip }
-    }
+/// Chooses how the value at a path is read.
+pub(super) fn treat(path: &str) -> Treatment {
+    if matches!(path, "" | "keys" | "data") { Treatment::Items } else { Treatment::Skip }
+}
 
+/// Why a value that is not read has no counterpart.
+pub(super) fn reason(path: &str) -> Option<String> {
+    (!ENVELOPE.contains(&path)).then(|| format!("`{path}` has no counterpart"))
+}
+
+impl Reader for Unkey {
     fn take(&mut self, item: Field<'_>, _: &str, report: &mut Report) {
         let Some(digest) = read_digest(&item, report) else { return };
         if let Some((place, reason)) = self.narrowing(&item) {
@@ -137,10 +143,6 @@ impl Reader for Unkey {
         item.leave_others(&KNOWN, &[("meta", "no response or header field has it; see the page of Unkey")], report);
         let name = item.named("name").or_else(|| item.named("keyId"));
         self.consumers[index].keys.push(Key { place: item.place(), digest, name, limit });
-    }
-
-    fn reason(&self, path: &str) -> Option<String> {
-        (!ENVELOPE.contains(&path)).then(|| format!("`{path}` has no counterpart"))
     }
 
     fn finish(self: Box<Self>, _: &mut Report) -> Vec<Consumer> {

@@ -2,10 +2,11 @@
 //! consumer limits of its key, where both say the same.
 
 use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::consumer::{Consumer, Limit, Named, Scope};
+use super::consumer::{Consumer, Limit, Named, Place, Scope};
 use super::report::Report;
 use ::control::management::ADMIN;
 use domain::identity::Permission;
@@ -51,33 +52,41 @@ pub(super) fn users(consumers: Vec<Consumer>, mapping: Mapping, report: &mut Rep
     let mut users = Vec::with_capacity(consumers.len());
     for consumer in consumers {
         let line = consumer.place.at.line;
-        let Some(user) = user(consumer, mapping, &digests, report) else { continue };
-        let UserPlaced { place, user } = user;
-        match emails.insert(user.email.clone(), line) {
-            Some(first) => report.error(&place, format_args!("is the same user as in line {first}; remove one")),
-            None => users.push(user),
+        let Some((place, user)) = user(consumer, mapping, &digests, report) else { continue };
+        match emails.entry(user.email.clone()) {
+            Entry::Occupied(first) => {
+                report.error(&place, format_args!("is the same user as in line {}; remove one", first.get()));
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(line);
+                users.push(user);
+            }
         }
     }
     users
-}
-
-struct UserPlaced {
-    place: super::consumer::Place,
-    user: User,
 }
 
 /// The digests of all keys. Reports those that are there twice.
 fn digests(consumers: &[Consumer], report: &mut Report) -> HashSet<KeyDigest> {
     let mut lines: HashMap<KeyDigest, usize> = HashMap::with_capacity(consumers.len());
     for key in consumers.iter().flat_map(|consumer| &consumer.keys) {
-        if let Some(first) = lines.insert(key.digest, key.place.at.line) {
-            report.error(&key.place, format_args!("is the same key as in line {first}; remove one"));
+        match lines.entry(key.digest) {
+            Entry::Occupied(first) => {
+                report.error(&key.place, format_args!("is the same key as in line {}; remove one", first.get()));
+            }
+            Entry::Vacant(vacant) => _ = vacant.insert(key.place.at.line),
         }
     }
     lines.into_keys().collect()
 }
 
-fn user(consumer: Consumer, mapping: Mapping, digests: &HashSet<KeyDigest>, report: &mut Report) -> Option<UserPlaced> {
+/// Makes the user of a consumer, with the place of what the address is made of.
+fn user(
+    consumer: Consumer,
+    mapping: Mapping,
+    digests: &HashSet<KeyDigest>,
+    report: &mut Report,
+) -> Option<(Place, User)> {
     let Consumer { place, username, custom_id, groups, limits, keys } = consumer;
     let Some(name) = username.as_ref().or(custom_id.as_ref()) else {
         report.error(&place, "has neither a username nor a custom_id");
@@ -110,7 +119,7 @@ fn user(consumer: Consumer, mapping: Mapping, digests: &HashSet<KeyDigest>, repo
         Some(UserKey { name: key_name(named, report)?, digest: key.digest, limits: key.limit.or(limit) })
     });
     let keys = keys.collect();
-    Some(UserPlaced { place: source.place.clone(), user: User { email, permissions, keys } })
+    Some((source.place.clone(), User { email, permissions, keys }))
 }
 
 /// The local part of an address, of any text: characters that an address cannot have are percent-encoded, and so is the

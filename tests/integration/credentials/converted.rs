@@ -5,8 +5,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 
+use domain::key::{KeyId, OrgTag, PlainKey};
+
 use super::{bare, start};
-use crate::support::{Client, Gateway, Random, Redis, Upstream};
+use crate::support::redis::Redis;
+use crate::support::{Client, Gateway, Random, Upstream};
 
 const CONSUMERS: usize = 1000;
 
@@ -24,6 +27,9 @@ fn keys(random: &mut Random) -> Vec<String> {
     const CHARACTERS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     const OTHERS: &[u8] = b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
     let mut keys = vec!["my-key".to_owned(), "x".to_owned(), "x".repeat(512)];
+    // A key of another keygate, which went by way of Kong.
+    let id = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
+    keys.push(PlainKey::generate(id).unwrap().expose().expose().to_owned());
     keys.extend(OTHERS.iter().map(|character| format!("k{}y", char::from(*character))));
     while keys.len() < CONSUMERS {
         keys.push((0..32).map(|_| char::from(CHARACTERS[random.index(CHARACTERS.len())])).collect());

@@ -4,3 +4,4 @@
 mod commands;
 mod outputs;
 mod checkpoints;
+mod coming_from;

@@ -54,10 +54,10 @@ fn values_that_stand_for_a_key_are_errors_with_their_places() {
     ];
     let text = format!("consumers:\n{}", apisix.concat());
     let expected = [
-        ("2:47: consumers[0].plugins.key-auth.key", "a reference to a secret manager"),
-        ("3:47: consumers[1].plugins.key-auth.key", "a reference to an environment variable"),
-        ("4:47: consumers[2].plugins.key-auth.key", "--plain-keys"),
-        ("5:47: consumers[3].plugins.key-auth.key", "is empty"),
+        ("2:46: consumers[0].plugins.key-auth.key", "a reference to a secret manager"),
+        ("3:46: consumers[1].plugins.key-auth.key", "a reference to an environment variable"),
+        ("4:46: consumers[2].plugins.key-auth.key", "--plain-keys"),
+        ("5:46: consumers[3].plugins.key-auth.key", "is empty"),
     ];
     assert_errors("apisix", &text, &expected);
 }
@@ -186,5 +186,5 @@ fn file_of_another_kind_is_an_error_with_its_place() {
     }
     let ended =
         convert_text("apisix", "{\"list\": [{\"key\": \"/apisix/routes/1\", \"value\": {\"uri\": \"/\"}}]}", "");
-    assert!(ended.code == 2 && ended.err.contains("file:1:50: list[0].value: has no username"), "{ended:?}");
+    assert!(ended.code == 2 && ended.err.contains("file:1:48: list[0].value: has no username"), "{ended:?}");
 }
