@@ -131,9 +131,9 @@ enum Command {
     Apply(apply::Args),
     /// Convert the consumers and keys of Kong, APISIX or Unkey into a file for `apply`
     ///
-    /// Reads the file, hashes its keys, and prints the document with their digests, never a key. An error in the file is
-    /// reported with its place, and nothing is printed. What has no counterpart is listed on standard error, and the exit
-    /// code is 4.
+    /// Reads the file, hashes its keys, and prints the document with their digests, never a key. An error in the file
+    /// is reported with its place, and nothing is printed. What has no counterpart is listed on standard error, and the
+    /// exit code is 4.
     Convert(convert::Args),
     /// Read the audit journal
     Audit(audit::Args),

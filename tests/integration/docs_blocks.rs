@@ -81,7 +81,7 @@ const BLOCKS: &[(&str, Check)] = &[
     ("keygate convert apisix apisix.yaml --org", By("keys_of_apisix_are_moved")),
     ("admin() { curl -sf -H \"X-API-KEY: $ADMIN", By("keys_of_apisix_are_moved")),
     ("{\"keys\": [", By("keys_of_unkey_are_moved")),
-    ("keygate convert unkey unkey.json --org ac", By("keys_of_unkey_are_moved")),
+    ("keygate convert unkey unkey.json --org a", By("keys_of_unkey_are_moved")),
     // Audit.
     ("keygate audit list --key KEY_ID --since", By("records_are_listed_explained_verified_and_proven")),
     ("keygate audit export --key mZvzkepCv | j", By("records_of_a_trace_are_found")),

@@ -1,5 +1,5 @@
-//! Apache APISIX: `apisix.yaml` of the standalone mode, the files of its declarative tool ADC, and the lists of the Admin
-//! API, also several of them in one file.
+//! Apache APISIX: `apisix.yaml` of the standalone mode, the files of its declarative tool ADC, and the lists of the
+//! Admin API, also several of them in one file.
 //! Sources: `docs/en/latest/{admin-api,deployment-modes,terminology/credential}.md`, `apisix/schema_def.lua`,
 //! `apisix/plugins/{key-auth,limit-count,limit-req}` and `t/config-center-yaml/credentials.t` of APISIX 3.
 //!
@@ -225,13 +225,13 @@ fn flaw(text: &str, plain_keys: bool) -> Option<&'static str> {
     if has_scheme("$env://") || text.starts_with("${{") {
         return Some("is a reference to an environment variable; write the key itself");
     }
-    let encrypted = "looks encrypted (base64 of whole blocks of AES), as etcd has it; take the answer of the Admin API, \
-                     or pass --plain-keys when clients present it as it is";
+    let encrypted = "looks encrypted (base64 of whole blocks of AES), as etcd has it; take the answer of the Admin \
+                     API, or pass --plain-keys when clients present it as it is";
     (!plain_keys && looks_encrypted(text)).then_some(encrypted)
 }
 
-/// Returns whether a text is as APISIX stores encrypted fields: AES-CBC in base64. Hexadecimal keys and encoded text are
-/// not taken for it.
+/// Returns whether a text is as APISIX stores encrypted fields: AES-CBC in base64. Hexadecimal keys and encoded text
+/// are not taken for it.
 fn looks_encrypted(text: &str) -> bool {
     let is_hex = text.bytes().all(|c| c.is_ascii_hexdigit());
     let decoded = BASE64.decode(text.as_bytes()).unwrap_or_default();

@@ -33,8 +33,8 @@ pub(super) fn decoded_digest(field: &Field<'_>, report: &mut Report) -> Option<K
     let Some(bytes) = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()) else {
         report.error(
             &place,
-            "is not the base64 of a SHA-256 of the whole key, 44 characters with `=` at the end; a hash of another kind \
-             cannot be converted: create a new key",
+            "is not the base64 of a SHA-256 of the whole key, 44 characters with `=` at the end; a hash of another \
+             kind cannot be converted: create a new key",
         );
         return None;
     };

@@ -1,7 +1,8 @@
 //! `keygate convert`: makes a file for `keygate apply` of the consumers and keys of another gateway.
 //!
 //! - A pure function of the file, the options and, for keys that expire, the time: it opens no state and no socket.
-//! - Keys are hashed where they are read. No output has one: findings name places, and a name that is a key is an error.
+//! - Keys are hashed where they are read. No output has one: findings name places, and a name that is a key is an
+//!   error.
 //! - An error anywhere means no output at all. What has no counterpart is listed, and the exit code says so.
 //! - Memory: the text of the file, one of its records, and some 400 bytes for each consumer.
 

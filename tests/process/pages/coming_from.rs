@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use crate::procedures::Office;
 use crate::support::Shell;
 use crate::support::page::{block, blocks};
@@ -52,9 +54,12 @@ fn keys_of_apisix_are_moved() {
 
     // The same by the lists of the Admin API, where a file cannot have the name of a folder.
     fs::create_dir_all(admin.join("consumers/jack")).unwrap();
-    let consumers = r#"{"list":[{"key":"/apisix/consumers/jack","value":{"username":"jack","plugins":{"key-auth":{"key":"my-key"}}}}],"total":1}"#;
-    let credentials = r#"{"list":[{"key":"/apisix/consumers/jack/credentials/laptop","value":{"plugins":{"key-auth":{"key":"another-key"}}}}],"total":1}"#;
-    fs::write(admin.join("list"), consumers).unwrap();
+    let list = |path: &str, mut value: serde_json::Value, key: &str| {
+        value["plugins"] = json!({ "key-auth": { "key": key } });
+        json!({ "list": [{ "key": format!("/apisix/{path}"), "value": value }], "total": 1 }).to_string()
+    };
+    fs::write(admin.join("list"), list("consumers/jack", json!({ "username": "jack" }), "my-key")).unwrap();
+    let credentials = list("consumers/jack/credentials/laptop", json!({}), "another-key");
     fs::write(admin.join("consumers/jack/credentials"), credentials).unwrap();
     let script = block("admin() { curl -sf -H \"X-API-KEY: $ADMIN").replace("admin consumers >", "admin list >");
     let output = shell.set("ADMIN_KEY", "x").run(&script);
@@ -67,9 +72,8 @@ fn keys_of_unkey_are_moved() {
     let office = office();
     let gateway = office.setup.start();
     fs::write(office.setup.path().join("unkey.json"), block("{\"keys\": [")).unwrap();
-    let output = Shell::of(&office.setup)
-        .set("KEY", "sk_unkey_example")
-        .run(&block("keygate convert unkey unkey.json --org ac"));
+    let output =
+        Shell::of(&office.setup).set("KEY", "sk_unkey_example").run(&block("keygate convert unkey unkey.json --org a"));
     assert!(
         output.contains("+ key acme/laptop: user user_1@consumer.invalid; limits 100 per 1m, burst 100"),
         "{output}"

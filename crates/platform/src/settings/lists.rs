@@ -192,8 +192,15 @@ mod tests {
 
     #[test]
     fn chosen_lists_are_handed_over_and_others_are_counted() {
-        let text = "---\nother: &x [1, [2, *x], {a: b}]\nblock: {a: 1, b: {c: 2}}\nitems:\n- a: 1\n- b\nnode: {nodes: [1, 2], \
-                    dir: true}\nitem: !t 7\n";
+        let text = "---
+other: &x [1, [2, *x], {a: b}]
+block: {a: 1, b: {c: 2}}
+items:
+- a: 1
+- b
+node: {nodes: [1, 2], dir: true}
+item: !t 7
+";
         let expected = [
             "other at line 2 has 3",
             "block at line 3 has 2",

@@ -110,8 +110,13 @@ fn records_twice_are_errors_with_both_lines() {
 
 #[test]
 fn key_in_the_place_of_a_name_is_an_error_that_does_not_show_it() {
-    let text = "consumers:\n- username: KEY\n  keyauth_credentials: [{ key: KEY }]\n- username: b\n  acls: [{ group: KEY2 \
-                }]\n  keyauth_credentials: [{ key: KEY2 }]\n";
+    let text = "consumers:
+- username: KEY
+  keyauth_credentials: [{ key: KEY }]
+- username: b
+  acls: [{ group: KEY2 }]
+  keyauth_credentials: [{ key: KEY2 }]
+";
     let expected =
         [("2:13: consumers[0].username", "is a key itself"), ("5:19: consumers[1].acls[0].group", "is a key itself")];
     assert_errors("kong", text, &expected);
@@ -147,8 +152,9 @@ fn hashes_of_other_kinds_are_errors_with_their_places() {
 fn keys_of_one_user_with_different_permissions_are_an_error() {
     let hash = |key: &str| data_encoding::BASE64.encode(KeyDigest::of(key.as_bytes()).as_bytes());
     let text = format!(
-        "[{{\"hash\": \"{}\", \"externalId\": \"a\", \"roles\": [\"x\"]}},\n {{\"hash\": \"{}\", \"externalId\": \"a\"}},\n \
-         {{\"hash\": \"{}\"}}]",
+        "[{{\"hash\": \"{}\", \"externalId\": \"a\", \"roles\": [\"x\"]}},
+ {{\"hash\": \"{}\", \"externalId\": \"a\"}},
+ {{\"hash\": \"{}\"}}]",
         hash("1"),
         hash("2"),
         hash("3")
