@@ -104,16 +104,19 @@ impl Args {
     }
 
     fn convert(&self, text: &str, report: &mut Report) -> Vec<users::User> {
-        let options = Options { keep_expiring: self.keep_expiring, plain_keys: self.plain_keys, now: clock::now() };
+        let permissions_from_groups = self.permissions_from.is_some();
+        let options = Options {
+            keep_expiring: self.keep_expiring,
+            plain_keys: self.plain_keys,
+            permissions_from_groups,
+            now: clock::now(),
+        };
         let mut progress = ProgressLine::new();
         let consumers = self.source.read(text, options, report, |items, offset| {
             let percent = (offset * 100 / text.len().max(1)).min(100);
             progress.show(|| format!("read {} ({percent} %)", Counted(items, "record")));
         });
-        let mapping = Mapping {
-            email_from_custom_id: self.email_from.is_some(),
-            permissions_from_groups: self.permissions_from.is_some(),
-        };
+        let mapping = Mapping { email_from_custom_id: self.email_from.is_some(), permissions_from_groups };
         users(consumers, mapping, report)
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Options {
     pub(super) keep_expiring: bool,
     /// Keys that look encrypted are keys as they are.
     pub(super) plain_keys: bool,
+    /// Permissions are made of groups.
+    pub(super) permissions_from_groups: bool,
     /// The time at which keys have expired or not.
     pub(super) now: Micros,
 }

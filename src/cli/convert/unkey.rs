@@ -20,7 +20,7 @@ use platform::settings::Treatment;
 /// Values around a list, which say nothing of their own.
 const ENVELOPE: [&str; 7] = ["meta", "pagination", "total", "cursor", "hasMore", "migrationId", "apiId"];
 
-const KNOWN: [&str; 31] = [
+const KNOWN: [&str; 18] = [
     "hash",
     "plaintext",
     "keyId",
@@ -38,7 +38,11 @@ const KNOWN: [&str; 31] = [
     "refill",
     "ratelimits",
     "ratelimit",
-    "deletedAt", // Descriptions follow.
+    "deletedAt",
+];
+
+/// Values that say nothing about what a request may do.
+const DESCRIPTIONS: [&str; 13] = [
     "start",
     "prefix",
     "byteLength",
@@ -53,6 +57,10 @@ const KNOWN: [&str; 31] = [
     "environment",
     "pendingMigrationId",
 ];
+
+/// Why some values have no counterpart.
+const REASONS: [(&str, &str); 1] =
+    [("meta", "the data of a key has no counterpart; no request shows it to an upstream")];
 
 /// Reader of keys.
 pub(super) struct Unkey {
@@ -127,22 +135,27 @@ impl Reader for Unkey {
         if let Some((place, reason)) = self.narrowing(&item) {
             return report.leave(place, reason);
         }
-        let is_first = self.consumers.len();
+        let earlier = self.consumers.len();
         let Some(index) = self.consumer(&item, report) else { return };
-        if index < is_first && texts(&self.consumers[index].groups) != texts(&groups(&item, report)) {
+        let is_mapped = self.options.permissions_from_groups;
+        let groups = if index < earlier { groups(&item, report) } else { Vec::new() };
+        if index < earlier && is_mapped && texts(&self.consumers[index].groups) != texts(&groups) {
             report.error(
                 &item.place(),
                 format_args!(
                     "has other roles or permissions than the key of the same externalId in line {}; a user of keygate \
-                     has one set: give the keys two externalIds, or the same roles and permissions",
+                     has one set: give the keys two externalIds, or leave --permissions-from groups out",
                     self.consumers[index].place.at.line
                 ),
             );
         }
         let limit = read_limits(&item, report);
-        item.leave_others(&KNOWN, &[("meta", "no response or header field has it; see the page of Unkey")], report);
+        item.leave_others(&[&KNOWN[..], &DESCRIPTIONS].concat(), &REASONS, report);
         let name = item.named("name").or_else(|| item.named("keyId"));
-        self.consumers[index].keys.push(Key { place: item.place(), digest, name, limit });
+        let consumer = &mut self.consumers[index];
+        // The same as those of the first key, unless they are only counted as left.
+        consumer.groups.extend(groups);
+        consumer.keys.push(Key { place: item.place(), digest, name, limit });
     }
 
     fn finish(self: Box<Self>, _: &mut Report) -> Vec<Consumer> {

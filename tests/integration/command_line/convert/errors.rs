@@ -161,6 +161,10 @@ fn keys_of_one_user_with_different_permissions_are_an_error() {
     );
     let expected = [("2:2: [1]", "other roles or permissions"), ("3:2: [2]", "has no externalId")];
     assert_errors("unkey", &text, &expected);
+    let (mixed, _) = text.rsplit_once(',').unwrap();
+    let ended = convert_text("unkey", &format!("{mixed}]"), "");
+    assert!(ended.code == 4 && !ended.out.contains("permissions"), "not asked for: {ended:?}");
+    assert_findings(&ended, &[("[0].roles[0]", "--permissions-from groups")]);
 }
 
 #[test]

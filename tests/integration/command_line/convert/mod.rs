@@ -193,7 +193,7 @@ fn keys_of_unkey_are_converted_by_their_hashes() {
     ];
     assert_eq!(ended.out, document(&users, &keys));
     let left = [
-        ("keys[0].meta", "no response or header field"),
+        ("keys[0].meta", "no request shows it to an upstream"),
         ("keys[1].ratelimits[0]", "autoApply"),
         ("keys[2].permissions[0]", "the group makes no permission"),
         ("keys[3].expires", "--keep-expiring"),
