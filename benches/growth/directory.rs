@@ -89,6 +89,7 @@ fn new_user(org: OrgId, id: UserId) -> User {
         removed: None,
         vouched_by: None,
         withdrawn: None,
+        suspended: None,
     }
 }
 

@@ -101,6 +101,7 @@ impl Records {
             removed: None,
             vouched_by: None,
             withdrawn: None,
+            suspended: None,
         };
         let plain: Vec<PlainKey> =
             (0..keys).map(|_| PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap()).collect();

@@ -140,6 +140,7 @@ async fn create(state: &State, keys: usize) -> Vec<Held> {
         removed: None,
         vouched_by: None,
         withdrawn: None,
+        suspended: None,
     };
     let (org_id, user_id) = (org.id, user.id);
     state.change(Change::CreateOrg(org)).await.unwrap();

@@ -130,6 +130,8 @@ enum KeyState {
     Revoked,
     /// The user of the key was removed
     UserRemoved,
+    /// The user of the key is suspended
+    UserSuspended,
     /// The organization of the key is suspended
     OrgSuspended,
 }
@@ -184,6 +186,7 @@ impl KeyState {
             Self::Active => KeyStatus::Active,
             Self::Revoked => KeyStatus::Revoked,
             Self::UserRemoved => KeyStatus::UserRemoved,
+            Self::UserSuspended => KeyStatus::UserSuspended,
             Self::OrgSuspended => KeyStatus::OrgSuspended,
         }
     }

@@ -184,10 +184,11 @@ fn org_row(org: &Org) -> [String; 5] {
 }
 
 fn user_row(user: &User) -> [String; 5] {
-    let status = match (user.removed, user.withdrawn) {
-        (Some(_), _) => "removed",
-        (None, Some(_)) => "withdrawn",
-        (None, None) => "active",
+    let status = match (user.removed, user.suspended, user.withdrawn) {
+        (Some(_), _, _) => "removed",
+        (None, Some(_), _) => "suspended",
+        (None, None, Some(_)) => "withdrawn",
+        (None, None, None) => "active",
     };
     [user.email.clone(), user.id.to_string(), status.into(), joined(&user.permissions), seconds(user.created)]
 }

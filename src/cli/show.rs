@@ -115,6 +115,7 @@ fn user_fields(user: &User) -> Vec<(&'static str, String)> {
         ("removed", time(user.removed)),
         ("vouched for by", or_dash(user.provider.as_ref())),
         ("withdrawn", time(user.withdrawn)),
+        ("suspended", time(user.suspended)),
     ]
 }
 

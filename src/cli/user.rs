@@ -46,6 +46,20 @@ enum Command {
         #[command(flatten)]
         permissions: Permissions,
     },
+    /// Refuse all requests of a user from now on, until it is resumed; ends its sessions, and keeps its keys
+    Suspend {
+        #[command(flatten)]
+        org: InOrg,
+        /// Id or email address of the user
+        user: String,
+    },
+    /// Admit requests of a suspended user again
+    Resume {
+        #[command(flatten)]
+        org: InOrg,
+        /// Id or email address of the user
+        user: String,
+    },
     /// Remove a user and revoke its keys; cannot be undone
     Remove {
         #[command(flatten)]
@@ -87,6 +101,8 @@ fn operation(command: Command) -> Operation {
         Command::Permit { org: InOrg { org }, user, permissions: Permissions { permissions } } => {
             Operation::PermitUser { org, user, permissions }
         }
+        Command::Suspend { org: InOrg { org }, user } => Operation::SuspendUser { org, user },
+        Command::Resume { org: InOrg { org }, user } => Operation::ResumeUser { org, user },
         Command::Remove { org: InOrg { org }, user } => Operation::RemoveUser { org, user },
     }
 }

@@ -56,6 +56,7 @@ mod tests {
             removed,
             vouched_by,
             withdrawn,
+            suspended: None,
         };
         let plain = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
         let key = Key {

@@ -52,7 +52,17 @@ fn export(tag: OrgTag, oldest: &PlainKey) -> Vec<u8> {
     let record = Org { id: org, tag, name: "acme".into(), created, suspended: false, concurrent: None };
     let permissions = vec!["org:admin".parse().unwrap()];
     let email = "ada@example.com".into();
-    let owner = User { id: user, org, email, permissions, created, removed: None, vouched_by: None, withdrawn: None };
+    let owner = User {
+        id: user,
+        org,
+        email,
+        permissions,
+        created,
+        removed: None,
+        vouched_by: None,
+        withdrawn: None,
+        suspended: None,
+    };
     let mut records = vec![StateRecord::Org(record)];
     records.push(StateRecord::User(Box::new(UserExport { user: owner, creation: None })));
     records.extend((0..KEYS).map(|number| {

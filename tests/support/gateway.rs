@@ -148,6 +148,14 @@ impl Gateway {
         self.perform(Operation::SuspendOrg { org: key.org.to_string() });
     }
 
+    pub fn suspend_user(&self, key: &Key) {
+        self.perform(Operation::SuspendUser { org: key.org.to_string(), user: key.user.to_string() });
+    }
+
+    pub fn resume_user(&self, key: &Key) {
+        self.perform(Operation::ResumeUser { org: key.org.to_string(), user: key.user.to_string() });
+    }
+
     pub fn remove_user(&self, key: &Key) {
         self.perform(Operation::RemoveUser { org: key.org.to_string(), user: key.user.to_string() });
     }

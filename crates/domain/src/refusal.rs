@@ -72,6 +72,10 @@ refusals! {
     UserRemoved => Row {
         outcome: Some("user_removed"), auth_result: Some("user_removed"), redis_code: Some(4), ..invalid_key()
     };
+    /// The key's user is suspended.
+    UserSuspended => Row {
+        outcome: Some("user_suspended"), auth_result: Some("user_suspended"), redis_code: Some(12), ..invalid_key()
+    };
     /// The organization is suspended.
     OrgSuspended => Row {
         outcome: Some("org_suspended"), auth_result: Some("org_suspended"), redis_code: Some(5),
@@ -242,7 +246,7 @@ mod tests {
     type Wire = (Refusal, u16, &'static str, Option<&'static str>, Option<&'static str>, Option<u64>);
 
     #[rustfmt::skip]
-    const WIRE: [Wire; 35] = [
+    const WIRE: [Wire; 36] = [
         (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
         (Refusal::RepeatedCredential, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
@@ -255,6 +259,7 @@ mod tests {
         (Refusal::Revoked, 401, "invalid_token", Some("revoked"), Some("revoked"), Some(2)),
         (Refusal::Expired, 401, "invalid_token", Some("expired"), Some("expired"), Some(3)),
         (Refusal::UserRemoved, 401, "invalid_token", Some("user_removed"), Some("user_removed"), Some(4)),
+        (Refusal::UserSuspended, 401, "invalid_token", Some("user_suspended"), Some("user_suspended"), Some(12)),
         (Refusal::OrgSuspended, 403, "insufficient_scope", Some("org_suspended"), Some("org_suspended"), Some(5)),
         (Refusal::Forbidden, 403, "insufficient_scope", Some("forbidden"), Some("forbidden"), Some(6)),
         (Refusal::NotFound, 404, "not_found", Some("not_found"), Some("ok"), Some(11)),
@@ -298,9 +303,9 @@ mod tests {
 
     #[test]
     fn session_answers_differ_where_the_contract_says_so() {
-        use Refusal::{Expired, MalformedKey, RateLimited, Revoked, Unknown, UserRemoved};
+        use Refusal::{Expired, MalformedKey, RateLimited, Revoked, Unknown, UserRemoved, UserSuspended};
         let differing = refusals_with(|row| row.session_answer.is_some());
-        assert_eq!(differing, [Unknown, MalformedKey, Revoked, Expired, UserRemoved, RateLimited]);
+        assert_eq!(differing, [Unknown, MalformedKey, Revoked, Expired, UserRemoved, UserSuspended, RateLimited]);
         let answer = Revoked.answer(AuthMethod::Session);
         assert_eq!((answer.status.as_u16(), answer.code, answer.challenge), (401, "invalid_session", Some(REALM)));
         let [session, key] = [AuthMethod::Session, AuthMethod::ApiKey].map(|method| RateLimited.answer(method));
@@ -337,8 +342,8 @@ mod tests {
         assert_eq!(types("#temporary-reduced-capacity"), [StateUnavailable]);
         assert_eq!(types("about:blank").len(), Refusal::ALL.len() - 3);
         let errors = |error: &str| refusals_with(|row| row.answer.challenge.is_some_and(|text| text.contains(error)));
-        assert_eq!(errors("error=").len(), 11);
-        assert_eq!(errors("error=\"invalid_token\"").len(), 5);
+        assert_eq!(errors("error=").len(), 12);
+        assert_eq!(errors("error=\"invalid_token\"").len(), 6);
         assert_eq!(errors("error=\"insufficient_scope\""), [Refusal::OrgSuspended, Refusal::Forbidden]);
         assert_eq!(errors("realm").len(), 13);
     }

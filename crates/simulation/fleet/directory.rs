@@ -115,6 +115,7 @@ impl Key {
             removed: None,
             vouched_by: None,
             withdrawn: None,
+            suspended: None,
         }
     }
 }

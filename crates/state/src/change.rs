@@ -56,6 +56,16 @@ pub enum Change {
         /// Time of the withdrawal.
         at: Micros,
     },
+    /// Suspends a user, or resumes one: while it is suspended, requests with its keys and sessions are refused. Of
+    /// several suspensions the first time stands.
+    SuspendUser {
+        /// The user's organization.
+        org: OrgId,
+        /// The user.
+        user: UserId,
+        /// Time of the suspension; `None` to resume.
+        at: Option<Micros>,
+    },
     /// Removes a user; the user's keys are refused from the next request on, for good.
     RemoveUser {
         /// The user's organization.
@@ -204,6 +214,7 @@ impl Change {
             | Self::RemoveUser { .. }
             | Self::PermitUser { .. }
             | Self::WithdrawUser { .. }
+            | Self::SuspendUser { .. }
             | Self::SuspendOrg { .. }
             | Self::LimitOrg { .. }
             | Self::LimitKey { .. }
@@ -258,6 +269,7 @@ impl fmt::Debug for Change {
             Self::CreateUser(_) => "CreateUser",
             Self::PermitUser { .. } => "PermitUser",
             Self::WithdrawUser { .. } => "WithdrawUser",
+            Self::SuspendUser { .. } => "SuspendUser",
             Self::RemoveUser { .. } => "RemoveUser",
             Self::CreateKey { .. } => "CreateKey",
             Self::RevokeKey { .. } => "RevokeKey",

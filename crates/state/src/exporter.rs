@@ -203,6 +203,7 @@ mod tests {
             removed: None,
             vouched_by: None,
             withdrawn: None,
+            suspended: None,
         };
         (0..count).map(|number| Import::User { tag, user: user(number), creation: None }).collect()
     }

@@ -44,12 +44,14 @@ pub struct User {
     /// Time since which this provider no longer vouches for the membership. Until it does again, requests as the user
     /// are refused; `permissions` are those of before.
     pub withdrawn: Option<Micros>,
+    /// Time since which the user is suspended: all requests as the user are refused until it is resumed.
+    pub suspended: Option<Micros>,
 }
 
 impl User {
-    /// Returns true when the user may act in the organization: neither removed nor withdrawn.
+    /// Returns true when the user may act in the organization: neither removed, nor withdrawn, nor suspended.
     pub fn is_active(&self) -> bool {
-        self.removed.is_none() && self.withdrawn.is_none()
+        self.removed.is_none() && self.withdrawn.is_none() && self.suspended.is_none()
     }
 
     /// The permissions that requests as the user have: none while the user is withdrawn.

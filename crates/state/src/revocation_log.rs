@@ -33,7 +33,7 @@ pub enum RevocationEntry {
         /// without an overlap.
         previous: (KeyDigest, Micros),
     },
-    /// The user was removed from the organization.
+    /// The user was removed from the organization, or suspended there.
     User(UserId),
     /// The organization was suspended.
     Org(OrgId),

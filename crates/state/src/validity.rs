@@ -33,7 +33,7 @@ pub enum RevokedBy {
     Key,
     /// The secret was replaced by a rotation, and its overlap is over.
     Secret,
-    /// The user was removed.
+    /// The user was removed, or suspended.
     User,
     /// The organization was suspended.
     Org,

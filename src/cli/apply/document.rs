@@ -42,6 +42,7 @@ pub(super) struct OrgSpec {
 pub(super) struct UserSpec {
     pub(super) email: String,
     pub(super) permissions: Option<Vec<Permission>>,
+    pub(super) suspended: Option<bool>,
     #[serde(default)]
     pub(super) removed: bool,
 }

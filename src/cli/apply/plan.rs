@@ -9,12 +9,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::document::{Document, KeySpec, LimitSpec, OrgSpec, UserSpec};
+use super::document::{Document, KeySpec, LimitSpec, OrgSpec};
 use super::org_users::OrgUsers;
 use super::present::{Present, PresentOrg};
+use super::user_step;
 use ::control::admin::Operation;
 use ::control::management::{Key, KeyLimits, LimitUpdate};
-use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::names;
 use domain::quota::Quota;
@@ -66,7 +66,7 @@ fn plan_org(spec: &OrgSpec, present: &Present) -> Vec<Step> {
     let existing = present.orgs.get(&spec.name);
     let users = OrgUsers::new(spec, existing);
     let mut steps = vec![org_step(spec, existing, present)];
-    steps.extend(spec.users.iter().map(|user| user_step(spec, user, &users)));
+    steps.extend(spec.users.iter().map(|user| user_step::plan(spec, user, &users)));
     steps.extend(spec.keys.iter().map(|key| key_step(spec, key, &users, present)));
     steps.retain(|step| !step.is_empty());
     steps
@@ -99,41 +99,6 @@ fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>, present: &Present) ->
         let operation =
             if wanted { Operation::SuspendOrg { org: org_name } } else { Operation::ResumeOrg { org: org_name } };
         step.change("suspended", org.map(|_| suspended.to_string()), wanted.to_string(), operation);
-    }
-    step
-}
-
-fn user_step(org: &OrgSpec, spec: &UserSpec, users: &OrgUsers<'_>) -> Step {
-    let email = spec.email.to_lowercase();
-    let mut step = Step::new(Action::Change, "user", format!("{}/{email}", org.name));
-    let wanted = spec.permissions.clone().map(sorted);
-    let reference = (org.name.clone(), email.clone());
-    match users.valid(&email) {
-        Some(_) if spec.removed => {
-            step.action = Action::Withdraw;
-            step.operations.push(Operation::RemoveUser { org: reference.0, user: reference.1 });
-        }
-        Some(user) => {
-            let present = sorted(user.permissions.clone());
-            if let Some(wanted) = wanted.filter(|wanted| *wanted != present) {
-                let old = joined(&present);
-                let new = joined(&wanted);
-                let permit = Operation::PermitUser { org: reference.0, user: reference.1, permissions: wanted };
-                step.change("permissions", Some(old), new, permit);
-            }
-        }
-        None if spec.removed => {}
-        None if users.was_removed(&email) => {
-            step.conflict(
-                "was removed, for good; take it out of the file, or create another with `keygate user create`",
-            );
-        }
-        None => {
-            let permissions = wanted.unwrap_or_default();
-            step.action = Action::Create;
-            step.show("permissions", joined(&permissions));
-            step.operations.push(Operation::CreateUser { org: reference.0, email: reference.1, permissions });
-        }
     }
     step
 }
@@ -204,23 +169,23 @@ fn existing_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option
 }
 
 impl Step {
-    fn new(action: Action, record: &'static str, name: String) -> Self {
+    pub(super) fn new(action: Action, record: &'static str, name: String) -> Self {
         let changes = Vec::new();
         let operations = Vec::new();
         Self { action, record, name, changes, reason: None, operations }
     }
 
-    fn change(&mut self, field: &'static str, old: Option<String>, new: String, operation: Operation) {
+    pub(super) fn change(&mut self, field: &'static str, old: Option<String>, new: String, operation: Operation) {
         self.changes.push(FieldChange { field, old, new });
         self.operations.push(operation);
     }
 
     /// Shows a field of a new record.
-    fn show(&mut self, field: &'static str, new: String) {
+    pub(super) fn show(&mut self, field: &'static str, new: String) {
         self.changes.push(FieldChange { field, old: None, new });
     }
 
-    fn conflict(&mut self, reason: &str) {
+    pub(super) fn conflict(&mut self, reason: &str) {
         *self = Self::new(Action::Conflict, self.record, std::mem::take(&mut self.name));
         self.reason = Some(reason.to_owned());
     }
@@ -282,15 +247,4 @@ fn shown(limits: &KeyLimits) -> String {
 
 fn or_configured(concurrent: Option<u32>) -> String {
     concurrent.map_or_else(|| "configured".to_owned(), |concurrent| concurrent.to_string())
-}
-
-fn sorted(mut permissions: Vec<Permission>) -> Vec<Permission> {
-    permissions.sort_unstable();
-    permissions.dedup();
-    permissions
-}
-
-fn joined(permissions: &[Permission]) -> String {
-    let joined = permissions.iter().map(Permission::as_str).collect::<Vec<_>>().join(",");
-    if joined.is_empty() { "none".to_owned() } else { joined }
 }

@@ -184,6 +184,26 @@ fn nothing_is_withdrawn_unasked_and_nothing_revoked_comes_back() {
 }
 
 #[test]
+fn users_are_suspended_and_resumed_as_the_file_says() {
+    let installation = Installation::new();
+    let with = |more: &str| {
+        format!("organizations: [{{ name: acme, users: [{{ email: ada@example.com, permissions: [a]{more} }}] }}]\n")
+    };
+    let created = installation.apply(&with(", suspended: true"), "--yes");
+    assert!(created.code == 0 && created.out.contains("permissions a; suspended true"), "{created:?}");
+    assert_eq!(installation.apply(&with(", suspended: true"), "--dry-run").code, 0);
+    assert_eq!(installation.apply(&with(""), "--dry-run").code, 0, "absent: as it is");
+    let listed = installation.ok("user list --org acme").out;
+    assert!(listed.contains("suspended"), "{listed}");
+    let resumed = installation.apply(&with(", suspended: false"), "--yes");
+    assert!(resumed.code == 0 && resumed.out.contains("suspended true -> false"), "{resumed:?}");
+    let suspended = installation.ok("user suspend --org acme ada@example.com").out;
+    assert!(suspended.lines().any(|line| line.starts_with("suspended") && line.contains("20")), "{suspended}");
+    let resumed = installation.ok("user resume --org acme ada@example.com").out;
+    assert!(resumed.lines().any(|line| line.starts_with("suspended") && line.ends_with('-')), "{resumed}");
+}
+
+#[test]
 fn keys_of_others_are_conflicts_and_existing_keys_have_ids() {
     let installation = Installation::new();
     installation.with_key();

@@ -55,6 +55,28 @@ async fn users_are_permitted_and_removed() {
 }
 
 #[tokio::test]
+async fn users_are_suspended_and_resumed() {
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    let presented = fixture.new_key().await;
+    let id = presented.key.id;
+    let refusal = async || fixture.refusal(presented.api_key.expose(), clock::now()).await;
+    let suspended = management.suspend_user(OPERATOR, ORG, ADA, clock::now()).await.unwrap();
+    assert!(suspended.suspended.is_some() && suspended.removed.is_none(), "{suspended:?}");
+    assert_eq!(refusal().await, Some(Refusal::UserSuspended));
+    assert_eq!(management.show_key(OPERATOR, id, clock::now()).await.unwrap().status, KeyStatus::UserSuspended);
+    let explained = management.explain_key(OPERATOR, id, clock::now()).await.unwrap();
+    assert_eq!(explained.verdict, "requests are refused (401): the key's user is suspended");
+    // The second one is no error, and the first time stands.
+    let again = management.suspend_user(OPERATOR, ORG, ADA, clock::now()).await.unwrap();
+    assert_eq!(again.suspended, suspended.suspended);
+    let resumed = management.resume_user(OPERATOR, ORG, ADA, clock::now()).await.unwrap();
+    assert_eq!((resumed.suspended, refusal().await), (None, None));
+    let unknown = management.suspend_user(OPERATOR, ORG, "nobody@example.com", clock::now()).await;
+    assert_eq!(unknown.unwrap_err().code(), "no_such_user");
+}
+
+#[tokio::test]
 async fn keys_are_created_rotated_and_revoked() {
     let fixture = Fixture::with_ada().await;
     let management = &fixture.management;

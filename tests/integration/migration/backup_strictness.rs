@@ -21,6 +21,7 @@ async fn make_stricter(state: &State) {
         if org.name == "acme" {
             let bob = users.iter().find(|user| user.email.starts_with("bob") && user.is_active()).unwrap().id;
             state.change(Change::WithdrawUser { org: org.id, user: bob, at }).await.unwrap();
+            state.change(Change::SuspendUser { org: org.id, user: ada, at: Some(at) }).await.unwrap();
         } else {
             state.change(Change::RemoveUser { org: org.id, user: ada, at }).await.unwrap();
             state.change(Change::SuspendOrg { org: org.id, suspended: true }).await.unwrap();
@@ -82,8 +83,8 @@ fn new_file_makes_an_old_state_as_strict() {
         for target in &targets {
             let report = import_file(&new, target).await;
             assert!(report.caught_up > 5 && report.is_complete(), "{report:?}");
-            // Two keys, a removed and a withdrawn user, one organization.
-            assert_eq!((report.withdrawn, report.kept.len()), (5, 0), "{report:?}");
+            // Two keys, a removed, a withdrawn and a suspended user, one organization.
+            assert_eq!((report.withdrawn, report.kept.len()), (6, 0), "{report:?}");
             assert_same_records(&new, &export(target).await);
         }
         let State::Embedded(_) = &targets[0] else { unreachable!() };

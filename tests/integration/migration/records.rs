@@ -26,16 +26,16 @@ pub(super) fn new_org(name: &str) -> Org {
 
 pub(super) fn new_user(org: OrgId, email: &str) -> User {
     let permissions = ["a", "b"].map(|text| text.parse().unwrap()).to_vec();
-    let (removed, vouched_by, withdrawn) = (None, None, None);
     User {
         id: UserId::generate(),
         org,
         email: email.into(),
         permissions,
         created: clock::now(),
-        removed,
-        vouched_by,
-        withdrawn,
+        removed: None,
+        vouched_by: None,
+        withdrawn: None,
+        suspended: None,
     }
 }
 
@@ -124,6 +124,7 @@ impl<'a> RecordMaker<'a> {
         self.key(&suspended, user, "stapler").await;
         self.change(Change::SuspendOrg { org: suspended.id, suspended: true }).await;
         self.change(Change::WithdrawUser { org: suspended.id, user, at: self.now }).await;
+        self.change(Change::SuspendUser { org: suspended.id, user, at: Some(self.now) }).await;
         self.org("empty").await;
     }
 

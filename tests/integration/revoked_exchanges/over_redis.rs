@@ -51,11 +51,16 @@ fn revocation_at_one_gateway_ends_exchanges_at_all() {
     one.rotate(&rotated, Some(Duration::from_secs(1)));
     assert_eq!(end_of(of_rotated), End::Reset);
     assert_open(&mut of_stranger);
+    one.suspend_user(&stranger);
+    assert_eq!(end_of(of_stranger), End::Reset);
+    // It begins after the notice of the suspension was read: none of this gateway's exchanges is left.
+    one.resume_user(&stranger);
+    let of_stranger = open_tunnel(&two, &stranger.text);
     one.suspend(&stranger);
     assert_eq!(end_of(of_stranger), End::Reset);
     let counts = ["key", "user", "secret", "org", "session"]
         .map(|reason| two.metric(&format!("keygate_exchanges_terminated_total{{reason=\"{reason}\"}}")));
-    assert_eq!(counts, [1.0, 1.0, 1.0, 1.0, 0.0]);
+    assert_eq!(counts, [1.0, 2.0, 1.0, 1.0, 0.0]);
     assert!(two.records().iter().all(|record| record.outcome == Outcome::Terminated));
     upstream.until_all_ended();
     eventually("no slot is held", || one.explain_in_flight(&stranger) == 0);

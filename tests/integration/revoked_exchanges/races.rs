@@ -13,6 +13,8 @@ use crate::support::{Gateway, Random, eventually};
 
 /// Races of each test, unless `KEYGATE_RACES` says another number.
 const RACES: usize = 100;
+/// Remainder of the races in which the user is suspended.
+const SUSPENSION: u64 = 4;
 /// Races at a time.
 const CONCURRENT: usize = 8;
 
@@ -46,7 +48,8 @@ fn race(nodes: &[Node], key: &Key, seed: u64) -> Race {
             .collect();
         std::thread::sleep(delay());
         let (_, operator) = &nodes[usize::try_from(seed).unwrap() % nodes.len()];
-        operator.perform(match seed % 4 {
+        operator.perform(match seed % 5 {
+            SUSPENSION => Operation::SuspendUser { org: key.org.to_string(), user: key.user.to_string() },
             3 => Operation::RotateKey { key: key.id, overlap: None },
             _ => Operation::RevokeKey { key: key.id },
         });
@@ -67,7 +70,9 @@ fn run(gateways: &[Gateway]) -> (usize, Duration) {
         let results: Vec<Race> = std::thread::scope(|scope| {
             let racers: Vec<_> = seeds
                 .map(|seed| {
-                    let key = gateways[0].another_key(&owner);
+                    // The other keys of a suspended user would end with it.
+                    let is_suspension = seed as u64 % 5 == SUSPENSION;
+                    let key = if is_suspension { gateways[0].key() } else { gateways[0].another_key(&owner) };
                     scope.spawn(move || race(nodes, &key, seed as u64))
                 })
                 .collect();

@@ -35,10 +35,16 @@ fn revocation_ends_the_exchanges_that_it_concerns_and_no_others() {
     assert_eq!(end_of(of_sibling), End::Reset);
     assert_open(&mut of_stranger);
 
-    gateway.suspend(&stranger);
+    gateway.suspend_user(&stranger);
     assert_eq!(end_of(of_stranger), End::Reset);
+    gateway.resume_user(&stranger);
+    let mut resumed = open_tunnel(&gateway, &stranger.text);
+    assert_open(&mut resumed);
+
+    gateway.suspend(&stranger);
+    assert_eq!(end_of(resumed), End::Reset);
     let counts = ["key", "user", "org", "secret", "session"].map(|reason| terminated(&gateway, reason));
-    assert_eq!(counts, [1.0, 1.0, 1.0, 0.0, 0.0]);
+    assert_eq!(counts, [1.0, 2.0, 1.0, 0.0, 0.0]);
     assert!(gateway.records().iter().all(|record| record.outcome == Outcome::Terminated));
     upstream.until_all_ended();
 }

@@ -138,6 +138,48 @@ fn organization_that_is_no_longer_claimed_is_withdrawn_with_keys_and_sessions() 
     );
 }
 
+/// Who is suspended stays so, whatever the provider says, until somebody resumes them.
+#[test]
+fn suspended_user_has_no_sessions_and_cannot_sign_in_until_resumed() {
+    let setup = Setup::new(BY_CLAIMS);
+    claim(&setup.corp, &["acme", "bolt"]);
+    let mut old = signed_in(&setup.gateway, "corp");
+    choose(&mut old, setup.bolt);
+    let [of_acme, of_bolt] = [setup.acme, setup.bolt].map(|org| setup.key(org));
+    let operation = |resume: bool| {
+        let (org, user) = (setup.bolt.to_string(), PERSON.to_owned());
+        if resume { Operation::ResumeUser { org, user } } else { Operation::SuspendUser { org, user } }
+    };
+    setup.gateway.perform(operation(false));
+    let refused = Client::connect(setup.gateway.address).get("/x", &of_bolt);
+    assert_eq!((refused.status, refused.code().as_str()), (401, "invalid_token"));
+    assert_eq!(setup.status(&of_acme), 200, "the person acts in the other organization");
+    // The session goes on there, and a new sign-in is one there alone.
+    assert_eq!(old.fetch("GET", "/x").status, 200);
+    assert_eq!(setup.upstream.last().header("x-org-id"), Some(&*setup.acme.to_string()));
+    let mut new = signed_in(&setup.gateway, "corp");
+    for visitor in [&mut old, &mut new] {
+        assert_eq!(visitor.submit("/settings/org", &[("org", &setup.bolt.to_string())]).status, 403);
+    }
+    let user = setup.user(setup.bolt);
+    assert!(user.suspended.is_some() && user.withdrawn.is_none(), "{user:?}");
+    // Of the organization in which it is suspended alone, the person can sign in to nothing.
+    claim(&setup.corp, &["bolt"]);
+    let mut nowhere = GatewayBrowser::new(&setup.gateway);
+    assert_eq!(nowhere.sign_in("corp").status, 403);
+    assert!(setup.user(setup.bolt).suspended.is_some());
+
+    setup.gateway.perform(operation(true));
+    assert_eq!(setup.status(&of_bolt), 200, "the keys come back");
+    // Its last organization has gone with the claim, and no session comes back with the user.
+    assert!(!is_signed_in(&mut old));
+    claim(&setup.corp, &["acme", "bolt"]);
+    choose(&mut signed_in(&setup.gateway, "corp"), setup.bolt);
+    let kinds = ["user.suspend", "user.resume"];
+    let made: Vec<_> = setup.actions().into_iter().filter(|(action, _)| kinds.contains(&&**action)).collect();
+    assert_eq!(made, kinds.map(|kind| (kind.to_owned(), Some(setup.bolt))));
+}
+
 #[test]
 fn refused_sign_in_withdraws_too() {
     let setup = Setup::new(BY_CLAIMS);

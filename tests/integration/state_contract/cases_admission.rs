@@ -124,7 +124,10 @@ pub(super) async fn refusals_have_a_fixed_order(state: &State) {
     assert_eq!(ask(&key).await, Refusal::Forbidden);
     fixture.suspend(state, true).await;
     assert_eq!(ask(&key).await, Refusal::OrgSuspended);
-    state.change(Change::RemoveUser { org: fixture.org, user: fixture.user, at: now }).await.unwrap();
+    let (org, user) = (fixture.org, fixture.user);
+    state.change(Change::SuspendUser { org, user, at: Some(now) }).await.unwrap();
+    assert_eq!(ask(&key).await, Refusal::UserSuspended);
+    state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
     assert_eq!(ask(&key).await, Refusal::UserRemoved);
     rotate(state, &key, now, now).await;
     assert_eq!(ask(&key).await, Refusal::Expired);

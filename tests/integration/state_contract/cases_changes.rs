@@ -138,6 +138,55 @@ pub(super) async fn withdrawn_user_is_denied_until_permitted_again(state: &State
     assert!(matches!(removed, Err(ChangeError::NoUser(id)) if id == user), "{removed:?}");
 }
 
+pub(super) async fn suspended_user_is_denied_until_resumed(state: &State) {
+    let (fixture, now) = (new_fixture(state).await, clock::now());
+    let (org, user) = (fixture.org, fixture.user);
+    let key = fixture.key(state).await;
+    let quota_key = fixture.session_quota_key(state, user).await;
+    let other = fixture.user(state, "other@example.com").await;
+    let key_of_other = fixture.key_of(state, other).await;
+    let record = async || state.member(org, user).await.unwrap().unwrap().1;
+    admit(state, &key, now).await;
+    let later = now.after(TOKEN);
+    for at in [now, later] {
+        state.change(Change::SuspendUser { org, user, at: Some(at) }).await.unwrap();
+        let suspended = record().await;
+        assert_eq!((suspended.suspended, suspended.is_active()), (Some(now), false), "the first one stands");
+    }
+    // A caller learns nothing about the key; a refusal takes nothing.
+    for held in [&key, &quota_key] {
+        for _ in 0..10 {
+            let decision = decide(state, &held.digest, later).await;
+            assert_eq!(refused(&decision), Refusal::UserSuspended);
+            assert!(matches!(decision, Decision::Denied { principal: Some(_), rate_limit: None, .. }));
+        }
+    }
+    admit(state, &key_of_other, later).await;
+    // Permissions are given and taken meanwhile, a new key is refused, and a secret can be replaced.
+    let permit = Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None };
+    state.change(permit).await.unwrap();
+    assert_eq!((record().await.suspended, record().await.permissions), (Some(now), Vec::new()));
+    let late = fixture.key(state).await;
+    assert_eq!(refuse(state, &late, later).await, Refusal::UserSuspended);
+    for _ in 0..2 {
+        state.change(Change::SuspendUser { org, user, at: None }).await.unwrap();
+        assert_eq!(record().await.suspended, None);
+    }
+    for held in [&key, &quota_key, &late] {
+        admit(state, held, later).await;
+    }
+    let nobody = domain::identity::UserId::generate();
+    let missing = state.change(Change::SuspendUser { org, user: nobody, at: Some(now) }).await;
+    assert!(matches!(missing, Err(ChangeError::NoUser(id)) if id == nobody), "{missing:?}");
+    state.change(Change::SuspendUser { org, user, at: Some(now) }).await.unwrap();
+    state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
+    for at in [Some(now), None] {
+        let removed = state.change(Change::SuspendUser { org, user, at }).await;
+        assert!(matches!(removed, Err(ChangeError::NoUser(id)) if id == user), "{removed:?}");
+    }
+    assert_eq!(refuse(state, &key, later).await, Refusal::UserRemoved);
+}
+
 pub(super) async fn keys_of_a_removed_user_are_denied(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
     let Fixture { org, user, tag } = fixture;

@@ -132,10 +132,11 @@ async fn doomed(state: &State, fixture: &Fixture, number: usize) -> Doomed {
     let user = fixture.user(state, &format!("{number}@example.com")).await;
     let key = fixture.key_of(state, user).await;
     let (org, at) = (fixture.org, clock::now());
-    let (change, expected) = match number % 4 {
+    let (change, expected) = match number % 5 {
         0 => (Change::RevokeKey { key: key.id, at }, Refusal::Revoked),
         1 => (Change::RemoveUser { org, user, at }, Refusal::UserRemoved),
-        2 => (Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None }, Refusal::Forbidden),
+        2 => (Change::SuspendUser { org, user, at: Some(at) }, Refusal::UserSuspended),
+        3 => (Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None }, Refusal::Forbidden),
         _ => {
             let digest = PlainKey::generate(key.id).unwrap().digest();
             (

@@ -38,16 +38,16 @@ pub(super) fn new_org() -> Org {
 
 pub(super) fn new_user(org: OrgId, email: &str) -> User {
     let permissions = vec![permission("queries:read")];
-    let (removed, vouched_by, withdrawn) = (None, None, None);
     User {
         id: UserId::generate(),
         org,
         email: email.into(),
         permissions,
         created: clock::now(),
-        removed,
-        vouched_by,
-        withdrawn,
+        removed: None,
+        vouched_by: None,
+        withdrawn: None,
+        suspended: None,
     }
 }
 

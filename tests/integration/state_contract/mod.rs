@@ -78,6 +78,7 @@ macro_rules! contract {
                 withdrawn_user_is_denied_until_permitted_again,
                 keys_of_a_removed_user_are_denied,
                 suspension_holds_until_resumed,
+                suspended_user_is_denied_until_resumed,
                 organization_limits_hold_at_once,
                 quota_change_keeps_the_tokens,
                 default_limits_change_at_once_and_keep_tokens,

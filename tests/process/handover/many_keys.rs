@@ -23,7 +23,17 @@ async fn write_state(setup: &Setup, count: usize) -> String {
     state.change(Change::CreateOrg(record)).await.unwrap();
     let user = UserId::generate();
     let (email, permissions) = ("ada@example.com".into(), Vec::new());
-    let record = User { id: user, org, email, permissions, created, removed: None, vouched_by: None, withdrawn: None };
+    let record = User {
+        id: user,
+        org,
+        email,
+        permissions,
+        created,
+        removed: None,
+        vouched_by: None,
+        withdrawn: None,
+        suspended: None,
+    };
     state.change(Change::CreateUser(record)).await.unwrap();
     let keys: Vec<PlainKey> = (0..count).map(|_| PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap()).collect();
     let changes = keys.iter().enumerate().map(|(number, key)| {

@@ -34,6 +34,8 @@ pub async fn perform(
         Operation::PermitUser { org, user, permissions } =>
             Reply::User { user: to.permit_user(actor, &org, &user, permissions, now).await? },
         Operation::RemoveUser { org, user } => Reply::User { user: to.remove_user(actor, &org, &user, now).await? },
+        Operation::SuspendUser { org, user } => Reply::User { user: to.suspend_user(actor, &org, &user, now).await? },
+        Operation::ResumeUser { org, user } => Reply::User { user: to.resume_user(actor, &org, &user, now).await? },
         Operation::CreateKey { org, user, name } =>
             Reply::NewKey(to.create_key(actor, &org, &user, &name, now).await?),
         Operation::ListKeys { org, query, cursor, limit } =>

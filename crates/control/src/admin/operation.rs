@@ -56,6 +56,12 @@ pub enum Operation {
     /// [`remove_user`](crate::management::Management::remove_user)
     #[serde(rename = "user.remove")]
     RemoveUser { org: String, user: String },
+    /// [`suspend_user`](crate::management::Management::suspend_user)
+    #[serde(rename = "user.suspend")]
+    SuspendUser { org: String, user: String },
+    /// [`resume_user`](crate::management::Management::resume_user)
+    #[serde(rename = "user.resume")]
+    ResumeUser { org: String, user: String },
     /// [`create_key`](crate::management::Management::create_key)
     #[serde(rename = "key.create")]
     CreateKey { org: String, user: String, name: String },
@@ -195,6 +201,8 @@ impl Operation {
             | Self::CreateUser { .. }
             | Self::PermitUser { .. }
             | Self::RemoveUser { .. }
+            | Self::SuspendUser { .. }
+            | Self::ResumeUser { .. }
             | Self::CreateKey { .. }
             | Self::RevokeKey { .. }
             | Self::RotateKey { .. }

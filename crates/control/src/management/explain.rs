@@ -79,6 +79,7 @@ fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String 
     match key.status {
         KeyStatus::Revoked => "requests are refused (401): the key is revoked".into(),
         KeyStatus::UserRemoved => "requests are refused (401): the key's user was removed".into(),
+        KeyStatus::UserSuspended => "requests are refused (401): the key's user is suspended".into(),
         KeyStatus::OrgSuspended => "requests are refused (403): the organization is suspended".into(),
         KeyStatus::Active if user.withdrawn.is_some() => {
             let provider = user.provider.as_deref().unwrap_or("of the sign-in");

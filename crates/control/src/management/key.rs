@@ -77,6 +77,8 @@ pub enum KeyStatus {
     Revoked,
     /// The key's user was removed.
     UserRemoved,
+    /// The key's user is suspended.
+    UserSuspended,
     /// The key's organization is suspended.
     OrgSuspended,
 }
@@ -138,14 +140,13 @@ impl Key {
         quota: Quota,
         now: Micros,
     ) -> Self {
-        let user_removed = user.is_none_or(|user| user.removed.is_some());
         Self {
             id: key.id,
             name: key.name.clone(),
             org: key.org,
             user: key.user,
             email: user.map(|user| user.email.clone()).unwrap_or_default(),
-            status: KeyStatus::new(key, user_removed, org.is_some_and(|org| org.suspended)),
+            status: KeyStatus::new(key, user, org),
             limits: KeyLimits::new(quota, key.quota.is_some()),
             imported: key.imported,
             uses: key.uses,
@@ -190,7 +191,8 @@ impl KeyMark {
 
 impl KeyStatus {
     /// All statuses.
-    pub const ALL: [Self; 4] = [Self::Active, Self::Revoked, Self::UserRemoved, Self::OrgSuspended];
+    pub const ALL: [Self; 5] =
+        [Self::Active, Self::Revoked, Self::UserRemoved, Self::UserSuspended, Self::OrgSuspended];
 
     /// The status in words.
     pub fn label(self) -> &'static str {
@@ -198,6 +200,7 @@ impl KeyStatus {
             Self::Active => "Active",
             Self::Revoked => "Revoked",
             Self::UserRemoved => "Owner removed",
+            Self::UserSuspended => "Owner suspended",
             Self::OrgSuspended => "Organization suspended",
         }
     }
@@ -208,6 +211,7 @@ impl KeyStatus {
             Self::Active => "active",
             Self::Revoked => "revoked",
             Self::UserRemoved => "owner-removed",
+            Self::UserSuspended => "owner-suspended",
             Self::OrgSuspended => "org-suspended",
         }
     }
@@ -218,12 +222,17 @@ impl KeyStatus {
     }
 
     /// The first reason to refuse a key, in the order in which requests are checked.
-    fn new(key: &state::Key, user_removed: bool, org_suspended: bool) -> Self {
-        match (key.revoked, user_removed, org_suspended) {
-            (Some(_), _, _) => Self::Revoked,
-            (None, true, _) => Self::UserRemoved,
-            (None, false, true) => Self::OrgSuspended,
-            (None, false, false) => Self::Active,
+    fn new(key: &state::Key, user: Option<&state::User>, org: Option<&state::Org>) -> Self {
+        if key.revoked.is_some() {
+            Self::Revoked
+        } else if user.is_none_or(|user| user.removed.is_some()) {
+            Self::UserRemoved
+        } else if user.is_some_and(|user| user.suspended.is_some()) {
+            Self::UserSuspended
+        } else if org.is_some_and(|org| org.suspended) {
+            Self::OrgSuspended
+        } else {
+            Self::Active
         }
     }
 }

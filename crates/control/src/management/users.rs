@@ -1,4 +1,4 @@
-//! Users: create, list, permit, remove.
+//! Users: create, list, permit, suspend, resume, remove.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,8 @@ pub struct User {
     pub provider: Option<String>,
     #[serde(default, with = "clock::rfc3339::option")]
     pub withdrawn: Option<Micros>,
+    #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<Micros>,
 }
 
 impl Management {
@@ -69,6 +71,7 @@ impl Management {
             removed: None,
             vouched_by,
             withdrawn: None,
+            suspended: None,
         };
         self.apply_change("user.create", target(&user), Change::CreateUser(user.clone()), by).await?;
         Ok(user)
@@ -132,6 +135,51 @@ impl Management {
         Ok(state::User { permissions, withdrawn: None, vouched_by: vouched_by.or(user.vouched_by), ..user })
     }
 
+    /// Suspends a user: all requests with the user's keys are refused from the next one on, what is open ends, and the
+    /// web sessions end. The keys stay. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
+    pub async fn suspend_user(
+        &self,
+        actor: &Actor,
+        org: &str,
+        user: &str,
+        now: Micros,
+    ) -> Result<User, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let user = self.find_user(self.find_org(org).await?.id, user).await?;
+        let suspended = user.suspended.or(Some(now));
+        let change = Change::SuspendUser { org: user.org, user: user.id, at: suspended };
+        // The user first: from then on no session acts there, also one that begins meanwhile.
+        self.apply_change("user.suspend", target(&user), change, by).await?;
+        self.end_memberships(&user, by).await?;
+        Ok(state::User { suspended, ..user }.into())
+    }
+
+    /// Resumes a suspended user: requests with the user's keys are admitted again. Web sessions do not come back. For
+    /// the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
+    pub async fn resume_user(
+        &self,
+        actor: &Actor,
+        org: &str,
+        user: &str,
+        now: Micros,
+    ) -> Result<User, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let user = self.find_user(self.find_org(org).await?.id, user).await?;
+        if user.suspended.is_some() {
+            // Those that a suspension did not get to, because the process died: they must not come back with the user.
+            self.end_memberships(&user, by).await?;
+        }
+        let change = Change::SuspendUser { org: user.org, user: user.id, at: None };
+        self.apply_change("user.resume", target(&user), change, by).await?;
+        Ok(state::User { suspended: None, ..user }.into())
+    }
+
     /// Removes a user for good: their keys are refused and their web sessions end. For the operator.
     ///
     /// # Errors
@@ -153,9 +201,9 @@ impl Management {
 
 impl From<state::User> for User {
     fn from(user: state::User) -> Self {
-        let state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn } = user;
+        let state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended } = user;
         let provider = vouched_by.map(|voucher| voucher.provider);
-        Self { id, email, org, permissions, created, removed, provider, withdrawn }
+        Self { id, email, org, permissions, created, removed, provider, withdrawn, suspended }
     }
 }
 

@@ -45,7 +45,7 @@ impl Management {
         Ok(())
     }
 
-    /// The active users for whom this provider has vouched, by the person and by the address.
+    /// The users, neither removed nor withdrawn, for whom this provider has vouched, by the person and by the address.
     async fn find_vouched(
         &self,
         vouched_by: &Voucher,
@@ -58,7 +58,7 @@ impl Management {
         let is_vouched = |user: &state::User| {
             user.vouched_by.as_ref().is_some_and(|voucher| voucher.provider == vouched_by.provider)
         };
-        users.retain(|user| user.is_active() && is_vouched(user));
+        users.retain(|user| user.removed.is_none() && user.withdrawn.is_none() && is_vouched(user));
         users.sort_by_key(|user| user.id);
         users.dedup_by_key(|user| user.id);
         Ok(users)

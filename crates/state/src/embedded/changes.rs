@@ -31,9 +31,8 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
             let update = "UPDATE users SET withdrawn = coalesce(withdrawn, ?2) WHERE id = ?1";
             change_user(sql, *org, *user, update, integer(at.0))
         }
-        Change::RemoveUser { org, user, at } => {
-            change_user(sql, *org, *user, "UPDATE users SET removed = ?2 WHERE id = ?1", integer(at.0))
-        }
+        Change::SuspendUser { org, user, at } => suspend_user(sql, *org, *user, *at),
+        Change::RemoveUser { org, user, at } => remove_user(sql, *org, *user, *at),
         Change::CreateKey { key, digest } => create_key(sql, key, digest),
         Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
         Change::RotateKey { key, digest, at, previous_until, last } => {
@@ -86,16 +85,29 @@ fn change_org(sql: &Connection, org: OrgId, update: &str, value: impl rusqlite::
 
 pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeError> {
     require_org(sql, user.org)?;
-    let [removed, withdrawn] = [user.removed, user.withdrawn].map(|at| at.map(|at| integer(at.0)));
+    let times = [user.removed, user.withdrawn, user.suspended];
+    let [removed, withdrawn, suspended] = times.map(|at| at.map(|at| integer(at.0)));
     let (provider, person) = voucher_columns(user.vouched_by.as_ref());
     let id = user.id.to_string();
     let org = user.org.to_string();
     let permissions = permissions_column(&user.permissions);
     execute(
         sql,
-        "INSERT INTO users (id, org, email, permissions, created, removed, provider, person, withdrawn)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        params![id, org, user.email, permissions, integer(user.created.0), removed, provider, person, withdrawn],
+        "INSERT INTO users (id, org, email, permissions, created, removed, provider, person, withdrawn,
+                            suspended)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        params![
+            id,
+            org,
+            user.email,
+            permissions,
+            integer(user.created.0),
+            removed,
+            provider,
+            person,
+            withdrawn,
+            suspended
+        ],
     )
     .map(drop)
 }
@@ -120,6 +132,16 @@ fn permit_user(
 /// The provider that vouches for a user, and the person there.
 fn voucher_columns(vouched_by: Option<&Voucher>) -> (Option<&str>, Option<String>) {
     vouched_by.map(|voucher| (&*voucher.provider, voucher.person.to_string())).unzip()
+}
+
+/// Suspends a user, or, without a time, resumes it. Of several suspensions the first stands.
+fn suspend_user(sql: &Connection, org: OrgId, user: UserId, at: Option<Micros>) -> Result<(), ChangeError> {
+    let update = "UPDATE users SET suspended = iif(?2 IS NULL, NULL, coalesce(suspended, ?2)) WHERE id = ?1";
+    change_user(sql, org, user, update, at.map(|at| integer(at.0)))
+}
+
+fn remove_user(sql: &Connection, org: OrgId, user: UserId, at: Micros) -> Result<(), ChangeError> {
+    change_user(sql, org, user, "UPDATE users SET removed = ?2 WHERE id = ?1", integer(at.0))
 }
 
 fn change_user(

@@ -113,6 +113,7 @@ impl Directory {
         let revoked = match *change.as_made() {
             Change::RevokeKey { key, .. } => Some(RevocationEntry::Key(key)),
             Change::RemoveUser { user, .. } => Some(RevocationEntry::User(user)),
+            Change::SuspendUser { user, at: Some(_), .. } => Some(RevocationEntry::User(user)),
             Change::SuspendOrg { org, suspended: true } => Some(RevocationEntry::Org(org)),
             Change::EndSession { session } => Some(RevocationEntry::Session(session)),
             Change::EndMembership { session, org } => Some(RevocationEntry::Membership { session, org }),
@@ -136,6 +137,9 @@ impl Directory {
             }
             Change::WithdrawUser { user, at, .. } => {
                 self.write().change_user(user, |user| user.withdrawn = user.withdrawn.or(Some(at)));
+            }
+            Change::SuspendUser { user, at, .. } => {
+                self.write().change_user(user, |user| user.suspended = at.map(|at| user.suspended.unwrap_or(at)));
             }
             Change::RemoveUser { user, at, .. } => self.write().change_user(user, |user| user.removed = Some(at)),
             Change::CreateKey { key, digest } => {

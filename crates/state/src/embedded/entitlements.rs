@@ -30,6 +30,7 @@ pub(super) struct UserEntitlements {
     /// Header values that all keys of the user share.
     headers: PrincipalHeaders,
     pub(super) removed: bool,
+    pub(super) suspended: bool,
     pub(super) withdrawn: bool,
 }
 
@@ -70,8 +71,9 @@ impl UserEntitlements {
         let permissions = user.permissions_in_force();
         let headers = PrincipalHeaders::new(user.id, org.id, None, permissions);
         let removed = user.removed.is_some();
+        let suspended = user.suspended.is_some();
         let withdrawn = user.withdrawn.is_some();
-        Self { user: user.id, org, permissions: permissions.into(), headers, removed, withdrawn }
+        Self { user: user.id, org, permissions: permissions.into(), headers, removed, suspended, withdrawn }
     }
 
     /// The principal of requests with this key of the user; without a key, of requests of the user's sessions.

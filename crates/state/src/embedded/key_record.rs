@@ -152,7 +152,7 @@ impl KeyRecord {
         let revoked = [
             (state.revoked.is_some(), RevokedBy::Key),
             (until <= now, RevokedBy::Secret),
-            (state.entitlements.removed, RevokedBy::User),
+            (state.entitlements.removed || state.entitlements.suspended, RevokedBy::User),
             (state.entitlements.org.is_suspended(), RevokedBy::Org),
         ];
         let reason = revoked.into_iter().find_map(|(is_revoked, reason)| is_revoked.then_some(reason));

@@ -65,7 +65,10 @@ impl KeyState {
         if request.now >= self.valid_until(request.digest, digest) {
             return Some(Refusal::Expired);
         }
-        self.entitlements.removed.then_some(Refusal::UserRemoved)
+        if self.entitlements.removed {
+            return Some(Refusal::UserRemoved);
+        }
+        self.entitlements.suspended.then_some(Refusal::UserSuspended)
     }
 
     /// The time until which a secret with the digest `presented` is valid; the epoch when it is not. `digest`

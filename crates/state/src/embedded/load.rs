@@ -22,7 +22,8 @@ pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> 
     let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
     let directory = Directory::with_capacity(usize::try_from(keys).unwrap_or(0), defaults);
     for_each_row(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
-    let users = "SELECT id, org, email, permissions, created, removed, withdrawn, provider, person FROM users
+    let users = "SELECT id, org, email, permissions, created, removed, withdrawn, suspended, provider, person
+                   FROM users
                  ORDER BY rowid";
     for_each_row(connection, users, |row| user(row).map(|user| directory.add_user(user)))?;
     load_keys::load(path, connection, &directory)?;
@@ -131,6 +132,7 @@ fn user(row: &Row<'_>) -> rusqlite::Result<User> {
         created: columns.time()?.unwrap_or_default(),
         removed: columns.time()?,
         withdrawn: columns.time()?,
+        suspended: columns.time()?,
         vouched_by: voucher(&mut columns)?,
     })
 }

@@ -23,6 +23,8 @@ struct MissingUserParts {
     removal: bool,
     /// The user is withdrawn in the export alone.
     withdrawal: bool,
+    /// The user is suspended in the export alone.
+    suspension: bool,
     /// Other fields in which the user differs, and which stay as they are.
     kept: Vec<&'static str>,
 }
@@ -53,7 +55,7 @@ fn count(report: &mut Report, export: &UserExport, found: Existing<MissingUserPa
         Existing::Same => report.users.add_one(true),
         Existing::Incomplete(missing) => {
             report.users.add_one(!missing.record);
-            report.withdrawn += u64::from(missing.removal || missing.withdrawal);
+            report.withdrawn += u64::from(missing.removal || missing.withdrawal || missing.suspension);
             report.keep(record, missing.kept);
         }
         Existing::Conflict(problem) => report.in_the_way.push(Finding { record, problem }),
@@ -71,12 +73,14 @@ async fn look_up_user(
     if user.org != stored.org {
         return Ok(Existing::Conflict(Mismatch::Differs(kept)));
     }
-    kept.retain(|field| !["removed", "withdrawn"].contains(field));
+    kept.retain(|field| !["removed", "withdrawn", "suspended"].contains(field));
     let removal = user.removed.is_some() && stored.removed.is_none();
     let withdrawal = user.withdrawn.is_some() && stored.withdrawn.is_none() && stored.removed.is_none() && !removal;
+    let suspension = user.suspended.is_some() && stored.suspended.is_none() && stored.removed.is_none() && !removal;
     let bucket = is_fuller(store, tag, export).await?;
-    let missing = MissingUserParts { record: false, bucket, removal, withdrawal, kept };
-    let same = !missing.bucket && !missing.removal && !missing.withdrawal && missing.kept.is_empty();
+    let missing = MissingUserParts { record: false, bucket, removal, withdrawal, suspension, kept };
+    let is_stricter = missing.removal || missing.withdrawal || missing.suspension;
+    let same = !missing.bucket && !is_stricter && missing.kept.is_empty();
     Ok(if same { Existing::Same } else { Existing::Incomplete(missing) })
 }
 
@@ -127,6 +131,9 @@ async fn write_users(
         let at = user.withdrawn.unwrap_or_default();
         store.withdraw(Change::WithdrawUser { org: user.org, user: user.id, at }).await?;
     }
+    for (UserExport { user, .. }, _) in incomplete().filter(|(_, missing)| missing.suspension) {
+        store.withdraw(Change::SuspendUser { org: user.org, user: user.id, at: user.suspended }).await?;
+    }
     Ok(())
 }
 
@@ -140,6 +147,7 @@ pub(super) fn differences(user: &User, stored: &User) -> Vec<&'static str> {
         ("removed", user.removed == stored.removed),
         ("vouched_by", user.vouched_by == stored.vouched_by),
         ("withdrawn", user.withdrawn == stored.withdrawn),
+        ("suspended", user.suspended == stored.suspended),
     ];
     same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
 }

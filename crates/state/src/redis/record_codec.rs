@@ -143,6 +143,7 @@ impl Fields {
             removed: self.time("removed")?,
             vouched_by: self.voucher()?,
             withdrawn: self.time("withdrawn")?,
+            suspended: self.time("suspended")?,
         };
         let version = self.0.get("version").and_then(|version| version.first_chunk().copied());
         Ok(StoredUser { user, version: version.ok_or(CommandError::UnexpectedReply)? })

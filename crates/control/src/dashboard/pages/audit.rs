@@ -43,7 +43,7 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 18] = [
+const ACTIONS: [(&str, &str); 20] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -52,6 +52,8 @@ const ACTIONS: [(&str, &str); 18] = [
     ("user.create", "Added a user"),
     ("user.permit", "Changed the permissions of a user"),
     ("user.withdraw", "Withdrew a user"),
+    ("user.suspend", "Suspended a user"),
+    ("user.resume", "Resumed a user"),
     ("user.remove", "Removed a user"),
     ("org.create", "Created the organization"),
     ("org.suspend", "Suspended the organization"),

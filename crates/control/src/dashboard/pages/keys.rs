@@ -113,7 +113,7 @@ impl KeysPage {
     }
 
     /// The states to filter by.
-    pub fn states(&self) -> [KeyStatus; 4] {
+    pub fn states(&self) -> [KeyStatus; 5] {
         KeyStatus::ALL
     }
 }

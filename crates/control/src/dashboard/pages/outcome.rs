@@ -25,7 +25,7 @@ pub enum OutcomeClass {
 }
 
 #[rustfmt::skip]
-const ALL: [OutcomeText; 17] = [
+const ALL: [OutcomeText; 18] = [
     good("completed", "Completed", "The whole response was sent."),
     good("in_progress", "In progress", "The request has not ended yet."),
     refused("rate_limited", "Rate limited",
@@ -40,6 +40,8 @@ const ALL: [OutcomeText; 17] = [
     refused("expired", "Key replaced",
         "The key was rotated, and the old secret is not valid any more. Use the new one."),
     refused("user_removed", "Owner removed", "The owner of the key was removed. Create a key for another user."),
+    refused("user_suspended", "Owner suspended",
+        "The owner of the key is suspended. An admin of the organization can resume the owner."),
     refused("org_suspended", "Organization suspended",
         "The organization is suspended. Ask the operator of this service."),
     refused("unknown", "Unknown key", "There is no such key. Check that it was copied whole."),

@@ -271,7 +271,16 @@ mod tests {
     #[test]
     fn outcome_names_are_those_of_the_contract() {
         let names: Vec<&str> = Outcome::all().map(Outcome::name).collect();
-        let refused = ["unknown", "revoked", "expired", "user_removed", "org_suspended", "forbidden", "not_found"];
+        let refused = [
+            "unknown",
+            "revoked",
+            "expired",
+            "user_removed",
+            "user_suspended",
+            "org_suspended",
+            "forbidden",
+            "not_found",
+        ];
         let limited = ["rate_limited", "too_many_in_flight"];
         let failed = ["upstream_error", "internal_error", "client_error", "terminated", "aborted", "unconfirmed"];
         assert_eq!(names, [&["in_progress", "completed"], &refused[..], &limited, &failed].concat());
@@ -280,7 +289,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome, "{json}");
         }
         assert!(serde_json::from_str::<Outcome>("\"other\"").is_err());
-        assert_eq!(Outcome::all().filter(|outcome| outcome.is_refusal()).count(), 8);
+        assert_eq!(Outcome::all().filter(|outcome| outcome.is_refusal()).count(), 9);
     }
 
     #[test]

@@ -53,11 +53,13 @@ pub(super) struct UserLine {
     created: Micros,
     #[serde(with = "clock::rfc3339::option")]
     removed: Option<Micros>,
-    /// This and the next one are left out when there are none.
+    /// This and the next two are left out when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vouched_by: Option<Voucher>,
     #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
     withdrawn: Option<Micros>,
+    #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    suspended: Option<Micros>,
     /// The bucket of the keys that the user creates.
     creation: Option<CreationLine>,
 }
@@ -181,19 +183,20 @@ impl OrgLine {
 
 impl From<&UserExport> for UserLine {
     fn from(export: &UserExport) -> Self {
-        let User { id, org, email, permissions, created, removed, vouched_by, withdrawn } = export.user.clone();
+        let User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended } =
+            export.user.clone();
         let creation = export.creation.map(|CreationBucket { bucket: Bucket { level, at }, per_us }| CreationLine {
             level,
             at,
             per_us,
         });
-        Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, creation }
+        Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended, creation }
     }
 }
 
 impl UserLine {
     fn into_export(self) -> Result<UserExport, InvalidRecord> {
-        let Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, creation } = self;
+        let Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended, creation } = self;
         check_normalized(&email, &names::validate_email(&email)?)?;
         let is_exact = |line: &CreationLine| line.level.unsigned_abs() < EXACT && (1..EXACT).contains(&line.per_us);
         if creation.as_ref().is_some_and(|line| !is_exact(line)) {
@@ -201,7 +204,7 @@ impl UserLine {
         }
         let creation =
             creation.map(|CreationLine { level, at, per_us }| CreationBucket { bucket: Bucket { level, at }, per_us });
-        let user = User { id, org, email, permissions, created, removed, vouched_by, withdrawn };
+        let user = User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended };
         Ok(UserExport { user, creation })
     }
 }

@@ -36,7 +36,7 @@ impl Decider {
         Ok(refusal.or(expired).map_or(CredentialStatus::Valid(until), |refusal| {
             CredentialStatus::Revoked(match refusal {
                 Refusal::Expired => RevokedBy::Secret,
-                Refusal::UserRemoved => RevokedBy::User,
+                Refusal::UserRemoved | Refusal::UserSuspended => RevokedBy::User,
                 Refusal::OrgSuspended => RevokedBy::Org,
                 _ => RevokedBy::Key,
             })

@@ -14,7 +14,7 @@ use crate::redis::record_codec::{NO_RECORD, StoredKey, StoredRecords, Version};
 use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
 use crate::redis::slots::SlotLease;
-use crate::{DecideRequest, Validity};
+use crate::{DecideRequest, Key, Validity};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -51,7 +51,8 @@ pub struct CachedKey {
     user_removed: AtomicBool,
     /// Generation of the revocations that the two were last compared with.
     revocations_seen: AtomicU64,
-    suspended: bool,
+    user_suspended: bool,
+    org_suspended: bool,
     /// The provider no longer vouches for the user.
     withdrawn: bool,
     /// The default limits that `quota` and `concurrent` were computed with.
@@ -124,8 +125,7 @@ impl CachedKey {
         usage: Arc<CachedUsage>,
         now: Micros,
     ) -> Self {
-        let user_id = key.key.user;
-        let org_id = key.key.org;
+        let Key { user: user_id, org: org_id, .. } = key.key;
         let key_id = (!key.key.session_quota_key).then_some(key.key.id);
         let method = if key_id.is_none() { AuthMethod::Session } else { AuthMethod::ApiKey };
         let permissions = user.as_ref().map_or(&[][..], |user| user.user.permissions_in_force());
@@ -144,7 +144,8 @@ impl CachedKey {
             // A user without a record has gone the same way.
             user_removed: AtomicBool::new(user.as_ref().is_none_or(|user| user.user.removed.is_some())),
             revocations_seen: AtomicU64::new(0),
-            suspended: org.org.suspended,
+            user_suspended: user.as_ref().is_some_and(|user| user.user.suspended.is_some()),
+            org_suspended: org.org.suspended,
             withdrawn: user.as_ref().is_some_and(|user| user.user.withdrawn.is_some()),
             defaults,
             quota: defaults.limits.quota.in_force(key.key.quota),
@@ -205,7 +206,9 @@ impl CachedKey {
             Some(Refusal::Expired)
         } else if self.user_removed.load(Ordering::Relaxed) {
             Some(Refusal::UserRemoved)
-        } else if self.suspended {
+        } else if self.user_suspended {
+            Some(Refusal::UserSuspended)
+        } else if self.org_suspended {
             Some(Refusal::OrgSuspended)
         } else if self.withdrawn {
             Some(Refusal::Forbidden)

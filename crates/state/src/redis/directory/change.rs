@@ -71,6 +71,7 @@ impl Changes<'_> {
                 users.permit(*org, *user, permissions, vouched_by.as_ref()).await
             }
             Change::WithdrawUser { org, user, at } => users.withdraw(*org, *user, *at).await,
+            Change::SuspendUser { org, user, at } => users.suspend(*org, *user, *at).await,
             Change::RemoveUser { org, user, at } => users.remove(*org, *user, *at, is_retry).await,
             Change::CreateKey { key, digest } => keys.create(key, digest, origin).await,
             Change::RotateKey { key, digest, at, previous_until, last } => {

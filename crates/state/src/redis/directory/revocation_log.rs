@@ -33,6 +33,8 @@ impl LogWriter<'_> {
         let entry = match change.as_made() {
             Change::RevokeKey { key, .. } => RevocationEntry::Key(*key),
             Change::RemoveUser { user, .. } => RevocationEntry::User(*user),
+            // Without a locator: a suspension can be lifted, and is no revocation to keep.
+            Change::SuspendUser { user, at: Some(_), .. } => RevocationEntry::User(*user),
             Change::SuspendOrg { org, suspended: true } => RevocationEntry::Org(*org),
             Change::EndSession { session } => RevocationEntry::Session(*session),
             Change::EndMembership { session, org } => RevocationEntry::Membership { session: *session, org: *org },
@@ -163,7 +165,10 @@ mod tests {
         let membership = format!("aaaaaaaa membership {} {} {digest}", SessionId::generate(), OrgId::generate());
         assert!(matches!(decode_final(membership.as_bytes(), Micros(7)), Some(Revocation::Membership(..))));
         let org = format!("aaaaaaaa org {}", OrgId::generate());
-        assert!(decode_final(org.as_bytes(), Micros(7)).is_none(), "a suspension can be lifted");
+        let suspended = format!("aaaaaaaa user {}", UserId::generate());
+        for suspension in [org, suspended] {
+            assert!(decode_final(suspension.as_bytes(), Micros(7)).is_none(), "a suspension can be lifted");
+        }
     }
 
     #[test]

@@ -96,6 +96,21 @@ impl Users<'_> {
         self.change(org, user, write).await
     }
 
+    pub(super) async fn suspend(self, org: OrgId, user: UserId, at: Option<Micros>) -> Result<u32, CommitError> {
+        let tag = Orgs(self.0).require_tag(org).await?;
+        // The first suspension stands; the write is repeated all the same, for replicas to confirm.
+        let stored = self.0.read_user(tag, user).await?.and_then(|stored| stored.suspended);
+        let at = at.map(|at| stored.unwrap_or(at));
+        let write = |transaction: &mut Transaction<_>, record| {
+            transaction.allow_oom();
+            match at {
+                Some(at) => transaction.hset_field(record, "suspended", &at.0.to_string()),
+                None => transaction.hdel(record, &["suspended"]),
+            }
+        };
+        self.change(org, user, write).await
+    }
+
     pub(super) async fn remove(self, org: OrgId, user: UserId, at: Micros, is_retry: bool) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(org).await?;
         let stored = self.0.read_user(tag, user).await?.filter(|stored| stored.org == org);
