@@ -6,10 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use domain::clock::Micros;
+use journal::shipping::ShipEvent;
 use state::redis::{CachedKey, DecideInput, Kept, LateAnswer, LogRead, PendingReport, Resync, VisitedLease};
 
 use super::faults::Fault;
+use super::journal::Part;
 use super::lua::{Reply, Script};
+use super::sinks::SinkKind;
 
 /// A process of a gateway: its number, and how many were before it on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +54,18 @@ pub enum Event {
     Connect(Process, usize),
     /// The next step of a revocation.
     Revoke(usize),
-    Ship(Process),
-    Committed(Process, u64),
-    Delivered(Process, u64),
+    /// The shipper of a process begins.
+    BeginShipping(Process),
+    /// A result of an action reaches the shipper of a process, if it still awaits the one with this number.
+    Ship(Process, u64, ShipEvent),
+    /// A part of a journal reaches its sink.
+    Delivered {
+        process: Process,
+        turn: u64,
+        kind: SinkKind,
+        journal: u64,
+        part: Part,
+    },
     Start(usize),
     Leave(Process),
     Fault(Fault),

@@ -118,8 +118,8 @@ impl World {
             Fault::Leave => self.queue.add(self.now, Event::Leave(process)),
             Fault::Database => {
                 let time = self.chance.between(500_000, 25_000_000);
-                self.postgres.away_until = self.postgres.away_until.max(self.now + time);
-                self.note_fault("database away", NONE, NONE, i64::try_from(time).unwrap());
+                self.sinks.away_until = self.sinks.away_until.max(self.now + time);
+                self.note_fault("sinks away", NONE, NONE, i64::try_from(time).unwrap());
             }
             Fault::Revocation => self.begin_revocation(),
         }

@@ -14,6 +14,7 @@ use state::redis::{DeciderShared, KeptRevocations, LogFollower, RecordNames, Slo
 use super::event::{Process, ResyncFor};
 use super::journal::Journal;
 use super::product::Product;
+use super::ship::Shipper;
 
 /// Time-out of a decision.
 pub const DEADLINE: u64 = 50_000;
@@ -75,6 +76,7 @@ pub struct Gateway {
     /// Organizations about which Redis did not answer, with the steady time at which that was noticed.
     pub noticed: FxHashMap<usize, u64>,
     pub journal: Journal,
+    pub shipper: Shipper,
 }
 
 impl Gateway {
@@ -122,6 +124,7 @@ impl Gateway {
             open: FxHashSet::default(),
             noticed: FxHashMap::default(),
             journal,
+            shipper: Shipper::new(gateway, now),
         }
     }
 

@@ -1,12 +1,10 @@
-//! Journal of a gateway, its shipper, and the PostgreSQL that all of them ship to.
+//! Journal of a machine: the lines of beginnings and outcomes, and the files of its shipper's position.
 //!
-//! The journal and the table are models: lines of beginnings and outcomes, rows by id, and the position that the table
-//! keeps in the transaction of the rows. The pauses of the shipper are the product's.
+//! A model: a line is a value, and the offset of a line is its number.
 
 use std::collections::BTreeMap;
 
-use journal::shipping::Backoff;
-use rustc_hash::FxHashMap;
+use journal::audit::StreamPosition;
 
 /// A line of a journal.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +16,7 @@ pub enum Line {
     },
     Outcome {
         id: u64,
+        time: u64,
     },
 }
 
@@ -27,119 +26,87 @@ pub struct Journal {
     /// Number of the journal: another for each disk.
     pub number: u64,
     pub lines: Vec<Line>,
-    pub backoff: Backoff,
-    /// Position of the shipper; none until it is connected to the table.
-    pub position: Option<usize>,
-    /// Uses before the position that have no outcome before it, with their times; with `true`,
-    /// delivered as in progress.
-    pub open: BTreeMap<u64, (u64, bool)>,
-    /// The batch that is being delivered.
-    pub batch: Option<Batch>,
+    /// File of the shipper: its position, or the copy of one that the sink keeps.
+    pub position_file: Option<StreamPosition>,
 }
 
-/// Records that are delivered together.
+/// The journal, read by a shipper from a position on.
+#[derive(Default)]
+pub struct Stream {
+    at: usize,
+    /// Uses before the position that have no outcome before it, with their times; with `true`,
+    /// delivered as in progress.
+    open: BTreeMap<u64, (u64, bool)>,
+}
+
+/// Part of a journal.
 #[derive(Clone, Debug)]
-pub struct Batch {
-    pub number: u64,
-    pub from: usize,
-    pub to: usize,
+pub struct Part {
+    pub from: StreamPosition,
+    pub to: StreamPosition,
+    pub reached_end: bool,
     /// Ids; with `true`, the use has ended.
     pub records: Vec<(u64, bool)>,
 }
 
-/// Records of a batch, about, as in `crates/journal/src/shipping/shipper.rs`.
-const BATCH: usize = 8192;
+/// Records of a part, about, as in `crates/journal/src/shipping/shipper.rs`.
+const LIMIT: usize = 8192;
+
+fn position(line: usize) -> StreamPosition {
+    let line = line as u64;
+    StreamPosition { segment: 1, offset: line, line, ..StreamPosition::START }
+}
 
 impl Journal {
     pub fn new(number: u64) -> Self {
         Self { number, ..Self::default() }
     }
 
-    /// Goes to the position that the table has; the uses that are open there are read again.
-    pub fn open_at(&mut self, position: usize) {
-        self.open.clear();
-        for line in &self.lines[..position] {
+    /// Opens the journal at a position; the uses that are open there are read again.
+    pub fn open_at(&self, at: StreamPosition) -> Stream {
+        let mut stream = Stream { at: at.line as usize, open: BTreeMap::new() };
+        for line in &self.lines[..stream.at] {
             match *line {
-                Line::Use { id, time } => drop(self.open.insert(id, (time, false))),
-                Line::Outcome { id } => drop(self.open.remove(&id)),
+                Line::Use { id, time } => drop(stream.open.insert(id, (time, false))),
+                Line::Outcome { id, .. } => drop(stream.open.remove(&id)),
             }
         }
-        self.position = Some(position);
+        stream
     }
 
-    /// The next batch, as `RecordStream::next_batch` makes it: records whose outcome is known, then those that have
-    /// been open for `open_after`. None when there is nothing to deliver.
-    pub fn next_batch(&mut self, number: u64, now: u64, open_after: u64) -> Option<Batch> {
-        let from = self.position?;
-        let mut to = from;
+    /// The next part, as `RecordStream::next_batch` makes it: records whose outcome is known, then those that have
+    /// been open for `open_after`, if the sink takes them.
+    pub fn read(&self, stream: &mut Stream, from: StreamPosition, now: u64, open_after: Option<u64>) -> Part {
         let mut records = Vec::new();
-        while to < self.lines.len() && records.len() < BATCH {
-            match self.lines[to] {
-                Line::Use { id, time } => drop(self.open.insert(id, (time, false))),
-                Line::Outcome { id } => {
-                    if self.open.remove(&id).is_some() {
+        while stream.at < self.lines.len() && records.len() < LIMIT {
+            match self.lines[stream.at] {
+                Line::Use { id, time } => drop(stream.open.insert(id, (time, false))),
+                Line::Outcome { id, .. } => {
+                    if stream.open.remove(&id).is_some() {
                         records.push((id, true));
                     }
                 }
             }
-            to += 1;
+            stream.at += 1;
         }
-        for (id, (time, delivered)) in &mut self.open {
-            if !*delivered && *time + open_after <= now {
+        for (id, (time, delivered)) in &mut stream.open {
+            if !*delivered && open_after.is_some_and(|open_after| *time + open_after <= now) {
                 *delivered = true;
                 records.push((*id, false));
             }
         }
-        (to > from || !records.is_empty()).then_some(Batch { number, from, to, records })
+        Part { from, to: position(stream.at), reached_end: stream.at == self.lines.len(), records }
     }
 
     /// The uses that were open when the process died, which the next one ends as aborted.
-    pub fn end_open(&mut self) {
+    pub fn end_open(&mut self, time: u64) {
         let mut open: BTreeMap<u64, ()> = BTreeMap::new();
         for line in &self.lines {
             match *line {
                 Line::Use { id, .. } => drop(open.insert(id, ())),
-                Line::Outcome { id } => drop(open.remove(&id)),
+                Line::Outcome { id, .. } => drop(open.remove(&id)),
             }
         }
-        self.lines.extend(open.into_keys().map(|id| Line::Outcome { id }));
-        (self.position, self.batch) = (None, None);
-    }
-}
-
-/// The database.
-#[derive(Default)]
-pub struct Postgres {
-    /// It is away until this time, and was until then.
-    pub away_until: u64,
-    positions: FxHashMap<u64, usize>,
-    /// Rows by id; with `true`, the use has ended.
-    pub rows: FxHashMap<u64, bool>,
-    /// Rows that a second delivery would have added.
-    pub repeated: u64,
-}
-
-impl Postgres {
-    pub fn position(&self, journal: u64) -> usize {
-        self.positions.get(&journal).copied().unwrap_or(0)
-    }
-
-    /// One transaction: moves the position, and adds the rows. Fails when the position is another one.
-    pub fn commit(&mut self, journal: u64, batch: &Batch) -> bool {
-        if self.position(journal) != batch.from {
-            return false;
-        }
-        self.positions.insert(journal, batch.to);
-        for (id, ended) in &batch.records {
-            let row = self.rows.entry(*id).or_insert(false);
-            self.repeated += u64::from(*row);
-            *row |= *ended;
-        }
-        true
-    }
-
-    /// Moves the position without the rows: for the run that breaks the audit.
-    pub fn skip(&mut self, journal: u64, batch: &Batch) {
-        self.positions.insert(journal, batch.to);
+        self.lines.extend(open.into_keys().map(|id| Line::Outcome { id, time }));
     }
 }

@@ -40,6 +40,7 @@ mod revocations;
 mod server_faults;
 mod shard;
 mod ship;
+mod sinks;
 mod trace;
 mod world;
 

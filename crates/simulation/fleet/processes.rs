@@ -61,12 +61,13 @@ impl World {
             self.note_fault("gateway leaves", process.gateway, NONE, 0);
             return self.queue.add(self.now + DRAIN, Event::Leave(process));
         }
-        if !gateway.open.is_empty() {
+        if !gateway.shipper.is_finishing {
             let mut open: Vec<u64> = gateway.open.iter().copied().collect();
             open.sort_unstable();
             open.into_iter().for_each(|id| self.finish_request(id, true));
             let call = self.heartbeat_call(process, 0, 0);
             drop(self.send(process, self.gateways_shard, call, Pending::Deregister));
+            self.finish_shipping(process);
             return self.queue.add(self.now + DEREGISTER, Event::Leave(process));
         }
         self.counts.left += 1;
@@ -84,7 +85,7 @@ impl World {
         if old.is_lost {
             journal = world_journal(&mut self.journals);
         }
-        journal.end_open();
+        journal.end_open(now);
         let offset = 1_000_000_000 + self.chance.below(1_000_000_000);
         let drift = i64::try_from(self.chance.below(200)).unwrap() - 100;
         let cut_until = std::mem::take(&mut old.cut_until);
@@ -100,6 +101,6 @@ impl World {
         self.queue.add(now + 30_000, Event::Register(process));
         self.queue.add(now + 30_000 + pause, Event::Visit(process, false));
         self.queue.add(now + 31_000 + pause, Event::ReadLog(process));
-        self.queue.add(now + pause, Event::Ship(process));
+        self.queue.add(now + pause, Event::BeginShipping(process));
     }
 }

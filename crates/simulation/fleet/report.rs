@@ -33,10 +33,11 @@ impl Outcome {
         let lost = world.checks.audit.lost.len();
         let oldest = world.checks.audit.oldest;
         let counts = format!(
-            "{:?}; rows {}, repeated deliveries {}, uses lost with machines {lost}, the oldest {:.2} s old",
+            "{:?}; rows {}, repeated deliveries {}, overtaken {}, uses lost with machines {lost}, the oldest {:.2} s old",
             world.counts,
-            world.postgres.rows.len(),
-            world.postgres.repeated,
+            world.sinks.rows.len(),
+            world.sinks.repeated,
+            world.sinks.overtaken,
             oldest as f64 / 1e6
         );
         Self { options: world.options.clone(), rows, violation, events, digest: world.trace.digest(), counts }

@@ -160,7 +160,7 @@ impl World {
         let gateway = &mut self.gateways[process.gateway];
         gateway.open.remove(&id);
         if recorded {
-            gateway.journal.lines.push(Line::Outcome { id });
+            gateway.journal.lines.push(Line::Outcome { id, time: now });
         }
         if gateway.decisions.slots.active.take_early_visit() {
             let pause = u64::try_from(state::redis::EARLY_REPORT.as_micros()).unwrap();

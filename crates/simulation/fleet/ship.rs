@@ -1,87 +1,189 @@
-//! Shippers: each follows the journal of its gateway, as the loop of `crates/journal/src/shipping/shipper.rs`.
+//! Shippers: each performs the product's [`ShipSteps`] on the journal of its gateway, a sink and virtual time.
 
-use journal::shipping::{INTERVAL, OPEN_AFTER};
+use std::time::{Duration, Instant};
+
+use journal::audit::StreamPosition;
+use journal::shipping::{OPEN_AFTER, PartEnd, Retry, ShipAction, ShipEvent, ShipSteps};
 
 use super::event::{Event, Process};
+use super::journal::{Part, Stream};
 use super::options::Break;
 use super::revocations::micros;
+use super::sinks::SinkKind;
 use super::world::World;
 
-/// Time that a transaction takes until its commit, and the answer after it; and a connection that fails.
+/// Time that a delivery takes until the sink has it, and the answer after it; and a connection that fails.
 const COMMIT: u64 = 20_000;
 const ANSWER: u64 = 5_000;
-/// Time after which the database is taken for away. The product waits for 60 s; a refused connection fails at once.
+/// Time after which the sink is taken for away. The product waits for 60 s; a refused connection fails at once.
 const FAILS_AFTER: u64 = 50_000;
+/// Time after which the table's position is delivered without records.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// Shipper of a gateway's process.
+pub struct Shipper {
+    steps: ShipSteps,
+    pub kind: SinkKind,
+    pub is_finishing: bool,
+    /// Number of the result that is awaited. One with another number came too late.
+    turn: u64,
+    is_pausing: bool,
+    stream: Stream,
+    part: Option<Part>,
+}
+
+impl Shipper {
+    pub fn new(gateway: usize, now: Instant) -> Self {
+        let kind = SinkKind::of_gateway(gateway);
+        let heartbeat = (kind == SinkKind::Table).then_some(HEARTBEAT);
+        let stream = Stream::default();
+        let steps = ShipSteps::new(heartbeat, now);
+        Self { steps, kind, is_finishing: false, turn: 0, is_pausing: false, stream, part: None }
+    }
+}
 
 impl World {
-    /// One look at the journal, or one attempt to connect.
-    pub fn ship(&mut self, process: Process) {
-        let now = self.now;
-        if !self.is_live(process) {
-            return;
+    pub fn begin_shipping(&mut self, process: Process) {
+        if self.is_live(process) {
+            self.connect_to_sink(process);
         }
-        let is_away = self.postgres.away_until > now;
-        let number = self.id();
-        let journal = &mut self.gateways[process.gateway].journal;
-        if is_away && journal.position.is_none() {
-            return self.retry_shipping(process);
-        }
-        if journal.position.is_none() {
-            let position = self.postgres.position(journal.number);
-            journal.open_at(position);
-        }
-        let open_after = u64::try_from(OPEN_AFTER.as_micros()).unwrap();
-        let Some(batch) = journal.next_batch(number, now, open_after) else {
-            return self.queue.add(now + micros(INTERVAL), Event::Ship(process));
-        };
-        journal.batch = Some(batch);
-        let jitter = self.network.below(COMMIT);
-        self.queue.add(now + COMMIT / 2 + jitter, Event::Committed(process, number));
     }
 
-    /// The transaction of a batch reaches its commit. The gateway may have died by then.
-    pub fn commit_batch(&mut self, process: Process, number: u64) {
-        let gateway = &mut self.gateways[process.gateway];
-        let Some(batch) = gateway.journal.batch.clone().filter(|batch| batch.number == number) else { return };
-        let is_away = self.postgres.away_until > self.now;
-        // The answer to a commit is lost now and then: the batch is delivered, and the shipper does not know.
-        let is_lost = self.network.one_in(200);
-        let committed = !is_away && {
-            match self.options.broken {
-                Some(Break::Audit) if is_lost => self.postgres.skip(gateway.journal.number, &batch),
-                _ => drop(self.postgres.commit(gateway.journal.number, &batch)),
+    /// A result reaches the shipper of a process: it goes on, up to an action that takes time.
+    pub fn ship(&mut self, process: Process, turn: u64, event: ShipEvent) {
+        if !self.is_live(process) || self.gateways[process.gateway].shipper.turn != turn {
+            return;
+        }
+        let mut result = Some(event);
+        while let Some(event) = result {
+            let gateway = &mut self.gateways[process.gateway];
+            let now = gateway.instant(self.base, self.now);
+            let action = gateway.shipper.steps.step(event, now);
+            gateway.shipper.turn += 1;
+            gateway.shipper.is_pausing = matches!(action, ShipAction::Pause(_) | ShipAction::LastPause(_));
+            if let (ShipEvent::Failed { .. }, ShipAction::Pause(pause)) = (event, action) {
+                self.checks.audit.note_pause(micros(pause));
             }
-            true
-        };
-        if committed && !is_lost {
-            self.queue.add(self.now + ANSWER, Event::Delivered(process, number));
-        } else if self.is_live(process) {
-            self.retry_shipping(process);
+            result = self.perform_shipping(process, action);
         }
     }
 
-    /// The shipper knows that its batch is delivered.
-    pub fn end_delivery(&mut self, process: Process, number: u64) {
+    /// Performs an action, and returns its result; none when it comes later.
+    fn perform_shipping(&mut self, process: Process, action: ShipAction) -> Option<ShipEvent> {
         let now = self.now;
-        if !self.is_live(process) {
-            return;
+        let gateway = &mut self.gateways[process.gateway];
+        let journal = &mut gateway.journal;
+        let shipper = &mut gateway.shipper;
+        match action {
+            ShipAction::Connect => {
+                self.connect_to_sink(process);
+                None
+            }
+            ShipAction::Open(at) | ShipAction::OpenAtCopy(at) => {
+                shipper.stream = journal.open_at(at);
+                Some(ShipEvent::Opened { has_lost_lines: false })
+            }
+            ShipAction::ReadCopy => Some(ShipEvent::CopyRead(journal.position_file.unwrap_or(StreamPosition::START))),
+            ShipAction::Read => {
+                let open_after = (shipper.kind == SinkKind::Table).then_some(micros(OPEN_AFTER));
+                let part = journal.read(&mut shipper.stream, shipper.steps.position(), now, open_after);
+                let has_records = !part.records.is_empty();
+                let is_finishing = shipper.is_finishing;
+                let end = PartEnd { position: part.to, reached_end: part.reached_end, is_finishing };
+                shipper.part = Some(part);
+                Some(ShipEvent::Read { end, has_records })
+            }
+            ShipAction::Deliver => {
+                let part = shipper.part.clone().expect("a part is read before it is delivered");
+                let turn = shipper.turn;
+                let kind = shipper.kind;
+                let journal = journal.number;
+                let pause = COMMIT / 2 + self.network.below(COMMIT);
+                self.queue.add(now + pause, Event::Delivered { process, turn, kind, journal, part });
+                None
+            }
+            ShipAction::WritePosition(position) => {
+                journal.position_file = Some(position);
+                Some(ShipEvent::Done)
+            }
+            ShipAction::Confirm { copies_position } => {
+                if copies_position {
+                    journal.position_file = Some(shipper.steps.position());
+                }
+                Some(ShipEvent::Done)
+            }
+            ShipAction::NoteCaughtUp => Some(ShipEvent::Done),
+            ShipAction::Pause(_) if shipper.is_finishing => Some(ShipEvent::Done),
+            ShipAction::Pause(time) | ShipAction::LastPause(time) => {
+                self.queue.add(now + micros(time), Event::Ship(process, shipper.turn, ShipEvent::Done));
+                None
+            }
+            ShipAction::End => None,
         }
-        let journal = &mut self.gateways[process.gateway].journal;
-        let Some(batch) = journal.batch.take_if(|batch| batch.number == number) else { return };
-        journal.position = Some(batch.to);
-        journal.backoff.reset();
-        let reached_end = batch.to == journal.lines.len();
-        let pause = if reached_end { micros(INTERVAL) } else { 1 };
-        self.queue.add(now + pause, Event::Ship(process));
     }
 
-    /// Pauses after a failure, as the product does, and connects again.
-    fn retry_shipping(&mut self, process: Process) {
-        let random = self.network.next() as u32;
-        let journal = &mut self.gateways[process.gateway].journal;
-        (journal.position, journal.batch) = (None, None);
-        let pause = micros(journal.backoff.next_pause_by(random));
-        self.checks.audit.note_pause(pause);
-        self.queue.add(self.now + FAILS_AFTER + pause, Event::Ship(process));
+    fn connect_to_sink(&mut self, process: Process) {
+        let gateway = &self.gateways[process.gateway];
+        let turn = gateway.shipper.turn;
+        if self.sinks.away_until > self.now {
+            return self.fail_turn(process, turn, FAILS_AFTER);
+        }
+        let connected = match gateway.shipper.kind {
+            SinkKind::Table => {
+                ShipEvent::Connected { position: self.sinks.position(gateway.journal.number), keeps_position: true }
+            }
+            SinkKind::Receiver => {
+                let position = gateway.journal.position_file.unwrap_or(StreamPosition::START);
+                ShipEvent::Connected { position, keeps_position: false }
+            }
+        };
+        self.queue.add(self.now + ANSWER, Event::Ship(process, turn, connected));
+    }
+
+    /// A delivery reaches its sink. The gateway may have died by then.
+    pub fn take_delivery(&mut self, process: Process, turn: u64, kind: SinkKind, journal: u64, part: &Part) {
+        // The answer is lost now and then: the part is delivered, and the shipper does not know.
+        let is_lost = self.network.one_in(200);
+        if self.sinks.away_until > self.now {
+            return self.fail_turn(process, turn, FAILS_AFTER);
+        }
+        let is_taken = match kind {
+            SinkKind::Table if is_lost && self.options.broken == Some(Break::Audit) => {
+                self.sinks.skip(journal, part);
+                true
+            }
+            SinkKind::Table => self.sinks.commit(journal, part),
+            SinkKind::Receiver => {
+                self.sinks.take(part);
+                true
+            }
+        };
+        if is_taken && !is_lost {
+            self.queue.add(self.now + ANSWER, Event::Ship(process, turn, ShipEvent::Done));
+        } else {
+            self.fail_turn(process, turn, FAILS_AFTER);
+        }
+    }
+
+    /// The action of this turn fails after a time.
+    fn fail_turn(&mut self, process: Process, turn: u64, after: u64) {
+        let Shipper { kind, is_finishing, .. } = self.gateways[process.gateway].shipper;
+        // A server of HTTP that is overloaded asks for a time.
+        let is_away = self.sinks.away_until > self.now;
+        let asks = is_away && kind == SinkKind::Receiver && self.network.one_in(4);
+        let retry = if asks { Retry::After(Duration::from_secs(self.network.between(1, 15))) } else { Retry::Later };
+        let jitter = self.network.next() as u32;
+        let failed = ShipEvent::Failed { retry, is_finishing, jitter };
+        self.queue.add(self.now + after, Event::Ship(process, turn, failed));
+    }
+
+    /// A process is to end: its shipper delivers what is left.
+    pub fn finish_shipping(&mut self, process: Process) {
+        let shipper = &mut self.gateways[process.gateway].shipper;
+        shipper.is_finishing = true;
+        if shipper.is_pausing {
+            let turn = shipper.turn;
+            self.ship(process, turn, ShipEvent::Done);
+        }
     }
 }

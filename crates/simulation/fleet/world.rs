@@ -10,7 +10,7 @@ use super::checks::{Checks, Violation};
 use super::directory::Directory;
 use super::event::{Command, Event, Process, Queue};
 use super::gateway::Gateway;
-use super::journal::{Journal, Postgres};
+use super::journal::Journal;
 use super::lua::Scripts;
 use super::options::Options;
 use super::product::Product;
@@ -18,6 +18,7 @@ use super::random::Random;
 use super::requests::Request;
 use super::revocations::Revoking;
 use super::shard::Shard;
+use super::sinks::Sinks;
 use super::trace::{Offender, Trace};
 
 /// Time for which the fleet runs on without faults and requests, so that everything is delivered.
@@ -45,7 +46,7 @@ pub struct World {
     pub requests: FxHashMap<u64, Request>,
     pub next_id: u64,
     pub revoking: Vec<Revoking>,
-    pub postgres: Postgres,
+    pub sinks: Sinks,
     pub journals: u64,
     pub checks: Checks,
     pub trace: Trace,
@@ -113,7 +114,7 @@ impl World {
             requests: FxHashMap::default(),
             next_id: 0,
             revoking: Vec::new(),
-            postgres: Postgres::default(),
+            sinks: Sinks::default(),
             journals: 0,
             checks: Checks::new(&directory),
             trace: Trace::default(),
@@ -207,9 +208,11 @@ impl World {
             Event::LinkDown { process, shard, connection } => self.link_down(process, shard, connection),
             Event::Connect(process, shard) => self.connect(process, shard),
             Event::Revoke(number) => self.step_revocation(number),
-            Event::Ship(process) => self.ship(process),
-            Event::Committed(process, batch) => self.commit_batch(process, batch),
-            Event::Delivered(process, batch) => self.end_delivery(process, batch),
+            Event::BeginShipping(process) => self.begin_shipping(process),
+            Event::Ship(process, turn, event) => self.ship(process, turn, event),
+            Event::Delivered { process, turn, kind, journal, part } => {
+                self.take_delivery(process, turn, kind, journal, &part);
+            }
             Event::Start(gateway) => self.start_gateway(gateway),
             Event::Leave(process) => self.leave(process),
             Event::Fault(fault) => self.begin_fault(fault),

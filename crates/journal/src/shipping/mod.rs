@@ -13,8 +13,8 @@
 //! - **One record for each use**: when its outcome is known. PostgreSQL also gets uses that stay open, as
 //!   `in_progress`, and their outcome later; the outcome `aborted` of a gateway that died comes from its next
 //!   start, as in the journal.
-//! - `shipper`: the loop of one sink; `running_shipper`: its end; `shippers`: all of them, through start,
-//!   reload, hand-over and stop.
+//! - `steps`: what a shipper does next, without I/O; `shipper`: performs that for one sink; `running_shipper`: its end;
+//!   `shippers`: all of them, through start, reload, hand-over and stop.
 //! - `sink`: the sinks, and their failures (`sink_error`); `postgresql`: the tables; `files`: compressed objects;
 //!   `webhook`: signed messages over HTTP; `otlp`: log records of OpenTelemetry; `syslog`: messages over TLS.
 //! - `message_progress`: messages of a batch that fails in the midst of it; `isolation`: the record that a sink
@@ -39,14 +39,15 @@ mod webhook;
 mod otlp;
 mod syslog;
 mod status;
+mod steps;
 mod shipper;
 mod running_shipper;
 mod shippers;
 
 // What decides without I/O: the simulation of many shippers drives it.
 pub use batch::OPEN_AFTER;
-pub use platform::outbound::delivery::Backoff;
-pub use shipper::INTERVAL;
+pub use platform::outbound::delivery::Retry;
+pub use steps::{PartEnd, ShipAction, ShipEvent, ShipSteps};
 
 pub use otlp::PATH as OTLP_PATH;
 pub use postgresql::SCHEMA;

@@ -1,10 +1,4 @@
-//! Shipper: follows the journal for one sink, on a thread of its own.
-//!
-//! ```text
-//! connecting --position--> shipping <--> caught up ----Finish-------> ended
-//!     ^                       |
-//!     +---pause that grows----+ any failure
-//! ```
+//! Shipper: follows the journal for one sink, on a thread of its own. It performs the actions of [`ShipSteps`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,24 +14,16 @@ use super::rejected_file::RejectedFile;
 use super::sink::Sink;
 use super::sink_error::SinkError;
 use super::status::{SinkState, Status};
-use crate::audit::{JournalTap, RecordStream, StreamBatch, StreamPosition};
+use super::steps::{PartEnd, ShipAction, ShipEvent, ShipSteps};
+use crate::audit::{JournalTap, RecordStream, StreamPosition};
 use domain::clock::{self, Micros};
 use platform::metrics::SinkMetrics;
-use platform::outbound::delivery::Backoff;
+use platform::outbound::delivery::random_jitter;
 
 /// Records of a batch, about: large enough that the round trips of a delivery hardly count, and a few megabytes.
 const BATCH: usize = 8192;
-/// Time between two looks at a journal whose end was reached: records are at the sink within it and the delivery.
-pub const INTERVAL: Duration = Duration::from_millis(500);
-/// Time between two copies of a position that the sink keeps itself.
-const COPY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that a sink has for a connection, and for a batch.
 const DELIVER_WITHIN: Duration = Duration::from_secs(60);
-
-/// Tries after a failure of a shipper that is to finish: its connection may have ended long before it is used.
-const LAST_TRIES: u32 = 3;
-/// Pause before each of them.
-const LAST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Command to a shipper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,20 +36,40 @@ pub(super) enum ShipperCommand {
     Stop,
 }
 
-/// Shipper of one sink.
+/// Shipper of one sink. It belongs to its thread. Dropped at any await, it loses nothing: what was being delivered is
+/// delivered again by the next one.
 #[derive(Debug)]
 pub(super) struct Shipper {
     pub(super) sink: Sink,
+    /// End and name of the journal. It does not keep the journal open.
     pub(super) tap: JournalTap,
     pub(super) journal: Uuid,
+    /// Position, or the copy of one that the sink keeps. No other shipper of this name runs, so only this one writes
+    /// it.
     pub(super) file: PositionFile,
     pub(super) rejected: RejectedFile,
+    /// Written by this shipper; read by reports and metrics.
     pub(super) status: Arc<Status>,
     pub(super) metrics: SinkMetrics,
+    /// Set by those who run the shippers.
     pub(super) command: watch::Receiver<ShipperCommand>,
     /// Name of the sink.
     pub(super) name: String,
+    /// Shared by all shippers: retention waits for the segment that each needs.
     pub(super) needs: Arc<Needs>,
+    /// The journal from the position on; none until it is opened after a connection.
+    pub(super) stream: Option<RecordStream>,
+    /// The part that was read last.
+    pub(super) part: Option<Part>,
+}
+
+/// Part of the journal that is delivered, or was.
+#[derive(Debug)]
+pub(super) struct Part {
+    batch: Batch,
+    reached_end: bool,
+    skipped_segments: u64,
+    skipped_lines: u64,
 }
 
 impl Shipper {
@@ -71,98 +77,75 @@ impl Shipper {
     pub(super) async fn run(mut self) {
         let mut command = self.command.clone();
         tokio::select! {
-            () = self.ship_with_retry() => {}
+            () = self.ship() => {}
             _ = command.wait_for(|command| *command == ShipperCommand::Stop) => {}
         }
     }
 
-    async fn ship_with_retry(&mut self) {
-        let mut backoff = Backoff::default();
-        let mut last_tries = LAST_TRIES;
-        while let Err(error) = self.ship(&mut backoff).await {
-            self.sink.disconnect();
-            if self.is_finishing() {
-                self.note_failure(&error, LAST_PAUSE);
-                if last_tries == 0 {
-                    return;
-                }
-                last_tries -= 1;
-                sleep(LAST_PAUSE).await;
-                continue;
-            }
-            let pause = backoff.pause_after(error.retry());
-            self.note_failure(&error, pause);
-            let mut command = self.command.clone();
-            tokio::select! {
-                () = sleep(pause) => {}
-                // A sink that is back by now gets the rest.
-                _ = command.wait_for(|command| *command != ShipperCommand::Follow) => {}
-            }
+    /// Returns when the journal was delivered to its end, or the last tries have failed, and the shipper is to finish.
+    async fn ship(&mut self) {
+        let mut steps = ShipSteps::new(self.sink.heartbeat(), Instant::now());
+        let mut action = ShipAction::Connect;
+        while action != ShipAction::End {
+            action = match self.perform(action, steps.position()).await {
+                Ok(event) => steps.step(event, Instant::now()),
+                Err(error) => self.fail(&mut steps, &error),
+            };
         }
     }
 
-    /// Connects and ships; returns when the journal was delivered to its end, and the shipper is to finish.
-    async fn ship(&mut self, backoff: &mut Backoff) -> Result<(), SinkError> {
+    /// Performs an action. `from` is the end of what the sink has taken.
+    async fn perform(&mut self, action: ShipAction, from: StreamPosition) -> Result<ShipEvent, SinkError> {
+        match action {
+            ShipAction::Connect => return self.connect().await,
+            ShipAction::Open(at) => {
+                let has_lost_lines = self.open(at)?;
+                if has_lost_lines {
+                    self.note_older_journal(&at);
+                }
+                return Ok(ShipEvent::Opened { has_lost_lines });
+            }
+            ShipAction::ReadCopy => return Ok(ShipEvent::CopyRead(self.file.read())),
+            ShipAction::OpenAtCopy(at) => return Ok(ShipEvent::Opened { has_lost_lines: self.open(at)? }),
+            ShipAction::Read => return self.read(from),
+            ShipAction::Deliver => self.deliver().await?,
+            ShipAction::WritePosition(position) => self.file.write(&position).map_err(SinkError::Position)?,
+            ShipAction::Confirm { copies_position } => self.confirm(copies_position),
+            ShipAction::NoteCaughtUp => self.note_caught_up(),
+            ShipAction::Pause(time) => self.pause(time).await,
+            ShipAction::LastPause(time) => sleep(time).await,
+            ShipAction::End => unreachable!("the loop ends before it"),
+        }
+        Ok(ShipEvent::Done)
+    }
+
+    async fn connect(&mut self) -> Result<ShipEvent, SinkError> {
         let gateway = self.tap.gateway().to_owned();
         let connected = timeout(DELIVER_WITHIN, self.sink.connect(self.journal, &gateway)).await;
         let own = connected.map_err(|_| SinkError::TimedOut(DELIVER_WITHIN))??;
-        let keeps_position = own.is_some();
-        let mut from = own.unwrap_or_else(|| self.file.read());
-        self.status.lock().position = from;
-        self.needs.set(&self.name, from.segment);
-        let open_after = self.sink.takes_open_uses().then_some(OPEN_AFTER);
-        let stream = RecordStream::open(self.tap.directory(), from, self.tap.end(), open_after);
-        let mut stream = stream.map_err(SinkError::Journal)?;
-        // Lines are numbered on: a journal with fewer of them than the sink has taken is an older one,
-        // whatever its segments.
-        if stream.has_lost_lines() || from.line >= self.tap.next_line() {
-            self.note_older_journal(&from);
-            // The copy of the position was put back with the journal: what was written since is behind it, and
-            // the rest comes again.
-            let copy = self.file.read();
-            if keeps_position && copy.is_before(&from) {
-                let opened = RecordStream::open(self.tap.directory(), copy, self.tap.end(), open_after);
-                stream = opened.map_err(SinkError::Journal)?;
-            }
-        }
-        let mut last_delivery = Instant::now();
-        // A copy of the position, for the time before the sink is reached after a restart.
-        let mut last_copy = None;
-        loop {
-            // In this order: when it is to finish, the journal is closed, and this end is its last.
-            let is_finishing = self.is_finishing();
-            let now = clock::now();
-            let read = stream.next_batch(self.tap.end(), BATCH, now).map_err(SinkError::Journal)?;
-            let reached_end = read.reached_end;
-            let is_due = self.sink.heartbeat().is_some_and(|pause| last_delivery.elapsed() >= pause);
-            if read.position != from || !read.records.is_empty() || is_due {
-                from = self.deliver(read, from, now, keeps_position).await?;
-                last_delivery = Instant::now();
-                if keeps_position && last_copy.is_none_or(|at: Instant| at.elapsed() >= COPY_INTERVAL) {
-                    self.copy_position(&from);
-                    last_copy = Some(last_delivery);
-                }
-                backoff.reset();
-            } else {
-                self.note_caught_up(now);
-            }
-            if reached_end && is_finishing {
-                return Ok(());
-            }
-            if reached_end {
-                self.pause().await;
-            }
-        }
+        let position = own.unwrap_or_else(|| self.file.read());
+        self.status.lock().position = position;
+        self.needs.set(&self.name, position.segment);
+        Ok(ShipEvent::Connected { position, keeps_position: own.is_some() })
     }
 
-    /// Delivers a batch, and makes its position durable.
-    async fn deliver(
-        &mut self,
-        read: StreamBatch,
-        from: StreamPosition,
-        now: Micros,
-        keeps_position: bool,
-    ) -> Result<StreamPosition, SinkError> {
+    /// Opens the journal at a position. Returns whether it no longer has the lines before it.
+    fn open(&mut self, at: StreamPosition) -> Result<bool, SinkError> {
+        let open_after = self.sink.takes_open_uses().then_some(OPEN_AFTER);
+        let stream = RecordStream::open(self.tap.directory(), at, self.tap.end(), open_after);
+        let stream = self.stream.insert(stream.map_err(SinkError::Journal)?);
+        // Lines are numbered on: a journal with fewer of them than the sink has taken is an older one,
+        // whatever its segments.
+        Ok(stream.has_lost_lines() || at.line >= self.tap.next_line())
+    }
+
+    /// Reads the next part. It begins where the sink is.
+    fn read(&mut self, from: StreamPosition) -> Result<ShipEvent, SinkError> {
+        // In this order: when it is to finish, the journal is closed, and this end is its last.
+        let is_finishing = self.is_finishing();
+        let now = clock::now();
+        let stream = self.stream.as_mut().expect("the journal is opened before it is read");
+        let read = stream.next_batch(self.tap.end(), BATCH, now).map_err(SinkError::Journal)?;
         let complete_until = if read.reached_end { Some(now) } else { read.last_time };
         let known = self.status.lock().complete_until;
         let batch = Batch {
@@ -174,13 +157,42 @@ impl Shipper {
             to: read.position,
             complete_until: complete_until.or(known).unwrap_or(Micros(0)),
         };
-        let delivered = timeout(DELIVER_WITHIN, self.sink.deliver(&batch, &mut self.rejected)).await;
-        delivered.map_err(|_| SinkError::TimedOut(DELIVER_WITHIN))??;
-        if !keeps_position && batch.to != batch.from {
-            self.file.write(&batch.to).map_err(SinkError::Position)?;
+        let end = PartEnd { position: batch.to, reached_end: read.reached_end, is_finishing };
+        let has_records = !batch.records.is_empty();
+        self.part = Some(Part {
+            batch,
+            reached_end: read.reached_end,
+            skipped_segments: read.skipped_segments,
+            skipped_lines: read.skipped_lines,
+        });
+        Ok(ShipEvent::Read { end, has_records })
+    }
+
+    async fn deliver(&mut self) -> Result<(), SinkError> {
+        let Self { sink, rejected, part, .. } = self;
+        let part = part.as_ref().expect("a part is read before it is delivered");
+        let delivered = timeout(DELIVER_WITHIN, sink.deliver(&part.batch, rejected)).await;
+        delivered.map_err(|_| SinkError::TimedOut(DELIVER_WITHIN))?
+    }
+
+    /// Notes that the part is at the sink.
+    fn confirm(&mut self, copies_position: bool) {
+        let part = self.part.take().expect("a part is read before it is delivered");
+        self.note_delivery(&part);
+        if copies_position {
+            self.copy_position(&part.batch.to);
         }
-        self.note_delivery(&batch, read.reached_end, (read.skipped_segments, read.skipped_lines));
-        Ok(batch.to)
+    }
+
+    /// Gives the connection up after a failure. Returns the next action.
+    fn fail(&mut self, steps: &mut ShipSteps, error: &SinkError) -> ShipAction {
+        self.sink.disconnect();
+        self.part = None;
+        let is_finishing = self.is_finishing();
+        let action = steps
+            .step(ShipEvent::Failed { retry: error.retry(), is_finishing, jitter: random_jitter() }, Instant::now());
+        self.note_failure(error, action);
+        action
     }
 
     /// Copies the position that the sink keeps. Nothing but the status and retention relies on the copy.
@@ -190,7 +202,8 @@ impl Shipper {
         }
     }
 
-    fn note_delivery(&mut self, batch: &Batch, reached_end: bool, (skipped, skipped_lines): (u64, u64)) {
+    fn note_delivery(&mut self, part: &Part) {
+        let &Part { ref batch, reached_end, skipped_segments: skipped, skipped_lines } = part;
         let count = (batch.records.len() as u64).saturating_sub(self.rejected.end_batch());
         self.metrics.records.inc_by(count);
         self.metrics.skipped.inc_by(skipped);
@@ -243,16 +256,17 @@ impl Shipper {
         );
     }
 
-    fn note_caught_up(&self, now: Micros) {
+    fn note_caught_up(&self) {
+        let complete_until = self.part.as_ref().map(|part| part.batch.complete_until);
         let mut progress = self.status.lock();
         progress.state = SinkState::CaughtUp;
-        progress.complete_until = Some(now);
+        progress.complete_until = complete_until;
         progress.failing_since = None;
         progress.error = None;
     }
 
     /// Logs a failure once, until it is over or another one.
-    fn note_failure(&self, error: &SinkError, pause: Duration) {
+    fn note_failure(&self, error: &SinkError, next: ShipAction) {
         self.metrics.failures.inc();
         let text = error.in_full();
         let mut progress = self.status.lock();
@@ -262,7 +276,7 @@ impl Shipper {
         drop(progress);
         let target = self.sink.target();
         if known.as_ref() == Some(&text) {
-            tracing::debug!(error = text, target, ?pause, "still cannot ship the audit");
+            tracing::debug!(error = text, target, ?next, "still cannot ship the audit");
         } else {
             tracing::warn!(error = text, target, "cannot ship the audit; the journal keeps it, and it is tried again");
         }
@@ -272,10 +286,11 @@ impl Shipper {
         *self.command.borrow() != ShipperCommand::Follow
     }
 
-    async fn pause(&self) {
+    /// Pauses for a time, or until the shipper is to finish.
+    async fn pause(&self, time: Duration) {
         let mut command = self.command.clone();
         tokio::select! {
-            () = sleep(INTERVAL) => {}
+            () = sleep(time) => {}
             _ = command.wait_for(|command| *command != ShipperCommand::Follow) => {}
         }
     }

@@ -210,6 +210,8 @@ impl Shippers {
             metrics,
             command: commands,
             needs: Arc::clone(&self.needs),
+            stream: None,
+            part: None,
         };
         let failed = |source| self.failed(source);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;

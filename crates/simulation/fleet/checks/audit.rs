@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::Worst;
 use crate::journal::Line;
+use crate::sinks::SinkKind;
 use crate::trace::{NONE, Offender};
 use crate::world::World;
 
@@ -39,17 +40,26 @@ impl World {
     pub fn check_lost_machine(&mut self, number: usize) {
         let now = self.now;
         let gateway = &self.gateways[number];
-        let mut lost = Vec::new();
+        // Times from which on the shipper could deliver the uses: the receiver takes none that is open.
+        let mut lost: FxHashMap<u64, Option<u64>> = FxHashMap::default();
         for line in &gateway.journal.lines {
-            if let Line::Use { id, time } = *line
-                && !self.postgres.rows.contains_key(&id)
-            {
-                lost.push((id, time));
+            match *line {
+                Line::Use { id, .. } if self.sinks.rows.contains_key(&id) => {}
+                Line::Use { id, time } => {
+                    lost.insert(id, (gateway.shipper.kind == SinkKind::Table).then_some(time));
+                }
+                Line::Outcome { id, time } => {
+                    lost.entry(id).and_modify(|from| *from = from.or(Some(time)));
+                }
             }
         }
+        let mut lost: Vec<(u64, Option<u64>)> = lost.into_iter().collect();
+        lost.sort_unstable();
         // From when on the shipper could deliver: the process started, and the database was there.
-        let could = gateway.started.max(self.postgres.away_until);
+        let could = gateway.started.max(self.sinks.away_until);
         for (id, time) in lost {
+            self.checks.audit.lost.insert(id, number);
+            let Some(time) = time else { continue };
             let age = now - time;
             // A use from before: the shipper may have been in its longest pause when the database came back.
             let pause = if time < could + LONGEST_PAUSE { LONGEST_PAUSE } else { 0 };
@@ -57,7 +67,6 @@ impl World {
             let text =
                 || format!("gateway {number}: a use {:.2} s old, of {:.2} s", age as f64 / 1e6, allowed as f64 / 1e6);
             self.checks.audit.lag.note(age as f64 / allowed as f64, now, text);
-            self.checks.audit.lost.insert(id, number);
             self.checks.audit.oldest = self.checks.audit.oldest.max(age);
             if age > allowed && could <= now {
                 self.break_bound("audit", text(), Offender { gateway: number, key: NONE, org: NONE, shard: NONE });
@@ -70,7 +79,7 @@ impl World {
         for number in 0..self.gateways.len() {
             for at in 0..self.gateways[number].journal.lines.len() {
                 let Line::Use { id, .. } = self.gateways[number].journal.lines[at] else { continue };
-                let row = self.postgres.rows.get(&id);
+                let row = self.sinks.rows.get(&id);
                 let text = match row {
                     Some(true) => continue,
                     Some(false) => format!("gateway {number}: use {id} has no outcome"),
@@ -85,8 +94,8 @@ impl World {
         }
         // A batch that was on its way when its machine was lost may have arrived.
         let audit = &mut self.checks.audit;
-        audit.lost.retain(|id, _| !self.postgres.rows.contains_key(id));
-        let rows = self.postgres.rows.len() as u64;
+        audit.lost.retain(|id, _| !self.sinks.rows.contains_key(id));
+        let rows = self.sinks.rows.len() as u64;
         let lost = audit.lost.len() as u64;
         if rows + lost != self.counts.admitted {
             let text = format!("{rows} rows, {lost} lost, of {} uses", self.counts.admitted);

@@ -21,7 +21,7 @@ mod syslog;
 pub use http_post::{HttpPost, PostError};
 pub(crate) use queue::{Batch, Queue};
 pub(crate) use retry::RetryPolicy;
-pub use retry::{Backoff, Retry};
+pub use retry::{Backoff, Retry, random_jitter};
 pub use syslog::SyslogConnection;
 pub use worker::in_full;
 pub(crate) use worker::{Destination, Failure, Worker};

@@ -72,22 +72,18 @@ impl Backoff {
         Self { first, longest, next: first }
     }
 
-    /// The next pause.
-    fn next_pause(&mut self) -> Duration {
-        // Without randomness an unjittered pause will do.
-        self.next_pause_by(getrandom::u32().unwrap_or(u32::MAX / 2))
-    }
-
     /// The next pause, whose jitter is this part of [`u32::MAX`].
-    pub fn next_pause_by(&mut self, random: u32) -> Duration {
+    fn next_pause(&mut self, jitter: u32) -> Duration {
+        debug_assert!(self.first <= self.next && self.next <= self.longest, "a pause is within its bounds");
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
-        pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX))
+        pause / 2 + pause.mul_f64(f64::from(jitter) / f64::from(u32::MAX))
     }
 
-    /// The pause after a failure: that for which the server asks, within bounds, or the next one.
-    pub fn pause_after(&mut self, retry: Retry) -> Duration {
-        let pause = self.next_pause();
+    /// The pause after a failure: that for which the server asks, within bounds, or the next one, whose jitter is this
+    /// part of [`u32::MAX`] ([`random_jitter`]).
+    pub fn pause_after(&mut self, retry: Retry, jitter: u32) -> Duration {
+        let pause = self.next_pause(jitter);
         match retry {
             Retry::After(asked) => asked.min(LONGEST_RETRY_AFTER),
             Retry::Never | Retry::Later => pause,
@@ -100,6 +96,11 @@ impl Backoff {
     }
 }
 
+/// Jitter of one pause, as a part of [`u32::MAX`]. Without randomness an unjittered pause will do.
+pub fn random_jitter() -> u32 {
+    getrandom::u32().unwrap_or(u32::MAX / 2)
+}
+
 impl Tries {
     /// Begins with a part.
     pub(super) fn new(policy: &RetryPolicy, now: Instant) -> Self {
@@ -109,7 +110,7 @@ impl Tries {
 
     /// The next step after a failed try.
     pub(super) fn after_failure(&mut self, retry: Retry, is_closed: bool, now: Instant) -> Next {
-        let pause = self.pauses.pause_after(retry);
+        let pause = self.pauses.pause_after(retry, random_jitter());
         let asked = match retry {
             Retry::After(asked) => Some(asked),
             Retry::Never | Retry::Later => None,
@@ -139,20 +140,20 @@ mod tests {
         let mut expected = FIRST;
         let mut pauses = Vec::new();
         for _ in 0..10 {
-            let pause = backoff.next_pause();
+            let pause = backoff.next_pause(random_jitter());
             assert!(pause >= expected / 2 && pause <= expected * 3 / 2, "{pause:?} for {expected:?}");
             pauses.push(pause);
             expected = (expected * 2).min(LONGEST);
         }
         assert!(pauses[9] >= LONGEST / 2);
         backoff.reset();
-        assert!(backoff.next_pause() <= FIRST * 3 / 2);
+        assert!(backoff.next_pause(u32::MAX) <= FIRST * 3 / 2);
     }
 
     #[test]
     fn longest_pause_holds_with_its_jitter() {
         let mut backoff = Backoff::default();
-        let pauses: Vec<Duration> = (0..20).map(|_| backoff.next_pause_by(u32::MAX)).collect();
+        let pauses: Vec<Duration> = (0..20).map(|_| backoff.next_pause(u32::MAX)).collect();
         assert_eq!(pauses.iter().max(), Some(&Duration::from_secs(15)));
         assert_eq!(pauses[19], Duration::from_secs(15));
     }
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(after(&spans, Retry::Later, false, late), given_up);
         assert_eq!(after(&spans, Retry::After(seconds(2)), false, now), Next::Retry(seconds(2)));
         assert_eq!(after(&spans, Retry::After(seconds(60)), false, now), Next::GiveUp(seconds(30)));
-        assert_eq!(Backoff::default().pause_after(Retry::After(seconds(60))), seconds(30));
+        assert_eq!(Backoff::default().pause_after(Retry::After(seconds(60)), 0), seconds(30));
         assert!(is_retry(after(&lines, Retry::Later, false, late)));
         assert_eq!(after(&lines, Retry::Later, true, now), given_up);
     }
