@@ -39,6 +39,21 @@ mod index;
 mod read;
 mod view;
 
+/// The parts of the journal that decide without I/O. The simulation of many gateways drives them on disks in virtual
+/// time.
+pub mod steps {
+    pub use super::format::encode::UseLine;
+    pub use super::format::event::{OpenUse, OutcomeEvent};
+    pub use super::format::frame::Line;
+    pub use super::read::record_join::{JoinedPart, RecordJoin};
+    pub use super::write::batch_steps::{BatchAction, BatchSteps};
+    pub use super::write::committer::{Look, MAX_OUTCOME_DELAY, RETRY_DELAY, Watch};
+    pub use super::write::completion::{BatchCompletion, BatchResult};
+    pub use super::write::mode::{Action as ModeAction, Event as ModeEvent, Mode};
+    pub use super::write::pending::{Batch, PendingLines, SpareBuffers};
+    pub use super::write::recovery::{RecoveredJournal, SegmentScan};
+}
+
 pub use error::{OpenError, Unavailable};
 pub use filter::Filter;
 pub use format::prepared::PreparedFields;

@@ -35,7 +35,7 @@ use domain::clock::Micros;
 
 /// Line of a use; of a record, when the use ended where it began. Its texts are escaped before the
 /// journal's lock is taken.
-pub(crate) struct UseLine<'a> {
+pub struct UseLine<'a> {
     opening: &'a Use<'a>,
     end: Option<UseEnd>,
     /// The connection's, if it has any.
@@ -54,7 +54,7 @@ pub(crate) struct ChangeLine<'a> {
 
 impl<'a> UseLine<'a> {
     /// The line of a use that begins.
-    pub(crate) fn of_use(opening: &'a Use<'a>, prepared: Option<&'a PreparedFields>) -> Self {
+    pub fn of_use(opening: &'a Use<'a>, prepared: Option<&'a PreparedFields>) -> Self {
         Self {
             opening,
             end: None,

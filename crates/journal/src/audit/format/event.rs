@@ -19,7 +19,7 @@ use domain::trace_context::TraceId;
 
 /// A use that has begun and not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct OpenUse {
+pub struct OpenUse {
     pub(crate) id: Uuid,
     /// The segment that holds the event of its beginning.
     pub(crate) segment: u64,
@@ -101,7 +101,7 @@ pub(crate) struct UseEvent<'a> {
 
 /// The end of a use. Whose use it was is in the line of its beginning only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OutcomeEvent {
+pub struct OutcomeEvent {
     pub(crate) id: Uuid,
     pub(crate) outcome: Outcome,
     pub(crate) status: Option<u16>,
@@ -202,7 +202,7 @@ impl<'a> UseEvent<'a> {
 
 impl OutcomeEvent {
     /// The end of the use with this id.
-    pub(crate) fn new(id: Uuid, end: UseEnd) -> Self {
+    pub fn new(id: Uuid, end: UseEnd) -> Self {
         Self {
             status: end.status,
             duration_us: Some(end.duration_us),
@@ -220,7 +220,7 @@ impl OutcomeEvent {
 
 impl OpenUse {
     /// The open use that begins with `opening`; its segment is set when its line is appended.
-    pub(crate) fn from_use(opening: &Use<'_>) -> Self {
+    pub fn from_use(opening: &Use<'_>) -> Self {
         let Use { id, time, number, key_id, user_id, org_id, .. } = *opening;
         let is_by_key = opening.auth_method == AuthMethod::ApiKey;
         Self { id, segment: 0, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id }

@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use serde::Serialize;
 
 /// An event that becomes a line when it gets its number.
-pub(crate) trait Line {
+pub trait Line {
     /// Appends the whole line, with its number, checksum and newline.
     fn write_line(&self, n: u64, out: &mut Vec<u8>);
 }

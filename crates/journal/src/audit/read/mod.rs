@@ -5,7 +5,7 @@
 //! - [`stop`]: stops reads whose callers are gone.
 //! - [`follower`]: follows a growing journal; [`stream`]: does so from a position on, across restarts, with the uses
 //!   that are open there ([`begun_uses`]), and with the checkpoints in it ([`journal_checkpoint`]);
-//!   [`stream_start`]: where it begins.
+//!   [`stream_start`]: where it begins; [`record_join`]: joins its lines.
 //! - [`activity`]: requests and refusals of keys by the hour, and their last uses.
 //! - [`verify`]: checks the integrity of a journal; [`verify_report`]: what it found; [`beginning`]: what was removed.
 //! - [`verify_derived`]: checks what was derived from it, too: indexes, and its own checkpoints.
@@ -23,6 +23,7 @@ pub(crate) mod stop;
 pub(crate) mod follower;
 mod begun_uses;
 pub(crate) mod journal_checkpoint;
+pub(crate) mod record_join;
 pub(crate) mod stream;
 mod stream_start;
 pub(crate) mod activity;

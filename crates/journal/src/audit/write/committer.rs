@@ -14,12 +14,12 @@ use super::writer::JournalWriter;
 use domain::clock;
 
 /// Longest time that an outcome waits to be written together with others. A kill loses the outcomes of this time.
-pub(crate) const MAX_OUTCOME_DELAY: Duration = Duration::from_millis(10);
+pub const MAX_OUTCOME_DELAY: Duration = Duration::from_millis(10);
 /// Looks without a new line after which the thread sleeps until a request wakes it: waking it costs the request a
 /// system call, and a gateway without traffic should not wake up for nothing.
 const IDLE_LOOKS: u32 = 5;
 /// Pause after a failed write: requests retry at once themselves, and this thread must not spin.
-const RETRY_DELAY: Duration = Duration::from_millis(100);
+pub const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const NO_PANIC: &str = "nothing panics while it holds the pending lines";
 
@@ -63,7 +63,7 @@ fn wait_for_lines(writer: &JournalWriter) -> Mode {
 
 /// Decision of the committer after a look at the pending lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+pub enum Look {
     /// The oldest line has waited for as long as it may.
     Write,
     /// Nothing is due before this time has passed.
@@ -72,9 +72,10 @@ enum Look {
     Sleep,
 }
 
-/// Watch over the pending lines, with what the last look found.
+/// Watch of the committer over the pending lines, with what the last look found. It belongs to the committer alone. The
+/// simulation of many gateways looks by it, too.
 #[derive(Debug)]
-struct Watch {
+pub struct Watch {
     /// Number of the oldest pending line.
     oldest: Option<u64>,
     /// Number of the line that is appended next.
@@ -83,12 +84,13 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(next: u64) -> Self {
+    /// Begins when the next line has this number.
+    pub fn new(next: u64) -> Self {
         Self { oldest: None, next, idle_looks: 0 }
     }
 
     /// Looks at the oldest pending line, with its age, and at the number of the next line.
-    fn look(&mut self, oldest: Option<(u64, Duration)>, next: u64) -> Look {
+    pub fn look(&mut self, oldest: Option<(u64, Duration)>, next: u64) -> Look {
         let last = std::mem::replace(&mut self.oldest, oldest.map(|(number, _)| number));
         let has_news = std::mem::replace(&mut self.next, next) != next;
         let is_idle = oldest.is_none() && !has_news;

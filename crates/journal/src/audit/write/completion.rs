@@ -6,22 +6,26 @@ use tokio::sync::Notify;
 
 /// Completion of the lines that are written together; shared by all who wait for one of them.
 #[derive(Debug, Default)]
-pub(crate) struct BatchCompletion {
+pub struct BatchCompletion {
     /// 0 while the lines are pending, 1 when written, 2 when failed.
+    /// Written once, by the thread that has taken the batch; read without a lock.
     state: AtomicU8,
+    /// Wakes those who wait. Dropped with the last of them; what it was for is in the file then, or was refused.
     done: Notify,
 }
 
 /// Result of writing a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BatchResult {
+pub enum BatchResult {
+    /// The lines are as durable as configured.
     Written,
+    /// They are not, and those who wait for them are refused.
     Failed,
 }
 
 impl BatchCompletion {
     /// The result; `None` while the lines are pending.
-    pub(crate) fn result(&self) -> Option<BatchResult> {
+    pub fn result(&self) -> Option<BatchResult> {
         match self.state.load(Ordering::Acquire) {
             1 => Some(BatchResult::Written),
             2 => Some(BatchResult::Failed),
@@ -31,6 +35,7 @@ impl BatchCompletion {
 
     /// Sets the result, and wakes those who wait for it.
     pub(crate) fn complete(&self, result: BatchResult) {
+        debug_assert!(self.result().is_none(), "a batch is completed once");
         self.state.store(if result == BatchResult::Written { 1 } else { 2 }, Ordering::Release);
         self.done.notify_waiters();
     }

@@ -8,6 +8,7 @@
 //! - [`position`]: how far the journal has come, for those who replay it.
 //! - [`tap`]: access for programs that follow the journal in this process.
 //! - [`mode`]: the journal's mode, as a state machine: running, no room, handed over, sync failed, closed.
+//! - [`batch_steps`]: the order in which a batch is written, synced and acknowledged, as a state machine.
 //! - [`writer`]: writes batches of pending lines to the [`active_segment`], whose space is allocated in advance
 //!   ([`allocation`]).
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
@@ -31,15 +32,16 @@ mod handle;
 mod open;
 mod torn_tail;
 mod damaged_tail;
-mod recovery;
+pub(crate) mod recovery;
 mod newest_record;
 mod handover;
 pub(crate) mod spool;
 mod use_guards;
 mod predecessor;
-mod completion;
-mod pending;
-mod mode;
+pub(crate) mod completion;
+pub(crate) mod pending;
+pub(crate) mod mode;
+pub(crate) mod batch_steps;
 mod allocation;
 mod active_segment;
 mod writer;

@@ -13,7 +13,7 @@ const MODES: [Mode; 8] = [Running, NoRoom, ReserveScarce, HandedOver, SpoolFaile
 
 /// Mode of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// Lines go to the active segment.
     Running,
     /// The last write failed, as on a full disk: uses are refused or go unrecorded, changes by
@@ -36,33 +36,38 @@ pub(crate) enum Mode {
 
 /// Event that may change the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     /// A batch could not be written, or there is no room for it.
     WriteFailed,
     /// A batch was written, or there is room again.
     Written,
     /// A change was written into the reserve, of which less than half is left, or more.
     ReserveUsed {
+        /// Less than half is left.
         is_scarce: bool,
     },
     /// A hand-over begins.
     HandedOver,
     /// Nothing came of it: the lines of the spool, if there is one, are in the journal.
     TakenBack,
+    /// A sync has failed.
     SyncFailed,
+    /// The process ends.
     Closed,
 }
 
 /// Action that follows a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     /// Logs that the journal cannot be written: once for each outage, and not for each request.
     LogFailure,
     /// Logs that it can be written again.
     LogRecovery,
+    /// Logs that a sync has failed.
     LogSyncFailure,
     /// Fails all who wait for pending lines.
     FailPending,
+    /// Wakes the committer, which writes what is left.
     WakeCommitter,
 }
 

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::active_segment::{ActiveSegment, RecoveredSegment};
-use super::pending::{PendingLines, SegmentState};
+use super::pending::PendingLines;
 use super::predecessor::{self, Predecessor};
 use super::recovery::{self, RecoveredJournal};
 use super::refusals::coalescer::RefusalCoalescer;
@@ -22,9 +22,7 @@ use super::use_guards::UseGuards;
 use super::writer::JournalWriter;
 use super::{checkpoints, committer, damaged_tail, free_space, maintenance, newest_record, timed_sync};
 use crate::audit::error::OpenError;
-use crate::audit::format::event::OutcomeEvent;
 use crate::audit::format::frame;
-use crate::audit::format::record::Outcome;
 use crate::audit::format::segment::{LOCK, Point};
 use crate::audit::format::segment_event::Damaged;
 use crate::audit::index::indexer::Indexer;
@@ -191,7 +189,7 @@ fn append_spooled(pending: &mut PendingLines, predecessors: &mut [Predecessor], 
         predecessor.merge(pending, &merged);
     }
     let keeps_open = |id| predecessors.iter().any(|predecessor| predecessor.keeps_open(id));
-    let aborted = pending.close_open_uses(keeps_open, |open| OutcomeEvent::bare(open.id, Outcome::Aborted));
+    let aborted = pending.abort_open_uses(keeps_open);
     if aborted > 0 {
         tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
     }
@@ -205,9 +203,7 @@ fn first_lines(
     last: &RecoveredSegment,
     new_segment_of: Option<&String>,
 ) -> io::Result<PendingLines> {
-    let RecoveredJournal { next, open, ended, unsealed, first, .. } = found;
-    let segments = SegmentState { current: last.number, unsealed, first };
-    let mut pending = PendingLines::new(segments, next, open, ended);
+    let mut pending = found.into_pending(last.number);
     pending.newest = newest_record::read_time(last)?;
     // Before all other lines: whenever there is room for them, none gets into the segment of another gateway.
     if let Some(gateway) = new_segment_of {

@@ -19,12 +19,12 @@ mod changes;
 mod retry;
 mod unfinished;
 
-pub(crate) use batch::{Batch, SpareBuffers};
+pub use batch::{Batch, SpareBuffers};
 
 use batch::PendingChanges;
 
 use super::completion::BatchCompletion;
-use super::mode::SharedMode;
+use super::mode::{Action, Event, Mode, SharedMode};
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::frame::{self, Line};
 use crate::audit::format::line::{self, EventKind};
@@ -46,7 +46,7 @@ const MAX_KEPT_OUTCOMES: usize = 64 << 20;
 ///
 /// Dropped, it drops no line: [`committer`](super::committer) has written the last batch then, or has failed it.
 #[derive(Debug, Default)]
-pub(crate) struct PendingLines {
+pub struct PendingLines {
     /// Shared with the writer; changes only while this is locked.
     pub(crate) mode: SharedMode,
     /// The lines that the next write takes. Requests share its completion, and wait for that without the lock.
@@ -88,12 +88,28 @@ impl PendingLines {
         Self { batch, next, segments, open, ended, ..Self::default() }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// The mode of the journal.
+    pub fn mode(&self) -> Mode {
+        self.mode.get()
+    }
+
+    /// Makes the transition of an event, and returns what is to be done.
+    pub fn change_mode(&mut self, event: Event) -> &'static [Action] {
+        self.mode.step(event)
+    }
+
+    /// Number of the next line.
+    pub fn next_line(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns whether no lines are pending.
+    pub fn is_empty(&self) -> bool {
         self.batch.lines.is_empty() && self.changes.is_empty()
     }
 
     /// Number and age of the oldest pending line; changes have the number of the line that they come before.
-    pub(crate) fn oldest(&self, now: Micros) -> Option<(u64, Duration)> {
+    pub fn oldest(&self, now: Micros) -> Option<(u64, Duration)> {
         let Batch { first, first_time, .. } = self.batch;
         (!self.is_empty()).then(|| (first, Duration::from_micros(now.0.saturating_sub(first_time.0))))
     }
@@ -124,7 +140,7 @@ impl PendingLines {
     }
 
     /// Appends the beginning of a use, which is open from now on; `None` when the journal takes no lines.
-    pub(crate) fn append_use(&mut self, line: &impl Line, open: OpenUse) -> Option<Arc<BatchCompletion>> {
+    pub fn append_use(&mut self, line: &impl Line, open: OpenUse) -> Option<Arc<BatchCompletion>> {
         let segment = self.segments.current;
         self.newest = open.time;
         self.advance(open.time);
@@ -158,7 +174,7 @@ impl PendingLines {
 
     /// Appends the outcome of a use if it is open. Returns false when there is no room for the outcome; the use then
     /// stays open until a restart closes it.
-    pub(crate) fn append_outcome(&mut self, outcome: &OutcomeEvent) -> bool {
+    pub fn append_outcome(&mut self, outcome: &OutcomeEvent) -> bool {
         // The next start closes what is open.
         if !self.mode.get().takes_lines() {
             return true;
@@ -215,7 +231,7 @@ impl PendingLines {
     }
 
     /// Takes all pending lines as a batch, and continues with the empty buffers `spare`.
-    pub(crate) fn take_batch(&mut self, spare: SpareBuffers) -> Batch {
+    pub fn take_batch(&mut self, spare: SpareBuffers) -> Batch {
         self.sync_requested = false;
         let changes_from = self.batch.lines.len();
         let change_completion = self.number_changes();
@@ -228,7 +244,7 @@ impl PendingLines {
     }
 
     /// Begins a new segment: appends its header, and all later lines belong to it. Only while no lines are pending.
-    pub(crate) fn begin_segment(&mut self, gateway: &str, created: Micros) {
+    pub fn begin_segment(&mut self, gateway: &str, created: Micros) {
         debug_assert!(self.is_empty(), "a header is the first line of its segment");
         let before = self.segments.current;
         if before > 0 {

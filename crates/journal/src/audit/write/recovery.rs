@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 use super::active_segment::RecoveredSegment;
+use super::pending::{PendingLines, SegmentState};
 use super::{compression, damaged_tail};
 use crate::audit::format::event::OpenUse;
 use crate::audit::format::line::{self, EventKind};
@@ -23,7 +24,7 @@ use crate::audit::format::{decode, frame, pieces, segment};
 
 /// The state in which a journal was left.
 #[derive(Debug, Default)]
-pub(crate) struct RecoveredJournal {
+pub struct RecoveredJournal {
     /// The last segment.
     pub(crate) segment: RecoveredSegment,
     /// The gateway that wrote the last segment.
@@ -70,54 +71,101 @@ pub(crate) fn recover(directory: &Path) -> io::Result<RecoveredJournal> {
         found.damaged = damaged;
         return Ok(found);
     }
-    Ok(RecoveredJournal { next: 1, first: 1, damaged, ..RecoveredJournal::default() })
+    Ok(RecoveredJournal { damaged, ..RecoveredJournal::of_new_journal() })
 }
 
 /// Reads the state from the last segment; its length is 0 when the segment has no good line.
 fn scan_segment(directory: &Path, number: u64, file: &File) -> io::Result<RecoveredJournal> {
-    let segment = RecoveredSegment { number, ..RecoveredSegment::default() };
-    let mut found = RecoveredJournal { segment, ..RecoveredJournal::default() };
+    let mut scan = SegmentScan::new(number);
     if let Some(header) = open_uses::read_header(directory, number)? {
-        found.open = OpenUses::at(directory, &header)?.uses;
-        found.apply_header(header);
+        scan.found.open = OpenUses::at(directory, &header)?.uses;
     }
-    // Most uses have ended by the end of the segment: of the others, the lines are read again and parsed.
-    let mut begun: FxHashMap<u128, (u64, usize)> = FxHashMap::default();
-    let mut damaged_lines = 0;
-    pieces::for_each_line(
-        |out, at| file.read_at(out, at),
-        |at, line| {
-            // Damaged lines are skipped; a good line after them proves that they are no torn tail.
-            let Some(n) = frame::verify_line(line) else {
-                damaged_lines += 1;
-                return;
-            };
-            found.next = n + 1;
-            found.damaged_lines = damaged_lines;
-            found.segment.length = at + line.len() as u64 + 1;
-            found.segment.has_events |= at > 0;
-            match (line::event_kind(line), line::event_id(line)) {
-                (Some(EventKind::Use | EventKind::Carried), Some(id)) => drop(begun.insert(id, (at, line.len()))),
-                (Some(EventKind::Outcome), Some(id)) => {
-                    begun.remove(&id);
-                    found.ended.extend(found.open.remove(&id).map(|open| open.id));
-                }
-                (Some(EventKind::Header), _) => found.segment.header_length = found.segment.length,
-                (Some(EventKind::Seal), _) => found.apply_seal(line),
-                (Some(EventKind::Expired), _) => found.apply_expired(line),
-                _ => {}
+    pieces::for_each_line(|out, at| file.read_at(out, at), |at, line| scan.read_line(at, line))?;
+    scan.finish(|at, length| pieces::read_line(file, at, length))
+}
+
+/// Scan of the last segment of a journal, without I/O: finds its end, and what is open there. The simulation of many
+/// gateways gives it the lines of disks in virtual time.
+#[derive(Debug)]
+pub struct SegmentScan {
+    found: RecoveredJournal,
+    /// Offsets and lengths of the beginnings that have no outcome. Most uses have ended by the end of the segment: of
+    /// the others, the lines are read again and parsed.
+    begun: FxHashMap<u128, (u64, usize)>,
+    damaged_lines: u64,
+}
+
+impl SegmentScan {
+    /// Begins with the segment of this number.
+    pub fn new(number: u64) -> Self {
+        let segment = RecoveredSegment { number, ..RecoveredSegment::default() };
+        let found = RecoveredJournal { segment, ..RecoveredJournal::default() };
+        Self { found, begun: FxHashMap::default(), damaged_lines: 0 }
+    }
+
+    /// Reads a whole line, without its newline, at its offset.
+    pub fn read_line(&mut self, at: u64, line: &[u8]) {
+        let Self { found, begun, damaged_lines } = self;
+        // Damaged lines are skipped; a good line after them proves that they are no torn tail.
+        let Some(n) = frame::verify_line(line) else {
+            *damaged_lines += 1;
+            return;
+        };
+        found.next = n + 1;
+        found.damaged_lines = *damaged_lines;
+        found.segment.length = at + line.len() as u64 + 1;
+        found.segment.has_events |= at > 0;
+        match (line::event_kind(line), line::event_id(line)) {
+            (Some(EventKind::Use | EventKind::Carried), Some(id)) => drop(begun.insert(id, (at, line.len()))),
+            (Some(EventKind::Outcome), Some(id)) => {
+                begun.remove(&id);
+                found.ended.extend(found.open.remove(&id).map(|open| open.id));
             }
-        },
-    )?;
-    found.add_begun(file, begun)?;
-    Ok(found)
+            (Some(EventKind::Header), _) => {
+                found.segment.header_length = found.segment.length;
+                open_uses::parse_header(line).into_iter().for_each(|header| found.apply_header(header));
+            }
+            (Some(EventKind::Seal), _) => found.apply_seal(line),
+            (Some(EventKind::Expired), _) => found.apply_expired(line),
+            _ => {}
+        }
+    }
+
+    /// The state after the last line. `read_line` reads the line of this length at an offset.
+    ///
+    /// # Errors
+    /// If a line cannot be read.
+    pub fn finish(mut self, read_line: impl FnMut(u64, usize) -> io::Result<Vec<u8>>) -> io::Result<RecoveredJournal> {
+        self.found.add_begun(self.begun, read_line)?;
+        Ok(self.found)
+    }
 }
 
 impl RecoveredJournal {
+    /// Length of the segment up to the end of its last good line; 0 when it has none.
+    pub fn length(&self) -> u64 {
+        self.segment.length
+    }
+
+    /// The state of a journal without a good line.
+    pub fn of_new_journal() -> Self {
+        Self { next: 1, first: 1, ..Self::default() }
+    }
+
+    /// The pending lines of the journal that is continued behind the segment of this number, or in it: none yet.
+    pub fn into_pending(self, last_segment: u64) -> PendingLines {
+        let segments = SegmentState { current: last_segment, unsealed: self.unsealed, first: self.first };
+        PendingLines::new(segments, self.next, self.open, self.ended)
+    }
+
     /// Adds the uses whose lines are at these offsets, and have these lengths.
-    fn add_begun(&mut self, file: &File, begun: FxHashMap<u128, (u64, usize)>) -> io::Result<()> {
+    fn add_begun(
+        &mut self,
+        begun: FxHashMap<u128, (u64, usize)>,
+        mut read_line: impl FnMut(u64, usize) -> io::Result<Vec<u8>>,
+    ) -> io::Result<()> {
         for (id, (at, length)) in begun {
-            let line = pieces::read_line(file, at, length)?;
+            let line = read_line(at, length)?;
             if let Some(begun) = decode::use_event(&line) {
                 let listed_by = self.open.get(&id).map_or(0, |listed| listed.listed_by);
                 self.open.insert(id, OpenUse { listed_by, ..OpenUse::from_event(&begun, self.segment.number) });

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::active_segment::ActiveSegment;
 use super::allocation::{self, Purpose};
+use super::batch_steps::{BatchAction, BatchSteps};
 use super::completion::{BatchCompletion, BatchResult};
 use super::mode::{Action, Event, SharedMode};
 use super::pending::{Batch, PendingLines, SpareBuffers};
@@ -18,7 +19,7 @@ use super::signer::CheckpointSigner;
 use super::use_guards::UseGuards;
 use crate::audit::format::segment::Point;
 use crate::audit::index::live_index::LiveIndex;
-use crate::audit::settings::{Durability, Settings};
+use crate::audit::settings::Settings;
 use crate::files;
 use domain::clock;
 use platform::metrics::AuditMetrics;
@@ -101,8 +102,7 @@ impl JournalWriter {
             let Some((batch, rotate)) = taken.inspect_err(|error| self.write_changes(segment, error))? else {
                 return Ok(());
             };
-            self.write_batch(segment, batch)?;
-            self.clear_write_failure();
+            self.write_batch(segment, batch, false)?;
             // The second round writes the header of the new segment, which waits already.
             if !rotate {
                 return Ok(());
@@ -110,16 +110,33 @@ impl JournalWriter {
         }
     }
 
-    fn write_batch(&self, segment: &mut ActiveSegment, batch: Batch) -> io::Result<()> {
-        if let Err(error) = segment.write_batch(&self.settings, &batch) {
-            self.fail_batch(segment, &batch, &error);
-            return Err(error);
+    /// Performs the steps of a batch.
+    fn write_batch(&self, segment: &mut ActiveSegment, mut batch: Batch, is_in_reserve: bool) -> io::Result<()> {
+        let (mut steps, mut actions) = BatchSteps::begin(self.settings.durability, is_in_reserve);
+        let mut result = Ok(());
+        while let [action, rest @ ..] = actions {
+            actions = rest;
+            match action {
+                BatchAction::Write => {
+                    result = segment.write_batch(&self.settings, &batch);
+                    actions = steps.step(result.is_ok());
+                }
+                BatchAction::Sync => {
+                    result = self.sync_batch(segment, &batch);
+                    actions = steps.step(result.is_ok());
+                }
+                // The load alone decides in the usual case, so that no request writes to a shared cache line.
+                BatchAction::ChangeMode(Event::Written) => self.clear_write_failure(),
+                BatchAction::ChangeMode(event) => self.apply(*event, result.as_ref().err()),
+                BatchAction::Restore => self.restore_batch(&batch),
+                BatchAction::Complete(BatchResult::Written) => self.complete_batch(segment, &mut batch),
+                BatchAction::Complete(BatchResult::Failed) => {
+                    batch.complete(BatchResult::Failed);
+                    segment.spare = SpareBuffers::default();
+                }
+            }
         }
-        if self.settings.durability == Durability::Synced {
-            self.sync_batch(segment, &batch)?;
-        }
-        self.complete_batch(segment, batch);
-        Ok(())
+        result
     }
 
     /// Writes the changes by management into the reserve, as there is no room for other lines. Those who wait for other
@@ -138,9 +155,10 @@ impl JournalWriter {
         let Some(batch) = without_room.changes else { return };
         // A failure reaches those who wait through the completion of the batch.
         if segment.room(batch.header, Purpose::Change) >= batch.lines.len() as u64 {
-            let _ = self.write_batch(segment, batch);
+            let _ = self.write_batch(segment, batch, true);
         } else {
-            self.fail_batch(segment, &batch, error);
+            self.restore_batch(&batch);
+            batch.complete(BatchResult::Failed);
         }
         let is_scarce = segment.room(false, Purpose::Change) < allocation::RESERVE / 2;
         self.apply(Event::ReserveUsed { is_scarce }, None);
@@ -214,7 +232,7 @@ impl JournalWriter {
         self.metrics.backlog.inc();
     }
 
-    fn complete_batch(&self, segment: &mut ActiveSegment, mut batch: Batch) {
+    fn complete_batch(&self, segment: &mut ActiveSegment, batch: &mut Batch) {
         let length = batch.lines.len() as u64;
         let at = Point { segment: segment.number, offset: segment.length - length };
         // Before those who wait are told: what has been answered is counted.
@@ -226,12 +244,11 @@ impl JournalWriter {
         batch.lines.shrink_to(SPARE_CAPACITY);
         batch.indexed.clear();
         batch.indexed.shrink_to(SPARE_EVENTS);
-        segment.spare = SpareBuffers { lines: batch.lines, indexed: batch.indexed };
+        segment.spare = SpareBuffers { lines: mem::take(&mut batch.lines), indexed: mem::take(&mut batch.indexed) };
     }
 
     /// Notes that writing works again.
     pub(crate) fn clear_write_failure(&self) {
-        // The load alone decides in the usual case, so that no request writes to a shared cache line.
         if self.mode.get().write_fails() {
             self.apply(Event::Written, None);
         }
@@ -255,7 +272,7 @@ impl JournalWriter {
     pub(crate) fn apply(&self, event: Event, error: Option<&io::Error>) {
         let mut pending = self.lock_pending();
         let mut waiting = None;
-        for action in self.mode.step(event) {
+        for action in pending.change_mode(event) {
             let error = error.map(tracing::field::display);
             let path = self.settings.path.display();
             match action {
@@ -275,25 +292,18 @@ impl JournalWriter {
         }
     }
 
-    fn fail_batch(&self, segment: &mut ActiveSegment, batch: &Batch, error: &io::Error) {
-        self.set_write_failure(error);
-        {
-            let mut pending = self.lock_pending();
-            pending.restore_failed_batch(batch);
-            self.metrics.backlog.set(pending.events());
-        }
+    /// Takes a batch back that could not be written.
+    fn restore_batch(&self, batch: &Batch) {
+        let mut pending = self.lock_pending();
+        pending.restore_failed_batch(batch);
+        self.metrics.backlog.set(pending.events());
         self.metrics.dropped.inc_by(batch.attempts);
-        batch.complete(BatchResult::Failed);
-        segment.spare = SpareBuffers::default();
     }
 
     /// Syncs the batch that was just written. A failure is final: the kernel may have dropped the pages and forgotten
     /// the error, so a second sync could succeed without the data being on disk.
     fn sync_batch(&self, segment: &ActiveSegment, batch: &Batch) -> io::Result<()> {
         let directory = if batch.header { files::sync_directory(&self.settings.path) } else { Ok(()) };
-        directory.and_then(|()| segment.sync()).inspect_err(|error| {
-            self.apply(Event::SyncFailed, Some(error));
-            batch.complete(BatchResult::Failed);
-        })
+        directory.and_then(|()| segment.sync())
     }
 }

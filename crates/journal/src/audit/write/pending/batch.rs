@@ -14,7 +14,7 @@ const NUMBER_LENGTH: usize = 20;
 /// thread that writes them, which completes the batch once. Dropped before that, it would leave requests
 /// waiting for ever.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub struct Batch {
     pub(crate) lines: Vec<u8>,
     /// The events among the lines that the index needs.
     pub(crate) indexed: Vec<PlacedEvent>,
@@ -38,7 +38,7 @@ pub(crate) struct Batch {
 
 /// Empty buffers that keep their capacity from one batch to the next.
 #[derive(Debug, Default)]
-pub(crate) struct SpareBuffers {
+pub struct SpareBuffers {
     pub(crate) lines: Vec<u8>,
     pub(crate) indexed: Vec<PlacedEvent>,
 }
@@ -50,8 +50,13 @@ impl Batch {
         Self { lines, indexed, first, ..Self::default() }
     }
 
+    /// The lines, in the order of their numbers.
+    pub fn lines(&self) -> &[u8] {
+        &self.lines
+    }
+
     /// Tells all who wait for a line of this batch.
-    pub(crate) fn complete(&self, result: BatchResult) {
+    pub fn complete(&self, result: BatchResult) {
         self.completion.complete(result);
         self.change_completion.iter().for_each(|completion| completion.complete(result));
     }

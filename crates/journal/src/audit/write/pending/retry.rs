@@ -65,7 +65,7 @@ impl PendingLines {
 
     /// Takes back a batch that could not be written. Those who wait for a use or record in it learn so from its
     /// completion, and these lines are withdrawn. Outcomes of uses that are in the file, and seals, are kept.
-    pub(crate) fn restore_failed_batch(&mut self, batch: &Batch) {
+    pub fn restore_failed_batch(&mut self, batch: &Batch) {
         let withdrawn = self.withdraw_uses(&batch.lines);
         let (lines, changes) = batch.lines.split_at(batch.changes_from);
         self.restore_changes(changes, &withdrawn);

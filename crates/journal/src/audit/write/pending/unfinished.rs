@@ -5,6 +5,7 @@ use uuid::Uuid;
 use super::PendingLines;
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::line::{self, EventKind};
+use crate::audit::format::record::Outcome;
 use crate::audit::index::IndexedEvent;
 
 impl PendingLines {
@@ -13,6 +14,12 @@ impl PendingLines {
         let ended = line::split_lines(&self.batch.lines).map(|(_, line)| line);
         let ended = ended.filter(|line| line::event_kind(line) == Some(EventKind::Outcome)).filter_map(line::event_id);
         self.open.keys().copied().chain(ended).map(Uuid::from_u128).collect()
+    }
+
+    /// Appends the outcome `aborted` for every open use but those that `keep` selects: the gateway that served them is
+    /// gone. Returns the number of these uses.
+    pub fn abort_open_uses(&mut self, keep: impl Fn(u128) -> bool) -> usize {
+        self.close_open_uses(keep, |open| OutcomeEvent::bare(open.id, Outcome::Aborted))
     }
 
     /// Appends the outcome that `outcome` makes for every open use but those that `keep` selects, oldest first: the
