@@ -35,6 +35,11 @@ impl StreamPosition {
         self.point() < other.point()
     }
 
+    /// Returns whether this line, with its line feed, is the last one before it.
+    pub fn has_read(&self, line: &[u8]) -> bool {
+        line.strip_suffix(b"\n").is_some_and(|line| crc32fast::hash(line) == self.checksum)
+    }
+
     /// The beginning of a segment, after the same lines.
     pub(crate) fn at_segment(self, segment: u64) -> Self {
         Self { segment, offset: 0, last_line: 0, checksum: 0, ..self }

@@ -40,6 +40,9 @@ pub(crate) struct ActiveSegment {
     pub(crate) has_events: bool,
     /// There may be bytes after `length` that a failed write left behind.
     dirty: bool,
+    /// Offset of the batch whose sync has failed. Its lines may not be on disk, so those who follow the journal stop
+    /// there; the next start finds what is left of them.
+    unsynced_from: Option<u64>,
     /// Empty buffers for the lines that are appended next.
     pub(crate) spare: SpareBuffers,
     allocation: Allocation,
@@ -97,6 +100,16 @@ impl ActiveSegment {
     /// True when there was no space at the last attempt to allocate some.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.allocation.has_failed()
+    }
+
+    /// Notes that the batch that was written last could not be synced.
+    pub(crate) fn withdraw_unsynced(&mut self, batch: &Batch) {
+        self.unsynced_from = Some(self.length - batch.lines.len() as u64);
+    }
+
+    /// The end of the lines that stay, whatever happens to the process.
+    pub(crate) fn lasting_end(&self) -> Point {
+        Point { segment: self.number, offset: self.unsynced_from.unwrap_or(self.length) }
     }
 
     /// True when the next segment was prepared.

@@ -11,7 +11,7 @@
 //! | it was written, durability `synced` | sync it (fsync) |
 //! | it was synced | acknowledge it |
 //! | the write has failed | restore what is kept, then refuse those who wait |
-//! | the sync has failed | refuse those who wait: a sync is never repeated, and nothing is written any more |
+//! | the sync has failed | withdraw the lines from followers, then refuse those who wait: no sync is repeated |
 //!
 //! - **A line is acknowledged once it is as durable as configured**, and never before.
 //! - **Those who wait learn of a failure last**: the mode has changed by then, so that a request that tries again meets
@@ -50,11 +50,14 @@ pub enum BatchAction {
     ChangeMode(ModeEvent),
     /// Take the batch back into the pending lines: what is kept is written by the next attempt.
     Restore,
+    /// Withdraw its lines from those who follow the journal: they may not be on disk, and what a sink has taken of them
+    /// would be left without an outcome.
+    WithdrawUnsynced,
     /// Tell those who wait for its lines.
     Complete(BatchResult),
 }
 
-use BatchAction::{ChangeMode, Complete, Restore, Sync, Write};
+use BatchAction::{ChangeMode, Complete, Restore, Sync, WithdrawUnsynced, Write};
 
 impl BatchSteps {
     /// Begins with a batch that was taken, and returns the first actions.
@@ -76,7 +79,7 @@ impl BatchSteps {
                 (Stage::Ended, &[ChangeMode(ModeEvent::WriteFailed), Restore, Complete(BatchResult::Failed)])
             }
             (Stage::Syncing, false) => {
-                (Stage::Ended, &[ChangeMode(ModeEvent::SyncFailed), Complete(BatchResult::Failed)])
+                (Stage::Ended, &[ChangeMode(ModeEvent::SyncFailed), WithdrawUnsynced, Complete(BatchResult::Failed)])
             }
             (Stage::Ended, _) => unreachable!("a batch that has ended is neither written nor synced"),
         };
@@ -114,7 +117,8 @@ mod tests {
 
     #[test]
     fn failed_sync_is_final_and_takes_nothing_back() {
-        let expected = [Write, Sync, ChangeMode(ModeEvent::SyncFailed), Complete(BatchResult::Failed)];
+        let expected =
+            [Write, Sync, ChangeMode(ModeEvent::SyncFailed), WithdrawUnsynced, Complete(BatchResult::Failed)];
         assert_eq!(actions(Durability::Synced, false, &[true, false]), expected);
     }
 

@@ -440,12 +440,14 @@ pub(crate) mod tests {
         let settings = settings(&directory, Durability::Synced);
         let journal = Journal::open(settings.clone(), Metrics::new().audit).unwrap();
         let open = journal.begin(&opening()).await.unwrap();
+        let before = journal.tap().end();
         // A device that accepts every write and fails every sync.
         let good = replace_file(&journal, "/dev/null");
         assert!(journal.begin(&opening()).await.is_err());
         journal.handle.writer.lock_segment().file = Some(good);
         open.close(END);
         assert!(!journal.is_available());
+        assert_eq!(journal.tap().end(), before, "sinks get no line that may not be on disk");
         assert!(journal.begin(&opening()).await.is_err(), "the sync is not repeated");
         journal.close().await;
         let journal = Journal::open(settings, Metrics::new().audit).unwrap();

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use super::journal::Journal;
 use super::writer::JournalWriter;
-use crate::audit::format::segment::Point;
 use crate::audit::read::stream::JournalEnd;
 
 /// Tap of a journal. It does not keep the journal open.
@@ -36,8 +35,7 @@ impl JournalTap {
 
     /// The end of the journal: the lines before it are written, and stay.
     pub fn end(&self) -> JournalEnd {
-        let segment = self.writer.lock_segment();
-        JournalEnd { point: Point { segment: segment.number, offset: segment.length } }
+        JournalEnd { point: self.writer.lock_segment().lasting_end() }
     }
 
     /// Number of the next line, over all segments.

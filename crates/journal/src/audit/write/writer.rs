@@ -129,6 +129,7 @@ impl JournalWriter {
                 BatchAction::ChangeMode(Event::Written) => self.clear_write_failure(),
                 BatchAction::ChangeMode(event) => self.apply(*event, result.as_ref().err()),
                 BatchAction::Restore => self.restore_batch(&batch),
+                BatchAction::WithdrawUnsynced => segment.withdraw_unsynced(&batch),
                 BatchAction::Complete(BatchResult::Written) => self.complete_batch(segment, &mut batch),
                 BatchAction::Complete(BatchResult::Failed) => {
                     batch.complete(BatchResult::Failed);
