@@ -10,9 +10,8 @@ use journal::shipping::ShipEvent;
 use state::redis::{CachedKey, DecideInput, Kept, LateAnswer, LogRead, PendingReport, Resync, VisitedLease};
 
 use super::faults::Fault;
-use super::journal::Part;
 use super::lua::{Reply, Script};
-use super::sinks::SinkKind;
+use super::sinks::{Part, SinkKind};
 
 /// A process of a gateway: its number, and how many were before it on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +53,11 @@ pub enum Event {
     Connect(Process, usize),
     /// The next step of a revocation.
     Revoke(usize),
+    /// The committer of a process looks at the pending lines.
+    Look(Process),
+    /// The batch of a process that is being synced is on its disk.
+    Synced(Process),
+    TimedSync(Process),
     /// The shipper of a process begins.
     BeginShipping(Process),
     /// A result of an action reaches the shipper of a process, if it still awaits the one with this number.

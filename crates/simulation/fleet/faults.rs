@@ -1,6 +1,9 @@
 //! Faults: failovers, partitions, clocks that step, machines that die, and a database that is away. Each kind comes
 //! again and again after a random pause. Those of a server that lose nothing are in `server_faults`.
 
+use journal::audit::Durability;
+
+use super::checks::audit::Death;
 use super::event::Event;
 use super::trace::{Entry, NONE};
 use super::world::{CALM, World};
@@ -34,6 +37,12 @@ pub enum Fault {
     LongClockStep,
     /// A gateway dies, and comes back with its disk.
     Crash,
+    /// A machine loses its power, and comes back with its disk.
+    PowerLoss,
+    /// A disk has no space.
+    FullDisk,
+    /// A sync of a journal fails.
+    FailedSync,
     /// A machine is lost with its disk; another takes its place.
     Loss,
     /// A gateway leaves in order, and comes back.
@@ -58,6 +67,9 @@ const KINDS: &[(Fault, u64)] = &[
     (Fault::ClockStep, 5_000_000),
     (Fault::LongClockStep, 8_000_000),
     (Fault::Crash, 1_000_000),
+    (Fault::PowerLoss, 2_500_000),
+    (Fault::FullDisk, 2_500_000),
+    (Fault::FailedSync, 8_000_000),
     (Fault::Loss, 4_000_000),
     (Fault::Leave, 4_000_000),
     (Fault::Database, 25_000_000),
@@ -81,7 +93,8 @@ impl World {
             return;
         };
         // A small fleet has fewer faults, but more of them for each gateway.
-        let least = if matches!(fault, Fault::Crash | Fault::Loss | Fault::Leave) { 2.5 } else { 1.25 };
+        let least =
+            if matches!(fault, Fault::Crash | Fault::PowerLoss | Fault::Loss | Fault::Leave) { 2.5 } else { 1.25 };
         let scale = (1000.0 / self.options.gateways as f64).sqrt().clamp(1.0, least);
         let at = after + self.chance.exponential(*mean as f64 * scale);
         if at < self.end {
@@ -113,8 +126,22 @@ impl World {
             Fault::Isolation => self.cut_off(&(0..self.shards.len()).collect::<Vec<_>>()),
             Fault::ClockStep => self.step_clock(shard, STEP),
             Fault::LongClockStep => self.step_clock(shard, LONG_STEP),
-            Fault::Crash => self.crash(process, false),
-            Fault::Loss => self.crash(process, true),
+            Fault::Crash => self.crash(process, Death::Killed),
+            Fault::PowerLoss => self.crash(process, Death::PowerLost),
+            Fault::Loss => self.crash(process, Death::MachineLost),
+            Fault::FullDisk => {
+                let time = self.chance.between(100_000, 8_000_000);
+                self.counts.full_disks += 1;
+                self.gateways[gateway].disk.full = (self.now, self.now + time);
+                self.note_fault("disk full", gateway, NONE, i64::try_from(time).unwrap());
+            }
+            Fault::FailedSync => {
+                let gateway = &mut self.gateways[gateway];
+                if gateway.journal.durability == Durability::Synced {
+                    gateway.disk.fails_sync = true;
+                    self.counts.failed_syncs += 1;
+                }
+            }
             Fault::Leave => self.queue.add(self.now, Event::Leave(process)),
             Fault::Database => {
                 let time = self.chance.between(500_000, 25_000_000);

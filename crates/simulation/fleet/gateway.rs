@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use state::RevocationLog;
 use state::redis::{DeciderShared, KeptRevocations, LogFollower, RecordNames, SlotLeases};
 
+use super::disk::Disk;
 use super::event::{Process, ResyncFor};
 use super::journal::Journal;
 use super::product::Product;
@@ -75,18 +76,20 @@ pub struct Gateway {
     pub open: FxHashSet<u64>,
     /// Organizations about which Redis did not answer, with the steady time at which that was noticed.
     pub noticed: FxHashMap<usize, u64>,
+    /// Lines that are not written yet, and uses that are open.
     pub journal: Journal,
+    pub disk: Disk,
     pub shipper: Shipper,
 }
 
 impl Gateway {
-    /// A process on a machine that holds a journal.
+    /// A process that starts at a time on a machine with a disk.
     pub fn new(
         process: Process,
         shards: usize,
         (offset, drift): (u64, i64),
         now: Instant,
-        journal: Journal,
+        (mut disk, time): (Disk, u64),
         Product { settings, scripts, keeps_revocations }: &Product,
     ) -> Self {
         let Process { gateway, start } = process;
@@ -123,7 +126,8 @@ impl Gateway {
             resyncing: FxHashMap::default(),
             open: FxHashSet::default(),
             noticed: FxHashMap::default(),
-            journal,
+            journal: Journal::open(&mut disk, gateway, time),
+            disk,
             shipper: Shipper::new(gateway, now),
         }
     }

@@ -18,6 +18,7 @@ mod checks;
 mod database;
 mod decisions;
 mod directory;
+mod disk;
 mod event;
 mod faults;
 mod gateway;

@@ -13,10 +13,12 @@ pub enum Break {
     Revocation,
     /// The position of a shipper moves before the records are at the sink.
     Audit,
+    /// A sync is told to be done, and nothing is on the disk.
+    Sync,
 }
 
 impl Break {
-    pub const ALL: [Self; 5] = [Self::Bucket, Self::Slots, Self::Absence, Self::Revocation, Self::Audit];
+    pub const ALL: [Self; 6] = [Self::Bucket, Self::Slots, Self::Absence, Self::Revocation, Self::Audit, Self::Sync];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -25,12 +27,17 @@ impl Break {
             Self::Absence => "absence",
             Self::Revocation => "revocation",
             Self::Audit => "audit",
+            Self::Sync => "sync",
         }
     }
 
     /// The bound that breaks.
     pub fn bound(self) -> &'static str {
-        if self == Self::Absence { "slots" } else { self.name() }
+        match self {
+            Self::Absence => "slots",
+            Self::Sync => "audit",
+            _ => self.name(),
+        }
     }
 }
 
@@ -100,9 +107,9 @@ impl Options {
                 "--runs" => self.runs = number()?,
                 "--break" => {
                     let found = Break::ALL.into_iter().find(|broken| broken.name() == value);
-                    self.broken = Some(
-                        found.ok_or_else(|| format!("--break {value}: bucket, slots, absence, revocation or audit"))?,
-                    );
+                    self.broken = Some(found.ok_or_else(|| {
+                        format!("--break {value}: bucket, slots, absence, revocation, audit or sync")
+                    })?);
                 }
                 _ => return Err(format!("{argument} is not an option")),
             }

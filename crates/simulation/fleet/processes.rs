@@ -1,45 +1,51 @@
 //! Processes of gateways: they start on the disk that is there, die, are lost with their machines, and leave in order.
 
+use super::checks::audit::Death;
 use super::event::{Event, Pending, Process};
 use super::gateway::Gateway;
 use super::requests::Request;
 use super::trace::NONE;
-use super::world::{World, world_journal};
+use super::world::World;
 
 /// Time in which a gateway that leaves ends its exchanges, and in which it reports the rest.
 const DRAIN: u64 = 3_000_000;
 const DEREGISTER: u64 = 1_000_000;
 
 impl World {
-    /// A process dies. With `lost`, its machine is gone, too.
-    pub fn crash(&mut self, process: Process, lost: bool) {
+    /// A process dies.
+    pub fn crash(&mut self, process: Process, death: Death) {
         if !self.is_live(process) {
             return;
         }
         let number = process.gateway;
-        let what = if lost { "machine lost" } else { "gateway crashes" };
+        let (what, count) = match death {
+            Death::MachineLost => ("machine lost", &mut self.counts.lost_machines),
+            Death::PowerLost => ("power lost", &mut self.counts.power_losses),
+            Death::Killed | Death::Left => ("gateway crashes", &mut self.counts.crashes),
+        };
+        *count += 1;
         self.note_fault(what, number, NONE, 0);
-        if lost {
-            self.counts.lost_machines += 1;
-            self.check_lost_machine(number);
-        } else {
-            self.counts.crashes += 1;
+        self.end_process(process, death);
+        match death {
+            Death::MachineLost => self.check_lost_machine(number),
+            Death::PowerLost => self.gateways[number].disk.lose_power(&mut self.chance),
+            Death::Killed | Death::Left => {}
         }
-        self.end_process(process, false);
-        self.gateways[number].is_lost = lost;
+        self.gateways[number].is_lost = death == Death::MachineLost;
         let pause = self.chance.between(500_000, 10_000_000);
         self.queue.add(self.now + pause, Event::Start(number));
     }
 
     /// Ends a process: its exchanges end, and what it has not reported is never repaid.
-    fn end_process(&mut self, process: Process, recorded: bool) {
+    fn end_process(&mut self, process: Process, death: Death) {
         let number = process.gateway;
+        self.checks.audit.note_death(&self.gateways[number], death, self.now);
         let of_process = |request: &Request| request.process == process;
         let mut requests: Vec<u64> =
             self.requests.iter().filter(|(_, request)| of_process(request)).map(|(id, _)| *id).collect();
         requests.sort_unstable();
         for id in requests {
-            self.finish_request(id, recorded);
+            self.finish_request(id, false);
         }
         let gateway = &mut self.gateways[number];
         gateway.is_up = false;
@@ -67,11 +73,12 @@ impl World {
             open.into_iter().for_each(|id| self.finish_request(id, true));
             let call = self.heartbeat_call(process, 0, 0);
             drop(self.send(process, self.gateways_shard, call, Pending::Deregister));
+            self.close_journal(process);
             self.finish_shipping(process);
             return self.queue.add(self.now + DEREGISTER, Event::Leave(process));
         }
         self.counts.left += 1;
-        self.end_process(process, true);
+        self.end_process(process, Death::Left);
         let pause = self.chance.between(1_000_000, 20_000_000);
         self.queue.add(self.now + pause, Event::Start(process.gateway));
     }
@@ -81,18 +88,21 @@ impl World {
         let now = self.now;
         let old = &mut self.gateways[number];
         let process = Process { gateway: number, start: old.process.start + 1 };
-        let mut journal = std::mem::take(&mut old.journal);
+        let mut disk = std::mem::take(&mut old.disk);
         if old.is_lost {
-            journal = world_journal(&mut self.journals);
+            disk = self.new_disk();
         }
-        journal.end_open(now);
         let offset = 1_000_000_000 + self.chance.below(1_000_000_000);
         let drift = i64::try_from(self.chance.below(200)).unwrap() - 100;
-        let cut_until = std::mem::take(&mut old.cut_until);
-        let mut gateway = Gateway::new(process, self.shards.len(), (offset, drift), self.base, journal, &self.product);
+        let cut_until = std::mem::take(&mut self.gateways[number].cut_until);
+        let mut gateway =
+            Gateway::new(process, self.shards.len(), (offset, drift), self.base, (disk, now), &self.product);
         (gateway.cut_until, gateway.started) = (cut_until, now);
         self.gateways[number] = gateway;
         self.note_fault("gateway starts", number, NONE, 0);
+        // The first lines: a header, and the ends of the uses that were open.
+        self.write_pending(process);
+        self.wake_committer(process);
         for shard in 0..self.shards.len() {
             let pause = self.network.between(500, 20_000);
             self.queue.add(now + pause, Event::Connect(process, shard));

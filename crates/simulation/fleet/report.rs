@@ -31,9 +31,12 @@ impl Outcome {
         let events =
             violation.as_ref().map_or_else(Vec::new, |violation| world.trace.last(violation.offender, LAST_EVENTS));
         let lost = world.checks.audit.lost.len();
+        let lost_with_power = world.checks.audit.lost_with_power;
+        let left_in_progress = world.checks.audit.left_in_progress;
         let oldest = world.checks.audit.oldest;
         let counts = format!(
-            "{:?}; rows {}, repeated deliveries {}, overtaken {}, uses lost with machines {lost}, the oldest {:.2} s old",
+            "{:?}; rows {}, repeated deliveries {}, overtaken {}, uses lost with machines {lost}, the oldest {:.2} s old; with power \
+             {lost_with_power}, and {left_in_progress} left in progress",
             world.counts,
             world.sinks.rows.len(),
             world.sinks.repeated,

@@ -8,7 +8,6 @@ use state::redis::{CachedKey, Decided, DecisionSteps, LateAnswer};
 
 use super::event::{Event, Pending, Process};
 use super::gateway::{DEADLINE, Gateway};
-use super::journal::Line;
 use super::trace::Entry;
 use super::world::World;
 
@@ -17,6 +16,8 @@ pub struct Request {
     pub process: Process,
     pub key: usize,
     pub begun: u64,
+    /// Time at which it was admitted, and its use appended.
+    pub recorded: u64,
     /// Time of the request by its gateway's clock.
     pub asked: Micros,
     pub steps: DecisionSteps,
@@ -61,6 +62,7 @@ impl World {
             process,
             key,
             begun: self.now,
+            recorded: 0,
             asked,
             steps,
             denied: None,
@@ -80,6 +82,7 @@ impl World {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.permit = Some(permit);
         request.provisional = provisional;
+        request.recorded = self.now;
         let process = request.process;
         let key = request.key;
         let begun = request.begun;
@@ -88,12 +91,22 @@ impl World {
         self.counts.provisional += u64::from(provisional);
         let gateway = &mut self.gateways[process.gateway];
         gateway.open.insert(id);
-        gateway.journal.lines.push(Line::Use { id, time: now });
         let org = self.directory.keys[key].org;
         let shard = self.directory.shard_of_key(key);
         let what = if provisional { "admitted by a share" } else { "admitted by Redis" };
         self.trace.add(Entry { time: now, what, gateway: process.gateway, key, org, shard, number: id.cast_signed() });
         self.check_admission(process, id, begun, provisional);
+        self.record_use(process, id);
+    }
+
+    /// The use of an admitted request is as durable as configured.
+    pub fn forward(&mut self, id: u64) {
+        // Its key may have been revoked meanwhile.
+        if !self.requests.contains_key(&id) {
+            return;
+        }
+        let now = self.now;
+        self.checks.audit.note_acknowledged(id);
         let duration = match self.load.below(100) {
             0..80 => self.load.exponential(30_000.0),
             80..98 => self.load.exponential(400_000.0),
@@ -102,6 +115,12 @@ impl World {
         // All exchanges end soon after the last request.
         let finish = (now + duration + 1).min(self.end + 5_000_000);
         self.queue.add(finish, Event::Finish(id));
+    }
+
+    /// The use of an admitted request cannot be recorded.
+    pub fn refuse_unrecorded(&mut self, id: u64) {
+        self.counts.unrecorded += 1;
+        self.finish_request(id, false);
     }
 
     pub fn refuse(&mut self, id: u64, why: &'static str) {
@@ -156,15 +175,14 @@ impl World {
         let org = self.directory.keys[request.key].org;
         self.checks.slots.end(org, id);
         drop(request.permit);
-        let now = self.now;
         let gateway = &mut self.gateways[process.gateway];
-        gateway.open.remove(&id);
-        if recorded {
-            gateway.journal.lines.push(Line::Outcome { id, time: now });
+        if gateway.open.remove(&id) && recorded {
+            self.record_outcome(process, id, request.recorded);
         }
+        let gateway = &mut self.gateways[process.gateway];
         if gateway.decisions.slots.active.take_early_visit() {
             let pause = u64::try_from(state::redis::EARLY_REPORT.as_micros()).unwrap();
-            self.queue.add(now + pause, Event::Visit(process, true));
+            self.queue.add(self.now + pause, Event::Visit(process, true));
         }
     }
 }

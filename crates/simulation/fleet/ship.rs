@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use journal::audit::StreamPosition;
+use journal::audit::steps::{JoinedPart, RecordJoin};
 use journal::shipping::{OPEN_AFTER, PartEnd, Retry, ShipAction, ShipEvent, ShipSteps};
 
+use super::disk::Disk;
 use super::event::{Event, Process};
-use super::journal::{Part, Stream};
+use super::gateway::Gateway;
+use super::journal::{Journal, request_of, wall};
 use super::options::Break;
 use super::revocations::micros;
-use super::sinks::SinkKind;
+use super::sinks::{Part, SinkKind};
 use super::world::World;
 
 /// Time that a delivery takes until the sink has it, and the answer after it; and a connection that fails.
@@ -19,6 +22,9 @@ const ANSWER: u64 = 5_000;
 const FAILS_AFTER: u64 = 50_000;
 /// Time after which the table's position is delivered without records.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Records of a part, about, as in `crates/journal/src/shipping/shipper.rs`; and bytes that are read at once.
+const LIMIT: usize = 8192;
+const BLOCK: usize = 64 << 10;
 
 /// Shipper of a gateway's process.
 pub struct Shipper {
@@ -28,7 +34,8 @@ pub struct Shipper {
     /// Number of the result that is awaited. One with another number came too late.
     turn: u64,
     is_pausing: bool,
-    stream: Stream,
+    /// The journal from the position on.
+    join: RecordJoin,
     part: Option<Part>,
 }
 
@@ -36,9 +43,41 @@ impl Shipper {
     pub fn new(gateway: usize, now: Instant) -> Self {
         let kind = SinkKind::of_gateway(gateway);
         let heartbeat = (kind == SinkKind::Table).then_some(HEARTBEAT);
-        let stream = Stream::default();
+        let join = RecordJoin::from_start(None);
         let steps = ShipSteps::new(heartbeat, now);
-        Self { steps, kind, is_finishing: false, turn: 0, is_pausing: false, stream, part: None }
+        Self { steps, kind, is_finishing: false, turn: 0, is_pausing: false, join, part: None }
+    }
+
+    /// Opens the journal at a position. Returns whether it no longer has the last lines before it; it is read from its
+    /// beginning then. As `crates/journal/src/audit/read/stream_start.rs`, of one segment.
+    fn open(&mut self, journal: &Journal, disk: &Disk, at: StreamPosition) -> bool {
+        self.join = RecordJoin::from_start((self.kind == SinkKind::Table).then_some(OPEN_AFTER));
+        let last_line = disk.bytes().get(at.last_line as usize..at.offset as usize);
+        let is_there = at.offset == 0 || last_line.is_some_and(|line| at.has_read(line));
+        if is_there {
+            // The uses that are open there are read again.
+            self.join.read_lines(&disk.bytes()[..at.offset as usize], &mut JoinedPart::default());
+        }
+        !is_there || at.line >= journal.next_line()
+    }
+
+    /// Reads the next part, as `RecordStream::next_batch`.
+    fn read(&mut self, journal: &Journal, disk: &Disk, now: u64) -> PartEnd {
+        let readable = &disk.bytes()[..journal.readable(disk)];
+        let mut part = JoinedPart::default();
+        let mut rest = readable.get(self.join.position().offset as usize..).unwrap_or_default();
+        while !rest.is_empty() && part.records.len() < LIMIT {
+            let block = &rest[..rest.len().min(BLOCK)];
+            let read = self.join.read_lines(block, &mut part);
+            assert!(read > 0, "a line is shorter than a block");
+            rest = &rest[read..];
+        }
+        let present = if rest.is_empty() { Some(wall(now)) } else { part.last_time };
+        present.into_iter().for_each(|present| self.join.add_open(present, &mut part.records));
+        let to = self.join.position();
+        let records = part.records.iter().map(|record| (request_of(record.id), record.outcome)).collect();
+        self.part = Some(Part { from: self.steps.position(), to, records });
+        PartEnd { position: to, reached_end: rest.is_empty(), is_finishing: self.is_finishing }
     }
 }
 
@@ -72,43 +111,38 @@ impl World {
     fn perform_shipping(&mut self, process: Process, action: ShipAction) -> Option<ShipEvent> {
         let now = self.now;
         let gateway = &mut self.gateways[process.gateway];
-        let journal = &mut gateway.journal;
-        let shipper = &mut gateway.shipper;
+        let Gateway { journal, disk, shipper, .. } = gateway;
         match action {
             ShipAction::Connect => {
                 self.connect_to_sink(process);
                 None
             }
             ShipAction::Open(at) | ShipAction::OpenAtCopy(at) => {
-                shipper.stream = journal.open_at(at);
-                Some(ShipEvent::Opened { has_lost_lines: false })
+                let has_lost_lines = shipper.open(journal, disk, at);
+                Some(ShipEvent::Opened { has_lost_lines })
             }
-            ShipAction::ReadCopy => Some(ShipEvent::CopyRead(journal.position_file.unwrap_or(StreamPosition::START))),
+            ShipAction::ReadCopy => Some(ShipEvent::CopyRead(disk.position())),
             ShipAction::Read => {
-                let open_after = (shipper.kind == SinkKind::Table).then_some(micros(OPEN_AFTER));
-                let part = journal.read(&mut shipper.stream, shipper.steps.position(), now, open_after);
-                let has_records = !part.records.is_empty();
-                let is_finishing = shipper.is_finishing;
-                let end = PartEnd { position: part.to, reached_end: part.reached_end, is_finishing };
-                shipper.part = Some(part);
+                let end = shipper.read(journal, disk, now);
+                let has_records = shipper.part.as_ref().is_some_and(|part| !part.records.is_empty());
                 Some(ShipEvent::Read { end, has_records })
             }
             ShipAction::Deliver => {
                 let part = shipper.part.clone().expect("a part is read before it is delivered");
                 let turn = shipper.turn;
                 let kind = shipper.kind;
-                let journal = journal.number;
+                let journal = disk.number;
                 let pause = COMMIT / 2 + self.network.below(COMMIT);
                 self.queue.add(now + pause, Event::Delivered { process, turn, kind, journal, part });
                 None
             }
             ShipAction::WritePosition(position) => {
-                journal.position_file = Some(position);
+                disk.write_position(position, true);
                 Some(ShipEvent::Done)
             }
             ShipAction::Confirm { copies_position } => {
                 if copies_position {
-                    journal.position_file = Some(shipper.steps.position());
+                    disk.write_position(shipper.steps.position(), false);
                 }
                 Some(ShipEvent::Done)
             }
@@ -130,12 +164,9 @@ impl World {
         }
         let connected = match gateway.shipper.kind {
             SinkKind::Table => {
-                ShipEvent::Connected { position: self.sinks.position(gateway.journal.number), keeps_position: true }
+                ShipEvent::Connected { position: self.sinks.position(gateway.disk.number), keeps_position: true }
             }
-            SinkKind::Receiver => {
-                let position = gateway.journal.position_file.unwrap_or(StreamPosition::START);
-                ShipEvent::Connected { position, keeps_position: false }
-            }
+            SinkKind::Receiver => ShipEvent::Connected { position: gateway.disk.position(), keeps_position: false },
         };
         self.queue.add(self.now + ANSWER, Event::Ship(process, turn, connected));
     }

@@ -3,10 +3,8 @@
 //! Models, as `crates/journal/src/shipping/postgresql/record_table.rs` and `webhook.rs` use them: the table keeps the
 //! position of a journal, and moves it in the transaction of the records; the receiver keeps none, and knows the ids.
 
-use journal::audit::StreamPosition;
+use journal::audit::{Outcome, StreamPosition};
 use rustc_hash::FxHashMap;
-
-use super::journal::Part;
 
 /// Sink of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +20,15 @@ impl SinkKind {
     }
 }
 
+/// Part of a journal.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub from: StreamPosition,
+    pub to: StreamPosition,
+    /// Ids of requests, with the outcomes of their uses.
+    pub records: Vec<(u64, Outcome)>,
+}
+
 /// The sinks, which are away together.
 #[derive(Default)]
 pub struct Sinks {
@@ -29,8 +36,8 @@ pub struct Sinks {
     pub away_until: u64,
     /// Positions of journals in the table.
     positions: FxHashMap<u64, StreamPosition>,
-    /// Rows by id; with `true`, the use has ended.
-    pub rows: FxHashMap<u64, bool>,
+    /// Outcomes by id.
+    pub rows: FxHashMap<u64, Outcome>,
     /// Ended rows that came again, and were known.
     pub repeated: u64,
     /// Parts of which the table had taken others meanwhile.
@@ -55,10 +62,13 @@ impl Sinks {
 
     /// Takes records by their ids. What has ended stays as it is.
     pub fn take(&mut self, part: &Part) {
-        for (id, ended) in &part.records {
-            let row = self.rows.entry(*id).or_insert(false);
-            self.repeated += u64::from(*row);
-            *row |= *ended;
+        for (id, outcome) in &part.records {
+            let row = self.rows.entry(*id).or_insert(Outcome::InProgress);
+            if *row == Outcome::InProgress {
+                *row = *outcome;
+            } else {
+                self.repeated += 1;
+            }
         }
     }
 

@@ -8,9 +8,9 @@ use state::redis::{RecordNames, gateways_slot, key_fields, org_fields, revocatio
 
 use super::checks::{Checks, Violation};
 use super::directory::Directory;
+use super::disk::Disk;
 use super::event::{Command, Event, Process, Queue};
 use super::gateway::Gateway;
-use super::journal::Journal;
 use super::lua::Scripts;
 use super::options::Options;
 use super::product::Product;
@@ -47,7 +47,8 @@ pub struct World {
     pub next_id: u64,
     pub revoking: Vec<Revoking>,
     pub sinks: Sinks,
-    pub journals: u64,
+    /// Disks so far.
+    pub disks: u64,
     pub checks: Checks,
     pub trace: Trace,
     /// Any instant: the steady clocks count from it.
@@ -79,6 +80,10 @@ pub struct Counts {
     pub lost_uses: u64,
     pub unrepaid_uses: u64,
     pub crashes: u64,
+    pub power_losses: u64,
+    pub full_disks: u64,
+    pub failed_syncs: u64,
+    pub unrecorded: u64,
     pub lost_machines: u64,
     pub left: u64,
     pub partitions: u64,
@@ -115,7 +120,7 @@ impl World {
             next_id: 0,
             revoking: Vec::new(),
             sinks: Sinks::default(),
-            journals: 0,
+            disks: 0,
             checks: Checks::new(&directory),
             trace: Trace::default(),
             base: Instant::now(),
@@ -135,8 +140,8 @@ impl World {
             let drift = i64::try_from(world.chance.below(200)).unwrap() - 100;
             let process = Process { gateway, start: 0 };
             let shards = world.options.shards;
-            let journal = world_journal(&mut world.journals);
-            let mut gateway = Gateway::new(process, shards, (offset, drift), world.base, journal, &world.product);
+            let disk = world.new_disk();
+            let mut gateway = Gateway::new(process, shards, (offset, drift), world.base, (disk, 0), &world.product);
             gateway.is_up = false;
             world.gateways.push(gateway);
             world.queue.add(at, Event::Start(process.gateway));
@@ -208,6 +213,9 @@ impl World {
             Event::LinkDown { process, shard, connection } => self.link_down(process, shard, connection),
             Event::Connect(process, shard) => self.connect(process, shard),
             Event::Revoke(number) => self.step_revocation(number),
+            Event::Look(process) => self.look_at_pending(process),
+            Event::Synced(process) => self.end_sync(process),
+            Event::TimedSync(process) => self.sync_written(process),
             Event::BeginShipping(process) => self.begin_shipping(process),
             Event::Ship(process, turn, event) => self.ship(process, turn, event),
             Event::Delivered { process, turn, kind, journal, part } => {
@@ -242,6 +250,11 @@ impl World {
         }
     }
 
+    pub fn new_disk(&mut self) -> Disk {
+        self.disks += 1;
+        Disk::new(self.disks)
+    }
+
     pub fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
@@ -262,10 +275,4 @@ impl World {
     pub fn history(&self, shard: usize) -> Arc<str> {
         format!("{shard}:{}", self.shards[shard].history).into()
     }
-}
-
-/// A journal on a new disk.
-pub fn world_journal(journals: &mut u64) -> Journal {
-    *journals += 1;
-    Journal::new(*journals)
 }
