@@ -33,6 +33,7 @@ mod options;
 mod processes;
 mod product;
 mod random;
+mod record;
 mod refusals;
 mod replies;
 mod report;

@@ -35,8 +35,8 @@ impl Outcome {
         let left_in_progress = world.checks.audit.left_in_progress;
         let oldest = world.checks.audit.oldest;
         let counts = format!(
-            "{:?}; rows {}, repeated deliveries {}, overtaken {}, uses lost with machines {lost}, the oldest {:.2} s old; with power \
-             {lost_with_power}, and {left_in_progress} left in progress",
+            "{:?}; rows {}, repeated deliveries {}, overtaken {}, uses lost with machines {lost}, the oldest {:.2} s \
+             old; with power {lost_with_power}, and {left_in_progress} left in progress",
             world.counts,
             world.sinks.rows.len(),
             world.sinks.repeated,

@@ -1,7 +1,7 @@
 //! The steps of a shipper, without I/O: what it does next after each result.
 //!
-//! The [`Shipper`](super::shipper::Shipper) performs them on the files of the journal and a sink. The simulation of many
-//! gateways performs the same steps in virtual time.
+//! The [`Shipper`](super::shipper::Shipper) performs them on the files of the journal and a sink. The simulation of
+//! many gateways performs the same steps in virtual time.
 //!
 //! | after | next |
 //! |---|---|

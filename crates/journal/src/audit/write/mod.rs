@@ -8,7 +8,8 @@
 //! - [`position`]: how far the journal has come, for those who replay it.
 //! - [`tap`]: access for programs that follow the journal in this process.
 //! - [`mode`]: the journal's mode, as a state machine: running, no room, handed over, sync failed, closed.
-//! - [`batch_steps`]: the order in which a batch is written, synced and acknowledged, as a state machine.
+//! - [`batch_steps`]: the order in which a batch is written, synced and acknowledged, as a state machine;
+//!   [`write_batch`]: performs it.
 //! - [`writer`]: writes batches of pending lines to the [`active_segment`], whose space is allocated in advance
 //!   ([`allocation`]).
 //! - [`committer`]: the thread that writes outcomes, and everything when `synced`.
@@ -42,6 +43,7 @@ pub(crate) mod completion;
 pub(crate) mod pending;
 pub(crate) mod mode;
 pub(crate) mod batch_steps;
+mod write_batch;
 mod allocation;
 mod active_segment;
 mod writer;

@@ -231,6 +231,36 @@ fn slots_of_an_outage_are_those_held_and_a_portion_of_the_free_ones() {
     drop(held);
 }
 
+/// Redis comes back and is lost again, and again, before the slots of the first outage are resynced.
+#[test]
+fn second_outage_within_a_lease_gives_no_slots_twice() {
+    let fixture = Fixture::new();
+    let portion = Portion::new(3, 1);
+    let fill = || -> Vec<Permit> { std::iter::from_fn(|| fixture.lease.acquire_in_outage(portion, LIMIT)).collect() };
+    let held = fixture.acquire(91);
+    fixture.lease.outage_since(None, Micros(1));
+    let mut offline = fill();
+    assert_eq!(offline.len(), 3, "of nine free slots");
+    for outage in 2..5 {
+        // An answer to another gateway's request, or to a late one of this: it does not count the three.
+        fixture.lease.note_answer(91);
+        fixture.lease.outage_since(None, Micros(outage));
+        assert!(fixture.lease.acquire_in_outage(portion, LIMIT).is_none(), "outage {outage}");
+        // A slot that is given back is used again, and no more than that.
+        offline.pop();
+        let again = fill();
+        assert_eq!(again.len(), 1, "outage {outage}");
+        offline.extend(again);
+    }
+    // Resynced, Redis counts them: the next outage gives a portion of what is left.
+    fixture.resync(false);
+    fixture.lease.note_answer(94);
+    fixture.lease.outage_since(None, Micros(9));
+    offline.extend(fill());
+    assert_eq!(fixture.view().1, 1 + 3 + 2, "of six free slots");
+    drop((held, offline));
+}
+
 #[test]
 fn outage_begins_when_the_connection_was_lost_or_a_request_failed() {
     let lease = Fixture::new().lease;
