@@ -173,9 +173,11 @@ impl World {
 
     /// A delivery reaches its sink. The gateway may have died by then.
     pub fn take_delivery(&mut self, process: Process, turn: u64, kind: SinkKind, journal: u64, part: &Part) {
-        // The answer is lost now and then: the part is delivered, and the shipper does not know.
-        let is_lost = self.network.one_in(200);
-        if self.sinks.away_until > self.now {
+        // The connection breaks now and then: before the part is taken, or with the answer, so that the part is delivered
+        // and the shipper does not know.
+        let is_broken = self.network.one_in(400);
+        let is_lost = self.network.one_in(400);
+        if is_broken || self.sinks.away_until > self.now {
             return self.fail_turn(process, turn, FAILS_AFTER);
         }
         let is_taken = match kind {

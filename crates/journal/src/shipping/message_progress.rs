@@ -16,10 +16,13 @@ use crate::audit::{JournalCheckpoint, Record};
 /// Records of a message at most: some hundreds of kilobytes.
 const LIMIT: usize = 1000;
 
-/// Progress of the batch that is being sent.
+/// Progress of the batch that is being sent. It belongs to the shipper of one sink, and outlives its connections.
+/// Dropped, it has the next shipper send the batch from its first message on.
 #[derive(Debug, Default)]
 pub(super) struct MessageProgress {
+    /// The batch that was begun, and not taken as a whole; none between two.
     current: Option<Cut>,
+    /// What the sink is known to take.
     isolation: Isolation,
 }
 

@@ -6,10 +6,13 @@ use parking_lot::Mutex;
 
 use crate::audit::JournalTap;
 
-/// The first segment that each sink needs, by its name.
+/// The first segment that each sink needs, by its name. Shared by all shippers. A shipper that ends leaves its segment
+/// here: retention waits for the next one.
 #[derive(Debug)]
 pub(super) struct Needs {
+    /// Gets the least of them after each change.
     tap: JournalTap,
+    /// Locked until the tap has the change, so that no older one comes after it.
     segments: Mutex<BTreeMap<String, u64>>,
 }
 

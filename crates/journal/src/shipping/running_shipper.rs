@@ -16,11 +16,13 @@ const HANGS_AFTER: Duration = Duration::from_secs(5);
 /// Time in which a thread ends after its command: it reads one block of the journal at most.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// A shipper that runs.
+/// A shipper that runs. Dropped, it ends the thread at its next await, as [`ShipperCommand::Stop`] does.
 #[derive(Debug)]
 pub(super) struct RunningShipper {
     pub(super) settings: SinkSettings,
+    /// Written by the thread.
     pub(super) status: Arc<Status>,
+    /// Read by the thread; it only grows.
     pub(super) command: watch::Sender<ShipperCommand>,
     /// Disconnected when the thread has ended.
     pub(super) ended: Receiver<()>,

@@ -339,12 +339,14 @@ mod tests {
         steps.step(ShipEvent::Done, now);
         // The position cannot be written: the part was delivered, and the sink is not confirmed.
         assert_eq!(steps.step(failed(false), now), ShipAction::Pause(Duration::from_secs(2)));
-        let mut steps = connected(true, now);
+        steps.step(ShipEvent::Done, now);
+        steps.step(ShipEvent::Connected { position: at(5), keeps_position: true }, now);
+        steps.step(ShipEvent::Opened { has_lost_lines: false }, now);
         steps.step(part(9, true, false), now);
+        assert_eq!(steps.step(ShipEvent::Done, now), ShipAction::Confirm { copies_position: true });
         steps.step(ShipEvent::Done, now);
         steps.step(ShipEvent::Done, now);
-        steps.step(ShipEvent::Done, now);
-        assert_eq!(steps.step(failed(false), now), ShipAction::Pause(Duration::from_millis(250)));
+        assert_eq!(steps.step(failed(false), now), ShipAction::Pause(Duration::from_millis(250)), "it was delivered");
     }
 
     #[test]

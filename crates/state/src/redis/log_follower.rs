@@ -30,14 +30,18 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// revocations to the new primary, and when the slowest has.
 const CHECKS_AFTER_FAILOVER: [Duration; 3] = [Duration::ZERO, Duration::from_secs(3), Duration::from_secs(15)];
 
-/// Follower of the shared log, for one process.
+/// Follower of the shared log, for one process. It belongs to the task that reads the log. Dropped, it loses nothing: a
+/// new one begins at the end of the log, and has every open exchange checked.
 pub struct LogFollower {
+    /// Log of the process, to which it appends; read by all workers.
     log: Arc<RevocationLog>,
     /// Final refusals, kept so that this gateway obeys and asserts those of others, too.
     kept: Arc<KeptRevocations>,
     /// Counter of the failovers that all clients have seen.
     failovers: Arc<AtomicU64>,
+    /// Number of those after which it has planned checks.
     failovers_seen: u64,
+    /// Place up to which it has read. It goes back to unknown when the log is not the one that was read.
     place: Place,
     /// Times at which every open exchange is to be checked.
     checks_due: Vec<Instant>,

@@ -48,6 +48,7 @@ use platform::telemetry::ObservedRequest;
 
 /// One exchange, until the head of its response. Owned by its future; dropped at any await, it gives everything back.
 struct Exchange<'p> {
+    /// Shared by all exchanges of the worker with the upstream.
     pool: &'p PoolState,
     /// Progress of the request's body, shared with it: while it advances, the upstream is not late with its response.
     upload: UploadProgress,
@@ -55,6 +56,7 @@ struct Exchange<'p> {
     connecting: ConnectBudget,
     /// True until an endpoint has refused a connection: those before it did not answer.
     all_timed_out: bool,
+    /// Its own. Dropped in the midst of a try, they count the endpoint's failure or nothing, and give no retry back.
     tries: Tries<'p>,
     /// Trace of the request, shared with the gateway; none when traces are off.
     trace: Option<Rc<ObservedRequest>>,

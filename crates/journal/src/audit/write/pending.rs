@@ -51,9 +51,11 @@ pub struct PendingLines {
     pub(crate) mode: SharedMode,
     /// The lines that the next write takes. Requests share its completion, and wait for that without the lock.
     batch: Batch,
+    /// Lines of changes by management, which get their numbers when they are taken.
     changes: PendingChanges,
     /// The number of the next line to be appended.
     pub(crate) next: u64,
+    /// The next header tells them. Changed with each header, seal and removal.
     pub(crate) segments: SegmentState,
     /// Uses that are open, by their ids. What is left when the process ends is closed by the next start, or its
     /// successor.

@@ -16,13 +16,15 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// Bytes of items whose room is kept when the queue was emptied; what a surge took beyond is given back.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// The queue.
+/// The queue, shared by those who add and by the worker. Dropped with the last of them: the worker has taken what was in
+/// it then, or was given up.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     /// Items that wait or are being delivered, at most.
     capacity: usize,
     /// Time for which the worker collects items after the first one, so that it is not woken for each.
     collect: Duration,
+    /// Locked for no longer than items are copied, and never across an await.
     state: Mutex<State<T>>,
     /// Wakes the worker.
     changed: Notify,
@@ -34,8 +36,11 @@ pub(crate) struct Queue<T> {
     ended: Condvar,
 }
 
+/// - The items and those in delivery are no more than the capacity.
+/// - Once it is closed it stays so, and no item comes any more.
 #[derive(Debug)]
 struct State<T> {
+    /// Items that wait, in the order in which they came. The worker takes all at once.
     items: Vec<T>,
     /// Items that the worker has taken and not delivered.
     in_delivery: usize,
@@ -43,7 +48,9 @@ struct State<T> {
     reopen: bool,
     /// The destination has refused items, and is tried again later.
     is_failing: bool,
+    /// No items are added any more. Set by those who add, and by a worker that ends.
     is_closed: bool,
+    /// The worker has ended: what is left is delivered no more.
     has_ended: bool,
 }
 
@@ -51,6 +58,7 @@ struct State<T> {
 #[derive(Debug)]
 pub(crate) struct Batch<T> {
     items: Vec<T>,
+    /// Items from the first one on that need not be delivered any more.
     done: usize,
 }
 
@@ -183,12 +191,14 @@ impl<T> Queue<T> {
         let mut state = self.lock();
         mem::swap(&mut batch.items, &mut state.items);
         state.in_delivery = batch.items.len();
+        debug_assert!(state.in_delivery <= self.capacity, "no more was added than there is room for");
         Taken { reopen: mem::take(&mut state.reopen), is_closed: state.is_closed }
     }
 
     /// Notes how many of the items that the worker took are not delivered yet.
     pub(super) fn note_in_delivery(&self, items: usize) {
         let mut state = self.lock();
+        debug_assert!(items <= state.in_delivery, "what was taken only becomes less");
         state.in_delivery = items;
         state.is_failing = false;
         drop(state);

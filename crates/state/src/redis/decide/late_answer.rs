@@ -17,7 +17,8 @@ const DID_NOT_RUN: u8 = 3;
 /// The request was admitted locally.
 const ADMITTED_LOCALLY: u8 = 4;
 
-/// State that the request and the awaiting task share.
+/// State that the request and the awaiting task share. Each changes it once; the second of the two finds what the first
+/// has left. Dropped with the later of them.
 #[derive(Debug, Default)]
 pub struct LateAnswer(AtomicU8);
 

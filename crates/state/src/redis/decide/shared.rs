@@ -26,11 +26,14 @@ pub struct DeciderShared {
     pub(super) scripts: Arc<Scripts>,
     /// The slot leases.
     pub slots: Arc<SlotLeases>,
+    /// Written by decisions that read records; each thread looks keys up in it.
     pub(super) cache: KeyCache,
+    /// Uses of keys, which outlive their entries in the cache while requests or reports hold them.
     usages: UsageIndex,
     /// Number of changes that this process has made to the directory.
     changes: AtomicU64,
-    /// Keys with uses that were admitted offline and have not been reported.
+    /// Keys with uses that were admitted offline and have not been reported. Added by decisions without Redis, taken by
+    /// the task that reports.
     unreported_keys: Mutex<Vec<Arc<CachedKey>>>,
 }
 

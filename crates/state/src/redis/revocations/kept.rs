@@ -35,6 +35,8 @@ pub struct Kept {
 /// - Decisions look it up only when `generation` has changed since they last did.
 pub struct KeptRevocations {
     names: RecordNames,
+    /// Written by the follower of the log and by changes of this process; read by decisions, and by the tasks that
+    /// assert them to servers.
     entries: DashMap<Subject, Entry>,
     /// Sessions and their memberships among the entries.
     sessions: AtomicUsize,
@@ -42,7 +44,7 @@ pub struct KeptRevocations {
     generation: AtomicU64,
     /// The same for the tasks that assert entries.
     added: watch::Sender<u64>,
-    /// Servers that may lack entries. While there are any, nothing is forgotten: it may be safe on one server only.
+    /// Servers that may lack entries, each counted by a [`LackingServer`] until its drop. While there are any, nothing is forgotten: it may be safe on one server only.
     lacking: AtomicUsize,
     /// True once entries were forgotten early: one log line for all of them.
     is_over_capacity: AtomicBool,

@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-/// Items to visit.
+/// Items to visit. Shared by the items, which add themselves, and by the one task that visits them.
 pub struct ActiveSet<T> {
+    /// In the order in which they became active. The task removes those that no longer need a visit.
     items: Mutex<Vec<Arc<T>>>,
+    /// Set by items, and taken by the task: the next round is early.
     early_visit: AtomicBool,
+    /// Wakes the task.
     wake_up: Notify,
 }
 

@@ -15,7 +15,8 @@ use crate::redis::record_names::{RecordNames, org_slot};
 use domain::clock::Micros;
 use domain::key::OrgTag;
 
-/// This gateway's lease on the slots of one organization, shared by all its threads.
+/// This gateway's lease on the slots of one organization, shared by all its threads, its permits, and the commands in
+/// flight about it. Dropped with the last of them, it holds nothing.
 pub struct SlotLease {
     /// Tag of the organization.
     pub tag: OrgTag,
@@ -23,6 +24,7 @@ pub struct SlotLease {
     pub(crate) hash_slot: u16,
     /// Name of the organization's record.
     pub(crate) org_record: Box<[u8]>,
+    /// Locked for no longer than numbers change, and never across an await.
     data: Mutex<LeaseData>,
     /// Held during a resync: one at a time.
     pub(super) resync: tokio::sync::Mutex<()>,
@@ -35,6 +37,9 @@ pub struct SlotLease {
 }
 
 /// The numbers and the state of a lease.
+///
+/// - `held` is the number of [`Permit`]s that exist; each adds one to `released` when it is dropped.
+/// - A lease that is `Unregistered` holds nothing.
 pub(super) struct LeaseData {
     /// Permits that exist.
     pub(super) held: u32,
@@ -56,6 +61,7 @@ pub(super) struct LeaseData {
     /// True when the organization was last seen near its limit, so that others may be waiting for released slots.
     pub(super) near_limit: bool,
     /// Transitions to [`LeaseState::InDoubt`], and doubts within it.
+    /// A resync that began before the last of them proves nothing.
     doubts: u64,
     /// True when the lease is in the active set.
     pub(super) is_active: bool,
@@ -199,6 +205,7 @@ impl SlotLease {
     pub(super) fn mark_registered(self: &Arc<Self>, data: &mut LeaseData, begun: Instant, deleted: bool) {
         data.renewed = data.renewed.max(Some(begun));
         if deleted {
+            debug_assert_eq!(data.held, 0, "Redis deletes the entry of a lease that holds nothing");
             // Commands in flight must not find the entry that the next decision creates.
             data.generation += 1;
             data.state = LeaseState::Unregistered;
@@ -226,6 +233,7 @@ impl SlotLease {
     /// Notes that a command that reported releases has ended, one way or the other.
     pub(super) fn end_report(&self, data: &mut LeaseData, released: u32) {
         if released > 0 {
+            debug_assert!(data.releases_in_flight > 0, "each report ends once");
             data.releases_in_flight -= 1;
             self.report_ended.notify_waiters();
         }
@@ -254,6 +262,8 @@ impl SlotLease {
 
     fn release(&self) {
         let mut data = self.data();
+        debug_assert!(data.held > 0, "each permit is given back once");
+        debug_assert!(data.state != LeaseState::Unregistered, "such a lease holds nothing");
         data.held -= 1;
         data.released += 1;
         if data.near_limit {

@@ -12,6 +12,7 @@ use redis_client::CommandError;
 /// - One of the methods that consume it takes each outcome but a lost reply. Dropping it otherwise means
 ///   that the reply was lost, and puts the lease in doubt.
 pub struct PendingReport {
+    /// Shared with the permits and the other commands of the organization.
     lease: Arc<SlotLease>,
     /// Releases that it reports.
     pub(crate) released: u32,
@@ -23,6 +24,7 @@ pub struct PendingReport {
     overtakes_releases: bool,
     /// Its begin; the lease was renewed no sooner.
     begun: Instant,
+    /// Its outcome was noted; until then, its drop is a lost reply.
     done: bool,
 }
 

@@ -10,9 +10,11 @@ use super::share::WorkerShare;
 /// Permit of an open connection. Dropped after the socket, it lets the next one connect.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
+    /// Shared by all workers.
     limiter: Arc<ConnectionLimiter>,
     /// Shares of the connection's worker: in the connections to its endpoint, and in all.
     shares: [Rc<WorkerShare>; 2],
+    /// Shared with the pool, which sets it when it gives the connection back before the socket is closed.
     closing: ClosingMark,
 }
 

@@ -40,14 +40,20 @@ pub(crate) enum Grant {
 pub(crate) struct QueuePlace {
     queue: Rc<Queue>,
     id: u64,
+    /// Its other end is with the waiter, and is dropped with it, or used once. A permit that is in it when this is
+    /// dropped is given back by its own drop.
     pub(super) granted: oneshot::Receiver<Grant>,
 }
 
-/// Queue of one worker's requests, in the order of arrival.
+/// Queue of one worker's requests, in the order of arrival. It lives as long as a place in it, so that the count of the
+/// limiter has all that wait.
 #[derive(Debug)]
 pub(super) struct Queue {
+    /// Counts the waiters of all workers.
     limiter: Arc<ConnectionLimiter>,
+    /// Borrowed for no longer than a decision, and never across a wake-up: what is woken may drop its place.
     waiters: RefCell<VecDeque<Waiter>>,
+    /// Number of the next request; none comes twice.
     next_id: Cell<u64>,
 }
 
@@ -59,6 +65,7 @@ pub(super) struct Waiter {
     pub(super) endpoints: Vec<Rc<WorkerShare>>,
     /// True if the request needs a new connection: none is handed to it.
     needs_new: bool,
+    /// Used once. Dropped unused, it has the request look again.
     pub(super) wake: oneshot::Sender<Grant>,
 }
 
@@ -90,7 +97,8 @@ impl Queue {
 
     /// Takes the request at this index out of the queue.
     pub(super) fn take(&self, waiters: &mut VecDeque<Waiter>, index: usize) -> Waiter {
-        self.limiter.waiting.fetch_sub(1, Relaxed);
+        let before = self.limiter.waiting.fetch_sub(1, Relaxed);
+        debug_assert!(before >= waiters.len(), "the requests of this queue are among those that wait");
         waiters.remove(index).unwrap_or_else(|| unreachable!("the caller has found the request there"))
     }
 

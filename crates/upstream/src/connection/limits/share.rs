@@ -13,13 +13,16 @@ pub(crate) struct OpenConnections {
     borrowed: AtomicUsize,
 }
 
-/// Connections of one worker under one bound. Used by the worker's thread only.
+/// Connections of one worker under one bound. Used by the worker's thread only. Dropped with its last connection, it
+/// holds none.
 ///
 /// - Never are more connections borrowed than the bound has beyond the shares of all workers, unless it was lowered. So
 ///   there is room for each worker's share, except for connections that are still being closed.
 #[derive(Debug)]
 pub(super) struct WorkerShare {
+    /// Shared by the shares of all workers, and by those of connections that are left when the endpoint has gone.
     all: Arc<OpenConnections>,
+    /// Number of workers, each with a share as large.
     workers: usize,
     /// The bound, as of the configuration that the worker has.
     max: Cell<usize>,
@@ -79,16 +82,19 @@ impl WorkerShare {
 
     /// Returns a connection that is about to be closed to the others.
     pub(super) fn give_back(&self) {
+        debug_assert!(self.held.get() > 0, "each connection is given back once");
         self.change(|| self.held.set(self.held.get() - 1));
     }
 
     /// Counts a connection that was given back as closed.
     pub(super) fn note_closed(&self) {
+        debug_assert!(self.all.count() > 0, "each connection is counted as closed once");
         self.all.count.fetch_sub(1, Relaxed);
     }
 
     /// Connections that the bound has beyond the shares.
     fn rest(&self) -> usize {
+        debug_assert!(self.guaranteed.get() <= self.max.get() / self.workers, "the shares fit in the bound");
         self.max.get() - self.guaranteed.get() * self.workers
     }
 

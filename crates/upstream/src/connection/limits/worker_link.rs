@@ -25,19 +25,23 @@ use super::queue::{Acquisition, Grant, LocalRequest, Queue, QueueFull, Waiter};
 use super::settings::ConnectionBounds;
 use super::share::{OpenConnections, WorkerShare};
 
-/// Link of one worker to the limiter.
+/// Link of one worker to the limiter. Used by the worker's thread only. Dropped, it is woken no more; connections that
+/// are left keep their shares.
 #[derive(Debug)]
 pub(crate) struct WorkerLink {
+    /// Shared by all workers of the upstream.
     limiter: Arc<ConnectionLimiter>,
     /// Number of workers.
     workers: usize,
     /// Share in the connections to all endpoints.
     total: Rc<WorkerShare>,
+    /// Shared with the places in it.
     queue: Rc<Queue>,
     /// Requests of all workers that wait at most.
     max_waiting: Cell<usize>,
     /// Number of closed connections as of which there is room for none of the queue; none if it is to be seen.
     seen_releases: Cell<Option<usize>>,
+    /// Shared with the limiter, by which other workers wake the upkeep of this one.
     woken: Arc<Notify>,
 }
 
@@ -45,6 +49,7 @@ pub(crate) struct WorkerLink {
 #[derive(Clone, Debug)]
 pub(crate) struct EndpointLink {
     pub(super) worker: Rc<WorkerLink>,
+    /// Shared with the permits of the worker's connections to the endpoint.
     share: Rc<WorkerShare>,
 }
 
