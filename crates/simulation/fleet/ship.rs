@@ -173,8 +173,8 @@ impl World {
 
     /// A delivery reaches its sink. The gateway may have died by then.
     pub fn take_delivery(&mut self, process: Process, turn: u64, kind: SinkKind, journal: u64, part: &Part) {
-        // The connection breaks now and then: before the part is taken, or with the answer, so that the part is delivered
-        // and the shipper does not know.
+        // The connection breaks now and then: before the part is taken, or with the answer, so that the part is
+        // delivered and the shipper does not know.
         let is_broken = self.network.one_in(400);
         let is_lost = self.network.one_in(400);
         if is_broken || self.sinks.away_until > self.now {

@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// Bytes of items whose room is kept when the queue was emptied; what a surge took beyond is given back.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// The queue, shared by those who add and by the worker. Dropped with the last of them: the worker has taken what was in
-/// it then, or was given up.
+/// The queue, shared by those who add and by the worker. Dropped with the last of them: the worker has taken what was
+/// in it then, or was given up.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     /// Items that wait or are being delivered, at most.

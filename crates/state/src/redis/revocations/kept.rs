@@ -44,7 +44,8 @@ pub struct KeptRevocations {
     generation: AtomicU64,
     /// The same for the tasks that assert entries.
     added: watch::Sender<u64>,
-    /// Servers that may lack entries, each counted by a [`LackingServer`] until its drop. While there are any, nothing is forgotten: it may be safe on one server only.
+    /// Servers that may lack entries, each counted by a [`LackingServer`] until its drop. While there are any, nothing
+    /// is forgotten: it may be safe on one server only.
     lacking: AtomicUsize,
     /// True once entries were forgotten early: one log line for all of them.
     is_over_capacity: AtomicBool,
