@@ -345,6 +345,6 @@ mod tests {
         assert_eq!(errors("error=").len(), 12);
         assert_eq!(errors("error=\"invalid_token\"").len(), 6);
         assert_eq!(errors("error=\"insufficient_scope\""), [Refusal::OrgSuspended, Refusal::Forbidden]);
-        assert_eq!(errors("realm").len(), 13);
+        assert_eq!(errors("realm").len(), 14);
     }
 }
