@@ -31,13 +31,14 @@ fn pages_with_a_session_pass_all_checks() {
     checks.open("no key found", &gateway.page("/keys?q=nothing+has+this+name"), 200);
     rotated_and_revoked(&gateway, &browser, &mut checks, &id);
     checks.open("changes", &gateway.page("/audit"), 200);
+    checks.open("users", &gateway.page("/users"), 200);
     checks.open("sessions", &gateway.page("/sessions"), 200);
     checks.open("no such page", &gateway.page("/nothing"), 404);
     checks.open("no such key", &gateway.page("/keys/aaaaaaaaa"), 404);
     gateway.sign_in(&browser, MEMBER);
     checks.open("a member's changes", &gateway.page("/audit"), 200);
     checks.open("a member's sessions", &gateway.page("/sessions"), 200);
-    checks.end(21);
+    checks.end(22);
     gateway.end(&browser);
 }
 

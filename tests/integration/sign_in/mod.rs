@@ -11,6 +11,7 @@ mod certified;
 mod entitlements;
 mod withdrawals;
 mod persons;
+mod users;
 mod refused;
 mod attacks;
 mod links;

@@ -39,6 +39,7 @@ mod person_limiter;
 mod request_count;
 // Requests and responses.
 mod routes;
+mod counting;
 mod request;
 mod response;
 mod return_path;

@@ -3,9 +3,9 @@
 use http::StatusCode;
 
 use super::Dashboard;
+use super::counting::Counting;
 use super::error::DashboardError;
 use super::person_limiter::Bucket;
-use super::routes::Counting;
 use crate::management::SignedInUser;
 use domain::clock::Micros;
 

@@ -83,45 +83,12 @@ pub(super) enum PageEndpoint {
     ShowRotateKey,
     RotateKey,
     ListChanges,
+    ListUsers,
+    SuspendUser,
+    ResumeUser,
     ListSessions,
     EndOtherSessions,
     EndSession,
-}
-
-/// Bucket that the requests to an endpoint are counted in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Counting {
-    /// With the other requests of the person.
-    Request,
-    /// It revokes a key or ends a session.
-    Revocation,
-    /// A page on the way to a revocation.
-    Confirmation,
-    /// Not at all. It ends the sessions that could send it again, and is of use to a person whose session was stolen.
-    Never,
-}
-
-impl ApiEndpoint {
-    /// Bucket that its requests are counted in.
-    pub(super) fn counting(self) -> Counting {
-        match self {
-            Self::RevokeKey | Self::EndSession => Counting::Revocation,
-            Self::SignOut | Self::EndOtherSessions => Counting::Never,
-            _ => Counting::Request,
-        }
-    }
-}
-
-impl PageEndpoint {
-    /// Bucket that its requests are counted in.
-    pub(super) fn counting(self) -> Counting {
-        match self {
-            Self::RevokeKey | Self::EndSession => Counting::Revocation,
-            Self::ShowRevokeKey => Counting::Confirmation,
-            Self::EndOtherSessions => Counting::Never,
-            _ => Counting::Request,
-        }
-    }
 }
 
 /// One row of the table.
@@ -189,6 +156,9 @@ const ROUTES: &[Route] = &[
     page("GET",  "keys/{key}/rotate",     Page(PageEndpoint::ShowRotateKey)),
     page("POST", "keys/{key}/rotate",     Page(PageEndpoint::RotateKey)),
     page("GET",  "audit",                 Page(PageEndpoint::ListChanges)),
+    page("GET",  "users",                 Page(PageEndpoint::ListUsers)),
+    page("POST", "users/{user}/suspend",  Page(PageEndpoint::SuspendUser)),
+    page("POST", "users/{user}/resume",   Page(PageEndpoint::ResumeUser)),
     page("GET",  "sessions",              Page(PageEndpoint::ListSessions)),
     page("POST", "sessions/end-others",   Page(PageEndpoint::EndOtherSessions)),
     page("POST", "sessions/{session}/end", Page(PageEndpoint::EndSession)),
@@ -270,7 +240,7 @@ pub(super) fn is_api(segments: &[&str]) -> bool {
 /// Returns `true` if a path is among the pages for signed-in users, also when no page has it: a visitor is sent to sign
 /// in before the dashboard says which of these addresses exist.
 pub(super) fn requires_session(segments: &[&str]) -> bool {
-    matches!(segments, [""] | ["keys" | "audit" | "sessions", ..])
+    matches!(segments, [""] | ["keys" | "audit" | "users" | "sessions", ..])
 }
 
 impl Route {

@@ -89,6 +89,9 @@ pub enum ManagementError {
         /// Time of its last rotation.
         at: Option<Micros>,
     },
+    /// No other administrator of the organization may act.
+    #[error("this is the last administrator of the organization; nobody there could take it back")]
+    LastAdmin,
     /// Another record has this name, email, tag, id or digest; the text says which.
     #[error("this {0} is in use already; choose another")]
     Taken(&'static str),
@@ -213,6 +216,7 @@ impl ManagementError {
             Self::NoMembership(_) => (NotAllowed, "no_membership"),
             Self::Revoked(_) => (Conflict, "key_revoked"),
             Self::Rotated { .. } => (Conflict, "rotated_meanwhile"),
+            Self::LastAdmin => (Conflict, "last_admin"),
             Self::Taken(_) | Self::AlreadyImported(_) => (Conflict, "taken"),
             Self::TooManyKeys(_) => (Conflict, "too_many_keys"),
             Self::KeyCreationLimited(_) => (RateLimited, "key_creation_limited"),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::actor::AuditActor;
+use super::actor::{ADMIN, AuditActor};
 use super::audited_change::Target;
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError, operands};
@@ -11,6 +11,9 @@ use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::names;
 use domain::page::{Page, PageQuery};
 use state::{self, Change};
+
+/// Users that are read at a time.
+const USERS_AT_A_TIME: usize = 100;
 
 /// User of an organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,10 +139,11 @@ impl Management {
     }
 
     /// Suspends a user: all requests with the user's keys are refused from the next one on, what is open ends, and the
-    /// web sessions end. The keys stay. For the operator.
+    /// web sessions end. The keys stay. For administrators of the organization, who may not suspend the last one that
+    /// may act; the operator may.
     ///
     /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::LastAdmin`].
     pub async fn suspend_user(
         &self,
         actor: &Actor,
@@ -147,8 +151,11 @@ impl Management {
         user: &str,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgAdmin(org), now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
+        if actor.signed_in().is_some() && is_active_admin(&user) {
+            self.require_another_admin(&user).await?;
+        }
         let suspended = user.suspended.or(Some(now));
         let change = Change::SuspendUser { org: user.org, user: user.id, at: suspended };
         // The user first: from then on no session acts there, also one that begins meanwhile.
@@ -158,7 +165,7 @@ impl Management {
     }
 
     /// Resumes a suspended user: requests with the user's keys are admitted again. Web sessions do not come back. For
-    /// the operator.
+    /// administrators of the organization.
     ///
     /// # Errors
     /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
@@ -169,7 +176,7 @@ impl Management {
         user: &str,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgAdmin(org), now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
         if user.suspended.is_some() {
             // Those that a suspension did not get to, because the process died: they must not come back with the user.
@@ -178,6 +185,22 @@ impl Management {
         let change = Change::SuspendUser { org: user.org, user: user.id, at: None };
         self.apply_change("user.resume", target(&user), change, by).await?;
         Ok(state::User { suspended: None, ..user }.into())
+    }
+
+    /// Looks for an administrator of the user's organization who may act, other than the user.
+    ///
+    /// # Errors
+    /// [`ManagementError::LastAdmin`] when there is none.
+    async fn require_another_admin(&self, user: &state::User) -> Result<(), ManagementError> {
+        let mut from = Some(0);
+        while let Some(position) = from {
+            let page = self.state.page_of_users(user.org, position, USERS_AT_A_TIME).await?;
+            if page.items.iter().any(|other| other.id != user.id && is_active_admin(other)) {
+                return Ok(());
+            }
+            from = page.next;
+        }
+        Err(ManagementError::LastAdmin)
     }
 
     /// Removes a user for good: their keys are refused and their web sessions end. For the operator.
@@ -197,6 +220,10 @@ impl Management {
         self.apply_change("user.remove", target(&user), change, by).await?;
         Ok(state::User { removed: Some(now), ..user }.into())
     }
+}
+
+fn is_active_admin(user: &state::User) -> bool {
+    user.is_active() && user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
 }
 
 impl From<state::User> for User {

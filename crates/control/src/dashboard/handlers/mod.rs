@@ -29,6 +29,7 @@ mod new_key;
 mod revoke_key;
 mod rotate_key;
 mod audit;
+mod users;
 mod sessions;
 
 /// Value of the parameter `done` for a key that too few replicas have confirmed.
@@ -118,6 +119,9 @@ async fn perform(
         PageEndpoint::ShowRotateKey => context.show_rotate_key(value).await,
         PageEndpoint::RotateKey => context.rotate_key(value).await,
         PageEndpoint::ListChanges => context.list_changes().await,
+        PageEndpoint::ListUsers => context.list_users().await,
+        PageEndpoint::SuspendUser => context.suspend_user(value).await,
+        PageEndpoint::ResumeUser => context.resume_user(value).await,
         PageEndpoint::ListSessions => context.list_sessions().await,
         PageEndpoint::EndOtherSessions => context.end_other_sessions().await,
         PageEndpoint::EndSession => context.end_session(value).await,
@@ -173,6 +177,8 @@ impl PageContext<'_> {
                 "The key is made, but too few replicas confirmed it in time: a failover may undo it. Look whether it \
                  is still there before you rely on it."
             }
+            "suspended" => "The user is suspended. Requests of the user are refused from now on.",
+            "resumed" => "The user is resumed. The keys work again; the user has to sign in anew.",
             "ended" => "The session is ended.",
             "ended-others" => "All your other sessions are ended.",
             _ => return None,

@@ -5,12 +5,12 @@ use http::StatusCode;
 
 use super::HandlerResult;
 use crate::dashboard::Dashboard;
+use crate::dashboard::counting::Counting;
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{Layout, LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage, Timestamp};
 use crate::dashboard::request::DashboardRequest;
 use crate::dashboard::response;
 use crate::dashboard::return_path::return_path;
-use crate::dashboard::routes::Counting;
 use crate::dashboard::settings::ProviderSettings;
 use crate::management::{LinkPreview, SignedInUser};
 use domain::secret::Secret;

@@ -44,6 +44,8 @@ pub enum NavEntry {
     Keys,
     /// Audit.
     Audit,
+    /// Users, for admins.
+    Users,
     /// Sessions.
     Sessions,
     /// None of the entries.

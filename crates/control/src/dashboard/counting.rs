@@ -1,0 +1,39 @@
+//! Which bucket of a person the requests to an endpoint are counted in.
+
+use super::routes::{ApiEndpoint, PageEndpoint};
+
+/// Bucket that the requests to an endpoint are counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counting {
+    /// With the other requests of the person.
+    Request,
+    /// It revokes a key, suspends a user or ends a session.
+    Revocation,
+    /// A page on the way to a revocation.
+    Confirmation,
+    /// Not at all. It ends the sessions that could send it again, and is of use to a person whose session was stolen.
+    Never,
+}
+
+impl ApiEndpoint {
+    /// Bucket that its requests are counted in.
+    pub(super) fn counting(self) -> Counting {
+        match self {
+            Self::RevokeKey | Self::EndSession => Counting::Revocation,
+            Self::SignOut | Self::EndOtherSessions => Counting::Never,
+            _ => Counting::Request,
+        }
+    }
+}
+
+impl PageEndpoint {
+    /// Bucket that its requests are counted in.
+    pub(super) fn counting(self) -> Counting {
+        match self {
+            Self::RevokeKey | Self::SuspendUser | Self::EndSession => Counting::Revocation,
+            Self::ShowRevokeKey => Counting::Confirmation,
+            Self::EndOtherSessions => Counting::Never,
+            _ => Counting::Request,
+        }
+    }
+}
