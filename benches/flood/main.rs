@@ -2,7 +2,8 @@
 //!
 //! One client sends requests with a key at a steady rate. In every other round, another address sends 10,000 requests
 //! to a public route meanwhile, of which nearly all are refused. The rounds are interleaved, quiet and flooded in turn,
-//! and the ratio of the 99th percentiles is taken within each pair.
+//! and the ratio of the 99th percentiles is taken within each pair. The flood is sent by a process that yields to all
+//! others, since elsewhere it comes from another machine.
 //!
 //! `cargo bench --bench flood` measures (`-- --rounds N`: pairs, 7 by default). Without `--bench`, as under `cargo
 //! test`, it only tries itself out.
@@ -15,6 +16,7 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
@@ -22,6 +24,10 @@ use support::{Gateway, Upstream};
 
 const BLOCKS: &str = "limits: { key: { requests: 1000000000, per: 1s } }\n\
                       routes: [{ name: public, path: /public, access: public }, { name: rest, path: '/**' }]\n";
+
+/// Argument of the process that floods the gateway; the gateway's address and the number of requests follow.
+const FLOOD: &str = "--flood";
+const FLOOD_PAUSE: Duration = Duration::from_micros(500);
 
 /// Requests of one round, and the pause between two of them.
 #[derive(Clone, Copy)]
@@ -32,6 +38,12 @@ struct Pace {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
+    if let [_, name, address, requests] = &arguments[..]
+        && name == FLOOD
+    {
+        let pace = Pace { requests: requests.parse().unwrap(), pause: FLOOD_PAUSE };
+        return println!("{}", run_flood(address.parse().unwrap(), pace));
+    }
     let is_bench = arguments.iter().any(|argument| argument == "--bench");
     let rounds =
         arguments.iter().position(|argument| argument == "--rounds").map(|at| arguments[at + 1].parse().unwrap());
@@ -39,7 +51,7 @@ fn main() {
     let share = if is_bench { 1 } else { 100 };
     // Both take five seconds.
     let keyed = Pace { requests: 5_000 / share, pause: Duration::from_millis(1) };
-    let flood = Pace { requests: 10_000 / share, pause: Duration::from_micros(500) };
+    let flood = 10_000 / share;
 
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], BLOCKS);
@@ -48,18 +60,24 @@ fn main() {
     let mut ratios = Vec::new();
     for round in 1..=rounds {
         let quiet = percentile(run_keyed(address, &key, keyed));
-        let flooding = std::thread::spawn(move || run_flood(address, flood));
+        let flooding = start_flood(address, flood);
         let flooded = percentile(run_keyed(address, &key, keyed));
-        let refused = flooding.join().unwrap();
-        println!(
-            "round {round}: p99 {quiet:.0} us quiet, {flooded:.0} us in a flood of {} ({refused} refused)",
-            flood.requests
-        );
+        let refused = String::from_utf8(flooding.wait_with_output().unwrap().stdout).unwrap();
+        let refused: u32 = refused.trim().parse().unwrap();
+        println!("round {round}: p99 {quiet:.0} us quiet, {flooded:.0} us in a flood of {} ({refused} refused)", flood);
         ratios.push(flooded / quiet);
     }
     ratios.sort_by(f64::total_cmp);
     let (first, last) = (ratios[0], ratios[ratios.len() - 1]);
     println!("p99 in the flood, to that without: {:.2} ({first:.2} to {last:.2})", ratios[ratios.len() / 2]);
+}
+
+/// Starts this program as one that floods the gateway.
+fn start_flood(gateway: SocketAddr, requests: u32) -> Child {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(program).arg(FLOOD).arg(gateway.to_string()).arg(requests.to_string());
+    command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// Sends requests with a key, and returns their times in microseconds.
