@@ -112,8 +112,11 @@ impl Routes {
         self.fallback.cors = fallback.map(policy);
         self.has_cors = self.listed.iter().chain([&self.fallback]).any(|route| route.cors.is_some());
         self.methods = REGISTERED.to_vec();
-        let further = settings.iter().flat_map(|route| &route.methods).filter(|method| !REGISTERED.contains(method));
-        self.methods.extend(further.cloned());
+        for method in settings.iter().flat_map(|route| &route.methods) {
+            if !self.methods.contains(method) {
+                self.methods.push(method.clone());
+            }
+        }
         self
     }
 
@@ -140,9 +143,7 @@ impl Routes {
             route.exists && route.cors.as_ref().is_some_and(|cors| cors.allow_origin(head).is_some())
         };
         let asked = Some(asked).filter(|asked| !self.methods.contains(asked));
-        let mut methods: Vec<Method> = self.methods.iter().cloned().chain(asked).filter(is_allowed).collect();
-        methods.dedup();
-        methods
+        self.methods.iter().cloned().chain(asked).filter(is_allowed).collect()
     }
 
     /// Finds the route of a request as if it had this method.

@@ -12,7 +12,8 @@ const BLOCKS: &str = "credentials: { headers: [X-API-Key] }\n\
                       routes:\n  \
                       - { name: list, path: /items, methods: [GET] }\n  \
                       - { name: add, path: /items, methods: [POST], permission: 'items:write' }\n  \
-                      - { name: purge, path: /items, methods: [PURGE] }\n  \
+                      - { name: purge, path: /items, methods: [PURGE, REPORT] }\n  \
+                      - { name: purge.one, path: '/items/{id}', methods: [PURGE] }\n  \
                       - { name: any, path: '/any/**' }\n  \
                       - { name: health, path: /health, access: public }\n  \
                       - { name: open, path: /open, cors: { origins: ['*'], max_age: 0s } }\n  \
@@ -56,11 +57,11 @@ fn preflight_of_a_listed_origin_is_answered_without_a_key() {
     let gateway = start(&upstream, &blocks());
     let key = gateway.key();
     for (path, asked, methods) in [
-        ("/items", "POST", "GET, HEAD, POST, PURGE"),
-        ("/items", "PURGE", "GET, HEAD, POST, PURGE"),
-        ("/items", "DELETE", "GET, HEAD, POST, PURGE"),
-        ("/any/x", "BREW", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, PURGE, BREW"),
-        ("/health", "GET", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, PURGE"),
+        ("/items", "POST", "GET, HEAD, POST, PURGE, REPORT"),
+        ("/items", "PURGE", "GET, HEAD, POST, PURGE, REPORT"),
+        ("/items", "DELETE", "GET, HEAD, POST, PURGE, REPORT"),
+        ("/any/x", "BREW", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, PURGE, REPORT, BREW"),
+        ("/health", "GET", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, PURGE, REPORT"),
     ] {
         let response = preflight(&gateway, path, APP, asked);
         assert_eq!((response.status, response.header("access-control-allow-methods")), (204, Some(methods)), "{path}");

@@ -44,7 +44,7 @@ const MAX_KEPT_OUTCOMES: usize = 64 << 20;
 /// - `batch` has the lines with the numbers from its first one to `next`, without a gap.
 /// - Each use in `open` has its beginning in the file or in `batch`, and no outcome in either.
 ///
-/// Dropped, it drops no line: [`committer`](super::committer) has written the last batch then, or has failed it.
+/// Dropped, it drops no line: `committer` has written the last batch then, or has failed it.
 #[derive(Debug, Default)]
 pub struct PendingLines {
     /// Shared with the writer; changes only while this is locked.
