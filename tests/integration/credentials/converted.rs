@@ -76,6 +76,6 @@ fn thousand_keys_of_kong_are_admitted_on_the_embedded_state() {
 fn thousand_keys_of_kong_are_admitted_on_redis() {
     let upstream = Upstream::start();
     let redis = Redis::start();
-    let state = format!("state: {{ redis: {{ url: '{}' }} }}\n", redis.url());
+    let state = format!("state: {{ redis: {{ url: '{}', deadline: 2s }} }}\n", redis.url());
     assert_admitted(&Gateway::with(&[upstream.address], &format!("{}{state}", super::BLOCKS)));
 }
