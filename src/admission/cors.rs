@@ -13,7 +13,7 @@ use domain::head_fields::{CredentialField, CredentialFields};
 /// Fields of answers that pages may always read.
 const EXPOSED: [&str; 4] = ["RateLimit", "RateLimit-Policy", "Retry-After", "X-Request-Id"];
 
-/// What the configuration says of the origins that may read answers.
+/// Settings of the origins that may read answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorsSettings {
     /// The origins, as browsers send them; none of them: no origin. One `*`: all.

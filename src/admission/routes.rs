@@ -21,7 +21,7 @@ const NO_ROUTE: &str = "none";
 /// Label `route` in the metrics of all requests when no routes are listed.
 const UNLISTED: &str = "unlisted";
 
-/// Methods that clients commonly use.
+/// Methods that clients commonly use, which every preflight is tried for.
 const REGISTERED: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 

@@ -33,7 +33,7 @@ use upstream::{ResponseBody, SendTerms};
 /// - It is reset, and the outcome is `terminated`, when its credential is revoked.
 /// - One owner at a time: the request's future, then the body of the response or the tunnel.
 pub struct Exchange {
-    /// What it was granted, and gives back when it is dropped.
+    /// Its grant, given back when it is dropped.
     pub(super) grant: Grant,
     /// Time at which the head arrived.
     pub(super) arrived: Micros,
@@ -61,7 +61,7 @@ pub struct Exchange {
     pub(super) observed: Option<Rc<ObservedRequest>>,
 }
 
-/// What an admitted request was granted. Given back when it is dropped.
+/// Grant of an admitted request. Given back when it is dropped.
 pub(super) enum Grant {
     /// Of a caller with a key or a session.
     Caller(CallerGrant),
@@ -69,7 +69,7 @@ pub(super) enum Grant {
     Public(#[expect(dead_code, reason = "held, not read")] PublicSlot),
 }
 
-/// What a caller was granted.
+/// Grant of a caller.
 pub(super) struct CallerGrant {
     /// Slot of the organization, given back when the exchange is dropped.
     pub(super) _permit: Permit,
@@ -95,7 +95,7 @@ pub(super) struct ForwardedBody {
 }
 
 impl CallerGrant {
-    /// What a caller was granted whose entry is open.
+    /// The grant of a caller whose entry is open.
     pub(super) fn new(
         gateway: &Gateway,
         arrival: &Arrival,
@@ -152,7 +152,7 @@ impl Exchange {
         }
     }
 
-    /// What the caller was granted; none on a public route.
+    /// The grant of the caller; none on a public route.
     pub(super) fn caller(&self) -> Option<&CallerGrant> {
         match &self.grant {
             Grant::Caller(caller) => Some(caller),

@@ -54,7 +54,7 @@ pub(super) struct Arrival {
     pub(super) is_head: bool,
     /// True if the client sends the body only after a 100.
     pub(super) expects_continue: bool,
-    /// What pages of other origins may do with the response; none when the route says nothing of them.
+    /// Rights of pages of other origins to the response; none when the route says nothing of them.
     pub(super) cors: Option<Box<CrossOrigin>>,
     /// Origin on which browsers see the response.
     pub(super) origin: ResponseOrigin,

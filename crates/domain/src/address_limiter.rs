@@ -5,7 +5,7 @@
 //!
 //! - An IPv6 client has its network, /64, as its address.
 //! - Addresses map to the cells of a table of fixed size by a keyed hash, so an attacker with many addresses cannot
-//!   exhaust memory. Two addresses with the same cell share its bucket; the hash is keyed, so nobody chooses whose.
+//!   exhaust memory. Two addresses with the same cell share its bucket; the hash is keyed: no client chooses whose.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;

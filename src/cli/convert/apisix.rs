@@ -37,7 +37,7 @@ const ENVELOPE: [&str; 6] = ["total", "action", "count", "node.dir", "node.key",
 /// Values that say nothing about what a request may do.
 const DESCRIPTIONS: [&str; 7] = ["id", "name", "desc", "description", "create_time", "update_time", "username"];
 
-/// Why some values have no counterpart.
+/// Reasons for which some values have no counterpart.
 const REASONS: [(&str, &str); 1] = [("plugins", "a plugin of a group has no counterpart; set limits of keys")];
 
 const OTHER_CREDENTIAL: &str = "it is a credential other than a key; create a key for its consumer";
@@ -157,7 +157,7 @@ pub(super) fn treat(path: &str) -> Treatment {
     }
 }
 
-/// Why a value that is not read has no counterpart.
+/// Reason for which a value that is not read has no counterpart.
 pub(super) fn reason(path: &str) -> Option<String> {
     if ENVELOPE.contains(&path) {
         return None;
@@ -216,7 +216,7 @@ fn is_disabled(plugin: &Field<'_>) -> bool {
     plugin.get("_meta").is_some_and(|meta| meta.text_of("disable") == Some("true"))
 }
 
-/// Why a text is no key, but stands for one.
+/// Reason for which a text is no key, but stands for one.
 fn flaw(text: &str, plain_keys: bool) -> Option<&'static str> {
     let has_scheme = |scheme: &str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
     if has_scheme("$secret://") {

@@ -57,7 +57,7 @@ fn checked(place: &Place, digest: KeyDigest, report: &mut Report) -> Option<KeyD
     }
 }
 
-/// Why no request could present a text as a key, if so.
+/// Reason for which no request could present a text as a key, if there is one.
 fn not_presentable(text: &[u8]) -> Option<&'static str> {
     if text.is_empty() {
         return Some("is empty, so no request can present it");

@@ -28,7 +28,7 @@ const LISTS: [&str; 7] = [
 
 const OTHER_CREDENTIAL: &str = "it is a credential other than a key; create a key for its consumer";
 
-/// Why some values have no counterpart.
+/// Reasons for which some values have no counterpart.
 const REASONS: [(&str, &str); 13] = [
     ("basicauth_credentials", OTHER_CREDENTIAL),
     ("hmacauth_credentials", OTHER_CREDENTIAL),
@@ -65,13 +65,13 @@ pub(super) struct Kong {
     consumers: Vec<Consumer>,
     /// Places in `consumers`, by id and by username.
     by_reference: HashMap<Box<str>, usize>,
-    /// What stands beside its consumer, with the reference.
+    /// Record beside its consumer, with the reference.
     owned: Vec<(Named, Owned)>,
     /// Names of groups by id.
     group_names: HashMap<Box<str>, Box<str>>,
 }
 
-/// What belongs to a consumer.
+/// Records of a consumer.
 enum Owned {
     Key(Key),
     Group(Named),
@@ -157,7 +157,7 @@ pub(super) fn treat(path: &str) -> Treatment {
     if LISTS.contains(&path) { Treatment::Items } else { Treatment::Skip }
 }
 
-/// Why a value that is not read has no counterpart.
+/// Reason for which a value that is not read has no counterpart.
 pub(super) fn reason(path: &str) -> Option<String> {
     if path.starts_with('_') {
         return None;
@@ -210,7 +210,7 @@ impl Reader for Kong {
 
 const ENCRYPTED: &str = "is encrypted, and no request presents it as it is; write the key itself";
 
-/// Why a text is no key, but stands for one.
+/// Reason for which a text is no key, but stands for one.
 fn reference_flaw(text: &str) -> Option<&'static str> {
     if text.starts_with("{vault://") {
         return Some("is a reference to a vault; write the key itself");
@@ -233,7 +233,7 @@ fn plugin_reason(plugin: &Field<'_>, what: &str) -> String {
     format!("the plugin `{}` {what}", plugin.text_of("name").unwrap_or_default())
 }
 
-/// What to do with a plugin of all requests.
+/// Treatment of a plugin of all requests.
 fn global_plugin_reason(plugin: &Field<'_>) -> String {
     if plugin.text_of("name") != Some("key-auth") {
         return plugin_reason(plugin, "of all requests is a part of the configuration");

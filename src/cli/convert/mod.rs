@@ -36,7 +36,7 @@ use domain::{clock, names};
 /// Bytes of a file at most: more than a million consumers.
 const MAX_FILE: u64 = 512 << 20;
 
-/// Why a key that is not valid for good is left.
+/// Reason for which a key that is not valid for good is left.
 const EXPIRES: &str =
     "the key expires or is used up; keygate's do not: --keep-expiring makes it a key that stays valid";
 

@@ -24,7 +24,7 @@ pub(super) struct Report {
     left: HashMap<String, Left>,
 }
 
-/// What is left for one reason.
+/// Values that are left for one reason.
 #[derive(Debug, Default)]
 struct Left {
     /// The first places.

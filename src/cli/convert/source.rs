@@ -20,7 +20,7 @@ pub(super) enum Source {
     Unkey,
 }
 
-/// What is read, and how.
+/// Options of reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     /// Keys that expire, or are used up, become keys that do not.
@@ -59,7 +59,7 @@ impl Source {
         }
     }
 
-    /// Why a value that is not read has no counterpart; none: it says nothing of its own.
+    /// Reason for which a value that is not read has no counterpart; none: it says nothing of its own.
     fn reason(self, path: &str) -> Option<String> {
         match self {
             Self::Kong => kong::reason(path),

@@ -58,7 +58,7 @@ const DESCRIPTIONS: [&str; 13] = [
     "pendingMigrationId",
 ];
 
-/// Why some values have no counterpart.
+/// Reasons for which some values have no counterpart.
 const REASONS: [(&str, &str); 1] =
     [("meta", "the data of a key has no counterpart; no request shows it to an upstream")];
 
@@ -75,7 +75,7 @@ impl Unkey {
         Self { options, consumers: Vec::new(), by_owner: HashMap::new() }
     }
 
-    /// Why a key is not valid for good, if so: keygate has no counterpart of it.
+    /// Reason for which a key is not valid for good, if there is one: keygate has no counterpart of it.
     fn narrowing(&self, item: &Field<'_>) -> Option<(Place, &'static str)> {
         let field = |name: &str| item.get(name);
         if let Some(enabled) = field("enabled").filter(|enabled| enabled.text() == Some("false")) {
@@ -124,7 +124,7 @@ pub(super) fn treat(path: &str) -> Treatment {
     if matches!(path, "" | "keys" | "data") { Treatment::Items } else { Treatment::Skip }
 }
 
-/// Why a value that is not read has no counterpart.
+/// Reason for which a value that is not read has no counterpart.
 pub(super) fn reason(path: &str) -> Option<String> {
     (!ENVELOPE.contains(&path)).then(|| format!("`{path}` has no counterpart"))
 }

@@ -19,7 +19,7 @@ const DOMAIN: &str = "consumer.invalid";
 /// Characters of a key's name.
 const MAX_NAME: usize = 100;
 
-/// What becomes of some values.
+/// Treatment of some values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mapping {
     /// Addresses are made of `custom_id`.

@@ -90,7 +90,7 @@ pub enum ManagementError {
         at: Option<Micros>,
     },
     /// No other administrator of the organization may act.
-    #[error("this is the last administrator of the organization; nobody there could take it back")]
+    #[error("this is the last administrator of the organization; make another one first")]
     LastAdmin,
     /// Another record has this name, email, tag, id or digest; the text says which.
     #[error("this {0} is in use already; choose another")]

@@ -22,7 +22,7 @@ const LIMIT: usize = 1000;
 pub(super) struct MessageProgress {
     /// The batch that was begun, and not taken as a whole; none between two.
     current: Option<Cut>,
-    /// What the sink is known to take.
+    /// Position that the sink is known to have taken.
     isolation: Isolation,
 }
 

@@ -14,7 +14,7 @@ use super::tree::{Events, Kind, Node, SyntaxError, location, syntax_error};
 
 const GIVEN_TWICE: &str = "is given twice; remove one";
 
-/// How a value is read.
+/// Reading of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// As a list, whose items are handed over.

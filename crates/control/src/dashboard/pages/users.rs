@@ -28,7 +28,7 @@ pub struct UserRow {
     pub email: String,
     /// True if it is the user who looks at the page.
     pub is_viewer: bool,
-    /// Whether requests as the user are admitted.
+    /// State: requests as the user are admitted, or why not.
     pub state: UserState,
     /// Permissions, with commas; empty when there are none.
     pub permissions: String,
