@@ -21,10 +21,10 @@ test:
 # Two test programs run side by side. Of the integration tests more run at a time than there are cores on a small machine:
 # most of them wait for servers and for time.
 test-integration:
-	cargo test --locked --test integration -- --test-threads 8
+	sh deploy/run_tests.sh 2400 cargo test --locked --test integration -- --test-threads 8
 
 test-others:
-	cargo test --locked --lib --bins --benches --test browser --test fuzz --test process
+	sh deploy/run_tests.sh 2400 cargo test --locked --lib --bins --benches --test browser --test fuzz --test process
 
 # Asserts times as well: on an idle machine only, so the continuous integration does not run it.
 strict: setup

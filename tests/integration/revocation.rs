@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{Client, Gateway, Upstream, head};
+use crate::support::{Client, Gateway, SetOnDrop, Upstream, head};
 
 /// Revokes a thousand keys, each while it is being used on other connections: as soon as the revocation has returned,
 /// no request that begins is admitted.
@@ -15,6 +15,7 @@ fn revoked_key_is_refused_at_once_under_load() {
     let stop = AtomicBool::new(false);
     let current = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
+        let _over = SetOnDrop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 let mut client = Client::connect(gateway.address);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-use crate::support::{KEYGATE, Setup, SmallDisk, Upstream, eventually};
+use crate::support::{KEYGATE, SetOnDrop, Setup, SmallDisk, Upstream, eventually};
 
 const QUOTA: &str = "limits: { key: { requests: 1000000, per: 1s } }";
 
@@ -36,6 +36,7 @@ fn rotation_under_load_loses_and_repeats_no_line() {
     let (stop, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
     let current = setup.path().join("access.log");
     std::thread::scope(|scope| {
+        let _over = SetOnDrop(&stop);
         for _ in 0..3 {
             scope.spawn(|| {
                 let mut client = setup.client();

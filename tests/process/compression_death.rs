@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Setup, Upstream, eventually};
+use crate::support::{SetOnDrop, Setup, Upstream, eventually};
 
 const DEATHS: u64 = 8;
 
@@ -25,6 +25,7 @@ fn kill_during_compression_loses_and_duplicates_no_record() {
         let mut gateway = setup.start();
         let dead = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _over = SetOnDrop(&dead);
             for _ in 0..4 {
                 scope.spawn(|| {
                     let (mut client, path) = (setup.client(), format!("/{}", "x".repeat(1000)));

@@ -190,6 +190,6 @@ fn oldest_of_many_keys_is_found_and_revoked() {
 #[test]
 fn oldest_of_many_keys_is_found_and_revoked_on_redis() {
     let server = Redis::start();
-    let state = format!("{{ redis: {{ url: 'redis://127.0.0.1:{}' }} }}", server.port());
+    let state = format!("{{ redis: {{ url: 'redis://127.0.0.1:{}', deadline: 2s }} }}", server.port());
     find_and_revoke(&Installation::new(&state), "Redis");
 }

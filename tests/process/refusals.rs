@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Running, Setup, Upstream, eventually, head, metric};
+use crate::support::{Client, Running, SetOnDrop, Setup, Upstream, eventually, head, metric};
 
 /// Bytes of journal that four loops may cost in half an hour.
 const MAX_BYTES: u64 = 50_000_000;
@@ -172,6 +172,7 @@ fn soak(seconds: u64) {
     let holders = attack.prepare();
     let (stop, begun) = (AtomicBool::new(false), Instant::now());
     let seen = std::thread::scope(|scope| {
+        let _over = SetOnDrop(&stop);
         let running = scope.spawn(|| attack.run(&stop));
         std::thread::sleep(Duration::from_secs(seconds));
         stop.store(true, Ordering::Relaxed);
@@ -212,6 +213,7 @@ fn kills_under_loops_of_refusals_lose_no_count() {
         let holders = attack.prepare();
         let stop = AtomicBool::new(false);
         let counted = std::thread::scope(|scope| {
+            let _over = SetOnDrop(&stop);
             let running = scope.spawn(|| attack.run(&stop));
             let refused = || metric(attack.setup.admin, "keygate_audit_refusals_coalesced_total");
             eventually("refusals are counted", || refused() > 500.0);

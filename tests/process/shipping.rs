@@ -9,7 +9,7 @@ use domain::identity::AuthMethod;
 use journal::audit::{Filter, Reader, Record};
 
 use crate::support::redis::Redis;
-use crate::support::{Client, Postgresql, Random, Running, Setup, Upstream, client, eventually};
+use crate::support::{Client, Postgresql, Random, Running, SetOnDrop, Setup, Upstream, client, eventually};
 
 /// Clients of each gateway; each has one request in flight.
 const CLIENTS: usize = 2;
@@ -82,6 +82,7 @@ fn kills_under_load_leave_one_row_for_each_forwarded_request() {
     let (answered, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let mut random = Random::new(16);
     std::thread::scope(|scope| {
+        let _over = SetOnDrop(&stop);
         for setup in &setups {
             for key in keys.iter().cycle().take(CLIENTS) {
                 let (answered, stop) = (&answered, &stop);
@@ -160,6 +161,7 @@ fn measure(setup: &Setup, key: &str, stop: &AtomicBool) -> Vec<Duration> {
 fn load(setup: &Setup, key: &str, mut done: impl FnMut() -> bool) -> Vec<Duration> {
     let stop = AtomicBool::new(false);
     let mut durations: Vec<Duration> = std::thread::scope(|scope| {
+        let _over = SetOnDrop(&stop);
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| measure(setup, key, &stop))).collect();
         eventually("the load has done its part", &mut done);
         stop.store(true, Ordering::SeqCst);

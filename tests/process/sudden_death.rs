@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::support::{Client, Setup, Upstream, client, eventually};
+use crate::support::{Client, SetOnDrop, Setup, Upstream, client, eventually};
 
 const DEATHS: usize = 20;
 /// Responses seen before each death.
@@ -69,6 +69,7 @@ fn twenty_kills_under_load_lose_no_record() {
 fn load_until(setup: &Setup, key: &str, die: impl FnOnce()) {
     let (answered, dead) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _over = SetOnDrop(&dead);
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 let mut client = setup.client();

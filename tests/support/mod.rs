@@ -50,4 +50,4 @@ pub use story::Story;
 pub use strict::{is_strict, lenient};
 pub use traffic::{Answer, part_of, traffic, traffic_of};
 pub use upstream::Upstream;
-pub use wait::{eventually, exit_status, until};
+pub use wait::{SetOnDrop, eventually, exit_status, until};

@@ -18,6 +18,9 @@ pub struct Answer {
     pub status: Option<u16>,
 }
 
+/// Time after which there are not enough answers.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// Sends GETs of `clients` connections, each one request after the other, until `is_enough` of the answers so far.
 pub fn traffic(
     address: SocketAddr,
@@ -32,6 +35,7 @@ pub fn traffic(
                 let mut client = Client::connect(address);
                 while !is_over.load(Ordering::Relaxed) {
                     let begun = Instant::now();
+                    assert!(begun - start < PATIENCE, "there were not enough answers within {} s", PATIENCE.as_secs());
                     client.send(super::head("GET", "/", key, &[], 0));
                     let response = client.try_response_to("GET");
                     if !response.as_ref().is_ok_and(|response| response.header("connection") != Some("close")) {

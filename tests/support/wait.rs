@@ -2,6 +2,7 @@
 //! sleeps: a look often is a request for metrics, which takes milliseconds of a processor.
 
 use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time that any condition may take. A loaded machine is slow; a broken program never gets there.
@@ -12,6 +13,16 @@ const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(100);
 /// Part of the time waited so far that is slept until the next look: a wait gets longer by this part at most.
 const PART: u32 = 20;
+
+/// Flag that is set when this is dropped, also by a panic. Threads of a scope that go on until their flag is set would
+/// otherwise never end when the test fails, and the test with them.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
 
 /// Waits until a condition holds.
 ///

@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
@@ -135,6 +135,7 @@ fn client_that_connects_during_the_start_is_not_reset() {
     for number in 1..=250 {
         let address = SocketAddr::from(([127, 0, 1, number], port));
         let is_tried = AtomicBool::new(false);
+        let begun = Instant::now();
         std::thread::scope(|scope| {
             let client = scope.spawn(|| {
                 loop {
@@ -144,6 +145,7 @@ fn client_that_connects_during_the_start_is_not_reset() {
                         Ok(client) => return client,
                         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
                     }
+                    assert!(begun.elapsed() < Duration::from_secs(60), "nobody listens");
                 }
             });
             while !is_tried.load(Ordering::Acquire) {

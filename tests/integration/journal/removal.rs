@@ -12,7 +12,7 @@ use super::support::{
     Caller, END, assert_intact, block_on, keep_numbers_plain, keep_plain, open_journal, open_reader, segment_files,
     segment_number, settings, write_uses,
 };
-use crate::support::eventually;
+use crate::support::{SetOnDrop, eventually};
 
 /// Small segments that stay uncompressed, so that their sizes are known.
 fn small_segments(directory: &Path) -> Settings {
@@ -100,6 +100,7 @@ fn removal_during_the_check_is_no_problem() {
     let journal = open_journal(&settings);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = SetOnDrop(&done);
         scope.spawn(|| {
             let caller = Caller::random();
             while !done.load(Ordering::Relaxed) {

@@ -7,16 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::{blocks, endpoints, of_endpoint};
-use crate::support::{Client, GatedUpstream, Gateway, Upstream, eventually, head, until};
-
-/// Flag that is set when this is dropped, also by a panic.
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
+use crate::support::{Client, GatedUpstream, Gateway, SetOnDrop, Upstream, eventually, head, until};
 
 /// Sends requests on some connections while `meanwhile` runs; each must be answered with 200.
 fn under_load(gateway: &Gateway, path: &str, key: &str, meanwhile: impl FnOnce()) {

@@ -14,6 +14,7 @@ use state::{Change, DecideRequest, Decision, LastRotation, RouteAccess, State};
 use super::fixture::{Fixture, HeldKey, decide, drain, fixture_with_key, new_fixture, permission, refuse, refused};
 use super::runtime::block_on;
 use super::{CONCURRENT, PATIENCE, TOKEN};
+use crate::support::SetOnDrop;
 
 pub(super) async fn changes_hold_for_every_decision_that_begins_afterwards(state: &State) {
     let fixture = new_fixture(state).await;
@@ -103,6 +104,7 @@ pub(super) async fn rate_limited_requests_hold_no_slot(state: &State) {
     drain(state, &storming, now).await;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = SetOnDrop(&over);
         scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
                 assert_eq!(block_on(refuse(state, &storming, now)), Refusal::RateLimited);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::client::TlsClient;
 use super::downstream::Encrypted;
-use crate::support::eventually;
+use crate::support::{SetOnDrop, eventually};
 
 /// Clients that connect all the time.
 const CLIENTS: usize = 4;
@@ -65,6 +65,7 @@ fn no_handshake_fails_while_certificates_are_swapped() {
     let connect = || TlsClient::connect(encrypted.gateway.address, Arc::clone(&config), "a.test");
     let mut kept = connect().unwrap();
     std::thread::scope(|scope| {
+        let _over = SetOnDrop(&done);
         let client = || {
             let mut failed = Vec::new();
             while !done.load(Ordering::Relaxed) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::impostor::{Impostor, VERSION};
 use super::{BLOCKS, Backend, Lineage, Tunnel, is_running, signal};
-use crate::support::{Client, KEYGATE, Setup, eventually, exit_status, head, until};
+use crate::support::{Client, KEYGATE, SetOnDrop, Setup, eventually, exit_status, head, until};
 
 fn start(backend: &Backend) -> (Lineage, String) {
     let setup = Setup::new(backend.upstream.address, BLOCKS);
@@ -23,6 +23,7 @@ fn start(backend: &Backend) -> (Lineage, String) {
 pub(super) fn under_load(lineage: &Lineage, key: &str, run: impl FnOnce()) -> usize {
     let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
+        let _over = SetOnDrop(&stop);
         let client = scope.spawn(|| {
             let mut client = Client::connect(lineage.setup.address);
             while !stop.load(Ordering::SeqCst) {

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use state::{Change, Embedded, Key, Org, State, User, embedded};
 
 use super::{BLOCKS, Backend, Lineage};
-use crate::support::{Client, Setup, eventually};
+use crate::support::{Client, SetOnDrop, Setup, eventually};
 
 /// Writes the state of an organization with so many keys, and returns the first of them.
 async fn write_state(setup: &Setup, count: usize) -> String {
@@ -88,6 +88,7 @@ fn replace(count: usize) -> (Duration, Duration) {
     let mut lineage = Lineage::start(setup);
     let (answered, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (replaced, upgrade, longest) = std::thread::scope(|scope| {
+        let _over = SetOnDrop(&stop);
         let client = scope.spawn(|| load(&lineage, &key, &answered, &stop));
         eventually("requests are answered", || answered.load(Ordering::SeqCst) > 20);
         let begun = Instant::now();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::signal::peer;
 use super::{BLOCKS, Backend, Lineage, Tunnel};
-use crate::support::{Client, KEYGATE, Setup, eventually};
+use crate::support::{Client, KEYGATE, SetOnDrop, Setup, eventually};
 
 /// Logs its words; says that the service is active.
 const SYSTEMCTL: &str = "echo \"systemctl $*\" >> \"$CALLS\"";
@@ -76,6 +76,7 @@ fn package_hands_over_from_a_running_gateway_without_a_failed_request() {
     let answered = AtomicUsize::new(0);
     let old = lineage.current();
     let output = std::thread::scope(|scope| {
+        let _over = SetOnDrop(&stop);
         let load = scope.spawn(|| {
             while !stop.load(Ordering::SeqCst) {
                 let mut client = Client::try_connect(lineage.setup.address).expect("no connection is refused");

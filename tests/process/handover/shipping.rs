@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::impostor::Impostor;
 use super::{BLOCKS, Backend, Lineage, is_running};
 use crate::shipping::ship_to;
-use crate::support::{Client, Postgresql, Setup, eventually, head, until};
+use crate::support::{Client, Postgresql, SetOnDrop, Setup, eventually, head, until};
 
 /// Upgrades of the gateway.
 const UPGRADES: usize = 3;
@@ -74,6 +74,7 @@ fn one_process_ships_at_a_time_and_each_record_is_there_once() {
         eventually("the request is at the upstream", || backend.slow() == number);
         stop.store(false, Ordering::SeqCst);
         let replaced = std::thread::scope(|scope| {
+            let _over = SetOnDrop(&stop);
             let clients = [(); 2].map(|()| scope.spawn(|| load(&lineage, &key, &answered, &stop)));
             let goes_on = || {
                 let before = answered.load(Ordering::SeqCst);
