@@ -123,6 +123,7 @@ fn new_key(org: OrgId, user: UserId, number: usize) -> Key {
         previous_until: None,
         revoked: None,
         quota: None,
+        policy: None,
         last_used: None,
         uses: 0,
     }
@@ -130,7 +131,8 @@ fn new_key(org: OrgId, user: UserId, number: usize) -> Key {
 
 /// A decision and the return of its slot.
 fn decide(state: &Embedded, digest: &KeyDigest, required: &Permission, now: Micros) {
-    let decision = state.decide(DecideRequest { digest, id: None, access: RouteAccess::Permission(required), now });
+    let decision =
+        state.decide(DecideRequest { digest, id: None, access: RouteAccess::Permission(required), client: None, now });
     assert!(matches!(black_box(decision), Decision::Admitted(_)));
 }
 
@@ -140,7 +142,8 @@ fn one_key(group: &mut BenchmarkGroup<'_, WallTime>) {
     let digest = crowd.digests[0];
     group.bench_function("one_key", |b| b.iter(|| decide(&crowd.state, &digest, &read, clock::now())));
     let unknown = KeyDigest::of(b"unknown");
-    let ask = DecideRequest { digest: &unknown, id: None, access: RouteAccess::Everyone, now: clock::now() };
+    let ask =
+        DecideRequest { digest: &unknown, id: None, access: RouteAccess::Everyone, client: None, now: clock::now() };
     group.bench_function("unknown_key", |b| b.iter(|| black_box(crowd.state.decide(ask))));
 }
 

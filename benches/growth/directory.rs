@@ -106,6 +106,7 @@ fn new_key(id: KeyId, org: OrgId, user: UserId, number: usize) -> Key {
         previous_until: None,
         revoked: None,
         quota: None,
+        policy: None,
         last_used: None,
         uses: 0,
     }

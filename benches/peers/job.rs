@@ -133,6 +133,7 @@ fn key(id: KeyId, user: &User, created: Micros) -> Key {
         previous_until: None,
         revoked: None,
         quota: None,
+        policy: None,
         last_used: None,
         uses: 0,
     }

@@ -87,6 +87,7 @@ impl Directory {
                             digest: &key.digest,
                             id: Some(key.id),
                             access: RouteAccess::Everyone,
+                            client: None,
                             now: clock::now(),
                         };
                         let decision = state.decide(ask).await.unwrap();
@@ -161,6 +162,7 @@ async fn create(state: &State, keys: usize) -> Vec<Held> {
             previous_until: None,
             revoked: None,
             quota: None,
+            policy: None,
             last_used: None,
             uses: 0,
         };

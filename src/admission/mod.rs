@@ -17,6 +17,7 @@ mod coverage;
 mod cors;
 mod settings;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Method;
@@ -100,7 +101,7 @@ impl Admission {
     }
 
     /// Decides whether the request's caller may use its route, which is not a public one. `fields` are those of the
-    /// head. An admitted request has taken a token and a slot.
+    /// head, `client` is the address of the caller. An admitted request has taken a token and a slot.
     ///
     /// # Errors
     /// [`Denial`]: the reason, and the caller as far as it is known.
@@ -109,6 +110,7 @@ impl Admission {
         head: &Parts,
         fields: FieldSet,
         route: &Route,
+        client: IpAddr,
         now: Micros,
     ) -> Result<Admitted, Denial> {
         let places = Places {
@@ -118,7 +120,9 @@ impl Admission {
         };
         match credential::read(head, fields, places) {
             Ok(Credential::Key(key)) => {
-                self.decide(DecideRequest { digest: &key.digest, id: key.id, access: route.access(), now }).await
+                let access = route.access();
+                let client = Some(client);
+                self.decide(DecideRequest { digest: &key.digest, id: key.id, access, client, now }).await
             }
             Ok(Credential::Session(digest)) => Box::pin(self.decide_session(&digest, route, now)).await,
             Err(refusal) => Err(self.deny(refusal)),
@@ -134,7 +138,7 @@ impl Admission {
         let found = session.and_then(|session| Some((session.user()?, session)));
         let Some((user, session)) = found else { return Err(self.deny(Refusal::NoSession)) };
         let digest = session_quota_digest(user);
-        let request = DecideRequest { digest: &digest, id: None, access: route.access(), now };
+        let request = DecideRequest { digest: &digest, id: None, access: route.access(), client: None, now };
         let decided = self.decide(request).await;
         match decided {
             Ok(admitted) => {

@@ -25,7 +25,7 @@ use super::CliError;
 use super::offline::this_user;
 use super::serve::Signals;
 use crate::app::App;
-use ::control::management::{ApiKey, Management, ManagementError};
+use ::control::management::{ApiKey, Management, ManagementError, PolicyUpdate};
 use domain::clock;
 use domain::identity::{OrgId, UserId};
 use platform::telemetry;
@@ -189,7 +189,9 @@ async fn create_user(
     let permissions = permissions.iter().map(|permission| permission.parse()).collect::<Result<_, _>>()?;
     let org = org.to_string();
     let user = management.create_user(&this_user(), &org, email, permissions, clock::now()).await?.id;
-    let new_key = management.create_key(&this_user(), &org, &user.to_string(), "demo", clock::now()).await?;
+    let new_key = management
+        .create_key(&this_user(), &org, &user.to_string(), "demo", PolicyUpdate::default(), clock::now())
+        .await?;
     Ok((user, new_key.api_key))
 }
 

@@ -128,6 +128,10 @@ enum KeyState {
     Active,
     /// The key was revoked
     Revoked,
+    /// The key has expired
+    Expired,
+    /// The key is disabled
+    Disabled,
     /// The user of the key was removed
     UserRemoved,
     /// The user of the key is suspended
@@ -185,6 +189,8 @@ impl KeyState {
         match self {
             Self::Active => KeyStatus::Active,
             Self::Revoked => KeyStatus::Revoked,
+            Self::Expired => KeyStatus::Expired,
+            Self::Disabled => KeyStatus::Disabled,
             Self::UserRemoved => KeyStatus::UserRemoved,
             Self::UserSuspended => KeyStatus::UserSuspended,
             Self::OrgSuspended => KeyStatus::OrgSuspended,
@@ -231,7 +237,9 @@ fn revoke_key(installation: &Installation, target: KeyTarget, format: Format) ->
 
 fn operation(command: Command) -> Operation {
     match command {
-        Command::Create { owner: Owner { org, user }, name } => Operation::CreateKey { org, user, name },
+        Command::Create { owner: Owner { org, user }, name } => {
+            Operation::CreateKey { org, user, name, policy: Box::default() }
+        }
         Command::Rotate { key_id, overlap } => Operation::RotateKey { key: key_id, overlap },
         Command::Limits { key_id, default: true, .. } => Operation::LimitKey { key: key_id, limits: None },
         Command::Limits { key_id, limits: NewLimits { requests: None, per: None, burst: None }, .. } => {

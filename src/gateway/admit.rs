@@ -45,7 +45,7 @@ impl Gateway {
             self.metrics.audit.refused.inc();
             return Err(self.early_rejection.refuse(Refusal::AuditUnavailable, arrival));
         }
-        let result = self.admission.authorize(head, head.fields(), route, arrival.time).await;
+        let result = self.admission.authorize(head, head.fields(), route, arrival.client.ip, arrival.time).await;
         arrival.note_admission(head, route, &self.settings.credentials, || match &result {
             Ok(admitted) => Some(Arc::clone(&admitted.principal)),
             Err(denial) => denial.principal.clone(),

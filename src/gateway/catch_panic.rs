@@ -71,6 +71,7 @@ mod tests {
             previous_until: None,
             revoked: None,
             quota: None,
+            policy: None,
             last_used: None,
             uses: 0,
         };
@@ -82,7 +83,7 @@ mod tests {
     }
 
     async fn admitted(state: &State, digest: &KeyDigest) -> Admitted {
-        let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: clock::now() };
+        let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now: clock::now() };
         match state.decide(ask).await.unwrap() {
             Decision::Admitted(admitted) => admitted,
             refused => panic!("{refused:?}"),

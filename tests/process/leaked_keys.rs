@@ -80,6 +80,7 @@ fn export(tag: OrgTag, oldest: &PlainKey) -> Vec<u8> {
             previous_until: None,
             revoked: None,
             quota: None,
+            policy: None,
             last_used: None,
             uses: 0,
         };

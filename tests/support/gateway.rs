@@ -120,7 +120,12 @@ impl Gateway {
     }
 
     fn key_of(&self, org: OrgId, user: UserId) -> Key {
-        let create = Operation::CreateKey { org: org.to_string(), user: user.to_string(), name: "test".into() };
+        let create = Operation::CreateKey {
+            org: org.to_string(),
+            user: user.to_string(),
+            name: "test".into(),
+            policy: Box::default(),
+        };
         let Reply::NewKey(NewKey { api_key, key, .. }) = self.perform(create) else { panic!("not a key") };
         Key { text: api_key.expose().to_owned(), id: key.id, org, user }
     }

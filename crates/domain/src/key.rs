@@ -20,6 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::secret::{Secret, digests_match};
 
+pub mod policy;
 mod presented;
 mod redact;
 

@@ -76,6 +76,16 @@ refusals! {
     UserSuspended => Row {
         outcome: Some("user_suspended"), auth_result: Some("user_suspended"), redis_code: Some(12), ..invalid_key()
     };
+    /// The key has expired by its policy.
+    KeyExpired => Row { outcome: Some("key_expired"), auth_result: Some("key_expired"), redis_code: Some(13), ..invalid_key() };
+    /// The key is disabled.
+    KeyDisabled => Row {
+        outcome: Some("key_disabled"), auth_result: Some("key_disabled"), redis_code: Some(14), ..invalid_key()
+    };
+    /// The client's address is in none of the key's networks.
+    AddressRefused => Row {
+        outcome: Some("address_refused"), auth_result: Some("address_refused"), redis_code: Some(15), ..invalid_key()
+    };
     /// The organization is suspended.
     OrgSuspended => Row {
         outcome: Some("org_suspended"), auth_result: Some("org_suspended"), redis_code: Some(5),
@@ -85,7 +95,7 @@ refusals! {
     /// The user lacks the permission that the route requires. The response's challenge names it.
     Forbidden => Row {
         outcome: Some("forbidden"), auth_result: Some("forbidden"), redis_code: Some(6),
-        ..row(403, "insufficient_scope", "This key's user does not have the permission that the request needs.")
+        ..row(403, "insufficient_scope", "This key, or its user, does not have the permission that the request needs.")
             .challenge(INSUFFICIENT_SCOPE)
     };
     /// No route leads to this method and path.
@@ -246,7 +256,7 @@ mod tests {
     type Wire = (Refusal, u16, &'static str, Option<&'static str>, Option<&'static str>, Option<u64>);
 
     #[rustfmt::skip]
-    const WIRE: [Wire; 36] = [
+    const WIRE: [Wire; 39] = [
         (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
         (Refusal::RepeatedCredential, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
@@ -260,6 +270,9 @@ mod tests {
         (Refusal::Expired, 401, "invalid_token", Some("expired"), Some("expired"), Some(3)),
         (Refusal::UserRemoved, 401, "invalid_token", Some("user_removed"), Some("user_removed"), Some(4)),
         (Refusal::UserSuspended, 401, "invalid_token", Some("user_suspended"), Some("user_suspended"), Some(12)),
+        (Refusal::KeyExpired, 401, "invalid_token", Some("key_expired"), Some("key_expired"), Some(13)),
+        (Refusal::KeyDisabled, 401, "invalid_token", Some("key_disabled"), Some("key_disabled"), Some(14)),
+        (Refusal::AddressRefused, 401, "invalid_token", Some("address_refused"), Some("address_refused"), Some(15)),
         (Refusal::OrgSuspended, 403, "insufficient_scope", Some("org_suspended"), Some("org_suspended"), Some(5)),
         (Refusal::Forbidden, 403, "insufficient_scope", Some("forbidden"), Some("forbidden"), Some(6)),
         (Refusal::NotFound, 404, "not_found", Some("not_found"), Some("ok"), Some(11)),
@@ -303,9 +316,14 @@ mod tests {
 
     #[test]
     fn session_answers_differ_where_the_contract_says_so() {
-        use Refusal::{Expired, MalformedKey, RateLimited, Revoked, Unknown, UserRemoved, UserSuspended};
+        use Refusal::{
+            AddressRefused, Expired, KeyDisabled, KeyExpired, MalformedKey, RateLimited, Revoked, Unknown, UserRemoved,
+            UserSuspended,
+        };
         let differing = refusals_with(|row| row.session_answer.is_some());
-        assert_eq!(differing, [Unknown, MalformedKey, Revoked, Expired, UserRemoved, UserSuspended, RateLimited]);
+        let of_users = [Unknown, MalformedKey, Revoked, Expired, UserRemoved, UserSuspended];
+        let of_policies = [KeyExpired, KeyDisabled, AddressRefused];
+        assert_eq!(differing, [&of_users[..], &of_policies, &[RateLimited]].concat());
         let answer = Revoked.answer(AuthMethod::Session);
         assert_eq!((answer.status.as_u16(), answer.code, answer.challenge), (401, "invalid_session", Some(REALM)));
         let [session, key] = [AuthMethod::Session, AuthMethod::ApiKey].map(|method| RateLimited.answer(method));
@@ -342,9 +360,9 @@ mod tests {
         assert_eq!(types("#temporary-reduced-capacity"), [StateUnavailable]);
         assert_eq!(types("about:blank").len(), Refusal::ALL.len() - 3);
         let errors = |error: &str| refusals_with(|row| row.answer.challenge.is_some_and(|text| text.contains(error)));
-        assert_eq!(errors("error=").len(), 12);
-        assert_eq!(errors("error=\"invalid_token\"").len(), 6);
+        assert_eq!(errors("error=").len(), 15);
+        assert_eq!(errors("error=\"invalid_token\"").len(), 9);
         assert_eq!(errors("error=\"insufficient_scope\""), [Refusal::OrgSuspended, Refusal::Forbidden]);
-        assert_eq!(errors("realm").len(), 14);
+        assert_eq!(errors("realm").len(), 17);
     }
 }

@@ -171,7 +171,7 @@ impl Directory {
     /// A request with a key, at a time of its gateway.
     pub fn request(&self, key: usize, now: Micros) -> DecideRequest<'_> {
         let Key { id, digest, .. } = &self.keys[key];
-        DecideRequest { digest, id: Some(*id), access: RouteAccess::Everyone, now }
+        DecideRequest { digest, id: Some(*id), access: RouteAccess::Everyone, client: None, now }
     }
 
     /// The organization with this tag.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, SessionId, UserId, Voucher};
+use domain::key::policy::{DisabledBy, KeyPolicy, PolicyPatch};
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 use domain::session::TokenDigest;
@@ -109,6 +110,16 @@ pub enum Change {
         /// The quota, checked; `None` for the configured one.
         quota: Option<Quota>,
     },
+    /// Changes the policy of a key that is not revoked: holds from the next decision on. What is open ends when the key
+    /// is disabled then, and at its expiry.
+    SetKeyPolicy {
+        /// The key.
+        key: KeyId,
+        /// The fields to change.
+        patch: Box<PolicyPatch>,
+        /// The policies that may follow on the one before.
+        allowed: PolicyScope,
+    },
     /// Creates or rotates a key for a person: bound by [`super::Bounds`], in the transaction that makes the change.
     ByPerson {
         /// The person, who may create a key for another user. The token is taken from this person's bucket.
@@ -176,6 +187,17 @@ pub enum LastRotation {
     At(Micros),
 }
 
+/// The policies that a change may make of the one before it, by the one who makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyScope {
+    /// The operator: any.
+    Operator,
+    /// An administrator of the organization: any, but what the operator disabled stays disabled.
+    Admin,
+    /// The owner: none that is wider, but for a key that is enabled and was not disabled by the operator.
+    Owner,
+}
+
 /// The cause of a ticket. Where tickets are bounded, those of one source never remove those of another of fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TicketSource {
@@ -199,6 +221,36 @@ impl LastRotation {
     }
 }
 
+impl PolicyScope {
+    /// The policy that a change makes of the one before; none of an empty one.
+    ///
+    /// # Errors
+    /// [`ChangeError::InvalidPolicy`]; [`ChangeError::Widened`] and [`ChangeError::DisabledByOperator`] when it is wider
+    /// than allowed.
+    pub(super) fn apply(
+        self,
+        key: KeyId,
+        patch: &PolicyPatch,
+        before: Option<&KeyPolicy>,
+    ) -> Result<Option<Box<KeyPolicy>>, ChangeError> {
+        let none = KeyPolicy::default();
+        let before = before.unwrap_or(&none);
+        let after = patch.apply(before);
+        after.validate().map_err(|reason| ChangeError::InvalidPolicy { key, reason })?;
+        let enabled = before.disabled.filter(|_| after.disabled.is_none());
+        if self != Self::Operator
+            && enabled.is_some_and(|disabled| matches!(disabled.by, DisabledBy::Operator | DisabledBy::Leak))
+        {
+            return Err(ChangeError::DisabledByOperator(key));
+        }
+        let is_narrower = || KeyPolicy { disabled: after.disabled.or(enabled), ..after.clone() }.is_within(before);
+        if self == Self::Owner && !is_narrower() {
+            return Err(ChangeError::Widened(key));
+        }
+        Ok(after.boxed())
+    }
+}
+
 impl From<Option<Micros>> for LastRotation {
     fn from(rotated: Option<Micros>) -> Self {
         rotated.map_or(Self::Never, Self::At)
@@ -218,6 +270,7 @@ impl Change {
             | Self::SuspendOrg { .. }
             | Self::LimitOrg { .. }
             | Self::LimitKey { .. }
+            | Self::SetKeyPolicy { .. }
             | Self::EndMembership { .. }
             | Self::EndSession { .. } => true,
             Self::ByPerson { change, .. } | Self::ByActor { change, .. } => change.withdraws(),
@@ -275,6 +328,7 @@ impl fmt::Debug for Change {
             Self::RevokeKey { .. } => "RevokeKey",
             Self::RotateKey { .. } => "RotateKey",
             Self::LimitKey { .. } => "LimitKey",
+            Self::SetKeyPolicy { .. } => "SetKeyPolicy",
             Self::ByPerson { .. } => "ByPerson",
             Self::ByActor { .. } => "ByActor",
             Self::CreateSession { .. } => "CreateSession",

@@ -1,9 +1,11 @@
 //! Decision of one request: the question of admission, and the answer of the state.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use domain::clock::Micros;
 use domain::identity::{Permission, Principal};
+use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::RateLimitStatus;
 use domain::refusal::Refusal;
@@ -22,6 +24,8 @@ pub struct DecideRequest<'a> {
     pub id: Option<KeyId>,
     /// Access that the requested route grants.
     pub access: RouteAccess<'a>,
+    /// Address of the client; none when it is not known: then it is in none of a key's networks.
+    pub client: Option<IpAddr>,
     /// Time of the decision.
     pub now: Micros,
 }
@@ -45,6 +49,12 @@ impl RouteAccess<'_> {
             Self::Permission(required) => (!permissions.contains(required)).then_some(Refusal::Forbidden),
             Self::NoRoute => Some(Refusal::NotFound),
         }
+    }
+
+    /// Refusal of a key with this policy, whose user is not refused.
+    pub(crate) fn refusal_by(self, policy: &KeyPolicy) -> Option<Refusal> {
+        let Self::Permission(required) = self else { return None };
+        (!policy.allows_permission(required)).then_some(Refusal::Forbidden)
     }
 }
 

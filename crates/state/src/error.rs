@@ -4,6 +4,7 @@ use domain::clock::Micros;
 use domain::counted::counted;
 use domain::identity::{OrgId, SessionId, UserId};
 use domain::key::KeyId;
+use domain::key::policy::InvalidPolicy;
 
 /// Reason why the shared state did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +56,20 @@ pub enum ChangeError {
     /// The key is revoked.
     #[error("key {0} is revoked")]
     Revoked(KeyId),
+    /// The policy that the change would make is not valid.
+    #[error("the policy of key {key} would not be valid: {reason}")]
+    InvalidPolicy {
+        /// The key.
+        key: KeyId,
+        /// The reason.
+        reason: InvalidPolicy,
+    },
+    /// The policy would be wider than the one before it, and may only become narrower.
+    #[error("the policy of key {0} may only be narrowed")]
+    Widened(KeyId),
+    /// The key was disabled by the operator, and the change would enable it.
+    #[error("key {0} was disabled by the operator")]
+    DisabledByOperator(KeyId),
     /// The key's last rotation is not the one that the change depends on.
     #[error("key {key} was rotated meanwhile")]
     Rotated {

@@ -38,7 +38,7 @@ pub mod redis;
 pub mod migration;
 
 pub use bounds::{Bounds, Defaults};
-pub use change::{Change, LastRotation, TicketSource};
+pub use change::{Change, LastRotation, PolicyScope, TicketSource};
 pub use cursor_secret::CursorSecret;
 pub use decision::{Admitted, DecideRequest, Decision, Permit, RouteAccess};
 pub use embedded::Embedded;
@@ -202,7 +202,9 @@ mod tests {
         let org = OrgId::generate();
         let key = "abcDEF123".parse().unwrap();
         let now = Micros(0);
-        send(|state| state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now }));
+        send(|state| {
+            state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now })
+        });
         send(|state| state.change(Change::SuspendOrg { org, suspended: true }));
         send(|state| state.orgs());
         send(|state| state.users(org));

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::key::policy::KeyPolicy;
 use domain::key::{KeyId, OrgTag};
 use domain::quota::Quota;
 
@@ -85,6 +86,8 @@ pub struct Key {
     pub revoked: Option<Micros>,
     /// Its own quota, in place of the configured one.
     pub quota: Option<Quota>,
+    /// What it may do less than its user; none narrows nothing, so the policy within is never an empty one.
+    pub policy: Option<Box<KeyPolicy>>,
     /// Time of the last admitted use.
     pub last_used: Option<Micros>,
     /// Number of admitted uses.

@@ -10,8 +10,10 @@ use std::collections::VecDeque;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
+use super::Validity;
 use domain::clock::Micros;
 use domain::identity::{OrgId, SessionId, UserId};
+use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId};
 
 /// Entries to keep. A reader that falls behind by more has not run for minutes, and has every exchange checked instead.
@@ -33,6 +35,15 @@ pub enum RevocationEntry {
         /// without an overlap.
         previous: (KeyDigest, Micros),
     },
+    /// The policy of the key was changed.
+    Policy {
+        /// The key.
+        key: KeyId,
+        /// True when the key is disabled.
+        disabled: bool,
+        /// Time from which the key is refused; [`super::Validity::FOREVER`] without one.
+        expires: Micros,
+    },
     /// The user was removed from the organization, or suspended there.
     User(UserId),
     /// The organization was suspended.
@@ -53,6 +64,13 @@ pub enum RevocationEntry {
 impl RevocationEntry {
     /// End of a secret that was replaced without an overlap: it is over by any clock.
     pub const ENDED: Micros = Micros(0);
+
+    /// The entry for a key that has this policy since a moment ago.
+    pub(crate) fn of_policy(key: KeyId, policy: Option<&KeyPolicy>) -> Self {
+        let disabled = policy.is_some_and(|policy| policy.disabled.is_some());
+        let expires = policy.and_then(|policy| policy.expires).unwrap_or(Validity::FOREVER);
+        Self::Policy { key, disabled, expires }
+    }
 }
 
 /// The log. Shared by the state and the workers.

@@ -31,7 +31,7 @@ pub struct CredentialId {
 pub enum RevokedBy {
     /// The key was revoked.
     Key,
-    /// The secret was replaced by a rotation, and its overlap is over.
+    /// The time of the secret is over: that of the overlap of a rotation that replaced it, or that of its key.
     Secret,
     /// The user was removed, or suspended.
     User,
@@ -119,12 +119,22 @@ impl Validity {
             RevocationEntry::Membership { session, org } => {
                 (RevokedBy::Session, self.credential.session == Some(*session) && principal.org_id == *org)
             }
+            RevocationEntry::Policy { key, .. } if principal.key_id != Some(*key) => return EntryEffect::StillValid,
+            RevocationEntry::Policy { disabled: true, .. } => (RevokedBy::Key, true),
+            RevocationEntry::Policy { expires, .. } => return self.apply_expiry(*expires),
             RevocationEntry::Secrets { key, .. } if principal.key_id != Some(*key) => return EntryEffect::StillValid,
             RevocationEntry::Secrets { current, previous, .. } => return self.apply_rotation(current, *previous),
             // A gap says nothing about a single credential: all are checked.
             RevocationEntry::Gap => return EntryEffect::StillValid,
         };
         if is_concerned { EntryEffect::Revoked(reason) } else { EntryEffect::StillValid }
+    }
+
+    /// Applies another expiry of the key. Where it is a later one, the secret itself may end before it.
+    fn apply_expiry(&mut self, expires: Micros) -> EntryEffect {
+        let is_put_off = self.until < expires && self.until != Self::FOREVER;
+        self.until = self.until.min(expires);
+        if is_put_off { EntryEffect::Unclear } else { EntryEffect::StillValid }
     }
 
     /// Applies a rotation of the key from one secret to another.
@@ -223,6 +233,25 @@ mod tests {
         assert_eq!(apply(previous, FOREVER, &entry(RevocationEntry::ENDED)).0, revoked);
         let of_another_key = RevocationEntry::Secrets { key: key(), current, previous: (previous, Micros(9)) };
         assert_eq!(apply(old, FOREVER, &of_another_key), (valid, FOREVER));
+    }
+
+    #[test]
+    fn policy_ends_a_disabled_key_and_moves_its_expiry() {
+        const FOREVER: Micros = Validity::FOREVER;
+        let id = key();
+        let policy = |disabled, expires| RevocationEntry::Policy { key: id, disabled, expires };
+        let apply = |until, entry: &RevocationEntry, key| {
+            let mut validity = Validity::new(KeyDigest::of(b"secret"), until);
+            (validity.apply(&principal(Some(key)), entry), validity.until)
+        };
+        let (valid, unclear) = (EntryEffect::StillValid, EntryEffect::Unclear);
+        assert_eq!(apply(FOREVER, &policy(true, FOREVER), id).0, EntryEffect::Revoked(RevokedBy::Key));
+        assert_eq!(apply(FOREVER, &policy(true, FOREVER), key()), (valid, FOREVER), "another key");
+        assert_eq!(apply(FOREVER, &policy(false, FOREVER), id), (valid, FOREVER));
+        assert_eq!(apply(FOREVER, &policy(false, Micros(9)), id), (valid, Micros(9)));
+        assert_eq!(apply(Micros(20), &policy(false, Micros(9)), id), (valid, Micros(9)));
+        assert_eq!(apply(Micros(9), &policy(false, Micros(20)), id), (unclear, Micros(9)), "the secret may end at 9");
+        assert_eq!(apply(Micros(9), &policy(false, FOREVER), id), (unclear, Micros(9)));
     }
 
     /// Of two rotations in a row, the first entry may be read when requests with the newest secret are open.

@@ -6,6 +6,7 @@
 //! - On Redis nothing is asked: the link shows that the old process has not ended.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,9 +30,23 @@ const REVOCATION_INTERVAL: Duration = Duration::from_millis(20);
 /// Messages of the old process. `n` numbers its questions.
 #[derive(Debug, Serialize, Deserialize)]
 enum Question {
-    Decide { n: u64, digest: [u8; 32], id: Option<KeyId>, access: OwnedAccess, now: Micros },
-    FindSession { n: u64, digest: [u8; 32], now: Micros },
-    Release { n: u64 },
+    Decide {
+        n: u64,
+        digest: [u8; 32],
+        id: Option<KeyId>,
+        access: OwnedAccess,
+        #[serde(default)]
+        client: Option<IpAddr>,
+        now: Micros,
+    },
+    FindSession {
+        n: u64,
+        digest: [u8; 32],
+        now: Micros,
+    },
+    Release {
+        n: u64,
+    },
 }
 
 /// Messages of the new process.
@@ -47,6 +62,7 @@ enum Answer {
 enum Revocation {
     Key(KeyId),
     Secrets { key: KeyId, current: [u8; 32], previous: ([u8; 32], Micros) },
+    Policy { key: KeyId, disabled: bool, expires: Micros },
     User(UserId),
     Org(OrgId),
     Session(SessionId),
@@ -99,8 +115,8 @@ fn send_questions(
         let Some(request) = requests.blocking_recv() else { return };
         let (question, waiting) = match request {
             SuccessorRequest::Decide(request, reply) => {
-                let OwnedDecideRequest { digest, id, access, now } = *request;
-                let question = Question::Decide { n, digest: *digest.as_bytes(), id, access, now };
+                let OwnedDecideRequest { digest, id, access, client, now } = *request;
+                let question = Question::Decide { n, digest: *digest.as_bytes(), id, access, client, now };
                 (question, PendingReply::Decision(digest, reply))
             }
             SuccessorRequest::Session(digest, now, reply) => {
@@ -187,8 +203,8 @@ fn answer_questions(receiving: &Channel, state: &State, sending: &Mutex<Channel>
     let mut slots: FxHashMap<u64, Permit> = FxHashMap::default();
     loop {
         let answer = match receiving.receive::<Question>()?.0 {
-            Question::Decide { n, digest, id, access, now } => {
-                let request = OwnedDecideRequest { digest: KeyDigest::from_bytes(digest), id, access, now };
+            Question::Decide { n, digest, id, access, client, now } => {
+                let request = OwnedDecideRequest { digest: KeyDigest::from_bytes(digest), id, access, client, now };
                 let decision = runtime.block_on(state.decide(request.as_request())).map_err(io::Error::other)?;
                 let (decision, slot) = DecisionRecord::new(decision);
                 slots.extend(slot.map(|slot| (n, slot)));
@@ -236,6 +252,7 @@ impl Revocation {
             RevocationEntry::Secrets { key, current, previous: (previous, until) } => {
                 Self::Secrets { key, current: *current.as_bytes(), previous: (*previous.as_bytes(), until) }
             }
+            RevocationEntry::Policy { key, disabled, expires } => Self::Policy { key, disabled, expires },
             RevocationEntry::User(user) => Self::User(user),
             RevocationEntry::Org(org) => Self::Org(org),
             RevocationEntry::Session(session) => Self::Session(session),
@@ -252,6 +269,7 @@ impl Revocation {
                 current: KeyDigest::from_bytes(current),
                 previous: (KeyDigest::from_bytes(previous), until),
             },
+            Self::Policy { key, disabled, expires } => RevocationEntry::Policy { key, disabled, expires },
             Self::User(user) => RevocationEntry::User(user),
             Self::Org(org) => RevocationEntry::Org(org),
             Self::Session(session) => RevocationEntry::Session(session),
@@ -272,6 +290,7 @@ mod tests {
         let entries = [
             RevocationEntry::Key(key),
             RevocationEntry::Secrets { key, current: digest, previous: (digest, Micros(7)) },
+            RevocationEntry::Policy { key, disabled: true, expires: Micros(7) },
             RevocationEntry::User(UserId::generate()),
             RevocationEntry::Org(OrgId::generate()),
             RevocationEntry::Session(SessionId::generate()),

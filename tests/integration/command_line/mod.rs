@@ -108,7 +108,14 @@ audit: { low_water: 0%, path: audit }
             for number in 0..count {
                 let name = format!("key {number}");
                 let created = management
-                    .create_key(&Actor::Operator(UnixUser::ROOT), org, "ada@example.com", &name, clock::now())
+                    .create_key(
+                        &Actor::Operator(UnixUser::ROOT),
+                        org,
+                        "ada@example.com",
+                        &name,
+                        control::management::PolicyUpdate::default(),
+                        clock::now(),
+                    )
                     .await;
                 ids.push(created.unwrap().key.id.to_string());
             }
@@ -140,7 +147,7 @@ audit: { low_water: 0%, path: audit }
             let (state, journal) = app::open_and_recover(&config, &Metrics::new()).await.unwrap();
             let digest = KeyDigest::of(presented.as_bytes());
             let Decision::Admitted(admitted) = state
-                .decide(DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, now })
+                .decide(DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, client: None, now })
                 .await
                 .unwrap()
             else {

@@ -73,7 +73,12 @@ fn key_says_who_created_rotated_and_revoked_it() {
     assert!(!page.contains("unix:"), "the organization is not told who the operator is: {page}");
 
     // A key of the operator, for a user.
-    let create = Operation::CreateKey { org: "acme".into(), user: "bob@example.com".into(), name: "server".into() };
+    let create = Operation::CreateKey {
+        org: "acme".into(),
+        user: "bob@example.com".into(),
+        name: "server".into(),
+        policy: Box::default(),
+    };
     let Reply::NewKey(new) = setup.gateway.perform(create) else { panic!("a key") };
     let named = serde_json::to_value(&new.key).unwrap();
     assert!(named["created_by"]["name"].as_str().unwrap().starts_with("unix:"), "{named}");

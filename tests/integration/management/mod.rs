@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::management::{Actor, Management, NewKey, UnixUser};
+use control::management::{Actor, Management, NewKey, PolicyUpdate, UnixUser};
 use domain::clock::{self, Micros};
 use domain::key::KeyDigest;
 use domain::quota::Quota;
@@ -58,13 +58,13 @@ impl Fixture {
 
     /// Creates a key for Ada.
     async fn new_key(&self) -> NewKey {
-        self.management.create_key(OPERATOR, ORG, ADA, "laptop", clock::now()).await.unwrap()
+        self.management.create_key(OPERATOR, ORG, ADA, "laptop", PolicyUpdate::default(), clock::now()).await.unwrap()
     }
 
     /// The refusal of a request with this key at this time; none when it is admitted.
     async fn refusal(&self, presented: &str, now: Micros) -> Option<Refusal> {
         let digest = KeyDigest::of(presented.as_bytes());
-        let request = DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, now };
+        let request = DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, client: None, now };
         match self.state.decide(request).await.unwrap() {
             Decision::Admitted(_) => None,
             Decision::Denied { refusal, .. } => Some(refusal),

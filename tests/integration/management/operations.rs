@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use control::admin::{self, Operation};
-use control::management::{Actor, ClientInfo, ErrorKind, KeyImport, KeyStatus, LimitUpdate, Rotation};
+use control::management::{Actor, ClientInfo, ErrorKind, KeyImport, KeyStatus, LimitUpdate, PolicyUpdate, Rotation};
 use domain::clock;
 use domain::key::{self, KeyId};
 use domain::page::PageQuery;
@@ -161,7 +161,7 @@ async fn visitors_may_perform_no_operation() {
         management.list_orgs(&visitor, &first, now).await.unwrap_err().code(),
         management.show_org(&visitor, ORG, now).await.unwrap_err().code(),
         management.list_users(&visitor, ORG, &first, now).await.unwrap_err().code(),
-        management.create_key(&visitor, ORG, ADA, "laptop", now).await.unwrap_err().code(),
+        management.create_key(&visitor, ORG, ADA, "laptop", PolicyUpdate::default(), now).await.unwrap_err().code(),
         management.show_key(&visitor, key, now).await.unwrap_err().code(),
         management.revoke_key(&visitor, key, now).await.unwrap_err().code(),
         management.key_activity(&visitor, ORG, vec![key], now).await.unwrap_err().code(),
@@ -184,8 +184,19 @@ async fn wrong_operands_have_codes_of_their_own() {
         (Operation::LimitOrg { org: acme(), concurrent: Some(0) }, "invalid_limits"),
         (Operation::CreateUser { org: acme(), email: "ada".into(), permissions: vec![] }, "invalid_email"),
         (Operation::CreateUser { org: acme(), email: "ADA@example.com".into(), permissions: vec![] }, "taken"),
-        (Operation::CreateKey { org: acme(), user: "eve@example.com".into(), name: "x".into() }, "no_such_user"),
-        (Operation::CreateKey { org: acme(), user: ADA.into(), name: "x\u{200b}".into() }, "invalid_name"),
+        (
+            Operation::CreateKey {
+                org: acme(),
+                user: "eve@example.com".into(),
+                name: "x".into(),
+                policy: Box::default(),
+            },
+            "no_such_user",
+        ),
+        (
+            Operation::CreateKey { org: acme(), user: ADA.into(), name: "x\u{200b}".into(), policy: Box::default() },
+            "invalid_name",
+        ),
         (Operation::ShowKey { key }, "no_such_key"),
         (Operation::Explain { key }, "no_such_key"),
         (Operation::RotateKey { key, overlap: Some(Duration::MAX) }, "invalid_overlap"),

@@ -33,8 +33,13 @@ async fn make_stricter(state: &State) {
 async fn use_up(state: &State, digests: &[domain::key::KeyDigest]) {
     for digest in digests.iter().take(20) {
         for _ in 0..50 {
-            let ask =
-                state::DecideRequest { digest, id: None, access: state::RouteAccess::Everyone, now: clock::now() };
+            let ask = state::DecideRequest {
+                digest,
+                id: None,
+                access: state::RouteAccess::Everyone,
+                client: None,
+                now: clock::now(),
+            };
             drop(state.decide(ask).await.unwrap());
         }
     }

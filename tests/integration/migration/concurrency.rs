@@ -45,6 +45,7 @@ fn catch_up_loses_no_concurrent_use() {
                         digest,
                         id: None,
                         access: RouteAccess::Everyone,
+                        client: None,
                         now: domain::clock::now(),
                     };
                     let decisions = digests.iter().map(|digest| target.decide(ask(digest)));
@@ -87,7 +88,13 @@ fn keys_of_a_user_removed_during_the_import_are_denied() {
             let (copied, (), ()) = tokio::join!(import(&records, &target), removed(&listed[0]), removed(&listed[1]));
             copied.unwrap();
             for digest in &digests {
-                let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: domain::clock::now() };
+                let ask = DecideRequest {
+                    digest,
+                    id: None,
+                    access: RouteAccess::Everyone,
+                    client: None,
+                    now: domain::clock::now(),
+                };
                 let decision = target.decide(ask).await.unwrap();
                 let refused = matches!(decision, Decision::Denied { refusal: Refusal::UserRemoved, .. });
                 assert!(refused, "in round {round}: {decision:?}");
@@ -162,7 +169,8 @@ fn gateways_serve_and_change_during_the_import() {
             let mut admitted = 0;
             while copying.try_wait().unwrap().is_none() {
                 let now = domain::clock::now();
-                let ask = DecideRequest { digest: &digests[0], id: None, access: RouteAccess::Everyone, now };
+                let ask =
+                    DecideRequest { digest: &digests[0], id: None, access: RouteAccess::Everyone, client: None, now };
                 let decision = gateway.decide(ask).await.unwrap();
                 admitted += u64::from(matches!(decision, Decision::Admitted(_)));
                 tokio::time::sleep(Duration::from_millis(5)).await;

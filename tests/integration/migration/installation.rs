@@ -207,17 +207,20 @@ pub(super) async fn decisions(state: &State, digests: &[KeyDigest], now: Micros)
     let mut told = Vec::new();
     for digest in digests {
         let mut text = format!("{:?}: ", state.key_of(digest).await.unwrap());
-        let (principal, rate_limit) =
-            match state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now }).await.unwrap() {
-                Decision::Admitted(admitted) => {
-                    write!(text, "admitted {} ", admitted.number).unwrap();
-                    (Some(admitted.principal), Some(admitted.rate_limit))
-                }
-                Decision::Denied { refusal, principal, rate_limit } => {
-                    write!(text, "{refusal:?} ").unwrap();
-                    (principal, rate_limit)
-                }
-            };
+        let (principal, rate_limit) = match state
+            .decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now })
+            .await
+            .unwrap()
+        {
+            Decision::Admitted(admitted) => {
+                write!(text, "admitted {} ", admitted.number).unwrap();
+                (Some(admitted.principal), Some(admitted.rate_limit))
+            }
+            Decision::Denied { refusal, principal, rate_limit } => {
+                write!(text, "{refusal:?} ").unwrap();
+                (principal, rate_limit)
+            }
+        };
         let rate_limit = rate_limit.map(|rate_limit| RateLimitStatus { in_flight: 0, ..rate_limit });
         write!(text, "{principal:?} {rate_limit:?}").unwrap();
         told.push(text);

@@ -231,7 +231,7 @@ fn uses_of_keys_that_were_rotated_or_retired_meanwhile_are_merged() {
 
 /// Reason for which a key is refused; none when it is admitted.
 async fn refusal(state: &State, digest: &KeyDigest) -> Option<Refusal> {
-    let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: clock::now() };
+    let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now: clock::now() };
     match state.decide(ask).await.unwrap() {
         Decision::Admitted(_) => None,
         Decision::Denied { refusal, .. } => Some(refusal),

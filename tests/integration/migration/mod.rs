@@ -291,7 +291,7 @@ fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64)
         let (state, journal) =
             app::open_and_recover(&installation.config(On::Embedded), &Metrics::new()).await.unwrap();
         for _ in 0..times {
-            let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now };
+            let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now };
             let Ok(Decision::Admitted(admitted)) = state.decide(ask).await else { panic!("admitted") };
             let opening = Use {
                 id: Uuid::now_v7(),

@@ -53,6 +53,7 @@ pub(super) fn new_key(org: &Org, user: UserId, name: &str) -> (Key, KeyDigest) {
         previous_until: None,
         revoked: None,
         quota: None,
+        policy: None,
         last_used: None,
         uses: 0,
     };
@@ -109,7 +110,7 @@ impl<'a> RecordMaker<'a> {
 
     pub(super) async fn take(&self, digest: &KeyDigest, times: usize) {
         for _ in 0..times {
-            let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: self.now };
+            let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now: self.now };
             assert!(matches!(self.state.decide(ask).await, Ok(Decision::Admitted(_))));
         }
     }

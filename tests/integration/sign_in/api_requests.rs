@@ -26,8 +26,12 @@ fn setup(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Mem
 
 /// Creates a key of the user.
 fn key(gateway: &Gateway, person: Member) -> String {
-    let create =
-        Operation::CreateKey { org: person.org.to_string(), user: person.user.to_string(), name: "laptop".into() };
+    let create = Operation::CreateKey {
+        org: person.org.to_string(),
+        user: person.user.to_string(),
+        name: "laptop".into(),
+        policy: Box::default(),
+    };
     let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
     api_key.expose().to_owned()
 }

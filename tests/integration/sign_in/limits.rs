@@ -78,7 +78,12 @@ fn responses_to_a_session_are_kept_from_shared_caches() {
     assert_eq!(plain.header("set-cookie"), None, "the upstream cannot set the gateway's cookies");
     let said = visitor.fetch("GET", "/said");
     assert_eq!((said.header("vary"), said.header("cache-control")), (Some("Cookie"), Some("max-age=60")));
-    let create = Operation::CreateKey { org: person.org.to_string(), user: PERSON.into(), name: "k".into() };
+    let create = Operation::CreateKey {
+        org: person.org.to_string(),
+        user: PERSON.into(),
+        name: "k".into(),
+        policy: Box::default(),
+    };
     let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
     let by_key = Client::connect(gateway.address).get("/x", api_key.expose());
     assert_eq!((by_key.status, by_key.header("vary"), by_key.header("cache-control")), (200, None, None));
@@ -162,8 +167,12 @@ fn making_keys_is_no_way_around_the_limit() {
     assert_eq!(page.status, 429, "{}", text(&page));
     assert!(page.header("retry-after").is_some() && text(&page).contains("too many keys"), "{}", text(&page));
     // The operator is not bound, and the key that the operator makes cannot be rotated by the member now.
-    let create =
-        Operation::CreateKey { org: person.org.to_string(), user: person.user.to_string(), name: "laptop".into() };
+    let create = Operation::CreateKey {
+        org: person.org.to_string(),
+        user: person.user.to_string(),
+        name: "laptop".into(),
+        policy: Box::default(),
+    };
     let Reply::NewKey(NewKey { key, .. }) = gateway.perform(create) else { panic!("not a key") };
     let rotated = visitor.send("POST", &format!("/settings/api/v1/keys/{}/rotate", key.id), &own, "{}");
     assert_eq!((rotated.status, rotated.code().as_str()), (429, "key_creation_limited"));

@@ -15,7 +15,12 @@ fn add(gateway: &Gateway, email: &str, permission: &str) -> (String, String) {
     let permissions = vec![permission.parse().unwrap()];
     let create = Operation::CreateUser { org: "acme".into(), email: email.into(), permissions };
     let Reply::User { user } = gateway.perform(create) else { panic!("not a user") };
-    let create = Operation::CreateKey { org: "acme".into(), user: user.id.to_string(), name: "k".into() };
+    let create = Operation::CreateKey {
+        org: "acme".into(),
+        user: user.id.to_string(),
+        name: "k".into(),
+        policy: Box::default(),
+    };
     let Reply::NewKey(key) = gateway.perform(create) else { panic!("not a key") };
     (user.id.to_string(), key.api_key.expose().to_owned())
 }

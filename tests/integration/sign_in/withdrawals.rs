@@ -64,7 +64,8 @@ impl Setup {
 }
 
 fn key(gateway: &Gateway, org: OrgId, user: UserId) -> String {
-    let create = Operation::CreateKey { org: org.to_string(), user: user.to_string(), name: "k".into() };
+    let create =
+        Operation::CreateKey { org: org.to_string(), user: user.to_string(), name: "k".into(), policy: Box::default() };
     let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
     api_key.expose().to_owned()
 }

@@ -27,12 +27,19 @@ pub(super) async fn key_is_found_with_and_without_its_id(state: &State) {
     let nothing = KeyId::generate(fixture.tag).unwrap();
     let now = clock::now();
     for id in [None, Some(key.id), Some(neighbour.id), Some(foreign.id), Some(nothing)] {
-        let decision =
-            state.decide(DecideRequest { digest: &key.digest, id, access: RouteAccess::Everyone, now }).await.unwrap();
+        let decision = state
+            .decide(DecideRequest { digest: &key.digest, id, access: RouteAccess::Everyone, client: None, now })
+            .await
+            .unwrap();
         assert_eq!(admitted(decision).principal.key_id, Some(key.id), "{id:?}");
     }
-    let unknown =
-        DecideRequest { digest: &KeyDigest::of(b"never seen"), id: Some(key.id), access: RouteAccess::Everyone, now };
+    let unknown = DecideRequest {
+        digest: &KeyDigest::of(b"never seen"),
+        id: Some(key.id),
+        access: RouteAccess::Everyone,
+        client: None,
+        now,
+    };
     let decision = state.decide(unknown).await.unwrap();
     assert!(matches!(decision, Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None }));
 }
@@ -78,7 +85,7 @@ pub(super) async fn denied_request_takes_nothing(state: &State) {
     let before = everything(state, &key, now).await;
     assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
     assert_eq!(everything(state, &key, now).await, before);
-    let no_route = DecideRequest { digest: &key.digest, id: None, access: RouteAccess::NoRoute, now };
+    let no_route = DecideRequest { digest: &key.digest, id: None, access: RouteAccess::NoRoute, client: None, now };
     let decision = state.decide(no_route).await.unwrap();
     assert!(matches!(decision, Decision::Denied { rate_limit: Some(_), .. }));
     assert_eq!(refused(&decision), Refusal::NotFound);

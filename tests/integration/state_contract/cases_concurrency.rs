@@ -161,6 +161,7 @@ async fn watch(state: &State, all: &[Doomed], next: &AtomicUsize, read: &Permiss
                 digest: &doomed.key.digest,
                 id: None,
                 access: RouteAccess::Permission(read),
+                client: None,
                 now: clock::now(),
             };
             let decision = state.decide(ask).await.unwrap();

@@ -65,6 +65,7 @@ pub(super) fn new_key(tag: OrgTag, org: OrgId, user: UserId) -> (Key, KeyDigest)
         previous_until: None,
         revoked: None,
         quota: None,
+        policy: None,
         last_used: None,
         uses: 0,
     };
@@ -141,12 +142,18 @@ pub(super) async fn fixture_with_key(state: &State) -> (Fixture, HeldKey) {
 }
 
 pub(super) async fn decide(state: &State, digest: &KeyDigest, now: Micros) -> Decision {
-    state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now }).await.unwrap()
+    state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now }).await.unwrap()
 }
 
 pub(super) async fn require(state: &State, digest: &KeyDigest, required: &str, now: Micros) -> Decision {
     state
-        .decide(DecideRequest { digest, id: None, access: RouteAccess::Permission(&permission(required)), now })
+        .decide(DecideRequest {
+            digest,
+            id: None,
+            access: RouteAccess::Permission(&permission(required)),
+            client: None,
+            now,
+        })
         .await
         .unwrap()
 }

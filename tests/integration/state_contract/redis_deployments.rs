@@ -219,6 +219,7 @@ fn revocation_lost_by_a_failover_is_replayed() {
             digest: &key.digest,
             id: Some(key.id),
             access: state::RouteAccess::Everyone,
+            client: None,
             now: clock::now(),
         };
         block_on(state.decide(ask)).ok()
@@ -229,6 +230,7 @@ fn revocation_lost_by_a_failover_is_replayed() {
             digest: &held.digest,
             id: Some(held.id),
             access: state::RouteAccess::Everyone,
+            client: None,
             now: clock::now(),
         };
         super::fixture::refused(&block_on(state.decide(ask)).unwrap())
@@ -337,8 +339,13 @@ fn tls_with_a_private_authority_and_a_client_certificate() {
     for tls in [Some(strange), Some(ClientSettings { ca, identity: None }), None] {
         let Ok(state) = with(tls) else { continue };
         let digest = key.digest;
-        let ask =
-            state::DecideRequest { digest: &digest, id: None, access: state::RouteAccess::Everyone, now: clock::now() };
+        let ask = state::DecideRequest {
+            digest: &digest,
+            id: None,
+            access: state::RouteAccess::Everyone,
+            client: None,
+            now: clock::now(),
+        };
         assert!(block_on(state.decide(ask)).is_err());
     }
 }
@@ -358,6 +365,7 @@ fn state_without_any_server_opens_and_refuses() {
         digest: &digest,
         id: Some(key),
         access: state::RouteAccess::Everyone,
+        client: None,
         now: clock::now(),
     };
     assert_eq!(block_on(state.decide(ask)).unwrap_err(), Unavailable::Unreachable);

@@ -145,6 +145,7 @@ async fn client(
             digest: &key.digest,
             id: Some(key.id),
             access: RouteAccess::Everyone,
+            client: None,
             now: clock::now(),
         });
         let decision = asked.await;

@@ -66,7 +66,13 @@ fn until_settled(server: &Redis, gateways: usize) {
 /// Admits a request by Redis, which answers late on a busy machine: the deadline is short.
 fn admit_by_redis(state: &State, key: &HeldKey) -> Admitted {
     until("Redis admits the key", || {
-        let request = DecideRequest { digest: &key.digest, id: None, access: RouteAccess::Everyone, now: clock::now() };
+        let request = DecideRequest {
+            digest: &key.digest,
+            id: None,
+            access: RouteAccess::Everyone,
+            client: None,
+            now: clock::now(),
+        };
         match block_on(state.decide(request)) {
             Ok(Decision::Admitted(admitted)) if !admitted.provisional => Some(admitted),
             _ => None,
@@ -82,8 +88,13 @@ async fn hammer(state: Arc<State>, keys: Vec<HeldKey>, until: Instant) -> Vec<Us
         if begun >= until {
             break;
         }
-        let request =
-            DecideRequest { digest: &key.digest, id: Some(key.id), access: RouteAccess::Everyone, now: clock::now() };
+        let request = DecideRequest {
+            digest: &key.digest,
+            id: Some(key.id),
+            access: RouteAccess::Everyone,
+            client: None,
+            now: clock::now(),
+        };
         if let Ok(Decision::Admitted(Admitted { provisional, .. })) = state.decide(request).await {
             uses.push(Use { begun, ended: Instant::now(), provisional });
         }
@@ -101,7 +112,13 @@ fn hammered(gateways: &[Arc<State>], keys: &[HeldKey], time: Duration) -> Vec<Us
 
 /// Takes all tokens that Redis has; it answers late on a busy machine.
 fn drain_by_redis(state: &State, key: &HeldKey) {
-    let request = || DecideRequest { digest: &key.digest, id: None, access: RouteAccess::Everyone, now: clock::now() };
+    let request = || DecideRequest {
+        digest: &key.digest,
+        id: None,
+        access: RouteAccess::Everyone,
+        client: None,
+        now: clock::now(),
+    };
     while matches!(block_on(state.decide(request())), Ok(Decision::Admitted(_))) {}
 }
 
@@ -273,8 +290,13 @@ fn slots_are_shared_of_those_that_were_free() {
     let mut full = [false; GATEWAYS];
     while Instant::now() < deadline && !full.iter().all(|full| *full) {
         for (gateway, full) in gateways.iter().zip(&mut full) {
-            let request =
-                DecideRequest { digest: &key.digest, id: None, access: RouteAccess::Everyone, now: clock::now() };
+            let request = DecideRequest {
+                digest: &key.digest,
+                id: None,
+                access: RouteAccess::Everyone,
+                client: None,
+                now: clock::now(),
+            };
             match block_on(gateway.decide(request)) {
                 Ok(Decision::Admitted(admitted)) => offline.push(admitted),
                 Ok(Decision::Denied { refusal: Refusal::TooManyInFlight, .. }) => *full = true,

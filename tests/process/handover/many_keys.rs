@@ -50,6 +50,7 @@ async fn write_state(setup: &Setup, count: usize) -> String {
             previous_until: None,
             revoked: None,
             quota: None,
+            policy: None,
             last_used: None,
             uses: 0,
         };

@@ -36,8 +36,12 @@ pub async fn perform(
         Operation::RemoveUser { org, user } => Reply::User { user: to.remove_user(actor, &org, &user, now).await? },
         Operation::SuspendUser { org, user } => Reply::User { user: to.suspend_user(actor, &org, &user, now).await? },
         Operation::ResumeUser { org, user } => Reply::User { user: to.resume_user(actor, &org, &user, now).await? },
-        Operation::CreateKey { org, user, name } =>
-            Reply::NewKey(to.create_key(actor, &org, &user, &name, now).await?),
+        Operation::CreateKey { org, user, name, policy } =>
+            Reply::NewKey(to.create_key(actor, &org, &user, &name, *policy, now).await?),
+        Operation::SetKey { key, policy } => Reply::Key { key: to.set_key(actor, key, *policy, now).await? },
+        Operation::DisableKey { key, leaked } =>
+            Reply::Key { key: to.disable_key(actor, key, leaked, now).await? },
+        Operation::EnableKey { key } => Reply::Key { key: to.enable_key(actor, key, now).await? },
         Operation::ListKeys { org, query, cursor, limit } =>
             Reply::Keys(to.list_keys(actor, &org, &query, &PageQuery { cursor, limit }, now).await?),
         Operation::ShowKey { key } => Reply::Key { key: to.show_key(actor, key, now).await? },

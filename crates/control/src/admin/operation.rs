@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::management::{KeyQuery, LimitUpdate, UseFilter, duration_text};
+use crate::management::{KeyQuery, LimitUpdate, PolicyUpdate, UseFilter, duration_text};
 use domain::identity::{Permission, SessionId};
 use domain::key::KeyId;
 use domain::page::PageLimit;
@@ -64,7 +64,26 @@ pub enum Operation {
     ResumeUser { org: String, user: String },
     /// [`create_key`](crate::management::Management::create_key)
     #[serde(rename = "key.create")]
-    CreateKey { org: String, user: String, name: String },
+    CreateKey {
+        org: String,
+        user: String,
+        name: String,
+        #[serde(default, skip_serializing_if = "is_empty")]
+        policy: Box<PolicyUpdate>,
+    },
+    /// [`set_key`](crate::management::Management::set_key)
+    #[serde(rename = "key.set")]
+    SetKey { key: KeyId, policy: Box<PolicyUpdate> },
+    /// [`disable_key`](crate::management::Management::disable_key)
+    #[serde(rename = "key.disable")]
+    DisableKey {
+        key: KeyId,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        leaked: bool,
+    },
+    /// [`enable_key`](crate::management::Management::enable_key)
+    #[serde(rename = "key.enable")]
+    EnableKey { key: KeyId },
     /// [`list_keys`](crate::management::Management::list_keys)
     #[serde(rename = "key.list")]
     ListKeys {
@@ -204,6 +223,9 @@ impl Operation {
             | Self::SuspendUser { .. }
             | Self::ResumeUser { .. }
             | Self::CreateKey { .. }
+            | Self::SetKey { .. }
+            | Self::DisableKey { .. }
+            | Self::EnableKey { .. }
             | Self::RevokeKey { .. }
             | Self::RotateKey { .. }
             | Self::LimitKey { .. }
@@ -213,6 +235,10 @@ impl Operation {
             | Self::EndSessions { .. } => false,
         }
     }
+}
+
+fn is_empty(policy: &PolicyUpdate) -> bool {
+    policy.is_empty()
 }
 
 fn is_default(query: &KeyQuery) -> bool {

@@ -5,6 +5,8 @@ use std::error::Error;
 use super::read_queue::QueueFull;
 use domain::clock::Micros;
 use domain::counted::counted;
+use domain::identity::Permission;
+use domain::key::policy::InvalidPolicy;
 use domain::key::{InvalidDigest, KeyId};
 use domain::names::{InvalidEmail, InvalidName};
 use domain::page::{InvalidCursor, InvalidPageLimit};
@@ -89,6 +91,18 @@ pub enum ManagementError {
         /// Time of its last rotation.
         at: Option<Micros>,
     },
+    /// The policy that the change would make is not valid.
+    #[error("{0}")]
+    InvalidPolicy(InvalidPolicy),
+    /// The policy names a permission that the key's user does not have.
+    #[error("the user of the key does not have the permission `{0}`; give it to the user first, or leave it out")]
+    BeyondOwner(Permission),
+    /// A change of one's own key that would widen its policy.
+    #[error("you may narrow key {0} and not widen it; ask an administrator of your organization")]
+    Widened(KeyId),
+    /// The operator disabled the key.
+    #[error("key {0} was disabled by the operator of this service, who alone can enable it")]
+    DisabledByOperator(KeyId),
     /// No other administrator of the organization may act.
     #[error("this is the last administrator of the organization; make another one first")]
     LastAdmin,
@@ -216,6 +230,9 @@ impl ManagementError {
             Self::NoMembership(_) => (NotAllowed, "no_membership"),
             Self::Revoked(_) => (Conflict, "key_revoked"),
             Self::Rotated { .. } => (Conflict, "rotated_meanwhile"),
+            Self::InvalidPolicy(_) | Self::BeyondOwner(_) => (Invalid, "invalid_policy"),
+            Self::Widened(_) => (NotAllowed, "policy_widened"),
+            Self::DisabledByOperator(_) => (NotAllowed, "disabled_by_operator"),
             Self::LastAdmin => (Conflict, "last_admin"),
             Self::Taken(_) | Self::AlreadyImported(_) => (Conflict, "taken"),
             Self::TooManyKeys(_) => (Conflict, "too_many_keys"),
@@ -284,6 +301,9 @@ impl From<ChangeError> for ManagementError {
             ChangeError::NoSession(session) => Self::NoSession(session.to_string()),
             ChangeError::Revoked(key) => Self::Revoked(key),
             ChangeError::Rotated { key, rotated } => Self::Rotated { key, by: None, at: rotated },
+            ChangeError::InvalidPolicy { reason, .. } => Self::InvalidPolicy(reason),
+            ChangeError::Widened(key) => Self::Widened(key),
+            ChangeError::DisabledByOperator(key) => Self::DisabledByOperator(key),
             ChangeError::Taken(what) => Self::Taken(what),
             ChangeError::TooManyKeys(limit) => Self::TooManyKeys(limit),
             ChangeError::TooManySessions(limit) => Self::TooManySessions(limit),

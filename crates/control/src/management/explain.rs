@@ -78,6 +78,8 @@ impl LimitStatus {
 fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String {
     match key.status {
         KeyStatus::Revoked => "requests are refused (401): the key is revoked".into(),
+        KeyStatus::Expired => "requests are refused (401): the key has expired".into(),
+        KeyStatus::Disabled => "requests are refused (401): the key is disabled".into(),
         KeyStatus::UserRemoved => "requests are refused (401): the key's user was removed".into(),
         KeyStatus::UserSuspended => "requests are refused (401): the key's user is suspended".into(),
         KeyStatus::OrgSuspended => "requests are refused (403): the organization is suspended".into(),

@@ -8,6 +8,7 @@ use super::{KeyActor, duration_text};
 use crate::secret_text;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
+use domain::key::policy::KeyPolicy;
 use domain::key::{KeyId, PlainKey};
 use domain::quota::{Quota, QuotaError};
 use domain::secret::Secret;
@@ -25,6 +26,9 @@ pub struct Key {
     pub status: KeyStatus,
     /// The effective limits.
     pub limits: KeyLimits,
+    /// What the key may do less than its user.
+    #[serde(default, skip_serializing_if = "KeyPolicy::is_empty")]
+    pub policy: KeyPolicy,
     pub imported: bool,
     pub uses: u64,
     #[serde(with = "clock::rfc3339::option")]
@@ -56,6 +60,9 @@ const UNUSED: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Age of a secret after which its key is marked.
 const OLD: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// Time before its expiry in which a key is marked.
+const EXPIRING: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// A mark for the attention of the owner of a key that is not revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeyMark {
@@ -65,6 +72,9 @@ pub enum KeyMark {
     /// Its secret, counted from the last rotation, is older than a year: it should be rotated.
     #[serde(rename = "older_than_1_year")]
     Old,
+    /// It expires within 7 days.
+    #[serde(rename = "expires_within_7_days")]
+    Expiring,
 }
 
 /// Authentication status of a key: active, or the first reason to refuse it.
@@ -75,6 +85,10 @@ pub enum KeyStatus {
     Active,
     /// The key was revoked.
     Revoked,
+    /// The key has expired.
+    Expired,
+    /// The key is disabled.
+    Disabled,
     /// The key's user was removed.
     UserRemoved,
     /// The key's user is suspended.
@@ -146,8 +160,9 @@ impl Key {
             org: key.org,
             user: key.user,
             email: user.map(|user| user.email.clone()).unwrap_or_default(),
-            status: KeyStatus::new(key, user, org),
+            status: KeyStatus::new(key, user, org, now),
             limits: KeyLimits::new(quota, key.quota.is_some()),
+            policy: key.policy.as_deref().cloned().unwrap_or_default(),
             imported: key.imported,
             uses: key.uses,
             last_used: key.last_used,
@@ -168,7 +183,10 @@ impl KeyMark {
     fn of(key: &state::Key, now: Micros) -> Vec<Self> {
         let is_unused = key.last_used.unwrap_or(key.created).after(UNUSED) <= now;
         let is_old = key.rotated.unwrap_or(key.created).after(OLD) <= now;
-        let marks = [is_unused.then_some(Self::Unused), is_old.then_some(Self::Old)];
+        let expires = key.policy.as_deref().and_then(|policy| policy.expires);
+        let is_expiring = expires.is_some_and(|expires| now < expires && expires <= now.after(EXPIRING));
+        let marks =
+            [is_expiring.then_some(Self::Expiring), is_unused.then_some(Self::Unused), is_old.then_some(Self::Old)];
         marks.into_iter().flatten().filter(|_| key.revoked.is_none()).collect()
     }
 
@@ -177,6 +195,7 @@ impl KeyMark {
         match self {
             Self::Unused => "Unused for 90 days",
             Self::Old => "Older than a year",
+            Self::Expiring => "Expires within 7 days",
         }
     }
 
@@ -185,20 +204,30 @@ impl KeyMark {
         match self {
             Self::Unused => "Revoke it if no program needs it any more.",
             Self::Old => "Rotate it.",
+            Self::Expiring => "Create another key in time, or ask an administrator for a later expiry.",
         }
     }
 }
 
 impl KeyStatus {
     /// All statuses.
-    pub const ALL: [Self; 5] =
-        [Self::Active, Self::Revoked, Self::UserRemoved, Self::UserSuspended, Self::OrgSuspended];
+    pub const ALL: [Self; 7] = [
+        Self::Active,
+        Self::Revoked,
+        Self::Expired,
+        Self::Disabled,
+        Self::UserRemoved,
+        Self::UserSuspended,
+        Self::OrgSuspended,
+    ];
 
     /// The status in words.
     pub fn label(self) -> &'static str {
         match self {
             Self::Active => "Active",
             Self::Revoked => "Revoked",
+            Self::Expired => "Expired",
+            Self::Disabled => "Disabled",
             Self::UserRemoved => "Owner removed",
             Self::UserSuspended => "Owner suspended",
             Self::OrgSuspended => "Organization suspended",
@@ -210,6 +239,8 @@ impl KeyStatus {
         match self {
             Self::Active => "active",
             Self::Revoked => "revoked",
+            Self::Expired => "expired",
+            Self::Disabled => "disabled",
             Self::UserRemoved => "owner-removed",
             Self::UserSuspended => "owner-suspended",
             Self::OrgSuspended => "org-suspended",
@@ -222,9 +253,14 @@ impl KeyStatus {
     }
 
     /// The first reason to refuse a key, in the order in which requests are checked.
-    fn new(key: &state::Key, user: Option<&state::User>, org: Option<&state::Org>) -> Self {
+    fn new(key: &state::Key, user: Option<&state::User>, org: Option<&state::Org>, now: Micros) -> Self {
+        let policy = key.policy.as_deref();
         if key.revoked.is_some() {
             Self::Revoked
+        } else if policy.and_then(|policy| policy.expires).is_some_and(|expires| expires <= now) {
+            Self::Expired
+        } else if policy.is_some_and(|policy| policy.disabled.is_some()) {
+            Self::Disabled
         } else if user.is_none_or(|user| user.removed.is_some()) {
             Self::UserRemoved
         } else if user.is_some_and(|user| user.suspended.is_some()) {
@@ -315,6 +351,7 @@ mod tests {
                 previous_until: None,
                 revoked: revoked.map(day),
                 quota: None,
+                policy: None,
                 last_used: last_used.map(day),
                 uses: 0,
             };

@@ -2,7 +2,7 @@
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{Actor, ApiKey, Key, KeyActor, LimitUpdate, Management, ManagementError, NewKey};
+use super::{Actor, ApiKey, Key, KeyActor, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId, PlainKey};
 use domain::names;
@@ -48,7 +48,8 @@ impl Management {
     /// which they are created.
     ///
     /// # Errors
-    /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`]; for signed-in users
+    /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`],
+    /// [`ManagementError::InvalidPolicy`], [`ManagementError::BeyondOwner`]; for signed-in users
     /// [`ManagementError::TooManyKeys`] and [`ManagementError::KeyCreationLimited`].
     pub async fn create_key(
         &self,
@@ -56,15 +57,18 @@ impl Management {
         org: &str,
         user: &str,
         name: &str,
+        policy: PolicyUpdate,
         now: Micros,
     ) -> Result<NewKey, ManagementError> {
         let by = self.authorize(actor, Access::NewKey { org, user }, now).await?;
         let (org, user, name) = self.find_owner(org, user, name).await?;
+        let policy = policy.into_policy(&user.permissions)?;
         let mut attempts = 0;
         loop {
             attempts += 1;
             let plain = PlainKey::generate(KeyId::generate(org.tag)?)?;
             let key = new_record(plain.id(), member(&user), name.clone(), now);
+            let key = state::Key { policy: policy.clone(), ..key };
             let change = Change::CreateKey { key: key.clone(), digest: plain.digest() };
             match self.apply_change("key.create", target(&key), bound(actor, change), by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
@@ -273,6 +277,7 @@ fn new_record(id: KeyId, owner: Membership, name: String, now: Micros) -> state:
         previous_until: None,
         revoked: None,
         quota: None,
+        policy: None,
         last_used: None,
         uses: 0,
     }

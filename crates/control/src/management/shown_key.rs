@@ -71,6 +71,7 @@ mod tests {
     use super::*;
     use crate::management::{KeyLimits, KeyStatus};
     use domain::identity::{OrgId, UserId};
+    use domain::key::policy::KeyPolicy;
     use domain::key::{KeyId, OrgTag, PlainKey};
 
     fn new_key() -> NewKey {
@@ -84,6 +85,7 @@ mod tests {
             email: "ada@example.com".into(),
             status: KeyStatus::Active,
             limits,
+            policy: KeyPolicy::default(),
             imported: false,
             uses: 0,
             last_used: None,

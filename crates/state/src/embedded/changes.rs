@@ -11,7 +11,7 @@ use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
 use super::sql::{classify_error, execute, exists, integer, micros};
-use super::{key_actors, key_creation, org_looks, session_rows, tickets};
+use super::{key_actors, key_creation, key_policies, org_looks, session_rows, tickets};
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
@@ -39,6 +39,10 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
             rotate_key(sql, *key, digest, (*at, *previous_until), last)
         }
         Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
+        Change::SetKeyPolicy { key, patch, allowed } => {
+            require_live_key(sql, *key)?;
+            key_policies::change(sql, *key, patch, *allowed)
+        }
         Change::ByPerson { person, change } => {
             write(sql, change, bounds)?;
             key_creation::check(sql, *person, change, bounds)
@@ -187,8 +191,8 @@ pub(super) fn insert_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Res
             integer(key.uses),
             key.session_quota_key,
         ],
-    )
-    .map(drop)
+    )?;
+    key.policy.as_deref().map_or(Ok(()), |policy| key_policies::write(sql, key.id, Some(policy)))
 }
 
 /// The first revocation stands: a repeated one must not move its time.

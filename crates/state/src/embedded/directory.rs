@@ -17,6 +17,7 @@ use crate::import::Import;
 use crate::{Bounds, Change, Defaults, KeyExport, Org, RevocationEntry, RevocationLog, User, session_quota_digest};
 use domain::clock;
 use domain::identity::OrgId;
+use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId};
 
 use super::entitlements::Secrets;
@@ -119,9 +120,14 @@ impl Directory {
             Change::EndMembership { session, org } => Some(RevocationEntry::Membership { session, org }),
             _ => None,
         };
-        let rotated = if let Change::RotateKey { key, .. } = change.as_made() { Some(*key) } else { None };
+        let changed = match change.as_made() {
+            Change::RotateKey { key, .. } => Some((*key, KeyRecord::secrets_entry as fn(&KeyRecord) -> _)),
+            Change::SetKeyPolicy { key, .. } => Some((*key, KeyRecord::policy_entry as fn(&KeyRecord) -> _)),
+            _ => None,
+        };
         self.apply(change);
-        let entry = revoked.or_else(|| self.key(rotated?).map(|record| record.secrets_entry()));
+        let of_changed = || changed.and_then(|(key, entry)| self.key(key).map(|record| entry(&record)));
+        let entry = revoked.or_else(of_changed);
         entry.into_iter().for_each(|entry| self.revocations.append(entry));
     }
 
@@ -157,6 +163,12 @@ impl Directory {
                     record.set_quota(quota, tree.defaults.quota, clock::now(), &self.dirty);
                 }
             }
+            Change::SetKeyPolicy { key, patch, allowed } => self.with_key(key, |record| {
+                // Checked by the commit: it makes the same policy of the same one before.
+                if let Ok(policy) = allowed.apply(key, &patch, record.view().policy.as_deref()) {
+                    record.set_policy(policy);
+                }
+            }),
             Change::ByPerson { change, .. } | Change::ByActor { change, .. } => self.apply(*change),
             of_session => self.sessions.apply(of_session),
         }
@@ -222,6 +234,11 @@ impl Directory {
             record.add_replaced_digest(digest);
             self.by_other_digest.insert(digest, Arc::clone(record));
         });
+    }
+
+    /// Sets the policy of a key, as the file has it.
+    pub(super) fn set_policy(&self, key: KeyId, policy: Option<Box<KeyPolicy>>) {
+        self.with_key(key, |record| record.set_policy(policy));
     }
 
     fn with_org(&self, org: OrgId, change: impl FnOnce(&OrgRecord)) {

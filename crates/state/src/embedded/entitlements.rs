@@ -7,6 +7,7 @@ use domain::clock::Micros;
 use domain::identity::{AuthMethod, Permission, Principal, PrincipalHeaders, UserId};
 use domain::key::{KeyDigest, KeyId};
 
+use super::key_terms::KeyTerms;
 use super::org_record::OrgRecord;
 
 /// Digests of the secrets that authenticate a key. Older digests lead to the key's record too, so that their use is
@@ -76,10 +77,14 @@ impl UserEntitlements {
         Self { user: user.id, org, permissions: permissions.into(), headers, removed, suspended, withdrawn }
     }
 
-    /// The principal of requests with this key of the user; without a key, of requests of the user's sessions.
-    pub(super) fn principal(&self, key: Option<KeyId>) -> Principal {
+    /// The principal of requests with this key of the user, which has these terms; without a key, of requests of the
+    /// user's sessions.
+    pub(super) fn principal(&self, key: Option<KeyId>, terms: Option<&KeyTerms>) -> Principal {
         let value = |key: KeyId| http::HeaderValue::from_str(key.as_str()).expect("a key id is letters and digits");
-        let headers = PrincipalHeaders { key_id: key.map(value), ..self.headers.clone() };
+        let headers = match terms {
+            Some(terms) => PrincipalHeaders::new(self.user, self.org.id, key, &terms.permissions(&self.permissions)),
+            None => PrincipalHeaders { key_id: key.map(value), ..self.headers.clone() },
+        };
         let method = if key.is_some() { AuthMethod::ApiKey } else { AuthMethod::Session };
         Principal { key_id: key, user_id: self.user, org_id: self.org.id, method, headers }
     }

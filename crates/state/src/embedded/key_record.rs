@@ -19,12 +19,14 @@ use crate::listing::KeyPosition;
 use crate::{Admitted, CredentialStatus, DecideRequest, Decision, KeyExport, Permit, RevokedBy, Validity};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Principal, UserId};
+use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::{Quota, RateLimitStatus};
 use domain::refusal::Refusal;
 
 use super::entitlements::{Secrets, UserEntitlements};
 use super::key_state::{KeyState, Usage};
+use super::key_terms::KeyTerms;
 use super::org_record;
 use super::stored_key::StoredKey;
 
@@ -52,14 +54,14 @@ pub(super) struct DirtyKeys(Mutex<Vec<Arc<KeyRecord>>>);
 impl KeyRecord {
     /// A key that comes into memory; its effective quota and its bucket are measured alike.
     pub(super) fn new(stored: StoredKey, entitlements: Arc<UserEntitlements>, quota: Quota, bucket: Bucket) -> Self {
-        let StoredKey { key, row, secrets, .. } = stored;
+        let StoredKey { mut key, row, secrets, .. } = stored;
         let digest = secrets.current;
         let state = KeyState {
             secrets: secrets.are_rotated().then(|| Box::new(secrets)),
             revoked: key.revoked,
             entitlements,
             principal: None,
-            own_quota: key.quota.map(Box::new),
+            terms: KeyTerms::boxed(key.quota, key.policy.take()),
             quota,
             bucket,
             last_used: key.last_used,
@@ -119,9 +121,9 @@ impl KeyRecord {
 
     /// The principal of requests with the key.
     fn principal(&self, state: &mut KeyState) -> Arc<Principal> {
-        let KeyState { principal, entitlements, .. } = state;
+        let KeyState { principal, entitlements, terms, .. } = state;
         let id = (!self.session_quota_key).then_some(self.id());
-        Arc::clone(principal.get_or_insert_with(|| Arc::new(entitlements.principal(id))))
+        Arc::clone(principal.get_or_insert_with(|| Arc::new(entitlements.principal(id, terms.as_deref()))))
     }
 
     /// Makes the remaining checks, then takes a slot and a token.
@@ -133,6 +135,9 @@ impl KeyRecord {
             return Err(Refusal::Forbidden);
         }
         if let Some(refusal) = request.access.refusal(&state.entitlements.permissions) {
+            return Err(refusal);
+        }
+        if let Some(refusal) = state.terms.as_deref().and_then(|terms| terms.refusal_of_access(request.access)) {
             return Err(refusal);
         }
         // The token is looked for before the slot is acquired, and taken after it: a request that is denied for its
@@ -149,8 +154,9 @@ impl KeyRecord {
     pub(super) fn check_credential(&self, digest: &KeyDigest, now: Micros) -> CredentialStatus {
         let state = self.state();
         let until = state.valid_until(digest, &self.digest);
+        let is_disabled = state.terms.as_deref().is_some_and(|terms| terms.policy.disabled.is_some());
         let revoked = [
-            (state.revoked.is_some(), RevokedBy::Key),
+            (state.revoked.is_some() || is_disabled, RevokedBy::Key),
             (until <= now, RevokedBy::Secret),
             (state.entitlements.removed || state.entitlements.suspended, RevokedBy::User),
             (state.entitlements.org.is_suspended(), RevokedBy::Org),
@@ -198,7 +204,7 @@ impl KeyRecord {
     /// Sets or removes the key's own quota, and applies the quota that is then in force.
     pub(super) fn set_quota(self: &Arc<Self>, own: Option<Quota>, default: Quota, now: Micros, dirty: &DirtyKeys) {
         let mut state = self.state();
-        state.own_quota = own.map(Box::new);
+        state.terms = KeyTerms::boxed(own, state.policy());
         state.apply_quota(default.in_force(own), now);
         self.mark_dirty(&mut state, dirty);
     }
@@ -206,11 +212,18 @@ impl KeyRecord {
     /// Applies another configured quota, or, to a key with a quota of its own, whether the configured one is strict.
     pub(super) fn set_default_quota(self: &Arc<Self>, default: Quota, now: Micros, dirty: &DirtyKeys) {
         let mut state = self.state();
-        let quota = default.in_force(state.own_quota.as_deref().copied());
+        let quota = default.in_force(state.own_quota());
         if state.quota != quota {
             state.apply_quota(quota, now);
             self.mark_dirty(&mut state, dirty);
         }
+    }
+
+    /// Sets or removes the policy.
+    pub(super) fn set_policy(&self, policy: Option<Box<KeyPolicy>>) {
+        let mut state = self.state();
+        state.terms = KeyTerms::boxed(state.own_quota(), policy);
+        state.principal = None;
     }
 
     /// Applies a change of the key's user.

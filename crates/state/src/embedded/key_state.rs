@@ -7,10 +7,12 @@ use crate::{DecideRequest, KeyExport, Validity};
 use domain::clock::Micros;
 use domain::identity::Principal;
 use domain::key::KeyDigest;
+use domain::key::policy::KeyPolicy;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 
 use super::entitlements::{Secrets, UserEntitlements};
+use super::key_terms::KeyTerms;
 
 /// Mutable part of a key.
 ///
@@ -26,8 +28,8 @@ pub(super) struct KeyState {
     /// The principal of requests with the key: made at the first use after a checkpoint, so that only keys in
     /// use have it in memory.
     pub(super) principal: Option<Arc<Principal>>,
-    /// The key's own quota, in place of the configured one.
-    pub(super) own_quota: Option<Box<Quota>>,
+    /// What the key has of its own: a quota, a policy.
+    pub(super) terms: Option<Box<KeyTerms>>,
     /// The effective quota.
     pub(super) quota: Quota,
     pub(super) bucket: Bucket,
@@ -62,18 +64,42 @@ impl KeyState {
         if self.revoked.is_some() {
             return Some(Refusal::Revoked);
         }
-        if request.now >= self.valid_until(request.digest, digest) {
+        if request.now >= self.secret_valid_until(request.digest, digest) {
             return Some(Refusal::Expired);
+        }
+        let terms = self.terms.as_deref();
+        if let Some(refusal) = terms.and_then(|terms| terms.refusal_of_key(request.now)) {
+            return Some(refusal);
         }
         if self.entitlements.removed {
             return Some(Refusal::UserRemoved);
         }
-        self.entitlements.suspended.then_some(Refusal::UserSuspended)
+        if self.entitlements.suspended {
+            return Some(Refusal::UserSuspended);
+        }
+        terms.and_then(|terms| terms.refusal_of_address(request))
+    }
+
+    /// The key's own quota, in place of the configured one.
+    pub(super) fn own_quota(&self) -> Option<Quota> {
+        self.terms.as_deref().and_then(|terms| terms.quota)
+    }
+
+    /// The key's policy; none when it narrows nothing.
+    pub(super) fn policy(&self) -> Option<Box<KeyPolicy>> {
+        self.terms.as_deref().and_then(|terms| terms.policy.clone().boxed())
+    }
+
+    /// The time until which requests with a secret are admitted: until its end, or the expiry of the key. `presented`
+    /// is its digest, and `digest` that of the record.
+    pub(super) fn valid_until(&self, presented: &KeyDigest, digest: &KeyDigest) -> Micros {
+        let until = self.secret_valid_until(presented, digest);
+        self.terms.as_deref().and_then(KeyTerms::expires).map_or(until, |expires| until.min(expires))
     }
 
     /// The time until which a secret with the digest `presented` is valid; the epoch when it is not. `digest`
     /// is that of the record.
-    pub(super) fn valid_until(&self, presented: &KeyDigest, digest: &KeyDigest) -> Micros {
+    fn secret_valid_until(&self, presented: &KeyDigest, digest: &KeyDigest) -> Micros {
         match &self.secrets {
             Some(secrets) => secrets.valid_until(presented),
             None if presented == digest => Validity::FOREVER,

@@ -16,6 +16,11 @@ impl KeyRecord {
         RevocationEntry::Secrets { key: self.id(), current: secrets.current, previous }
     }
 
+    /// The policy in force, as an entry of the revocation log.
+    pub(super) fn policy_entry(&self) -> RevocationEntry {
+        RevocationEntry::of_policy(self.id(), self.state().policy().as_deref())
+    }
+
     /// The record as management sees it.
     pub(super) fn view(&self) -> Key {
         let state = self.state();
@@ -31,7 +36,8 @@ impl KeyRecord {
             rotated: secrets.and_then(|secrets| secrets.rotated),
             previous_until: secrets.and_then(|secrets| secrets.previous_until),
             revoked: state.revoked,
-            quota: state.own_quota.as_deref().copied(),
+            quota: state.own_quota(),
+            policy: state.policy(),
             last_used: state.last_used,
             uses: state.uses,
         }

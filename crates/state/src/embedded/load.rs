@@ -13,7 +13,7 @@ use domain::key::{KeyDigest, KeyId, OrgTag};
 use super::directory::Directory;
 use super::sql::{Columns, for_each_row, invalid, micros, text, time};
 use super::stored_key::StoredKey;
-use super::{load_keys, retired, session_rows, usage_blocks};
+use super::{key_policies, load_keys, retired, session_rows, usage_blocks};
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
@@ -27,6 +27,7 @@ pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> 
                  ORDER BY rowid";
     for_each_row(connection, users, |row| user(row).map(|user| directory.add_user(user)))?;
     load_keys::load(path, connection, &directory)?;
+    key_policies::load(connection, &directory)?;
     for_each_row(connection, "SELECT digest, key FROM replaced", |row| {
         let digest = KeyDigest::from_bytes(row.get("digest")?);
         text(row, "key").map(|key| directory.add_replaced_digest(digest, key))
@@ -74,7 +75,8 @@ pub(super) fn read_retired(
     let mut query = connection.prepare(&query)?;
     let mut rows = query.query([id.as_str()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let Some(stored) = retired_key(row)? else { return Ok(None) };
+    let Some(mut stored) = retired_key(row)? else { return Ok(None) };
+    stored.key.policy = key_policies::read(connection, id)?;
     let mut replaced = connection.prepare("SELECT digest FROM replaced WHERE key = ?1")?;
     let digests = replaced.query_map([id.as_str()], |row| row.get(0).map(KeyDigest::from_bytes))?;
     let digests = digests.collect::<rusqlite::Result<_>>()?;

@@ -94,7 +94,7 @@ impl Blocks<'_> {
     }
 }
 
-/// Reads a key from a row that begins with [`COLUMNS`]; none when its user is not known.
+/// Reads a key from a row that begins with [`COLUMNS`], without its policy; none when its user is not known.
 pub(super) fn key(
     row: &Row<'_>,
     usage: Option<Usage>,
@@ -129,6 +129,7 @@ pub(super) fn key(
         previous_until,
         revoked,
         quota,
+        policy: None,
         last_used,
         uses,
     };

@@ -25,7 +25,9 @@ use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Key,
 mod org_record;
 mod entitlements;
 mod stored_key;
+mod key_policies;
 mod key_state;
+mod key_terms;
 mod key_record;
 mod key_views;
 mod key_index;

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::Connection;
 
 use super::open_error::OpenError;
-use super::{key_actors, org_looks};
+use super::{key_actors, key_policies, org_looks};
 
 /// Version of the schema, in `PRAGMA user_version`: the only one that is read. The numbers below it were those of
 /// builds before the first release.
@@ -180,6 +180,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
         connection.execute_batch(&create).map_err(sqlite)?;
     }
     key_actors::create_table(&connection).map_err(sqlite)?;
+    key_policies::create_table(&connection).map_err(sqlite)?;
     add_suspension(&connection).map_err(sqlite)?;
     org_looks::fill(&connection).map_err(sqlite)?;
     Ok(connection)

@@ -1,6 +1,7 @@
 //! Successor of an embedded state: the process that decides after a hand-over, and the switch between
 //! it and this process.
 
+use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc as std_mpsc;
 
@@ -35,6 +36,8 @@ pub struct OwnedDecideRequest {
     pub id: Option<KeyId>,
     /// Access that the route grants: to every caller, or to those with a permission; none without a route.
     pub access: OwnedAccess,
+    /// Address of the client.
+    pub client: Option<IpAddr>,
     /// Time of the decision.
     pub now: Micros,
 }
@@ -77,13 +80,13 @@ pub(super) enum HandoverPhase {
 
 impl OwnedDecideRequest {
     pub(super) fn new(request: DecideRequest<'_>) -> Self {
-        let DecideRequest { digest, id, access, now } = request;
+        let DecideRequest { digest, id, access, client, now } = request;
         let access = match access {
             RouteAccess::Everyone => OwnedAccess::Everyone,
             RouteAccess::Permission(permission) => OwnedAccess::Permission(permission.clone()),
             RouteAccess::NoRoute => OwnedAccess::NoRoute,
         };
-        Self { digest: *digest, id, access, now }
+        Self { digest: *digest, id, access, client, now }
     }
 
     /// The request.
@@ -93,7 +96,7 @@ impl OwnedDecideRequest {
             OwnedAccess::Permission(permission) => RouteAccess::Permission(permission),
             OwnedAccess::NoRoute => RouteAccess::NoRoute,
         };
-        DecideRequest { digest: &self.digest, id: self.id, access, now: self.now }
+        DecideRequest { digest: &self.digest, id: self.id, access, client: self.client, now: self.now }
     }
 }
 

@@ -9,9 +9,10 @@ use super::batch::{BATCH, Existing, complete, incomplete};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
 use crate::import::{DigestClaim, DigestOwner, Import, ImportError, Importer};
-use crate::{Change, KeyEvent, KeyExport, User};
+use crate::{Change, Key, KeyEvent, KeyExport, PolicyScope, User};
 use domain::clock;
 use domain::identity::UserId;
+use domain::key::policy::PolicyPatch;
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
@@ -30,7 +31,7 @@ enum RecordGap {
     /// The whole record.
     Everything,
     /// Of an existing key: what is stricter in the export, and the target's own quota of the key.
-    Stricter { usage: bool, revocation: bool, own: Option<Quota> },
+    Stricter { usage: bool, revocation: bool, policy: Option<PolicyPatch>, own: Option<Quota> },
 }
 
 /// Imports keys of an organization, as many as one batch has.
@@ -115,7 +116,7 @@ fn is_mergeable(differences: &[&'static str]) -> bool {
 
 /// The differences that no rule decides.
 fn kept(mut differences: Vec<&'static str>) -> Vec<&'static str> {
-    differences.retain(|field| *field != "revoked");
+    differences.retain(|field| !["revoked", "policy"].contains(field));
     differences
 }
 
@@ -131,7 +132,21 @@ fn stricter(store: Importer<'_>, export: &KeyExport, stored: &KeyExport) -> Reco
     let emptier = level < theirs.level;
     let usage = emptier || other.uses < key.uses || other.last_used < key.last_used;
     let revocation = key.revoked.is_some() && other.revoked.is_none();
-    if usage || revocation { RecordGap::Stricter { usage, revocation, own } } else { RecordGap::Nothing }
+    let policy = narrowing(key, other);
+    if usage || revocation || policy.is_some() {
+        RecordGap::Stricter { usage, revocation, policy, own }
+    } else {
+        RecordGap::Nothing
+    }
+}
+
+/// The change that narrows the policy of an existing key by that of the export; none when it narrows nothing more. A
+/// revoked key has no use for it.
+fn narrowing(key: &Key, existing: &Key) -> Option<PolicyPatch> {
+    let theirs = key.policy.as_deref().filter(|_| existing.revoked.is_none())?;
+    let before = existing.policy.as_deref().cloned().unwrap_or_default();
+    let after = before.narrowed_by(theirs);
+    (after != before).then(|| PolicyPatch::between(&before, after))
 }
 
 async fn write_keys(
@@ -145,16 +160,24 @@ async fn write_keys(
     };
     let claims = incomplete().filter(|(_, missing)| is_claimed(missing)).flat_map(|(_, missing)| &missing.claims);
     store.write_each(claims.map(|claim| Import::Digest(*claim)).collect()).await?;
-    let writes = incomplete().filter_map(|(export, missing)| match missing.record {
+    let writes = incomplete().filter_map(|(export, missing)| match &missing.record {
         RecordGap::Nothing | RecordGap::Stricter { usage: false, .. } => None,
         RecordGap::Everything => Some(Import::Key(Box::new(export.clone()))),
-        RecordGap::Stricter { own, .. } => Some(Import::Usage { export: Box::new(export.clone()), own }),
+        RecordGap::Stricter { own, .. } => Some(Import::Usage { export: Box::new(export.clone()), own: *own }),
     });
     store.write(writes.collect()).await?;
-    let revoked =
-        incomplete().filter(|(_, missing)| matches!(missing.record, RecordGap::Stricter { revocation: true, .. }));
-    let revocations = revoked.map(|(export, _)| Ok(revocation(export)));
-    stream::iter(revocations).try_for_each_concurrent(BATCH, async |change| store.withdraw(change).await).await
+    let withdrawals = incomplete().flat_map(|(export, missing)| withdrawal(export, &missing.record));
+    stream::iter(withdrawals.map(Ok)).try_for_each_concurrent(BATCH, async |change| store.withdraw(change).await).await
+}
+
+/// The change that withdraws something from a key that the target has: a revocation, or a narrower policy.
+fn withdrawal(export: &KeyExport, gap: &RecordGap) -> Option<Change> {
+    let RecordGap::Stricter { revocation: is_revoked, policy, .. } = gap else { return None };
+    if *is_revoked {
+        return Some(revocation(export));
+    }
+    let patch = Box::new(policy.clone()?);
+    Some(Change::SetKeyPolicy { key: export.key.id, patch, allowed: PolicyScope::Owner })
 }
 
 /// The revocation of a key, with its actor as far as it is known.
@@ -204,6 +227,7 @@ pub(super) fn differences(export: &KeyExport, stored: &KeyExport) -> Vec<&'stati
         ("previous_until", key.previous_until == other.previous_until),
         ("revoked", key.revoked == other.revoked),
         ("quota", key.quota == other.quota),
+        ("policy", key.policy == other.policy),
         ("digest", export.digest == stored.digest),
         // Without an overlap the target does not keep the previous digest.
         ("previous digest", export.previous.is_none() || export.previous == stored.previous),

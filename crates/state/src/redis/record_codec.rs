@@ -12,6 +12,7 @@ use crate::{Key, KeyActors, KeyExport, Org, Session, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, Voucher};
 use domain::key::KeyDigest;
+use domain::key::policy::KeyPolicy;
 use domain::quota::Quota;
 use redis_client::CommandError;
 
@@ -168,6 +169,7 @@ impl Fields {
             previous_until: self.time("previous_until")?,
             revoked: self.time("revoked")?,
             quota: self.quota()?,
+            policy: self.policy()?,
             last_used,
             uses,
         };
@@ -197,6 +199,13 @@ impl Fields {
         let requests = number(inflow)?;
         let burst = number(capacity / per.max(1))?;
         Ok(Quota { requests, per: Duration::from_micros(per), burst, strict: false })
+    }
+
+    /// A policy that cannot be read in full is an error, so that no key is wider than its policy.
+    fn policy(&self) -> Result<Option<Box<KeyPolicy>>, CommandError> {
+        let Some(text) = self.0.get("policy") else { return Ok(None) };
+        let policy: KeyPolicy = serde_json::from_slice(text).map_err(|_| CommandError::UnexpectedReply)?;
+        Ok(policy.boxed())
     }
 
     fn quota(&self) -> Result<Option<Quota>, CommandError> {

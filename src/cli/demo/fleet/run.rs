@@ -99,7 +99,12 @@ async fn create_keys(gateway: &Gateway) -> anyhow::Result<[DemoKey; 2]> {
 }
 
 async fn create_key(gateway: &Gateway, org: &str, user: &str, name: &str) -> anyhow::Result<DemoKey> {
-    let create = Operation::CreateKey { org: org.to_owned(), user: user.to_owned(), name: name.to_owned() };
+    let create = Operation::CreateKey {
+        org: org.to_owned(),
+        user: user.to_owned(),
+        name: name.to_owned(),
+        policy: Box::default(),
+    };
     let reply = gateway.perform(&create).await?;
     let Reply::NewKey(new) = reply else { bail!("a key was created, and the reply is another one") };
     let mut authorization = HeaderValue::from_str(&format!("Bearer {}", new.api_key.expose()))?;

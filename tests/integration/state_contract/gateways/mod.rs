@@ -55,7 +55,9 @@ async fn open_four(settings: &Settings) -> Vec<Arc<State>> {
 
 /// One decision at the server's time.
 async fn ask(state: &State, digest: &KeyDigest) -> Result<Decision, Unavailable> {
-    state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, now: clock::now() }).await
+    state
+        .decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now: clock::now() })
+        .await
 }
 
 /// Acquires a slot; `None` when none is free or the reply is late.

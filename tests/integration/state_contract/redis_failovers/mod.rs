@@ -117,8 +117,13 @@ impl Subjects {
 
 /// Uses a key.
 async fn is_admitted(state: &State, key: &HeldKey) -> Result<bool, Unavailable> {
-    let request =
-        DecideRequest { digest: &key.digest, id: Some(key.id), access: RouteAccess::Everyone, now: clock::now() };
+    let request = DecideRequest {
+        digest: &key.digest,
+        id: Some(key.id),
+        access: RouteAccess::Everyone,
+        client: None,
+        now: clock::now(),
+    };
     Ok(matches!(state.decide(request).await?, Decision::Admitted(_)))
 }
 

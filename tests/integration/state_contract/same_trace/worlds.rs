@@ -125,7 +125,7 @@ impl<'a> Worlds<'a> {
         };
         let required = required.map(|held| permission(if held { "queries:read" } else { "queries:write" }));
         let access = required.as_ref().map_or(RouteAccess::Everyone, RouteAccess::Permission);
-        let ask = DecideRequest { digest: &digest, id, access, now: key.now };
+        let ask = DecideRequest { digest: &digest, id, access, client: None, now: key.now };
         let [embedded, redis] = self.states;
         let decisions = [embedded.decide(ask).await.unwrap(), redis.decide(ask).await.unwrap()];
         let [one, other] = decisions.map(said);

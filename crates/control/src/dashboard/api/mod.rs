@@ -18,7 +18,7 @@ use super::error::DashboardError;
 use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
 use super::routes::{API, ApiEndpoint};
-use crate::management::{Activity, Actor, KeyQuery, Management, Rotation, Session, SignedInUser, User};
+use crate::management::{Activity, Actor, KeyQuery, Management, PolicyUpdate, Rotation, Session, SignedInUser, User};
 use domain::page::PageQuery;
 
 mod error;
@@ -157,7 +157,10 @@ impl<'a> ApiCall<'a> {
     async fn create_key(&self) -> Result<DashboardResponse, ApiError> {
         let input::CreateKeyBody { name, user } = input::body(self.request)?;
         let user = user.unwrap_or_else(|| self.user.user.id.to_string());
-        let created = self.management.create_key(&self.actor, &self.org, &user, &name, self.request.now).await?;
+        let created = self
+            .management
+            .create_key(&self.actor, &self.org, &user, &name, PolicyUpdate::default(), self.request.now)
+            .await?;
         let location = format!("{}/{API}/keys/{}", self.dashboard.settings.path, created.key.id);
         let mut response = json_response(StatusCode::CREATED, &json!(created));
         let location = HeaderValue::try_from(location).expect("paths and ids are visible ASCII");

@@ -3,7 +3,7 @@
 use super::{HandlerResult, PageContext, render_form};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{CreatePage, NavEntry, OwnerChoice, OwnerInput};
-use crate::management::{ManagementError, User};
+use crate::management::{ManagementError, PolicyUpdate, User};
 use domain::page::{PageLimit, PageQuery};
 
 /// Users in the list of owners at most. In larger organizations the owner's address is typed.
@@ -71,7 +71,11 @@ impl PageContext<'_> {
         // A member's form has no field for the owner.
         let owner = if owner.is_empty() { &own_id } else { owner };
         let sealer = self.management.key_sealer(self.user).await?;
-        match self.management.create_key(&self.actor, &self.org(), owner, name, self.request.now).await {
+        match self
+            .management
+            .create_key(&self.actor, &self.org(), owner, name, PolicyUpdate::default(), self.request.now)
+            .await
+        {
             Ok(created) => self.lead_to_new_key(&sealer, &created),
             Err(ManagementError::InvalidName(_)) => {
                 let error = "Enter a name of 1 to 100 characters that all show.".to_owned();

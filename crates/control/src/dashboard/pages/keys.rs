@@ -113,7 +113,7 @@ impl KeysPage {
     }
 
     /// The states to filter by.
-    pub fn states(&self) -> [KeyStatus; 5] {
+    pub fn states(&self) -> [KeyStatus; 7] {
         KeyStatus::ALL
     }
 }

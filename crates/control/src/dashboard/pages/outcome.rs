@@ -25,7 +25,7 @@ pub enum OutcomeClass {
 }
 
 #[rustfmt::skip]
-const ALL: [OutcomeText; 18] = [
+const ALL: [OutcomeText; 21] = [
     good("completed", "Completed", "The whole response was sent."),
     good("in_progress", "In progress", "The request has not ended yet."),
     refused("rate_limited", "Rate limited",
@@ -34,11 +34,17 @@ const ALL: [OutcomeText; 18] = [
     refused("too_many_in_flight", "Too many in flight",
         "The organization had as many requests in flight as its limit allows. Send fewer at a time."),
     refused("forbidden", "Forbidden",
-        "The owner of the key lacks the permission that this request needs. Ask an admin for it."),
+        "The key, or its owner, lacks the permission that this request needs. Ask an admin for it."),
     refused("not_found", "No such route", "No route has this method and path. Check the address."),
     refused("revoked", "Key revoked", "The key was revoked. Programs that still use it need another key."),
     refused("expired", "Key replaced",
         "The key was rotated, and the old secret is not valid any more. Use the new one."),
+    refused("key_expired", "Key expired",
+        "The key has expired. Create another one, or ask an admin of the organization for a later expiry."),
+    refused("key_disabled", "Key disabled",
+        "The key is disabled. Its owner or an admin of the organization can enable it."),
+    refused("address_refused", "Address refused",
+        "The request came from an address that is in none of the networks of the key."),
     refused("user_removed", "Owner removed", "The owner of the key was removed. Create a key for another user."),
     refused("user_suspended", "Owner suspended",
         "The owner of the key is suspended. An admin of the organization can resume the owner."),

@@ -277,6 +277,9 @@ mod tests {
             "expired",
             "user_removed",
             "user_suspended",
+            "key_expired",
+            "key_disabled",
+            "address_refused",
             "org_suspended",
             "forbidden",
             "not_found",
@@ -289,7 +292,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome, "{json}");
         }
         assert!(serde_json::from_str::<Outcome>("\"other\"").is_err());
-        assert_eq!(Outcome::all().filter(|outcome| outcome.is_refusal()).count(), 9);
+        assert_eq!(Outcome::all().filter(|outcome| outcome.is_refusal()).count(), 12);
     }
 
     #[test]

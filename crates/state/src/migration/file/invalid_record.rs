@@ -1,12 +1,16 @@
 //! Reasons why a record of a file is not valid.
 
 use domain::key::InvalidDigest;
+use domain::key::policy::InvalidPolicy;
 use domain::names::{InvalidEmail, InvalidName};
 use domain::quota::QuotaError;
 
 /// Reason why a record is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidRecord {
+    /// The policy of a key is not valid.
+    #[error(transparent)]
+    Policy(#[from] InvalidPolicy),
     /// It is not the JSON of a record.
     #[error("it is not a record: {0}")]
     Json(#[from] serde_json::Error),

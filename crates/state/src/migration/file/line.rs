@@ -12,6 +12,7 @@ use crate::{ActorName, CreationBucket, Key, KeyEvent, KeyExport, Org, StateRecor
 use crate::{is_session_quota_digest, session_quota_digest};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::names::{self, InvalidName};
 use domain::quota::{EXACT, Quota};
@@ -89,6 +90,9 @@ pub(super) struct KeyLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     revoked_by: Option<ActorName>,
     quota: Option<QuotaLine>,
+    /// Left out when it narrows nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    policy: Option<Box<KeyPolicy>>,
     #[serde(with = "clock::rfc3339::option")]
     last_used: Option<Micros>,
     uses: u64,
@@ -225,6 +229,7 @@ fn key_line(export: &KeyExport, replaced: &[KeyDigest]) -> KeyLine {
         previous_until,
         revoked: key.revoked,
         quota: own,
+        policy: key.policy.clone(),
         last_used: key.last_used,
         uses: key.uses,
         sha256: hex(digest),
@@ -267,6 +272,9 @@ impl KeyLine {
         if all.len() < count {
             return Err(InvalidRecord::DigestTwice);
         }
+        let policy = self.policy.map(|policy| *policy).unwrap_or_default();
+        policy.validate()?;
+        let policy = policy.boxed();
         let key = Key {
             id: self.id,
             org: self.org,
@@ -279,6 +287,7 @@ impl KeyLine {
             previous_until: self.previous_until,
             revoked: self.revoked,
             quota: own.transpose()?,
+            policy,
             last_used: self.last_used,
             uses: self.uses,
         };

@@ -145,11 +145,12 @@ fn apply_reply(
 
 fn apply_decision(
     key: &CachedKey,
-    decided: Decided,
+    mut decided: Decided,
     report: Option<PendingReport>,
     requested: Micros,
     now: Micros,
 ) -> CallResult {
+    decided.refusal = decided.refusal.map(|refusal| key.refusal_of(refusal, requested));
     key.confirm(now);
     key.usage.confirm(decided.level, decided.uses, now, decided.refusal.is_none().then_some(requested));
     match (decided.refusal, report) {

@@ -2,7 +2,7 @@
 
 use super::decider::Decider;
 use crate::redis::digest_index::find_key;
-use crate::{CredentialStatus, DecideRequest, RevokedBy, RouteAccess};
+use crate::{CredentialStatus, RevokedBy};
 use domain::clock::{self, Micros};
 use domain::key::{KeyDigest, KeyId};
 use domain::refusal::Refusal;
@@ -28,18 +28,13 @@ impl Decider {
         let Some(records) = records else { return Ok(CredentialStatus::Revoked(RevokedBy::Key)) };
         // Into the cache, where the revocations that this gateway keeps are applied: the server may lack them.
         let cached = self.shared.cache.insert(digest, self.shared.cached_key(digest, &records, clock::steady()));
-        let refusal = cached.refusal(&DecideRequest { digest, id, access: RouteAccess::Everyone, now });
-        // A withdrawal is a change of permissions, which ends nothing that is open.
-        let refusal = refusal.filter(|refusal| *refusal != Refusal::Forbidden);
-        let until = cached.valid_until();
-        let expired = (until <= now).then_some(Refusal::Expired);
-        Ok(refusal.or(expired).map_or(CredentialStatus::Valid(until), |refusal| {
-            CredentialStatus::Revoked(match refusal {
-                Refusal::Expired => RevokedBy::Secret,
-                Refusal::UserRemoved | Refusal::UserSuspended => RevokedBy::User,
-                Refusal::OrgSuspended => RevokedBy::Org,
-                _ => RevokedBy::Key,
-            })
-        }))
+        // Neither other permissions nor a withdrawal nor other networks end what is open.
+        Ok(match cached.refusal_of_credential_at(now) {
+            None if cached.is_of_suspended_org() => CredentialStatus::Revoked(RevokedBy::Org),
+            None => CredentialStatus::Valid(cached.valid_until()),
+            Some(Refusal::Expired | Refusal::KeyExpired) => CredentialStatus::Revoked(RevokedBy::Secret),
+            Some(Refusal::UserRemoved | Refusal::UserSuspended) => CredentialStatus::Revoked(RevokedBy::User),
+            Some(_) => CredentialStatus::Revoked(RevokedBy::Key),
+        })
     }
 }

@@ -7,19 +7,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 
+use super::cached_refusal::PresentedSecret;
 use super::usage::CachedUsage;
 use super::verdict::Verdict;
+use crate::Key;
 use crate::redis::active_defaults::ActiveDefaults;
-use crate::redis::record_codec::{NO_RECORD, StoredKey, StoredRecords, Version};
+use crate::redis::record_codec::{NO_RECORD, StoredRecords, Version};
 use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
 use crate::redis::slots::SlotLease;
-use crate::{DecideRequest, Key, Validity};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
+use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
-use domain::refusal::Refusal;
 
 /// Keys in the cache, some 500 bytes each. A key in use that was evicted costs one more round trip.
 const CAPACITY: usize = 200_000;
@@ -45,16 +46,17 @@ pub struct CachedKey {
     pub(super) user_record: Box<[u8]>,
     pub(super) user_version: Version,
     pub(super) principal: Arc<Principal>,
-    permissions: Box<[Permission]>,
-    secret: PresentedSecret,
-    revoked: AtomicBool,
-    user_removed: AtomicBool,
+    pub(super) permissions: Box<[Permission]>,
+    pub(super) secret: PresentedSecret,
+    pub(super) revoked: AtomicBool,
+    pub(super) user_removed: AtomicBool,
     /// Generation of the revocations that the two were last compared with.
     revocations_seen: AtomicU64,
-    user_suspended: bool,
-    org_suspended: bool,
+    pub(super) user_suspended: bool,
+    pub(super) org_suspended: bool,
     /// The provider no longer vouches for the user.
-    withdrawn: bool,
+    pub(super) withdrawn: bool,
+    pub(super) policy: Option<Box<KeyPolicy>>,
     /// The default limits that `quota` and `concurrent` were computed with.
     defaults: ActiveDefaults,
     /// The effective quota.
@@ -68,16 +70,6 @@ pub struct CachedKey {
     /// Steady time at which Redis last confirmed this entry: its secret, as of these versions.
     confirmed: AtomicU64,
     pub(super) verdict: Verdict,
-}
-
-/// Secret of the key that was presented.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PresentedSecret {
-    Current,
-    /// The one before the last rotation, valid until this time.
-    Previous(Micros),
-    /// An earlier one, or one whose rotation had no overlap.
-    Replaced,
 }
 
 impl KeyCache {
@@ -128,8 +120,11 @@ impl CachedKey {
         let Key { user: user_id, org: org_id, .. } = key.key;
         let key_id = (!key.key.session_quota_key).then_some(key.key.id);
         let method = if key_id.is_none() { AuthMethod::Session } else { AuthMethod::ApiKey };
-        let permissions = user.as_ref().map_or(&[][..], |user| user.user.permissions_in_force());
-        let headers = PrincipalHeaders::new(user_id, org_id, key_id, permissions);
+        let of_user = user.as_ref().map_or(&[][..], |user| user.user.permissions_in_force());
+        let policy = key.key.policy.clone();
+        let permissions: Box<[Permission]> =
+            policy.as_ref().map_or(of_user.into(), |policy| policy.effective_permissions(of_user).into());
+        let headers = PrincipalHeaders::new(user_id, org_id, key_id, &permissions);
         Self {
             digest: *digest,
             record: names.key(key.key.id).into_bytes().into(),
@@ -138,7 +133,7 @@ impl CachedKey {
             user_record: names.user(org.org.tag, user_id).into_bytes().into(),
             user_version: user.as_ref().map_or(NO_RECORD, |user| user.version),
             principal: Arc::new(Principal { key_id, user_id, org_id, method, headers }),
-            permissions: permissions.into(),
+            permissions,
             secret: PresentedSecret::new(digest, key),
             revoked: AtomicBool::new(key.key.revoked.is_some()),
             // A user without a record has gone the same way.
@@ -147,6 +142,7 @@ impl CachedKey {
             user_suspended: user.as_ref().is_some_and(|user| user.user.suspended.is_some()),
             org_suspended: org.org.suspended,
             withdrawn: user.as_ref().is_some_and(|user| user.user.withdrawn.is_some()),
+            policy,
             defaults,
             quota: defaults.limits.quota.in_force(key.key.quota),
             concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
@@ -196,51 +192,5 @@ impl CachedKey {
             self.user_removed.store(true, Ordering::Relaxed);
         }
         self.revocations_seen.store(generation, Ordering::Release);
-    }
-
-    /// The refusal that follows from the records alone. Redis checks time and counters.
-    pub(super) fn refusal(&self, request: &DecideRequest<'_>) -> Option<Refusal> {
-        if self.revoked.load(Ordering::Relaxed) {
-            Some(Refusal::Revoked)
-        } else if self.secret == PresentedSecret::Replaced {
-            Some(Refusal::Expired)
-        } else if self.user_removed.load(Ordering::Relaxed) {
-            Some(Refusal::UserRemoved)
-        } else if self.user_suspended {
-            Some(Refusal::UserSuspended)
-        } else if self.org_suspended {
-            Some(Refusal::OrgSuspended)
-        } else if self.withdrawn {
-            Some(Refusal::Forbidden)
-        } else {
-            request.access.refusal(&self.permissions)
-        }
-    }
-
-    /// Validity of the presented secret.
-    pub(super) fn validity(&self) -> Validity {
-        Validity::new(self.digest, self.valid_until())
-    }
-
-    /// The time until which the presented secret is valid.
-    pub(super) fn valid_until(&self) -> Micros {
-        match self.secret {
-            PresentedSecret::Current => Validity::FOREVER,
-            PresentedSecret::Previous(until) => until,
-            PresentedSecret::Replaced => Micros(0),
-        }
-    }
-}
-
-impl PresentedSecret {
-    fn new(digest: &KeyDigest, key: &StoredKey) -> Self {
-        // A rotation without an overlap stores its own time as the end of the previous secret.
-        let until = key.key.previous_until.filter(|until| Some(*until) > key.key.rotated);
-        if *digest == key.digest {
-            Self::Current
-        } else {
-            let previous = key.previous.filter(|previous| previous == digest).and(until);
-            previous.map_or(Self::Replaced, Self::Previous)
-        }
     }
 }

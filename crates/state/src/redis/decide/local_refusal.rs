@@ -40,6 +40,10 @@ pub(super) fn add_refusal(
     refusal: Refusal,
     epoch: u64,
 ) {
+    // It says something about this client, and nothing about the next one.
+    if refusal == Refusal::AddressRefused {
+        return;
+    }
     key.verdict.add_refusal(Basis {
         refusal,
         at: request.now,
@@ -73,8 +77,8 @@ fn find_refusal(basis: &Basis, key: &CachedKey, request: &DecideRequest<'_>) -> 
     let is_recent = request.now >= basis.at && request.now < basis.at.after(CHANGES_SEEN_AFTER);
     is_recent.then_some(())?;
     // By the clock of Redis, which may differ from this gateway's.
-    if basis.refusal == Refusal::Expired {
-        return Some(Refusal::Expired);
+    if let Refusal::Expired | Refusal::KeyExpired = basis.refusal {
+        return Some(basis.refusal);
     }
     if key.valid_until() <= request.now {
         return None;

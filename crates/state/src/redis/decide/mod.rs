@@ -24,6 +24,7 @@ mod call_outcome;
 mod shared;
 mod decide_codec;
 mod key_cache;
+mod cached_refusal;
 mod usage;
 mod usage_index;
 mod late_answer;

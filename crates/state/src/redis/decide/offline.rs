@@ -21,7 +21,6 @@ use super::shared::DeciderShared;
 use crate::redis::settings::OnUnavailable;
 use crate::{Admitted, DecideRequest, Decision, Permit as StatePermit};
 use domain::clock::Micros;
-use domain::refusal::Refusal;
 
 impl DeciderShared {
     /// Decides without Redis at `now`, in steady time; `None` when the settings, the age of the cached key or the place
@@ -41,8 +40,7 @@ impl DeciderShared {
         if key.confirmed().after(max_staleness) < now {
             return None;
         }
-        let expired = key.valid_until() <= request.now;
-        let refusal = key.refusal(request).or(expired.then_some(Refusal::Expired));
+        let refusal = key.refusal_at(request);
         let principal = Arc::clone(&key.principal);
         if let Some(refusal) = refusal {
             return Some(Decision::Denied { refusal, principal: Some(principal), rate_limit: None });

@@ -86,6 +86,7 @@ impl Changes<'_> {
             }
             Change::RevokeKey { key, at } => keys.revoke(*key, *at, origin.actor).await,
             Change::LimitKey { key, quota } => keys.limit(*key, *quota).await,
+            Change::SetKeyPolicy { key, patch, allowed } => keys.set_policy(*key, patch, *allowed).await,
             Change::CreateSession { session, digest } => sessions.create(session, digest, is_retry).await,
             Change::ChooseOrg { session, org } => sessions.choose_org(*session, *org).await,
             Change::EndSession { session } => sessions.end(*session).await,

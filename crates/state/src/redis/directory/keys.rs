@@ -5,7 +5,7 @@ use super::digest_claims::DigestClaims;
 use super::key_actors;
 use super::key_list::KeyList;
 use super::orgs::Orgs;
-use super::record_fields::{key_fields, quota_fields, quota_numbers};
+use super::record_fields::{key_fields, policy_field, quota_fields, quota_numbers};
 use super::transaction::{Check, CommitResult, Record, Transaction};
 use super::transactions::Transactions;
 use super::users::Users;
@@ -14,9 +14,10 @@ use crate::redis::digest_index;
 use crate::redis::record_codec::StoredKey;
 use crate::redis::record_names::hex;
 use crate::redis::revocations::Revocation;
-use crate::{ActorName, ChangeError, Key, KeyEvent, LastRotation, User};
+use crate::{ActorName, ChangeError, Key, KeyEvent, LastRotation, PolicyScope, User};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
+use domain::key::policy::PolicyPatch;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
 use redis_client::CommandError;
@@ -215,6 +216,25 @@ impl Keys<'_> {
                 None => transaction.hdel(record, &["requests", "per", "burst"]),
             }
             transaction.convert_quota(record, old, new, age);
+        })
+        .await
+    }
+
+    /// Changes the policy of a key.
+    pub(super) async fn set_policy(
+        self,
+        id: KeyId,
+        patch: &PolicyPatch,
+        allowed: PolicyScope,
+    ) -> Result<u32, CommitError> {
+        let stored = self.require_active(id).await?;
+        let policy = allowed.apply(id, patch, stored.key.policy.as_deref())?;
+        self.change(id, &stored, |transaction, record| {
+            transaction.allow_oom();
+            match policy.as_deref() {
+                Some(policy) => transaction.hset_field(record, "policy", &policy_field(policy)),
+                None => transaction.hdel(record, &["policy"]),
+            }
         })
         .await
     }

@@ -36,6 +36,7 @@ impl LogWriter<'_> {
             // Without a locator: a suspension can be lifted, and is no revocation to keep.
             Change::SuspendUser { user, at: Some(_), .. } => RevocationEntry::User(*user),
             Change::SuspendOrg { org, suspended: true } => RevocationEntry::Org(*org),
+            Change::SetKeyPolicy { key, .. } => self.policy_entry(*key).await?,
             Change::EndSession { session } => RevocationEntry::Session(*session),
             Change::EndMembership { session, org } => RevocationEntry::Membership { session: *session, org: *org },
             Change::RotateKey { key, .. } => self.secrets_entry(*key).await?,
@@ -63,6 +64,12 @@ impl LogWriter<'_> {
         })
     }
 
+    /// The policy of a key: another change may have followed that one.
+    async fn policy_entry(self, id: KeyId) -> Result<RevocationEntry, CommitError> {
+        let stored = self.0.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
+        Ok(RevocationEntry::of_policy(id, stored.key.policy.as_deref()))
+    }
+
     /// The last rotation of a key: another one may have followed that of the change.
     async fn secrets_entry(self, id: KeyId) -> Result<RevocationEntry, CommitError> {
         let stored = self.0.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
@@ -77,6 +84,9 @@ impl LogWriter<'_> {
 fn encode(entry: &RevocationEntry) -> String {
     match entry {
         RevocationEntry::Key(key) => format!("key {}", key.as_str()),
+        RevocationEntry::Policy { key, disabled, expires } => {
+            format!("policy {} {} {}", key.as_str(), u8::from(*disabled), expires.0)
+        }
         RevocationEntry::User(user) => format!("user {user}"),
         RevocationEntry::Org(org) => format!("org {org}"),
         RevocationEntry::Session(session) => format!("session {session}"),
@@ -100,6 +110,11 @@ pub(crate) fn decode(text: &[u8]) -> RevocationEntry {
 fn decode_words(words: &[&str]) -> Option<RevocationEntry> {
     Some(match words {
         ["key", key] => RevocationEntry::Key(key.parse().ok()?),
+        ["policy", key, disabled, expires] => RevocationEntry::Policy {
+            key: key.parse().ok()?,
+            disabled: disabled.parse::<u8>().ok()? != 0,
+            expires: Micros(expires.parse().ok()?),
+        },
         ["user", user, ..] => RevocationEntry::User(user.parse().ok()?),
         ["org", org] => RevocationEntry::Org(org.parse().ok()?),
         ["session", session, ..] => RevocationEntry::Session(session.parse().ok()?),
@@ -142,6 +157,7 @@ mod tests {
         let [current, previous] = [&b"1"[..], b"2"].map(KeyDigest::of);
         for entry in [
             RevocationEntry::Key(key),
+            RevocationEntry::Policy { key, disabled: true, expires: Micros(7) },
             RevocationEntry::User(UserId::generate()),
             RevocationEntry::Org(OrgId::generate()),
             RevocationEntry::Session(SessionId::generate()),

@@ -1,0 +1,224 @@
+//! Policies of keys: set single fields, disable, enable.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::authorization::Access;
+use super::keys::target;
+use super::{Actor, Key, Management, ManagementError};
+use domain::clock::{self, Micros};
+use domain::identity::Permission;
+use domain::key::KeyId;
+use domain::key::policy::{Disabled, DisabledBy, Field, KeyPolicy, Network, PolicyPatch};
+use state::{Change, PolicyScope};
+
+/// Change of a policy as it travels: a merge patch (RFC 7396). What is absent stays, and `null` clears.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyUpdate {
+    /// Permissions that the key has as far as its user has them.
+    #[serde(default, with = "merge", skip_serializing_if = "Option::is_none")]
+    pub permissions: Option<Option<Vec<Permission>>>,
+    /// Time from which it is refused.
+    #[serde(default, with = "merge_time", skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Option<Micros>>,
+    /// Networks that requests with it have to come from; an empty list clears, too.
+    #[serde(default, with = "merge", skip_serializing_if = "Option::is_none")]
+    pub networks: Option<Option<Vec<Network>>>,
+    /// Requests in flight with it at most.
+    #[serde(default, with = "merge", skip_serializing_if = "Option::is_none")]
+    pub concurrent: Option<Option<u32>>,
+    /// Tags by their names: `null` removes one, and `null` in place of them all removes all.
+    #[serde(default, with = "merge", skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Option<BTreeMap<String, Option<String>>>>,
+}
+
+impl PolicyUpdate {
+    /// Returns whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The change of the record.
+    fn into_patch(self) -> PolicyPatch {
+        fn field<T>(value: Option<Option<T>>) -> Field<T> {
+            value.map_or(Field::Keep, |value| value.map_or(Field::Clear, Field::Set))
+        }
+        fn sorted<T: Ord>(list: Option<Option<Vec<T>>>) -> Field<Vec<T>> {
+            field(list.map(|list| {
+                list.map(|mut list| {
+                    list.sort_unstable();
+                    list.dedup();
+                    list
+                })
+            }))
+        }
+        PolicyPatch {
+            permissions: sorted(self.permissions),
+            expires: field(self.expires),
+            networks: sorted(self.networks),
+            concurrent: field(self.concurrent),
+            disabled: Field::Keep,
+            tags: field(self.tags),
+        }
+    }
+
+    /// The policy of a new key.
+    ///
+    /// # Errors
+    /// [`ManagementError::InvalidPolicy`]; [`ManagementError::BeyondOwner`] for a permission that `of_user` lacks.
+    pub(super) fn into_policy(self, of_user: &[Permission]) -> Result<Option<Box<KeyPolicy>>, ManagementError> {
+        let policy = self.into_patch().apply(&KeyPolicy::default());
+        policy.validate().map_err(ManagementError::InvalidPolicy)?;
+        check_permissions(policy.permissions.as_deref(), of_user)?;
+        Ok(policy.boxed())
+    }
+}
+
+impl Management {
+    /// Changes fields of a key's policy, which hold from the next decision on. Owners may narrow their own keys.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::InvalidPolicy`],
+    /// [`ManagementError::BeyondOwner`], [`ManagementError::Widened`].
+    pub async fn set_key(
+        &self,
+        actor: &Actor,
+        id: KeyId,
+        update: PolicyUpdate,
+        now: Micros,
+    ) -> Result<Key, ManagementError> {
+        self.authorize(actor, Access::Key(id), now).await?;
+        let patch = update.into_patch();
+        if let Field::Set(permissions) = &patch.permissions {
+            let user = self.find_key(actor, id).await?.user;
+            check_permissions(Some(permissions), user.as_ref().map_or(&[], |user| &user.permissions))?;
+        }
+        self.change_policy(actor, "key.set", id, patch, now).await
+    }
+
+    /// Disables a key: refused from the next decision on, and what is open ends, until it is enabled. Of several
+    /// disablings the first stands.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`], [`ManagementError::Revoked`].
+    pub async fn disable_key(
+        &self,
+        actor: &Actor,
+        id: KeyId,
+        has_leaked: bool,
+        now: Micros,
+    ) -> Result<Key, ManagementError> {
+        let by = match actor.signed_in() {
+            _ if has_leaked => DisabledBy::Leak,
+            Some(_) => DisabledBy::Person,
+            None => DisabledBy::Operator,
+        };
+        let patch = PolicyPatch { disabled: Field::Set(Disabled { at: now, by }), ..PolicyPatch::default() };
+        self.change_policy(actor, "key.disable", id, patch, now).await
+    }
+
+    /// Enables a key that was disabled. What the operator disabled only the operator can enable.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::DisabledByOperator`].
+    pub async fn enable_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
+        let patch = PolicyPatch { disabled: Field::Clear, ..PolicyPatch::default() };
+        self.change_policy(actor, "key.enable", id, patch, now).await
+    }
+
+    async fn change_policy(
+        &self,
+        actor: &Actor,
+        operation: &'static str,
+        id: KeyId,
+        patch: PolicyPatch,
+        now: Micros,
+    ) -> Result<Key, ManagementError> {
+        let by = self.authorize(actor, Access::Key(id), now).await?;
+        let owned = self.find_key(actor, id).await?;
+        let allowed = match actor.signed_in() {
+            None => PolicyScope::Operator,
+            Some(person) if person.is_admin() => PolicyScope::Admin,
+            Some(_) => PolicyScope::Owner,
+        };
+        let change = Change::SetKeyPolicy { key: id, patch: Box::new(patch), allowed };
+        self.apply_change(operation, target(&owned.key), change, by).await?;
+        Ok(self.show_owned(&self.find_key(actor, id).await?, now))
+    }
+}
+
+fn check_permissions(of_key: Option<&[Permission]>, of_user: &[Permission]) -> Result<(), ManagementError> {
+    let beyond = of_key.unwrap_or_default().iter().find(|permission| !of_user.contains(permission));
+    beyond.map_or(Ok(()), |permission| Err(ManagementError::BeyondOwner(permission.clone())))
+}
+
+/// A field of a merge patch: absent, `null`, or a value.
+mod merge {
+    use super::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        field: &Option<Option<T>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        field.as_ref().and_then(Option::as_ref).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Option<T>>, D::Error> {
+        Option::deserialize(deserializer).map(Some)
+    }
+}
+
+/// The same, for a time.
+mod merge_time {
+    use super::{Deserializer, Micros, Serializer, clock};
+
+    pub(super) fn serialize<S: Serializer>(field: &Option<Option<Micros>>, serializer: S) -> Result<S::Ok, S::Error> {
+        clock::rfc3339::option::serialize(&field.flatten(), serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Micros>>, D::Error> {
+        clock::rfc3339::option::deserialize(deserializer).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn update_is_a_merge_patch() {
+        let json = r#"{"expires":"2027-01-31T00:00:00.000000Z","networks":null,"tags":{"a":"1","b":null}}"#;
+        let update: PolicyUpdate = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&update).unwrap(), json);
+        let before = KeyPolicy {
+            networks: vec!["10.0.0.0/8".parse().unwrap()],
+            concurrent: Some(3),
+            tags: [("b".to_owned(), "2".to_owned())].into(),
+            ..KeyPolicy::default()
+        };
+        let after = update.into_patch().apply(&before);
+        assert_eq!(
+            (after.networks, after.concurrent, after.tags),
+            (vec![], Some(3), [("a".into(), "1".into())].into())
+        );
+        assert!(after.expires.is_some());
+        assert!(serde_json::from_str::<PolicyUpdate>("{}").unwrap().is_empty());
+        assert!(serde_json::from_str::<PolicyUpdate>(r#"{"disabled":null}"#).is_err(), "it has operations of its own");
+    }
+
+    #[test]
+    fn lists_of_a_new_policy_are_sorted_and_within_the_users_permissions() {
+        let permissions = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Permission>>();
+        let update =
+            |names: &[&str]| PolicyUpdate { permissions: Some(Some(permissions(names))), ..PolicyUpdate::default() };
+        let policy = update(&["b", "a", "b"]).into_policy(&permissions(&["a", "b", "c"])).unwrap().unwrap();
+        assert_eq!(policy.permissions, Some(permissions(&["a", "b"])));
+        let error = update(&["a", "d"]).into_policy(&permissions(&["a"])).unwrap_err();
+        assert!(matches!(&error, ManagementError::BeyondOwner(d) if d.as_str() == "d"), "{error}");
+        assert_eq!(PolicyUpdate::default().into_policy(&[]).unwrap(), None);
+    }
+}

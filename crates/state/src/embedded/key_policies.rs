@@ -1,0 +1,68 @@
+//! Policies of keys in the state file, in a table of their own: the row of a key without a policy is as before.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::directory::Directory;
+use super::sql::{classify_error, execute, for_each_row, text};
+use crate::{ChangeError, PolicyScope, StorageError};
+use domain::key::KeyId;
+use domain::key::policy::{KeyPolicy, PolicyPatch};
+
+/// The table, made when the file is opened. The version of the schema stays: gateways of before read the file as well,
+/// and know of no policies.
+///
+/// - `policy` is JSON, never that of an empty policy.
+const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS key_policies (key TEXT PRIMARY KEY, policy TEXT NOT NULL) STRICT, WITHOUT ROWID;
+";
+
+/// Makes the table, if the file has none.
+pub(super) fn create_table(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(TABLE)
+}
+
+/// Reads all policies into a directory that has the keys.
+pub(super) fn load(connection: &Connection, directory: &Directory) -> rusqlite::Result<()> {
+    for_each_row(connection, "SELECT key, policy FROM key_policies", |row| {
+        let key = text(row, "key")?;
+        let policy = parse(&row.get::<_, String>("policy")?)?;
+        directory.set_policy(key, Some(Box::new(policy)));
+        Ok(())
+    })
+}
+
+/// The policy of a key; none when it has none.
+pub(super) fn read(connection: &Connection, key: KeyId) -> rusqlite::Result<Option<Box<KeyPolicy>>> {
+    let mut query = connection.prepare_cached("SELECT policy FROM key_policies WHERE key = ?1")?;
+    let found: Option<String> = query.query_row([key.as_str()], |row| row.get(0)).optional()?;
+    found.map(|policy| parse(&policy).map(Box::new)).transpose()
+}
+
+/// Changes the policy of a key that exists and is not revoked.
+pub(super) fn change(
+    sql: &Connection,
+    key: KeyId,
+    patch: &PolicyPatch,
+    allowed: PolicyScope,
+) -> Result<(), ChangeError> {
+    let before = read(sql, key).map_err(classify_error)?;
+    write(sql, key, allowed.apply(key, patch, before.as_deref())?.as_deref())
+}
+
+/// Sets the policy of a key.
+pub(super) fn write(sql: &Connection, key: KeyId, policy: Option<&KeyPolicy>) -> Result<(), ChangeError> {
+    let Some(policy) = policy else {
+        return execute(sql, "DELETE FROM key_policies WHERE key = ?1", [key.as_str()]).map(drop);
+    };
+    let invalid = |error: serde_json::Error| {
+        ChangeError::Unavailable(StorageError::Sqlite(rusqlite::Error::ToSqlConversionFailure(error.into())))
+    };
+    let text = serde_json::to_string(policy).map_err(invalid)?;
+    execute(sql, "INSERT OR REPLACE INTO key_policies VALUES (?1, ?2)", params![key.as_str(), text]).map(drop)
+}
+
+/// A policy that cannot be read in full is an error, so that no key is wider than its policy.
+fn parse(text: &str) -> rusqlite::Result<KeyPolicy> {
+    serde_json::from_str(text)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, Box::new(error)))
+}
