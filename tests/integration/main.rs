@@ -38,6 +38,7 @@ mod config_redis;
 mod config_session;
 mod config_shipping;
 mod journal;
+mod key_policy;
 mod shipping;
 mod audit_view;
 mod state_contract;

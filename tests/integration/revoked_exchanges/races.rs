@@ -13,8 +13,9 @@ use crate::support::{Gateway, Random, eventually};
 
 /// Races of each test, unless `KEYGATE_RACES` says another number.
 const RACES: usize = 100;
-/// Remainder of the races in which the user is suspended.
+/// Remainders of the races in which the user is suspended, and of those in which the key is disabled.
 const SUSPENSION: u64 = 4;
+const DISABLING: u64 = 5;
 /// Races at a time.
 const CONCURRENT: usize = 8;
 
@@ -48,8 +49,9 @@ fn race(nodes: &[Node], key: &Key, seed: u64) -> Race {
             .collect();
         std::thread::sleep(delay());
         let (_, operator) = &nodes[usize::try_from(seed).unwrap() % nodes.len()];
-        operator.perform(match seed % 5 {
+        operator.perform(match seed % 6 {
             SUSPENSION => Operation::SuspendUser { org: key.org.to_string(), user: key.user.to_string() },
+            DISABLING => Operation::DisableKey { key: key.id, leaked: false },
             3 => Operation::RotateKey { key: key.id, overlap: None },
             _ => Operation::RevokeKey { key: key.id },
         });
@@ -71,7 +73,7 @@ fn run(gateways: &[Gateway]) -> (usize, Duration) {
             let racers: Vec<_> = seeds
                 .map(|seed| {
                     // The other keys of a suspended user would end with it.
-                    let is_suspension = seed as u64 % 5 == SUSPENSION;
+                    let is_suspension = seed as u64 % 6 == SUSPENSION;
                     let key = if is_suspension { gateways[0].key() } else { gateways[0].another_key(&owner) };
                     scope.spawn(move || race(nodes, &key, seed as u64))
                 })

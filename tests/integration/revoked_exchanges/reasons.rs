@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use control::admin::{Operation, Reply};
+use control::management::PolicyUpdate;
 use domain::clock;
 use journal::audit::Outcome;
 
@@ -78,6 +79,35 @@ fn rotation_ends_the_exchanges_of_the_old_secret_when_the_overlap_ends() {
     assert_eq!([end_of(before), end_of(meanwhile)], [End::Reset; 2]);
     assert!(clock::now() >= begun.after(overlap), "the exchanges end with the overlap, and not before");
     assert_open(&mut current);
+    assert_eq!(terminated(&gateway, "secret"), 2.0);
+}
+
+#[test]
+fn disabled_key_ends_its_exchanges_and_expiry_ends_them_in_time() {
+    let upstream = Endless::start();
+    let gateway = Gateway::with(&[upstream.address], ROUTES);
+    let key = gateway.key();
+    let (mut sibling, disabled) =
+        (open_tunnel(&gateway, &gateway.another_key(&key).text), open_tunnel(&gateway, &key.text));
+    gateway.perform(Operation::DisableKey { key: key.id, leaked: false });
+    assert_eq!(end_of(disabled), End::Reset);
+    assert_open(&mut sibling);
+    assert_eq!(terminated(&gateway, "key"), 1.0);
+
+    gateway.perform(Operation::EnableKey { key: key.id });
+    let expire = |after: Duration| {
+        let policy = PolicyUpdate { expires: Some(Some(clock::now().after(after))), ..PolicyUpdate::default() };
+        gateway.perform(Operation::SetKey { key: key.id, policy: Box::new(policy) });
+    };
+    let mut before = open_tunnel(&gateway, &key.text);
+    let begun = clock::now();
+    expire(Duration::from_secs(1));
+    expire(Duration::from_secs(3));
+    let mut meanwhile = open_tunnel(&gateway, &key.text);
+    [&mut before, &mut meanwhile].into_iter().for_each(assert_open);
+    assert_eq!([end_of(before), end_of(meanwhile)], [End::Reset; 2]);
+    assert!(clock::now() >= begun.after(Duration::from_secs(3)), "the later expiry is the one that ends them");
+    assert_open(&mut sibling);
     assert_eq!(terminated(&gateway, "secret"), 2.0);
 }
 

@@ -13,6 +13,8 @@ mod fixture;
 // The contract.
 mod cases_admission;
 mod cases_changes;
+mod cases_policy;
+mod cases_policy_histories;
 mod cases_records;
 mod cases_actors;
 mod cases_pages;
@@ -85,6 +87,18 @@ macro_rules! contract {
                 time_before_other_default_limits_counts_by_those_before,
                 default_limits_do_not_replace_own_limits,
                 strict_quota_admits_its_requests_at_most_in_any_window,
+            ],
+            cases_policy: [
+                key_has_the_permissions_of_its_policy_and_its_user,
+                disabled_key_is_refused_until_it_is_enabled,
+                key_expires_by_the_clock_that_decides,
+                addresses_outside_the_networks_are_refused_and_not_remembered,
+                refusals_by_policy_have_their_place_in_the_order,
+                owner_narrows_and_the_operator_alone_undoes_what_the_operator_disabled,
+                changes_of_two_fields_at_once_both_hold,
+            ],
+            cases_policy_histories: [
+                decisions_are_those_of_the_model_in_every_history,
             ],
             cases_records: [
                 unique_fields_are_taken_once,
