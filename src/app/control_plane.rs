@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
+use super::unused_keys::sweep_daily;
 use control::admin::{self, ConfigStatus, HandoverServices, Readiness, SocketServices};
 use control::management::Management;
 use edge::transport::ListenerRelease;
@@ -64,6 +65,7 @@ impl ControlPlane {
         let shippers = self.shippers;
         let snapshot = Arc::clone(&self.snapshot);
         let reported = self.snapshot;
+        let sweep = sweep_daily(Arc::clone(&self.management));
         let services = SocketServices {
             management: self.management,
             config: self.config,
@@ -81,8 +83,9 @@ impl ControlPlane {
         let operations = admin::serve_socket(self.socket, services, closed());
         let observation = admin::serve_http(self.http, self.metrics, self.readiness, self.accept_errors, closed());
         tokio::select! {
-            // Never completes.
+            // Neither completes.
             () = upstream::maintain(move || Arc::clone(&snapshot.load().upstreams)) => {}
+            () = sweep => {}
             // The endpoints are maintained while the workers serve.
             () = async { tokio::join!(operations, observation, ended); } => {}
             () = timed_out => {}

@@ -23,6 +23,7 @@ mod shared_handles;
 mod components;
 mod event_loop_delay;
 mod worker_pool;
+mod unused_keys;
 mod worker;
 mod active_config;
 mod dispatch;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::gateway::PublicSettings;
 use domain::quota::{MAX_PER, MAX_TOKENS, Quota, QuotaError};
-use platform::settings::{Section, Value};
+use platform::settings::{Reported, Section, Value};
 use state::Bounds;
 
 /// Requests that an organization may have in flight, as the contract promises.
@@ -87,8 +87,17 @@ fn bounds(section: &mut Section<'_>) -> Bounds {
     let keep_revoked = section.value_or("keep_revoked", default.keep_revoked, |value| {
         value.duration(Duration::from_secs(3600)..=Duration::from_secs(100 * 366 * 24 * 3600))
     });
+    let unused_keys = section.value_or("unused_keys", default.unused_keys, unused_keys);
     let key_creation = key_creation.unwrap_or(default.key_creation);
-    Bounds { key_creation, keys_per_user, sessions_per_person, keep_revoked }
+    Bounds { key_creation, keys_per_user, sessions_per_person, keep_revoked, unused_keys }
+}
+
+/// Reads `never`, or a time of a week at least: a shorter one would disable what runs once a week.
+fn unused_keys(value: &Value<'_>) -> Result<Option<Duration>, Reported> {
+    if value.text()? == "never" {
+        return Ok(None);
+    }
+    value.duration(Duration::from_secs(7 * 24 * 3600)..=Duration::from_secs(100 * 366 * 24 * 3600)).map(Some)
 }
 
 /// Reads a quota; keys that are left out have their defaults.

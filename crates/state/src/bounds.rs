@@ -26,6 +26,8 @@ pub struct Bounds {
     /// Time after its revocation for which a key is listed. Later its digest is still known, and its use refused and
     /// recorded as that of a revoked key.
     pub keep_revoked: Duration,
+    /// Time without a use after which a key is disabled; none: never. An organization may have another one.
+    pub unused_keys: Option<Duration>,
 }
 
 impl Bounds {
@@ -38,6 +40,7 @@ impl Bounds {
         sessions_per_person: 50,
         // A quarter: as long as a review of keys looks back.
         keep_revoked: Duration::from_secs(90 * 24 * 3600),
+        unused_keys: None,
     };
 }
 

@@ -196,6 +196,10 @@ pub enum PolicyScope {
     Admin,
     /// The owner: none that is wider, but for a key that is enabled and was not disabled by the operator.
     Owner,
+    /// The sweep of unused keys: a key that was not used, created or enabled since this time.
+    Unused(Micros),
+    /// The report of a use that was admitted without Redis: enables what the sweep has disabled, and nothing else.
+    Used,
 }
 
 /// The cause of a ticket. Where tickets are bounded, those of one source never remove those of another of fewer.
@@ -225,7 +229,7 @@ impl PolicyScope {
     /// The policy that a change makes of the one before; none of an empty one.
     ///
     /// # Errors
-    /// [`ChangeError::InvalidPolicy`]; [`ChangeError::Widened`] and [`ChangeError::DisabledByOperator`] when it is wider
+    /// [`ChangeError::InvalidPolicy`]; [`ChangeError::InUse`]; [`ChangeError::Widened`] and [`ChangeError::DisabledByOperator`] when it is wider
     /// than allowed.
     pub(super) fn apply(
         self,
@@ -235,8 +239,16 @@ impl PolicyScope {
     ) -> Result<Option<Box<KeyPolicy>>, ChangeError> {
         let none = KeyPolicy::default();
         let before = before.unwrap_or(&none);
+        if self == Self::Used && !before.disabled.is_some_and(|disabled| disabled.by == DisabledBy::Unused) {
+            return Ok(before.clone().boxed());
+        }
         let after = patch.apply(before);
         after.validate().map_err(|reason| ChangeError::InvalidPolicy { key, reason })?;
+        if let Self::Unused(since) = self
+            && before.enabled.is_some_and(|enabled| enabled >= since)
+        {
+            return Err(ChangeError::InUse(key));
+        }
         let enabled = before.disabled.filter(|_| after.disabled.is_none());
         if self != Self::Operator
             && enabled.is_some_and(|disabled| matches!(disabled.by, DisabledBy::Operator | DisabledBy::Leak))

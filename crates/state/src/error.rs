@@ -67,6 +67,9 @@ pub enum ChangeError {
     /// The policy would be wider than the one before it, and may only become narrower.
     #[error("the policy of key {0} may only be narrowed")]
     Widened(KeyId),
+    /// The key was used, created or enabled meanwhile.
+    #[error("key {0} is in use")]
+    InUse(KeyId),
     /// The key was disabled by the operator, and the change would enable it.
     #[error("key {0} was disabled by the operator")]
     DisabledByOperator(KeyId),

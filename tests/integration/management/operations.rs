@@ -77,6 +77,30 @@ async fn users_are_suspended_and_resumed() {
 }
 
 #[tokio::test]
+async fn unused_keys_are_disabled_by_the_sweep_and_used_ones_are_not() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    let [unused, used] = [fixture.new_key().await, fixture.new_key().await];
+    let now = clock::now();
+    let sweep = async |after: u32| management.sweep_unused_keys(OPERATOR, now.after(after * DAY)).await.unwrap();
+    assert_eq!(sweep(1000).await, 0, "never, unless it is configured");
+    fixture.state.set_bounds(state::Bounds { unused_keys: Some(7 * DAY), ..state::Bounds::DEFAULT });
+    assert_eq!(sweep(6).await, 0);
+    let presented = used.api_key.expose();
+    assert_eq!(fixture.refusal(presented, now.after(6 * DAY)).await, None);
+    assert_eq!((sweep(8).await, sweep(8).await), (1, 0), "once");
+    assert_eq!(fixture.refusal(unused.api_key.expose(), now.after(8 * DAY)).await, Some(Refusal::KeyDisabled));
+    assert_eq!(fixture.refusal(presented, now.after(8 * DAY)).await, None);
+    let explained = management.explain_key(OPERATOR, unused.key.id, now.after(8 * DAY)).await.unwrap();
+    assert_eq!(explained.key.status, KeyStatus::Disabled);
+    management.enable_key(OPERATOR, unused.key.id, now.after(9 * DAY)).await.unwrap();
+    assert_eq!((sweep(15).await, sweep(17).await), (0, 2), "7 days since the enabling, and since the use");
+    let swept = fixture.records().await.into_iter().filter(|record| record.path == "key.disable_unused");
+    assert_eq!(swept.count(), 3);
+}
+
+#[tokio::test]
 async fn keys_are_created_rotated_and_revoked() {
     let fixture = Fixture::with_ada().await;
     let management = &fixture.management;

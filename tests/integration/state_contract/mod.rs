@@ -15,6 +15,7 @@ mod cases_admission;
 mod cases_changes;
 mod cases_policy;
 mod cases_policy_histories;
+mod cases_unused_keys;
 mod cases_records;
 mod cases_actors;
 mod cases_pages;
@@ -96,6 +97,10 @@ macro_rules! contract {
                 refusals_by_policy_have_their_place_in_the_order,
                 owner_narrows_and_the_operator_alone_undoes_what_the_operator_disabled,
                 changes_of_two_fields_at_once_both_hold,
+            ],
+            cases_unused_keys: [
+                unused_key_is_disabled_unless_it_was_used_created_or_enabled,
+                use_at_the_time_of_the_sweep_wins_or_is_refused,
             ],
             cases_policy_histories: [
                 decisions_are_those_of_the_model_in_every_history,

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::clock;
+use domain::key::policy::{Disabled, DisabledBy, Field, PolicyPatch};
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use state::redis::{Address, Clock, OnUnavailable, Servers, Settings};
-use state::{Admitted, DecideRequest, Decision, Redis as RedisState, RouteAccess, State};
+use state::{Admitted, Change, DecideRequest, Decision, PolicyScope, Redis as RedisState, RouteAccess, State};
 
+use super::cases_unused_keys::sweep;
 use super::fixture::{Fixture, HeldKey, fixture_with_key, rotate};
 use super::redis::{at, set_up, settings};
 use super::redis_heartbeat::fixture_on;
@@ -211,6 +213,46 @@ fn gateway_that_is_cut_off_repays_its_share_below_zero() {
     let status = until("Redis answers", status).unwrap();
     assert!(status.remaining == 0 && status.token_in_us > 0);
     assert!(used(&connected, &key) >= connected_uses + uses.len());
+    [connected, cut].iter().for_each(|state| block_on(state.close()));
+}
+
+/// A sweep of another gateway disables a key as unused while this one admits it without Redis: the use wins.
+#[test]
+fn use_that_was_not_reported_yet_wins_over_a_sweep() {
+    let _entered = enter();
+    let server = Redis::start();
+    let proxy = Proxy::to(server.address());
+    let behind = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
+    let settings = known_keys(at(&server));
+    let (_, key) = set_up(&settings, fixture_with_key);
+    let (connected, cut) = (open(&settings), open(&known_keys(behind)));
+    until_settled(&server, 2);
+    drop(admit_by_redis(&cut, &key));
+    proxy.refuse(true);
+    proxy.cut();
+    let uses = hammered(&[Arc::clone(&cut)], &[key], Duration::from_secs(1));
+    assert!(uses.iter().any(|use_| use_.provisional));
+    // By what Redis knows, nobody has used the key since.
+    until("the key is swept", || block_on(connected.change(sweep(&key, clock::now()))).ok());
+    let disabled = || until("Redis answers", || block_on(connected.key(key.id)).ok()).unwrap().policy.unwrap().disabled;
+    assert!(disabled().is_some());
+    proxy.refuse(false);
+    until("the key is enabled", || disabled().is_none().then_some(()));
+    drop(admit_by_redis(&connected, &key));
+    // What an operator has disabled stays so, whatever is reported.
+    let by_operator = PolicyPatch {
+        disabled: Field::Set(Disabled { at: clock::now(), by: DisabledBy::Operator }),
+        ..PolicyPatch::default()
+    };
+    proxy.refuse(true);
+    proxy.cut();
+    hammered(&[Arc::clone(&cut)], &[key], Duration::from_secs(1));
+    let (before, scope) = (used(&connected, &key), PolicyScope::Operator);
+    let change = Change::SetKeyPolicy { key: key.id, patch: Box::new(by_operator), allowed: scope };
+    until("the key is disabled", || block_on(connected.change(change.clone())).ok());
+    proxy.refuse(false);
+    until("the uses are reported", || (used(&connected, &key) > before).then_some(()));
+    assert!(disabled().is_some());
     [connected, cut].iter().for_each(|state| block_on(state.close()));
 }
 

@@ -100,6 +100,9 @@ pub enum ManagementError {
     /// A change of one's own key that would widen its policy.
     #[error("you may narrow key {0} and not widen it; ask an administrator of your organization")]
     Widened(KeyId),
+    /// The key was used, created or enabled too shortly ago to be disabled for being unused.
+    #[error("key {0} is in use")]
+    InUse(KeyId),
     /// The operator disabled the key.
     #[error("key {0} was disabled by the operator of this service, who alone can enable it")]
     DisabledByOperator(KeyId),
@@ -232,6 +235,7 @@ impl ManagementError {
             Self::Rotated { .. } => (Conflict, "rotated_meanwhile"),
             Self::InvalidPolicy(_) | Self::BeyondOwner(_) => (Invalid, "invalid_policy"),
             Self::Widened(_) => (NotAllowed, "policy_widened"),
+            Self::InUse(_) => (Conflict, "key_in_use"),
             Self::DisabledByOperator(_) => (NotAllowed, "disabled_by_operator"),
             Self::LastAdmin => (Conflict, "last_admin"),
             Self::Taken(_) | Self::AlreadyImported(_) => (Conflict, "taken"),
@@ -303,6 +307,7 @@ impl From<ChangeError> for ManagementError {
             ChangeError::Rotated { key, rotated } => Self::Rotated { key, by: None, at: rotated },
             ChangeError::InvalidPolicy { reason, .. } => Self::InvalidPolicy(reason),
             ChangeError::Widened(key) => Self::Widened(key),
+            ChangeError::InUse(key) => Self::InUse(key),
             ChangeError::DisabledByOperator(key) => Self::DisabledByOperator(key),
             ChangeError::Taken(what) => Self::Taken(what),
             ChangeError::TooManyKeys(limit) => Self::TooManyKeys(limit),

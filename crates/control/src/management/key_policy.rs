@@ -60,6 +60,7 @@ impl PolicyUpdate {
             networks: sorted(self.networks),
             concurrent: field(self.concurrent),
             disabled: Field::Keep,
+            enabled: None,
             tags: field(self.tags),
         }
     }
@@ -124,7 +125,7 @@ impl Management {
     /// # Errors
     /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::DisabledByOperator`].
     pub async fn enable_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
-        let patch = PolicyPatch { disabled: Field::Clear, ..PolicyPatch::default() };
+        let patch = PolicyPatch { disabled: Field::Clear, enabled: Some(now), ..PolicyPatch::default() };
         self.change_policy(actor, "key.enable", id, patch, now).await
     }
 

@@ -25,6 +25,7 @@ use read_queue::ReadQueue;
 
 mod actor;
 mod unix_user;
+mod unused_keys;
 mod authorization;
 mod orgs;
 mod users;

@@ -42,6 +42,9 @@ pub struct KeyPolicy {
     /// Present while the key is disabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled: Option<Disabled>,
+    /// Time of the last enabling: a key that was enabled counts as used then.
+    #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<Micros>,
     /// Labels for people and programs, [`MAX_TAGS`] at most; they decide nothing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
@@ -196,6 +199,7 @@ impl KeyPolicy {
             networks: network::intersection(&self.networks, &other.networks),
             concurrent: self.concurrent.into_iter().chain(other.concurrent).min(),
             disabled: self.disabled.or(other.disabled),
+            enabled: self.enabled.max(other.enabled),
             tags,
         }
     }

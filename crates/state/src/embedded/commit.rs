@@ -32,6 +32,8 @@ impl WriterThread {
         for (Request { operation, reply }, result) in requests.into_iter().zip(results) {
             if result.is_ok() {
                 self.make_effective(operation);
+            } else {
+                self.directory.undo(&operation);
             }
             // An error says that the caller has gone; the change is made all the same.
             let _ = reply.send(result);
@@ -64,7 +66,10 @@ impl WriterThread {
             // A savepoint for each: an operation that fails halfway must not undo the ones before it.
             let savepoint = transaction.savepoint()?;
             let result = match &request.operation {
-                Operation::Change(change) => changes::write(&savepoint, change, &bounds).map(|()| None),
+                Operation::Change(change) => {
+                    let prepared = self.directory.prepare(change);
+                    prepared.and_then(|()| changes::write(&savepoint, change, &bounds)).map(|()| None)
+                }
                 Operation::TakeTicket(digest, now) => tickets::take(&savepoint, digest, *now),
                 Operation::Import(import) => imports::write(&savepoint, import, &self.directory).map(|()| None),
             };

@@ -14,15 +14,19 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxBuildHasher;
 
 use crate::import::Import;
-use crate::{Bounds, Change, Defaults, KeyExport, Org, RevocationEntry, RevocationLog, User, session_quota_digest};
-use domain::clock;
+use crate::{
+    Bounds, Change, ChangeError, Defaults, KeyExport, Org, PolicyScope, RevocationEntry, RevocationLog, User,
+    session_quota_digest,
+};
+use domain::clock::{self, Micros};
 use domain::identity::OrgId;
-use domain::key::policy::KeyPolicy;
+use domain::key::policy::{Disabled, Field, KeyPolicy};
 use domain::key::{KeyDigest, KeyId};
 
 use super::entitlements::Secrets;
 use super::key_index::ByDigest;
 use super::key_record::{DirtyKeys, KeyRecord};
+use super::operation::Operation;
 use super::org_record::OrgRecord;
 use super::retired::{RetiredKey, RetiredKeys};
 use super::sessions::Sessions;
@@ -106,6 +110,25 @@ impl Directory {
 
     fn write(&self) -> RwLockWriteGuard<'_, Tree> {
         self.tree.write()
+    }
+
+    /// Makes the part of a change effective that has to be so before it is written: a key that is disabled for being
+    /// unused is refused from here on, so that no use comes between the look at its last use and the commit.
+    ///
+    /// # Errors
+    /// [`ChangeError::InUse`].
+    pub(super) fn prepare(&self, change: &Change) -> Result<(), ChangeError> {
+        let Some((key, since, disabled)) = disabling_of_unused(change) else { return Ok(()) };
+        self.key(key).map_or(Ok(()), |record| record.disable_unused(since, disabled))
+    }
+
+    /// Takes back what was prepared for a change that was not committed.
+    pub(super) fn undo(&self, operation: &Operation) {
+        if let Operation::Change(change) = operation
+            && let Some((key, _, disabled)) = disabling_of_unused(change)
+        {
+            self.with_key(key, |record| record.undo_disabling(disabled));
+        }
     }
 
     /// Makes a committed change effective, then logs what it revoked: a decision that is made without the change was
@@ -287,4 +310,13 @@ impl Directory {
         self.dirty.append(dirty);
         count
     }
+}
+
+/// The key that a change disables for being unused, the time of which a use would keep it, and the mark.
+fn disabling_of_unused(change: &Change) -> Option<(KeyId, Micros, Disabled)> {
+    let Change::SetKeyPolicy { key, patch, allowed: PolicyScope::Unused(since) } = change.as_made() else {
+        return None;
+    };
+    let Field::Set(disabled) = patch.disabled else { return None };
+    Some((*key, *since, disabled))
 }

@@ -11,8 +11,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::decide::Decider;
+use super::directory::{Changes, Transactions};
 use super::revocation_reader::RevocationReader;
 use super::slots::{SlotLeases, keep_registered, visit_leases};
+use crate::{Change, ChangeError, PolicyScope};
+use domain::clock;
+use domain::key::policy::{Field, PolicyPatch};
 use redis_client::{ClientShared, RedisClient, watch_replication};
 
 /// Pause between reports of uses that were admitted offline: as long as between two visits to the leases.
@@ -34,16 +38,12 @@ impl Maintenance {
         slots: Option<Arc<SlotLeases>>,
         decider: Decider,
         client: RedisClient,
+        transactions: Transactions,
         assertion: impl Future<Output = ()> + Send + 'static,
         reader: RevocationReader,
     ) -> Self {
         let replication = tokio::spawn(watch_replication(Arc::clone(client.shared())));
-        let reports = tokio::spawn(async move {
-            loop {
-                decider.flush_unreported().await;
-                sleep(REPORT_INTERVAL).await;
-            }
-        });
+        let reports = tokio::spawn(report_uses(decider, transactions));
         let assertion = tokio::spawn(assertion);
         let reader = tokio::spawn(reader.run());
         let mut tasks = vec![reports, replication, assertion, reader];
@@ -59,6 +59,28 @@ impl Maintenance {
         let tasks = std::mem::take(&mut *self.0.lock());
         tasks.iter().for_each(JoinHandle::abort);
         !tasks.is_empty()
+    }
+}
+
+/// Reports uses that were admitted offline, for as long as the process runs. A use wins over a sweep that disabled its
+/// key as unused before it was reported: the key is enabled again.
+async fn report_uses(decider: Decider, transactions: Transactions) {
+    let mut used = Vec::new();
+    loop {
+        used.extend(decider.flush_unreported().await);
+        for key in std::mem::take(&mut used) {
+            let patch = PolicyPatch { disabled: Field::Clear, enabled: Some(clock::now()), ..PolicyPatch::default() };
+            let enable = Change::SetKeyPolicy { key, patch: Box::new(patch), allowed: PolicyScope::Used };
+            match Changes(&transactions).change(enable).await {
+                Ok(()) => tracing::info!(%key, "a key that was disabled as unused had been used, and is enabled"),
+                Err(ChangeError::NoKey(_) | ChangeError::Revoked(_)) => {}
+                Err(error) => {
+                    tracing::debug!(%key, %error, "a key that had been used cannot be enabled; trying again");
+                    used.push(key);
+                }
+            }
+        }
+        sleep(REPORT_INTERVAL).await;
     }
 }
 
@@ -80,7 +102,7 @@ pub(super) async fn deregister(slots: &SlotLeases, decider: &Decider, client_sha
             return;
         }
         // Side by side: a node of a Cluster that does not answer delays its own reports only.
-        let ((), result) = tokio::join!(decider.flush_unreported(), slots.deregister(&client));
+        let (_, result) = tokio::join!(decider.flush_unreported(), slots.deregister(&client));
         if let Err(error) = result {
             tracing::debug!(%error, "cannot deregister from Redis; the registration expires with the lease");
         }

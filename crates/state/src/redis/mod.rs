@@ -184,12 +184,13 @@ impl Redis {
         let names = RecordNames::new(&settings.prefix);
         let reader = RevocationReader::new(background.clone(), &names, Arc::clone(&log), Arc::clone(&revocations));
         let member = is_gateway.then(|| Arc::clone(&slots));
-        let maintenance = Maintenance::start(member, background_decider, background, assertion, reader);
         // WAIT blocks all that is behind it on a connection, so commits that use it get connections of their own.
         let waits = settings.durability.replicas > 0;
         let commit_client = if waits { RedisClient::start_for_waits(&client_shared) } else { client.clone() };
-        let directory_shared = DirectoryShared::new(settings, scripts, revocations, defaults);
-        let transactions = Transactions::new(Arc::new(directory_shared), client.clone(), commit_client);
+        let directory_shared = Arc::new(DirectoryShared::new(settings, scripts, revocations, defaults));
+        let transactions = Transactions::new(Arc::clone(&directory_shared), client.clone(), commit_client.clone());
+        let for_reports = Transactions::new(directory_shared, client.clone(), commit_client);
+        let maintenance = Maintenance::start(member, background_decider, background, for_reports, assertion, reader);
         Ok(Self { client, client_shared, decider, slots, is_gateway, transactions, revocations: log, maintenance })
     }
 

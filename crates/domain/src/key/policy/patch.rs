@@ -31,6 +31,8 @@ pub struct PolicyPatch {
     pub concurrent: Field<u32>,
     /// Disables the key, or enables it. Of several disablings the first stands.
     pub disabled: Field<Disabled>,
+    /// Time of the enabling; none leaves that of before.
+    pub enabled: Option<Micros>,
     /// Sets these tags, and removes those without a value; the others stay.
     pub tags: Field<BTreeMap<String, Option<String>>>,
 }
@@ -53,12 +55,13 @@ impl<T: Clone> Field<T> {
 impl PolicyPatch {
     /// Returns true when it changes nothing.
     pub fn is_empty(&self) -> bool {
-        let Self { permissions, expires, networks, concurrent, disabled, tags } = self;
+        let Self { permissions, expires, networks, concurrent, disabled, enabled, tags } = self;
         permissions.is_kept()
             && expires.is_kept()
             && networks.is_kept()
             && concurrent.is_kept()
             && disabled.is_kept()
+            && enabled.is_none()
             && tags.is_kept()
     }
 
@@ -74,6 +77,7 @@ impl PolicyPatch {
             networks: self.networks.apply(Some(before.networks.clone())).unwrap_or_default(),
             concurrent: self.concurrent.apply(before.concurrent),
             disabled,
+            enabled: self.enabled.or(before.enabled),
             tags: self.apply_tags(&before.tags),
         }
     }
@@ -94,7 +98,7 @@ impl PolicyPatch {
         fn field<T>(value: Option<T>) -> Field<T> {
             value.map_or(Field::Clear, Field::Set)
         }
-        let KeyPolicy { permissions, expires, networks, concurrent, disabled, tags } = after;
+        let KeyPolicy { permissions, expires, networks, concurrent, disabled, enabled, tags } = after;
         let removed = before.tags.keys().map(|name| (name.clone(), None));
         let tags = removed.chain(tags.into_iter().map(|(name, value)| (name, Some(value)))).collect();
         Self {
@@ -103,6 +107,7 @@ impl PolicyPatch {
             networks: Field::Set(networks),
             concurrent: field(concurrent),
             disabled: field(disabled),
+            enabled,
             tags: Field::Set(tags),
         }
     }

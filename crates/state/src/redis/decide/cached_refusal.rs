@@ -7,6 +7,7 @@ use crate::redis::record_codec::StoredKey;
 use crate::{DecideRequest, Validity};
 use domain::clock::Micros;
 use domain::key::KeyDigest;
+use domain::key::policy::DisabledBy;
 use domain::refusal::Refusal;
 
 /// Secret of the key that was presented.
@@ -69,6 +70,12 @@ impl CachedKey {
     /// The refusal of a request by the records and the clock of this gateway.
     pub(super) fn refusal_at(&self, request: &DecideRequest<'_>) -> Option<Refusal> {
         self.refusal_of_credential_at(request.now).or_else(|| self.refusal_of_request(request))
+    }
+
+    /// Returns whether the key was disabled by the sweep of unused keys.
+    pub(super) fn is_disabled_as_unused(&self) -> bool {
+        let disabled = self.policy.as_deref().and_then(|policy| policy.disabled);
+        disabled.is_some_and(|disabled| disabled.by == DisabledBy::Unused)
     }
 
     /// Returns whether the organization is suspended.

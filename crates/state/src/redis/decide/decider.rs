@@ -146,32 +146,43 @@ impl Decider {
     ) -> Result<Option<RateLimitStatus>, DecideError> {
         let Some(records) = self.read_records(id).await? else { return Ok(None) };
         let cached = self.shared.cached_key(&records.key.digest, &records, clock::steady());
-        self.read_status(Arc::new(cached), now).await
+        Ok(self.read_status(Arc::new(cached), now).await?.map(|(status, _)| status))
     }
 
-    /// Reads the rate-limit status of a cached key, and reports its unreported uses. Takes nothing.
-    async fn read_status(&self, key: Arc<CachedKey>, now: Micros) -> Result<Option<RateLimitStatus>, DecideError> {
+    /// Reads the rate-limit status of a cached key, and reports its unreported uses. Takes nothing. Returns the entry by
+    /// the current records as well; none of a key that is gone.
+    async fn read_status(
+        &self,
+        key: Arc<CachedKey>,
+        now: Micros,
+    ) -> Result<Option<(RateLimitStatus, Arc<CachedKey>)>, DecideError> {
         let mut key = key;
         let mut attempts = 0;
         loop {
             let call = DecideCall::new(&self.shared, &self.client, &key, Evaluation::StatusOnly, now, None);
             match after_status_call(&mut attempts, call.finish().await?)? {
                 ControlFlow::Continue(fresh) => key = fresh,
-                ControlFlow::Break(decided) => return Ok(decided.map(|decided| decided.rate_limit_status(&key))),
+                ControlFlow::Break(decided) => {
+                    return Ok(decided.map(|decided| (decided.rate_limit_status(&key), key)));
+                }
             }
         }
     }
 
-    /// Reports the uses that were admitted offline, if Redis is available again.
-    pub(crate) async fn flush_unreported(&self) {
+    /// Reports the uses that were admitted offline, if Redis is available again. Returns the keys among them that were
+    /// disabled meanwhile for being unused.
+    pub(crate) async fn flush_unreported(&self) -> Vec<KeyId> {
         if !self.client.is_up() || self.client.shared().is_out_of_memory() {
-            return;
+            return Vec::new();
         }
         let report = async |key: Arc<CachedKey>| {
-            let is_gone = matches!(self.read_status(Arc::clone(&key), clock::now()).await, Ok(None));
-            self.shared.end_report(&key, is_gone);
+            let reported = self.read_status(Arc::clone(&key), clock::now()).await;
+            self.shared.end_report(&key, matches!(reported, Ok(None)));
+            let (_, current) = reported.ok().flatten()?;
+            current.key_id().filter(|_| current.is_disabled_as_unused())
         };
         let keys = self.shared.take_unreported_keys();
-        stream::iter(keys).for_each_concurrent(CONCURRENT_REPORTS, report).await;
+        let reports = stream::iter(keys).map(report).buffer_unordered(CONCURRENT_REPORTS);
+        reports.filter_map(async |disabled| disabled).collect().await
     }
 }

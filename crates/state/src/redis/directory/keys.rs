@@ -229,8 +229,17 @@ impl Keys<'_> {
     ) -> Result<u32, CommitError> {
         let stored = self.require_active(id).await?;
         let policy = allowed.apply(id, patch, stored.key.policy.as_deref())?;
+        if let PolicyScope::Unused(since) = allowed
+            && stored.key.created >= since
+        {
+            return Err(ChangeError::InUse(id).into());
+        }
         self.change(id, &stored, |transaction, record| {
             transaction.allow_oom();
+            if let PolicyScope::Unused(since) = allowed {
+                // A use does not change the version of the record.
+                transaction.check(Check::UnusedSince(record, since), ChangeError::InUse(id).into());
+            }
             match policy.as_deref() {
                 Some(policy) => transaction.hset_field(record, "policy", &policy_field(policy)),
                 None => transaction.hdel(record, &["policy"]),

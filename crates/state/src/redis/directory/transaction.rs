@@ -58,6 +58,8 @@ pub(crate) enum Check<'a> {
     Token(Record, &'a serde_json::Value),
     /// The live part has this version.
     Version(Record, &'a Version),
+    /// The key was not used since this time.
+    UnusedSince(Record, Micros),
 }
 
 /// Result of a transaction.
@@ -294,6 +296,7 @@ impl Check<'_> {
             Self::FewerScored(record, count, member) => json!(("fewer_scored", record, count, member)),
             Self::Token(record, quota) => json!(("token", record, quota)),
             Self::Version(record, version) => json!(("version", record, String::from_utf8_lossy(version))),
+            Self::UnusedSince(record, since) => json!(("unused_since", record, since.0)),
         }
     }
 }

@@ -12,6 +12,7 @@
 --         "token" key quota                  the user's bucket of keys to create has a token; {requests, per, capacity}
 --         "free" key field value             the field is absent, or has this value already
 --         "version" key version              of its live part
+--         "unused_since" key time            the last use of the key was before this time, or there was none
 -- Writes: the commands of Redis of these names, with a time or score as an integer:
 --         "hset" key field value … | "hdel" key field … | "rpush" key value | "sadd" key value | "srem" key value
 --         "zadd" key score value | "zrem" key value | "del" key | "pexpireat" key time
@@ -64,6 +65,9 @@ local checks = {
     return call('ZCOUNT', key, string.format('(%.0f', time(change.now)), '+inf') < count
   end,
   token = function(key, quota) return creation(key, quota) >= quota.per end,
+  unused_since = function(key, since)
+    return select(6, struct.unpack('<c8ddddd', call('HGET', key, 'live'))) < since
+  end,
   version = function(key, version) return (call('HGET', key, 'live') or ''):sub(1, 8) == version end,
 }
 
