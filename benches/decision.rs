@@ -106,6 +106,7 @@ fn new_user(org: OrgId, id: UserId) -> User {
         vouched_by: None,
         withdrawn: None,
         suspended: None,
+        responsible: None,
     }
 }
 

@@ -90,6 +90,7 @@ fn new_user(org: OrgId, id: UserId) -> User {
         vouched_by: None,
         withdrawn: None,
         suspended: None,
+        responsible: None,
     }
 }
 

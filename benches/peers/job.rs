@@ -102,6 +102,7 @@ impl Records {
             vouched_by: None,
             withdrawn: None,
             suspended: None,
+            responsible: None,
         };
         let plain: Vec<PlainKey> =
             (0..keys).map(|_| PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap()).collect();

@@ -142,6 +142,7 @@ async fn create(state: &State, keys: usize) -> Vec<Held> {
         vouched_by: None,
         withdrawn: None,
         suspended: None,
+        responsible: None,
     };
     let (org_id, user_id) = (org.id, user.id);
     state.change(Change::CreateOrg(org)).await.unwrap();

@@ -130,12 +130,12 @@ impl Output {
         if let Some(email) = &self.email {
             users.retain(|user| user.email.eq_ignore_ascii_case(email));
         }
-        let header = &["EMAIL", "ID", "STATUS", "PERMISSIONS", "CREATED"];
+        let header = &["USER", "ID", "KIND", "STATUS", "RESPONSIBLE", "PERMISSIONS", "CREATED"];
         let Some(org) = self.org.clone() else {
             return self.print_rows(&users, header, user_row, self.no_users);
         };
-        let [email, id, status, permissions, created] = *header;
-        let header = &[email, "ORG", id, status, permissions, created];
+        let [user, rest @ ..] = *header;
+        let header = &with_org_column(user, "ORG", rest);
         self.print_rows(&users, header, |user| user_row_with_org(&org, user), self.no_users)
     }
 
@@ -183,20 +183,28 @@ fn org_row(org: &Org) -> [String; 5] {
     [org.name.clone(), org.id.to_string(), org_status(org).into(), concurrent, seconds(org.created)]
 }
 
-fn user_row(user: &User) -> [String; 5] {
-    let status = match (user.removed, user.suspended, user.withdrawn) {
-        (Some(_), _, _) => "removed",
-        (None, Some(_), _) => "suspended",
-        (None, None, Some(_)) => "withdrawn",
-        (None, None, None) => "active",
-    };
-    [user.email.clone(), user.id.to_string(), status.into(), joined(&user.permissions), seconds(user.created)]
+fn user_row(user: &User) -> [String; 7] {
+    [
+        user.email.clone(),
+        user.id.to_string(),
+        word(user.kind),
+        word(user.status()),
+        or_dash(user.responsible.as_ref().map(show::responsible)),
+        joined(&user.permissions),
+        seconds(user.created),
+    ]
 }
 
 /// The row of a user with its organization behind the email address.
-fn user_row_with_org(org: &str, user: &User) -> [String; 6] {
-    let [email, id, status, permissions, created] = user_row(user);
-    [email, org.to_owned(), id, status, permissions, created]
+fn user_row_with_org(org: &str, user: &User) -> [String; 8] {
+    let [email, rest @ ..] = user_row(user);
+    with_org_column(email, org.to_owned(), rest)
+}
+
+/// A row of users with the organization in the second column.
+fn with_org_column<T>(user: T, org: T, rest: [T; 6]) -> [T; 8] {
+    let [id, kind, status, responsible, permissions, created] = rest;
+    [user, org, id, kind, status, responsible, permissions, created]
 }
 
 fn key_row(key: &Key, attempt: Option<&LastUse>) -> [String; 9] {

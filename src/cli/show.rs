@@ -5,9 +5,11 @@ use std::io;
 use super::new_key;
 use super::output::{fields, json, line, note, or_dash, seconds, word};
 use ::control::admin::Reply;
-use ::control::management::{Explanation, Key, KeyActor, KeyLimits, KeyStatus, Org, Session, User};
+use ::control::management::{
+    Explanation, Key, KeyActor, KeyLimits, KeyStatus, Org, Responsible, Session, User, UserKind,
+};
 use domain::clock::Micros;
-use domain::identity::Permission;
+use domain::identity::{Permission, UserId};
 use journal::audit::LastUse;
 use platform::settings::WithUnit;
 
@@ -75,9 +77,9 @@ pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
     let of_bucket = |text: String| if is_refused { "-".to_owned() } else { text };
     let bucket = of_bucket(format!("{} of {} tokens", standing.remaining, standing.burst));
     let in_flight = format!("{} of {}, of the whole organization", standing.in_flight, standing.concurrent);
-    fields(&[
+    let mut shown = vec![
         ("key", format!("{} `{}`, {}", key.id, key.name, word(key.status))),
-        ("user", format!("{} {}", user.email, user.id)),
+        ("user", owner(&user.email, user.id, user.kind)),
         ("permissions", joined(&user.permissions)),
         ("organization", format!("{} {}, {}", org.name, org.id, org_status(org))),
         ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
@@ -91,7 +93,9 @@ pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
         ("rotated", event(key.rotated, key.rotated_by.as_ref())),
         ("old secret valid until", time(key.previous_until)),
         ("revoked", event(key.revoked, key.revoked_by.as_ref())),
-    ])
+    ];
+    insert_responsible(&mut shown, user.responsible.as_ref());
+    fields(&shown)
 }
 
 fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
@@ -108,7 +112,8 @@ fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
 fn user_fields(user: &User) -> Vec<(&'static str, String)> {
     vec![
         ("id", user.id.to_string()),
-        ("email", user.email.clone()),
+        ("kind", word(user.kind)),
+        (if user.kind.is_person() { "email" } else { "name" }, user.email.clone()),
         ("organization", user.org.to_string()),
         ("permissions", joined(&user.permissions)),
         ("created", seconds(user.created)),
@@ -116,16 +121,17 @@ fn user_fields(user: &User) -> Vec<(&'static str, String)> {
         ("vouched for by", or_dash(user.provider.as_ref())),
         ("withdrawn", time(user.withdrawn)),
         ("suspended", time(user.suspended)),
+        ("responsible", or_dash(user.responsible.as_ref().map(responsible))),
     ]
 }
 
 fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
-    vec![
+    let mut shown = vec![
         ("id", key.id.to_string()),
         ("name", key.name.clone()),
         ("status", status(key)),
         ("organization", key.org.to_string()),
-        ("user", format!("{} {}", key.email, key.user)),
+        ("user", owner(&key.email, key.user, key.user_kind)),
         ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
         ("imported", if key.imported { "yes" } else { "no" }.into()),
         ("requests", key.uses.to_string()),
@@ -134,7 +140,29 @@ fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
         ("rotated", event(key.rotated, key.rotated_by.as_ref())),
         ("old secret until", time(key.previous_until)),
         ("revoked", event(key.revoked, key.revoked_by.as_ref())),
-    ]
+    ];
+    insert_responsible(&mut shown, key.responsible.as_ref());
+    shown
+}
+
+/// The user of a key: `ada@example.com usr_…`, or `nightly report usr_…, a service`.
+fn owner(name: &str, id: UserId, kind: UserKind) -> String {
+    let kind = if kind.is_person() { "" } else { ", a service" };
+    format!("{name} {id}{kind}")
+}
+
+/// Inserts the person who is responsible for a service behind the user.
+fn insert_responsible(shown: &mut Vec<(&'static str, String)>, person: Option<&Responsible>) {
+    let behind = shown.iter().position(|(name, _)| *name == "user").map_or(shown.len(), |at| at + 1);
+    if let Some(person) = person {
+        shown.insert(behind, ("responsible", responsible(person)));
+    }
+}
+
+/// `ada@example.com`, or `ada@example.com (suspended)`.
+pub(super) fn responsible(person: &Responsible) -> String {
+    let mark = if person.is_gone() { format!(" ({})", word(person.status)) } else { String::new() };
+    person.label() + &mark
 }
 
 fn session_fields(session: &Session) -> Vec<(&'static str, String)> {

@@ -19,16 +19,23 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Create a user
+    /// Create a user: a person with an email address, or a service with a responsible person
     Create {
         #[command(flatten)]
         org: InOrg,
         /// Email address; must be unique in the organization
-        email: String,
+        #[arg(required_unless_present = "service")]
+        email: Option<String>,
+        /// Name of a service, which never signs in; must be unique in the organization
+        #[arg(long, value_name = "NAME", conflicts_with = "email", requires = "responsible")]
+        service: Option<String>,
+        /// Id or email address of the person who is responsible for the service
+        #[arg(long, value_name = "EMAIL", requires = "service", conflicts_with = "email")]
+        responsible: Option<String>,
         #[command(flatten)]
         permissions: Permissions,
     },
-    /// List users in the order of their creation, including removed ones
+    /// List users in the order of their creation, including removed ones and services
     List {
         /// Only users of the organization with this id or name; default: of all organizations
         #[arg(long, value_name = "ORG")]
@@ -41,30 +48,40 @@ enum Command {
     Permit {
         #[command(flatten)]
         org: InOrg,
-        /// Id or email address of the user
+        /// Id or email address of the user, or name of a service
         user: String,
         #[command(flatten)]
         permissions: Permissions,
+    },
+    /// Make another person responsible for a service
+    Reassign {
+        #[command(flatten)]
+        org: InOrg,
+        /// Id or name of the service
+        user: String,
+        /// Id or email address of the person
+        #[arg(long, value_name = "EMAIL")]
+        responsible: String,
     },
     /// Refuse all requests of a user from now on, until it is resumed; ends its sessions, and keeps its keys
     Suspend {
         #[command(flatten)]
         org: InOrg,
-        /// Id or email address of the user
+        /// Id or email address of the user, or name of a service
         user: String,
     },
     /// Admit requests of a suspended user again
     Resume {
         #[command(flatten)]
         org: InOrg,
-        /// Id or email address of the user
+        /// Id or email address of the user, or name of a service
         user: String,
     },
     /// Remove a user and revoke its keys; cannot be undone
     Remove {
         #[command(flatten)]
         org: InOrg,
-        /// Id or email address of the user
+        /// Id or email address of the user, or name of a service
         user: String,
     },
 }
@@ -94,12 +111,20 @@ impl Args {
 
 fn operation(command: Command) -> Operation {
     match command {
-        Command::Create { org: InOrg { org }, email, permissions: Permissions { permissions } } => {
-            Operation::CreateUser { org, email, permissions }
+        Command::Create { org: InOrg { org }, email, service, responsible, permissions } => {
+            let Permissions { permissions } = permissions;
+            match service.zip(responsible) {
+                Some((name, responsible)) => Operation::CreateService { org, name, responsible, permissions },
+                // One of the two is required.
+                None => Operation::CreateUser { org, email: email.unwrap_or_default(), permissions },
+            }
         }
         Command::List { .. } => unreachable!("lists are printed by themselves"),
         Command::Permit { org: InOrg { org }, user, permissions: Permissions { permissions } } => {
             Operation::PermitUser { org, user, permissions }
+        }
+        Command::Reassign { org: InOrg { org }, user, responsible } => {
+            Operation::ReassignUser { org, user, responsible }
         }
         Command::Suspend { org: InOrg { org }, user } => Operation::SuspendUser { org, user },
         Command::Resume { org: InOrg { org }, user } => Operation::ResumeUser { org, user },

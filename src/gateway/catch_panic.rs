@@ -57,6 +57,7 @@ mod tests {
             vouched_by,
             withdrawn,
             suspended: None,
+            responsible: None,
         };
         let plain = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
         let key = Key {

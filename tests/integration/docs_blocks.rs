@@ -61,6 +61,7 @@ const BLOCKS: &[(&str, Check)] = &[
     ("curl -s http://127.0.0.1:9464/metrics |", By("metrics_are_looked_at")),
     ("mkdir -p config/tls", By("certificate_and_ticket_key_of_the_page_are_accepted")),
     ("keygate user create --org acme ada@examp", By("sign_in_links_and_sessions_are_managed")),
+    ("keygate user create --org acme --service", By("services_are_created_and_reassigned_by_the_commands_of_the_page")),
     ("/var/lib/keygate/access.log {", By("access_log_is_rotated_by_the_command_of_the_page")),
     ("{\"@timestamp\":\"2026-11-22T17:04:05.12345", By("access_log_has_the_members_of_the_page")),
     ("RateLimit-Policy: \"key\";q=1000;w=3600, \"", By("responses_have_the_fields_of_the_page")),

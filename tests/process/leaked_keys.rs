@@ -62,6 +62,7 @@ fn export(tag: OrgTag, oldest: &PlainKey) -> Vec<u8> {
         vouched_by: None,
         withdrawn: None,
         suspended: None,
+        responsible: None,
     };
     let mut records = vec![StateRecord::Org(record)];
     records.push(StateRecord::User(Box::new(UserExport { user: owner, creation: None })));

@@ -1,4 +1,4 @@
-//! Names of organizations and keys, and email addresses: which are accepted, and which names look the same.
+//! Names of organizations, keys and services, and email addresses: which are accepted, and which names look the same.
 //!
 //! - A name shows in one line, on every terminal and page, exactly as it is: no character of it controls the
 //!   line (`Cc`, line and paragraph separators), is invisible or changes the order of others (`Cf`), or has no
@@ -9,7 +9,7 @@
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 use unicode_security::confusable_detection::skeleton;
 
-use crate::identity::OrgId;
+use crate::identity::{OrgId, UserId};
 
 /// Characters of a name.
 const MAX_NAME: usize = 100;
@@ -26,8 +26,11 @@ pub enum InvalidName {
     )]
     Characters,
     /// It could be taken for an id.
-    #[error("a name must not look like an organization's id; choose another")]
+    #[error("a name must not look like an id; choose another")]
     LikeId,
+    /// It could be taken for an email address.
+    #[error("the name of a service must not have an `@`; choose another")]
+    LikeEmail,
 }
 
 /// A text that is not an email address; with the text, escaped.
@@ -54,6 +57,20 @@ pub fn validate_name(text: &str) -> Result<String, InvalidName> {
 pub fn validate_org_name(text: &str) -> Result<String, InvalidName> {
     let name = validate_name(text)?;
     if name.parse::<OrgId>().is_ok() { Err(InvalidName::LikeId) } else { Ok(name) }
+}
+
+/// Validates the name of a service, and returns it in lower case without white space around it: references to users are
+/// ids, email addresses or names of services, so that a name must look like neither of the first two.
+///
+/// # Errors
+/// [`InvalidName`].
+pub fn validate_service_name(text: &str) -> Result<String, InvalidName> {
+    // In lower case first: it may be longer.
+    let name = validate_name(&text.to_lowercase())?;
+    if name.contains('@') {
+        return Err(InvalidName::LikeEmail);
+    }
+    if name.parse::<UserId>().is_ok() { Err(InvalidName::LikeId) } else { Ok(name) }
 }
 
 /// Validates an email address and returns it in lower case, so that one address is one user however it is written.
@@ -146,6 +163,23 @@ mod tests {
             assert!(validate_name(bad).is_err(), "{bad:?}");
         }
         assert_eq!(validate_org_name(&OrgId::generate().to_string()), Err(InvalidName::LikeId));
+    }
+
+    #[test]
+    fn names_of_services_are_neither_addresses_nor_ids() {
+        assert_eq!(validate_service_name(" Nightly Report ").unwrap(), "nightly report");
+        for name in ["ada@example.com", "@", "a@b"] {
+            assert_eq!(validate_service_name(name), Err(InvalidName::LikeEmail), "{name}");
+            assert!(validate_email("nightly report").is_err());
+        }
+        for id in [UserId::generate().to_string(), UserId::generate().to_string().to_uppercase()] {
+            assert_eq!(validate_service_name(&id), Err(InvalidName::LikeId));
+        }
+        assert_eq!(validate_service_name("a\nb"), Err(InvalidName::Characters));
+        // Each is two characters in lower case. An accepted name is written as it was created.
+        assert_eq!(validate_service_name(&"\u{130}".repeat(51)), Err(InvalidName::Characters));
+        let name = validate_service_name(&"\u{130}".repeat(50)).unwrap();
+        assert_eq!(validate_service_name(&name).unwrap(), name);
     }
 
     #[test]

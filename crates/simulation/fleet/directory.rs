@@ -116,6 +116,7 @@ impl Key {
             vouched_by: None,
             withdrawn: None,
             suspended: None,
+            responsible: None,
         }
     }
 }

@@ -33,7 +33,7 @@ pub enum Change {
         /// Requests in flight, at least 1; `None` for the configured limit.
         concurrent: Option<u32>,
     },
-    /// Creates a user.
+    /// Creates a user. The responsible person of a service must be a person of the organization.
     CreateUser(User),
     /// Replaces the permissions of a user, and takes back a withdrawal; holds for the user's keys from
     /// the next request on.
@@ -66,6 +66,15 @@ pub enum Change {
         user: UserId,
         /// Time of the suspension; `None` to resume.
         at: Option<Micros>,
+    },
+    /// Makes another person of the organization responsible for a service.
+    ReassignUser {
+        /// The service's organization.
+        org: OrgId,
+        /// The service.
+        user: UserId,
+        /// The person.
+        responsible: UserId,
     },
     /// Removes a user; the user's keys are refused from the next request on, for good.
     RemoveUser {
@@ -279,6 +288,7 @@ impl Change {
             | Self::PermitUser { .. }
             | Self::WithdrawUser { .. }
             | Self::SuspendUser { .. }
+            | Self::ReassignUser { .. }
             | Self::SuspendOrg { .. }
             | Self::LimitOrg { .. }
             | Self::LimitKey { .. }
@@ -335,6 +345,7 @@ impl fmt::Debug for Change {
             Self::PermitUser { .. } => "PermitUser",
             Self::WithdrawUser { .. } => "WithdrawUser",
             Self::SuspendUser { .. } => "SuspendUser",
+            Self::ReassignUser { .. } => "ReassignUser",
             Self::RemoveUser { .. } => "RemoveUser",
             Self::CreateKey { .. } => "CreateKey",
             Self::RevokeKey { .. } => "RevokeKey",

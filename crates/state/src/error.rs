@@ -47,6 +47,12 @@ pub enum ChangeError {
     /// The organization has no such user, or the user was removed.
     #[error("there is no user {0} in this organization")]
     NoUser(UserId),
+    /// The user is a service, where a person is needed.
+    #[error("user {0} is a service")]
+    NotPerson(UserId),
+    /// The user is a person, where a service is needed.
+    #[error("user {0} is a person")]
+    NotService(UserId),
     /// No key has this id.
     #[error("there is no key {0}")]
     NoKey(KeyId),

@@ -204,6 +204,7 @@ mod tests {
             vouched_by: None,
             withdrawn: None,
             suspended: None,
+            responsible: None,
         };
         (0..count).map(|number| Import::User { tag, user: user(number), creation: None }).collect()
     }

@@ -32,7 +32,8 @@ pub struct User {
     pub id: UserId,
     /// Its organization.
     pub org: OrgId,
-    /// Its email address. Unique among the users of the organization that are not removed.
+    /// Its email address; of a service its name, which has no `@`. Unique among the users of the organization that are
+    /// not removed.
     pub email: String,
     /// Its permissions; sorted, each once.
     pub permissions: Vec<Permission>,
@@ -47,9 +48,17 @@ pub struct User {
     pub withdrawn: Option<Micros>,
     /// Time since which the user is suspended: all requests as the user are refused until it is resumed.
     pub suspended: Option<Micros>,
+    /// The person who is responsible for a service; none of a person. A service never signs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub responsible: Option<UserId>,
 }
 
 impl User {
+    /// Returns true for the account of a service, false for a person.
+    pub fn is_service(&self) -> bool {
+        self.responsible.is_some()
+    }
+
     /// Returns true when the user may act in the organization: neither removed, nor withdrawn, nor suspended.
     pub fn is_active(&self) -> bool {
         self.removed.is_none() && self.withdrawn.is_none() && self.suspended.is_none()

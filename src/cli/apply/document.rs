@@ -36,11 +36,14 @@ pub(super) struct OrgSpec {
     pub(super) keys: Vec<KeySpec>,
 }
 
-/// A user, named by the email address.
+/// A user: a person, named by the email address, or a service, named by its name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UserSpec {
-    pub(super) email: String,
+    pub(super) email: Option<String>,
+    pub(super) service: Option<String>,
+    /// Email address of the person who is responsible for a service.
+    pub(super) responsible: Option<String>,
     pub(super) permissions: Option<Vec<Permission>>,
     pub(super) suspended: Option<bool>,
     #[serde(default)]
@@ -91,10 +94,18 @@ impl Document {
     pub(super) fn normalize(&mut self) {
         for org in &mut self.organizations {
             let keys = org.keys.iter_mut().filter_map(|key| key.name.as_mut());
-            for name in keys.chain([&mut org.name]) {
+            let services = org.users.iter_mut().filter_map(|user| user.service.as_mut());
+            for name in keys.chain(services).chain([&mut org.name]) {
                 name.clone_from(&name.trim().to_owned());
             }
         }
+    }
+}
+
+impl UserSpec {
+    /// The email address or the name of the service, in lower case. The file was checked to have one of them.
+    pub(super) fn handle(&self) -> String {
+        self.email.as_ref().or(self.service.as_ref()).map(|handle| handle.to_lowercase()).unwrap_or_default()
     }
 }
 

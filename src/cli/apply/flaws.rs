@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::document::{Document, KeySpec, LimitSpec, OrgSpec};
+use super::document::{Document, KeySpec, LimitSpec, OrgSpec, UserSpec};
 use crate::cli::output::Escaped;
 use ::control::management::{self, LimitUpdate, ManagementError};
 use domain::names;
@@ -47,16 +47,33 @@ impl<'a> Search<'a> {
         }
         self.looks.extend(looks.into_iter().map(|look| (look, &*org.name)));
         self.check(at, &[Step::Key("concurrent")], management::check_concurrent(org.concurrent.flatten()));
-        let mut emails = HashSet::new();
+        let mut handles = HashSet::new();
         for (index, user) in org.users.iter().enumerate() {
-            let steps = [Step::Key("users"), Step::Item(index), Step::Key("email")];
-            self.check(at, &steps, names::validate_email(&user.email));
-            if !emails.insert(user.email.to_lowercase()) {
-                self.report(at, &steps, format!("user {} of organization {} is there twice", user.email, org.name));
+            let at = [at, &[Step::Key("users"), Step::Item(index)]].concat();
+            self.check_user(user, &at);
+            if let Some((field, handle)) = shown_handle(user)
+                && !handles.insert(user.handle())
+            {
+                let what = format!("user {handle} of organization {} is there twice", org.name);
+                self.report(&at, &[Step::Key(field)], what);
             }
         }
         for (index, key) in org.keys.iter().enumerate() {
             self.check_key(key, &[at, &[Step::Key("keys"), Step::Item(index)]].concat());
+        }
+    }
+
+    fn check_user(&mut self, user: &UserSpec, at: &[Step]) {
+        match (&user.email, &user.service) {
+            (Some(email), None) => self.check(at, &[Step::Key("email")], names::validate_email(email)),
+            (None, Some(name)) => self.check(at, &[Step::Key("service")], names::validate_service_name(name)),
+            _ => self.report(at, &[], "a user has an email address, or is a service: give one of the two".to_owned()),
+        }
+        let Some(responsible) = &user.responsible else { return };
+        let steps = [Step::Key("responsible")];
+        self.check(at, &steps, names::validate_email(responsible));
+        if user.service.is_none() {
+            self.report(at, &steps, "only a service has a responsible person".to_owned());
         }
     }
 
@@ -88,7 +105,12 @@ impl<'a> Search<'a> {
             self.check(at, &[Step::Key("name")], names::validate_name(name));
         }
         if let Some(user) = &key.user {
-            self.check(at, &[Step::Key("user")], names::validate_email(user));
+            let steps = [Step::Key("user")];
+            if user.contains('@') {
+                self.check(at, &steps, names::validate_email(user));
+            } else {
+                self.check(at, &steps, names::validate_service_name(user));
+            }
         }
         if let Some(Some(limits)) = key.limits {
             self.check(at, &[Step::Key("limits")], check_limits(limits));
@@ -110,6 +132,12 @@ impl<'a> Search<'a> {
         let what = Escaped(what).to_string();
         self.flaws.push(Flaw { at: self.outline.locate(&[at, steps].concat()), what });
     }
+}
+
+/// The field that names a user, and its value.
+fn shown_handle(user: &UserSpec) -> Option<(&'static str, &str)> {
+    let of_person = user.email.as_deref().map(|email| ("email", email));
+    of_person.or_else(|| user.service.as_deref().map(|name| ("service", name)))
 }
 
 /// Checks limits as the creation of a key with them does. All values are given, so the configured ones do not matter.
@@ -182,6 +210,38 @@ mod tests {
             [(0, "1 to 100 characters"), (1, "concurrent must be"), (2, "not an email"), (5, "requests")]
         {
             assert!(flaws[index].contains(part), "{part}: {}", flaws[index]);
+        }
+    }
+
+    #[test]
+    fn user_is_a_person_or_a_service_with_a_person() {
+        let text = format!(
+            "organizations:
+  - name: acme
+    users:
+      - {{ email: ada@example.com, responsible: ada@example.com }}
+      - {{ service: Nightly, responsible: ada@example.com }}
+      - {{ service: nightly }}
+      - {{ service: \"eve@example.com\" }}
+      - {{ email: bob@example.com, service: bob }}
+      - {{ permissions: [] }}
+      - {{ service: weekly, responsible: nightly }}
+    keys:
+      - {{ name: k, user: Nightly, sha256: {DIGEST} }}
+"
+        );
+        let flaws = flaws(&text);
+        let expected = [
+            "4: only a service has a responsible person",
+            "6: user nightly of organization acme is there twice",
+            "7: the name of a service must not have an `@`",
+            "8: a user has an email address, or is a service",
+            "9: a user has an email address, or is a service",
+            "10: `nightly` is not an email address",
+        ];
+        assert_eq!(flaws.len(), expected.len(), "{flaws:#?}");
+        for (flaw, expected) in flaws.iter().zip(expected) {
+            assert!(flaw.starts_with(expected), "{expected}: {flaw}");
         }
     }
 

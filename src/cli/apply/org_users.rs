@@ -1,4 +1,4 @@
-//! Users of an organization by their addresses, in the file and in the state: a plan looks up those of each key.
+//! Users of an organization by addresses and names, in the file and in the state: a plan looks up those of each key.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,23 +18,23 @@ impl<'a> OrgUsers<'a> {
         let users = existing.map_or(&[][..], |existing| &existing.users);
         let (removed, valid): (Vec<&User>, Vec<&User>) = users.iter().partition(|user| user.removed.is_some());
         Self {
-            in_file: spec.users.iter().map(|user| (user.email.to_lowercase(), user)).collect(),
+            in_file: spec.users.iter().map(|user| (user.handle(), user)).collect(),
             valid: valid.into_iter().map(|user| (&*user.email, user)).collect(),
             removed: removed.into_iter().map(|user| &*user.email).collect(),
         }
     }
 
-    /// The user of the state with this address in lower case, unless removed.
+    /// The user of the state with this address or name in lower case, unless removed.
     pub(super) fn valid(&self, email: &str) -> Option<&'a User> {
         self.valid.get(email).copied()
     }
 
-    /// Returns whether a user of the state with this address was removed.
+    /// Returns whether a user of the state with this address or name was removed.
     pub(super) fn was_removed(&self, email: &str) -> bool {
         self.removed.contains(email)
     }
 
-    /// Returns whether there is a user with this address when the file is applied.
+    /// Returns whether there is a user with this address or name when the file is applied.
     pub(super) fn will_have(&self, email: &str) -> bool {
         self.in_file.get(email).map_or_else(|| self.valid.contains_key(email), |user| !user.removed)
     }

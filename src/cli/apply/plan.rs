@@ -66,7 +66,7 @@ fn plan_org(spec: &OrgSpec, present: &Present) -> Vec<Step> {
     let existing = present.orgs.get(&spec.name);
     let users = OrgUsers::new(spec, existing);
     let mut steps = vec![org_step(spec, existing, present)];
-    steps.extend(spec.users.iter().map(|user| user_step::plan(spec, user, &users)));
+    steps.extend(user_step::plan(spec, &users));
     steps.extend(spec.keys.iter().map(|key| key_step(spec, key, &users, present)));
     steps.retain(|step| !step.is_empty());
     steps

@@ -1,54 +1,99 @@
-//! Users in the plan of `keygate apply`.
+//! Users in the plan of `keygate apply`: persons and services.
 
 use super::document::{OrgSpec, UserSpec};
 use super::org_users::OrgUsers;
 use super::plan::{Action, Step};
 use ::control::admin::Operation;
+use ::control::management::{Responsible, User};
 use domain::identity::Permission;
 
+/// The steps that make the users of an organization what the file says: first those of persons, who may be responsible
+/// for the services.
+pub(super) fn plan<'a>(org: &'a OrgSpec, users: &'a OrgUsers<'_>) -> impl Iterator<Item = Step> {
+    let persons = org.users.iter().filter(|spec| spec.service.is_none());
+    let services = org.users.iter().filter(|spec| spec.service.is_some());
+    persons.chain(services).map(|spec| plan_user(org, spec, users))
+}
+
 /// The step that makes a user what the file says.
-pub(super) fn plan(org: &OrgSpec, spec: &UserSpec, users: &OrgUsers<'_>) -> Step {
-    let email = spec.email.to_lowercase();
-    let mut step = Step::new(Action::Change, "user", format!("{}/{email}", org.name));
-    let wanted = spec.permissions.clone().map(sorted);
-    let reference = (org.name.clone(), email.clone());
-    match users.valid(&email) {
+fn plan_user(org: &OrgSpec, spec: &UserSpec, users: &OrgUsers<'_>) -> Step {
+    let handle = spec.handle();
+    let mut step = Step::new(Action::Change, "user", format!("{}/{handle}", org.name));
+    match users.valid(&handle) {
         Some(_) if spec.removed => {
             step.action = Action::Withdraw;
-            step.operations.push(Operation::RemoveUser { org: reference.0, user: reference.1 });
+            step.operations.push(Operation::RemoveUser { org: org.name.clone(), user: handle });
         }
-        Some(user) => {
-            let present = sorted(user.permissions.clone());
-            if let Some(wanted) = wanted.filter(|wanted| *wanted != present) {
-                let old = joined(&present);
-                let new = joined(&wanted);
-                let permit = Operation::PermitUser { org: reference.0, user: reference.1, permissions: wanted };
-                step.change("permissions", Some(old), new, permit);
-            }
-            suspend_user(&mut step, org, spec, user.suspended.is_some(), Some(user.suspended.is_some()));
-        }
+        Some(user) => change_user(&mut step, org, spec, user, users),
         None if spec.removed => {}
-        None if users.was_removed(&email) => {
+        None if users.was_removed(&handle) => {
             step.conflict(
                 "was removed, for good; take it out of the file, or create another with `keygate user create`",
             );
         }
-        None => {
-            let permissions = wanted.unwrap_or_default();
-            step.action = Action::Create;
-            step.show("permissions", joined(&permissions));
-            step.operations.push(Operation::CreateUser { org: reference.0, email: reference.1, permissions });
-            suspend_user(&mut step, org, spec, false, None);
-        }
+        None => create_user(&mut step, org, spec, users),
     }
     step
+}
+
+fn change_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, user: &User, users: &OrgUsers<'_>) {
+    let present = sorted(user.permissions.clone());
+    if let Some(wanted) = spec.permissions.clone().map(sorted).filter(|wanted| *wanted != present) {
+        let old = joined(&present);
+        let new = joined(&wanted);
+        let permit = Operation::PermitUser { org: org.name.clone(), user: spec.handle(), permissions: wanted };
+        step.change("permissions", Some(old), new, permit);
+    }
+    let wanted = spec.responsible.as_ref().map(|person| person.to_lowercase());
+    if let Some(responsible) = wanted.filter(|wanted| !is_responsible(wanted, user, users)) {
+        if !users.will_have(&responsible) {
+            return step.conflict(&no_person(&responsible, org));
+        }
+        let old = user.responsible.as_ref().map(Responsible::label);
+        let new = responsible.clone();
+        let reassign = Operation::ReassignUser { org: org.name.clone(), user: spec.handle(), responsible };
+        step.change("responsible", old, new, reassign);
+    }
+    suspend_user(step, org, spec, user.suspended.is_some(), Some(user.suspended.is_some()));
+}
+
+/// Returns whether the person with this address is responsible for a service. The address of a person who was removed
+/// may be that of another one now.
+fn is_responsible(email: &str, service: &User, users: &OrgUsers<'_>) -> bool {
+    let Some(present) = &service.responsible else { return false };
+    users.valid(email).map_or_else(|| present.label() == email, |person| person.id == present.id)
+}
+
+fn create_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, users: &OrgUsers<'_>) {
+    let permissions = spec.permissions.clone().map(sorted).unwrap_or_default();
+    step.action = Action::Create;
+    step.show("permissions", joined(&permissions));
+    let org_name = org.name.clone();
+    if spec.service.is_none() {
+        step.operations.push(Operation::CreateUser { org: org_name, email: spec.handle(), permissions });
+    } else {
+        let Some(responsible) = spec.responsible.as_ref().map(|person| person.to_lowercase()) else {
+            return step.conflict("is new, and needs a `responsible` person to be created with");
+        };
+        if !users.will_have(&responsible) {
+            return step.conflict(&no_person(&responsible, org));
+        }
+        step.show("responsible", responsible.clone());
+        let name = spec.handle();
+        step.operations.push(Operation::CreateService { org: org_name, name, responsible, permissions });
+    }
+    suspend_user(step, org, spec, false, None);
+}
+
+fn no_person(responsible: &str, org: &OrgSpec) -> String {
+    format!("there is no user {responsible} in organization {}", org.name)
 }
 
 /// Suspends or resumes a user, where the file says so. `shown` is the present state of a user that exists.
 fn suspend_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, is_suspended: bool, shown: Option<bool>) {
     if let Some(wanted) = spec.suspended.filter(|wanted| *wanted != is_suspended) {
         let org = org.name.clone();
-        let user = spec.email.to_lowercase();
+        let user = spec.handle();
         let operation = if wanted { Operation::SuspendUser { org, user } } else { Operation::ResumeUser { org, user } };
         step.change("suspended", shown.map(|shown| shown.to_string()), wanted.to_string(), operation);
     }

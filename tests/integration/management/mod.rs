@@ -1,6 +1,7 @@
 //! Management: the effect of each operation, its audit record, and the admin socket and listener in front of it.
 
 mod operations;
+mod services;
 mod recording;
 mod socket;
 mod listener;

@@ -36,6 +36,7 @@ pub(super) fn new_user(org: OrgId, email: &str) -> User {
         vouched_by: None,
         withdrawn: None,
         suspended: None,
+        responsible: None,
     }
 }
 
@@ -142,6 +143,10 @@ impl<'a> RecordMaker<'a> {
         let person = PersonId::from_subject("https://login.example", "bob");
         let vouched_by = Some(Voucher { provider: "corp".into(), person });
         self.change(Change::PermitUser { org: org.id, user: again, permissions, vouched_by }).await;
+        let service = User { responsible: Some(again), ..new_user(org.id, "nightly report") };
+        self.change(Change::CreateUser(service.clone())).await;
+        self.change(Change::ReassignUser { org: org.id, user: service.id, responsible: user }).await;
+        self.key(&org, service.id, "of a service").await;
         self.keys_of(&org, user).await;
         self.key(&org, again, "of another bob").await;
     }

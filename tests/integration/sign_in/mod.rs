@@ -12,6 +12,7 @@ mod entitlements;
 mod withdrawals;
 mod persons;
 mod users;
+mod services;
 mod refused;
 mod attacks;
 mod links;

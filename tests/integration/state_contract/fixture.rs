@@ -48,6 +48,7 @@ pub(super) fn new_user(org: OrgId, email: &str) -> User {
         vouched_by: None,
         withdrawn: None,
         suspended: None,
+        responsible: None,
     }
 }
 

@@ -16,6 +16,7 @@ mod cases_changes;
 mod cases_policy;
 mod cases_policy_histories;
 mod cases_unused_keys;
+mod cases_services;
 mod cases_records;
 mod cases_actors;
 mod cases_pages;
@@ -104,6 +105,10 @@ macro_rules! contract {
             ],
             cases_policy_histories: [
                 decisions_are_those_of_the_model_in_every_history,
+            ],
+            cases_services: [
+                service_has_a_responsible_person_and_goes_on_without,
+                responsible_person_is_one_of_the_organization,
             ],
             cases_records: [
                 unique_fields_are_taken_once,

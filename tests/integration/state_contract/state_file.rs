@@ -6,10 +6,10 @@ use std::time::Duration;
 use domain::clock;
 use domain::refusal::Refusal;
 use state::embedded::OpenError;
-use state::{Change, ChangeError, Embedded, State};
+use state::{Change, ChangeError, Embedded, State, User};
 
 use super::embedded::{open, record, settings};
-use super::fixture::{admit, fixture_with_key, refuse};
+use super::fixture::{admit, fixture_with_key, new_user, refuse};
 use super::runtime::block_on;
 
 #[test]
@@ -41,6 +41,25 @@ fn file_of_another_version_is_refused_untouched() {
         assert!(error.to_string().contains("export it with the keygate that wrote it"), "{error}");
         assert_eq!(version(None), other);
     }
+}
+
+/// A file of a gateway that knows of no services has no column for them.
+#[test]
+fn file_without_the_newer_columns_is_opened_and_gets_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fixture, key) = block_on(fixture_with_key(&open(dir.path())));
+    let file = rusqlite::Connection::open(dir.path().join("state.db")).unwrap();
+    for column in ["suspended", "responsible"] {
+        file.execute_batch(&format!("ALTER TABLE users DROP COLUMN {column}")).unwrap();
+    }
+    drop(file);
+    let state = open(dir.path());
+    block_on(admit(&state, &key, clock::now()));
+    let service = User { responsible: Some(fixture.user), ..new_user(fixture.org, "nightly") };
+    block_on(state.change(Change::CreateUser(service.clone()))).unwrap();
+    drop(state);
+    let (_, read) = block_on(open(dir.path()).member(fixture.org, service.id)).unwrap().unwrap();
+    assert_eq!(read, service);
 }
 
 #[test]

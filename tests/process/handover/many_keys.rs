@@ -33,6 +33,7 @@ async fn write_state(setup: &Setup, count: usize) -> String {
         vouched_by: None,
         withdrawn: None,
         suspended: None,
+        responsible: None,
     };
     state.change(Change::CreateUser(record)).await.unwrap();
     let keys: Vec<PlainKey> = (0..count).map(|_| PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap()).collect();

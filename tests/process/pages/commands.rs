@@ -124,6 +124,19 @@ fn sign_in_links_and_sessions_are_managed() {
 }
 
 #[test]
+fn services_are_created_and_reassigned_by_the_commands_of_the_page() {
+    let office = Office::embedded();
+    office.setup.ok(&["org", "create", "acme"]);
+    for email in ["ada@example.com", "bob@example.com"] {
+        office.setup.ok(&["user", "create", "--org", "acme", email]);
+    }
+    let output = Shell::of(&office.setup).run(&block("keygate user create --org acme --service"));
+    let lines = |name| output.lines().filter(|line: &&str| line.starts_with(name)).collect::<Vec<_>>().join("\n");
+    assert!(lines("name").contains("nightly report") && lines("kind").contains("service"), "{output}");
+    assert!(lines("responsible").ends_with("bob@example.com"), "{output}");
+}
+
+#[test]
 fn state_is_exported_imported_and_verified() {
     for script in blocks_named("keygate state export --out keygate.jsonl") {
         with_gateway(|office, shell, _| {

@@ -29,6 +29,8 @@ pub async fn perform(
             Reply::Org { org: to.limit_org(actor, &org, concurrent, now).await? },
         Operation::CreateUser { org, email, permissions } =>
             Reply::User { user: to.create_user(actor, &org, &email, permissions, now).await? },
+        Operation::CreateService { org, name, responsible, permissions } =>
+            Reply::User { user: to.create_service(actor, &org, &name, &responsible, permissions, now).await? },
         Operation::ListUsers { org, cursor, limit } =>
             Reply::Users(to.list_users(actor, &org, &PageQuery { cursor, limit }, now).await?),
         Operation::PermitUser { org, user, permissions } =>
@@ -36,6 +38,8 @@ pub async fn perform(
         Operation::RemoveUser { org, user } => Reply::User { user: to.remove_user(actor, &org, &user, now).await? },
         Operation::SuspendUser { org, user } => Reply::User { user: to.suspend_user(actor, &org, &user, now).await? },
         Operation::ResumeUser { org, user } => Reply::User { user: to.resume_user(actor, &org, &user, now).await? },
+        Operation::ReassignUser { org, user, responsible } =>
+            Reply::User { user: to.reassign_user(actor, &org, &user, &responsible, now).await? },
         Operation::CreateKey { org, user, name, policy } =>
             Reply::NewKey(to.create_key(actor, &org, &user, &name, *policy, now).await?),
         Operation::SetKey { key, policy } => Reply::Key { key: to.set_key(actor, key, *policy, now).await? },

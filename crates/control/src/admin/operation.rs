@@ -41,6 +41,9 @@ pub enum Operation {
     /// [`create_user`](crate::management::Management::create_user)
     #[serde(rename = "user.create")]
     CreateUser { org: String, email: String, permissions: Vec<Permission> },
+    /// [`create_service`](crate::management::Management::create_service)
+    #[serde(rename = "user.create_service")]
+    CreateService { org: String, name: String, responsible: String, permissions: Vec<Permission> },
     /// [`list_users`](crate::management::Management::list_users)
     #[serde(rename = "user.list")]
     ListUsers {
@@ -62,6 +65,9 @@ pub enum Operation {
     /// [`resume_user`](crate::management::Management::resume_user)
     #[serde(rename = "user.resume")]
     ResumeUser { org: String, user: String },
+    /// [`reassign_user`](crate::management::Management::reassign_user)
+    #[serde(rename = "user.reassign")]
+    ReassignUser { org: String, user: String, responsible: String },
     /// [`create_key`](crate::management::Management::create_key)
     #[serde(rename = "key.create")]
     CreateKey {
@@ -218,10 +224,12 @@ impl Operation {
             | Self::ResumeOrg { .. }
             | Self::LimitOrg { .. }
             | Self::CreateUser { .. }
+            | Self::CreateService { .. }
             | Self::PermitUser { .. }
             | Self::RemoveUser { .. }
             | Self::SuspendUser { .. }
             | Self::ResumeUser { .. }
+            | Self::ReassignUser { .. }
             | Self::CreateKey { .. }
             | Self::SetKey { .. }
             | Self::DisableKey { .. }

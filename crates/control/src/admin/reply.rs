@@ -76,9 +76,16 @@ mod tests {
         r#""concurrent":null,"concurrent_in_force":100,"created":"2026-11-20T21:08:00.000001Z"}"#,
     );
     const USER: &str = concat!(
-        r#"{"id":"usr_0197c1de000070008000000000000002","email":"ada@example.com","#,
+        r#"{"id":"usr_0197c1de000070008000000000000002","kind":"person","email":"ada@example.com","#,
         r#""org":"org_0197c1de000070008000000000000001","permissions":["queries:read"],"#,
         r#""created":"2026-11-20T21:08:00.000002Z","removed":null,"provider":null,"withdrawn":null}"#,
+    );
+    const SERVICE: &str = concat!(
+        r#"{"id":"usr_0197c1de000070008000000000000003","kind":"service","email":"nightly","#,
+        r#""org":"org_0197c1de000070008000000000000001","permissions":[],"#,
+        r#""created":"2026-11-20T21:08:00.000002Z","removed":null,"provider":null,"withdrawn":null,"#,
+        r#""responsible":{"id":"usr_0197c1de000070008000000000000002","email":"ada@example.com","#,
+        r#""status":"suspended"}}"#,
     );
     const KEY: &str = concat!(
         r#"{"id":"aB3dE6gH9","name":"laptop","org":"org_0197c1de000070008000000000000001","#,
@@ -123,7 +130,7 @@ mod tests {
             format!(r#"{{"reply":"org","org":{ORG}}}"#),
             format!(r#"{{"reply":"orgs","items":[{ORG}],"nextCursor":"cursor"}}"#),
             format!(r#"{{"reply":"user","user":{USER}}}"#),
-            format!(r#"{{"reply":"users","items":[{USER}]}}"#),
+            format!(r#"{{"reply":"users","items":[{USER},{SERVICE}]}}"#),
             format!(r#"{{"reply":"key","key":{KEY}}}"#),
             format!(r#"{{"reply":"keys","items":[{KEY}]}}"#),
             format!(r#"{{"reply":"new_key","api_key":"sk_live_x","key":{KEY}}}"#),

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use super::error_kind::ErrorKind;
 use super::read_queue::QueueFull;
 use domain::clock::Micros;
 use domain::counted::counted;
@@ -61,6 +62,12 @@ pub enum ManagementError {
     /// No such user, or removed.
     #[error("there is no user `{0}` in this organization; see `keygate user list --org ORG`")]
     NoUser(String),
+    /// The account of a service, where a person is needed.
+    #[error("`{0}` is the account of a service, which never signs in and is responsible for no other; name a person")]
+    NotPerson(String),
+    /// A person, where the account of a service is needed.
+    #[error("`{0}` is a person; only the account of a service has a responsible person")]
+    NotService(String),
     /// No such key.
     #[error("there is no key {0}; see `keygate key list --org ORG`, and give the nine characters after `sk_live_`")]
     NoKey(KeyId),
@@ -173,25 +180,6 @@ pub enum ManagementError {
     Randomness(#[from] getrandom::Error),
 }
 
-/// Kind of an error: decides the HTTP status and the exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// The request is invalid: 400.
-    Invalid,
-    /// The request names something that does not exist: 404.
-    NotFound,
-    /// The actor may not do this: 403.
-    NotAllowed,
-    /// The request conflicts with the present state: 409.
-    Conflict,
-    /// The actor asks for too much at a time: 429.
-    TooMany,
-    /// The person has done this too often: 429.
-    RateLimited,
-    /// The state or the journal is unavailable: 503.
-    Unavailable,
-}
-
 impl ManagementError {
     /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
@@ -228,6 +216,8 @@ impl ManagementError {
             Self::NoUser(_) => (NotFound, "no_such_user"),
             Self::NoKey(_) => (NotFound, "no_such_key"),
             Self::NoSession(_) => (NotFound, "no_such_session"),
+            Self::NotPerson(_) => (Conflict, "not_a_person"),
+            Self::NotService(_) => (Conflict, "not_a_service"),
             Self::NotAllowed => (NotAllowed, "not_allowed"),
             Self::InvalidLink => (NotAllowed, "invalid_link"),
             Self::NoMembership(_) => (NotAllowed, "no_membership"),
@@ -266,20 +256,6 @@ impl ManagementError {
     }
 }
 
-impl ErrorKind {
-    /// The HTTP status of the kind (RFC 9110 section 15).
-    pub fn status(self) -> http::StatusCode {
-        match self {
-            Self::Invalid => http::StatusCode::BAD_REQUEST,
-            Self::NotAllowed => http::StatusCode::FORBIDDEN,
-            Self::NotFound => http::StatusCode::NOT_FOUND,
-            Self::Conflict => http::StatusCode::CONFLICT,
-            Self::TooMany | Self::RateLimited => http::StatusCode::TOO_MANY_REQUESTS,
-            Self::Unavailable => http::StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-}
-
 /// ` by ada@example.com at 2026-11-20T21:08:00.000000Z`, or what of it is known.
 fn rotation_text(by: Option<&str>, at: Option<Micros>) -> String {
     let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
@@ -301,6 +277,8 @@ impl From<ChangeError> for ManagementError {
         match error {
             ChangeError::NoOrg(org) => Self::NoOrg(org.to_string()),
             ChangeError::NoUser(user) => Self::NoUser(user.to_string()),
+            ChangeError::NotPerson(user) => Self::NotPerson(user.to_string()),
+            ChangeError::NotService(user) => Self::NotService(user.to_string()),
             ChangeError::NoKey(key) => Self::NoKey(key),
             ChangeError::NoSession(session) => Self::NoSession(session.to_string()),
             ChangeError::Revoked(key) => Self::Revoked(key),

@@ -54,7 +54,7 @@ impl Management {
         let standing = self.state.rate_limit_status(id, now).await?.ok_or_else(missing)?;
         let key = self.show_owned(&owned, now);
         let org = Org::new(owned.org.ok_or_else(missing)?, self.state.concurrent());
-        let user = User::from(owned.user.ok_or_else(missing)?);
+        let user = User::new(owned.user.ok_or_else(missing)?, owned.responsible);
         let verdict = verdict(&key, &user, &standing);
         Ok(Explanation { verdict, key, user, org, standing: LimitStatus::new(&standing, now) })
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{KeyActor, duration_text};
+use super::{KeyActor, Responsible, UserKind, duration_text};
 use crate::secret_text;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
@@ -21,8 +21,14 @@ pub struct Key {
     pub name: String,
     pub org: OrgId,
     pub user: UserId,
-    /// The user's email address.
+    /// The user's email address, or name of a service.
     pub email: String,
+    /// Kind of the user; left out for a person.
+    #[serde(default, skip_serializing_if = "UserKind::is_person")]
+    pub user_kind: UserKind,
+    /// The person who is responsible for the user, a service. Lists of keys do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub responsible: Option<Responsible>,
     pub status: KeyStatus,
     /// The effective limits.
     pub limits: KeyLimits,
@@ -160,6 +166,8 @@ impl Key {
             org: key.org,
             user: key.user,
             email: user.map(|user| user.email.clone()).unwrap_or_default(),
+            user_kind: user.map(UserKind::of).unwrap_or_default(),
+            responsible: None,
             status: KeyStatus::new(key, user, org, now),
             limits: KeyLimits::new(quota, key.quota.is_some()),
             policy: key.policy.as_deref().cloned().unwrap_or_default(),
@@ -175,6 +183,11 @@ impl Key {
             revoked_by: None,
             marks: KeyMark::of(key, now),
         }
+    }
+
+    /// With the person who is responsible for the key's user.
+    pub(super) fn with_responsible(self, responsible: Option<Responsible>) -> Self {
+        Self { responsible, ..self }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::audited_change::Target;
 use super::authorization::Access;
+use super::user::Responsible;
 use super::{Actor, ApiKey, Key, KeyActor, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId, PlainKey};
@@ -20,6 +21,8 @@ pub(super) struct OwnedKey {
     pub(super) key: state::Key,
     pub(super) user: Option<state::User>,
     pub(super) org: Option<state::Org>,
+    /// The person who is responsible for the user, if that is a service.
+    pub(super) responsible: Option<Responsible>,
     /// As the actor of the operation may know them.
     pub(super) actors: KeyActors<KeyActor>,
 }
@@ -160,14 +163,17 @@ impl Management {
         Ok((org, user, name))
     }
 
-    /// Returns the change that creates a user's session quota key.
+    /// Returns the change that creates a user's session quota key. A service has none, and no session without one.
     pub(super) async fn new_session_quota_key(
         &self,
         membership: Membership,
         now: Micros,
     ) -> Result<Change, ManagementError> {
         let missing = || ManagementError::NoOrg(membership.org.to_string());
-        let (org, _) = self.state.member(membership.org, membership.user).await?.ok_or_else(missing)?;
+        let (org, user) = self.state.member(membership.org, membership.user).await?.ok_or_else(missing)?;
+        if user.is_service() {
+            return Err(ManagementError::NotPerson(user.email));
+        }
         let id = KeyId::generate(org.tag)?;
         let key = state::Key {
             session_quota_key: true,
@@ -188,8 +194,12 @@ impl Management {
     pub(super) async fn find_key(&self, actor: &Actor, id: KeyId) -> Result<OwnedKey, ManagementError> {
         let key = self.state.key(id).await?.filter(|key| !key.session_quota_key).ok_or(ManagementError::NoKey(id))?;
         let (org, user) = self.state.member(key.org, key.user).await?.unzip();
+        let responsible = match &user {
+            Some(user) => self.find_responsible(user).await?,
+            None => None,
+        };
         let actors = self.key_actors(actor, key.org, &[id]).await?.pop().unwrap_or_default();
-        Ok(OwnedKey { key, user, org, actors })
+        Ok(OwnedKey { key, user, org, responsible, actors })
     }
 
     /// The result of a change that gives a key a secret. A secret that replicas have not confirmed is valid: it is
@@ -213,6 +223,7 @@ impl Management {
     pub(super) fn show_owned(&self, owned: &OwnedKey, now: Micros) -> Key {
         Key::new(&owned.key, owned.user.as_ref(), owned.org.as_ref(), self.quota(&owned.key), now)
             .with_actors(&owned.actors)
+            .with_responsible(owned.responsible.clone())
     }
 
     /// The effective quota for a key.
@@ -226,7 +237,7 @@ impl OwnedKey {
     fn new(key: state::Key, user: state::User, org: state::Org, actor: &Actor) -> Self {
         let mut actors = KeyActors::default();
         actors.record(KeyEvent::Created, key.created, KeyActor::of(actor));
-        Self { key, user: Some(user), org: Some(org), actors }
+        Self { key, user: Some(user), org: Some(org), responsible: None, actors }
     }
 }
 

@@ -55,7 +55,7 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::NoSessions`], [`ManagementError::LinksDisabled`], [`ManagementError::NoOrg`],
-    /// [`ManagementError::NoUser`].
+    /// [`ManagementError::NoUser`]; [`ManagementError::NotPerson`] for a service.
     pub async fn create_link(
         &self,
         actor: &Actor,
@@ -67,6 +67,9 @@ impl Management {
         let settings = self.link_settings()?;
         let org = self.find_org(org).await?;
         let user = self.find_user(org.id, user).await?;
+        if user.is_service() {
+            return Err(ManagementError::NotPerson(user.email));
+        }
         let token = Token::generate()?;
         let expires = now.after(LINK_LIFETIME);
         let ticket = LinkTicket { membership: Membership { org: org.id, user: user.id }, expires };
@@ -128,7 +131,7 @@ impl Management {
     /// Looks up the user that a link signs in, who may have been removed or withdrawn since it was created.
     async fn find_link_member(&self, membership: Membership) -> Result<(state::Org, state::User), ManagementError> {
         let member = self.state.member(membership.org, membership.user).await?;
-        member.filter(|(_, user)| user.is_active()).ok_or(ManagementError::InvalidLink)
+        member.filter(|(_, user)| user.is_active() && !user.is_service()).ok_or(ManagementError::InvalidLink)
     }
 }
 

@@ -28,7 +28,9 @@ mod unix_user;
 mod unused_keys;
 mod authorization;
 mod orgs;
+mod user;
 mod users;
+mod services;
 mod keys;
 mod rotation;
 mod shown_key;
@@ -54,12 +56,14 @@ mod cursor;
 mod sealed_text;
 mod audited_change;
 mod error;
+mod error_kind;
 pub mod duration_text;
 
 pub use actor::{ADMIN, Actor, ClientInfo, SignedInUser};
 pub use backup::StateExport;
 pub use changes::{ChangeEntry, ChangePage, ChangeUser};
-pub use error::{ErrorKind, ManagementError};
+pub use error::ManagementError;
+pub use error_kind::ErrorKind;
 pub use explain::{Explanation, LimitStatus};
 pub use good_practice::GoodPractice;
 pub use key::{ApiKey, Key, KeyLimits, KeyMark, KeyStatus, LimitUpdate, NewKey};
@@ -74,7 +78,7 @@ pub use sessions::{Session, SessionSettings};
 pub use shown_key::{KeySealer, SEALED_KEY_LIFETIME};
 pub use sign_in::{Entitlements, ProviderSignIn};
 pub use unix_user::UnixUser;
-pub use users::User;
+pub use user::{Responsible, User, UserKind, UserStatus};
 pub use uses::{Activity, ActivityReport, UseFilter, UsePage};
 
 /// Management of one gateway. Shared by the admin socket and the dashboard of all workers.

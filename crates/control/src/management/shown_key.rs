@@ -69,7 +69,7 @@ impl KeySealer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::management::{KeyLimits, KeyStatus};
+    use crate::management::{KeyLimits, KeyStatus, UserKind};
     use domain::identity::{OrgId, UserId};
     use domain::key::policy::KeyPolicy;
     use domain::key::{KeyId, OrgTag, PlainKey};
@@ -83,6 +83,8 @@ mod tests {
             org: OrgId::generate(),
             user: UserId::generate(),
             email: "ada@example.com".into(),
+            user_kind: UserKind::Person,
+            responsible: None,
             status: KeyStatus::Active,
             limits,
             policy: KeyPolicy::default(),

@@ -3,6 +3,7 @@
 
 use super::actor::AuditActor;
 use super::sessions::NewSession;
+use super::users::NewUser;
 use super::{Actor, ClientInfo, Management, ManagementError, operands};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
@@ -103,7 +104,9 @@ impl Management {
                 None if of_org.any(|user| user.removed.is_some()) => continue,
                 None => {
                     let permissions = entitlements.permissions.clone().unwrap_or_default();
-                    self.add_user(org.id, email, permissions, Some(vouched_by.clone()), by).await?.id
+                    let vouched_by = Some(vouched_by.clone());
+                    let new = NewUser { org: org.id, email, permissions, vouched_by, responsible: None };
+                    self.add_user(new, by).await?.id
                 }
             };
             memberships.push(Membership { org: org.id, user });

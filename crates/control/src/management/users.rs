@@ -1,12 +1,10 @@
 //! Users: create, list, permit, suspend, resume, remove.
 
-use serde::{Deserialize, Serialize};
-
 use super::actor::{ADMIN, AuditActor};
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{Actor, Management, ManagementError, operands};
-use domain::clock::{self, Micros};
+use super::{Actor, Management, ManagementError, User, operands};
+use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::names;
 use domain::page::{Page, PageQuery};
@@ -15,25 +13,16 @@ use state::{self, Change};
 /// Users that are read at a time.
 const USERS_AT_A_TIME: usize = 100;
 
-/// User of an organization.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "as in state::User")]
-pub struct User {
-    pub id: UserId,
-    pub email: String,
-    pub org: OrgId,
-    pub permissions: Vec<Permission>,
-    #[serde(with = "clock::rfc3339")]
-    pub created: Micros,
-    #[serde(with = "clock::rfc3339::option")]
-    pub removed: Option<Micros>,
-    /// Name of the provider that vouches for the membership; none of a user whom only the operator has entered.
-    #[serde(default)]
-    pub provider: Option<String>,
-    #[serde(default, with = "clock::rfc3339::option")]
-    pub withdrawn: Option<Micros>,
-    #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
-    pub suspended: Option<Micros>,
+/// Record of a new user.
+#[derive(Debug)]
+pub(super) struct NewUser<'a> {
+    pub(super) org: OrgId,
+    /// Email address, or name of a service; validated.
+    pub(super) email: &'a str,
+    pub(super) permissions: Vec<Permission>,
+    pub(super) vouched_by: Option<Voucher>,
+    /// The person who is responsible for a service.
+    pub(super) responsible: Option<UserId>,
 }
 
 impl Management {
@@ -53,18 +42,13 @@ impl Management {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let email = names::validate_email(email)?;
         let org = self.find_org(org).await?.id;
-        self.add_user(org, &email, permissions, None, by).await.map(User::from)
+        let new = NewUser { org, email: &email, permissions, vouched_by: None, responsible: None };
+        self.add_user(new, by).await.map(|user| User::new(user, None))
     }
 
     /// Adds a user to an organization. Signing in calls it too, for users that an identity provider vouches for.
-    pub(super) async fn add_user(
-        &self,
-        org: OrgId,
-        email: &str,
-        permissions: Vec<Permission>,
-        vouched_by: Option<Voucher>,
-        by: AuditActor<'_>,
-    ) -> Result<state::User, ManagementError> {
+    pub(super) async fn add_user(&self, new: NewUser<'_>, by: AuditActor<'_>) -> Result<state::User, ManagementError> {
+        let NewUser { org, email, permissions, vouched_by, responsible } = new;
         let user = state::User {
             id: UserId::generate(),
             org,
@@ -75,8 +59,10 @@ impl Management {
             vouched_by,
             withdrawn: None,
             suspended: None,
+            responsible,
         };
-        self.apply_change("user.create", target(&user), Change::CreateUser(user.clone()), by).await?;
+        let path = if user.is_service() { "user.create/service" } else { "user.create" };
+        self.apply_change_at("user.create", path, target(&user), Change::CreateUser(user.clone()), by).await?;
         Ok(user)
     }
 
@@ -96,7 +82,8 @@ impl Management {
         let org = self.find_org(org).await?.id;
         let sealer = self.cursor_sealer(&("users", org)).await?;
         let from = sealer.open(page.cursor.as_deref())?.unwrap_or_default();
-        sealer.seal(self.state.page_of_users(org, from, page.limit.get()).await?.map(User::from))
+        let Page { items, next } = self.state.page_of_users(org, from, page.limit.get()).await?;
+        sealer.seal(Page { items: self.show_users(org, items).await?, next })
     }
 
     /// Replaces all permissions of a user, and takes back a withdrawal. For the operator.
@@ -113,7 +100,9 @@ impl Management {
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
-        self.set_permissions(user, operands::normalize_permissions(permissions), None, by).await.map(User::from)
+        let responsible = self.find_responsible(&user).await?;
+        let changed = self.set_permissions(user, operands::normalize_permissions(permissions), None, by).await?;
+        Ok(User::new(changed, responsible))
     }
 
     /// Replaces all permissions of a user by sorted ones, takes back a withdrawal, and notes who vouches for the user.
@@ -139,8 +128,8 @@ impl Management {
     }
 
     /// Suspends a user: all requests with the user's keys are refused from the next one on, what is open ends, and the
-    /// web sessions end. The keys stay. For administrators of the organization, who may not suspend the last one that
-    /// may act; the operator may.
+    /// web sessions end. The keys stay. For administrators of the organization, who may not suspend the last person
+    /// among them that may act; the operator may.
     ///
     /// # Errors
     /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::LastAdmin`].
@@ -156,12 +145,13 @@ impl Management {
         if actor.signed_in().is_some() && is_active_admin(&user) {
             self.require_another_admin(&user).await?;
         }
+        let responsible = self.find_responsible(&user).await?;
         let suspended = user.suspended.or(Some(now));
         let change = Change::SuspendUser { org: user.org, user: user.id, at: suspended };
         // The user first: from then on no session acts there, also one that begins meanwhile.
         self.apply_change("user.suspend", target(&user), change, by).await?;
         self.end_memberships(&user, by).await?;
-        Ok(state::User { suspended, ..user }.into())
+        Ok(User::new(state::User { suspended, ..user }, responsible))
     }
 
     /// Resumes a suspended user: requests with the user's keys are admitted again. Web sessions do not come back. For
@@ -178,13 +168,14 @@ impl Management {
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::OrgAdmin(org), now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
+        let responsible = self.find_responsible(&user).await?;
         if user.suspended.is_some() {
             // Those that a suspension did not get to, because the process died: they must not come back with the user.
             self.end_memberships(&user, by).await?;
         }
         let change = Change::SuspendUser { org: user.org, user: user.id, at: None };
         self.apply_change("user.resume", target(&user), change, by).await?;
-        Ok(state::User { suspended: None, ..user }.into())
+        Ok(User::new(state::User { suspended: None, ..user }, responsible))
     }
 
     /// Looks for an administrator of the user's organization who may act, other than the user.
@@ -216,22 +207,16 @@ impl Management {
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
+        let responsible = self.find_responsible(&user).await?;
         let change = Change::RemoveUser { org: user.org, user: user.id, at: now };
         self.apply_change("user.remove", target(&user), change, by).await?;
-        Ok(state::User { removed: Some(now), ..user }.into())
+        Ok(User::new(state::User { removed: Some(now), ..user }, responsible))
     }
 }
 
+/// Returns whether a user administers the organization and can sign in: a service cannot.
 fn is_active_admin(user: &state::User) -> bool {
-    user.is_active() && user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
-}
-
-impl From<state::User> for User {
-    fn from(user: state::User) -> Self {
-        let state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended } = user;
-        let provider = vouched_by.map(|voucher| voucher.provider);
-        Self { id, email, org, permissions, created, removed, provider, withdrawn, suspended }
-    }
+    !user.is_service() && user.is_active() && user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
 }
 
 pub(super) fn target(user: &state::User) -> Target {

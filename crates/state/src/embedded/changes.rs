@@ -11,7 +11,7 @@ use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
 use super::sql::{classify_error, execute, exists, integer, micros};
-use super::{key_actors, key_creation, key_policies, org_looks, session_rows, tickets};
+use super::{key_actors, key_creation, key_policies, org_looks, services, session_rows, tickets};
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
@@ -23,7 +23,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         Change::LimitOrg { org, concurrent } => {
             change_org(sql, *org, "UPDATE orgs SET concurrent = ?2 WHERE id = ?1", *concurrent)
         }
-        Change::CreateUser(user) => create_user(sql, user),
+        Change::CreateUser(user) => services::create_new_user(sql, user),
         Change::PermitUser { org, user, permissions, vouched_by } => {
             permit_user(sql, (*org, *user), permissions, vouched_by.as_ref())
         }
@@ -32,6 +32,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
             change_user(sql, *org, *user, update, integer(at.0))
         }
         Change::SuspendUser { org, user, at } => suspend_user(sql, *org, *user, *at),
+        Change::ReassignUser { org, user, responsible } => services::reassign(sql, *org, *user, *responsible),
         Change::RemoveUser { org, user, at } => remove_user(sql, *org, *user, *at),
         Change::CreateKey { key, digest } => create_key(sql, key, digest),
         Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
@@ -98,8 +99,8 @@ pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeErr
     execute(
         sql,
         "INSERT INTO users (id, org, email, permissions, created, removed, provider, person, withdrawn,
-                            suspended)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                            suspended, responsible)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         params![
             id,
             org,
@@ -110,7 +111,8 @@ pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeErr
             provider,
             person,
             withdrawn,
-            suspended
+            suspended,
+            user.responsible.map(|user| user.to_string())
         ],
     )
     .map(drop)
@@ -252,7 +254,7 @@ pub(super) fn require_org(sql: &Connection, org: OrgId) -> Result<(), ChangeErro
 }
 
 /// Requires that a user of the organization exists and is not removed.
-fn require_user(sql: &Connection, org: OrgId, user: UserId) -> Result<(), ChangeError> {
+pub(super) fn require_user(sql: &Connection, org: OrgId, user: UserId) -> Result<(), ChangeError> {
     let query = "SELECT 1 FROM users WHERE id = ?1 AND org = ?2 AND removed IS NULL";
     if exists(sql, query, [user.to_string(), org.to_string()])? {
         return Ok(());

@@ -170,6 +170,9 @@ impl Directory {
             Change::SuspendUser { user, at, .. } => {
                 self.write().change_user(user, |user| user.suspended = at.map(|at| user.suspended.unwrap_or(at)));
             }
+            Change::ReassignUser { user, responsible, .. } => {
+                self.write().change_user(user, |user| user.responsible = Some(responsible));
+            }
             Change::RemoveUser { user, at, .. } => self.write().change_user(user, |user| user.removed = Some(at)),
             Change::CreateKey { key, digest } => {
                 self.add_key(StoredKey { key, row: 0, secrets: Secrets::new(digest), bucket: None });

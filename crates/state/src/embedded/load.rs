@@ -22,7 +22,8 @@ pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> 
     let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
     let directory = Directory::with_capacity(usize::try_from(keys).unwrap_or(0), defaults);
     for_each_row(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
-    let users = "SELECT id, org, email, permissions, created, removed, withdrawn, suspended, provider, person
+    let users = "SELECT id, org, email, permissions, created, removed, withdrawn, suspended, responsible,
+                        provider, person
                    FROM users
                  ORDER BY rowid";
     for_each_row(connection, users, |row| user(row).map(|user| directory.add_user(user)))?;
@@ -135,6 +136,7 @@ fn user(row: &Row<'_>) -> rusqlite::Result<User> {
         removed: columns.time()?,
         withdrawn: columns.time()?,
         suspended: columns.time()?,
+        responsible: columns.optional_text()?,
         vouched_by: voucher(&mut columns)?,
     })
 }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE};
-use rusqlite::types::{FromSql, Type};
+use rusqlite::types::{FromSql, Type, ValueRef};
 use rusqlite::{Connection, Error, Params, Row};
 
 use crate::ChangeError;
@@ -118,6 +118,18 @@ impl<'a> Columns<'a> {
         self.next += 1;
         parse_text(self.row, index)
     }
+
+    /// The same; none when the column is `NULL`.
+    pub(super) fn optional_text<T>(&mut self) -> rusqlite::Result<Option<T>>
+    where
+        T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
+    {
+        if self.row.get_ref(self.next)? == ValueRef::Null {
+            self.next += 1;
+            return Ok(None);
+        }
+        self.text().map(Some)
+    }
 }
 
 /// A column that holds the text form of a type.
@@ -187,7 +199,7 @@ mod tests {
         let connection = state_file::open(&directory.path().join("state.db")).unwrap();
         let insert = |row: &str| execute(&connection, &format!("INSERT INTO {row}"), []).map(drop);
         let user = |id, email| {
-            insert(&format!("users VALUES (NULL, '{id}', 'o', '{email}', '', 0, NULL, NULL, NULL, NULL, NULL)"))
+            insert(&format!("users VALUES (NULL, '{id}', 'o', '{email}', '', 0, NULL, NULL, NULL, NULL, NULL, NULL)"))
         };
         user("a", "mail").unwrap();
         assert!(matches!(user("a", "other"), Err(ChangeError::Taken("id"))));

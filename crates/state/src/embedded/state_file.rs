@@ -26,7 +26,8 @@ const VERSION: i64 = 8;
 ///   is ever given again. A key with a time in `retired` is in no list any more.
 /// - A block of `usage` has the usage of keys with consecutive rows (`usage_blocks`); `last_used` and `uses` of a row
 ///   count until the first write-back of the key. `key_creation` holds the bucket of each person that has created keys.
-/// - A user is suspended since `suspended`, a column that is added when the file is opened.
+/// - A user is suspended since `suspended`, and a service has a `responsible` person: columns that are added when the
+///   file is opened.
 /// - A user's `provider` vouches for the membership, as of `person` there; `withdrawn` is the time since which it does
 ///   not.
 /// - A session's `record` is JSON as of its creation or its last membership's end; `chosen` and `seen`, which change
@@ -181,17 +182,19 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     }
     key_actors::create_table(&connection).map_err(sqlite)?;
     key_policies::create_table(&connection).map_err(sqlite)?;
-    add_suspension(&connection).map_err(sqlite)?;
+    for (column, kind) in [("suspended", "INTEGER"), ("responsible", "TEXT")] {
+        add_column(&connection, "users", column, kind).map_err(sqlite)?;
+    }
     org_looks::fill(&connection).map_err(sqlite)?;
     Ok(connection)
 }
 
-/// Adds the column with the suspension of users, if the file has none. The version of the schema stays: gateways of
-/// before read the file as well, and know of no suspension.
-fn add_suspension(connection: &Connection) -> rusqlite::Result<()> {
-    let has_column = "SELECT count(*) FROM pragma_table_info('users') WHERE name = 'suspended'";
-    if connection.query_row(has_column, [], |row| row.get::<_, i64>(0))? == 0 {
-        connection.execute_batch("ALTER TABLE users ADD COLUMN suspended INTEGER;")?;
+/// Adds a column to a table, if the file has none. The version of the schema stays: gateways of before read the file as
+/// well, and know nothing of the column.
+fn add_column(connection: &Connection, table: &str, column: &str, kind: &str) -> rusqlite::Result<()> {
+    let has_column = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
+    if connection.query_row(has_column, [table, column], |row| row.get::<_, i64>(0))? == 0 {
+        connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {column} {kind};"))?;
     }
     Ok(())
 }

@@ -148,6 +148,7 @@ pub(super) fn differences(user: &User, stored: &User) -> Vec<&'static str> {
         ("vouched_by", user.vouched_by == stored.vouched_by),
         ("withdrawn", user.withdrawn == stored.withdrawn),
         ("suspended", user.suspended == stored.suspended),
+        ("responsible", user.responsible == stored.responsible),
     ];
     same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
 }

@@ -145,6 +145,7 @@ impl Fields {
             vouched_by: self.voucher()?,
             withdrawn: self.time("withdrawn")?,
             suspended: self.time("suspended")?,
+            responsible: self.optional("responsible")?,
         };
         let version = self.0.get("version").and_then(|version| version.first_chunk().copied());
         Ok(StoredUser { user, version: version.ok_or(CommandError::UnexpectedReply)? })

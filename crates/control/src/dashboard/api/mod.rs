@@ -134,7 +134,8 @@ impl<'a> ApiCall<'a> {
             "orgs": self.management.member_orgs(self.user).await?,
             "org": self.management.show_org(&self.actor, &self.org, now).await?,
             "session": Session::from(self.user.session.clone()),
-            "user": User::from(self.user.user.clone()),
+            // A service never signs in.
+            "user": User::new(self.user.user.clone(), None),
             "role": if self.user.is_admin() { "admin" } else { "member" },
         }))
     }

@@ -6,7 +6,7 @@ use crate::dashboard::pages::{CreatePage, NavEntry, OwnerChoice, OwnerInput};
 use crate::management::{ManagementError, PolicyUpdate, User};
 use domain::page::{PageLimit, PageQuery};
 
-/// Users in the list of owners at most. In larger organizations the owner's address is typed.
+/// Users in the list of owners at most. In larger organizations the owner is typed.
 const MAX_CHOICES: usize = 200;
 /// Pages of users that are read for the list at most; some of the users may be removed.
 const MAX_CHOICE_PAGES: usize = 5;
@@ -43,7 +43,8 @@ impl PageContext<'_> {
         users.sort_by(|a, b| a.email.cmp(&b.email));
         let choice = |user: User| {
             let value = user.id.to_string();
-            OwnerChoice { selected: value == selected, value, label: user.email }
+            let label = if user.kind.is_person() { user.email } else { format!("{} (service)", user.email) };
+            OwnerChoice { selected: value == selected, value, label }
         };
         Ok(OwnerInput::Select(users.into_iter().map(choice).collect()))
     }
@@ -82,7 +83,7 @@ impl PageContext<'_> {
                 self.create_form(name, owner, Some(error), None).await
             }
             Err(ManagementError::NoUser(_)) => {
-                let error = "This organization has no user with this address.".to_owned();
+                let error = "This organization has no user with this address or name.".to_owned();
                 self.create_form(name, owner, None, Some(error)).await
             }
             Err(error) => Err(error.into()),

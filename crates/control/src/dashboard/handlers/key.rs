@@ -6,8 +6,8 @@ use super::keys::activity_chart;
 use super::{HandlerResult, PageContext, render};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
-    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, RecordSource, Timestamp,
-    UseFilter as PageFilter, UseRow, Verdict, format_count, link,
+    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, RecordSource,
+    ResponsibleCell, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
 };
 use crate::management::{
     ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, Org, UseFilter, UsePage, User,
@@ -97,6 +97,7 @@ impl PageContext<'_> {
             id: key.id.to_string(),
             name: key.name.clone(),
             owner: key.email.clone(),
+            responsible: user.responsible.as_ref().map(ResponsibleCell::new),
             is_own: key.user == self.user.user.id,
             permissions: user.permissions.iter().map(ToString::to_string).collect(),
             state: key.status,

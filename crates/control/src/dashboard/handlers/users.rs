@@ -1,7 +1,7 @@
 //! The table of an organization's users, and suspending one.
 
 use super::{HandlerResult, PageContext, render};
-use crate::dashboard::pages::{NavEntry, Paging, UserRow, UserState, UsersPage, link};
+use crate::dashboard::pages::{NavEntry, Paging, ResponsibleCell, UserRow, UsersPage, link};
 use crate::dashboard::response;
 use crate::management::User;
 use domain::page::PageLimit;
@@ -28,7 +28,8 @@ impl PageContext<'_> {
             id: user.id.to_string(),
             email: user.email.clone(),
             is_viewer: user.id == self.user.user.id,
-            state: UserState::of(user),
+            responsible: user.responsible.as_ref().map(ResponsibleCell::new),
+            state: user.status(),
             permissions: permissions.join(", "),
             created: self.timestamp(user.created),
         }

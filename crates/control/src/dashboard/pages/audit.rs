@@ -43,7 +43,7 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 20] = [
+const ACTIONS: [(&str, &str); 21] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -54,6 +54,7 @@ const ACTIONS: [(&str, &str); 20] = [
     ("user.withdraw", "Withdrew a user"),
     ("user.suspend", "Suspended a user"),
     ("user.resume", "Resumed a user"),
+    ("user.reassign", "Named another person responsible for a service"),
     ("user.remove", "Removed a user"),
     ("org.create", "Created the organization"),
     ("org.suspend", "Suspended the organization"),

@@ -27,7 +27,7 @@ pub enum OwnerInput {
     Fixed,
     /// A list of users.
     Select(Vec<OwnerChoice>),
-    /// A text field for an email address, with this value.
+    /// A text field for an email address or a name of a service, with this value.
     Text(String),
 }
 
@@ -36,7 +36,7 @@ pub enum OwnerInput {
 pub struct OwnerChoice {
     /// Submitted value: the user's id.
     pub value: String,
-    /// Shown text: the email address.
+    /// Shown text: the email address, or the name of a service.
     pub label: String,
     /// True if it is selected.
     pub selected: bool,

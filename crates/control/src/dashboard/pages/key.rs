@@ -10,6 +10,7 @@ use super::numbers::format_count;
 use super::outcome::OutcomeText;
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
+use super::users::ResponsibleCell;
 use crate::dashboard::error_text::sentence;
 use crate::management::KeyStatus;
 
@@ -52,8 +53,10 @@ pub struct KeyDetails {
     pub id: String,
     /// Name.
     pub name: String,
-    /// The owner's email address.
+    /// The owner's email address, or name of a service.
     pub owner: String,
+    /// The person who is responsible for the owner, a service; `None` when the owner is a person.
+    pub responsible: Option<ResponsibleCell>,
     /// True if the signed-in user is the owner.
     pub is_own: bool,
     /// The owner's permissions.

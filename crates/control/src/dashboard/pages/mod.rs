@@ -52,4 +52,4 @@ pub use self::rotate::{Overlap, RotateErrors, RotatePage};
 pub use self::sessions::{SessionRow, SessionsPage};
 pub use self::sign_in::{LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage};
 pub use self::timestamp::Timestamp;
-pub use self::users::{UserRow, UserState, UsersPage};
+pub use self::users::{ResponsibleCell, UserRow, UsersPage};

@@ -113,6 +113,19 @@ fn key_is_revoked_from_its_row_and_its_name_is_asked_for_only_in_use() {
 }
 
 #[test]
+fn service_shows_that_its_responsible_person_has_left() {
+    let pages = gallery::all();
+    let page = &pages.iter().find(|(found, _)| *found == "users").unwrap().1;
+    let row = |name: &str| page.split("<tr role=\"row\">").find(|row| row.contains(name)).unwrap();
+    assert!(!row("bob<wbr>").contains("Service"), "{page}");
+    for (service, badges) in [("nightly report", 1), ("Ingest of the", 2), (">import<", 2)] {
+        let row = row(service);
+        assert!(row.contains("<span class=\"tag\">Service</span>") && row.contains("Responsible: "), "{row}");
+        assert_eq!(row.matches("class=\"badge").count(), badges, "{row}");
+    }
+}
+
+#[test]
 fn actions_that_are_not_possible_are_not_offered() {
     let revoked = revoked_key().render().unwrap();
     assert!(!revoked.contains("/rotate\"") && !revoked.contains("/revoke\""), "a revoked key cannot be changed");

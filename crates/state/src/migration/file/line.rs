@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::fields::{BucketLine, CreationLine, QuotaLine, hex, hex_all, parse_actors, parse_all};
+use super::fields::{BucketLine, QuotaLine, hex, hex_all, parse_actors, parse_all};
 use super::invalid_record::InvalidRecord;
+use super::user_line::UserLine;
 use super::{Counts, Summary};
-use crate::bucket::Bucket;
-use crate::{ActorName, CreationBucket, Key, KeyEvent, KeyExport, Org, StateRecord, User, UserExport};
+use crate::{ActorName, Key, KeyEvent, KeyExport, Org, StateRecord};
 use crate::{is_session_quota_digest, session_quota_digest};
 use domain::clock::{self, Micros};
-use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::names::{self, InvalidName};
-use domain::quota::{EXACT, Quota};
+use domain::quota::Quota;
 
 /// Former digests of a key in its own line; more of them follow in lines of their own.
 const DIGESTS_PER_LINE: usize = 1000;
@@ -41,28 +41,6 @@ pub(super) struct OrgLine {
     created: Micros,
     suspended: bool,
     concurrent: Option<u32>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct UserLine {
-    id: UserId,
-    org: OrgId,
-    email: String,
-    permissions: Vec<Permission>,
-    #[serde(with = "clock::rfc3339")]
-    created: Micros,
-    #[serde(with = "clock::rfc3339::option")]
-    removed: Option<Micros>,
-    /// This and the next two are left out when there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    vouched_by: Option<Voucher>,
-    #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
-    withdrawn: Option<Micros>,
-    #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
-    suspended: Option<Micros>,
-    /// The bucket of the keys that the user creates.
-    creation: Option<CreationLine>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -148,12 +126,12 @@ impl Line {
 }
 
 /// Checks the name of a record, by what its creation makes of it.
-fn check_name(name: &str, created: Result<String, InvalidName>) -> Result<(), InvalidRecord> {
+pub(super) fn check_name(name: &str, created: Result<String, InvalidName>) -> Result<(), InvalidRecord> {
     let created = created.map_err(|reason| InvalidRecord::Name { name: name.to_owned(), reason })?;
     check_normalized(name, &created)
 }
 
-fn check_normalized(text: &str, created: &str) -> Result<(), InvalidRecord> {
+pub(super) fn check_normalized(text: &str, created: &str) -> Result<(), InvalidRecord> {
     if text == created { Ok(()) } else { Err(InvalidRecord::NotNormalized(text.to_owned())) }
 }
 
@@ -182,34 +160,6 @@ impl OrgLine {
         let Self { id, tag, name, created, suspended, concurrent } = self;
         check_name(&name, names::validate_org_name(&name))?;
         Ok(Org { id, tag, name, created, suspended, concurrent })
-    }
-}
-
-impl From<&UserExport> for UserLine {
-    fn from(export: &UserExport) -> Self {
-        let User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended } =
-            export.user.clone();
-        let creation = export.creation.map(|CreationBucket { bucket: Bucket { level, at }, per_us }| CreationLine {
-            level,
-            at,
-            per_us,
-        });
-        Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended, creation }
-    }
-}
-
-impl UserLine {
-    fn into_export(self) -> Result<UserExport, InvalidRecord> {
-        let Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended, creation } = self;
-        check_normalized(&email, &names::validate_email(&email)?)?;
-        let is_exact = |line: &CreationLine| line.level.unsigned_abs() < EXACT && (1..EXACT).contains(&line.per_us);
-        if creation.as_ref().is_some_and(|line| !is_exact(line)) {
-            return Err(InvalidRecord::Level);
-        }
-        let creation =
-            creation.map(|CreationLine { level, at, per_us }| CreationBucket { bucket: Bucket { level, at }, per_us });
-        let user = User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended };
-        Ok(UserExport { user, creation })
     }
 }
 

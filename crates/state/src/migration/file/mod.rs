@@ -17,6 +17,7 @@
 mod invalid_record;
 mod fields;
 mod line;
+mod user_line;
 mod reader;
 mod writer;
 

@@ -72,6 +72,7 @@ impl Changes<'_> {
             }
             Change::WithdrawUser { org, user, at } => users.withdraw(*org, *user, *at).await,
             Change::SuspendUser { org, user, at } => users.suspend(*org, *user, *at).await,
+            Change::ReassignUser { org, user, responsible } => users.reassign(*org, *user, *responsible).await,
             Change::RemoveUser { org, user, at } => users.remove(*org, *user, *at, is_retry).await,
             Change::CreateKey { key, digest } => keys.create(key, digest, origin).await,
             Change::RotateKey { key, digest, at, previous_until, last } => {

@@ -33,6 +33,7 @@ pub fn user_fields(user: &User) -> Vec<(&'static str, String)> {
     fields.extend(user.removed.map(|at| ("removed", at.0.to_string())));
     fields.extend(user.withdrawn.map(|at| ("withdrawn", at.0.to_string())));
     fields.extend(user.suspended.map(|at| ("suspended", at.0.to_string())));
+    fields.extend(user.responsible.map(|user| ("responsible", user.to_string())));
     fields.extend(user.vouched_by.iter().flat_map(voucher_fields));
     fields
 }

@@ -36,6 +36,9 @@ pub(crate) struct Users<'a>(pub(crate) &'a Transactions);
 impl Users<'_> {
     pub(super) async fn create(self, user: &User) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(user.org).await?;
+        if let Some(responsible) = user.responsible {
+            self.require_person(tag, user.org, responsible).await?;
+        }
         // Before the record, so that there is no user whom a sign-in does not find.
         UserIndex(self.0).add(user).await?;
         let names = &self.0.shared.names;
@@ -111,6 +114,34 @@ impl Users<'_> {
         self.change(org, user, write).await
     }
 
+    /// Makes another person responsible for a service. What is a service and what a person never changes, so that the
+    /// checks hold for the write.
+    pub(super) async fn reassign(self, org: OrgId, user: UserId, responsible: UserId) -> Result<u32, CommitError> {
+        let tag = Orgs(self.0).require_tag(org).await?;
+        let stored = self.require(tag, org, user).await?;
+        if !stored.is_service() {
+            return Err(ChangeError::NotService(user).into());
+        }
+        self.require_person(tag, org, responsible).await?;
+        let write = |transaction: &mut Transaction<_>, record| {
+            transaction.allow_oom();
+            transaction.hset_field(record, "responsible", &responsible.to_string());
+        };
+        self.change(org, user, write).await
+    }
+
+    /// Requires a person of the organization who is not removed.
+    async fn require_person(self, tag: OrgTag, org: OrgId, user: UserId) -> Result<(), CommitError> {
+        let stored = self.require(tag, org, user).await?;
+        if stored.is_service() { Err(ChangeError::NotPerson(user).into()) } else { Ok(()) }
+    }
+
+    /// Requires a user of the organization who is not removed.
+    async fn require(self, tag: OrgTag, org: OrgId, user: UserId) -> Result<User, CommitError> {
+        let stored = self.0.read_user(tag, user).await?.filter(|stored| stored.org == org && stored.removed.is_none());
+        Ok(stored.ok_or(ChangeError::NoUser(user))?)
+    }
+
     pub(super) async fn remove(self, org: OrgId, user: UserId, at: Micros, is_retry: bool) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(org).await?;
         let stored = self.0.read_user(tag, user).await?.filter(|stored| stored.org == org);
@@ -148,8 +179,7 @@ impl Users<'_> {
         write: impl FnOnce(&mut Transaction<CommitError>, Record),
     ) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(org).await?;
-        let stored = self.0.read_user(tag, user).await?.filter(|stored| stored.org == org && stored.removed.is_none());
-        stored.ok_or(ChangeError::NoUser(user))?;
+        self.require(tag, org, user).await?;
         let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.user(tag, user));
         transaction.check(Check::Present(record), CommitError::Conflict);
         transaction.check(Check::NoField(record, "removed"), CommitError::Conflict);

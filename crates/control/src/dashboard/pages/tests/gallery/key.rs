@@ -63,6 +63,7 @@ pub(crate) fn key() -> KeyPage {
 
 fn details() -> KeyDetails {
     KeyDetails {
+        responsible: None,
         id: "aC3007919".into(),
         name: "Nightly report".into(),
         owner: "ada.lovelace@acme.example".into(),
@@ -87,6 +88,7 @@ fn details() -> KeyDetails {
 fn unused_key() -> KeyPage {
     let key_details = KeyDetails {
         name: HOSTILE.into(),
+        responsible: Some(ResponsibleCell { name: HOSTILE.into(), gone: Some(UserStatus::Suspended) }),
         permissions: vec![],
         imported: true,
         last_use: None,

@@ -1,7 +1,7 @@
 //! Every page with sample values: full, empty, with errors, and with hostile values.
 
 use crate::dashboard::pages::*;
-use crate::management::KeyStatus;
+use crate::management::{KeyStatus, UserStatus};
 use domain::clock::Micros;
 use journal::audit::HourlyActivity;
 
@@ -9,6 +9,7 @@ mod forms;
 mod key;
 mod keys;
 mod sign_in;
+mod users;
 
 pub(super) use forms::{NEW_KEY, new_key};
 pub(super) use key::{filtered_key, key, key_with_unsearched_records, revoked_key};
@@ -30,7 +31,7 @@ const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 
 
 /// All pages.
 pub(super) fn all() -> Vec<NamedPage> {
-    [keys::pages(), forms::pages(), key::pages(), sign_in::pages()].into_iter().flatten().collect()
+    [keys::pages(), forms::pages(), key::pages(), users::pages(), sign_in::pages()].into_iter().flatten().collect()
 }
 
 /// Renders pages that have names.

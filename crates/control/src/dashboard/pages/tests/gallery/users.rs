@@ -1,0 +1,36 @@
+//! The table of users.
+
+use super::*;
+
+pub(super) fn pages() -> Vec<NamedPage> {
+    render([("users", &users(rows())), ("users-empty", &users(Vec::new()))])
+}
+
+fn users(rows: Vec<UserRow>) -> UsersPage {
+    UsersPage { layout: layout(NavEntry::Users, true), rows, paging: Paging::new(None, None, |_| String::new()) }
+}
+
+fn rows() -> Vec<UserRow> {
+    let responsible = |name: &str, gone| Some(ResponsibleCell { name: name.into(), gone });
+    vec![
+        row("ada.lovelace@acme.example", UserStatus::Active, None),
+        row("bob@acme.example", UserStatus::Suspended, None),
+        row("withdrawn@acme.example", UserStatus::Withdrawn, None),
+        row("nightly report", UserStatus::Active, responsible("ada.lovelace@acme.example", None)),
+        row(LONG, UserStatus::Active, responsible("bob@acme.example", Some(UserStatus::Suspended))),
+        row("import", UserStatus::Suspended, responsible("eve@acme.example", Some(UserStatus::Removed))),
+        row(HOSTILE, UserStatus::Removed, responsible(HOSTILE, Some(UserStatus::Withdrawn))),
+    ]
+}
+
+fn row(email: &str, state: UserStatus, responsible: Option<ResponsibleCell>) -> UserRow {
+    UserRow {
+        id: format!("usr_{:032x}", email.len()),
+        email: email.into(),
+        responsible,
+        is_viewer: email.starts_with("ada"),
+        state,
+        permissions: if email.len().is_multiple_of(3) { String::new() } else { "org:admin, queries:read".into() },
+        created: ago(90 * DAY),
+    }
+}

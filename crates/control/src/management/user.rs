@@ -1,0 +1,151 @@
+//! A user as management shows it: a person, or the account of a service with the person who is responsible for it.
+
+use serde::{Deserialize, Serialize};
+
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, Permission, UserId};
+use state;
+
+/// User of an organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::User")]
+pub struct User {
+    pub id: UserId,
+    #[serde(default)]
+    pub kind: UserKind,
+    /// Email address of a person, name of a service.
+    pub email: String,
+    pub org: OrgId,
+    pub permissions: Vec<Permission>,
+    #[serde(with = "clock::rfc3339")]
+    pub created: Micros,
+    #[serde(with = "clock::rfc3339::option")]
+    pub removed: Option<Micros>,
+    /// Name of the provider that vouches for the membership; none of a user whom only the operator has entered.
+    #[serde(default)]
+    pub provider: Option<String>,
+    #[serde(default, with = "clock::rfc3339::option")]
+    pub withdrawn: Option<Micros>,
+    #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<Micros>,
+    /// The person who is responsible for a service; none of a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub responsible: Option<Responsible>,
+}
+
+/// Kind of a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UserKind {
+    /// A person, who can sign in.
+    #[default]
+    Person,
+    /// A service, which never signs in.
+    Service,
+}
+
+/// Status of a user: active, or the first reason to refuse requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UserStatus {
+    /// Requests are admitted.
+    Active,
+    /// The user was removed, for good.
+    Removed,
+    /// The user is suspended.
+    Suspended,
+    /// The identity provider no longer vouches for the membership.
+    Withdrawn,
+}
+
+/// The person who is responsible for a service. Their suspension or removal stops nothing of the service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Responsible {
+    /// Id of the user.
+    pub id: UserId,
+    /// Email address; empty of a user whom the organization does not have any more.
+    pub email: String,
+    /// Status of the user.
+    pub status: UserStatus,
+}
+
+impl User {
+    /// From the record, and the person who is responsible for it.
+    pub(crate) fn new(user: state::User, responsible: Option<Responsible>) -> Self {
+        let kind = UserKind::of(&user);
+        let state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended, .. } = user;
+        let provider = vouched_by.map(|voucher| voucher.provider);
+        Self { id, kind, email, org, permissions, created, removed, provider, withdrawn, suspended, responsible }
+    }
+
+    /// Status of the user.
+    pub fn status(&self) -> UserStatus {
+        UserStatus::new(self.removed, self.suspended, self.withdrawn)
+    }
+}
+
+impl UserKind {
+    pub(super) fn of(user: &state::User) -> Self {
+        if user.is_service() { Self::Service } else { Self::Person }
+    }
+
+    /// Returns true for a person.
+    pub fn is_person(&self) -> bool {
+        *self == Self::Person
+    }
+}
+
+impl UserStatus {
+    fn new(removed: Option<Micros>, suspended: Option<Micros>, withdrawn: Option<Micros>) -> Self {
+        if removed.is_some() {
+            Self::Removed
+        } else if suspended.is_some() {
+            Self::Suspended
+        } else if withdrawn.is_some() {
+            Self::Withdrawn
+        } else {
+            Self::Active
+        }
+    }
+
+    /// The status in words.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Active => "Active",
+            Self::Removed => "Removed",
+            Self::Suspended => "Suspended",
+            Self::Withdrawn => "Withdrawn by the provider",
+        }
+    }
+
+    /// Name in style sheets: active users and refused ones look as keys do.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Removed => "owner-removed",
+            Self::Suspended | Self::Withdrawn => "owner-suspended",
+        }
+    }
+}
+
+impl Responsible {
+    /// From the id in the record of the service, and the user with this id, if the organization has one.
+    pub(super) fn new(id: UserId, user: Option<&state::User>) -> Self {
+        let status = |user: &state::User| UserStatus::new(user.removed, user.suspended, user.withdrawn);
+        Self {
+            id,
+            email: user.map(|user| user.email.clone()).unwrap_or_default(),
+            status: user.map_or(UserStatus::Removed, status),
+        }
+    }
+
+    /// The email address, or the id when the address is not known any more.
+    pub fn label(&self) -> String {
+        if self.email.is_empty() { self.id.to_string() } else { self.email.clone() }
+    }
+
+    /// Returns true when the person cannot act in the organization any more, so that another one should be named.
+    pub fn is_gone(&self) -> bool {
+        self.status != UserStatus::Active
+    }
+}
