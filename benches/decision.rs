@@ -91,7 +91,15 @@ fn base62(mut number: usize, digits: usize) -> String {
 
 fn new_org(id: OrgId, number: usize) -> Org {
     let tag: OrgTag = base62(number, 3).parse().unwrap();
-    Org { id, tag, name: format!("org {number}"), created: Micros(1), suspended: false, concurrent: None }
+    Org {
+        id,
+        tag,
+        name: format!("org {number}"),
+        created: Micros(1),
+        suspended: false,
+        concurrent: None,
+        policy: state::OrgPolicy::default(),
+    }
 }
 
 fn new_user(org: OrgId, id: UserId) -> User {

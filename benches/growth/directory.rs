@@ -30,7 +30,15 @@ impl StateFile {
         let state = Arc::new(Embedded::open(&settings).unwrap());
         let tag = OrgTag::generate().unwrap();
         let (id, created) = (OrgId::generate(), clock::now());
-        let org = Org { id, tag, name: "bench".into(), created, suspended: false, concurrent: None };
+        let org = Org {
+            id,
+            tag,
+            name: "bench".into(),
+            created,
+            suspended: false,
+            concurrent: None,
+            policy: state::OrgPolicy::default(),
+        };
         let mut changes = vec![Change::CreateOrg(org)];
         let mut file = Self { dir, keys: Vec::with_capacity(count), strings: 0 };
         let (mut user, mut ids) = (UserId::generate(), HashSet::with_capacity(count));

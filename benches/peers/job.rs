@@ -89,7 +89,15 @@ struct Records {
 impl Records {
     fn generate(keys: usize) -> Self {
         let (tag, created) = (OrgTag::generate().unwrap(), clock::now());
-        let org = Org { id: OrgId::generate(), tag, name: "bench".into(), created, suspended: false, concurrent: None };
+        let org = Org {
+            id: OrgId::generate(),
+            tag,
+            name: "bench".into(),
+            created,
+            suspended: false,
+            concurrent: None,
+            policy: state::OrgPolicy::default(),
+        };
         let permissions = ["queries:read", "queries:write"].map(|name| name.parse().unwrap()).to_vec();
         let email = "bench@example.com".into();
         let user = User {

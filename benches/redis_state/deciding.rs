@@ -128,8 +128,15 @@ async fn open(port: u16) -> State {
 
 async fn create(state: &State, keys: usize) -> Vec<Held> {
     let (tag, now) = (OrgTag::generate().unwrap(), clock::now());
-    let org =
-        Org { id: OrgId::generate(), tag, name: "bench".into(), created: now, suspended: false, concurrent: None };
+    let org = Org {
+        id: OrgId::generate(),
+        tag,
+        name: "bench".into(),
+        created: now,
+        suspended: false,
+        concurrent: None,
+        policy: state::OrgPolicy::default(),
+    };
     let permissions = vec!["queries:read".parse().unwrap()];
     let email = "bench@example.com".into();
     let user = User {

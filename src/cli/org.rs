@@ -1,11 +1,16 @@
 //! `keygate org`: manages organizations.
 
+use std::time::Duration;
+
 use clap::Subcommand;
 
 use super::installation::Installation;
 use super::show::Format;
 use super::{CliError, list};
 use ::control::admin::Operation;
+use ::control::management::PolicyUpdate;
+use platform::settings::{InvalidDuration, parse_duration};
+use state::UnusedKeys;
 
 /// Arguments of `keygate org`.
 #[derive(Debug, clap::Args)]
@@ -51,6 +56,34 @@ enum Command {
         #[arg(long, conflicts_with = "concurrent")]
         default: bool,
     },
+    /// Set bounds of keys that are created from now on; without options, show them
+    Policy {
+        /// Id or name of the organization
+        org: String,
+        /// Longest time from the creation of a key to its expiry, such as 90d; none: keys need not expire
+        #[arg(long, value_name = "DURATION", value_parser = duration_or_none)]
+        max_expiry: Option<Setting<Duration>>,
+        /// Time from the creation of a key to its expiry where none is asked for; none: the longest
+        #[arg(long, value_name = "DURATION", value_parser = duration_or_none)]
+        default_expiry: Option<Setting<Duration>>,
+        /// Time without a use after which a key may be disabled, at least 7d; never; or default: as configured
+        #[arg(long, value_name = "DURATION", value_parser = unused_keys)]
+        unused_keys: Option<Setting<UnusedKeys>>,
+    },
+}
+
+/// A value of the policy, or none.
+#[derive(Clone, Copy, Debug)]
+struct Setting<T>(Option<T>);
+
+fn duration_or_none(text: &str) -> Result<Setting<Duration>, InvalidDuration> {
+    let none = (text == "none").then_some(Setting(None));
+    none.map_or_else(|| parse_duration(text).map(|duration| Setting(Some(duration))), Ok)
+}
+
+fn unused_keys(text: &str) -> Result<Setting<UnusedKeys>, InvalidDuration> {
+    let default = (text == "default").then_some(Setting(None));
+    default.map_or_else(|| text.parse().map(|unused| Setting(Some(unused))), Ok)
 }
 
 impl Args {
@@ -68,5 +101,17 @@ fn operation(command: Command) -> Operation {
         Command::Resume { org } => Operation::ResumeOrg { org },
         Command::Limits { org, concurrent: None, default: false } => Operation::ShowOrg { org },
         Command::Limits { org, concurrent, .. } => Operation::LimitOrg { org, concurrent },
+        Command::Policy { org, max_expiry, default_expiry, unused_keys } => {
+            let policy = PolicyUpdate {
+                max_expiry: max_expiry.map(|setting| setting.0),
+                default_expiry: default_expiry.map(|setting| setting.0),
+                unused_keys: unused_keys.map(|setting| setting.0),
+            };
+            if policy == PolicyUpdate::default() {
+                Operation::ShowOrg { org }
+            } else {
+                Operation::SetOrgPolicy { org, policy }
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Presentation of replies, as tables or as JSON.
 
 use std::io;
+use std::time::Duration;
 
 use super::new_key;
 use super::output::{fields, json, line, note, or_dash, seconds, word};
@@ -12,6 +13,7 @@ use domain::clock::Micros;
 use domain::identity::{Permission, UserId};
 use journal::audit::LastUse;
 use platform::settings::WithUnit;
+use state::OrgPolicy;
 
 /// Output format.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -104,9 +106,22 @@ fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
         ("name", org.name.clone()),
         ("status", org_status(org).into()),
         ("concurrent", format!("{} {}", org.concurrent_in_force, origin(org.concurrent.is_some()))),
+        ("policy", policy(&org.policy)),
         ("tag", org.tag.to_string()),
         ("created", seconds(org.created)),
     ]
+}
+
+/// `max expiry 90d, default expiry 30d, unused keys never`; a dash for a policy that bounds nothing.
+fn policy(policy: &OrgPolicy) -> String {
+    let expiry = |name: &str, expiry: Option<Duration>| Some(format!("{name} {}", WithUnit::Duration(expiry?)));
+    let bounds = [
+        expiry("max expiry", policy.max_expiry),
+        expiry("default expiry", policy.default_expiry),
+        policy.unused_keys.map(|unused| format!("unused keys {unused}")),
+    ];
+    let bounds: Vec<String> = bounds.into_iter().flatten().collect();
+    if bounds.is_empty() { "-".into() } else { bounds.join(", ") }
 }
 
 fn user_fields(user: &User) -> Vec<(&'static str, String)> {

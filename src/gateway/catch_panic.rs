@@ -42,7 +42,15 @@ mod tests {
         let id = OrgId::generate();
         let tag = OrgTag::generate().unwrap();
         let created = clock::now();
-        let org = Org { id, tag, name: "acme".into(), created, suspended: false, concurrent: None };
+        let org = Org {
+            id,
+            tag,
+            name: "acme".into(),
+            created,
+            suspended: false,
+            concurrent: None,
+            policy: state::OrgPolicy::default(),
+        };
         let email = "ada@example.com".into();
         let removed = None;
         let vouched_by = None;

@@ -49,7 +49,15 @@ impl Installation {
 fn export(tag: OrgTag, oldest: &PlainKey) -> Vec<u8> {
     let (org, user) = (OrgId::generate(), UserId::generate());
     let created = clock::now().before(Duration::from_secs(200_000));
-    let record = Org { id: org, tag, name: "acme".into(), created, suspended: false, concurrent: None };
+    let record = Org {
+        id: org,
+        tag,
+        name: "acme".into(),
+        created,
+        suspended: false,
+        concurrent: None,
+        policy: state::OrgPolicy::default(),
+    };
     let permissions = vec!["org:admin".parse().unwrap()];
     let email = "ada@example.com".into();
     let owner = User {

@@ -80,7 +80,15 @@ impl Org {
     pub fn exported(&self) -> state::Org {
         let name = self.tag.as_str().to_owned();
         let concurrent = Some(self.limit);
-        state::Org { id: self.id, tag: self.tag, name, created: Micros(1), suspended: false, concurrent }
+        state::Org {
+            id: self.id,
+            tag: self.tag,
+            name,
+            created: Micros(1),
+            suspended: false,
+            concurrent,
+            policy: state::OrgPolicy::default(),
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Changes to the state, as management makes them.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, SessionId, UserId, Voucher};
@@ -10,7 +9,8 @@ use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 use domain::session::TokenDigest;
 
-use super::{ActorName, ChangeError, Key, Org, Session, User, is_session_quota_digest, session_quota_digest};
+use super::{ActorName, ChangeError, Key, Org, OrgPolicy, Session, TicketSource, User};
+use super::{is_session_quota_digest, session_quota_digest};
 
 /// One change to the directory, to sessions or to tickets, made whole or not at all.
 ///
@@ -32,6 +32,13 @@ pub enum Change {
         org: OrgId,
         /// Requests in flight, at least 1; `None` for the configured limit.
         concurrent: Option<u32>,
+    },
+    /// Sets the policy of an organization for keys that are created from now on.
+    SetOrgPolicy {
+        /// The organization.
+        org: OrgId,
+        /// The policy, valid; the empty one bounds nothing.
+        policy: OrgPolicy,
     },
     /// Creates a user. The responsible person of a service must be a person of the organization.
     CreateUser(User),
@@ -211,15 +218,6 @@ pub enum PolicyScope {
     Used,
 }
 
-/// The cause of a ticket. Where tickets are bounded, those of one source never remove those of another of fewer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TicketSource {
-    /// The operator, who created a sign-in link.
-    Operator,
-    /// A visitor who began to sign in, and is not authenticated; with their address, if it is known.
-    Visitor(Option<IpAddr>),
-}
-
 impl LastRotation {
     /// Checks the time of a key's last rotation.
     ///
@@ -291,6 +289,7 @@ impl Change {
             | Self::ReassignUser { .. }
             | Self::SuspendOrg { .. }
             | Self::LimitOrg { .. }
+            | Self::SetOrgPolicy { .. }
             | Self::LimitKey { .. }
             | Self::SetKeyPolicy { .. }
             | Self::EndMembership { .. }
@@ -341,6 +340,7 @@ impl fmt::Debug for Change {
             Self::CreateOrg(_) => "CreateOrg",
             Self::SuspendOrg { .. } => "SuspendOrg",
             Self::LimitOrg { .. } => "LimitOrg",
+            Self::SetOrgPolicy { .. } => "SetOrgPolicy",
             Self::CreateUser(_) => "CreateUser",
             Self::PermitUser { .. } => "PermitUser",
             Self::WithdrawUser { .. } => "WithdrawUser",

@@ -169,7 +169,15 @@ mod tests {
             let id = OrgId::generate();
             let tag = OrgTag::generate().unwrap();
             expected.push(id.to_string());
-            imports.push(Import::Org(Org { id, tag, name: name.into(), created, suspended: false, concurrent: None }));
+            imports.push(Import::Org(Org {
+                id,
+                tag,
+                name: name.into(),
+                created,
+                suspended: false,
+                concurrent: None,
+                policy: crate::OrgPolicy::default(),
+            }));
         }
         let users: Vec<Import> = imports.iter().flat_map(|import| users_of(import, 2 * CHUNK + 1)).collect();
         expected.extend(users.iter().filter_map(|import| match import {

@@ -19,6 +19,8 @@ use dispatch::either;
 pub mod bucket;
 mod decision;
 mod records;
+mod org_policy;
+pub mod duration_text;
 mod dispatch;
 mod validity;
 mod revocation_log;
@@ -38,7 +40,7 @@ pub mod redis;
 pub mod migration;
 
 pub use bounds::{Bounds, Defaults};
-pub use change::{Change, LastRotation, PolicyScope, TicketSource};
+pub use change::{Change, LastRotation, PolicyScope};
 pub use cursor_secret::CursorSecret;
 pub use decision::{Admitted, DecideRequest, Decision, Permit, RouteAccess};
 pub use embedded::Embedded;
@@ -47,10 +49,11 @@ pub use export::{CreationBucket, KeyExport, UserExport};
 pub use exporter::{Exporter, StateRecord};
 pub use key_actors::{ActorName, KeyActors, KeyEvent};
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
+pub use org_policy::{InvalidPolicy, OrgPolicy, TooLate, UnusedKeys};
 pub use records::{Key, Org, User};
 pub use redis::Redis;
 pub use revocation_log::{RevocationEntry, RevocationLog};
-pub use sessions::{Membership, Session, is_session_quota_digest, session_quota_digest};
+pub use sessions::{Membership, Session, TicketSource, is_session_quota_digest, session_quota_digest};
 pub use validity::{CredentialId, CredentialStatus, EntryEffect, RevokedBy, Validity};
 
 /// Settings of one variant of the state.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::OrgPolicy;
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::key::policy::KeyPolicy;
@@ -23,6 +24,9 @@ pub struct Org {
     pub suspended: bool,
     /// Its own limit of requests in flight, in place of the configured one.
     pub concurrent: Option<u32>,
+    /// Its policy for keys that are created from now on.
+    #[serde(default, skip_serializing_if = "OrgPolicy::is_empty")]
+    pub policy: OrgPolicy,
 }
 
 /// A user of one organization.

@@ -57,6 +57,15 @@ pub struct Session {
     pub user_agent: Option<String>,
 }
 
+/// The cause of a ticket. Where tickets are bounded, those of one source never remove those of another of fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TicketSource {
+    /// The operator, who created a sign-in link.
+    Operator,
+    /// A visitor who began to sign in, and is not authenticated; with their address, if it is known.
+    Visitor(Option<IpAddr>),
+}
+
 /// Membership of a person in one organization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {

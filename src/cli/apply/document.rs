@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use ::control::management::duration_text;
+use ::control::management::{PolicyUpdate, duration_text, given};
 use domain::identity::Permission;
 use domain::key::KeyId;
 use platform::settings::Outline;
@@ -28,8 +28,10 @@ pub(super) struct Document {
 pub(super) struct OrgSpec {
     pub(super) name: String,
     pub(super) suspended: Option<bool>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given::deserialize")]
     pub(super) concurrent: Option<Option<u32>>,
+    #[serde(default)]
+    pub(super) policy: PolicyUpdate,
     #[serde(default)]
     pub(super) users: Vec<UserSpec>,
     #[serde(default)]
@@ -58,7 +60,7 @@ pub(super) struct KeySpec {
     pub(super) sha256: Option<String>,
     pub(super) user: Option<String>,
     pub(super) name: Option<String>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given::deserialize")]
     pub(super) limits: Option<Option<LimitSpec>>,
     #[serde(default)]
     pub(super) revoked: bool,
@@ -73,11 +75,6 @@ pub(super) struct LimitSpec {
     pub(super) per: Duration,
     /// Without one, as many as `requests`.
     pub(super) burst: Option<u32>,
-}
-
-/// Tells a field that is `null` from one that is absent.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
-    Option::<T>::deserialize(deserializer).map(Some)
 }
 
 impl Document {

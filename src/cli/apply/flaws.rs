@@ -9,6 +9,7 @@ use ::control::management::{self, LimitUpdate, ManagementError};
 use domain::names;
 use domain::quota::Quota;
 use platform::settings::{Location, Outline, Step};
+use state::OrgPolicy;
 
 /// An error of a file beyond its syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,7 @@ impl<'a> Search<'a> {
         }
         self.looks.extend(looks.into_iter().map(|look| (look, &*org.name)));
         self.check(at, &[Step::Key("concurrent")], management::check_concurrent(org.concurrent.flatten()));
+        self.check(at, &[Step::Key("policy")], org.policy.apply_to(OrgPolicy::default()));
         let mut handles = HashSet::new();
         for (index, user) in org.users.iter().enumerate() {
             let at = [at, &[Step::Key("users"), Step::Item(index)]].concat();

@@ -8,6 +8,7 @@ mod document;
 mod flaws;
 mod file;
 mod plan;
+mod policy_step;
 mod user_step;
 mod org_users;
 mod present;

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::document::{Document, KeySpec, LimitSpec, OrgSpec};
 use super::org_users::OrgUsers;
+use super::policy_step;
 use super::present::{Present, PresentOrg};
 use super::user_step;
 use ::control::admin::Operation;
@@ -100,6 +101,7 @@ fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>, present: &Present) ->
             if wanted { Operation::SuspendOrg { org: org_name } } else { Operation::ResumeOrg { org: org_name } };
         step.change("suspended", org.map(|_| suspended.to_string()), wanted.to_string(), operation);
     }
+    policy_step::plan(&mut step, spec, org);
     step
 }
 

@@ -6,6 +6,7 @@ mod backup;
 mod convert;
 mod failures;
 mod keys;
+mod policy;
 mod services;
 mod usage;
 

@@ -6,7 +6,9 @@ use domain::clock::{self, Micros};
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
 use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use domain::quota::Quota;
-use state::{Change, DecideRequest, Decision, Key, LastRotation, Org, RouteAccess, State, User, session_quota_digest};
+use state::{
+    Change, DecideRequest, Decision, Key, LastRotation, Org, OrgPolicy, RouteAccess, State, User, session_quota_digest,
+};
 
 /// Overlap of rotated secrets.
 pub(super) const OVERLAP: Duration = Duration::from_secs(3600);
@@ -21,7 +23,15 @@ pub(super) struct RecordMaker<'a> {
 
 pub(super) fn new_org(name: &str) -> Org {
     let (id, tag) = (OrgId::generate(), OrgTag::generate().unwrap());
-    Org { id, tag, name: name.into(), created: clock::now(), suspended: false, concurrent: None }
+    Org {
+        id,
+        tag,
+        name: name.into(),
+        created: clock::now(),
+        suspended: false,
+        concurrent: None,
+        policy: OrgPolicy::default(),
+    }
 }
 
 pub(super) fn new_user(org: OrgId, email: &str) -> User {
@@ -133,6 +143,8 @@ impl<'a> RecordMaker<'a> {
     async fn busy_org(&mut self, name: &str) {
         let org = self.org(name).await;
         self.change(Change::LimitOrg { org: org.id, concurrent: Some(7) }).await;
+        let policy = OrgPolicy { max_expiry: Some(OVERLAP), ..OrgPolicy::default() };
+        self.change(Change::SetOrgPolicy { org: org.id, policy }).await;
         let user = self.user(&org, "ada@example.com").await;
         let gone = self.user(&org, "bob@example.com").await;
         let (_, of_gone) = self.key(&org, gone, "of a removed user").await;

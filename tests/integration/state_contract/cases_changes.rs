@@ -6,11 +6,11 @@ use domain::clock::{self, Micros};
 use domain::key::KeyDigest;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
-use state::{Change, ChangeError, Decision, Defaults, LastRotation, State};
+use state::{Change, ChangeError, Decision, Defaults, LastRotation, Org, OrgPolicy, State, UnusedKeys};
 
 use super::fixture::{
-    Fixture, admit, admitted, decide, fixture_with_key, new_fixture, new_key, new_user, permission, rate_limit_status,
-    record, refuse, refused, require, rotate,
+    Fixture, admit, admitted, decide, fixture_with_key, new_fixture, new_key, new_org, new_user, permission,
+    rate_limit_status, record, refuse, refused, require, rotate,
 };
 use super::{CONCURRENT, QUOTA, TOKEN};
 use crate::support::Random;
@@ -185,6 +185,30 @@ pub(super) async fn suspended_user_is_denied_until_resumed(state: &State) {
         assert!(matches!(removed, Err(ChangeError::NoUser(id)) if id == user), "{removed:?}");
     }
     assert_eq!(refuse(state, &key, later).await, Refusal::UserRemoved);
+}
+
+pub(super) async fn organization_has_the_policy_that_was_set_last(state: &State) {
+    let (fixture, key) = fixture_with_key(state).await;
+    let org = fixture.org;
+    let before = fixture.record(state).await;
+    assert_eq!(before.policy, OrgPolicy::default());
+    let days = |days: u32| Some(Duration::from_secs(24 * 3600) * days);
+    let unused_keys = Some(UnusedKeys::Never);
+    let whole = OrgPolicy { max_expiry: days(90), default_expiry: days(30), unused_keys };
+    for policy in [whole, OrgPolicy { unused_keys, ..OrgPolicy::default() }, OrgPolicy::default()] {
+        state.change(Change::SetOrgPolicy { org, policy }).await.unwrap();
+        let expected = Org { policy, ..before.clone() };
+        assert_eq!(fixture.record(state).await, expected, "nothing else changes");
+        assert_eq!(state.org(org).await.unwrap(), Some(expected));
+        admit(state, &key, clock::now()).await;
+    }
+    let nowhere = domain::identity::OrgId::generate();
+    let missing = state.change(Change::SetOrgPolicy { org: nowhere, policy: whole }).await;
+    assert!(matches!(missing, Err(ChangeError::NoOrg(id)) if id == nowhere), "{missing:?}");
+    let created = Org { policy: whole, ..new_org() };
+    if state.change(Change::CreateOrg(created.clone())).await.is_ok() {
+        assert_eq!(state.org(created.id).await.unwrap(), Some(created));
+    }
 }
 
 pub(super) async fn keys_of_a_removed_user_are_denied(state: &State) {

@@ -33,7 +33,15 @@ pub(super) fn permission(text: &str) -> Permission {
 /// An organization to be created, with a unique name.
 pub(super) fn new_org() -> Org {
     let (id, tag) = (OrgId::generate(), OrgTag::generate().unwrap());
-    Org { id, tag, name: format!("org {id}"), created: clock::now(), suspended: false, concurrent: None }
+    Org {
+        id,
+        tag,
+        name: format!("org {id}"),
+        created: clock::now(),
+        suspended: false,
+        concurrent: None,
+        policy: state::OrgPolicy::default(),
+    }
 }
 
 pub(super) fn new_user(org: OrgId, email: &str) -> User {

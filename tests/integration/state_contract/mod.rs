@@ -84,6 +84,7 @@ macro_rules! contract {
                 suspension_holds_until_resumed,
                 suspended_user_is_denied_until_resumed,
                 organization_limits_hold_at_once,
+                organization_has_the_policy_that_was_set_last,
                 quota_change_keeps_the_tokens,
                 default_limits_change_at_once_and_keep_tokens,
                 time_before_other_default_limits_counts_by_those_before,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::clock;
 use domain::refusal::Refusal;
 use state::embedded::OpenError;
-use state::{Change, ChangeError, Embedded, State, User};
+use state::{Change, ChangeError, Embedded, OrgPolicy, State, UnusedKeys, User};
 
 use super::embedded::{open, record, settings};
 use super::fixture::{admit, fixture_with_key, new_user, refuse};
@@ -49,17 +49,19 @@ fn file_without_the_newer_columns_is_opened_and_gets_them() {
     let dir = tempfile::tempdir().unwrap();
     let (fixture, key) = block_on(fixture_with_key(&open(dir.path())));
     let file = rusqlite::Connection::open(dir.path().join("state.db")).unwrap();
-    for column in ["suspended", "responsible"] {
-        file.execute_batch(&format!("ALTER TABLE users DROP COLUMN {column}")).unwrap();
+    for (table, column) in [("users", "suspended"), ("users", "responsible"), ("orgs", "policy")] {
+        file.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN {column}")).unwrap();
     }
     drop(file);
     let state = open(dir.path());
     block_on(admit(&state, &key, clock::now()));
     let service = User { responsible: Some(fixture.user), ..new_user(fixture.org, "nightly") };
     block_on(state.change(Change::CreateUser(service.clone()))).unwrap();
+    let policy = OrgPolicy { unused_keys: Some(UnusedKeys::Never), ..OrgPolicy::default() };
+    block_on(state.change(Change::SetOrgPolicy { org: fixture.org, policy })).unwrap();
     drop(state);
-    let (_, read) = block_on(open(dir.path()).member(fixture.org, service.id)).unwrap().unwrap();
-    assert_eq!(read, service);
+    let (org, read) = block_on(open(dir.path()).member(fixture.org, service.id)).unwrap().unwrap();
+    assert_eq!((org.policy, read), (policy, service));
 }
 
 #[test]

@@ -95,7 +95,15 @@ fn retire_revoked_keys(setup: &Setup) {
         let state = State::Embedded(Embedded::open(&settings).unwrap());
         state.set_bounds(Bounds { keep_revoked: Duration::ZERO, ..Bounds::DEFAULT });
         let (id, tag, created) = (OrgId::generate(), OrgTag::generate().unwrap(), clock::now());
-        let org = Org { id, tag, name: "globex".into(), created, suspended: false, concurrent: None };
+        let org = Org {
+            id,
+            tag,
+            name: "globex".into(),
+            created,
+            suspended: false,
+            concurrent: None,
+            policy: state::OrgPolicy::default(),
+        };
         // The next change is made after the keys were retired.
         state.change(Change::CreateOrg(org)).await.unwrap();
         state.close().await;

@@ -19,7 +19,15 @@ async fn write_state(setup: &Setup, count: usize) -> String {
     let state = State::Embedded(Embedded::open(&settings).unwrap());
     let (org, created) = (OrgId::generate(), clock::now());
     let tag = OrgTag::generate().unwrap();
-    let record = Org { id: org, tag, name: "many".into(), created, suspended: false, concurrent: None };
+    let record = Org {
+        id: org,
+        tag,
+        name: "many".into(),
+        created,
+        suspended: false,
+        concurrent: None,
+        policy: state::OrgPolicy::default(),
+    };
     state.change(Change::CreateOrg(record)).await.unwrap();
     let user = UserId::generate();
     let (email, permissions) = ("ada@example.com".into(), Vec::new());

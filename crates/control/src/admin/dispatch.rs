@@ -27,6 +27,8 @@ pub async fn perform(
         Operation::ResumeOrg { org } => Reply::Org { org: to.resume_org(actor, &org, now).await? },
         Operation::LimitOrg { org, concurrent } =>
             Reply::Org { org: to.limit_org(actor, &org, concurrent, now).await? },
+        Operation::SetOrgPolicy { org, policy } =>
+            Reply::Org { org: to.set_org_policy(actor, &org, policy, now).await? },
         Operation::CreateUser { org, email, permissions } =>
             Reply::User { user: to.create_user(actor, &org, &email, permissions, now).await? },
         Operation::CreateService { org, name, responsible, permissions } =>

@@ -38,6 +38,9 @@ pub enum Operation {
     /// [`limit_org`](crate::management::Management::limit_org)
     #[serde(rename = "org.limits")]
     LimitOrg { org: String, concurrent: Option<u32> },
+    /// [`set_org_policy`](crate::management::Management::set_org_policy)
+    #[serde(rename = "org.policy")]
+    SetOrgPolicy { org: String, policy: PolicyUpdate },
     /// [`create_user`](crate::management::Management::create_user)
     #[serde(rename = "user.create")]
     CreateUser { org: String, email: String, permissions: Vec<Permission> },
@@ -223,6 +226,7 @@ impl Operation {
             | Self::SuspendOrg { .. }
             | Self::ResumeOrg { .. }
             | Self::LimitOrg { .. }
+            | Self::SetOrgPolicy { .. }
             | Self::CreateUser { .. }
             | Self::CreateService { .. }
             | Self::PermitUser { .. }

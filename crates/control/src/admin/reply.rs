@@ -75,6 +75,11 @@ mod tests {
         r#"{"id":"org_0197c1de000070008000000000000001","name":"acme","tag":"aB3","suspended":false,"#,
         r#""concurrent":null,"concurrent_in_force":100,"created":"2026-11-20T21:08:00.000001Z"}"#,
     );
+    const ORG_WITH_POLICY: &str = concat!(
+        r#"{"id":"org_0197c1de000070008000000000000001","name":"acme","tag":"aB3","suspended":false,"#,
+        r#""concurrent":null,"concurrent_in_force":100,"policy":{"max_expiry":"90d","unused_keys":"never"},"#,
+        r#""created":"2026-11-20T21:08:00.000001Z"}"#,
+    );
     const USER: &str = concat!(
         r#"{"id":"usr_0197c1de000070008000000000000002","kind":"person","email":"ada@example.com","#,
         r#""org":"org_0197c1de000070008000000000000001","permissions":["queries:read"],"#,
@@ -128,7 +133,7 @@ mod tests {
         let explanation = format!(r#"{{{of_key},"standing":{STANDING}}}"#);
         for json in [
             format!(r#"{{"reply":"org","org":{ORG}}}"#),
-            format!(r#"{{"reply":"orgs","items":[{ORG}],"nextCursor":"cursor"}}"#),
+            format!(r#"{{"reply":"orgs","items":[{ORG},{ORG_WITH_POLICY}],"nextCursor":"cursor"}}"#),
             format!(r#"{{"reply":"user","user":{USER}}}"#),
             format!(r#"{{"reply":"users","items":[{USER},{SERVICE}]}}"#),
             format!(r#"{{"reply":"key","key":{KEY}}}"#),

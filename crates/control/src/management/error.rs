@@ -14,7 +14,7 @@ use domain::page::{InvalidCursor, InvalidPageLimit};
 use domain::quota::QuotaError;
 use journal::audit;
 use state::migration::MigrationError;
-use state::{self, ChangeError, StorageError};
+use state::{self, ChangeError, InvalidPolicy, StorageError};
 
 /// Reason why an operation was not performed. Nothing was changed, except by [`ManagementError::Unconfirmed`], and
 /// perhaps by [`ManagementError::NotAcknowledged`].
@@ -32,6 +32,9 @@ pub enum ManagementError {
     /// The quota is out of range.
     #[error(transparent)]
     InvalidQuota(#[from] QuotaError),
+    /// The policy of an organization is not valid.
+    #[error(transparent)]
+    InvalidPolicy(#[from] InvalidPolicy),
     /// The overlap of two secrets is longer than 366 days.
     #[error("overlap must be at most 366d; rotate again when it is over")]
     OverlapTooLong,
@@ -208,6 +211,7 @@ impl ManagementError {
             Self::InvalidName(_) => (Invalid, "invalid_name"),
             Self::InvalidEmail(_) => (Invalid, "invalid_email"),
             Self::InvalidConcurrent | Self::InvalidQuota(_) => (Invalid, "invalid_limits"),
+            Self::InvalidPolicy(_) => (Invalid, "invalid_policy"),
             Self::OverlapTooLong => (Invalid, "invalid_overlap"),
             Self::InvalidDigest(_) | Self::DocumentedDigest | Self::SessionQuotaDigest => (Invalid, "invalid_digest"),
             Self::PageLimit(_) | Self::TooManyKeyIds => (Invalid, "invalid_limit"),

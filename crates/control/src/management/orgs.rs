@@ -10,7 +10,7 @@ use domain::identity::OrgId;
 use domain::key::OrgTag;
 use domain::names;
 use domain::page::{Page, PageQuery};
-use state::{self, Change};
+use state::{self, Change, OrgPolicy};
 
 /// Requests in flight that an organization may be given.
 const CONCURRENT: std::ops::RangeInclusive<u32> = 1..=1_000_000;
@@ -29,6 +29,9 @@ pub struct Org {
     pub concurrent: Option<u32>,
     /// The limit of requests in flight that is in force, the organization's own or the configured one.
     pub concurrent_in_force: u32,
+    /// The policy for keys that are created from now on; left out when it bounds nothing.
+    #[serde(default, skip_serializing_if = "OrgPolicy::is_empty")]
+    pub policy: OrgPolicy,
     #[serde(with = "clock::rfc3339")]
     pub created: Micros,
 }
@@ -47,7 +50,15 @@ impl Management {
             attempts += 1;
             let id = OrgId::generate();
             let tag = OrgTag::generate()?;
-            let org = state::Org { id, tag, name: name.clone(), created: now, suspended: false, concurrent: None };
+            let org = state::Org {
+                id,
+                tag,
+                name: name.clone(),
+                created: now,
+                suspended: false,
+                concurrent: None,
+                policy: OrgPolicy::default(),
+            };
             match self.apply_change("org.create", target(id), Change::CreateOrg(org.clone()), by).await {
                 // Tags are short, so two organizations may draw the same one: draw again.
                 Err(ManagementError::Taken("tag")) if attempts < MAX_TAG_ATTEMPTS => {}
@@ -140,7 +151,7 @@ impl Management {
         Ok(self.show(state::Org { concurrent, ..org }))
     }
 
-    fn show(&self, org: state::Org) -> Org {
+    pub(super) fn show(&self, org: state::Org) -> Org {
         Org::new(org, self.state.concurrent())
     }
 }
@@ -148,9 +159,9 @@ impl Management {
 impl Org {
     /// From the record and the configured limit of requests in flight.
     pub(super) fn new(org: state::Org, configured: u32) -> Self {
-        let state::Org { id, tag, name, created, suspended, concurrent } = org;
+        let state::Org { id, tag, name, created, suspended, concurrent, policy } = org;
         let concurrent_in_force = concurrent.unwrap_or(configured);
-        Self { id, name, tag, suspended, concurrent, concurrent_in_force, created }
+        Self { id, name, tag, suspended, concurrent, concurrent_in_force, policy, created }
     }
 }
 
@@ -165,6 +176,6 @@ pub fn check_concurrent(concurrent: Option<u32>) -> Result<(), ManagementError> 
     }
 }
 
-fn target(org: OrgId) -> Target {
+pub(super) fn target(org: OrgId) -> Target {
     Target { org: Some(org), user: None, key: None }
 }

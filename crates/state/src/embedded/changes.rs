@@ -4,25 +4,22 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::{ActorName, Bounds, Change, ChangeError, Key, LastRotation, Org, User};
+use crate::{ActorName, Bounds, Change, ChangeError, Key, LastRotation, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
 use super::sql::{classify_error, execute, exists, integer, micros};
-use super::{key_actors, key_creation, key_policies, org_looks, services, session_rows, tickets};
+use super::{key_actors, key_creation, key_policies, org_rows, services, session_rows, tickets};
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
     match change {
-        Change::CreateOrg(org) => create_new_org(sql, org),
-        Change::SuspendOrg { org, suspended } => {
-            change_org(sql, *org, "UPDATE orgs SET suspended = ?2 WHERE id = ?1", *suspended)
-        }
-        Change::LimitOrg { org, concurrent } => {
-            change_org(sql, *org, "UPDATE orgs SET concurrent = ?2 WHERE id = ?1", *concurrent)
-        }
+        Change::CreateOrg(org) => org_rows::create_new(sql, org),
+        Change::SuspendOrg { org, suspended } => org_rows::suspend(sql, *org, *suspended),
+        Change::LimitOrg { org, concurrent } => org_rows::limit(sql, *org, *concurrent),
+        Change::SetOrgPolicy { org, policy } => org_rows::set_policy(sql, *org, *policy),
         Change::CreateUser(user) => services::create_new_user(sql, user),
         Change::PermitUser { org, user, permissions, vouched_by } => {
             permit_user(sql, (*org, *user), permissions, vouched_by.as_ref())
@@ -63,29 +60,6 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
 fn write_by(sql: &Connection, actor: &ActorName, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
     write(sql, change, bounds)?;
     change.key_event().map_or(Ok(()), |event| key_actors::record(sql, event, actor))
-}
-
-/// Creates an organization whose name looks like no other one's.
-fn create_new_org(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
-    org_looks::require_new(sql, &org.name)?;
-    create_org(sql, org)
-}
-
-pub(super) fn create_org(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
-    let created = integer(org.created.0);
-    execute(
-        sql,
-        "INSERT INTO orgs (id, tag, name, created, suspended, concurrent) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![org.id.to_string(), org.tag.as_str(), org.name, created, org.suspended, org.concurrent],
-    )?;
-    org_looks::add(sql, &org.name)
-}
-
-fn change_org(sql: &Connection, org: OrgId, update: &str, value: impl rusqlite::ToSql) -> Result<(), ChangeError> {
-    match execute(sql, update, params![org.to_string(), value])? {
-        0 => Err(ChangeError::NoOrg(org)),
-        _ => Ok(()),
-    }
 }
 
 pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeError> {

@@ -160,6 +160,7 @@ impl Directory {
             Change::CreateOrg(org) => self.write().add_org(org),
             Change::SuspendOrg { org, suspended } => self.with_org(org, |record| record.set_suspended(suspended)),
             Change::LimitOrg { org, concurrent } => self.with_org(org, |record| record.set_own_limit(concurrent)),
+            Change::SetOrgPolicy { org, policy } => self.write().set_policy(org, policy),
             Change::CreateUser(user) => self.write().add_user(user),
             Change::PermitUser { user, permissions, vouched_by, .. } => {
                 self.write().permit_user(user, permissions, vouched_by);

@@ -173,7 +173,15 @@ mod tests {
     fn org(name: &str) -> Change {
         let id = OrgId::generate();
         let tag = OrgTag::generate().unwrap();
-        let org = Org { id, tag, name: name.into(), created: Micros(1), suspended: false, concurrent: None };
+        let org = Org {
+            id,
+            tag,
+            name: name.into(),
+            created: Micros(1),
+            suspended: false,
+            concurrent: None,
+            policy: crate::OrgPolicy::default(),
+        };
         Change::CreateOrg(org)
     }
 

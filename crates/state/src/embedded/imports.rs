@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use super::directory::Directory;
 use super::key_state::Usage;
 use super::sql::{classify_error, execute, exists};
-use super::{changes, key_actors, key_creation, load, usage_blocks};
+use super::{changes, key_actors, key_creation, load, org_rows, usage_blocks};
 use crate::bucket::Bucket;
 use crate::import::Import;
 use crate::{ChangeError, CreationBucket, Key, KeyExport};
@@ -17,7 +17,7 @@ use domain::quota::Quota;
 /// Checks an import and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, import: &Import, directory: &Directory) -> Result<(), ChangeError> {
     match import {
-        Import::Org(org) => changes::create_org(sql, org),
+        Import::Org(org) => org_rows::create(sql, org),
         Import::User { user, creation, .. } => {
             changes::create_user(sql, user)?;
             creation.map_or(Ok(()), |creation| key_creation::write(sql, user.id, &creation))

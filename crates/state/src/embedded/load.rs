@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, Row};
 
 use crate::cursor_secret::CursorSecret;
-use crate::{Defaults, Org, User};
+use crate::{Defaults, Org, OrgPolicy, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, Voucher};
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -112,7 +112,13 @@ fn org(row: &Row<'_>) -> rusqlite::Result<Org> {
         created: time(row, "created")?.unwrap_or_default(),
         suspended: row.get("suspended")?,
         concurrent: row.get("concurrent")?,
+        policy: policy(row)?,
     })
+}
+
+fn policy(row: &Row<'_>) -> rusqlite::Result<OrgPolicy> {
+    let json: Option<String> = row.get("policy")?;
+    OrgPolicy::from_record(json.as_deref()).map_err(|error| invalid(row, "policy", error))
 }
 
 fn voucher(columns: &mut Columns<'_>) -> rusqlite::Result<Option<Voucher>> {

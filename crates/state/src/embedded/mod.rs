@@ -40,6 +40,7 @@ mod open_error;
 mod state_file;
 mod file_reserve;
 mod tickets;
+mod org_rows;
 mod services;
 mod session_rows;
 mod usage_blocks;

@@ -207,7 +207,7 @@ mod tests {
         insert("replaced VALUES (x'00', 'k')").unwrap();
         assert!(matches!(insert("replaced VALUES (x'00', 'l')"), Err(ChangeError::Taken("digest"))));
         // Another constraint, although its message ends in the name of a unique column.
-        let nameless = "orgs VALUES (NULL, 'i', 't', NULL, 0, 0, NULL)";
+        let nameless = "orgs VALUES (NULL, 'i', 't', NULL, 0, 0, NULL, NULL)";
         assert!(matches!(insert(nameless), Err(ChangeError::Unavailable(_))));
     }
 }

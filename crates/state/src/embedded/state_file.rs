@@ -27,7 +27,7 @@ const VERSION: i64 = 8;
 /// - A block of `usage` has the usage of keys with consecutive rows (`usage_blocks`); `last_used` and `uses` of a row
 ///   count until the first write-back of the key. `key_creation` holds the bucket of each person that has created keys.
 /// - A user is suspended since `suspended`, and a service has a `responsible` person: columns that are added when the
-///   file is opened.
+///   file is opened ([`ADDED_COLUMNS`]), as is the `policy` of an organization, JSON.
 /// - A user's `provider` vouches for the membership, as of `person` there; `withdrawn` is the time since which it does
 ///   not.
 /// - A session's `record` is JSON as of its creation or its last membership's end; `chosen` and `seen`, which change
@@ -72,6 +72,10 @@ CREATE INDEX tickets_source ON tickets (source, expires);
 CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 ";
+
+/// Columns that a file of an earlier gateway may lack: table, name and type of each.
+const ADDED_COLUMNS: [(&str, &str, &str); 3] =
+    [("users", "suspended", "INTEGER"), ("users", "responsible", "TEXT"), ("orgs", "policy", "TEXT")];
 
 /// The exclusive right to a state file, released on drop.
 ///
@@ -182,8 +186,8 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     }
     key_actors::create_table(&connection).map_err(sqlite)?;
     key_policies::create_table(&connection).map_err(sqlite)?;
-    for (column, kind) in [("suspended", "INTEGER"), ("responsible", "TEXT")] {
-        add_column(&connection, "users", column, kind).map_err(sqlite)?;
+    for (table, column, kind) in ADDED_COLUMNS {
+        add_column(&connection, table, column, kind).map_err(sqlite)?;
     }
     org_looks::fill(&connection).map_err(sqlite)?;
     Ok(connection)

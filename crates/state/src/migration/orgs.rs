@@ -92,6 +92,7 @@ pub(super) fn differences(org: &Org, stored: &Org) -> Vec<&'static str> {
         ("created", org.created == stored.created),
         ("suspended", org.suspended == stored.suspended),
         ("concurrent", org.concurrent == stored.concurrent),
+        ("policy", org.policy == stored.policy),
     ];
     same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
 }

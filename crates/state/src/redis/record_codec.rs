@@ -8,7 +8,7 @@ use redis::{FromRedisValue as _, Value};
 
 use crate::bucket::Bucket;
 use crate::redis::packed::{unpack, unpack_signed, unsigned};
-use crate::{Key, KeyActors, KeyExport, Org, Session, User};
+use crate::{Key, KeyActors, KeyExport, Org, OrgPolicy, Session, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, Voucher};
 use domain::key::KeyDigest;
@@ -130,8 +130,15 @@ impl Fields {
             created: Micros(self.required("created")?),
             suspended: self.flag("suspended")?,
             concurrent: self.optional("concurrent")?,
+            // The reply to a decision has none: decisions do not depend on it.
+            policy: self.policy()?,
         };
         Ok(StoredOrg { org, version: *self.live()?.first_chunk().ok_or(CommandError::UnexpectedReply)? })
+    }
+
+    fn policy(&self) -> Result<OrgPolicy, CommandError> {
+        let json: Option<String> = self.optional("policy")?;
+        OrgPolicy::from_record(json.as_deref()).map_err(|_| CommandError::UnexpectedReply)
     }
 
     pub(crate) fn user(&self) -> Result<StoredUser, CommandError> {

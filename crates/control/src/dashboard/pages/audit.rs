@@ -43,7 +43,7 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 21] = [
+const ACTIONS: [(&str, &str); 22] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -59,6 +59,7 @@ const ACTIONS: [(&str, &str); 21] = [
     ("org.create", "Created the organization"),
     ("org.suspend", "Suspended the organization"),
     ("org.resume", "Resumed the organization"),
+    ("org.policy", "Changed the policy of the organization for new keys"),
     ("org.limits", "Changed the limits of the organization"),
     ("session.link", "Created a sign-in link"),
     ("session.start", "Signed in"),

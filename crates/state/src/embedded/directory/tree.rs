@@ -12,7 +12,7 @@ use crate::embedded::key_record::{DirtyKeys, KeyRecord};
 use crate::embedded::org_record::{OrgRecord, Permit};
 use crate::embedded::owned_keys::{OwnedKeys, by_owner};
 use crate::embedded::stored_key::StoredKey;
-use crate::{Defaults, KeyList, KeyPosition, Org, User};
+use crate::{Defaults, KeyList, KeyPosition, Org, OrgPolicy, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::key::{KeyId, OrgTag};
@@ -162,6 +162,12 @@ impl Tree {
         let record = Arc::new(OrgRecord::new(org.id, org.suspended, org.concurrent, self.defaults.concurrent));
         self.orgs.push(org.id);
         self.org.insert(org.id, OrgEntry { org, record, users: Vec::new(), keys: OwnedKeys::default() });
+    }
+
+    pub(super) fn set_policy(&mut self, org: OrgId, policy: OrgPolicy) {
+        if let Some(entry) = self.org.get_mut(&org) {
+            entry.org.policy = policy;
+        }
     }
 
     pub(super) fn add_user(&mut self, user: User) {

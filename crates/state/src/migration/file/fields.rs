@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::invalid_record::InvalidRecord;
 use crate::bucket::{Bucket, capacity};
-use crate::{ActorName, Key, KeyActors, KeyEvent};
+use crate::{ActorName, InvalidPolicy, Key, KeyActors, KeyEvent, OrgPolicy, UnusedKeys, duration_text};
 use domain::clock::Micros;
 use domain::key::{InvalidDigest, KeyDigest};
 use domain::quota::{EXACT, Quota};
@@ -38,6 +38,32 @@ pub(super) struct QuotaLine {
     pub(super) requests: u32,
     pub(super) per_s: u64,
     pub(super) burst: u32,
+}
+
+/// The policy of an organization, with durations as texts.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PolicyLine {
+    #[serde(default, with = "duration_text::option", skip_serializing_if = "Option::is_none")]
+    max_expiry: Option<Duration>,
+    #[serde(default, with = "duration_text::option", skip_serializing_if = "Option::is_none")]
+    default_expiry: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unused_keys: Option<UnusedKeys>,
+}
+
+impl From<OrgPolicy> for PolicyLine {
+    fn from(policy: OrgPolicy) -> Self {
+        let OrgPolicy { max_expiry, default_expiry, unused_keys } = policy;
+        Self { max_expiry, default_expiry, unused_keys }
+    }
+}
+
+impl PolicyLine {
+    pub(super) fn into_policy(self) -> Result<OrgPolicy, InvalidPolicy> {
+        let Self { max_expiry, default_expiry, unused_keys } = self;
+        OrgPolicy { max_expiry, default_expiry, unused_keys }.validate()
+    }
 }
 
 impl BucketLine {

@@ -1,5 +1,6 @@
 //! Reasons why a record of a file is not valid.
 
+use crate::InvalidPolicy;
 use domain::key::InvalidDigest;
 use domain::key::policy::InvalidPolicy;
 use domain::names::{InvalidEmail, InvalidName};
@@ -20,6 +21,9 @@ pub enum InvalidRecord {
     /// A quota is not valid.
     #[error("a quota is not valid: {0}")]
     Quota(#[from] QuotaError),
+    /// The policy of an organization is not valid.
+    #[error("the policy is not valid: {0}")]
+    Policy(#[from] InvalidPolicy),
     /// The name of an organization or a key is none that can be given.
     #[error("the name `{}` is not valid: {reason}", .name.escape_debug())]
     Name {

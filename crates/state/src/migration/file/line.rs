@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::fields::{BucketLine, QuotaLine, hex, hex_all, parse_actors, parse_all};
+use super::fields::{BucketLine, PolicyLine, QuotaLine, hex, hex_all, parse_actors, parse_all};
 use super::invalid_record::InvalidRecord;
 use super::user_line::UserLine;
 use super::{Counts, Summary};
@@ -41,6 +41,9 @@ pub(super) struct OrgLine {
     created: Micros,
     suspended: bool,
     concurrent: Option<u32>,
+    /// Left out when it is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    policy: Option<PolicyLine>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -150,16 +153,18 @@ pub(super) fn count(counts: &mut Counts, record: &StateRecord) {
 
 impl From<&Org> for OrgLine {
     fn from(org: &Org) -> Self {
-        let Org { id, tag, name, created, suspended, concurrent } = org.clone();
-        Self { id, tag, name, created, suspended, concurrent }
+        let Org { id, tag, name, created, suspended, concurrent, policy } = org.clone();
+        let policy = (!policy.is_empty()).then(|| PolicyLine::from(policy));
+        Self { id, tag, name, created, suspended, concurrent, policy }
     }
 }
 
 impl OrgLine {
     fn into_org(self) -> Result<Org, InvalidRecord> {
-        let Self { id, tag, name, created, suspended, concurrent } = self;
+        let Self { id, tag, name, created, suspended, concurrent, policy } = self;
         check_name(&name, names::validate_org_name(&name))?;
-        Ok(Org { id, tag, name, created, suspended, concurrent })
+        let policy = policy.map(PolicyLine::into_policy).transpose()?.unwrap_or_default();
+        Ok(Org { id, tag, name, created, suspended, concurrent, policy })
     }
 }
 

@@ -66,6 +66,7 @@ impl Changes<'_> {
             Change::CreateOrg(org) => orgs.create(org).await,
             Change::SuspendOrg { org, suspended } => orgs.suspend(*org, *suspended).await,
             Change::LimitOrg { org, concurrent } => orgs.limit(*org, *concurrent).await,
+            Change::SetOrgPolicy { org, policy } => orgs.set_policy(*org, *policy).await,
             Change::CreateUser(user) => users.create(user).await,
             Change::PermitUser { org, user, permissions, vouched_by } => {
                 users.permit(*org, *user, permissions, vouched_by.as_ref()).await

@@ -11,7 +11,7 @@ use super::record_fields::org_fields;
 use super::transaction::{Check, CommitResult, Record, Transaction};
 use super::transactions::{Transactions, parse_id, read_each};
 use crate::redis::format;
-use crate::{ChangeError, LOOK_TAKEN, Org};
+use crate::{ChangeError, LOOK_TAKEN, Org, OrgPolicy};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
 use domain::names::{LOOK_VERSION, looks as looks_of};
@@ -119,6 +119,15 @@ impl Orgs<'_> {
         self.change(org, |transaction, record| match concurrent {
             Some(concurrent) => transaction.hset_field(record, "concurrent", &concurrent.to_string()),
             None => transaction.hdel(record, &["concurrent"]),
+        })
+        .await
+    }
+
+    /// Sets the policy; the record of an empty one has no field for it.
+    pub(super) async fn set_policy(self, org: OrgId, policy: OrgPolicy) -> Result<u32, CommitError> {
+        self.change(org, |transaction, record| match policy.to_record() {
+            Some(json) => transaction.hset_field(record, "policy", &json),
+            None => transaction.hdel(record, &["policy"]),
         })
         .await
     }

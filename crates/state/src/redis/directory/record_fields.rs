@@ -18,6 +18,7 @@ pub fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
         ("suspended", u8::from(org.suspended).to_string()),
     ];
     fields.extend(org.concurrent.map(|concurrent| ("concurrent", concurrent.to_string())));
+    fields.extend(org.policy.to_record().map(|policy| ("policy", policy)));
     fields
 }
 

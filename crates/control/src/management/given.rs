@@ -1,0 +1,37 @@
+//! Fields that tell `null` from an absent one, for `#[serde(with = "…")]` with a default: `None` is absent, and
+//! `Some(None)` is `null`.
+
+use serde::{Deserialize, Deserializer};
+
+/// Reads a field that is present.
+///
+/// # Errors
+/// The value is neither `null` nor one of the type.
+pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Some)
+}
+
+/// The same for a duration, which is a text such as `90d`.
+pub(super) mod duration {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    use crate::management::duration_text::option;
+
+    #[allow(clippy::ref_option, clippy::option_option, reason = "serde's signature")]
+    pub(crate) fn serialize<S: Serializer>(
+        duration: &Option<Option<Duration>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        option::serialize(&duration.flatten(), serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Option<Duration>>, D::Error> {
+        option::deserialize(deserializer).map(Some)
+    }
+}

@@ -1,0 +1,62 @@
+//! Policy of an organization: bounds of its new keys, set by the operator.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::authorization::Access;
+use super::orgs::target;
+use super::{Actor, Management, ManagementError, Org, given};
+use domain::clock::Micros;
+use state::{self, Change, InvalidPolicy, OrgPolicy, UnusedKeys};
+
+/// New values of the policy of an organization. Absent values stay as they are; `null` takes a value away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyUpdate {
+    /// Longest time to the expiry of a key; `Some(None)`: keys need not expire.
+    #[serde(default, with = "given::duration", skip_serializing_if = "Option::is_none")]
+    pub max_expiry: Option<Option<Duration>>,
+    /// Time to the expiry of a key where none is asked for; `Some(None)`: the longest.
+    #[serde(default, with = "given::duration", skip_serializing_if = "Option::is_none")]
+    pub default_expiry: Option<Option<Duration>>,
+    /// Treatment of keys that are not used; `Some(None)`: the configured one.
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
+    pub unused_keys: Option<Option<UnusedKeys>>,
+}
+
+impl PolicyUpdate {
+    /// The policy with these values.
+    ///
+    /// # Errors
+    /// [`InvalidPolicy`].
+    pub fn apply_to(self, policy: OrgPolicy) -> Result<OrgPolicy, InvalidPolicy> {
+        let updated = OrgPolicy {
+            max_expiry: self.max_expiry.unwrap_or(policy.max_expiry),
+            default_expiry: self.default_expiry.unwrap_or(policy.default_expiry),
+            unused_keys: self.unused_keys.unwrap_or(policy.unused_keys),
+        };
+        updated.validate()
+    }
+}
+
+impl Management {
+    /// Sets the policy of an organization for keys that are created from now on; keys that exist stay as they are. For
+    /// the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::InvalidPolicy`].
+    pub async fn set_org_policy(
+        &self,
+        actor: &Actor,
+        org: &str,
+        update: PolicyUpdate,
+        now: Micros,
+    ) -> Result<Org, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let org = self.find_org(org).await?;
+        let policy = update.apply_to(org.policy)?;
+        self.apply_change("org.policy", target(org.id), Change::SetOrgPolicy { org: org.id, policy }, by).await?;
+        Ok(self.show(state::Org { policy, ..org }))
+    }
+}
