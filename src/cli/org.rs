@@ -8,7 +8,7 @@ use super::installation::Installation;
 use super::show::Format;
 use super::{CliError, list};
 use ::control::admin::Operation;
-use ::control::management::PolicyUpdate;
+use ::control::management::OrgPolicyUpdate;
 use platform::settings::{InvalidDuration, parse_duration};
 use state::UnusedKeys;
 
@@ -102,12 +102,12 @@ fn operation(command: Command) -> Operation {
         Command::Limits { org, concurrent: None, default: false } => Operation::ShowOrg { org },
         Command::Limits { org, concurrent, .. } => Operation::LimitOrg { org, concurrent },
         Command::Policy { org, max_expiry, default_expiry, unused_keys } => {
-            let policy = PolicyUpdate {
+            let policy = OrgPolicyUpdate {
                 max_expiry: max_expiry.map(|setting| setting.0),
                 default_expiry: default_expiry.map(|setting| setting.0),
                 unused_keys: unused_keys.map(|setting| setting.0),
             };
-            if policy == PolicyUpdate::default() {
+            if policy == OrgPolicyUpdate::default() {
                 Operation::ShowOrg { org }
             } else {
                 Operation::SetOrgPolicy { org, policy }

@@ -4,7 +4,7 @@ use domain::clock::Micros;
 use domain::counted::counted;
 use domain::identity::{OrgId, SessionId, UserId};
 use domain::key::KeyId;
-use domain::key::policy::InvalidPolicy;
+use domain::key::policy::InvalidKeyPolicy;
 
 /// Reason why the shared state did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +68,7 @@ pub enum ChangeError {
         /// The key.
         key: KeyId,
         /// The reason.
-        reason: InvalidPolicy,
+        reason: InvalidKeyPolicy,
     },
     /// The policy would be wider than the one before it, and may only become narrower.
     #[error("the policy of key {0} may only be narrowed")]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use ::control::management::{PolicyUpdate, duration_text, given};
+use ::control::management::{OrgPolicyUpdate, duration_text, given};
 use domain::identity::Permission;
 use domain::key::KeyId;
 use platform::settings::Outline;
@@ -31,7 +31,7 @@ pub(super) struct OrgSpec {
     #[serde(default, deserialize_with = "given::deserialize")]
     pub(super) concurrent: Option<Option<u32>>,
     #[serde(default)]
-    pub(super) policy: PolicyUpdate,
+    pub(super) policy: OrgPolicyUpdate,
     #[serde(default)]
     pub(super) users: Vec<UserSpec>,
     #[serde(default)]

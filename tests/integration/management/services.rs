@@ -1,7 +1,9 @@
 //! Accounts of services: created and reassigned by the operator, never signed in, and no admin of their organization.
 
 use control::admin::Operation;
-use control::management::{Actor, ClientInfo, ErrorKind, Management, SignedInUser, User, UserKind, UserStatus};
+use control::management::{
+    Actor, ClientInfo, ErrorKind, Management, PolicyUpdate, SignedInUser, User, UserKind, UserStatus,
+};
 use domain::clock;
 use domain::identity::{PersonId, SessionId};
 use domain::page::PageQuery;
@@ -39,7 +41,10 @@ async fn service_is_shown_with_its_responsible_person_wherever_it_is() {
     let responsible = service.responsible.unwrap();
     assert_eq!((responsible.id, responsible.email.as_str(), responsible.status), (ada.id, ADA, UserStatus::Active));
 
-    let created = management.create_key(OPERATOR, ORG, "Nightly Report", "k", clock::now()).await.unwrap();
+    let created = management
+        .create_key(OPERATOR, ORG, "Nightly Report", "k", PolicyUpdate::default(), clock::now())
+        .await
+        .unwrap();
     assert_eq!((created.key.email.as_str(), created.key.user_kind), (NIGHTLY, UserKind::Service));
     management.suspend_user(OPERATOR, ORG, ADA, clock::now()).await.unwrap();
     let shown = management.show_key(OPERATOR, created.key.id, clock::now()).await.unwrap();
@@ -116,7 +121,7 @@ async fn service_does_not_count_as_an_admin_who_can_act() {
     // An admin suspends a service, whatever its permissions are, makes its keys, and neither creates nor reassigns one.
     management.suspend_user(actor, ORG, NIGHTLY, now).await.unwrap();
     management.resume_user(actor, ORG, NIGHTLY, now).await.unwrap();
-    management.create_key(actor, ORG, NIGHTLY, "k", now).await.unwrap();
+    management.create_key(actor, ORG, NIGHTLY, "k", PolicyUpdate::default(), now).await.unwrap();
     let created = management.create_service(actor, ORG, "weekly", ADA, Vec::new(), now).await.unwrap_err();
     let reassigned = management.reassign_user(actor, ORG, NIGHTLY, BOB, now).await.unwrap_err();
     assert_eq!([created.code(), reassigned.code()], ["not_allowed"; 2]);

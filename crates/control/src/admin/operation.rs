@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::management::{KeyQuery, LimitUpdate, PolicyUpdate, UseFilter, duration_text};
+use crate::management::{KeyQuery, LimitUpdate, OrgPolicyUpdate, PolicyUpdate, UseFilter, duration_text};
 use domain::identity::{Permission, SessionId};
 use domain::key::KeyId;
 use domain::page::PageLimit;
@@ -40,7 +40,7 @@ pub enum Operation {
     LimitOrg { org: String, concurrent: Option<u32> },
     /// [`set_org_policy`](crate::management::Management::set_org_policy)
     #[serde(rename = "org.policy")]
-    SetOrgPolicy { org: String, policy: PolicyUpdate },
+    SetOrgPolicy { org: String, policy: OrgPolicyUpdate },
     /// [`create_user`](crate::management::Management::create_user)
     #[serde(rename = "user.create")]
     CreateUser { org: String, email: String, permissions: Vec<Permission> },

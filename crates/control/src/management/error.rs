@@ -7,7 +7,7 @@ use super::read_queue::QueueFull;
 use domain::clock::Micros;
 use domain::counted::counted;
 use domain::identity::Permission;
-use domain::key::policy::InvalidPolicy;
+use domain::key::policy::InvalidKeyPolicy;
 use domain::key::{InvalidDigest, KeyId};
 use domain::names::{InvalidEmail, InvalidName};
 use domain::page::{InvalidCursor, InvalidPageLimit};
@@ -101,9 +101,12 @@ pub enum ManagementError {
         /// Time of its last rotation.
         at: Option<Micros>,
     },
-    /// The policy that the change would make is not valid.
+    /// The policy that a key would have is not valid.
     #[error("{0}")]
-    InvalidPolicy(InvalidPolicy),
+    InvalidKeyPolicy(InvalidKeyPolicy),
+    /// The expiry is later than the organization's policy allows.
+    #[error(transparent)]
+    TooLate(#[from] state::TooLate),
     /// The policy names a permission that the key's user does not have.
     #[error("the user of the key does not have the permission `{0}`; give it to the user first, or leave it out")]
     BeyondOwner(Permission),
@@ -227,7 +230,7 @@ impl ManagementError {
             Self::NoMembership(_) => (NotAllowed, "no_membership"),
             Self::Revoked(_) => (Conflict, "key_revoked"),
             Self::Rotated { .. } => (Conflict, "rotated_meanwhile"),
-            Self::InvalidPolicy(_) | Self::BeyondOwner(_) => (Invalid, "invalid_policy"),
+            Self::InvalidKeyPolicy(_) | Self::BeyondOwner(_) | Self::TooLate(_) => (Invalid, "invalid_policy"),
             Self::Widened(_) => (NotAllowed, "policy_widened"),
             Self::InUse(_) => (Conflict, "key_in_use"),
             Self::DisabledByOperator(_) => (NotAllowed, "disabled_by_operator"),
@@ -287,7 +290,7 @@ impl From<ChangeError> for ManagementError {
             ChangeError::NoSession(session) => Self::NoSession(session.to_string()),
             ChangeError::Revoked(key) => Self::Revoked(key),
             ChangeError::Rotated { key, rotated } => Self::Rotated { key, by: None, at: rotated },
-            ChangeError::InvalidPolicy { reason, .. } => Self::InvalidPolicy(reason),
+            ChangeError::InvalidPolicy { reason, .. } => Self::InvalidKeyPolicy(reason),
             ChangeError::Widened(key) => Self::Widened(key),
             ChangeError::InUse(key) => Self::InUse(key),
             ChangeError::DisabledByOperator(key) => Self::DisabledByOperator(key),

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::authorization::Access;
-use super::keys::target;
+use super::keys::{OwnedKey, target};
 use super::{Actor, Key, Management, ManagementError};
 use domain::clock::{self, Micros};
 use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::{Disabled, DisabledBy, Field, KeyPolicy, Network, PolicyPatch};
-use state::{Change, PolicyScope};
+use state::{Change, OrgPolicy, PolicyScope};
 
 /// Change of a policy as it travels: a merge patch (RFC 7396). What is absent stays, and `null` clears.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,13 +65,20 @@ impl PolicyUpdate {
         }
     }
 
-    /// The policy of a new key.
+    /// The policy of a key that is created `now` in an organization with the policy `of_org`.
     ///
     /// # Errors
-    /// [`ManagementError::InvalidPolicy`]; [`ManagementError::BeyondOwner`] for a permission that `of_user` lacks.
-    pub(super) fn into_policy(self, of_user: &[Permission]) -> Result<Option<Box<KeyPolicy>>, ManagementError> {
-        let policy = self.into_patch().apply(&KeyPolicy::default());
-        policy.validate().map_err(ManagementError::InvalidPolicy)?;
+    /// [`ManagementError::InvalidKeyPolicy`]; [`ManagementError::BeyondOwner`] for a permission that `of_user` lacks;
+    /// [`ManagementError::TooLate`].
+    pub(super) fn into_policy(
+        self,
+        of_user: &[Permission],
+        of_org: &OrgPolicy,
+        now: Micros,
+    ) -> Result<Option<Box<KeyPolicy>>, ManagementError> {
+        let mut policy = self.into_patch().apply(&KeyPolicy::default());
+        policy.expires = of_org.expiry_of_new_key(policy.expires, now)?;
+        policy.validate().map_err(ManagementError::InvalidKeyPolicy)?;
         check_permissions(policy.permissions.as_deref(), of_user)?;
         Ok(policy.boxed())
     }
@@ -81,8 +88,8 @@ impl Management {
     /// Changes fields of a key's policy, which hold from the next decision on. Owners may narrow their own keys.
     ///
     /// # Errors
-    /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::InvalidPolicy`],
-    /// [`ManagementError::BeyondOwner`], [`ManagementError::Widened`].
+    /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::InvalidKeyPolicy`],
+    /// [`ManagementError::BeyondOwner`], [`ManagementError::Widened`], [`ManagementError::TooLate`].
     pub async fn set_key(
         &self,
         actor: &Actor,
@@ -92,9 +99,12 @@ impl Management {
     ) -> Result<Key, ManagementError> {
         self.authorize(actor, Access::Key(id), now).await?;
         let patch = update.into_patch();
+        let owned = self.find_key(actor, id).await?;
         if let Field::Set(permissions) = &patch.permissions {
-            let user = self.find_key(actor, id).await?.user;
-            check_permissions(Some(permissions), user.as_ref().map_or(&[], |user| &user.permissions))?;
+            check_permissions(Some(permissions), owned.user.as_ref().map_or(&[], |user| &user.permissions))?;
+        }
+        if actor.signed_in().is_some() {
+            check_expiry(&owned, &patch, now)?;
         }
         self.change_policy(actor, "key.set", id, patch, now).await
     }
@@ -147,6 +157,21 @@ impl Management {
         let change = Change::SetKeyPolicy { key: id, patch: Box::new(patch), allowed };
         self.apply_change(operation, target(&owned.key), change, by).await?;
         Ok(self.show_owned(&self.find_key(actor, id).await?, now))
+    }
+}
+
+/// Checks that a person puts the expiry of a key off no further than that of a new key may be. The operator, whose
+/// policy it is, may.
+fn check_expiry(owned: &OwnedKey, patch: &PolicyPatch, now: Micros) -> Result<(), ManagementError> {
+    let before = owned.key.policy.as_deref().cloned().unwrap_or_default();
+    let after = patch.apply(&before);
+    let is_later = before.expires.is_some_and(|before| after.expires.is_none_or(|after| after > before));
+    let latest = owned.org.as_ref().and_then(|org| org.policy.max_expiry).map(|max| now.after(max));
+    match latest {
+        Some(latest) if is_later && after.expires.is_none_or(|after| after > latest) => {
+            Err(state::TooLate { latest }.into())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -216,10 +241,18 @@ mod tests {
         let permissions = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Permission>>();
         let update =
             |names: &[&str]| PolicyUpdate { permissions: Some(Some(permissions(names))), ..PolicyUpdate::default() };
-        let policy = update(&["b", "a", "b"]).into_policy(&permissions(&["a", "b", "c"])).unwrap().unwrap();
+        let policy = update(&["b", "a", "b"])
+            .into_policy(&permissions(&["a", "b", "c"]), &OrgPolicy::default(), Micros(7))
+            .unwrap()
+            .unwrap();
         assert_eq!(policy.permissions, Some(permissions(&["a", "b"])));
-        let error = update(&["a", "d"]).into_policy(&permissions(&["a"])).unwrap_err();
+        let error =
+            update(&["a", "d"]).into_policy(&permissions(&["a"]), &OrgPolicy::default(), Micros(7)).unwrap_err();
         assert!(matches!(&error, ManagementError::BeyondOwner(d) if d.as_str() == "d"), "{error}");
-        assert_eq!(PolicyUpdate::default().into_policy(&[]).unwrap(), None);
+        let of_org = |policy: OrgPolicy| PolicyUpdate::default().into_policy(&[], &policy, Micros(7)).unwrap();
+        assert_eq!(of_org(OrgPolicy::default()), None);
+        let hour = std::time::Duration::from_secs(3600);
+        let bounded = of_org(OrgPolicy { max_expiry: Some(hour), ..OrgPolicy::default() });
+        assert_eq!(bounded.unwrap().expires, Some(Micros(7).after(hour)));
     }
 }

@@ -52,7 +52,7 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`],
-    /// [`ManagementError::InvalidPolicy`], [`ManagementError::BeyondOwner`]; for signed-in users
+    /// [`ManagementError::InvalidKeyPolicy`], [`ManagementError::BeyondOwner`], [`ManagementError::TooLate`]; for signed-in users
     /// [`ManagementError::TooManyKeys`] and [`ManagementError::KeyCreationLimited`].
     pub async fn create_key(
         &self,
@@ -65,7 +65,7 @@ impl Management {
     ) -> Result<NewKey, ManagementError> {
         let by = self.authorize(actor, Access::NewKey { org, user }, now).await?;
         let (org, user, name) = self.find_owner(org, user, name).await?;
-        let policy = policy.into_policy(&user.permissions)?;
+        let policy = policy.into_policy(&user.permissions, &org.policy, now)?;
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -91,12 +91,13 @@ impl Management {
         let digest = check_digest(sha256)?;
         let quota = limits.map(|limits| limits.quota_from(self.state.quota())).transpose()?;
         let (org, user, name) = self.find_owner(org, user, name).await?;
+        let policy = PolicyUpdate::default().into_policy(&user.permissions, &org.policy, now)?;
         let path = if quota.is_some() { "key.import/limits" } else { "key.import" };
         let mut attempts = 0;
         loop {
             attempts += 1;
             let new = new_record(KeyId::generate(org.tag)?, member(&user), name.clone(), now);
-            let key = state::Key { imported: true, quota, ..new };
+            let key = state::Key { imported: true, quota, policy: policy.clone(), ..new };
             let change = Change::CreateKey { key: key.clone(), digest };
             match self.apply_change_at("key.import", path, target(&key), change, by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}

@@ -73,7 +73,7 @@ pub use key_policy::PolicyUpdate;
 pub use key_query::KeyQuery;
 pub use keys::{KeyImport, check_digest};
 pub use links::{Link, LinkPreview};
-pub use org_policy::PolicyUpdate;
+pub use org_policy::OrgPolicyUpdate;
 pub use orgs::{Org, check_concurrent};
 pub use rotation::Rotation;
 pub use sessions::{Session, SessionSettings};

@@ -13,7 +13,7 @@ use state::{self, Change, InvalidPolicy, OrgPolicy, UnusedKeys};
 /// New values of the policy of an organization. Absent values stay as they are; `null` takes a value away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PolicyUpdate {
+pub struct OrgPolicyUpdate {
     /// Longest time to the expiry of a key; `Some(None)`: keys need not expire.
     #[serde(default, with = "given::duration", skip_serializing_if = "Option::is_none")]
     pub max_expiry: Option<Option<Duration>>,
@@ -25,7 +25,7 @@ pub struct PolicyUpdate {
     pub unused_keys: Option<Option<UnusedKeys>>,
 }
 
-impl PolicyUpdate {
+impl OrgPolicyUpdate {
     /// The policy with these values.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Management {
         &self,
         actor: &Actor,
         org: &str,
-        update: PolicyUpdate,
+        update: OrgPolicyUpdate,
         now: Micros,
     ) -> Result<Org, ManagementError> {
         let by = self.authorize(actor, Access::Operator, now).await?;

@@ -7,7 +7,7 @@ use super::{Actor, Management, ManagementError};
 use crate::management::actor::AuditActor;
 use domain::clock::Micros;
 use domain::key::policy::{Disabled, DisabledBy, Field, PolicyPatch};
-use state::{Change, KeyList, Org, PolicyScope};
+use state::{Change, KeyList, Org, PolicyScope, UnusedKeys};
 
 /// Organizations and keys that are read at a time.
 const PAGE: usize = 500;
@@ -33,8 +33,12 @@ impl Management {
     }
 
     /// The time without a use after which keys of an organization are disabled; none: never.
-    fn unused_keys_of(&self, _org: &Org) -> Option<Duration> {
-        self.state.bounds().unused_keys
+    fn unused_keys_of(&self, org: &Org) -> Option<Duration> {
+        match org.policy.unused_keys {
+            Some(UnusedKeys::Never) => None,
+            Some(UnusedKeys::After(time)) => Some(time),
+            None => self.state.bounds().unused_keys,
+        }
     }
 
     async fn sweep_org(&self, org: &Org, since: Micros, by: AuditActor<'_>) -> Result<u64, ManagementError> {

@@ -77,7 +77,7 @@ pub enum DisabledBy {
 
 /// Error: a policy is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidPolicy {
+pub enum InvalidKeyPolicy {
     /// More networks than [`MAX_NETWORKS`].
     #[error("a key has at most {MAX_NETWORKS} networks")]
     TooManyNetworks,
@@ -140,22 +140,22 @@ impl KeyPolicy {
     /// Checks the bounds of every field.
     ///
     /// # Errors
-    /// [`InvalidPolicy`].
-    pub fn validate(&self) -> Result<(), InvalidPolicy> {
+    /// [`InvalidKeyPolicy`].
+    pub fn validate(&self) -> Result<(), InvalidKeyPolicy> {
         let is_sorted = self.permissions.as_ref().is_none_or(|own| own.is_sorted_by(|a, b| a < b))
             && self.networks.is_sorted_by(|a, b| a < b);
         if !is_sorted {
-            Err(InvalidPolicy::NotSorted)
+            Err(InvalidKeyPolicy::NotSorted)
         } else if self.networks.len() > MAX_NETWORKS {
-            Err(InvalidPolicy::TooManyNetworks)
+            Err(InvalidKeyPolicy::TooManyNetworks)
         } else if self.concurrent == Some(0) {
-            Err(InvalidPolicy::NoSlot)
+            Err(InvalidKeyPolicy::NoSlot)
         } else if self.tags.len() > MAX_TAGS {
-            Err(InvalidPolicy::TooManyTags)
+            Err(InvalidKeyPolicy::TooManyTags)
         } else if self.tags.iter().all(|(name, value)| is_tag(name, value)) {
             Ok(())
         } else {
-            Err(InvalidPolicy::Tag)
+            Err(InvalidKeyPolicy::Tag)
         }
     }
 
@@ -284,16 +284,16 @@ mod tests {
         assert_eq!(tag("team", "billing").validate(), Ok(()));
         assert_eq!(tag(&"n".repeat(64), &"v".repeat(64)).validate(), Ok(()));
         for (name, value) in [("", "v"), ("a=b", "v"), ("a\n", "v"), (&*"n".repeat(65), "v"), ("n", &*"v".repeat(65))] {
-            assert_eq!(tag(name, value).validate(), Err(InvalidPolicy::Tag), "{name} {value}");
+            assert_eq!(tag(name, value).validate(), Err(InvalidKeyPolicy::Tag), "{name} {value}");
         }
         let tags = (0..17).map(|number| (number.to_string(), String::new())).collect();
-        assert_eq!(KeyPolicy { tags, ..KeyPolicy::default() }.validate(), Err(InvalidPolicy::TooManyTags));
+        assert_eq!(KeyPolicy { tags, ..KeyPolicy::default() }.validate(), Err(InvalidKeyPolicy::TooManyTags));
         let many: Vec<Network> = (0..33).map(|net| format!("10.0.{net}.0/24").parse().unwrap()).collect();
         let of = |networks: &[Network]| KeyPolicy { networks: networks.to_vec(), ..KeyPolicy::default() }.validate();
-        assert_eq!((of(&many), of(&many[..32])), (Err(InvalidPolicy::TooManyNetworks), Ok(())));
-        assert_eq!(KeyPolicy { concurrent: Some(0), ..narrow() }.validate(), Err(InvalidPolicy::NoSlot));
+        assert_eq!((of(&many), of(&many[..32])), (Err(InvalidKeyPolicy::TooManyNetworks), Ok(())));
+        assert_eq!(KeyPolicy { concurrent: Some(0), ..narrow() }.validate(), Err(InvalidKeyPolicy::NoSlot));
         let twice = Some(permissions(&["a", "a"]));
-        assert_eq!(KeyPolicy { permissions: twice, ..narrow() }.validate(), Err(InvalidPolicy::NotSorted));
+        assert_eq!(KeyPolicy { permissions: twice, ..narrow() }.validate(), Err(InvalidKeyPolicy::NotSorted));
     }
 
     #[test]

@@ -131,12 +131,12 @@ impl Fields {
             suspended: self.flag("suspended")?,
             concurrent: self.optional("concurrent")?,
             // The reply to a decision has none: decisions do not depend on it.
-            policy: self.policy()?,
+            policy: self.org_policy()?,
         };
         Ok(StoredOrg { org, version: *self.live()?.first_chunk().ok_or(CommandError::UnexpectedReply)? })
     }
 
-    fn policy(&self) -> Result<OrgPolicy, CommandError> {
+    fn org_policy(&self) -> Result<OrgPolicy, CommandError> {
         let json: Option<String> = self.optional("policy")?;
         OrgPolicy::from_record(json.as_deref()).map_err(|_| CommandError::UnexpectedReply)
     }
@@ -177,7 +177,7 @@ impl Fields {
             previous_until: self.time("previous_until")?,
             revoked: self.time("revoked")?,
             quota: self.quota()?,
-            policy: self.policy()?,
+            policy: self.key_policy()?,
             last_used,
             uses,
         };
@@ -210,7 +210,7 @@ impl Fields {
     }
 
     /// A policy that cannot be read in full is an error, so that no key is wider than its policy.
-    fn policy(&self) -> Result<Option<Box<KeyPolicy>>, CommandError> {
+    fn key_policy(&self) -> Result<Option<Box<KeyPolicy>>, CommandError> {
         let Some(text) = self.0.get("policy") else { return Ok(None) };
         let policy: KeyPolicy = serde_json::from_slice(text).map_err(|_| CommandError::UnexpectedReply)?;
         Ok(policy.boxed())

@@ -2,7 +2,7 @@
 
 use crate::InvalidPolicy;
 use domain::key::InvalidDigest;
-use domain::key::policy::InvalidPolicy;
+use domain::key::policy::InvalidKeyPolicy;
 use domain::names::{InvalidEmail, InvalidName};
 use domain::quota::QuotaError;
 
@@ -11,7 +11,7 @@ use domain::quota::QuotaError;
 pub enum InvalidRecord {
     /// The policy of a key is not valid.
     #[error(transparent)]
-    Policy(#[from] InvalidPolicy),
+    KeyPolicy(#[from] InvalidKeyPolicy),
     /// It is not the JSON of a record.
     #[error("it is not a record: {0}")]
     Json(#[from] serde_json::Error),
