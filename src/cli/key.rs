@@ -249,7 +249,7 @@ fn operation(command: Command) -> Operation {
             Operation::LimitKey { key: key_id, limits: Some(management::LimitUpdate { requests, per, burst }) }
         }
         Command::Import { owner: Owner { org, user }, sha256, name } => {
-            Operation::ImportKey { org, user, sha256, name, limits: None }
+            Operation::ImportKey { org, user, sha256, name, limits: None, policy: Box::default(), disabled: false }
         }
         Command::Digest
         | Command::List { .. }

@@ -131,7 +131,9 @@ fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>)
         step.show("limits", limits.to_string());
     }
     let limits = limits.map(LimitUpdate::from);
-    step.operations.push(Operation::ImportKey { org: org.name.clone(), user, sha256, name, limits });
+    let org = org.name.clone();
+    let policy = Box::default();
+    step.operations.push(Operation::ImportKey { org, user, sha256, name, limits, policy, disabled: false });
 }
 
 fn existing_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option<&PresentOrg>, id: KeyId, key: &Key) {

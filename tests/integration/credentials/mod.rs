@@ -53,6 +53,8 @@ fn import(gateway: &Gateway, key: &Key, text: &str) {
         sha256: HEXLOWER.encode(&Sha256::digest(text)),
         name: "imported".into(),
         limits: None,
+        policy: Box::default(),
+        disabled: false,
     };
     let imported = gateway.perform(import);
     assert!(matches!(imported, Reply::Key { .. }), "{imported:?}");

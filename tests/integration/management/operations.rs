@@ -134,7 +134,8 @@ async fn keys_are_created_rotated_and_revoked() {
 async fn keys_are_imported_by_their_digest() {
     let fixture = Fixture::with_ada().await;
     let import = async |sha256: &str, name: &str| {
-        let import = KeyImport { org: ORG, user: ADA, sha256, name, limits: None };
+        let policy = PolicyUpdate::default();
+        let import = KeyImport { org: ORG, user: ADA, sha256, name, limits: None, policy, disabled: false };
         fixture.management.import_key(OPERATOR, import, clock::now()).await
     };
     let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";

@@ -132,6 +132,10 @@ pub enum Operation {
         name: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limits: Option<LimitUpdate>,
+        #[serde(default, skip_serializing_if = "is_empty")]
+        policy: Box<PolicyUpdate>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        disabled: bool,
     },
     /// [`explain_key`](crate::management::Management::explain_key)
     #[serde(rename = "explain")]

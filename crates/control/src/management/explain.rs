@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::authorization::Access;
 use super::{Actor, Key, KeyStatus, Management, ManagementError, Org, User};
 use domain::clock::{self, Micros};
+use domain::identity::Permission;
 use domain::key::KeyId;
+use domain::key::policy::KeyPolicy;
 use domain::quota;
 
 /// Explanation of why a key is, or would be, refused.
@@ -78,8 +80,15 @@ impl LimitStatus {
 fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String {
     match key.status {
         KeyStatus::Revoked => "requests are refused (401): the key is revoked".into(),
-        KeyStatus::Expired => "requests are refused (401): the key has expired".into(),
-        KeyStatus::Disabled => "requests are refused (401): the key is disabled".into(),
+        KeyStatus::Expired => {
+            let at = key.policy.expires.map(|at| format!(", at {}", seconds(at))).unwrap_or_default();
+            format!("requests are refused (401): the key has expired{at}")
+        }
+        KeyStatus::Disabled => {
+            let disabled = key.policy.disabled;
+            let by = disabled.map(|disabled| format!(", since {} {}", seconds(disabled.at), disabled.by.text()));
+            format!("requests are refused (401): the key is disabled{}", by.unwrap_or_default())
+        }
         KeyStatus::UserRemoved => "requests are refused (401): the key's user was removed".into(),
         KeyStatus::UserSuspended => "requests are refused (401): the key's user is suspended".into(),
         KeyStatus::OrgSuspended => "requests are refused (403): the organization is suspended".into(),
@@ -97,12 +106,60 @@ fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String 
         KeyStatus::Active if standing.in_flight >= standing.concurrent => {
             "requests are refused (429): the organization has all its slots in flight".into()
         }
-        KeyStatus::Active if user.permissions.is_empty() => {
+        KeyStatus::Active => admitted(&key.policy, &user.permissions),
+    }
+}
+
+/// The verdict on a key that is not refused: what it may do, from where, and until when.
+fn admitted(policy: &KeyPolicy, of_user: &[Permission]) -> String {
+    let permissions = policy.effective_permissions(of_user);
+    let names: Vec<&str> = permissions.iter().map(Permission::as_str).collect();
+    let mut verdict = match (of_user, &names[..]) {
+        ([], _) => {
             "requests are admitted to routes without a permission only (else 403): the user has no permissions".into()
         }
-        KeyStatus::Active => {
-            let permissions: Vec<&str> = user.permissions.iter().map(|permission| permission.as_str()).collect();
-            format!("requests are admitted, to routes with these permissions: {}", permissions.join(", "))
-        }
+        (_, []) => "requests are admitted to routes without a permission only (else 403): the key has none of the \
+                    permissions of its user"
+            .into(),
+        (_, names) => format!("requests are admitted, to routes with these permissions: {}", names.join(", ")),
+    };
+    if !policy.networks.is_empty() {
+        let networks: Vec<String> = policy.networks.iter().map(ToString::to_string).collect();
+        verdict += &format!("; from these networks only (else 401): {}", networks.join(", "));
+    }
+    if let Some(expires) = policy.expires {
+        verdict += &format!("; until {}", seconds(expires));
+    }
+    verdict
+}
+
+/// A time to the second.
+fn seconds(time: Micros) -> String {
+    let time = time.to_string();
+    time.split_once('.').map_or(time.clone(), |(seconds, _)| format!("{seconds}Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdict_names_permissions_of_key_and_user_networks_and_expiry() {
+        let permissions = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Permission>>();
+        let of_user = permissions(&["a", "b"]);
+        let all = "requests are admitted, to routes with these permissions: a, b";
+        assert_eq!(admitted(&KeyPolicy::default(), &of_user), all);
+        let policy = KeyPolicy {
+            permissions: Some(permissions(&["b", "c"])),
+            expires: Some(Micros(1_800_000_000_123_456)),
+            networks: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
+            ..KeyPolicy::default()
+        };
+        let narrow = "requests are admitted, to routes with these permissions: b; from these networks only (else \
+                      401): 10.0.0.0/8, ::1/128; until 2027-01-15T08:00:00Z";
+        assert_eq!(admitted(&policy, &of_user), narrow);
+        let none = KeyPolicy { permissions: Some(Vec::new()), ..KeyPolicy::default() };
+        assert!(admitted(&none, &of_user).ends_with("(else 403): the key has none of the permissions of its user"));
+        assert!(admitted(&none, &[]).ends_with("(else 403): the user has no permissions"));
     }
 }

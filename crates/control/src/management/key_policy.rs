@@ -82,6 +82,24 @@ impl PolicyUpdate {
         check_permissions(policy.permissions.as_deref(), of_user)?;
         Ok(policy.boxed())
     }
+
+    /// The policy of a key that the operator imports, and may import disabled.
+    ///
+    /// # Errors
+    /// As [`PolicyUpdate::into_policy`].
+    pub(super) fn into_imported(
+        self,
+        of_user: &[Permission],
+        of_org: &OrgPolicy,
+        disabled: bool,
+        now: Micros,
+    ) -> Result<Option<Box<KeyPolicy>>, ManagementError> {
+        let mut policy = self.into_policy(of_user, of_org, now)?;
+        if disabled {
+            policy.get_or_insert_default().disabled = Some(Disabled { at: now, by: DisabledBy::Operator });
+        }
+        Ok(policy)
+    }
 }
 
 impl Management {

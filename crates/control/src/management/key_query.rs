@@ -25,6 +25,9 @@ pub struct KeyQuery {
     /// Keys that were not used for this time, counted from their creation when they never were.
     #[serde(with = "duration_text::option")]
     pub unused_for: Option<Duration>,
+    /// Keys that expire within this time, and have not expired yet.
+    #[serde(with = "duration_text::option", skip_serializing_if = "Option::is_none")]
+    pub expires_within: Option<Duration>,
     /// `true`: newest keys first; `false`: in the order of their creation.
     pub newest_first: bool,
 }
@@ -63,10 +66,13 @@ impl KeyQuery {
             None => key.email == self.user.to_lowercase(),
         };
         let is_unused = |time| key.last_used.unwrap_or(key.created).after(time) <= now;
+        let expires = key.policy.expires.filter(|expires| now < *expires);
+        let is_expiring = |time| expires.is_some_and(|expires| expires <= now.after(time));
         contains(&key.name, &self.name)
             && (self.user.is_empty() || owner_matches())
             && self.status.is_none_or(|status| status == key.status)
             && self.unused_for.is_none_or(is_unused)
+            && self.expires_within.is_none_or(is_expiring)
     }
 
     /// Names and email addresses are compared without case, key ids with it.

@@ -28,7 +28,7 @@ pub(super) struct OwnedKey {
 }
 
 /// Key of an older system.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct KeyImport<'a> {
     /// Id or name of the organization.
     pub org: &'a str,
@@ -40,6 +40,10 @@ pub struct KeyImport<'a> {
     pub name: &'a str,
     /// Its own limits; none: the configured ones.
     pub limits: Option<LimitUpdate>,
+    /// Its policy.
+    pub policy: PolicyUpdate,
+    /// It is refused until it is enabled.
+    pub disabled: bool,
 }
 
 impl Management {
@@ -80,18 +84,18 @@ impl Management {
         }
     }
 
-    /// Imports a key of an older system, with its own limits if it is given any. For the operator.
+    /// Imports a key of an older system, with its limits and its policy, as one change. For the operator.
     ///
     /// # Errors
     /// As [`check_digest`]; [`ManagementError::InvalidQuota`],
     /// [`ManagementError::AlreadyImported`]; others as for [`Management::create_key`].
     pub async fn import_key(&self, actor: &Actor, import: KeyImport<'_>, now: Micros) -> Result<Key, ManagementError> {
-        let KeyImport { org, user, sha256, name, limits } = import;
+        let KeyImport { org, user, sha256, name, limits, policy, disabled } = import;
         let by = self.authorize(actor, Access::Operator, now).await?;
         let digest = check_digest(sha256)?;
         let quota = limits.map(|limits| limits.quota_from(self.state.quota())).transpose()?;
         let (org, user, name) = self.find_owner(org, user, name).await?;
-        let policy = PolicyUpdate::default().into_policy(&user.permissions, &org.policy, now)?;
+        let policy = policy.into_imported(&user.permissions, &org.policy, disabled, now)?;
         let path = if quota.is_some() { "key.import/limits" } else { "key.import" };
         let mut attempts = 0;
         loop {

@@ -108,6 +108,16 @@ impl DisabledBy {
             Self::Leak => "leak",
         }
     }
+
+    /// The cause in words that follow "disabled".
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Person => "by a person on the dashboard",
+            Self::Operator => "by the operator",
+            Self::Unused => "because it was not used",
+            Self::Leak => "because it has leaked",
+        }
+    }
 }
 
 impl KeyPolicy {
