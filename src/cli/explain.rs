@@ -12,10 +12,12 @@ use ::control::admin::{Operation, Reply};
 use ::control::management::Explanation;
 use domain::key::KeyId;
 use domain::refusal::Refusal;
-use journal::audit::{Filter, Outcome, Record, RecordKind, ViewStatus};
+use journal::audit::{Filter, Outcome, Record, RecordKind, ViewPage, ViewStatus};
 
 /// Number of decisions to show.
 const DECISIONS: usize = 10;
+/// Bytes of the journal that are read at most for a refusal before these: many requests may have been admitted since.
+const MAX_READ: u64 = 64 << 20;
 /// Note in place of the decisions.
 const NO_DECISIONS: &str = "the last decisions are not shown: the configuration has errors; see `keygate check`";
 
@@ -35,27 +37,27 @@ impl Args {
         let Reply::Explanation { mut explanation } = reply else {
             return Err(anyhow!("the gateway answered something else").into());
         };
-        let filter = Filter { key: Some(self.key_id), kind: Some(RecordKind::Request), ..Filter::default() };
-        // The journal is read from its files, whose place only a valid configuration tells.
-        let page = match installation.config() {
-            Ok(config) => Some(page(&audit::open(&config)?, &filter, DECISIONS)?),
-            Err(_) => {
-                output::note(NO_DECISIONS);
-                None
-            }
-        };
-        let decisions = page.as_ref().map_or(&[][..], |page| &page.records);
-        let view = page.as_ref().and_then(|page| page.status.as_ref());
-        if let Some(expired) = decisions.iter().find(|record| record.outcome == Outcome::Refused(Refusal::Expired)) {
-            let last = output::seconds(expired.last());
+        let last = LastDecisions::read(installation, self.key_id)?;
+        let decisions = last.as_ref().map_or(&[][..], |last| &last.page.records);
+        let view = last.as_ref().and_then(|last| last.page.status.as_ref());
+        let last_of = |refusal| decisions.iter().find(|record| record.outcome == Outcome::Refused(refusal));
+        if let Some(expired) = last_of(Refusal::Expired) {
+            let at = output::seconds(expired.last());
             explanation.verdict +=
-                &format!("; requests with the replaced secret are refused (401), the last one at {last}");
+                &format!("; requests with the replaced secret are refused (401), the last one at {at}");
+        }
+        let last_refusal = last.as_ref().and_then(LastDecisions::refusal);
+        let by_address = last_refusal.filter(|refusal| refusal.outcome == Outcome::Refused(Refusal::AddressRefused));
+        if let Some(refused) = by_address.filter(|_| !explanation.key.policy.networks.is_empty()) {
+            let ip = refused.ip.map(|ip| format!(" {ip}")).unwrap_or_default();
+            let at = output::seconds(refused.last());
+            explanation.verdict += &format!("; the last request from another address{ip} was refused at {at}");
         }
         if self.format.json {
-            return Ok(output::json(&ExplanationOutput { explanation: &explanation, decisions, view })?);
+            return Ok(output::json(&ExplanationOutput { explanation: &explanation, last_refusal, decisions, view })?);
         }
-        show::explanation(&explanation)?;
-        if page.is_some() {
+        show::explanation(&explanation, last_refusal)?;
+        if last.is_some() {
             output::line("")?;
             show_records(decisions)?;
         }
@@ -64,10 +66,40 @@ impl Args {
     }
 }
 
+/// The last decisions about a key, and its last refusal.
+struct LastDecisions {
+    page: ViewPage,
+    /// None among the records that were read.
+    refusal: Option<Record>,
+}
+
+impl LastDecisions {
+    /// Reads them from the files of the journal, whose place only a valid configuration tells; none without one.
+    fn read(installation: &Installation, key: KeyId) -> Result<Option<Self>, CliError> {
+        let Ok(config) = installation.config() else {
+            output::note(NO_DECISIONS);
+            return Ok(None);
+        };
+        let audit = audit::open(&config)?;
+        let filter = Filter { key: Some(key), kind: Some(RecordKind::Request), ..Filter::default() };
+        let refusals = audit.list(&Filter { refused: Some(true), ..filter }, 1, None, MAX_READ)?;
+        let refusal = refusals.records.into_iter().next();
+        Ok(Some(Self { page: page(&audit, &filter, DECISIONS)?, refusal }))
+    }
+
+    /// The last refusal. The list of decisions may be the later one.
+    fn refusal(&self) -> Option<&Record> {
+        let mut shown = self.page.records.iter();
+        shown.find(|record| record.outcome.is_refusal()).or(self.refusal.as_ref())
+    }
+}
+
 /// JSON form of an explanation.
 #[derive(Serialize)]
 struct ExplanationOutput<'a> {
     explanation: &'a Explanation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_refusal: Option<&'a Record>,
     decisions: &'a [Record],
     #[serde(skip_serializing_if = "Option::is_none")]
     view: Option<&'a ViewStatus>,

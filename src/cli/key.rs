@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::installation::Installation;
 use super::key_id::KeyIdParser;
+use super::key_policy::{self, DisableArgs, PolicyFlags, SetArgs};
 use super::key_target::{KeyTarget, TargetArgs, read_key};
 use super::show::{self, Format};
 use super::{CliError, control, list, output};
@@ -31,9 +32,13 @@ enum Command {
     Create {
         #[command(flatten)]
         owner: Owner,
+        #[command(flatten)]
+        policy: PolicyFlags,
         /// Name: what the key is used for
         name: String,
     },
+    /// Set what a key may do less than its user, from the next request on; what is not given stays
+    Set(SetArgs),
     /// List keys in the order of their creation, including revoked ones
     List {
         /// Only keys of the organization with this id or name; default: of all organizations
@@ -58,6 +63,13 @@ enum Command {
     },
     /// Revoke a key: it is refused from the next request on; cannot be undone
     Revoke {
+        #[command(flatten)]
+        target: TargetArgs,
+    },
+    /// Disable a key: it is refused from the next request on, and its open requests end, until it is enabled
+    Disable(DisableArgs),
+    /// Enable a key that was disabled
+    Enable {
         #[command(flatten)]
         target: TargetArgs,
     },
@@ -120,6 +132,9 @@ struct ListFilter {
     /// Only keys that were not used for this time, such as 2160h; never used: since their creation
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     unused_for: Option<Duration>,
+    /// Only keys that expire within this time, such as 30d
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    expires_within: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -160,7 +175,20 @@ impl Args {
             Command::Digest => print_digest(self.format),
             Command::Show { key_id } => show_key(installation, KeyTarget::Id(key_id), self.format),
             Command::Find { target } => show_key(installation, target.read()?, self.format),
-            Command::Revoke { target } => revoke_key(installation, target.read()?, self.format),
+            Command::Create { owner: Owner { org, user }, policy, name } => {
+                let operation = Operation::CreateKey { org, user, name, policy: policy.into_policy()? };
+                list::print(installation, operation, self.format)
+            }
+            Command::Set(args) => args.run(installation, self.format),
+            Command::Disable(args) => args.run(installation, self.format),
+            Command::Enable { target } => {
+                let enable = |key| Operation::EnableKey { key };
+                key_policy::perform_on(installation, target.read()?, enable, self.format)
+            }
+            Command::Revoke { target } => {
+                let revoke = |key| Operation::RevokeKey { key };
+                key_policy::perform_on(installation, target.read()?, revoke, self.format)
+            }
             Command::List { org: Some(org), filter } => {
                 list::print(installation, Operation::query_keys(org, filter.query()), self.format)
             }
@@ -179,6 +207,7 @@ impl ListFilter {
             name: self.name.unwrap_or_default(),
             status: self.state.map(KeyState::status),
             unused_for: self.unused_for,
+            expires_within: self.expires_within,
             ..KeyQuery::default()
         }
     }
@@ -227,19 +256,8 @@ fn show_key(installation: &Installation, target: KeyTarget, format: Format) -> R
     Ok(show::key(&key, attempt.as_ref(), format)?)
 }
 
-fn revoke_key(installation: &Installation, target: KeyTarget, format: Format) -> Result<(), CliError> {
-    let reply = control::with_server(installation, async |server| {
-        let key = target.resolve(server).await?;
-        server.perform(&Operation::RevokeKey { key }).await
-    });
-    Ok(show::reply(reply?, format)?)
-}
-
 fn operation(command: Command) -> Operation {
     match command {
-        Command::Create { owner: Owner { org, user }, name } => {
-            Operation::CreateKey { org, user, name, policy: Box::default() }
-        }
         Command::Rotate { key_id, overlap } => Operation::RotateKey { key: key_id, overlap },
         Command::Limits { key_id, default: true, .. } => Operation::LimitKey { key: key_id, limits: None },
         Command::Limits { key_id, limits: NewLimits { requests: None, per: None, burst: None }, .. } => {
@@ -251,7 +269,11 @@ fn operation(command: Command) -> Operation {
         Command::Import { owner: Owner { org, user }, sha256, name } => {
             Operation::ImportKey { org, user, sha256, name, limits: None, policy: Box::default(), disabled: false }
         }
-        Command::Digest
+        Command::Create { .. }
+        | Command::Set(_)
+        | Command::Disable(_)
+        | Command::Enable { .. }
+        | Command::Digest
         | Command::List { .. }
         | Command::Show { .. }
         | Command::Find { .. }

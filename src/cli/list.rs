@@ -8,6 +8,7 @@ use super::CliError;
 use super::control::{self, KeyActivities};
 use super::installation::Installation;
 use super::output::{JsonList, Table, or_dash, seconds, word};
+use super::policy_text::policy_line;
 use super::show::{self, Format, asterisk, joined, limit, org_status, status, time};
 use ::control::admin::{Operation, Reply};
 use ::control::management::{Key, KeyQuery, Org, Session, User};
@@ -96,6 +97,10 @@ struct Output {
     no_users: &'static str,
 }
 
+/// Columns of keys of one organization.
+const KEY_COLUMNS: [&str; 10] =
+    ["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "LAST ATTEMPT", "CREATED", "POLICY"];
+
 impl Output {
     fn new(format: Format) -> Self {
         let no_keys = "this organization has no keys yet";
@@ -141,13 +146,12 @@ impl Output {
 
     fn print_keys(&mut self, keys: &[Key], activity: &KeyActivities) -> io::Result<()> {
         self.has_own_limits |= keys.iter().any(|key| key.limits.own);
-        let header = &["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "LAST ATTEMPT", "CREATED"];
         let row = |key: &Key| key_row(key, activity.get(&key.id).and_then(|activity| activity.last_attempt.as_ref()));
         let Some(org) = self.org.clone() else {
-            return self.print_rows(keys, header, row, self.no_keys);
+            return self.print_rows(keys, &KEY_COLUMNS, row, self.no_keys);
         };
-        let [id, name, user, status, limit, uses, last_used, attempt, created] = *header;
-        let header = &[id, name, "ORG", user, status, limit, uses, last_used, attempt, created];
+        let [id, name, user, status, limit, uses, last_used, attempt, created, policy] = KEY_COLUMNS;
+        let header = &[id, name, "ORG", user, status, limit, uses, last_used, attempt, created, policy];
         self.print_rows(keys, header, |key| with_org(&org, row(key)), "no key matches")
     }
 
@@ -207,7 +211,7 @@ fn with_org_column<T>(user: T, org: T, rest: [T; 6]) -> [T; 8] {
     [user, org, id, kind, status, responsible, permissions, created]
 }
 
-fn key_row(key: &Key, attempt: Option<&LastUse>) -> [String; 9] {
+fn key_row(key: &Key, attempt: Option<&LastUse>) -> [String; 10] {
     [
         key.id.to_string(),
         key.name.clone(),
@@ -218,13 +222,14 @@ fn key_row(key: &Key, attempt: Option<&LastUse>) -> [String; 9] {
         time(key.last_used),
         or_dash(attempt.map(|attempt| format!("{} {}", seconds(attempt.time), word(attempt.outcome)))),
         seconds(key.created),
+        or_dash(policy_line(&key.policy)),
     ]
 }
 
 /// The row of a key with its organization behind its name.
-fn with_org(org: &str, row: [String; 9]) -> [String; 10] {
-    let [id, name, user, status, limit, uses, last_used, attempt, created] = row;
-    [id, name, org.to_owned(), user, status, limit, uses, last_used, attempt, created]
+fn with_org(org: &str, row: [String; 10]) -> [String; 11] {
+    let [id, name, user, status, limit, uses, last_used, attempt, created, policy] = row;
+    [id, name, org.to_owned(), user, status, limit, uses, last_used, attempt, created, policy]
 }
 
 fn use_row(record: &Record) -> [String; 5] {

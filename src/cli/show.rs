@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::new_key;
 use super::output::{fields, json, line, note, or_dash, seconds, word};
+use super::policy_text::policy_fields;
 use ::control::admin::Reply;
 use ::control::management::{
     Explanation, Key, KeyActor, KeyLimits, KeyStatus, Org, Responsible, Session, User, UserKind,
 };
 use domain::clock::Micros;
 use domain::identity::{Permission, UserId};
-use journal::audit::LastUse;
+use journal::audit::{LastUse, Record};
 use platform::settings::WithUnit;
 use state::OrgPolicy;
 
@@ -33,7 +34,7 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::User { user } => fields(&user_fields(&user)),
         Reply::Key { key } => fields(&key_fields(&key)),
         Reply::NewKey(new) => new_key::show(&new),
-        Reply::Explanation { explanation } => self::explanation(&explanation),
+        Reply::Explanation { explanation } => self::explanation(&explanation, None),
         Reply::Session { session } => fields(&session_fields(&session)),
         // No command asks for it; who sends the operation to the socket is a program. Lists have an
         // output of their own.
@@ -69,8 +70,8 @@ fn attempt_text(attempt: &LastUse) -> String {
     format!("{} {}{status}{ip}", seconds(attempt.time), word(attempt.outcome))
 }
 
-/// Prints the explanation of a key.
-pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
+/// Prints the explanation of a key, with its last refusal.
+pub(super) fn explanation(explanation: &Explanation, refusal: Option<&Record>) -> io::Result<()> {
     let Explanation { verdict, key, user, org, standing } = explanation;
     line(verdict)?;
     line("")?;
@@ -82,8 +83,11 @@ pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
     let mut shown = vec![
         ("key", format!("{} `{}`, {}", key.id, key.name, word(key.status))),
         ("user", owner(&user.email, user.id, user.kind)),
-        ("permissions", joined(&user.permissions)),
+        ("permissions", effective_permissions(key, user)),
         ("organization", format!("{} {}, {}", org.name, org.id, org_status(org))),
+    ];
+    shown.extend(policy_fields(&key.policy).into_iter().filter(|(name, _)| *name != "permissions"));
+    shown.extend([
         ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
         ("bucket", bucket),
         ("next token", of_bucket(standing.next_token.map_or("available now".into(), seconds))),
@@ -91,13 +95,30 @@ pub(super) fn explanation(explanation: &Explanation) -> io::Result<()> {
         ("in flight", in_flight),
         ("requests", key.uses.to_string()),
         ("last used", time(key.last_used)),
+        ("last refusal", or_dash(refusal.map(refusal_text))),
         ("created", event(Some(key.created), key.created_by.as_ref())),
         ("rotated", event(key.rotated, key.rotated_by.as_ref())),
         ("old secret valid until", time(key.previous_until)),
         ("revoked", event(key.revoked, key.revoked_by.as_ref())),
-    ];
+    ]);
     insert_responsible(&mut shown, user.responsible.as_ref());
     fields(&shown)
+}
+
+/// The permissions that requests with a key have; of a key that has less than its user, both.
+fn effective_permissions(key: &Key, user: &User) -> String {
+    let effective = joined(&key.policy.effective_permissions(&user.permissions));
+    match &key.policy.permissions {
+        Some(own) => format!("{effective} (of the key: {}; of the user: {})", joined(own), joined(&user.permissions)),
+        None => effective,
+    }
+}
+
+/// `2026-11-20T21:08:00Z address_refused 401 from 192.0.2.7`.
+fn refusal_text(refusal: &Record) -> String {
+    let status = refusal.status.map(|status| format!(" {status}")).unwrap_or_default();
+    let ip = refusal.ip.map(|ip| format!(" from {ip}")).unwrap_or_default();
+    format!("{} {}{status}{ip}", seconds(refusal.last()), word(refusal.outcome))
 }
 
 fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
@@ -148,6 +169,9 @@ fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
         ("organization", key.org.to_string()),
         ("user", owner(&key.email, key.user, key.user_kind)),
         ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
+    ];
+    shown.extend(policy_fields(&key.policy));
+    shown.extend([
         ("imported", if key.imported { "yes" } else { "no" }.into()),
         ("requests", key.uses.to_string()),
         ("last used", time(key.last_used)),
@@ -155,7 +179,7 @@ fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
         ("rotated", event(key.rotated, key.rotated_by.as_ref())),
         ("old secret until", time(key.previous_until)),
         ("revoked", event(key.revoked, key.revoked_by.as_ref())),
-    ];
+    ]);
     insert_responsible(&mut shown, key.responsible.as_ref());
     shown
 }

@@ -5,6 +5,7 @@ mod audit;
 mod backup;
 mod convert;
 mod failures;
+mod key_policies;
 mod keys;
 mod policy;
 mod services;
