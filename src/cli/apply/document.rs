@@ -5,13 +5,16 @@
 //!   would refuse: the functions of the operations check all of them before the first change.
 //! - A field that is absent is left as it is. `null` where a limit is expected means the configured one.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::cli::expiry::FixedExpiry;
 use ::control::management::{OrgPolicyUpdate, duration_text, given};
 use domain::identity::Permission;
 use domain::key::KeyId;
+use domain::key::policy::Network;
 use platform::settings::Outline;
 
 /// A whole file.
@@ -62,6 +65,18 @@ pub(super) struct KeySpec {
     pub(super) name: Option<String>,
     #[serde(default, deserialize_with = "given::deserialize")]
     pub(super) limits: Option<Option<LimitSpec>>,
+    /// This and the others of the policy: absent as it is, `null` cleared, else the whole value.
+    #[serde(default, deserialize_with = "given")]
+    pub(super) permissions: Option<Option<Vec<Permission>>>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) expires: Option<Option<FixedExpiry>>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) networks: Option<Option<Vec<Network>>>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) concurrent: Option<Option<u32>>,
+    #[serde(default, deserialize_with = "given")]
+    pub(super) tags: Option<Option<BTreeMap<String, String>>>,
+    pub(super) disabled: Option<bool>,
     #[serde(default)]
     pub(super) revoked: bool,
 }

@@ -4,8 +4,10 @@
 use std::collections::{HashMap, HashSet};
 
 use super::document::{Document, KeySpec, LimitSpec, OrgSpec, UserSpec};
+use super::policy_step;
 use crate::cli::output::Escaped;
 use ::control::management::{self, LimitUpdate, ManagementError};
+use domain::key::policy::InvalidPolicy;
 use domain::names;
 use domain::quota::Quota;
 use platform::settings::{Location, Outline, Step};
@@ -116,6 +118,15 @@ impl<'a> Search<'a> {
         }
         if let Some(Some(limits)) = key.limits {
             self.check(at, &[Step::Key("limits")], check_limits(limits));
+        }
+        if let Err(error) = policy_step::check(key) {
+            let field = match error {
+                InvalidPolicy::TooManyNetworks => "networks",
+                InvalidPolicy::NoSlot => "concurrent",
+                InvalidPolicy::TooManyTags | InvalidPolicy::Tag => "tags",
+                InvalidPolicy::NotSorted => unreachable!("the lists were sorted"),
+            };
+            self.report(at, &[Step::Key(field)], error.to_string());
         }
         if key.reference().is_some_and(|reference| !self.keys.insert(reference)) {
             self.report(at, &[], format!("key {shown} is there twice"));

@@ -8,8 +8,9 @@ mod document;
 mod flaws;
 mod file;
 mod plan;
-mod policy_step;
+mod org_policy_step;
 mod user_step;
+mod policy_step;
 mod org_users;
 mod present;
 

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::document::{OrgSpec, UserSpec};
 use super::present::PresentOrg;
 use ::control::management::User;
+use domain::identity::Permission;
 
 /// Users of one organization.
 pub(super) struct OrgUsers<'a> {
@@ -32,6 +33,12 @@ impl<'a> OrgUsers<'a> {
     /// Returns whether a user of the state with this address or name was removed.
     pub(super) fn was_removed(&self, email: &str) -> bool {
         self.removed.contains(email)
+    }
+
+    /// The permissions of the user with this address when the file is applied.
+    pub(super) fn permissions(&self, email: &str) -> &[Permission] {
+        let in_file = self.in_file.get(email).and_then(|user| user.permissions.as_deref());
+        in_file.or_else(|| Some(&*self.valid.get(email)?.permissions)).unwrap_or_default()
     }
 
     /// Returns whether there is a user with this address or name when the file is applied.

@@ -11,12 +11,11 @@ use serde::Serialize;
 
 use super::document::{Document, KeySpec, LimitSpec, OrgSpec};
 use super::org_users::OrgUsers;
-use super::policy_step;
 use super::present::{Present, PresentOrg};
-use super::user_step;
+use super::{org_policy_step, policy_step, user_step};
 use ::control::admin::Operation;
 use ::control::management::{Key, KeyLimits, LimitUpdate};
-use domain::key::KeyId;
+use domain::identity::Permission;
 use domain::names;
 use domain::quota::Quota;
 use platform::settings::WithUnit;
@@ -101,7 +100,7 @@ fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>, present: &Present) ->
             if wanted { Operation::SuspendOrg { org: org_name } } else { Operation::ResumeOrg { org: org_name } };
         step.change("suspended", org.map(|_| suspended.to_string()), wanted.to_string(), operation);
     }
-    policy_step::plan(&mut step, spec, org);
+    org_policy_step::plan(&mut step, spec, org);
     step
 }
 
@@ -112,7 +111,7 @@ fn key_step(org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>, present: &Prese
         None if spec.revoked => {}
         None => new_key(&mut step, org, spec, users),
         Some((id, None)) => step.conflict(&format!("there is no key {id}")),
-        Some((id, Some(key))) => existing_key(&mut step, org, spec, present.orgs.get(&org.name), id, key),
+        Some((_, Some(key))) => existing_key(&mut step, org, spec, present.orgs.get(&org.name), users, key),
     }
     step
 }
@@ -123,6 +122,9 @@ fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>)
     if !users.will_have(&user) {
         return step.conflict(&format!("there is no user {user} in organization {}", org.name));
     }
+    if let Some(beyond) = policy_step::beyond_user(spec, None, users.permissions(&user)) {
+        return step.conflict(&beyond_user(&user, beyond));
+    }
     step.action = Action::Create;
     step.show("user", user.clone());
     let sha256 = spec.digest().unwrap_or_default();
@@ -131,12 +133,21 @@ fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>)
         step.show("limits", limits.to_string());
     }
     let limits = limits.map(LimitUpdate::from);
+    let policy = policy_step::plan_new(step, spec);
+    let disabled = spec.disabled.unwrap_or(false);
     let org = org.name.clone();
-    let policy = Box::default();
-    step.operations.push(Operation::ImportKey { org, user, sha256, name, limits, policy, disabled: false });
+    step.operations.push(Operation::ImportKey { org, user, sha256, name, limits, policy, disabled });
 }
 
-fn existing_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option<&PresentOrg>, id: KeyId, key: &Key) {
+fn existing_key(
+    step: &mut Step,
+    org: &OrgSpec,
+    spec: &KeySpec,
+    existing: Option<&PresentOrg>,
+    users: &OrgUsers<'_>,
+    key: &Key,
+) {
+    let id = key.id;
     if existing.is_none_or(|existing| existing.org.id != key.org) {
         return step.conflict(&format!("is key {id} of another organization than {}", org.name));
     }
@@ -158,6 +169,9 @@ fn existing_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option
         }
         (false, false) => {}
     }
+    if let Some(beyond) = policy_step::beyond_user(spec, Some(key), users.permissions(&key.email)) {
+        return step.conflict(&beyond_user(&key.email, beyond));
+    }
     match spec.limits {
         Some(None) if key.limits.own => {
             let operation = Operation::LimitKey { key: id, limits: None };
@@ -170,6 +184,11 @@ fn existing_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, existing: Option
         }
         _ => {}
     }
+    policy_step::plan_existing(step, spec, key);
+}
+
+fn beyond_user(user: &str, beyond: &Permission) -> String {
+    format!("the user {user} does not have the permission {beyond}; give it to the user as well, or leave it out")
 }
 
 impl Step {

@@ -9,7 +9,7 @@ const DIGEST: &str = "d6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e
 
 impl Installation {
     /// Writes a file, and applies it with these options.
-    fn apply(&self, text: &str, options: &str) -> Ended {
+    pub(super) fn apply(&self, text: &str, options: &str) -> Ended {
         let file = self.directory.path().join("apply.yaml");
         std::fs::write(&file, text).unwrap();
         self.run(&format!("apply --file {} {options}", file.display()))

@@ -1,6 +1,7 @@
 //! Command line of the real binary: output, exit codes, and use with and without a running gateway.
 
 mod apply;
+mod apply_policies;
 mod audit;
 mod backup;
 mod convert;

@@ -1,0 +1,38 @@
+//! The policy of an organization in the plan of `keygate apply`.
+
+use std::time::Duration;
+
+use super::document::OrgSpec;
+use super::plan::{FieldChange, Step};
+use ::control::admin::Operation;
+use ::control::management::Org;
+use platform::settings::WithUnit;
+use state::OrgPolicy;
+
+/// Adds what makes the policy of an organization what the file says.
+pub(super) fn plan(step: &mut Step, spec: &OrgSpec, org: Option<&Org>) {
+    let present = org.map(|org| org.policy).unwrap_or_default();
+    let wanted = match spec.policy.apply_to(present) {
+        Ok(wanted) => wanted,
+        // Each value by itself was checked with the file.
+        Err(error) => return step.conflict(&format!("with the policy that it has, {error}")),
+    };
+    if wanted == present {
+        return;
+    }
+    let changed = fields(present).into_iter().zip(fields(wanted)).filter(|(old, new)| old != new);
+    step.changes.extend(changed.map(|((field, old), (_, new))| FieldChange { field, old: org.map(|_| old), new }));
+    step.operations.push(Operation::SetOrgPolicy { org: spec.name.clone(), policy: spec.policy });
+}
+
+fn fields(policy: OrgPolicy) -> [(&'static str, String); 3] {
+    let expiry = |expiry: Option<Duration>| {
+        expiry.map_or_else(|| "none".to_owned(), |expiry| WithUnit::Duration(expiry).to_string())
+    };
+    let unused = policy.unused_keys.map_or_else(|| "configured".to_owned(), |unused| unused.to_string());
+    [
+        ("max_expiry", expiry(policy.max_expiry)),
+        ("default_expiry", expiry(policy.default_expiry)),
+        ("unused_keys", unused),
+    ]
+}

@@ -1,0 +1,135 @@
+//! `keygate apply`: the policies of keys.
+
+use super::*;
+
+const DIGEST: &str = "d6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e9aea03";
+
+/// A file with a user, who has two permissions, and a key with these fields.
+fn file(fields: &str) -> String {
+    format!(
+        "organizations:
+  - name: acme
+    users:
+      - {{ email: ada@example.com, permissions: [queries:read, queries:write] }}
+    keys:
+      - name: laptop
+        user: ada@example.com
+        sha256: {DIGEST}
+{fields}"
+    )
+}
+
+const POLICY: &str = "        permissions: [queries:write, queries:read, queries:read]
+        expires: 2100-01-31
+        networks: [10.0.0.0/8, '2001:db8::/32']
+        concurrent: 3
+        disabled: true
+        tags: { team: billing, env: '' }
+";
+
+/// The policy of the only key.
+fn policy(installation: &Installation) -> Value {
+    installation.json("key list --org acme")["items"][0].get("policy").cloned().unwrap_or_default()
+}
+
+#[test]
+fn key_is_imported_with_its_policy_as_one_change() {
+    let installation = Installation::new();
+    let planned = installation.apply(&file(POLICY), "--dry-run");
+    let key = "+ key acme/laptop: user ada@example.com; permissions queries:read,queries:write; expires \
+               2100-01-31T00:00:00Z; networks 10.0.0.0/8,2001:db8::/32; concurrent 3; tags env=,team=billing; \
+               disabled true\n";
+    assert!(planned.code == 3 && planned.out.ends_with(key), "{planned:?}");
+    assert_eq!(installation.apply(&file(POLICY), "--yes").code, 0);
+    let imported = policy(&installation);
+    assert_eq!(imported["permissions"], serde_json::json!(["queries:read", "queries:write"]));
+    assert_eq!((&imported["concurrent"], imported["tags"]["team"].as_str()), (&Value::from(3), Some("billing")));
+    assert_eq!(imported["disabled"]["by"], "operator");
+    assert_eq!(installation.json("key list --org acme")["items"][0]["status"], "disabled");
+    let actions = installation.ok("audit export").out;
+    for (action, count) in [("key.import", 1), ("key.set", 0), ("key.disable", 0)] {
+        assert_eq!(actions.matches(&format!("\"action\":\"{action}\"")).count(), count, "{action}: {actions}");
+    }
+    for fields in [POLICY, ""] {
+        let again = installation.apply(&file(fields), "--yes");
+        assert_eq!((again.code, &*again.out), (0, "nothing to change\n"), "absent: as it is: {again:?}");
+    }
+}
+
+#[test]
+fn changes_of_a_policy_are_shown_with_their_old_values_and_applied() {
+    let installation = Installation::new();
+    assert_eq!(installation.apply(&file(POLICY), "--yes").code, 0);
+    let fewer = "        permissions: [queries:read]
+        expires: 2099-12-31T22:00:00+02:00
+        networks: null
+        disabled: false
+        tags: { team: search }
+";
+    installation.with_gateway(|| {
+        let applied = installation.apply(&file(fewer), "--yes");
+        let step = "~ key acme/laptop: permissions queries:read,queries:write -> queries:read; expires \
+                    2100-01-31T00:00:00Z -> 2099-12-31T20:00:00Z; networks 10.0.0.0/8,2001:db8::/32 -> any; tags \
+                    env=,team=billing -> team=search; disabled true -> false\n";
+        assert_eq!((applied.code, applied.out), (0, format!("{step}applied 1 change\n")), "{}", applied.err);
+        assert_eq!(installation.apply(&file(fewer), "--dry-run").code, 0);
+    });
+    let tags = serde_json::json!({ "team": "search" });
+    assert_eq!((&policy(&installation)["concurrent"], &policy(&installation)["tags"]), (&Value::from(3), &tags));
+    let none = "        permissions: null
+        expires: null
+        networks: null
+        concurrent: null
+        tags: null
+";
+    let cleared = installation.apply(&file(none), "--yes");
+    assert!(cleared.out.contains("permissions queries:read -> all; expires 2099-12-31T20:00:00Z -> none"));
+    assert_eq!(policy(&installation), Value::Null, "{cleared:?}");
+    assert_eq!(installation.apply(&file(none), "--dry-run").code, 0);
+    let disabled = installation.apply(&file("        disabled: true\n"), "--yes");
+    assert!(disabled.out.contains("disabled false -> true"), "{disabled:?}");
+    assert_eq!(installation.apply(&file("        disabled: true\n"), "--dry-run").code, 0);
+}
+
+#[test]
+fn permission_beyond_the_user_is_a_conflict_of_the_plan() {
+    let installation = Installation::new();
+    let beyond = "        permissions: [queries:read, queries:drop]\n";
+    for begun in ["nothing", "a key"] {
+        let refused = installation.apply(&file(beyond), "--yes");
+        assert_eq!(refused.code, 1, "{begun}: {refused:?}");
+        let conflict = "! key acme/laptop: the user ada@example.com does not have the permission queries:drop; give it";
+        assert!(refused.out.contains(conflict), "{begun}: {refused:?}");
+        assert_eq!(installation.apply(&file(""), "--yes").code, 0);
+    }
+    // The same file gives it to the user.
+    let given = file(beyond).replace("[queries:read, queries:write]", "[queries:read, queries:drop]");
+    assert_eq!(installation.apply(&given, "--yes").code, 0);
+    // The user loses it: the key keeps the name, without effect, and the same file changes nothing more.
+    let lost = file(beyond).replace("[queries:read, queries:write]", "[queries:read]");
+    assert_eq!(installation.apply(&lost, "--yes").code, 0);
+    assert_eq!(installation.apply(&lost, "--dry-run").code, 0);
+}
+
+#[test]
+fn wrong_values_are_errors_with_their_lines_before_the_first_change() {
+    let installation = Installation::new();
+    let networks: Vec<String> = (0..33).map(|net| format!("10.0.{net}.0/24")).collect();
+    for (fields, what) in [
+        ("        concurrent: 0\n", "yaml:9:21: a key has at least 1 request in flight"),
+        ("        disabled: true\n        tags: { 'a=b': x }\n", "yaml:10:15: a tag is NAME=VALUE"),
+        (&format!("        networks: [{}]\n", networks.join(", ")), "yaml:9:19: a key has at most 32 networks"),
+        ("        networks: [10.1.0.0/8]\n", "write 10.0.0.0/8 for the network"),
+        ("        expires: 90d\n", "`90d` is a duration, which would end later each time that the file is applied"),
+        ("        expires: never\n", "`never` is no expiry"),
+        ("        disabled: maybe\n", "line 9"),
+        ("        expiry: 2100-01-31\n", "line 9"),
+    ] {
+        for options in ["--dry-run", "--yes"] {
+            let refused = installation.apply(&file(fields), options);
+            assert_eq!((refused.code, &*refused.out), (2, ""), "{fields}: {refused:?}");
+            assert!(refused.err.contains(what), "{fields}: {what}: {}", refused.err);
+        }
+    }
+    assert_eq!(installation.json("org list")["items"], serde_json::json!([]));
+}
