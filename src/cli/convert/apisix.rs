@@ -101,17 +101,17 @@ impl Apisix {
 
     /// Reads the key of a plugin `key-auth`, or of its configuration by ADC.
     fn read_key(&self, plugin: &Field<'_>, report: &mut Report) -> Option<Key> {
-        if is_disabled(plugin) {
-            report.leave(plugin.place(), "the key is disabled; keygate revokes keys, for good");
-            return None;
-        }
         let Some(text) = plugin.get("key") else {
             report.error(&plugin.place(), "has no key");
             return None;
         };
         let digest = key_text::digest(&text, |text| flaw(text, self.options.plain_keys), report)?;
         plugin.leave_others(&["key"], &[], report);
-        Some(key_text::key(text.place(), digest))
+        let mut key = key_text::key(text.place(), digest);
+        if is_disabled(plugin) {
+            key.disable(self.options.now);
+        }
+        Some(key)
     }
 
     fn read_credential(&self, credential: &Field<'_>, id: Option<Named>, report: &mut Report) -> Option<Key> {
@@ -124,6 +124,10 @@ impl Apisix {
         };
         let mut key = self.read_key(&plugin, report)?;
         key.name = id.or_else(|| credential.named("name"));
+        let labels = credential.get("labels");
+        for (name, label) in labels.iter().flat_map(Field::fields) {
+            key.add_tag(label.place(), name, label.text().unwrap_or_default(), report);
+        }
         Some(key)
     }
 

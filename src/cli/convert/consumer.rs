@@ -2,6 +2,7 @@
 //! file. No text of a key is in it, only digests.
 
 use domain::key::KeyDigest;
+use domain::key::policy::KeyPolicy;
 use domain::quota::Quota;
 use platform::settings::Location;
 
@@ -42,6 +43,8 @@ pub(super) struct Key {
     pub(super) name: Option<Named>,
     /// A rate limit of this key alone.
     pub(super) limit: Option<Quota>,
+    /// What it may do less than its user, disabled included; its permissions are all that it has of its own.
+    pub(super) policy: Option<Box<KeyPolicy>>,
 }
 
 /// A rate limit that keygate can express.

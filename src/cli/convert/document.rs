@@ -1,12 +1,13 @@
 //! The document for `keygate apply`: YAML with one line for each user and each key, so that a difference between two
 //! conversions is one of lines.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
 use super::users::{User, UserKey};
-use crate::cli::output::json_text;
+use crate::cli::output::{json_text, seconds};
 use domain::identity::Permission;
 use domain::quota::Quota;
 use platform::settings::WithUnit;
@@ -25,6 +26,14 @@ struct KeyLine<'a> {
     sha256: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<LimitLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permissions: Option<&'a [Permission]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    disabled: bool,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tags: &'a BTreeMap<String, String>,
 }
 
 #[derive(Serialize)]
@@ -48,11 +57,25 @@ pub(super) fn write(out: &mut impl Write, org: &str, users: &[User]) -> io::Resu
     if keys.peek().is_some() {
         writeln!(out, "    keys:")?;
     }
-    for (user, UserKey { name, digest, limits }) in keys {
-        let limits = limits.map(LimitLine::from);
-        writeln!(out, "      - {}", json_text(&KeyLine { name, user, sha256: digest.to_hex(), limits })?)?;
+    for (user, key) in keys {
+        writeln!(out, "      - {}", json_text(&KeyLine::new(user, key))?)?;
     }
     out.flush()
+}
+
+impl<'a> KeyLine<'a> {
+    fn new(user: &'a str, UserKey { name, digest, limits, policy }: &'a UserKey) -> Self {
+        Self {
+            name,
+            user,
+            sha256: digest.to_hex(),
+            limits: limits.map(LimitLine::from),
+            permissions: policy.permissions.as_deref(),
+            expires: policy.expires.map(seconds),
+            disabled: policy.disabled.is_some(),
+            tags: &policy.tags,
+        }
+    }
 }
 
 impl From<Quota> for LimitLine {

@@ -43,7 +43,7 @@ pub(super) fn decoded_digest(field: &Field<'_>, report: &mut Report) -> Option<K
 
 /// Returns a key whose name is that of its consumer.
 pub(super) fn key(place: Place, digest: KeyDigest) -> Key {
-    Key { place, digest, name: None, limit: None }
+    Key { place, digest, name: None, limit: None, policy: None }
 }
 
 /// Refuses a digest that an import would refuse.

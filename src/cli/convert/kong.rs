@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::consumer::{Consumer, Key, Limit, Named, Scope};
 use super::field::Field;
+use super::key_text;
 use super::limit;
 use super::report::Report;
 use super::source::{Options, Reader};
-use super::{EXPIRES, key_text};
 use domain::quota::Quota;
 use platform::settings::Treatment;
 
@@ -120,12 +120,18 @@ impl Kong {
             return None;
         };
         let digest = key_text::digest(&text, reference_flaw, report)?;
-        if let Some(ttl) = credential.get("ttl").filter(|_| !self.options.keep_expiring) {
-            report.leave(ttl.place(), EXPIRES);
-            return None;
+        let mut key = key_text::key(text.place(), digest);
+        // Seconds that were left when the file was written; 0 stands for a key that does not expire.
+        if let Some(ttl) = credential.number::<u64>("ttl").filter(|ttl| *ttl > 0) {
+            key.expire(self.options.now.after(Duration::from_secs(ttl)));
+        }
+        for tag in credential.list("tags", report) {
+            let text = tag.text().unwrap_or_default();
+            let (name, value) = text.split_once('=').unwrap_or((text, ""));
+            key.add_tag(tag.place(), name, value, report);
         }
         credential.leave_others(&[&["key", "ttl"][..], &DESCRIPTIONS].concat(), &REASONS, report);
-        Some(key_text::key(text.place(), digest))
+        Some(key)
     }
 
     /// Keeps what belongs to the consumer that the item names.

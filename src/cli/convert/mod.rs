@@ -13,6 +13,7 @@ mod unkey;
 mod users;
 mod limit;
 mod key_text;
+mod key_policy;
 mod consumer;
 mod field;
 mod report;
@@ -36,10 +37,6 @@ use domain::{clock, names};
 /// Bytes of a file at most: more than a million consumers.
 const MAX_FILE: u64 = 512 << 20;
 
-/// Reason for which a key that is not valid for good is left.
-const EXPIRES: &str =
-    "the key expires or is used up; keygate's do not: --keep-expiring makes it a key that stays valid";
-
 /// Arguments of `keygate convert`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -57,9 +54,9 @@ pub(super) struct Args {
     /// Make the permissions of users of this field; default: they are not set
     #[arg(long, value_enum, value_name = "FIELD")]
     permissions_from: Option<PermissionsFrom>,
-    /// Convert keys that expire or have a number of uses, as keys that stay valid; default: they are left out
+    /// Convert keys that have a number of uses left, as keys without one; default: they are left out
     #[arg(long)]
-    keep_expiring: bool,
+    keep_counted: bool,
     /// Take keys of APISIX that look encrypted as they are
     #[arg(long)]
     plain_keys: bool,
@@ -106,7 +103,7 @@ impl Args {
     fn convert(&self, text: &str, report: &mut Report) -> Vec<users::User> {
         let permissions_from_groups = self.permissions_from.is_some();
         let options = Options {
-            keep_expiring: self.keep_expiring,
+            keep_counted: self.keep_counted,
             plain_keys: self.plain_keys,
             permissions_from_groups,
             now: clock::now(),

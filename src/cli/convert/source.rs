@@ -23,8 +23,8 @@ pub(super) enum Source {
 /// Options of reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// Keys that expire, or are used up, become keys that do not.
-    pub(super) keep_expiring: bool,
+    /// Keys that have a number of uses become keys that have none.
+    pub(super) keep_counted: bool,
     /// Keys that look encrypted are keys as they are.
     pub(super) plain_keys: bool,
     /// Permissions are made of groups.

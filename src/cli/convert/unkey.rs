@@ -4,7 +4,7 @@
 //!
 //! The keys with one `externalId` are those of one user. Without one, a key is its own user's.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::consumer::{Consumer, Key, Named, Place};
@@ -12,10 +12,15 @@ use super::field::Field;
 use super::limit;
 use super::report::Report;
 use super::source::{Options, Reader};
-use super::{EXPIRES, key_text};
+use super::{key_text, users};
+use domain::clock::Micros;
 use domain::key::KeyDigest;
 use domain::quota::Quota;
 use platform::settings::Treatment;
+
+/// Reason for which a key with a number of uses is left.
+const COUNTED: &str =
+    "the key has a number of uses, or is used up; keygate counts none down: --keep-counted makes it a key without one";
 
 /// Values around a list, which say nothing of their own.
 const ENVELOPE: [&str; 7] = ["meta", "pagination", "total", "cursor", "hasMore", "migrationId", "apiId"];
@@ -75,23 +80,35 @@ impl Unkey {
         Self { options, consumers: Vec::new(), by_owner: HashMap::new() }
     }
 
-    /// Reason for which a key is not valid for good, if there is one: keygate has no counterpart of it.
-    fn narrowing(&self, item: &Field<'_>) -> Option<(Place, &'static str)> {
+    /// Reason for which a key is left out, if there is one.
+    fn left_reason(&self, item: &Field<'_>) -> Option<(Place, &'static str)> {
         let field = |name: &str| item.get(name);
-        if let Some(enabled) = field("enabled").filter(|enabled| enabled.text() == Some("false")) {
-            return Some((enabled.place(), "the key is disabled; keygate revokes keys, for good"));
-        }
         if let Some(deleted) = field("deletedAt") {
             return Some((deleted.place(), "the key is deleted"));
         }
         if let Some(expires) = field("expires") {
-            let is_over = item.number("expires").is_none_or(|ms: u64| ms.saturating_mul(1000) <= self.options.now.0);
-            return (is_over || !self.options.keep_expiring).then(|| (expires.place(), EXPIRES));
+            let is_over = expiry(item).is_none_or(|at| at <= self.options.now);
+            if is_over {
+                return Some((expires.place(), "the key has expired, or its expiry is no time in milliseconds"));
+            }
         }
         let credits = field("credits").and_then(|credits| credits.get("remaining")).or_else(|| field("remaining"));
         let is_used_up = credits.as_ref().is_some_and(|credits| credits.text() == Some("0"));
-        let credits = credits.filter(|_| is_used_up || !self.options.keep_expiring)?;
-        Some((credits.place(), EXPIRES))
+        let credits = credits.filter(|_| is_used_up || !self.options.keep_counted)?;
+        Some((credits.place(), COUNTED))
+    }
+
+    /// Reads what the key may do less than its user.
+    fn read_policy(&self, item: &Field<'_>, groups: &[Named], key: &mut Key) {
+        if item.text_of("enabled") == Some("false") {
+            key.disable(self.options.now);
+        }
+        if let Some(expires) = expiry(item) {
+            key.expire(expires);
+        }
+        if self.options.permissions_from_groups {
+            key.policy_mut().permissions = Some(users::sorted_permissions(groups));
+        }
     }
 
     /// Finds or makes the consumer of a key.
@@ -110,7 +127,6 @@ impl Unkey {
             return Some(*index);
         }
         let mut consumer = Consumer::new(owner.place.clone());
-        consumer.groups = groups(item, report);
         consumer.custom_id = external;
         self.by_owner.insert(owner.text.clone(), self.consumers.len());
         consumer.username = Some(owner);
@@ -132,35 +148,29 @@ pub(super) fn reason(path: &str) -> Option<String> {
 impl Reader for Unkey {
     fn take(&mut self, item: Field<'_>, _: &str, report: &mut Report) {
         let Some(digest) = read_digest(&item, report) else { return };
-        if let Some((place, reason)) = self.narrowing(&item) {
+        if let Some((place, reason)) = self.left_reason(&item) {
             return report.leave(place, reason);
         }
-        let earlier = self.consumers.len();
         let Some(index) = self.consumer(&item, report) else { return };
-        let is_mapped = self.options.permissions_from_groups;
-        let groups = if index < earlier { groups(&item, report) } else { Vec::new() };
-        if index < earlier && is_mapped && texts(&self.consumers[index].groups) != texts(&groups) {
-            report.error(
-                &item.place(),
-                format_args!(
-                    "has other roles or permissions than the key of the same externalId in line {}; a user of keygate \
-                     has one set: give the keys two externalIds, or leave --permissions-from groups out",
-                    self.consumers[index].place.at.line
-                ),
-            );
-        }
-        let limit = read_limits(&item, report);
+        let own_groups = groups(&item, report);
+        let mut key = Key { limit: read_limits(&item, report), ..key_text::key(item.place(), digest) };
+        key.name = item.named("name").or_else(|| item.named("keyId"));
+        self.read_policy(&item, &own_groups, &mut key);
         item.leave_others(&[&KNOWN[..], &DESCRIPTIONS].concat(), &REASONS, report);
-        let name = item.named("name").or_else(|| item.named("keyId"));
         let consumer = &mut self.consumers[index];
-        // The same as those of the first key, unless they are only counted as left.
-        consumer.groups.extend(groups);
-        consumer.keys.push(Key { place: item.place(), digest, name, limit });
+        // The user has the permissions of all of its keys, and each key its own of them.
+        consumer.groups.extend(own_groups);
+        consumer.keys.push(key);
     }
 
     fn finish(self: Box<Self>, _: &mut Report) -> Vec<Consumer> {
         self.consumers
     }
+}
+
+/// The expiry of a key, which is in milliseconds.
+fn expiry(item: &Field<'_>) -> Option<Micros> {
+    item.number("expires").map(|ms: u64| Micros(ms.saturating_mul(1000)))
 }
 
 /// The digest of a key: its hash, or that of its text.
@@ -200,10 +210,6 @@ fn groups(item: &Field<'_>, report: &mut Report) -> Vec<Named> {
         }
     }
     groups
-}
-
-fn texts(groups: &[Named]) -> BTreeSet<&str> {
-    groups.iter().map(|group| &*group.text).collect()
 }
 
 /// The limit of a key that applies to each of its requests.

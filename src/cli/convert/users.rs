@@ -6,11 +6,12 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::consumer::{Consumer, Limit, Named, Place, Scope};
+use super::consumer::{Consumer, Key, Limit, Named, Place, Scope};
 use super::report::Report;
 use ::control::management::ADMIN;
 use domain::identity::Permission;
 use domain::key::KeyDigest;
+use domain::key::policy::KeyPolicy;
 use domain::names;
 use domain::quota::Quota;
 
@@ -43,6 +44,8 @@ pub(super) struct UserKey {
     pub(super) name: String,
     pub(super) digest: KeyDigest,
     pub(super) limits: Option<Quota>,
+    /// What it may do less than its user.
+    pub(super) policy: KeyPolicy,
 }
 
 /// Makes the users of all consumers.
@@ -113,10 +116,17 @@ fn user(
             return None;
         }
     }
+    if let Some(key) = keys.iter().find(|key| has_tag_of(key, digests)) {
+        report.error(&key.place, "has a tag that is a key itself, and would be shown; remove it");
+        return None;
+    }
     let limit = consumer_limit(&limits, keys.len(), report);
     let keys = keys.into_iter().filter_map(|key| {
         let named = key.name.as_ref().unwrap_or(name);
-        Some(UserKey { name: key_name(named, report)?, digest: key.digest, limits: key.limit.or(limit) })
+        let mut policy = key.policy.map(|policy| *policy).unwrap_or_default();
+        policy.permissions =
+            policy.permissions.filter(|own| permissions.as_ref().is_some_and(|of_user| of_user != own));
+        Some(UserKey { name: key_name(named, report)?, digest: key.digest, limits: key.limit.or(limit), policy })
     });
     let keys = keys.collect();
     Some((source.place.clone(), User { email, permissions, keys }))
@@ -158,9 +168,23 @@ fn key_name(named: &Named, report: &mut Report) -> Option<String> {
     }
 }
 
+/// Returns whether a tag of a key is the text of a key.
+fn has_tag_of(key: &Key, digests: &HashSet<KeyDigest>) -> bool {
+    let tags = key.policy.iter().flat_map(|policy| &policy.tags);
+    tags.flat_map(|(name, value)| [name, value]).any(|text| digests.contains(&KeyDigest::of(text.as_bytes())))
+}
+
+/// The permissions that groups are by their names, without those that no permission can be made of.
+pub(super) fn sorted_permissions(groups: &[Named]) -> Vec<Permission> {
+    let groups = groups.iter().filter(|group| &*group.text != ADMIN);
+    let mut permissions: Vec<Permission> = groups.filter_map(|group| group.text.parse().ok()).collect();
+    permissions.sort_unstable();
+    permissions.dedup();
+    permissions
+}
+
 /// The permissions that groups are, by their names; none when the user's are not set.
 fn permissions(groups: &[Named], mapping: Mapping, report: &mut Report) -> Option<Vec<Permission>> {
-    let mut permissions = Vec::with_capacity(groups.len());
     for group in groups {
         let place = || group.place.clone();
         if !mapping.permissions_from_groups {
@@ -169,15 +193,12 @@ fn permissions(groups: &[Named], mapping: Mapping, report: &mut Report) -> Optio
             report
                 .leave(place(), "a group of this name would administer the organization; give the permission yourself");
         } else {
-            match group.text.parse::<Permission>() {
-                Ok(permission) => permissions.push(permission),
-                Err(error) => report.leave(place(), format!("the group makes no permission: {error}")),
+            if let Err(error) = group.text.parse::<Permission>() {
+                report.leave(place(), format!("the group makes no permission: {error}"));
             }
         }
     }
-    permissions.sort_unstable();
-    permissions.dedup();
-    mapping.permissions_from_groups.then_some(permissions)
+    mapping.permissions_from_groups.then(|| sorted_permissions(groups))
 }
 
 /// The limit of each key of a consumer, of that of the consumer.

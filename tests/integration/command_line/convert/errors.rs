@@ -116,9 +116,14 @@ fn key_in_the_place_of_a_name_is_an_error_that_does_not_show_it() {
 - username: b
   acls: [{ group: KEY2 }]
   keyauth_credentials: [{ key: KEY2 }]
+- username: c
+  keyauth_credentials: [{ key: KEY3, tags: [a=KEY] }]
 ";
-    let expected =
-        [("2:13: consumers[0].username", "is a key itself"), ("5:19: consumers[1].acls[0].group", "is a key itself")];
+    let expected = [
+        ("2:13: consumers[0].username", "is a key itself"),
+        ("5:19: consumers[1].acls[0].group", "is a key itself"),
+        ("8:32: consumers[2].keyauth_credentials[0].key", "a tag that is a key itself"),
+    ];
     assert_errors("kong", text, &expected);
 }
 
@@ -149,7 +154,7 @@ fn hashes_of_other_kinds_are_errors_with_their_places() {
 }
 
 #[test]
-fn keys_of_one_user_with_different_permissions_are_an_error() {
+fn keys_of_one_user_have_their_own_of_its_permissions() {
     let hash = |key: &str| data_encoding::BASE64.encode(KeyDigest::of(key.as_bytes()).as_bytes());
     let text = format!(
         "[{{\"hash\": \"{}\", \"externalId\": \"a\", \"roles\": [\"x\"]}},
@@ -159,9 +164,11 @@ fn keys_of_one_user_with_different_permissions_are_an_error() {
         hash("2"),
         hash("3")
     );
-    let expected = [("2:2: [1]", "other roles or permissions"), ("3:2: [2]", "has no externalId")];
-    assert_errors("unkey", &text, &expected);
+    assert_errors("unkey", &text, &[("3:2: [2]", "has no externalId")]);
     let (mixed, _) = text.rsplit_once(',').unwrap();
+    let ended = convert_text("unkey", &format!("{mixed}]"), "--permissions-from groups");
+    assert!(ended.out.contains("{\"email\":\"a@consumer.invalid\",\"permissions\":[\"x\"]}"), "{ended:?}");
+    assert_eq!(ended.out.matches("\"permissions\":[]").count(), 1, "the second key has none: {ended:?}");
     let ended = convert_text("unkey", &format!("{mixed}]"), "");
     assert!(ended.code == 4 && !ended.out.contains("permissions"), "not asked for: {ended:?}");
     assert_findings(&ended, &[("[0].roles[0]", "--permissions-from groups")]);

@@ -52,7 +52,7 @@ fn convert_text(source: &str, text: &str, options: &str) -> Ended {
     Ended { err: ended.err.replace(&file.path().display().to_string(), "file"), ..ended }
 }
 
-/// The lines of a document for these keys: address, name, key and limits.
+/// The lines of a document for these keys: address, name, key, and its limits or `, `-led fields of its policy.
 fn document(users: &[(&str, Option<&str>)], keys: &[(&str, &str, &str, &str)]) -> String {
     let mut text = "organizations:\n  - name: \"acme\"\n    users:\n".to_owned();
     for (email, permissions) in users {
@@ -62,7 +62,10 @@ fn document(users: &[(&str, Option<&str>)], keys: &[(&str, &str, &str, &str)]) -
     text.push_str("    keys:\n");
     for (email, name, key, limits) in keys {
         let sha256 = KeyDigest::of(key.as_bytes()).to_hex();
-        let limits = if limits.is_empty() { String::new() } else { format!(",\"limits\":{limits}") };
+        let limits = match limits.strip_prefix('{') {
+            Some(_) => format!(",\"limits\":{limits}"),
+            None => (*limits).to_owned(),
+        };
         text.push_str(&format!(
             "      - {{\"name\":\"{name}\",\"user\":\"{email}\",\"sha256\":\"{sha256}\"{limits}}}\n"
         ));
@@ -92,13 +95,19 @@ fn deck_file_is_converted_with_its_groups_and_limits() {
         ("limited@consumer.invalid", Some("[]")),
         ("leaving@consumer.invalid", Some("[]")),
     ];
-    let limits = "{\"requests\":10,\"per\":\"1m\",\"burst\":10}";
+    let limits = "{\"requests\":10,\"per\":\"1m\",\"burst\":10},\"tags\":{\"crew\":\"\"}";
+    let now = clock::now();
+    let leaving = format!(",\"expires\":\"{}\",\"tags\":{{\"team\":\"orders\"}}", expiry_in(&ended));
     let keys = [
         ("harry@consumer.invalid", "harry", "q3Vb7RkYp0ZsM5nDx8LhTc2WfJgE6uAa", limits),
         ("sally%20ann@consumer.invalid", "sally ann", "my-key", ""),
         ("sally%20ann@consumer.invalid", "sally ann", "000123", ""),
         ("limited@consumer.invalid", "limited", "limited-key", ""),
+        ("leaving@consumer.invalid", "leaving", "leaving-key", &leaving),
     ];
+    let expires: Micros = expiry_in(&ended).parse().unwrap();
+    let day = 86_400_000_000;
+    assert!(expires.since(now) < day && now.0 + day - expires.0 < 60_000_000, "a day after the conversion: {expires}");
     assert_eq!(ended.out, document(&users, &keys));
     let left = [
         ("consumers[0].custom_id", "--email-from custom_id"),
@@ -106,19 +115,27 @@ fn deck_file_is_converted_with_its_groups_and_limits() {
         ("consumers[1].plugins[0]", "several keys together"),
         ("consumers[2].plugins[0]", "several limits at once"),
         ("consumers[2].plugins[1]", "the plugin `ip-restriction`"),
-        ("consumers[3].keyauth_credentials[0].ttl", "--keep-expiring"),
+        ("consumers[3].keyauth_credentials[0].tags[1]", "the name has 1 to 64 bytes"),
         ("consumer_groups[0].plugins", "a plugin of a group"),
         ("services", "a part of the configuration"),
         ("plugins[0]", "credentials: { headers:"),
     ];
     assert_findings(&ended, &left);
     assert!(ended.err.contains("kong.yaml:8:14: consumers[0].custom_id: left out: "), "{}", ended.err);
-    assert!(ended.err.contains("converted 4 users with 4 keys"), "{}", ended.err);
+    assert!(ended.err.contains("converted 4 users with 5 keys"), "{}", ended.err);
     assert!(ended.err.contains("9 values left out"), "{}", ended.err);
 
-    let kept = converted("kong", "kong.yaml", "--keep-expiring");
-    assert!(kept.out.contains(&KeyDigest::of(b"leaving-key").to_hex()), "{kept:?}");
-    assert!(!kept.out.contains("permissions") && kept.err.contains("--permissions-from groups"), "{kept:?}");
+    let plain = converted("kong", "kong.yaml", "");
+    assert!(!plain.out.contains("permissions") && plain.err.contains("--permissions-from groups"), "{plain:?}");
+    let text = std::fs::read_to_string(format!("{FILES}/kong.yaml")).unwrap();
+    let unlimited = convert_text("kong", &text.replace("ttl: 86400", "ttl: 0"), "");
+    assert!(unlimited.code == 4 && !unlimited.out.contains("expires"), "{unlimited:?}");
+}
+
+/// The only expiry of a document.
+fn expiry_in(ended: &Ended) -> &str {
+    let (_, rest) = ended.out.split_once("\"expires\":\"").unwrap_or_else(|| panic!("{ended:?}"));
+    rest.split('"').next().unwrap()
 }
 
 #[test]
@@ -149,7 +166,12 @@ fn standalone_file_of_apisix_is_converted_with_credentials_in_three_places() {
         ("rose@consumer.invalid", "542f7414-87f6-4793-a68e-99983dde9913", "a-key-of-rose", rose),
         ("jack@example.com", "jack", "auth-one", jack),
         ("nested@consumer.invalid", "of-adc", "adc-key", ""),
-        ("nested@consumer.invalid", "of-the-admin-api", "nested-key", ""),
+        (
+            "nested@consumer.invalid",
+            "of-the-admin-api",
+            "nested-key",
+            ",\"disabled\":true,\"tags\":{\"team\":\"blue\"}",
+        ),
     ];
     assert_eq!(ended.out, document(&users, &keys));
     let left = [
@@ -180,38 +202,44 @@ fn keys_of_unkey_are_converted_by_their_hashes() {
     let ended = converted("unkey", "unkey.json", "--permissions-from groups --email-from custom_id");
     assert_eq!(ended.code, 4, "{ended:?}");
     let one = "user_1@consumer.invalid";
-    let users = [(one, Some("[\"documents.read\",\"editors\"]")), ("ada@example.com", Some("[]"))];
+    let users = [
+        (one, Some("[\"documents.read\",\"editors\"]")),
+        ("ada@example.com", Some("[]")),
+        ("user_4@consumer.invalid", Some("[]")),
+        ("user_5@consumer.invalid", Some("[]")),
+    ];
     let keys = [
         (one, "laptop", "unkey-key-1", "{\"requests\":1000,\"per\":\"1m\",\"burst\":1000}"),
-        (one, "server", "unkey-key-2", ""),
+        (one, "server", "unkey-key-2", ",\"permissions\":[\"editors\"]"),
         (
             "ada@example.com",
             "key_2cGKbMxRyIzhCxo1Idjz8q",
             "sk_test_abc123def456",
             "{\"requests\":1,\"per\":\"1s\",\"burst\":10}",
         ),
+        ("user_4@consumer.invalid", "user_4", "unkey-key-4", ",\"expires\":\"2100-01-01T00:00:00Z\""),
+        ("user_5@consumer.invalid", "user_5", "unkey-key-5", ",\"disabled\":true"),
     ];
     assert_eq!(ended.out, document(&users, &keys));
     let left = [
         ("keys[0].meta", "no request shows it to an upstream"),
         ("keys[1].ratelimits[0]", "autoApply"),
         ("keys[2].permissions[0]", "the group makes no permission"),
-        ("keys[3].expires", "--keep-expiring"),
-        ("keys[4].enabled", "disabled"),
-        ("keys[5].credits.remaining", "--keep-expiring"),
+        ("keys[5].credits.remaining", "--keep-counted"),
     ];
     assert_findings(&ended, &left);
-    let kept = converted("unkey", "unkey.json", "--keep-expiring");
-    for (key, is_kept) in [("unkey-key-4", true), ("unkey-key-5", false), ("unkey-key-6", true)] {
-        assert_eq!(kept.out.contains(&KeyDigest::of(key.as_bytes()).to_hex()), is_kept, "{key}: {kept:?}");
-    }
+    let kept = converted("unkey", "unkey.json", "--keep-counted");
+    assert!(kept.out.contains(&KeyDigest::of(b"unkey-key-6").to_hex()), "{kept:?}");
+    let text = std::fs::read_to_string(format!("{FILES}/unkey.json")).unwrap();
+    let over = convert_text("unkey", &text.replace("4102444800000", "1600000000000"), "");
+    assert!(!over.out.contains("user_4") && over.err.contains("keys[3].expires: left out: the key has expired"));
     assert!(kept.err.contains("keys[0].roles[0]: left out: ") && kept.err.contains("--permissions-from groups"));
 }
 
 #[test]
 fn converted_file_is_applied_and_then_nothing_is_left_to_do() {
     let files = [
-        ("kong", "kong.yaml", "--permissions-from groups --keep-expiring"),
+        ("kong", "kong.yaml", "--permissions-from groups"),
         ("kong", "kong-flat.yaml", "--permissions-from groups --email-from custom_id"),
         ("apisix", "apisix.yaml", ""),
         ("unkey", "unkey.json", "--permissions-from groups"),
