@@ -218,6 +218,8 @@ impl Importer<'_> {
     pub async fn withdraw(self, change: Change) -> Result<(), ImportError> {
         self.0.change(change).await.map_err(|error| match error {
             ChangeError::NotReplicated { .. } => ImportError::NotReplicated(error),
+            // Another writer was faster: what is left to withdraw is looked up again.
+            ChangeError::Widened(_) | ChangeError::Revoked(_) => ImportError::Conflict,
             error => ImportError::Refused(error),
         })
     }

@@ -130,7 +130,7 @@ fn show(imported: &Imported, json: bool) -> io::Result<()> {
     show_counts(report)?;
     if report.withdrawn > 0 {
         output::line(format_args!(
-            "revoked, removed or suspended, as in the file: {}",
+            "revoked, removed, suspended or narrowed, as in the file: {}",
             Counted(report.withdrawn, "record")
         ))?;
     }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use domain::key::policy::{KeyPolicy, PolicyPatch};
 use domain::quota::Quota;
 use proptest::prelude::*;
-use state::{Change, LastRotation, State};
+use state::{Change, LastRotation, PolicyScope, State};
 
 use super::backup::{Directory, assert_round_trip, export, on_redis};
 use super::installation::runtime;
-use super::records::{OVERLAP, RecordMaker};
+use super::records::{OVERLAP, RecordMaker, full_policy};
 use crate::support::redis::Redis;
 
 /// A step of a property test.
@@ -21,6 +22,7 @@ enum Step {
     Rotate(usize, bool),
     Revoke(usize),
     Limit(usize, u32),
+    Policy(usize, u8),
     Suspend(usize),
 }
 
@@ -35,6 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             3 => (index.clone(), any::<bool>()).prop_map(|(key, overlap)| Step::Rotate(key, overlap)),
             2 => index.clone().prop_map(Step::Revoke),
             2 => (index.clone(), 1..100_u32).prop_map(|(key, burst)| Step::Limit(key, burst)),
+            3 => (index.clone(), any::<u8>()).prop_map(|(key, fields)| Step::Policy(key, fields)),
             1 => index.prop_map(Step::Suspend),
         ],
         1..60,
@@ -94,11 +97,30 @@ async fn take_steps(state: &State, steps: &[Step]) {
                 let quota = Quota { requests: burst, per: Duration::from_secs(60), burst, strict: false };
                 drop(state.change(Change::LimitKey { key: keys[index], quota: Some(quota) }).await);
             }
+            Step::Policy(index, fields) => {
+                let Some(index) = pick(index, keys.len()) else { continue };
+                let patch = Box::new(PolicyPatch::between(&KeyPolicy::default(), some_of(full_policy(), fields)));
+                let change = Change::SetKeyPolicy { key: keys[index], patch, allowed: PolicyScope::Operator };
+                drop(state.change(change).await);
+            }
             Step::Suspend(index) => {
                 let Some(index) = pick(index, orgs.len()) else { continue };
                 state.change(Change::SuspendOrg { org: orgs[index].id, suspended: true }).await.unwrap();
             }
         }
+    }
+}
+
+/// The fields of a policy whose bits are set.
+pub(super) fn some_of(policy: KeyPolicy, fields: u8) -> KeyPolicy {
+    let has = |bit: u8| fields & 1 << bit != 0;
+    KeyPolicy {
+        permissions: policy.permissions.filter(|_| has(0)),
+        expires: policy.expires.filter(|_| has(1)),
+        networks: Some(policy.networks).filter(|_| has(2)).unwrap_or_default(),
+        concurrent: policy.concurrent.filter(|_| has(3)),
+        disabled: policy.disabled.filter(|_| has(4)),
+        tags: Some(policy.tags).filter(|_| has(5)).unwrap_or_default(),
     }
 }
 

@@ -22,6 +22,7 @@ mod backup_strictness;
 mod deaths;
 mod merging;
 mod concurrency;
+mod policies;
 mod conflicts;
 mod records;
 mod installation;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
+use domain::key::policy::{Disabled, DisabledBy, KeyPolicy};
 use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use domain::quota::Quota;
 use state::{
@@ -69,6 +70,18 @@ pub(super) fn new_key(org: &Org, user: UserId, name: &str) -> (Key, KeyDigest) {
         uses: 0,
     };
     (key, plain.digest())
+}
+
+/// A policy with every field.
+pub(super) fn full_policy() -> KeyPolicy {
+    KeyPolicy {
+        permissions: Some(vec!["a".parse().unwrap()]),
+        expires: Some(Micros(4_000_000_000_000_000)),
+        networks: vec!["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
+        concurrent: Some(5),
+        disabled: Some(Disabled { at: Micros(1_700_000_000_000_042), by: DisabledBy::Unused }),
+        tags: [("team".to_owned(), "billing".to_owned()), ("env".to_owned(), String::new())].into(),
+    }
 }
 
 impl<'a> RecordMaker<'a> {
@@ -185,6 +198,10 @@ impl<'a> RecordMaker<'a> {
         let quota = Quota { requests: 7, per: Duration::from_secs(86_400), burst: 9, strict: false };
         self.change(Change::LimitKey { key: limited, quota: Some(quota) }).await;
         self.take(&digest, 5).await;
+        let (mut key, digest) = new_key(org, user, "narrow");
+        key.policy = full_policy().boxed();
+        self.change(Change::CreateKey { key, digest }).await;
+        self.digests.push(digest);
         let (mut key, _) = new_key(org, user, "imported");
         key.imported = true;
         let digest = KeyDigest::of(key.id.as_str().as_bytes());

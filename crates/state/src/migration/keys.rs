@@ -180,6 +180,11 @@ fn withdrawal(export: &KeyExport, gap: &RecordGap) -> Option<Change> {
     Some(Change::SetKeyPolicy { key: export.key.id, patch, allowed: PolicyScope::Owner })
 }
 
+/// Returns whether something is withdrawn from a key that the target has.
+fn withdraws(gap: &RecordGap) -> bool {
+    matches!(gap, RecordGap::Stricter { revocation, policy, .. } if *revocation || policy.is_some())
+}
+
 /// The revocation of a key, with its actor as far as it is known.
 fn revocation(export: &KeyExport) -> Change {
     let change = Change::RevokeKey { key: export.key.id, at: export.key.revoked.unwrap_or_default() };
@@ -208,7 +213,7 @@ fn count(report: &mut Report, key: &KeyExport, found: Existing<MissingKeyParts>)
     report.digests.already_there += digests - claimed;
     let caught_up = matches!(missing.record, RecordGap::Stricter { usage: true, .. });
     report.caught_up += u64::from(caught_up);
-    report.withdrawn += u64::from(matches!(missing.record, RecordGap::Stricter { revocation: true, .. }));
+    report.withdrawn += u64::from(withdraws(&missing.record));
     report.keep(record, missing.kept);
 }
 

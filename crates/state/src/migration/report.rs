@@ -20,7 +20,7 @@ pub struct Report {
     pub digests: Count,
     /// Existing keys that took over more uses, a later last use or an emptier bucket.
     pub caught_up: u64,
-    /// Organizations suspended, users removed and keys revoked because they are so in the source.
+    /// Organizations suspended, users removed, and keys revoked or narrowed because they are so in the source.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub withdrawn: u64,
     /// Existing records that differ in fields of which none is the stricter, and that stayed as they were.

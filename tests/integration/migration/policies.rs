@@ -1,0 +1,210 @@
+//! Policies of keys in exports: an import narrows a key that exists, and never widens one; a key without a policy has
+//! the bytes of version 1.
+
+use domain::clock::{self, Micros};
+use domain::key::policy::{Disabled, DisabledBy, KeyPolicy, PolicyPatch};
+use state::migration::file::verify;
+use state::migration::{Records, compare};
+use state::{Change, PolicyScope, State, StateRecord};
+
+use super::backup::{Directory, assert_same_file, content, export, import_file, on_redis};
+use super::backup_random::some_of;
+use super::installation::{Installation, On, VERIFY, runtime};
+use super::records::{RecordMaker, full_policy};
+use super::records_of;
+use crate::support::redis::Redis;
+
+/// An export that keygate 0.2.0 has written.
+const VERSION_1: &[u8] = include_bytes!("version-1.jsonl");
+
+/// The policy of the key with this name.
+async fn policy_of(state: &State, name: &str) -> KeyPolicy {
+    let records = records_of(state).await;
+    let found = records.into_iter().find_map(|record| match record {
+        StateRecord::Key(key) if key.key.name == name => Some(key.key.policy.map(|policy| *policy).unwrap_or_default()),
+        _ => None,
+    });
+    found.unwrap_or_else(|| panic!("there is a key {name}"))
+}
+
+async fn set_policy(state: &State, name: &str, policy: KeyPolicy) {
+    let records = records_of(state).await;
+    let key = records.iter().find_map(|record| match record {
+        StateRecord::Key(key) if key.key.name == name => Some(&key.key),
+        _ => None,
+    });
+    let key = key.unwrap();
+    let before = key.policy.as_deref().cloned().unwrap_or_default();
+    let patch = Box::new(PolicyPatch::between(&before, policy));
+    state.change(Change::SetKeyPolicy { key: key.id, patch, allowed: PolicyScope::Operator }).await.unwrap();
+}
+
+/// A policy of which no field is that of the full one.
+fn other_policy() -> KeyPolicy {
+    KeyPolicy {
+        permissions: Some(vec!["a".parse().unwrap(), "b".parse().unwrap()]),
+        expires: Some(Micros(3_000_000_000_000_000)),
+        networks: vec!["10.1.0.0/16".parse().unwrap(), "192.0.2.0/24".parse().unwrap()],
+        concurrent: Some(9),
+        disabled: Some(Disabled { at: Micros(1_600_000_000_000_000), by: DisabledBy::Leak }),
+        tags: [("team".to_owned(), "search".to_owned()), ("tier".to_owned(), "1".to_owned())].into(),
+    }
+}
+
+#[test]
+fn policies_of_an_existing_key_are_merged_to_the_narrower_one() {
+    let (source, target) = (full_policy(), other_policy());
+    let merged = target.narrowed_by(&source);
+    let expected = KeyPolicy {
+        permissions: Some(vec!["a".parse().unwrap()]),
+        expires: Some(Micros(3_000_000_000_000_000)),
+        networks: vec!["10.1.0.0/16".parse().unwrap()],
+        concurrent: Some(5),
+        disabled: target.disabled,
+        tags: [("env", ""), ("team", "search"), ("tier", "1")].map(|(name, value)| (name.into(), value.into())).into(),
+    };
+    assert_eq!(merged, expected);
+    let (directory, redis) = (Directory::new(), Redis::start());
+    runtime().block_on(async {
+        for state in [directory.open(), on_redis(&[redis.url()]).await] {
+            let mut maker = RecordMaker::new(&state);
+            let org = maker.org("acme").await;
+            let user = maker.user(&org, "ada@example.com").await;
+            // Each half of the fields on either side, and all of them on both.
+            let halves = [(0b11_1111, 0b11_1111), (0b01_0101, 0b10_1010), (0b11_1111, 0), (0, 0b11_1111)];
+            for (number, _) in halves.iter().enumerate() {
+                maker.key(&org, user, &number.to_string()).await;
+            }
+            for (number, (fields, _)) in halves.iter().enumerate() {
+                set_policy(&state, &number.to_string(), some_of(source.clone(), *fields)).await;
+            }
+            let file = export(&state).await;
+            for (number, (_, fields)) in halves.iter().enumerate() {
+                // Of several disablings the first stands.
+                set_policy(&state, &number.to_string(), KeyPolicy::default()).await;
+                set_policy(&state, &number.to_string(), some_of(target.clone(), *fields)).await;
+            }
+            let report = import_file(&file, &state).await;
+            assert_eq!((report.withdrawn, report.kept.len(), report.caught_up), (3, 0, 0), "{report:?}");
+            for (number, (of_file, of_state)) in halves.iter().enumerate() {
+                let expected = some_of(target.clone(), *of_state).narrowed_by(&some_of(source.clone(), *of_file));
+                assert_eq!(policy_of(&state, &number.to_string()).await, expected, "{number}");
+            }
+            let once = export(&state).await;
+            assert_eq!(import_file(&file, &state).await.withdrawn, 0);
+            assert_same_file(&once, &export(&state).await);
+        }
+    });
+}
+
+/// The older of two exports knows no policy yet: its import changes nothing. That of the later one makes the target the
+/// same, as a comparison says.
+#[test]
+fn comparison_finds_a_policy_until_it_was_imported() {
+    let (directory, other, redis) = (Directory::new(), Directory::new(), Redis::start());
+    runtime().block_on(async {
+        let source = directory.open();
+        let mut maker = RecordMaker::new(&source);
+        let org = maker.org("acme").await;
+        let user = maker.user(&org, "ada@example.com").await;
+        maker.key(&org, user, "laptop").await;
+        let before = export(&source).await;
+        set_policy(&source, "laptop", full_policy()).await;
+        let after = export(&source).await;
+        assert!(
+            content(&after).contains("\"policy\":{\"permissions\":[\"a\"],\"expires\":\"2096-10-02T07:06:40.000000Z\"")
+        );
+        let differences = |target: &[u8]| {
+            let (file, target) = (Records::read(&*after).unwrap(), Records::read(target).unwrap());
+            compare(&file, &target, clock::now()).differences.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for state in [other.open(), on_redis(&[redis.url()]).await] {
+            import_file(&before, &state).await;
+            let found = differences(&export(&state).await);
+            assert!(found.len() == 1 && found[0].ends_with("it is there, and is not the same: policy"), "{found:?}");
+            assert_eq!(import_file(&after, &state).await.withdrawn, 1);
+            assert_eq!(differences(&export(&state).await), Vec::<String>::new());
+            assert_same_file(&after, &export(&state).await);
+            assert_eq!(import_file(&before, &state).await.withdrawn, 0, "an old file widens nothing");
+            assert_same_file(&after, &export(&state).await);
+        }
+    });
+}
+
+#[test]
+fn verify_names_the_policy_of_a_key_that_was_widened_after_the_move() {
+    let redis = Redis::start();
+    let installation = Installation::moving_to(&[redis.url()], "");
+    let source = State::Embedded(installation.source());
+    runtime().block_on(async {
+        let mut maker = RecordMaker::new(&source);
+        let org = maker.org("acme").await;
+        let user = maker.user(&org, "ada@example.com").await;
+        maker.key(&org, user, "laptop").await;
+        set_policy(&source, "laptop", full_policy()).await;
+    });
+    drop(source);
+    installation.copy();
+    assert_eq!(installation.run(On::Redis, "state verify state.jsonl").out, "the same: 3 records\n");
+    let widen = |policy: KeyPolicy| {
+        runtime().block_on(async {
+            let target = installation.target().await;
+            set_policy(&target, "laptop", policy).await;
+            target.close().await;
+        });
+    };
+    widen(KeyPolicy { concurrent: None, ..full_policy() });
+    let verified = installation.run(On::Redis, VERIFY);
+    assert!(verified.code == 1 && verified.out.contains("is not the same: policy"), "{verified:?}");
+    let report = installation.copy();
+    assert_eq!(report["withdrawn"], 1, "{report}");
+    assert_eq!(installation.run(On::Redis, "state verify state.jsonl").out, "the same: 3 records\n");
+    assert_eq!(installation.copy().get("withdrawn"), None, "a second import changes nothing");
+}
+
+#[test]
+fn export_of_keys_without_a_policy_differs_from_version_1_in_its_first_line_only() {
+    assert!(VERSION_1.starts_with(b"{\"format\":\"keygate-state\",\"version\":1,"));
+    assert!(verify(VERSION_1).is_ok());
+    let (directory, redis) = (Directory::new(), Redis::start());
+    runtime().block_on(async {
+        for state in [directory.open(), on_redis(&[redis.url()]).await] {
+            assert!(import_file(VERSION_1, &state).await.is_complete());
+            let now = export(&state).await;
+            assert!(now.starts_with(b"{\"format\":\"keygate-state\",\"version\":2,"));
+            assert_same_file(VERSION_1, &now);
+            // A policy that was cleared leaves nothing behind.
+            set_policy(&state, "laptop", full_policy()).await;
+            assert_ne!(content(&export(&state).await), content(VERSION_1));
+            set_policy(&state, "laptop", KeyPolicy::default()).await;
+            assert_same_file(VERSION_1, &export(&state).await);
+        }
+    });
+}
+
+#[test]
+fn policy_that_could_not_be_set_is_refused_with_its_line() {
+    let directory = Directory::new();
+    let file = runtime().block_on(async {
+        let state = directory.open();
+        let mut maker = RecordMaker::new(&state);
+        let org = maker.org("acme").await;
+        let user = maker.user(&org, "ada@example.com").await;
+        maker.key(&org, user, "laptop").await;
+        set_policy(&state, "laptop", full_policy()).await;
+        String::from_utf8(export(&state).await).unwrap()
+    });
+    for (from, to, what) in [
+        ("\"concurrent\":5", "\"concurrent\":0", "a key has at least 1 request in flight"),
+        ("[\"10.0.0.0/8\",\"2001:db8::/32\"]", "[\"2001:db8::/32\",\"10.0.0.0/8\"]", "are sorted, each once"),
+        ("\"10.0.0.0/8\"", "\"10.1.0.0/8\"", "has bits of the address behind the prefix"),
+        ("\"env\":\"\"", "\"e=v\":\"\"", "a tag is NAME=VALUE"),
+        ("\"by\":\"unused\"", "\"by\":\"sweep\"", "unknown variant"),
+        ("\"concurrent\":5", "\"concurrent\":5,\"hours\":\"9-17\"", "unknown field"),
+    ] {
+        assert!(file.contains(from), "{from}");
+        let flaws = verify(file.replace(from, to).as_bytes()).unwrap_err();
+        let flaw = flaws[0].to_string();
+        assert!(flaw.starts_with("line 4: ") && flaw.contains(what), "{what}: {flaw}");
+    }
+}
