@@ -74,6 +74,13 @@ const BLOCKS: &[(&str, Check)] = &[
     ("keygate apply --file acme.yaml --dry-run", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
     ("+ organization acme", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
     ("printf %s \"$API_KEY\" | keygate key diges", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
+    // Policies of keys.
+    ("$ keygate key create --org acme --user a", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),
+    ("$ keygate key set KEY_ID --concurrent 20", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),
+    ("$ keygate key disable --stdin < ci.key", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),
+    ("$ keygate key set KEY_ID --network 198.5", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),
+    ("$ keygate key list --org acme --expires-", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),
+    ("keys:", By("key_of_the_page_is_applied_with_its_policy")),
     // Coming from elsewhere.
     ("keygate convert kong kong.yaml --org acm", By("keys_of_kong_are_moved")),
     ("_format_version: \"3.0\"", By("keys_of_kong_are_moved")),

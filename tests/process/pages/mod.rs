@@ -2,6 +2,7 @@
 //! table of all blocks.
 
 mod commands;
+mod key_policies;
 mod outputs;
 mod checkpoints;
 mod coming_from;
