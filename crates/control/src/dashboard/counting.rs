@@ -7,7 +7,7 @@ use super::routes::{ApiEndpoint, PageEndpoint};
 pub(super) enum Counting {
     /// With the other requests of the person.
     Request,
-    /// It revokes a key, suspends a user or ends a session.
+    /// It revokes or disables keys, suspends a user or ends a session.
     Revocation,
     /// A page on the way to a revocation.
     Confirmation,
@@ -19,7 +19,7 @@ impl ApiEndpoint {
     /// Bucket that its requests are counted in.
     pub(super) fn counting(self) -> Counting {
         match self {
-            Self::RevokeKey | Self::EndSession => Counting::Revocation,
+            Self::RevokeKey | Self::DisableKey | Self::EndSession => Counting::Revocation,
             Self::SignOut | Self::EndOtherSessions => Counting::Never,
             _ => Counting::Request,
         }
@@ -30,8 +30,10 @@ impl PageEndpoint {
     /// Bucket that its requests are counted in.
     pub(super) fn counting(self) -> Counting {
         match self {
-            Self::RevokeKey | Self::SuspendUser | Self::EndSession => Counting::Revocation,
-            Self::ShowRevokeKey => Counting::Confirmation,
+            Self::RevokeKey | Self::DisableKey | Self::ChangeSelectedKeys | Self::SuspendUser | Self::EndSession => {
+                Counting::Revocation
+            }
+            Self::ShowRevokeKey | Self::ShowSelectedKeys => Counting::Confirmation,
             Self::EndOtherSessions => Counting::Never,
             _ => Counting::Request,
         }

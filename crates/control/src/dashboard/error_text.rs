@@ -211,7 +211,7 @@ fn kind_title(kind: ErrorKind) -> &'static str {
 }
 
 /// An error's text as a sentence, without hints to commands of the command line.
-fn error_sentence(error: &ManagementError) -> String {
+pub(super) fn error_sentence(error: &ManagementError) -> String {
     let text = error.to_string();
     sentence(text.split("; see `keygate").next().unwrap_or(&text))
 }

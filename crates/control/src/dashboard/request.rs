@@ -97,6 +97,11 @@ impl DashboardRequest {
         first(&self.query, name)
     }
 
+    /// The parameters of the query with this name, in their order.
+    pub(super) fn parameters<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        all(&self.query, name)
+    }
+
     /// The body as a form (application/x-www-form-urlencoded).
     pub(super) fn form(&self) -> Form {
         Form(parse_form(&self.body))
@@ -116,9 +121,20 @@ impl DashboardRequest {
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
+    /// A form with these fields.
+    #[cfg(test)]
+    pub(super) fn new(fields: &[(&str, &str)]) -> Self {
+        Self(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
     /// The first field with this name, trimmed; empty when there is none.
     pub(super) fn field(&self, name: &str) -> &str {
         first(&self.0, name).unwrap_or_default().trim()
+    }
+
+    /// The fields with this name, trimmed, in their order.
+    pub(super) fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        all(&self.0, name).map(str::trim)
     }
 }
 
@@ -128,4 +144,8 @@ fn parse_form(text: &[u8]) -> Vec<(String, String)> {
 
 fn first<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
     pairs.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+}
+
+fn all<'a>(pairs: &'a [(String, String)], name: &'a str) -> impl Iterator<Item = &'a str> {
+    pairs.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
 }

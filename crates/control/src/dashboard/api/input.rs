@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::ApiError;
 use crate::dashboard::request::DashboardRequest;
-use crate::management::{ManagementError, UseFilter};
+use crate::management::{ManagementError, PolicyUpdate, UseFilter};
 use domain::clock::{Micros, rfc3339};
 use domain::identity::SessionId;
 use domain::key::KeyId;
@@ -31,6 +31,16 @@ pub(super) struct CreateKeyBody {
     pub(super) name: String,
     /// Id or email address of the owner; absent: the signed-in user.
     pub(super) user: Option<String>,
+    /// Policy; absent: the key may do what its owner may.
+    #[serde(default)]
+    pub(super) policy: PolicyUpdate,
+}
+
+/// Body of `PATCH /keys/{key}`: a merge patch of the key (RFC 7396), whose other members cannot be changed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetKeyBody {
+    pub(super) policy: PolicyUpdate,
 }
 
 /// Body of `POST /keys/{key}/rotate`.

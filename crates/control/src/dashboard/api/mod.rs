@@ -18,7 +18,7 @@ use super::error::DashboardError;
 use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
 use super::routes::{API, ApiEndpoint};
-use crate::management::{Activity, Actor, KeyQuery, Management, PolicyUpdate, Rotation, Session, SignedInUser, User};
+use crate::management::{Activity, Actor, KeyQuery, Management, Rotation, Session, SignedInUser, User};
 use domain::page::PageQuery;
 
 mod error;
@@ -103,6 +103,11 @@ impl<'a> ApiCall<'a> {
             }
             ApiEndpoint::CreateKey => return self.create_key().await,
             ApiEndpoint::ShowKey => json!({ "key": management.show_key(actor, input::key(id)?, now).await? }),
+            ApiEndpoint::SetKey => self.set_key(id).await?,
+            ApiEndpoint::DisableKey => {
+                json!({ "key": management.disable_key(actor, input::key(id)?, false, now).await? })
+            }
+            ApiEndpoint::EnableKey => json!({ "key": management.enable_key(actor, input::key(id)?, now).await? }),
             ApiEndpoint::RevokeKey => json!({ "key": management.revoke_key(actor, input::key(id)?, now).await? }),
             ApiEndpoint::RotateKey => self.rotate_key(id).await?,
             ApiEndpoint::ListUses => self.uses(id).await?,
@@ -156,17 +161,21 @@ impl<'a> ApiCall<'a> {
     }
 
     async fn create_key(&self) -> Result<DashboardResponse, ApiError> {
-        let input::CreateKeyBody { name, user } = input::body(self.request)?;
+        let input::CreateKeyBody { name, user, policy } = input::body(self.request)?;
         let user = user.unwrap_or_else(|| self.user.user.id.to_string());
-        let created = self
-            .management
-            .create_key(&self.actor, &self.org, &user, &name, PolicyUpdate::default(), self.request.now)
-            .await?;
+        let created =
+            self.management.create_key(&self.actor, &self.org, &user, &name, policy, self.request.now).await?;
         let location = format!("{}/{API}/keys/{}", self.dashboard.settings.path, created.key.id);
         let mut response = json_response(StatusCode::CREATED, &json!(created));
         let location = HeaderValue::try_from(location).expect("paths and ids are visible ASCII");
         response.headers_mut().insert(LOCATION, location);
         Ok(response)
+    }
+
+    async fn set_key(&self, id: &str) -> Result<Value, ApiError> {
+        let key = input::key(id)?;
+        let input::SetKeyBody { policy } = input::body(self.request)?;
+        Ok(json!({ "key": self.management.set_key(&self.actor, key, policy, self.request.now).await? }))
     }
 
     async fn rotate_key(&self, id: &str) -> Result<Value, ApiError> {

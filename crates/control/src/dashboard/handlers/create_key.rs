@@ -1,9 +1,14 @@
 //! The form that creates a key.
 
+use std::collections::BTreeSet;
+
+use super::key_policy::permission_choices;
+use super::policy_form::PolicyInput;
 use super::{HandlerResult, PageContext, render_form};
 use crate::dashboard::error::DashboardError;
-use crate::dashboard::pages::{CreatePage, NavEntry, OwnerChoice, OwnerInput};
+use crate::dashboard::pages::{CreatePage, NavEntry, OwnerChoice, OwnerInput, PolicyFields};
 use crate::management::{ManagementError, PolicyUpdate, User};
+use domain::key::policy::KeyPolicy;
 use domain::page::{PageLimit, PageQuery};
 
 /// Users in the list of owners at most. In larger organizations the owner is typed.
@@ -11,34 +16,58 @@ const MAX_CHOICES: usize = 200;
 /// Pages of users that are read for the list at most; some of the users may be removed.
 const MAX_CHOICE_PAGES: usize = 5;
 
+/// Values of the form, and the errors in them.
+#[derive(Default)]
+struct CreateInput<'a> {
+    name: &'a str,
+    owner: &'a str,
+    /// `None`: as for a new form.
+    policy: Option<PolicyFields>,
+    name_error: Option<&'static str>,
+    owner_error: Option<&'static str>,
+}
+
 impl PageContext<'_> {
     pub(super) async fn show_create_key(&self) -> HandlerResult {
-        self.create_form("", &self.user.user.id.to_string(), None, None).await
+        let owner = &self.user.user.id.to_string();
+        self.create_form(CreateInput { owner, ..CreateInput::default() }).await
     }
 
     /// The form with these values, and with the errors in them.
-    async fn create_form(
-        &self,
-        name: &str,
-        owner: &str,
-        name_error: Option<String>,
-        owner_error: Option<String>,
-    ) -> HandlerResult {
+    async fn create_form(&self, input: CreateInput<'_>) -> HandlerResult {
         let layout = self.layout(NavEntry::Keys).await?;
-        let owner = self.owner_input(owner).await?;
-        let has_error = name_error.is_some() || owner_error.is_some();
-        render_form(&CreatePage { layout, name: name.to_owned(), owner, name_error, owner_error }, has_error)
+        let users = if self.user.is_admin() { self.owner_choices().await? } else { None };
+        let policy = input.policy.unwrap_or_else(|| self.new_policy(users.as_deref().unwrap_or_default()));
+        let page = CreatePage {
+            layout,
+            name: input.name.to_owned(),
+            owner: self.owner_input(input.owner, users),
+            policy,
+            name_error: input.name_error.map(str::to_owned),
+            owner_error: input.owner_error.map(str::to_owned),
+        };
+        let has_error = !page.errors().is_empty();
+        render_form(&page, has_error)
     }
 
-    /// The form's field for the owner. Only admins may choose another owner than themselves.
-    async fn owner_input(&self, selected: &str) -> Result<OwnerInput, DashboardError> {
+    /// The policy of a new key, which narrows nothing, with the permissions of the owners to choose from.
+    fn new_policy(&self, owners: &[User]) -> PolicyFields {
+        let of_owners = owners.iter().flat_map(|user| &user.permissions);
+        let names: BTreeSet<&str> =
+            self.user.user.permissions.iter().chain(of_owners).map(|permission| permission.as_str()).collect();
+        PolicyFields { permissions: permission_choices(names), ..PolicyFields::default() }
+    }
+
+    /// The form's field for the owner, where there are these users to choose from. Only admins may choose another owner
+    /// than themselves.
+    fn owner_input(&self, selected: &str, users: Option<Vec<User>>) -> OwnerInput {
         if !self.user.is_admin() {
-            return Ok(OwnerInput::Fixed);
+            return OwnerInput::Fixed;
         }
-        let Some(mut users) = self.owner_choices().await? else {
+        let Some(mut users) = users else {
             // The form was opened with the user's own id, or was sent with an address.
             let is_own = selected == self.user.user.id.to_string();
-            return Ok(OwnerInput::Text(if is_own { &self.user.user.email } else { selected }.to_owned()));
+            return OwnerInput::Text(if is_own { &self.user.user.email } else { selected }.to_owned());
         };
         users.sort_by(|a, b| a.email.cmp(&b.email));
         let choice = |user: User| {
@@ -46,7 +75,7 @@ impl PageContext<'_> {
             let label = if user.kind.is_person() { user.email } else { format!("{} (service)", user.email) };
             OwnerChoice { selected: value == selected, value, label }
         };
-        Ok(OwnerInput::Select(users.into_iter().map(choice).collect()))
+        OwnerInput::Select(users.into_iter().map(choice).collect())
     }
 
     /// The users to choose from; `None` when the organization has too many.
@@ -71,22 +100,36 @@ impl PageContext<'_> {
         let owner = form.field("owner");
         // A member's form has no field for the owner.
         let owner = if owner.is_empty() { &own_id } else { owner };
+        let mut policy = PolicyInput::read(&form, &KeyPolicy::default(), self.request.now);
+        let mut input = CreateInput { name, owner, ..CreateInput::default() };
+        if policy.has_error() {
+            return self.create_form(CreateInput { policy: Some(policy.fields), ..input }).await;
+        }
+        let update = self.within_owner(std::mem::take(&mut policy.update), owner).await?;
         let sealer = self.management.key_sealer(self.user).await?;
-        match self
-            .management
-            .create_key(&self.actor, &self.org(), owner, name, PolicyUpdate::default(), self.request.now)
-            .await
-        {
-            Ok(created) => self.lead_to_new_key(&sealer, &created),
+        match self.management.create_key(&self.actor, &self.org(), owner, name, update, self.request.now).await {
+            Ok(created) => return self.lead_to_new_key(&sealer, &created),
             Err(ManagementError::InvalidName(_)) => {
-                let error = "Enter a name of 1 to 100 characters that all show.".to_owned();
-                self.create_form(name, owner, Some(error), None).await
+                input.name_error = Some("Enter a name of 1 to 100 characters that all show.");
             }
             Err(ManagementError::NoUser(_)) => {
-                let error = "This organization has no user with this address or name.".to_owned();
-                self.create_form(name, owner, None, Some(error)).await
+                input.owner_error = Some("This organization has no user with this address or name.");
             }
-            Err(error) => Err(error.into()),
+            Err(error) => policy.take_error(error)?,
         }
+        self.create_form(CreateInput { policy: Some(policy.fields), ..input }).await
+    }
+
+    /// Leaves out the permissions that the owner does not have: an admin chooses among those of all owners. An owner who
+    /// is not among the choices is left to the operation.
+    async fn within_owner(&self, mut update: PolicyUpdate, owner: &str) -> Result<PolicyUpdate, DashboardError> {
+        if let Some(Some(permissions)) = &mut update.permissions
+            && self.user.is_admin()
+            && let Some(users) = self.owner_choices().await?
+            && let Some(owner) = users.iter().find(|user| user.id.to_string() == owner)
+        {
+            permissions.retain(|permission| owner.permissions.contains(permission));
+        }
+        Ok(update)
     }
 }

@@ -73,6 +73,7 @@ impl PageContext<'_> {
             limits: key_limits(&key, &org),
             // The bucket of a revoked key limits no requests any more.
             usage: (!is_revoked).then(|| self.limit_usage(&standing)),
+            policy: self.policy_facts(&key.policy),
             verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
             activity: own_activity.map(activity_chart),
             older_refusals: older(&refusals, only_refused),
@@ -99,7 +100,7 @@ impl PageContext<'_> {
             owner: key.email.clone(),
             responsible: user.responsible.as_ref().map(ResponsibleCell::new),
             is_own: key.user == self.user.user.id,
-            permissions: user.permissions.iter().map(ToString::to_string).collect(),
+            permissions: key.policy.effective_permissions(&user.permissions).iter().map(ToString::to_string).collect(),
             state: key.status,
             created: self.timestamp(key.created),
             created_by: key.created_by.as_ref().map(KeyActor::label),

@@ -6,10 +6,10 @@ use super::{HandlerResult, PageContext, render};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
     ActivityChart, AttemptCell, FleetFreshness, GatewayRow, KeyFilter, KeyRow, KeysPage, LastUseCell, MissingOthers,
-    NavEntry, OutcomeText, Paging, RecordSource, UseSource, link,
+    NavEntry, OutcomeText, Paging, RecordSource, StateFilter, UseSource, link,
 };
 use crate::dashboard::response;
-use crate::management::{Activity, ActivityReport, Key, KeyQuery, KeyStatus};
+use crate::management::{Activity, ActivityReport, Key, KeyMark, KeyQuery, KeyStatus};
 use domain::clock::Micros;
 use domain::key::{self, KeyDigest, KeyId};
 use domain::page::{PageLimit, PageQuery};
@@ -19,6 +19,8 @@ use journal::audit::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
 const PAGE_SIZE: PageLimit = PageLimit::of(25);
 /// Age at which a reader is told that records of a gateway may be missing: its next report is due twice over.
 const LATE: Duration = Duration::from_secs(15);
+/// Time without use after which a key is listed as unused.
+const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Characters of a word that is taken for a key: names of one word are shorter.
 const SECRET_LENGTH: usize = 32;
 /// Characters of a search text that are used.
@@ -27,7 +29,7 @@ const SEARCH_LENGTH: usize = 100;
 impl PageContext<'_> {
     pub(super) async fn list_keys(&self) -> HandlerResult {
         let filter = self.key_filter();
-        let query = filter_query(filter.text.clone(), filter.state);
+        let query = filter_query(&filter);
         let page = self.page_query(PAGE_SIZE);
         let keys = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
         let report = self.key_activity(keys.items.iter().map(|key| key.id).collect()).await?;
@@ -57,7 +59,7 @@ impl PageContext<'_> {
 
     /// Returns whether the user's list has a key with this SHA-256.
     async fn has_key(&self, digest: &str) -> Result<bool, DashboardError> {
-        let query = filter_query(digest.to_owned(), None);
+        let query = filter_query(&KeyFilter { text: digest.to_owned(), state: None });
         let page = PageQuery::first(PAGE_SIZE);
         let found = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
         Ok(!found.items.is_empty())
@@ -65,7 +67,7 @@ impl PageContext<'_> {
 
     fn key_filter(&self) -> KeyFilter {
         let text = self.request.parameter("q").unwrap_or_default().trim().chars().take(SEARCH_LENGTH).collect();
-        KeyFilter { text, state: self.request.parameter("state").and_then(KeyStatus::from_name) }
+        KeyFilter { text, state: self.request.parameter("state").and_then(StateFilter::from_name) }
     }
 
     fn paging(&self, page: &PageQuery, next: Option<&str>, filter: &KeyFilter) -> Paging {
@@ -92,7 +94,10 @@ impl PageContext<'_> {
             last_use: self.last_use(key, report),
             refused_attempt: self.refused_attempt(activity),
             state: key.status,
-            marks: key.marks.iter().map(|mark| mark.text()).collect(),
+            expires: key.policy.expires.map(|time| self.timestamp(time)),
+            is_expiring: key.marks.contains(&KeyMark::Expiring),
+            // The expiry is shown itself.
+            marks: key.marks.iter().filter(|mark| **mark != KeyMark::Expiring).map(|mark| mark.text()).collect(),
             activity: activity.map(activity_chart),
         }
     }
@@ -151,8 +156,15 @@ impl PageContext<'_> {
     }
 }
 
-fn filter_query(text: String, status: Option<KeyStatus>) -> KeyQuery {
-    KeyQuery { text, status, newest_first: true, ..KeyQuery::default() }
+fn filter_query(filter: &KeyFilter) -> KeyQuery {
+    let query = KeyQuery { text: filter.text.clone(), newest_first: true, ..KeyQuery::default() };
+    match filter.state {
+        None => query,
+        Some(StateFilter::Status(status)) => KeyQuery { status: Some(status), ..query },
+        Some(StateFilter::Expiring) => KeyQuery { mark: Some(KeyMark::Expiring), ..query },
+        // Those that are refused anyway are not to be looked at.
+        Some(StateFilter::Unused) => KeyQuery { status: Some(KeyStatus::Active), unused_for: Some(UNUSED), ..query },
+    }
 }
 
 /// Returns whether a text may be a key, or a part of one with some of its secret, though no key that is known: a long

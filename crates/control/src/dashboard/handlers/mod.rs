@@ -26,6 +26,9 @@ mod keys;
 mod key;
 mod create_key;
 mod new_key;
+mod policy_form;
+mod key_policy;
+mod selected_keys;
 mod revoke_key;
 mod rotate_key;
 mod audit;
@@ -113,6 +116,12 @@ async fn perform(
         PageEndpoint::ShowCreateKey => context.show_create_key().await,
         PageEndpoint::CreateKey => context.create_key().await,
         PageEndpoint::ShowKey => context.show_key(value).await,
+        PageEndpoint::ShowSelectedKeys => context.show_selected_keys().await,
+        PageEndpoint::ChangeSelectedKeys => context.change_selected_keys().await,
+        PageEndpoint::ShowKeyPolicy => context.show_key_policy(value).await,
+        PageEndpoint::SetKeyPolicy => context.set_key_policy(value).await,
+        PageEndpoint::DisableKey => context.disable_key(value).await,
+        PageEndpoint::EnableKey => context.enable_key(value).await,
         PageEndpoint::ShowRevokeKey => context.show_revoke_key(value, None).await,
         PageEndpoint::RevokeKey => context.revoke_key(value).await,
         PageEndpoint::ShowNewKey => context.show_new_key(value).await,
@@ -172,6 +181,13 @@ impl PageContext<'_> {
     fn notice(&self) -> Option<String> {
         let text = match self.request.parameter("done")? {
             "revoked" => "The key is revoked. Requests with it are refused from now on.",
+            "disabled" => "The key is disabled. Requests with it are refused until it is enabled.",
+            "enabled" => "The key is enabled. Requests with it are admitted again, as far as its policy allows.",
+            "set" => "The policy of the key is changed. It holds from the next request on.",
+            "revoked-selected" => "The selected keys are revoked. Requests with them are refused from now on.",
+            "disabled-selected" => {
+                "The selected keys are disabled. Requests with them are refused until they are enabled."
+            }
             "shown" => "A new key is shown on one page, once. If it was not saved, rotate the key.",
             UNCONFIRMED => {
                 "The key is made, but too few replicas confirmed it in time: a failover may undo it. Look whether it \

@@ -40,8 +40,9 @@ impl PageContext<'_> {
 
     async fn new_key_page(&self, explanation: Explanation, api_key: &ApiKey) -> Result<NewKeyPage, DashboardError> {
         let Explanation { key, user: owner, .. } = explanation;
-        // The example is a request that the owner is permitted to make.
-        let curl_command = self.curl_examples.command_for(&owner.permissions, api_key.expose());
+        // The example is a request that the key is permitted to make.
+        let permissions = key.policy.effective_permissions(&owner.permissions);
+        let curl_command = self.curl_examples.command_for(&permissions, api_key.expose());
         let issuance = match key.rotated {
             None => Issuance::Created,
             Some(_) => Issuance::Rotated(self.overlap_end(&key)),

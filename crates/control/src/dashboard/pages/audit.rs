@@ -43,11 +43,15 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 22] = [
+const ACTIONS: [(&str, &str); 26] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
     ("key.revoke", "Revoked a key"),
+    ("key.set", "Changed the policy of a key"),
+    ("key.disable", "Disabled a key"),
+    ("key.disable_unused", "Key disabled as unused"),
+    ("key.enable", "Enabled a key"),
     ("key.limits", "Changed the limits of a key"),
     ("user.create", "Added a user"),
     ("user.permit", "Changed the permissions of a user"),

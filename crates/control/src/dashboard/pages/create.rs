@@ -3,8 +3,9 @@
 use askama::Template;
 
 use super::layout::Layout;
+use super::policy::PolicyFields;
 
-/// The form. Fields: `name`, and `owner` where there is a choice.
+/// The form. Fields: `name`, `owner` where there is a choice, and those of [`PolicyFields`].
 #[derive(Clone, Debug, Template)]
 #[template(path = "create.html")]
 pub struct CreatePage {
@@ -14,6 +15,8 @@ pub struct CreatePage {
     pub name: String,
     /// The field for the key's owner.
     pub owner: OwnerInput,
+    /// The fields for the key's policy, which are folded away.
+    pub policy: PolicyFields,
     /// Error in the name.
     pub name_error: Option<String>,
     /// Error in the owner.
@@ -46,7 +49,13 @@ impl CreatePage {
     /// All errors, each with the name of its field.
     pub fn errors(&self) -> Vec<(&'static str, &str)> {
         let fields = [("name", &self.name_error), ("owner", &self.owner_error)];
-        fields.into_iter().filter_map(|(field, error)| Some((field, error.as_deref()?))).collect()
+        let named = fields.into_iter().filter_map(|(field, error)| Some((field, error.as_deref()?)));
+        named.chain(self.policy.errors.all()).collect()
+    }
+
+    /// Returns `true` if the key may be for another owner than the signed-in user.
+    pub fn has_owner_choice(&self) -> bool {
+        !matches!(self.owner, OwnerInput::Fixed)
     }
 
     /// Returns `true` if the owner has the focus, being the first field with an error; else the name has it.

@@ -8,6 +8,7 @@ use super::layout::Layout;
 use super::limits::{KeyLimits, LimitUsage};
 use super::numbers::format_count;
 use super::outcome::OutcomeText;
+use super::policy::PolicyFacts;
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
 use super::users::ResponsibleCell;
@@ -26,6 +27,8 @@ pub struct KeyPage {
     pub limits: KeyLimits,
     /// Usage of the limits; `None` when the key is revoked.
     pub usage: Option<LimitUsage>,
+    /// The key's policy.
+    pub policy: PolicyFacts,
     /// Verdict on a request sent now.
     pub verdict: Verdict,
     /// The last 24 hours; `None` when the journal cannot be read.
@@ -59,7 +62,7 @@ pub struct KeyDetails {
     pub responsible: Option<ResponsibleCell>,
     /// True if the signed-in user is the owner.
     pub is_own: bool,
-    /// The owner's permissions.
+    /// The permissions of requests with the key: those of its owner that its policy leaves.
     pub permissions: Vec<String>,
     /// State.
     pub state: KeyStatus,
@@ -143,7 +146,7 @@ impl KeyPage {
         format_count(self.key.total_uses)
     }
 
-    /// Returns `true` if the key can be rotated and revoked.
+    /// Returns `true` if the key can be changed: rotated, disabled and revoked.
     pub fn is_changeable(&self) -> bool {
         self.key.state != KeyStatus::Revoked
     }
@@ -188,7 +191,7 @@ impl AdmissionFilter {
     /// Shown text.
     pub fn label(self) -> &'static str {
         match self {
-            Self::All => "All uses",
+            Self::All => "All requests",
             Self::Admitted => "Admitted",
             Self::Refused => "Refused",
         }

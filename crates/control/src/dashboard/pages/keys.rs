@@ -37,7 +37,18 @@ pub struct KeyFilter {
     /// Part of the name, the key id or the owner's email address. Empty: any.
     pub text: String,
     /// State; `None`: any.
-    pub state: Option<KeyStatus>,
+    pub state: Option<StateFilter>,
+}
+
+/// State to filter by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateFilter {
+    /// A status.
+    Status(KeyStatus),
+    /// Valid, and expires soon.
+    Expiring,
+    /// Active, and not used for a while.
+    Unused,
 }
 
 /// A key.
@@ -59,7 +70,11 @@ pub struct KeyRow {
     pub refused_attempt: Option<AttemptCell>,
     /// State.
     pub state: KeyStatus,
-    /// Marks for the owner's attention, such as `Unused for 90 days`.
+    /// Time from which it is refused; `None`: never.
+    pub expires: Option<Timestamp>,
+    /// True if that time is near.
+    pub is_expiring: bool,
+    /// Other marks for the owner's attention, such as `Unused for 90 days`.
     pub marks: Vec<&'static str>,
     /// The last 24 hours; `None` when the journal cannot be read.
     pub activity: Option<ActivityChart>,
@@ -112,14 +127,31 @@ impl KeysPage {
         }
     }
 
+    /// Returns `true` if a key can be selected.
+    pub fn has_revocable(&self) -> bool {
+        self.rows.iter().any(KeyRow::is_revocable)
+    }
+
     /// The states to filter by.
-    pub fn states(&self) -> [KeyStatus; 7] {
-        KeyStatus::ALL
+    pub fn states(&self) -> [StateFilter; 9] {
+        StateFilter::ALL
     }
 }
 
 impl KeyRow {
-    /// Returns `true` if the key can be revoked.
+    /// Expiry and marks in one line, for where they are cut off.
+    pub fn notes(&self) -> String {
+        let expires = self.expires.as_ref().map(|time| format!("Expires {}", time.exact));
+        let marks = self.marks.iter().map(|mark| (*mark).to_owned());
+        expires.into_iter().chain(marks).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns `true` if the key has expired.
+    pub fn is_expired(&self) -> bool {
+        self.state == KeyStatus::Expired
+    }
+
+    /// Returns `true` if the key can be selected, and revoked.
     pub fn is_revocable(&self) -> bool {
         self.state != KeyStatus::Revoked
     }
@@ -127,12 +159,50 @@ impl KeyRow {
 
 impl KeyFilter {
     /// Returns `true` if the filter selects this state.
-    pub fn selects(&self, state: &KeyStatus) -> bool {
+    pub fn selects(&self, state: &StateFilter) -> bool {
         self.state.as_ref() == Some(state)
     }
 
     /// Returns `true` if the filter matches every key.
     pub fn is_any(&self) -> bool {
         self.text.is_empty() && self.state.is_none()
+    }
+}
+
+impl StateFilter {
+    /// All choices.
+    pub const ALL: [Self; 9] = [
+        Self::Status(KeyStatus::Active),
+        Self::Expiring,
+        Self::Status(KeyStatus::Disabled),
+        Self::Unused,
+        Self::Status(KeyStatus::Revoked),
+        Self::Status(KeyStatus::Expired),
+        Self::Status(KeyStatus::UserRemoved),
+        Self::Status(KeyStatus::UserSuspended),
+        Self::Status(KeyStatus::OrgSuspended),
+    ];
+
+    /// Shown text.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Status(status) => status.label(),
+            Self::Expiring => "Expiring within 7 days",
+            Self::Unused => "Unused for 30 days",
+        }
+    }
+
+    /// Name in addresses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Status(status) => status.name(),
+            Self::Expiring => "expiring",
+            Self::Unused => "unused",
+        }
+    }
+
+    /// The choice with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|filter| filter.name() == name)
     }
 }

@@ -8,7 +8,9 @@ use std::{env, fs};
 
 use askama::Template as _;
 
-use self::gallery::{NEW_KEY, filtered_key, key, key_with_unsearched_records, keys, new_key, revoked_key, rows};
+use self::gallery::{
+    NEW_KEY, filtered_key, key, key_with_unsearched_records, keys, new_key, restricted_key, revoked_key, rows,
+};
 use super::Issuance;
 use crate::management::{GoodPractice, KeyStatus};
 
@@ -77,10 +79,10 @@ fn records_are_shown_with_the_gateway_that_recorded_them() {
 fn search_that_is_not_finished_offers_older_records() {
     let page = key_with_unsearched_records().render().unwrap();
     assert_eq!(page.matches("Nothing found so far").count(), 2, "among the uses, and among the refusals");
-    assert!(!page.contains("No use matches") && !page.contains("No refused request is on record"));
+    assert!(!page.contains("No request matches") && !page.contains("No refused request is on record"));
     let href = "/settings/keys/aC3007919?show=refused&#38;cursor=AaBb";
     assert_eq!(page.matches(href).count(), 3, "from both texts, and from the paging below the table");
-    assert!(filtered_key().render().unwrap().contains("No use matches"));
+    assert!(filtered_key().render().unwrap().contains("No request matches"));
 }
 
 #[test]
@@ -126,9 +128,36 @@ fn service_shows_that_its_responsible_person_has_left() {
 }
 
 #[test]
+fn rest_of_the_form_that_creates_a_key_is_folded_away_until_it_is_used() {
+    let pages = gallery::all();
+    let page = |name: &str| &pages.iter().find(|(found, _)| *found == name).unwrap().1;
+    assert!(page("create").contains("<details class=\"more rest\">"));
+    let restricted = page("create-restricted");
+    assert!(restricted.contains("<details class=\"more rest\" open>"));
+    for error in ["permissions", "expiry", "networks", "concurrent"] {
+        assert!(restricted.contains(&format!("<a href=\"#{error}\">")), "{error}: a link from the summary of errors");
+        assert!(restricted.contains(&format!("id=\"{error}-error\"")), "{error}: the error is beside its field");
+    }
+}
+
+#[test]
+fn number_of_selected_keys_is_asked_for_where_a_revocation_ends_requests() {
+    let pages = gallery::all();
+    let page = |name: &str| &pages.iter().find(|(found, _)| *found == name).unwrap().1;
+    assert!(page("selected-in-use").contains("name=\"count\"") && !page("selected").contains("name=\"count\""));
+    assert!(!page("selected-none").contains("<form method=\"post\" action=\"/settings/keys/selected\""));
+}
+
+#[test]
 fn actions_that_are_not_possible_are_not_offered() {
     let revoked = revoked_key().render().unwrap();
     assert!(!revoked.contains("/rotate\"") && !revoked.contains("/revoke\""), "a revoked key cannot be changed");
+    assert!(!revoked.contains("/disable\"") && !revoked.contains("/policy\""), "a revoked key cannot be changed");
+    for can_enable in [true, false] {
+        let page = restricted_key(can_enable).render().unwrap();
+        assert!(!page.contains("/disable\""), "a disabled key is not disabled again");
+        assert_eq!(page.contains("/enable\""), can_enable, "the operator alone enables what the operator disabled");
+    }
     let page = gallery::sign_in(&["Acme SSO"]).render().unwrap();
     assert!(!page.contains("/sessions") && !page.contains("sign-out"), "without a session, there is no navigation");
 }

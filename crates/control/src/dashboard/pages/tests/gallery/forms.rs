@@ -14,6 +14,17 @@ pub(super) fn pages() -> Vec<NamedPage> {
         ("create", &create(owners())),
         ("create-member", &create(OwnerInput::Fixed)),
         ("create-wrong", &create_with_errors()),
+        ("create-restricted", &create_restricted()),
+        ("policy", &policy_page(PolicyErrors::default())),
+        ("policy-wrong", &policy_page(policy_errors())),
+        ("policy-widened", &widened()),
+        ("selected", &selected(SelectedAction::Disable, None)),
+        ("selected-in-use", &selected(SelectedAction::Revoke, Some("Type 2 to confirm."))),
+        (
+            "selected-none",
+            &SelectedPage { rows: vec![], ..selected(SelectedAction::Revoke, Some("No key is selected.")) },
+        ),
+        ("selected-result", &selected_result()),
         ("new-key", &new_key(Issuance::Created)),
         ("new-key-rotated", &new_key(Issuance::Rotated(Some(coming(DAY))))),
         ("new-key-replaced", &new_key(Issuance::Rotated(None))),
@@ -31,7 +42,82 @@ pub(super) fn pages() -> Vec<NamedPage> {
 }
 
 fn create(owner: OwnerInput) -> CreatePage {
-    CreatePage { layout: layout(NavEntry::Keys, true), name: String::new(), owner, name_error: None, owner_error: None }
+    let policy = PolicyFields { permissions: choices(&[true, true]), ..PolicyFields::default() };
+    let name = String::new();
+    CreatePage { layout: layout(NavEntry::Keys, true), name, owner, policy, name_error: None, owner_error: None }
+}
+
+fn create_restricted() -> CreatePage {
+    let policy = PolicyFields { permissions: choices(&[true, false]), errors: policy_errors(), ..entered() };
+    CreatePage { name: "Nightly report".into(), policy, ..create(OwnerInput::Fixed) }
+}
+
+fn choices(ticked: &[bool]) -> Vec<PermissionChoice> {
+    let choice = |(name, is_ticked): (&str, &bool)| PermissionChoice { name: name.into(), is_ticked: *is_ticked };
+    ["queries:read", HOSTILE].into_iter().zip(ticked).map(choice).collect()
+}
+
+fn entered() -> PolicyFields {
+    PolicyFields {
+        permissions: choices(&[true, false]),
+        expiry: Expiry::Date,
+        date: "2026-12-24".into(),
+        networks: format!("10.0.0.0/8\n{HOSTILE}"),
+        concurrent: "20".into(),
+        ..PolicyFields::default()
+    }
+}
+
+fn policy_errors() -> PolicyErrors {
+    PolicyErrors {
+        permissions: Some("The owner does not have queries:write. Untick it.".into()),
+        expiry: Some("Enter a date after today.".into()),
+        networks: Some(format!("{HOSTILE} is not a network.")),
+        concurrent: Some("Enter a whole number of at least 1.".into()),
+    }
+}
+
+fn policy_page(errors: PolicyErrors) -> PolicyPage {
+    PolicyPage {
+        layout: layout(NavEntry::Keys, true),
+        id: "aC3007919".into(),
+        name: "Nightly report".into(),
+        owner: "ada.lovelace@acme.example".into(),
+        narrows_only: true,
+        before: "{}".into(),
+        policy: PolicyFields { present_expiry: Some("never".into()), expiry: Expiry::Keep, errors, ..entered() },
+        error: None,
+    }
+}
+
+fn widened() -> PolicyPage {
+    PolicyPage {
+        error: Some("You may narrow this key and not widen it.".into()),
+        ..policy_page(PolicyErrors::default())
+    }
+}
+
+fn selected_rows() -> Vec<SelectedRow> {
+    let row = |name: &str, last_used| SelectedRow {
+        id: "aC3007919".into(),
+        name: name.into(),
+        owner: "ada.lovelace@acme.example".into(),
+        state: KeyStatus::Active,
+        is_in_use: last_used,
+        last_used: last_used.then(|| ago(184)),
+    };
+    vec![row("Nightly report", true), row(HOSTILE, false)]
+}
+
+fn selected(action: SelectedAction, error: Option<&str>) -> SelectedPage {
+    let rows = selected_rows();
+    SelectedPage { layout: layout(NavEntry::Keys, true), action, rows, error: error.map(Into::into) }
+}
+
+fn selected_result() -> SelectedResultPage {
+    let reason = "Key aC3007919 is revoked, for good; create another.";
+    let failures = selected_rows().into_iter().map(|row| (row, reason.into())).collect();
+    SelectedResultPage { layout: layout(NavEntry::Keys, true), action: SelectedAction::Disable, changed: 3, failures }
 }
 
 fn owners() -> OwnerInput {

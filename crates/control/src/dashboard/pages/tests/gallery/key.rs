@@ -6,6 +6,8 @@ pub(super) fn pages() -> Vec<NamedPage> {
     render([
         ("key", &key()),
         ("key-empty", &unused_key()),
+        ("key-restricted", &restricted_key(true)),
+        ("key-disabled-by-operator", &restricted_key(false)),
         ("key-revoked", &revoked_key()),
         ("key-filtered", &filtered_key()),
         ("key-sought", &key_with_unsearched_records()),
@@ -49,6 +51,7 @@ pub(crate) fn key() -> KeyPage {
             full: Some(coming(457)),
             in_flight: Gauge::new(3, 100),
         }),
+        policy: PolicyFacts::default(),
         verdict: Verdict { admitted: true, sentence },
         activity: Some(activity(13)),
         refusals: refusals(),
@@ -118,6 +121,25 @@ fn unused_key() -> KeyPage {
         refusals: vec![],
         uses: Some(vec![]),
         older: None,
+        ..key()
+    }
+}
+
+pub(crate) fn restricted_key(can_enable: bool) -> KeyPage {
+    let by = if can_enable { "a person of the organization" } else { "the operator of this service" };
+    let policy = PolicyFacts {
+        has_own_permissions: true,
+        expires: Some(coming(6 * DAY)),
+        networks: vec!["10.0.0.0/8".into(), "2001:db8:85a3:8d3::/64".into()],
+        concurrent: Some("20".into()),
+        tags: vec!["team=billing".into(), HOSTILE.into()],
+        disabled: Some(DisabledFact { since: ago(3 * DAY), by, can_enable }),
+    };
+    let sentence = "requests are refused (401): the key is disabled".into();
+    KeyPage {
+        key: KeyDetails { state: KeyStatus::Disabled, ..details() },
+        policy,
+        verdict: Verdict { admitted: false, sentence },
         ..key()
     }
 }

@@ -23,6 +23,13 @@ fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, stat
         is_own: owner.starts_with("ada"),
         created: ago(number * 3 * DAY + 5 * HOUR),
         state,
+        expires: match number {
+            2 => Some(coming(6 * DAY)),
+            3 => Some(coming(90 * DAY)),
+            10 => Some(ago(2 * DAY)),
+            _ => None,
+        },
+        is_expiring: number == 2,
         refused_attempt: (number % 3 == 2).then(|| attempt(if number == 5 { "revoked" } else { "rate_limited" })),
         marks: match number {
             4 => vec!["Unused for 90 days", "Older than a year"],
@@ -35,7 +42,7 @@ fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, stat
 }
 
 pub(crate) fn rows() -> Vec<KeyRow> {
-    use KeyStatus::{Active, OrgSuspended, Revoked, UserRemoved};
+    use KeyStatus::{Active, Disabled, Expired, OrgSuspended, Revoked, UserRemoved};
     let ada = "ada.lovelace@acme.example";
     let grace = "grace@acme.example";
     let unrecorded = Some(LastUseCell { time: ago(2 * DAY), source: None, not_recorded: NOT_RECORDED });
@@ -55,6 +62,8 @@ pub(crate) fn rows() -> Vec<KeyRow> {
             Active,
         ),
         row(9, "Partner feed", grace, last_use(40 * DAY, Some("Java-http-client/21.0.2")), OrgSuspended),
+        row(10, "Contractor", grace, last_use(3 * DAY, Some("curl/8.5.0")), Expired),
+        row(11, "Leaked script", ada, last_use(3 * DAY, Some("curl/8.5.0")), Disabled),
     ]
 }
 
@@ -87,7 +96,7 @@ fn second_of_three_pages() -> KeysPage {
 }
 
 fn filtered(rows: Vec<KeyRow>) -> KeysPage {
-    let filter = KeyFilter { text: HOSTILE.into(), state: Some(KeyStatus::Revoked) };
+    let filter = KeyFilter { text: HOSTILE.into(), state: Some(StateFilter::Status(KeyStatus::Revoked)) };
     KeysPage { filter, ..keys(rows) }
 }
 

@@ -12,7 +12,7 @@ mod sign_in;
 mod users;
 
 pub(super) use forms::{NEW_KEY, new_key};
-pub(super) use key::{filtered_key, key, key_with_unsearched_records, revoked_key};
+pub(super) use key::{filtered_key, key, key_with_unsearched_records, restricted_key, revoked_key};
 pub(super) use keys::{keys, rows};
 pub(super) use sign_in::sign_in;
 

@@ -1,0 +1,105 @@
+//! Keys that were selected in the list: disabled or revoked together, after one page that lists them.
+//!
+//! - Each is a change of its own, with its record in the audit. What fails for one leaves the others, and is listed.
+//! - There are [`MAX_SELECTED`] at most: a request costs a bounded amount of work.
+//! - A revocation of keys in use is confirmed by their number, as that of one key is by its name.
+
+use http::StatusCode;
+
+use super::revoke_key::is_in_use;
+use super::{HandlerResult, PageContext, render_form};
+use crate::dashboard::error::DashboardError;
+use crate::dashboard::error_text::error_sentence;
+use crate::dashboard::pages::{NavEntry, SelectedAction, SelectedPage, SelectedResultPage, SelectedRow};
+use crate::dashboard::response;
+use crate::management::{Key, ManagementError};
+use domain::key::KeyId;
+
+/// Keys that are changed together at most: a page of the list.
+const MAX_SELECTED: usize = 25;
+
+impl PageContext<'_> {
+    pub(super) async fn show_selected_keys(&self) -> HandlerResult {
+        let action = self.request.parameter("action").unwrap_or_default();
+        self.selected_form(action, self.request.parameters("key").collect(), None).await
+    }
+
+    async fn selected_form(&self, action: &str, ids: Vec<&str>, count_error: Option<&str>) -> HandlerResult {
+        let Some(action) = SelectedAction::from_value(action) else { return Err(DashboardError::NotFound) };
+        let (rows, error) = match check_selection(&ids) {
+            Err(error) => (Vec::new(), Some(error)),
+            Ok(()) => (self.selected_keys(ids).await?, count_error),
+        };
+        let rows = rows.iter().map(|key| self.selected_row(key)).collect();
+        let layout = self.layout(NavEntry::Keys).await?;
+        let has_error = error.is_some();
+        render_form(&SelectedPage { layout, action, rows, error: error.map(str::to_owned) }, has_error)
+    }
+
+    pub(super) async fn change_selected_keys(&self) -> HandlerResult {
+        let form = self.request.form();
+        let ids: Vec<&str> = form.fields("key").collect();
+        let Some(action) = SelectedAction::from_value(form.field("action")).filter(|_| check_selection(&ids).is_ok())
+        else {
+            return self.selected_form(form.field("action"), ids, None).await;
+        };
+        let keys = self.selected_keys(ids.clone()).await?;
+        let has_key_in_use = keys.iter().any(|key| is_in_use(key, self.request.now));
+        let needs_count = action == SelectedAction::Revoke && has_key_in_use;
+        if needs_count && form.field("count") != keys.len().to_string() {
+            let error = format!("Keys in use are among these. Type {} to confirm.", keys.len());
+            return self.selected_form(action.value(), ids, Some(&error)).await;
+        }
+        let mut failures = Vec::new();
+        for key in &keys {
+            if let Err(error) = self.change_selected_key(action, key.id).await {
+                failures.push((self.selected_row(key), error_sentence(&error)));
+            }
+        }
+        if failures.is_empty() {
+            return Ok(response::see_other(&format!("{}/keys?done={}-selected", self.base, action.participle())));
+        }
+        let changed = keys.len() - failures.len();
+        let page = SelectedResultPage { layout: self.layout(NavEntry::Keys).await?, action, changed, failures };
+        let status = if changed > 0 { StatusCode::OK } else { StatusCode::CONFLICT };
+        Ok(response::page(status, askama::Template::render(&page)?))
+    }
+
+    async fn change_selected_key(&self, action: SelectedAction, id: KeyId) -> Result<Key, ManagementError> {
+        match action {
+            SelectedAction::Disable => self.management.disable_key(&self.actor, id, false, self.request.now).await,
+            SelectedAction::Revoke => self.management.revoke_key(&self.actor, id, self.request.now).await,
+        }
+    }
+
+    /// The keys with these ids, each once. When one of them does not exist, nothing is shown or changed.
+    async fn selected_keys(&self, ids: Vec<&str>) -> Result<Vec<Key>, DashboardError> {
+        let mut keys: Vec<Key> = Vec::new();
+        for id in ids {
+            let id = Self::key_id(id)?;
+            if keys.iter().all(|key| key.id != id) {
+                keys.push(self.management.show_key(&self.actor, id, self.request.now).await?);
+            }
+        }
+        Ok(keys)
+    }
+
+    fn selected_row(&self, key: &Key) -> SelectedRow {
+        SelectedRow {
+            id: key.id.to_string(),
+            name: key.name.clone(),
+            owner: key.email.clone(),
+            state: key.status,
+            last_used: key.last_used.map(|time| self.timestamp(time)),
+            is_in_use: is_in_use(key, self.request.now),
+        }
+    }
+}
+
+fn check_selection(ids: &[&str]) -> Result<(), &'static str> {
+    match ids.len() {
+        0 => Err("No key is selected. Select keys in the list first."),
+        1..=MAX_SELECTED => Ok(()),
+        _ => Err("Select 25 keys at most."),
+    }
+}
