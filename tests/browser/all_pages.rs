@@ -28,6 +28,8 @@ fn pages_with_a_session_pass_all_checks() {
     checks.open("refused key", &gateway.page(&format!("/keys/{reader_id}")), 200);
     checks.open("no uses", &gateway.page(&format!("/keys/{id}?show=refused")), 200);
     checks.open("keys", &gateway.page("/keys"), 200);
+    assert_eq!(browser.script(ROW_HEIGHTS), serde_json::json!([]), "a row of the list has more than two lines");
+    policies(&gateway, &browser, &mut checks, &id, reader_id);
     checks.open("no key found", &gateway.page("/keys?q=nothing+has+this+name"), 200);
     rotated_and_revoked(&gateway, &browser, &mut checks, &id);
     checks.open("changes", &gateway.page("/audit"), 200);
@@ -38,8 +40,43 @@ fn pages_with_a_session_pass_all_checks() {
     gateway.sign_in(&browser, MEMBER);
     checks.open("a member's changes", &gateway.page("/audit"), 200);
     checks.open("a member's sessions", &gateway.page("/sessions"), 200);
-    checks.end(22);
+    checks.end(32);
     gateway.end(&browser);
+}
+
+/// The rows of the list of keys that are higher than two lines, in a wide window.
+const ROW_HEIGHTS: &str = "return [...document.querySelectorAll('.keys tbody tr')]
+    .filter((row) => row.offsetHeight > 64).map((row) => `${row.offsetHeight}: ${row.textContent}`)";
+
+fn policies(gateway: &Gateway, browser: &Browser, checks: &mut PageChecks<'_>, id: &str, other: &str) {
+    browser.go(&gateway.page("/keys/new"));
+    browser.fill("#name", "Restricted");
+    browser.click(".rest summary");
+    browser.fill("#networks", "10.0.0.1/8");
+    browser.press("Create API Key");
+    checks.check("restricted key with an error", 422);
+    checks.open("policy", &gateway.page(&format!("/keys/{id}/policy")), 200);
+    browser.fill("#networks", "nowhere");
+    browser.press("Save");
+    checks.check("policy with an error", 422);
+    browser.fill("#networks", "127.0.0.0/8");
+    browser.choose("#expiry", "30d");
+    browser.press("Save");
+    checks.check("key with a policy", 200);
+    browser.press("Disable");
+    checks.check("disabled key", 200);
+    checks.open("disabled keys", &gateway.page("/keys?state=disabled"), 200);
+    browser.go(&gateway.page(&format!("/keys/{id}")));
+    browser.press("Enable");
+    checks.open("selected keys", &gateway.page(&format!("/keys/selected?action=revoke&key={id}&key={other}")), 200);
+    browser.press("Revoke 2 keys");
+    checks.check("selected keys with an error", 422);
+    checks.open("no selected key", &gateway.page("/keys/selected?action=revoke"), 422);
+    let (_, revoked) = gateway.make_key(browser, "Revoked meanwhile");
+    browser.go(&gateway.page(&format!("/keys/selected?action=disable&key={revoked}&key={other}")));
+    gateway.keygate(&["key", "revoke", &revoked]);
+    browser.press("Disable 2 keys");
+    checks.check("key that was not disabled", 200);
 }
 
 fn rotated_and_revoked(gateway: &Gateway, browser: &Browser, checks: &mut PageChecks<'_>, id: &str) {

@@ -17,7 +17,11 @@ fn pages_can_be_used_with_the_keyboard_alone() {
     browser.leave_by_keys(Key::Enter);
     let (key, id) = gateway.new_key(&browser);
     assert_eq!(gateway.list_with(&key).status, 200);
-    for page in ["/keys", "/keys/new", &format!("/keys/{id}"), &format!("/keys/{id}/revoke"), "/audit", "/sessions"] {
+    a_restricted_key_is_created(&gateway, &browser);
+    let [policy, revoke] = ["policy", "revoke"].map(|form| format!("/keys/{id}/{form}"));
+    let selected = format!("/keys/selected?action=revoke&key={id}");
+    let key_page = format!("/keys/{id}");
+    for page in ["/keys", "/keys/new", &key_page, &policy, &revoke, &selected, "/audit", "/sessions"] {
         browser.go(&gateway.page(page));
         assert_eq!(unreached(&browser), Vec::<String>::new(), "{page}");
     }
@@ -29,6 +33,45 @@ fn pages_can_be_used_with_the_keyboard_alone() {
     browser.keys(&char::from(Key::Enter).to_string());
     assert_eq!(browser.script("return document.activeElement.id"), "main");
     gateway.end(&browser);
+}
+
+/// Unfolds the rest of the form, unticks the first permission, and chooses an expiry, all by keys.
+fn a_restricted_key_is_created(gateway: &Gateway, browser: &Browser) {
+    let focus = |css: &str| {
+        for _ in 0..MOST {
+            if browser.script(&format!("return document.activeElement.matches({css:?})")) == true {
+                return;
+            }
+            browser.keys(&char::from(Key::Tab).to_string());
+        }
+        panic!("the tab key does not reach {css}");
+    };
+    browser.go(&gateway.page("/keys/new"));
+    browser.keys("Restricted");
+    focus(".rest summary");
+    browser.keys(&char::from(Key::Enter).to_string());
+    focus("[name=permission]");
+    browser.keys(" ");
+    focus("#expiry");
+    browser.keys(&char::from(Key::Down).to_string().repeat(2));
+    focus("#concurrent");
+    browser.keys("7");
+    browser.leave_by_keys(Key::Enter);
+    let (_, id) = gateway.new_key(browser);
+    let shown = gateway.keygate(&["key", "show", &id, "--json"]);
+    let policy = &serde_json::from_str::<serde_json::Value>(&shown).unwrap()["key"]["policy"];
+    assert_eq!(policy["concurrent"], 7, "{policy}");
+    assert!(policy["expires"].is_string() && policy["permissions"].is_array(), "{policy}");
+
+    browser.go(&gateway.page("/keys"));
+    focus("[name=key]");
+    browser.keys(" ");
+    focus("[name=action][value=disable]");
+    browser.leave_by_keys(Key::Enter);
+    assert_eq!(browser.heading(), "Disable 1 key?");
+    focus("main button");
+    browser.leave_by_keys(Key::Enter);
+    assert!(browser.text(".notice").contains("The selected keys are disabled"));
 }
 
 /// Elements that the tab key does not reach, or that show no focus outline.
@@ -48,7 +91,7 @@ fn unreached(browser: &Browser) -> Vec<String> {
         }
     }
     let unreached = browser.script(
-        "return [...document.querySelectorAll('a[href], button, input, select, summary')]
+        "return [...document.querySelectorAll('a[href], button, input:not([type=hidden]), textarea, select, summary')]
            .filter((element) => element.checkVisibility() && element.dataset.reached !== 'seen')
            .map((element) => `${element.outerHTML.slice(0, 80)}: ${element.dataset.reached ?? 'unreached'}`)",
     );

@@ -64,6 +64,13 @@ fn screenshots_of_the_pages_are_written() {
     album.take("keys");
     browser.go(&gateway.page(&format!("/keys/{}", ids[7])));
     album.take("key");
+    browser.go(&gateway.page(&format!("/keys/{}/policy", ids[7])));
+    album.take("policy");
+    browser.go(&gateway.page(&format!("/keys/selected?action=disable&key={}&key={}", ids[7], ids[8])));
+    album.take("selected");
+    browser.go(&gateway.page("/keys/new"));
+    browser.click(".rest summary");
+    album.take("create");
     browser.go(&gateway.page(&format!("/keys/{}/revoke", ids[6])));
     browser.fill("#name", "Mobile app");
     browser.press("Revoke this key");

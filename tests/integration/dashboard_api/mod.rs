@@ -6,6 +6,7 @@ mod fixture;
 mod users;
 mod changes;
 mod keys;
+mod policies;
 mod requests;
 mod lists;
 mod limits;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Key, KeyMark, KeyStatus, duration_text};
+use super::{Key, KeyStatus, duration_text};
 use domain::clock::Micros;
 use domain::identity::UserId;
 use domain::key::{self, KeyDigest, KeyId};
@@ -28,8 +28,6 @@ pub struct KeyQuery {
     /// Keys that expire within this time, and have not expired yet.
     #[serde(with = "duration_text::option", skip_serializing_if = "Option::is_none")]
     pub expires_within: Option<Duration>,
-    /// The only mark that is listed; none for any.
-    pub mark: Option<KeyMark>,
     /// `true`: newest keys first; `false`: in the order of their creation.
     pub newest_first: bool,
 }
@@ -75,7 +73,6 @@ impl KeyQuery {
             && self.status.is_none_or(|status| status == key.status)
             && self.unused_for.is_none_or(is_unused)
             && self.expires_within.is_none_or(is_expiring)
-            && self.mark.is_none_or(|mark| key.marks.contains(&mark))
     }
 
     /// Names and email addresses are compared without case, key ids with it.

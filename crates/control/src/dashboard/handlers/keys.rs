@@ -19,6 +19,8 @@ use journal::audit::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
 const PAGE_SIZE: PageLimit = PageLimit::of(25);
 /// Age at which a reader is told that records of a gateway may be missing: its next report is due twice over.
 const LATE: Duration = Duration::from_secs(15);
+/// Time before its expiry in which a key is listed as expiring.
+const EXPIRING: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time without use after which a key is listed as unused.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Characters of a word that is taken for a key: names of one word are shorter.
@@ -161,10 +163,14 @@ fn filter_query(filter: &KeyFilter) -> KeyQuery {
     match filter.state {
         None => query,
         Some(StateFilter::Status(status)) => KeyQuery { status: Some(status), ..query },
-        Some(StateFilter::Expiring) => KeyQuery { mark: Some(KeyMark::Expiring), ..query },
-        // Those that are refused anyway are not to be looked at.
-        Some(StateFilter::Unused) => KeyQuery { status: Some(KeyStatus::Active), unused_for: Some(UNUSED), ..query },
+        // Keys that are refused already need no attention.
+        Some(StateFilter::Expiring) => KeyQuery { expires_within: Some(EXPIRING), ..active(query) },
+        Some(StateFilter::Unused) => KeyQuery { unused_for: Some(UNUSED), ..active(query) },
     }
+}
+
+fn active(query: KeyQuery) -> KeyQuery {
+    KeyQuery { status: Some(KeyStatus::Active), ..query }
 }
 
 /// Returns whether a text may be a key, or a part of one with some of its secret, though no key that is known: a long

@@ -89,6 +89,11 @@ impl ActivityChart {
         format!("{}, {} in the last 24 hours", self.requests_text(), self.refusals_text())
     }
 
+    /// The number of requests admitted, in digits.
+    pub fn requests_count(&self) -> String {
+        format_count(self.requests)
+    }
+
     /// The number of requests refused, in digits.
     pub fn refusals_count(&self) -> String {
         format_count(self.refusals)
