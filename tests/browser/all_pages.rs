@@ -28,6 +28,7 @@ fn pages_with_a_session_pass_all_checks() {
     checks.open("refused key", &gateway.page(&format!("/keys/{reader_id}")), 200);
     checks.open("no uses", &gateway.page(&format!("/keys/{id}?show=refused")), 200);
     checks.open("keys", &gateway.page("/keys"), 200);
+    browser.view(1280, "light");
     assert_eq!(browser.script(ROW_HEIGHTS), serde_json::json!([]), "a row of the list has more than two lines");
     policies(&gateway, &browser, &mut checks, &id, reader_id);
     checks.open("no key found", &gateway.page("/keys?q=nothing+has+this+name"), 200);

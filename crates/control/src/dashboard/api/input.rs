@@ -4,7 +4,7 @@
 
 use http::header::CONTENT_TYPE;
 use percent_encoding::percent_decode_str;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
 use super::error::ApiError;
@@ -32,7 +32,7 @@ pub(super) struct CreateKeyBody {
     /// Id or email address of the owner; absent: the signed-in user.
     pub(super) user: Option<String>,
     /// Policy; absent: the key may do what its owner may.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub(super) policy: PolicyUpdate,
 }
 
@@ -40,6 +40,7 @@ pub(super) struct CreateKeyBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetKeyBody {
+    #[serde(deserialize_with = "object")]
     pub(super) policy: PolicyUpdate,
 }
 
@@ -53,6 +54,12 @@ pub(super) struct RotateKeyBody {
     /// another one now, nothing is changed. Absent: any.
     #[serde(default, deserialize_with = "given_time")]
     pub(super) expected_rotated: Option<Option<Micros>>,
+}
+
+/// Reads a struct from an object alone: serde also reads structs from arrays of their fields' values.
+fn object<'de, T: DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    let object = serde_json::Map::deserialize(deserializer)?;
+    T::deserialize(serde_json::Value::Object(object)).map_err(D::Error::custom)
 }
 
 /// Tells a time that is `null` from one that is absent.
@@ -170,6 +177,15 @@ fn is_json(request: &DashboardRequest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn policy_is_an_object() {
+        let read = |text: &str| serde_json::from_str::<SetKeyBody>(text).map(|body| body.policy);
+        assert!(read(r#"{"policy":{"concurrent":null}}"#).unwrap().concurrent.is_some(), "null clears");
+        for text in [r#"{"policy":[null,null]}"#, r#"{"policy":null}"#, r#"{"policy":{"disabled":null}}"#, "{}"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn whole_seconds_are_integers_of_json_schema() {

@@ -120,8 +120,8 @@ impl PageContext<'_> {
         self.create_form(CreateInput { policy: Some(policy.fields), ..input }).await
     }
 
-    /// Leaves out the permissions that the owner does not have: an admin chooses among those of all owners. An owner who
-    /// is not among the choices is left to the operation.
+    /// Leaves out the permissions that the owner does not have: an admin chooses among those of all owners. The
+    /// operation judges an owner who is not among the choices.
     async fn within_owner(&self, mut update: PolicyUpdate, owner: &str) -> Result<PolicyUpdate, DashboardError> {
         if let Some(Some(permissions)) = &mut update.permissions
             && self.user.is_admin()
