@@ -186,4 +186,21 @@ mod tests {
         }
         assert_eq!(Expiry::from_value("31d"), None);
     }
+
+    #[test]
+    fn fields_are_folded_away_while_they_narrow_nothing_and_have_no_error() {
+        let choice = |is_ticked| vec![PermissionChoice { name: "a".into(), is_ticked }];
+        let untouched = || PolicyFields { permissions: choice(true), ..PolicyFields::default() };
+        assert!(untouched().is_untouched());
+        let errors = PolicyErrors { expiry: Some("Choose one of these.".into()), ..PolicyErrors::default() };
+        for (fields, what) in [
+            (PolicyFields { permissions: choice(false), ..untouched() }, "a permission is not ticked"),
+            (PolicyFields { expiry: Expiry::Days(30), ..untouched() }, "an expiry"),
+            (PolicyFields { networks: "::1".into(), ..untouched() }, "a network"),
+            (PolicyFields { concurrent: "1".into(), ..untouched() }, "slots"),
+            (PolicyFields { errors, ..untouched() }, "an error"),
+        ] {
+            assert!(!fields.is_untouched(), "{what}");
+        }
+    }
 }
