@@ -62,7 +62,7 @@ fn session_ended_by_an_admin_is_refused_at_once() {
 /// change nothing.
 fn another_s_key_is_not_there(gateway: &Gateway, browser: &Browser, id: &str) {
     let none: String = id.chars().rev().collect();
-    for form in ["", "/revoke", "/rotate"] {
+    for form in ["", "/revoke", "/rotate", "/policy"] {
         let [theirs, no_ones] = [id, &none].map(|id| {
             browser.go(&gateway.page(&format!("/keys/{id}{form}")));
             (browser.status(), browser.heading(), browser.text(".message .lead").replace(id, "ID"))
@@ -70,7 +70,13 @@ fn another_s_key_is_not_there(gateway: &Gateway, browser: &Browser, id: &str) {
         assert_eq!(theirs, no_ones);
         assert_eq!((theirs.0, theirs.1.as_str()), (404, "Not found"));
     }
-    for (path, form) in [("revoke", "name=Of+the+admin"), ("rotate", "overlap=0s")] {
+    let selected = format!("action=revoke&key={id}&count=1");
+    let (status, page) = browser.send_form("/settings/keys/selected", &selected);
+    assert_eq!(status, 404, "{page}");
+    let policy = "expiry=30d&networks=192.0.2.1";
+    for (path, form) in
+        [("revoke", "name=Of+the+admin"), ("rotate", "overlap=0s"), ("policy", policy), ("disable", ""), ("enable", "")]
+    {
         let (status, page) = browser.send_form(&format!("/settings/keys/{id}/{path}"), form);
         assert_eq!(status, 404, "{path}: {page}");
     }
