@@ -162,9 +162,16 @@ impl Admission {
                 self.metrics.auth.ok.inc();
                 self.metrics.limits.key_allowed.inc();
                 self.metrics.limits.org_allowed.inc();
+                if admitted.rate_limit.key_slots.is_some() {
+                    self.metrics.limits.key_concurrent_allowed.inc();
+                }
                 Ok(admitted)
             }
             Ok(Decision::Denied { refusal, principal, rate_limit }) => {
+                let has_key_slot = rate_limit.as_ref().is_some_and(|status| status.key_slots.is_some());
+                if refusal == Refusal::TooManyInFlight && has_key_slot {
+                    self.metrics.limits.key_concurrent_allowed.inc();
+                }
                 Err(Denial { principal, rate_limit, ..self.deny(refusal) })
             }
             Err(unavailable) => Err(self.deny_unavailable(unavailable)),
@@ -178,8 +185,12 @@ impl Admission {
         match refusal.row().limit {
             None => {}
             Some(Limit::Rate) => limits.key_denied.inc(),
+            // Slots are checked last, those of the key before those of the organization: a token was there.
+            Some(Limit::KeyConcurrency) => {
+                limits.key_allowed.inc();
+                limits.key_concurrent_denied.inc();
+            }
             Some(Limit::Concurrency) => {
-                // The slot is the last thing that is checked: a token was there.
                 limits.key_allowed.inc();
                 limits.org_denied.inc();
             }

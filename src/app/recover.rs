@@ -92,9 +92,9 @@ fn open_journal(config: &Config, metrics: &Metrics, from: Option<(&Takeover, Loc
 
 /// Holds the slots of requests that a process which handed its state over still serves.
 fn hold_slots(state: &Embedded, journal: &Journal) {
-    let held = journal.hold_for_predecessor(|org| {
-        let slot: Box<dyn std::fmt::Debug + Send> = Box::new(state.hold_slot(org)?);
-        Some(slot)
+    let held = journal.hold_for_predecessor(|org, key| {
+        let slots: Box<dyn std::fmt::Debug + Send> = Box::new(state.hold_slots(org, key)?);
+        Some(slots)
     });
     if held > 0 {
         tracing::info!(held, "holding the slots of requests that another process still serves");

@@ -79,7 +79,9 @@ pub(super) fn explanation(explanation: &Explanation, refusal: Option<&Record>) -
     let is_refused = key.status != KeyStatus::Active;
     let of_bucket = |text: String| if is_refused { "-".to_owned() } else { text };
     let bucket = of_bucket(format!("{} of {} tokens", standing.remaining, standing.burst));
-    let in_flight = format!("{} of {}, of the whole organization", standing.in_flight, standing.concurrent);
+    let of_key = standing.key.map(|slots| format!("{} of {} of the key; ", slots.in_flight, slots.concurrent));
+    let of_key = of_key.unwrap_or_default();
+    let in_flight = format!("{of_key}{} of {}, of the whole organization", standing.in_flight, standing.concurrent);
     let mut shown = vec![
         ("key", format!("{} `{}`, {}", key.id, key.name, word(key.status))),
         ("user", owner(&user.email, user.id, user.kind)),

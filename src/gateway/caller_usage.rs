@@ -45,6 +45,9 @@ pub(super) struct UsageDocument<'a> {
     gateway: &'a str,
     limit: LimitFields,
     concurrent: ConcurrencyFields,
+    /// Only of a key with a limit of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_concurrent: Option<ConcurrencyFields>,
 }
 
 /// Counts of a key's uses, as this gateway recorded them.
@@ -67,7 +70,7 @@ struct LimitFields {
     reset: u64,
 }
 
-/// The organization's limit of requests in flight.
+/// A limit of requests in flight.
 #[derive(Debug, Serialize)]
 struct ConcurrencyFields {
     limit: u32,
@@ -77,7 +80,7 @@ struct ConcurrencyFields {
 impl CallerUsage {
     /// The answer, with the counts of the hour and of the day.
     pub(super) fn document<'a>(&self, counts: Option<(Counts, Counts)>, gateway: &'a str) -> UsageDocument<'a> {
-        let RateLimitStatus { quota, remaining, full_in_us, concurrent, in_flight, .. } = self.rate_limit;
+        let RateLimitStatus { quota, remaining, full_in_us, concurrent, in_flight, key_slots, .. } = self.rate_limit;
         UsageDocument {
             key_id: self.principal.key_id,
             user_id: self.principal.user_id,
@@ -95,6 +98,8 @@ impl CallerUsage {
                 reset: full_in_us.div_ceil(1_000_000),
             },
             concurrent: ConcurrencyFields { limit: concurrent, remaining: concurrent.saturating_sub(in_flight) },
+            key_concurrent: key_slots
+                .map(|slots| ConcurrencyFields { limit: slots.concurrent, remaining: slots.free() }),
         }
     }
 }

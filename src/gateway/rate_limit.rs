@@ -9,13 +9,17 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use domain::identity::AuthMethod;
-use domain::quota::{Quota, RateLimitStatus};
+use domain::quota::{Quota, RateLimitStatus, SlotStatus};
 use domain::refusal::Limit;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// Bytes of the longest value, with every number at its largest, and some room.
-const MAX_VALUE: usize = 128;
+const MAX_VALUE: usize = 144;
+/// Unit of limits of requests in flight.
+const IN_FLIGHT: &str = ";qu=\"concurrent-requests\"";
+/// Name of the limit of requests in flight of a key.
+const KEY_CONCURRENCY: &str = "key-concurrent";
 /// Values of `RateLimit-Policy` that a worker keeps. Most keys share the quota of the configuration.
 const KEPT_POLICIES: usize = 16;
 const MICROS_PER_SECOND: u64 = 1_000_000;
@@ -41,7 +45,16 @@ struct Policy {
     name: &'static str,
     quota: Quota,
     concurrent: u32,
+    /// Requests in flight of the key, if it has a limit of its own.
+    key_concurrent: Option<u32>,
     value: HeaderValue,
+}
+
+/// Slots that are free: of the organization, and of the key, if it has a limit of its own.
+#[derive(Clone, Copy)]
+struct FreeSlots {
+    org: u32,
+    key: Option<u32>,
 }
 
 /// Text of a value, on the stack until it is complete.
@@ -65,7 +78,7 @@ impl RateLimitFields {
         let Self { status, method } = self;
         let name = policy_name(Limit::Rate, *method);
         let tokens = (status.remaining, whole_seconds(status.full_in_us));
-        headers.insert(RATELIMIT, position(name, tokens, free_slots(status)));
+        headers.insert(RATELIMIT, position(name, tokens, FreeSlots::new(status)));
         headers.insert(RATELIMIT_POLICY, policies.value(name, status));
     }
 
@@ -75,16 +88,20 @@ impl RateLimitFields {
         let name = policy_name(Limit::Rate, *method);
         let next_token = whole_seconds(status.token_in_us).max(1);
         let mut tokens = (status.remaining, whole_seconds(status.full_in_us));
-        let mut slots = free_slots(status);
+        let mut slots = FreeSlots::new(status);
         match exceeded {
             None => {}
             Some(Limit::Rate) => {
                 tokens = (0, next_token);
                 headers.insert(RETRY_AFTER, HeaderValue::from(next_token));
             }
+            // Slots may have been given back since the decision; the refused caller must not see them.
+            Some(Limit::KeyConcurrency) => {
+                slots.key = Some(0);
+                headers.insert(RETRY_AFTER, HeaderValue::from(slot_retry(request_id)));
+            }
             Some(Limit::Concurrency) => {
-                // Slots may have been given back since the decision; the refused caller must not see them.
-                slots = 0;
+                slots.org = 0;
                 headers.insert(RETRY_AFTER, HeaderValue::from(slot_retry(request_id)));
             }
         }
@@ -97,16 +114,31 @@ impl PolicyCache {
     /// Value for the limits of a caller.
     fn value(&self, name: &'static str, status: &RateLimitStatus) -> HeaderValue {
         let RateLimitStatus { quota, concurrent, .. } = *status;
+        let key_concurrent = status.key_slots.map(|slots| slots.concurrent);
+        let limits = (name, quota, concurrent, key_concurrent);
         let place = (quota.requests ^ concurrent) as usize % KEPT_POLICIES;
         let mut kept = self.0.borrow_mut();
         match &kept[place] {
-            Some(kept) if (kept.name, kept.quota, kept.concurrent) == (name, quota, concurrent) => kept.value.clone(),
+            Some(kept) if kept.limits() == limits => kept.value.clone(),
             _ => {
                 let value = policy(name, status);
-                kept[place] = Some(Policy { name, quota, concurrent, value: value.clone() });
+                kept[place] = Some(Policy { name, quota, concurrent, key_concurrent, value: value.clone() });
                 value
             }
         }
+    }
+}
+
+impl Policy {
+    fn limits(&self) -> (&'static str, Quota, u32, Option<u32>) {
+        (self.name, self.quota, self.concurrent, self.key_concurrent)
+    }
+}
+
+impl FreeSlots {
+    fn new(status: &RateLimitStatus) -> Self {
+        let org = status.concurrent.saturating_sub(status.in_flight);
+        Self { org, key: status.key_slots.map(SlotStatus::free) }
     }
 }
 
@@ -140,6 +172,7 @@ fn slot_retry(request_id: Uuid) -> u16 {
 /// Name of a limit in `RateLimit-Policy`: a key has a bucket of its own, all sessions of a user share one.
 pub(super) fn policy_name(limit: Limit, method: AuthMethod) -> &'static str {
     match (limit, method) {
+        (Limit::KeyConcurrency, _) => KEY_CONCURRENCY,
         (Limit::Concurrency, _) => "org",
         (Limit::Rate, AuthMethod::Session) => "user",
         (Limit::Rate, AuthMethod::ApiKey | AuthMethod::AdminSocket) => "key",
@@ -147,9 +180,13 @@ pub(super) fn policy_name(limit: Limit, method: AuthMethod) -> &'static str {
 }
 
 /// Value of `RateLimit`: tokens that are left, seconds until there are all of them, and slots that are free.
-fn position(name: &str, (tokens, seconds): (u32, u64), slots: u32) -> HeaderValue {
+fn position(name: &str, (tokens, seconds): (u32, u64), slots: FreeSlots) -> HeaderValue {
     let text = Text::new().text("\"").text(name).text("\";r=").number(tokens);
-    let mut value = text.text(";t=").number(seconds).text(", \"org\";r=").number(slots).value();
+    let mut text = text.text(";t=").number(seconds).text(", \"org\";r=").number(slots.org);
+    if let Some(free) = slots.key {
+        text = text.text(", \"").text(KEY_CONCURRENCY).text("\";r=").number(free);
+    }
+    let mut value = text.value();
     // The next one differs: HTTP/2 is not to keep it.
     value.set_sensitive(true);
     value
@@ -159,12 +196,9 @@ fn position(name: &str, (tokens, seconds): (u32, u64), slots: u32) -> HeaderValu
 fn policy(name: &str, status: &RateLimitStatus) -> HeaderValue {
     let quota = status.quota;
     let text = Text::new().text("\"").text(name).text("\";q=").number(quota.requests).text(";w=");
-    let text = text.number(quota.per.as_secs()).text(", \"org\";q=").number(status.concurrent);
-    text.text(";qu=\"concurrent-requests\"").value()
-}
-
-fn free_slots(status: &RateLimitStatus) -> u32 {
-    status.concurrent.saturating_sub(status.in_flight)
+    let text = text.number(quota.per.as_secs()).text(", \"org\";q=").number(status.concurrent).text(IN_FLIGHT);
+    let Some(slots) = status.key_slots else { return text.value() };
+    text.text(", \"").text(KEY_CONCURRENCY).text("\";q=").number(slots.concurrent).text(IN_FLIGHT).value()
 }
 
 fn whole_seconds(micros: u64) -> u64 {
@@ -193,6 +227,7 @@ mod tests {
             token_in_us: 0,
             concurrent: 100,
             in_flight: 59,
+            key_slots: None,
         };
         let policy = "\"key\";q=1000;w=3600, \"org\";q=100;qu=\"concurrent-requests\"";
         let shown = fields(&status, None);
@@ -202,6 +237,13 @@ mod tests {
         assert_eq!(shown, ["\"key\";r=0;t=4, \"org\";r=41", policy, "4"]);
         let shown = fields(&status, Some(Limit::Concurrency));
         assert_eq!(shown, ["\"key\";r=0;t=3600, \"org\";r=0", policy, "1"]);
+        let of_key = SlotStatus { concurrent: 20, in_flight: 8 };
+        let narrow = RateLimitStatus { remaining: 873, key_slots: Some(of_key), ..status };
+        let policy_of_key = format!("{policy}, \"key-concurrent\";q=20;qu=\"concurrent-requests\"");
+        let shown = fields(&narrow, None);
+        assert_eq!(shown, ["\"key\";r=873;t=3600, \"org\";r=41, \"key-concurrent\";r=12", &policy_of_key, ""]);
+        let shown = fields(&narrow, Some(Limit::KeyConcurrency));
+        assert_eq!(shown, ["\"key\";r=873;t=3600, \"org\";r=41, \"key-concurrent\";r=0", &policy_of_key, "1"]);
         let mut headers = HeaderMap::new();
         RateLimitFields::new(status, AuthMethod::Session).write_with(&mut headers, Some(Limit::Rate), Uuid::nil());
         assert_eq!(headers[RATELIMIT], "\"user\";r=0;t=4, \"org\";r=41");
@@ -218,11 +260,16 @@ mod tests {
             token_in_us: 0,
             concurrent: u32::MAX,
             in_flight: 1,
+            key_slots: None,
         };
         // Limits that share a place of the table, and the same ones again.
         let shared = u32::try_from(KEPT_POLICIES).unwrap();
         for (round, requests) in [1000, 1000, 1000 + shared, 1000, 1_000_000_000].into_iter().enumerate() {
-            for method in [AuthMethod::ApiKey, AuthMethod::Session] {
+            let longest = SlotStatus { concurrent: u32::MAX, in_flight: 0 };
+            let shorter = SlotStatus { concurrent: 20, in_flight: 1 };
+            let slots = [None, Some(longest), Some(shorter)];
+            for (method, key_slots) in [AuthMethod::ApiKey, AuthMethod::Session].into_iter().zip(slots.repeat(2)) {
+                status.key_slots = key_slots;
                 status.quota.requests = requests;
                 status.concurrent -= u32::try_from(round).unwrap();
                 let fields = RateLimitFields::new(status, method);

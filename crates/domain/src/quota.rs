@@ -137,6 +137,25 @@ pub struct RateLimitStatus {
     pub concurrent: u32,
     /// Requests the organization has in flight, this one included when it was admitted.
     pub in_flight: u32,
+    /// Slots of the key, if it has a limit of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_slots: Option<SlotStatus>,
+}
+
+/// Slots of a key with a limit of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotStatus {
+    /// Requests the key may have in flight.
+    pub concurrent: u32,
+    /// Requests the key has in flight, this one included when it was admitted.
+    pub in_flight: u32,
+}
+
+impl SlotStatus {
+    /// Slots that are free.
+    pub fn free(self) -> u32 {
+        self.concurrent.saturating_sub(self.in_flight)
+    }
 }
 
 #[cfg(test)]

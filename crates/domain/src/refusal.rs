@@ -111,6 +111,12 @@ refusals! {
         ..quota_exceeded(Limit::Rate, "rate_limited", "This API key has used up its requests. Wait for the \
             seconds in Retry-After, then retry with exponential backoff.")
     };
+    /// The key has no slot of its own left.
+    KeyTooManyInFlight => Row {
+        outcome: Some("too_many_in_flight"), redis_code: Some(16),
+        ..quota_exceeded(Limit::KeyConcurrency, "too_many_in_flight", "This API key has as many requests in flight as \
+            it may. Wait for the seconds in Retry-After, then retry with exponential backoff.")
+    };
     /// The organization has no slot left.
     TooManyInFlight => Row {
         outcome: Some("too_many_in_flight"), redis_code: Some(8),
@@ -238,8 +244,8 @@ impl Refusal {
 
     /// True for a refusal by the state that tells who the caller is: the key or session itself is good.
     pub fn is_of_authenticated_caller(self) -> bool {
-        use Refusal::{Forbidden, NotFound, OrgSuspended, RateLimited, TooManyInFlight};
-        matches!(self, OrgSuspended | Forbidden | NotFound | RateLimited | TooManyInFlight)
+        use Refusal::{Forbidden, KeyTooManyInFlight, NotFound, OrgSuspended, RateLimited, TooManyInFlight};
+        matches!(self, OrgSuspended | Forbidden | NotFound | RateLimited | KeyTooManyInFlight | TooManyInFlight)
     }
 
     /// Refusal with this code on the wire to Redis.
@@ -256,7 +262,7 @@ mod tests {
     type Wire = (Refusal, u16, &'static str, Option<&'static str>, Option<&'static str>, Option<u64>);
 
     #[rustfmt::skip]
-    const WIRE: [Wire; 39] = [
+    const WIRE: [Wire; 40] = [
         (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
         (Refusal::RepeatedCredential, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
@@ -277,6 +283,7 @@ mod tests {
         (Refusal::Forbidden, 403, "insufficient_scope", Some("forbidden"), Some("forbidden"), Some(6)),
         (Refusal::NotFound, 404, "not_found", Some("not_found"), Some("ok"), Some(11)),
         (Refusal::RateLimited, 429, "rate_limited", Some("rate_limited"), Some("ok"), Some(7)),
+        (Refusal::KeyTooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(16)),
         (Refusal::TooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(8)),
         (Refusal::TooManyAttempts, 429, "too_many_attempts", None, None, None),
         (Refusal::AddressLimited, 429, "address_limited", None, None, None),
@@ -340,15 +347,15 @@ mod tests {
             assert!(answer.detail.contains("Retry-After, then retry with exponential backoff"), "{}", answer.detail);
             limited += 1;
         }
-        assert_eq!(limited, 8);
+        assert_eq!(limited, 10);
     }
 
     #[test]
     fn response_fields_are_those_of_the_contract() {
         use Refusal::{
-            AuditUnavailable, BodyTooLarge, ExpectationFailed, HeadTooLarge, InternalError, MalformedRequest,
-            PublicBusy, RateLimited, RequestTimeout, StateUnavailable, TargetTooLong, TooManyAttempts, TooManyInFlight,
-            UpstreamBusy, UpstreamUnavailable,
+            AuditUnavailable, BodyTooLarge, ExpectationFailed, HeadTooLarge, InternalError, KeyTooManyInFlight,
+            MalformedRequest, PublicBusy, RateLimited, RequestTimeout, StateUnavailable, TargetTooLong,
+            TooManyAttempts, TooManyInFlight, UpstreamBusy, UpstreamUnavailable,
         };
         let soon = [PublicBusy, StateUnavailable, AuditUnavailable, UpstreamUnavailable, UpstreamBusy];
         assert_eq!(refusals_with(|row| row.retries_soon), soon);
@@ -356,9 +363,9 @@ mod tests {
         let closing = [&closing[..], &[BodyTooLarge, RequestTimeout, InternalError]].concat();
         assert_eq!(refusals_with(|row| row.closes_connection), closing);
         let types = |end| refusals_with(|row| row.problem_type.ends_with(end));
-        assert_eq!(types("#quota-exceeded"), [RateLimited, TooManyInFlight]);
+        assert_eq!(types("#quota-exceeded"), [RateLimited, KeyTooManyInFlight, TooManyInFlight]);
         assert_eq!(types("#temporary-reduced-capacity"), [StateUnavailable]);
-        assert_eq!(types("about:blank").len(), Refusal::ALL.len() - 3);
+        assert_eq!(types("about:blank").len(), Refusal::ALL.len() - 4);
         let errors = |error: &str| refusals_with(|row| row.answer.challenge.is_some_and(|text| text.contains(error)));
         assert_eq!(errors("error=").len(), 15);
         assert_eq!(errors("error=\"invalid_token\"").len(), 9);

@@ -8,7 +8,7 @@ use domain::clock::{self, Micros};
 use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::KeyPolicy;
-use domain::quota;
+use domain::quota::{self, SlotStatus};
 
 /// Explanation of why a key is, or would be, refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,11 +21,11 @@ pub struct Explanation {
     pub user: User,
     /// Its organization.
     pub org: Org,
-    /// The key's bucket and the organization's slots.
+    /// The key's bucket and slots, and the organization's slots.
     pub standing: LimitStatus,
 }
 
-/// Bucket of a key and slots of its organization, at one moment.
+/// Bucket of a key, its slots, and those of its organization, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitStatus {
     /// Whole tokens in the bucket.
@@ -42,6 +42,9 @@ pub struct LimitStatus {
     pub in_flight: u32,
     /// Requests that the organization may have in flight.
     pub concurrent: u32,
+    /// Requests in flight of the key, if it has a limit of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<SlotStatus>,
 }
 
 impl Management {
@@ -72,6 +75,7 @@ impl LimitStatus {
             full: later(standing.full_in_us),
             in_flight: standing.in_flight,
             concurrent: standing.concurrent,
+            key: standing.key_slots,
         }
     }
 }
@@ -102,6 +106,9 @@ fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String 
         KeyStatus::Active if standing.remaining == 0 => {
             let seconds = standing.token_in_us.div_ceil(1_000_000);
             format!("requests are refused (429): the key's bucket is empty; the next token comes in {seconds} s")
+        }
+        KeyStatus::Active if standing.key_slots.is_some_and(|slots| slots.free() == 0) => {
+            "requests are refused (429): the key has all its slots in flight".into()
         }
         KeyStatus::Active if standing.in_flight >= standing.concurrent => {
             "requests are refused (429): the organization has all its slots in flight".into()

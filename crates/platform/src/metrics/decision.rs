@@ -23,6 +23,8 @@ metrics! {
         /// Decisions of the rate and concurrency limits
         counter "limit_decisions_total" { policy, decision } =>
             pub key_allowed("key", "allowed"), pub key_denied("key", "denied"),
+            pub key_concurrent_allowed("key-concurrent", "allowed"),
+            pub key_concurrent_denied("key-concurrent", "denied"),
             pub org_allowed("org", "allowed"), pub org_denied("org", "denied");
     }
 }

@@ -21,6 +21,7 @@ use super::{Embedded, OpenError, Permit};
 use crate::{DecideRequest, Decision, RevocationEntry, Session, Unavailable};
 use domain::clock::Micros;
 use domain::identity::OrgId;
+use domain::key::KeyId;
 use domain::session::TokenDigest;
 
 impl Embedded {
@@ -112,10 +113,15 @@ impl Embedded {
         self.directory.revocations.append(entry);
     }
 
-    /// Holds a slot of an organization, also beyond its limit, for a request that the predecessor still serves; none
-    /// when there is no such organization.
-    pub fn hold_slot(&self, org: OrgId) -> Option<Permit> {
-        self.directory.tree().hold_slot(org)
+    /// Holds the slots of a request that the predecessor still serves, of its organization and its key, also beyond
+    /// their limits; none when there is no such organization.
+    ///
+    /// A request of a key that has `concurrent` now holds a slot of it, also if it began before.
+    pub fn hold_slots(&self, org: OrgId, key: Option<KeyId>) -> Option<Permit> {
+        match key.and_then(|key| self.directory.key(key)) {
+            Some(record) => Some(record.hold_slots()),
+            None => self.directory.tree().hold_slot(org),
+        }
     }
 }
 

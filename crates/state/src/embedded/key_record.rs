@@ -16,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::bucket::Bucket;
 use crate::listing::KeyPosition;
-use crate::{Admitted, ChangeError, CredentialStatus, DecideRequest, Decision, KeyExport, Permit, RevokedBy, Validity};
+use crate::{Admitted, ChangeError, CredentialStatus, DecideRequest, Decision, KeyExport, RevokedBy, Validity};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Principal, UserId};
 use domain::key::policy::{Disabled, KeyPolicy};
@@ -25,9 +25,9 @@ use domain::quota::{Quota, RateLimitStatus};
 use domain::refusal::Refusal;
 
 use super::entitlements::{Secrets, UserEntitlements};
+use super::key_slots::Permit;
 use super::key_state::{KeyState, Usage};
 use super::key_terms::KeyTerms;
-use super::org_record;
 use super::stored_key::StoredKey;
 
 /// A key: its immutable part, and a lock around the mutable part.
@@ -61,7 +61,7 @@ impl KeyRecord {
             revoked: key.revoked,
             entitlements,
             principal: None,
-            terms: KeyTerms::boxed(key.quota, key.policy.take()),
+            terms: KeyTerms::boxed(key.quota, key.policy.take(), None),
             quota,
             bucket,
             last_used: key.last_used,
@@ -108,7 +108,7 @@ impl KeyRecord {
                     number: state.uses,
                     provisional: false,
                     validity: Validity::new(*request.digest, state.valid_until(request.digest, &self.digest)),
-                    permit: Permit::Embedded(permit),
+                    permit: crate::Permit::Embedded(permit),
                 })
             }
             Err(refusal) => Decision::Denied {
@@ -126,8 +126,8 @@ impl KeyRecord {
         Arc::clone(principal.get_or_insert_with(|| Arc::new(entitlements.principal(id, terms.as_deref()))))
     }
 
-    /// Makes the remaining checks, then takes a slot and a token.
-    fn take(&self, state: &mut KeyState, request: DecideRequest<'_>) -> Result<(org_record::Permit, u32), Refusal> {
+    /// Makes the remaining checks, then takes the slots and a token.
+    fn take(&self, state: &mut KeyState, request: DecideRequest<'_>) -> Result<(Permit, u32), Refusal> {
         if state.entitlements.org.is_suspended() {
             return Err(Refusal::OrgSuspended);
         }
@@ -143,11 +143,11 @@ impl KeyRecord {
         // The token is looked for before the slot is acquired, and taken after it: a request that is denied for its
         // rate never holds a slot, not even for a moment, and one that is denied for its slot keeps its token.
         let taken = state.bucket.try_take(state.quota, request.now).map_err(|_| Refusal::RateLimited)?;
-        let slot = state.entitlements.org.acquire_slot().ok_or(Refusal::TooManyInFlight)?;
+        let slots = Permit::acquire(state.terms.as_deref(), &state.entitlements.org)?;
         state.bucket = taken;
         state.uses += 1;
         state.last_used = Some(request.now);
-        Ok(slot)
+        Ok(slots)
     }
 
     /// Checks whether a credential that was admitted by this record is still valid.
@@ -180,6 +180,7 @@ impl KeyRecord {
             token_in_us: state.bucket.token_in_us(state.quota),
             concurrent: state.entitlements.org.limit(),
             in_flight,
+            key_slots: state.terms.as_deref().and_then(KeyTerms::slot_status),
         }
     }
 
@@ -204,7 +205,7 @@ impl KeyRecord {
     /// Sets or removes the key's own quota, and applies the quota that is then in force.
     pub(super) fn set_quota(self: &Arc<Self>, own: Option<Quota>, default: Quota, now: Micros, dirty: &DirtyKeys) {
         let mut state = self.state();
-        state.terms = KeyTerms::boxed(own, state.policy());
+        state.terms = KeyTerms::boxed(own, state.policy(), state.terms.as_deref());
         state.apply_quota(default.in_force(own), now);
         self.mark_dirty(&mut state, dirty);
     }
@@ -222,7 +223,7 @@ impl KeyRecord {
     /// Sets or removes the policy.
     pub(super) fn set_policy(&self, policy: Option<Box<KeyPolicy>>) {
         let mut state = self.state();
-        state.terms = KeyTerms::boxed(state.own_quota(), policy);
+        state.terms = KeyTerms::boxed(state.own_quota(), policy, state.terms.as_deref());
         state.principal = None;
     }
 

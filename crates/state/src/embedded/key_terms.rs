@@ -1,4 +1,6 @@
-//! Terms that few keys have: a quota of their own, and a policy.
+//! Terms that few keys have: a quota of their own, and a policy, with the slots of the key.
+
+use std::sync::Arc;
 
 use domain::clock::Micros;
 use domain::identity::Permission;
@@ -6,21 +8,36 @@ use domain::key::policy::KeyPolicy;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 
+use super::key_slots::KeySlots;
 use crate::{DecideRequest, RouteAccess};
 
 /// Terms of a key of its own. In a box, which nearly no key has.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct KeyTerms {
     /// In place of the configured one.
     pub(super) quota: Option<Quota>,
     pub(super) policy: KeyPolicy,
+    /// Present while the policy has `concurrent`, and while requests hold slots of it.
+    pub(super) slots: Option<Arc<KeySlots>>,
 }
 
 impl KeyTerms {
-    /// The terms, in a box; none when nothing in them is the key's own.
-    pub(super) fn boxed(quota: Option<Quota>, policy: Option<Box<KeyPolicy>>) -> Option<Box<Self>> {
+    /// The terms that follow `before`, in a box; none when nothing in them is the key's own.
+    pub(super) fn boxed(
+        quota: Option<Quota>,
+        policy: Option<Box<KeyPolicy>>,
+        before: Option<&Self>,
+    ) -> Option<Box<Self>> {
         let policy = policy.map(|policy| *policy).unwrap_or_default();
-        (quota.is_some() || !policy.is_empty()).then(|| Box::new(Self { quota, policy }))
+        let kept = before.and_then(|before| before.slots.clone());
+        // Requests that are open count against a limit that is set again.
+        let slots = if policy.concurrent.is_some() {
+            Some(kept.unwrap_or_default())
+        } else {
+            kept.filter(|slots| slots.in_flight() > 0)
+        };
+        let is_own = quota.is_some() || !policy.is_empty() || slots.is_some();
+        is_own.then(|| Box::new(Self { quota, policy, slots }))
     }
 
     /// The time from which the key is refused.

@@ -1,6 +1,7 @@
-//! Views of a key record beside decisions: for management, revocations and exports.
+//! Views of a key record beside decisions: for management, revocations, exports and hand-overs.
 
 use super::key_record::KeyRecord;
+use super::key_slots::Permit;
 use super::key_state::Usage;
 use crate::{Key, KeyActors, KeyExport, RevocationEntry};
 use domain::clock::Micros;
@@ -64,6 +65,12 @@ impl KeyRecord {
         let bucket = state.bucket;
         let quota = state.quota;
         KeyExport { key, digest, previous, replaced, bucket, quota, actors: KeyActors::default() }
+    }
+
+    /// Holds the slots of a request that the predecessor still serves, also beyond their limits.
+    pub(super) fn hold_slots(&self) -> Permit {
+        let state = self.state();
+        Permit::hold(state.terms.as_deref(), &state.entitlements.org)
     }
 
     /// The usage of this moment, merged with that of an export: more uses, a later last use, and an emptier bucket.

@@ -28,6 +28,7 @@ mod stored_key;
 mod key_policies;
 mod key_state;
 mod key_terms;
+mod key_slots;
 mod key_record;
 mod key_views;
 mod key_index;
@@ -73,8 +74,9 @@ use writer::Writer;
 
 pub use checkpoint_schedule::JournalProgress;
 pub use decision_codec::DecisionRecord;
+pub use key_slots::Permit;
 pub use open_error::OpenError;
-pub use org_record::Permit;
+
 pub use successor::{OwnedAccess, OwnedDecideRequest, Successor, SuccessorPermit, SuccessorRequest};
 
 /// Settings of the embedded state.

@@ -7,7 +7,7 @@ use domain::identity::OrgId;
 
 /// The part of an organization that decisions need, shared by all its keys.
 ///
-/// - `in_flight` is the number of live [`Permit`]s, and never above the limit that held when the last one was acquired.
+/// - `in_flight` is the number of live [`OrgSlot`]s, and never above the limit that held when the last one was acquired.
 /// - A change is a single store: a decision that begins after the change was acknowledged sees it.
 #[derive(Debug)]
 pub(super) struct OrgRecord {
@@ -22,7 +22,7 @@ pub(super) struct OrgRecord {
 
 /// A slot of an organization, released on drop.
 #[derive(Debug)]
-pub struct Permit(Arc<OrgRecord>);
+pub(super) struct OrgSlot(Arc<OrgRecord>);
 
 impl OrgRecord {
     pub(super) fn new(id: OrgId, suspended: bool, own_limit: Option<u32>, default_limit: u32) -> Self {
@@ -36,18 +36,18 @@ impl OrgRecord {
     }
 
     /// Acquires a slot and returns it with the number of slots taken now; none when all are taken.
-    pub(super) fn acquire_slot(self: &Arc<Self>) -> Option<(Permit, u32)> {
+    pub(super) fn acquire_slot(self: &Arc<Self>) -> Option<(OrgSlot, u32)> {
         let limit = self.limit();
         // Compared, not equal: a lowered limit may leave more slots taken than it allows, until they are released.
         let one_more = |taken| (taken < limit).then(|| taken + 1);
         let before = self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_more).ok()?;
-        Some((Permit(Arc::clone(self)), before + 1))
+        Some((OrgSlot(Arc::clone(self)), before + 1))
     }
 
     /// Acquires a slot also when all are taken: for a request that holds it in another process.
-    pub(super) fn hold_slot(self: &Arc<Self>) -> Permit {
+    pub(super) fn hold_slot(self: &Arc<Self>) -> OrgSlot {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
-        Permit(Arc::clone(self))
+        OrgSlot(Arc::clone(self))
     }
 
     pub(super) fn in_flight(&self) -> u32 {
@@ -80,7 +80,7 @@ impl OrgRecord {
     }
 }
 
-impl Drop for Permit {
+impl Drop for OrgSlot {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
     }

@@ -205,7 +205,8 @@ fn period(time: Duration) -> String {
 }
 
 fn is_admitted(key: &Key, standing: &LimitStatus) -> bool {
-    key.status == KeyStatus::Active && standing.remaining > 0 && standing.in_flight < standing.concurrent
+    let has_slot = standing.key.is_none_or(|slots| slots.free() > 0) && standing.in_flight < standing.concurrent;
+    key.status == KeyStatus::Active && standing.remaining > 0 && has_slot
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::audit::format::version::VERSION;
 use crate::audit::index::indexer::Indexer;
 use domain::clock;
 use domain::identity::OrgId;
+use domain::key::KeyId;
 
 impl Journal {
     /// Writes everything, sends what comes from now on to a spool, and returns a copy of the lock's
@@ -92,9 +93,12 @@ impl Journal {
         }
     }
 
-    /// Holds a guard for each admitted use that a predecessor still serves, until the use ends. Returns their number.
-    /// Call before the first use of this process.
-    pub fn hold_for_predecessor(&self, guard: impl FnMut(OrgId) -> Option<Box<dyn Debug + Send>>) -> usize {
+    /// Holds a guard for each admitted use that a predecessor still serves, until the use ends: one of its organization
+    /// and, unless a session made it, its key. Returns their number. Call before the first use of this process.
+    pub fn hold_for_predecessor(
+        &self,
+        guard: impl FnMut(OrgId, Option<KeyId>) -> Option<Box<dyn Debug + Send>>,
+    ) -> usize {
         self.handle.writer.predecessor_uses.hold(&self.handle.writer.pending, guard)
     }
 }

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::pending::PendingLines;
 use domain::identity::OrgId;
+use domain::key::KeyId;
 
 /// Guards of the open uses of predecessors. Each is dropped when its use ends.
 #[derive(Debug, Default)]
@@ -18,13 +19,13 @@ impl UseGuards {
     pub(crate) fn hold(
         &self,
         pending: &Mutex<PendingLines>,
-        mut guard: impl FnMut(OrgId) -> Option<Box<dyn Debug + Send>>,
+        mut guard: impl FnMut(OrgId, Option<KeyId>) -> Option<Box<dyn Debug + Send>>,
     ) -> usize {
         let mut guards = self.lock();
         let pending = pending.lock().expect("nothing panics while it holds the pending lines");
         // Only admitted uses are numbered, and have taken a slot.
         let admitted = pending.open.iter().filter(|(_, open)| open.number.is_some());
-        guards.extend(admitted.filter_map(|(id, open)| Some((*id, guard(open.org_id?)?))));
+        guards.extend(admitted.filter_map(|(id, open)| Some((*id, guard(open.org_id?, open.key_id)?))));
         guards.len()
     }
 

@@ -9,7 +9,8 @@ use crate::bucket::Bucket;
 use crate::embedded::entitlements::UserEntitlements;
 use crate::embedded::key_index::ById;
 use crate::embedded::key_record::{DirtyKeys, KeyRecord};
-use crate::embedded::org_record::{OrgRecord, Permit};
+use crate::embedded::key_slots::Permit;
+use crate::embedded::org_record::OrgRecord;
 use crate::embedded::owned_keys::{OwnedKeys, by_owner};
 use crate::embedded::stored_key::StoredKey;
 use crate::{Defaults, KeyList, KeyPosition, Org, OrgPolicy, User};
@@ -87,7 +88,7 @@ impl Tree {
 
     /// Holds a slot of an organization.
     pub(crate) fn hold_slot(&self, org: OrgId) -> Option<Permit> {
-        self.org.get(&org).map(|entry| entry.record.hold_slot())
+        self.org.get(&org).map(|entry| Permit::hold(None, &entry.record))
     }
 
     /// Requests in flight of all organizations together.

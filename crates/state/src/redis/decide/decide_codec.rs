@@ -181,5 +181,6 @@ pub(super) fn rate_limit_status(bucket: Bucket, quota: Quota, concurrent: u32, i
         token_in_us: bucket.token_in_us(quota),
         concurrent,
         in_flight,
+        key_slots: None,
     }
 }
