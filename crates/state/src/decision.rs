@@ -12,7 +12,7 @@ use domain::refusal::Refusal;
 
 use super::Validity;
 use super::embedded::{Permit as EmbeddedPermit, SuccessorPermit};
-use super::redis::slots::Permit as RedisPermit;
+use super::redis::slots::Permits as RedisPermits;
 
 /// Request for one decision.
 #[derive(Clone, Copy, Debug)]
@@ -93,13 +93,13 @@ pub struct Admitted {
     pub permit: Permit,
 }
 
-/// A slot of an organization, released on drop.
+/// Slots of a request, released on drop: one of its organization, and one of its key if that has a limit of its own.
 #[derive(Debug)]
 pub enum Permit {
-    /// Slot counted in memory.
+    /// Slots counted in memory.
     Embedded(EmbeddedPermit),
-    /// Slot counted in Redis.
-    Redis(RedisPermit),
-    /// Slot counted by the process that this one has handed its state over to.
+    /// Slots counted in Redis.
+    Redis(RedisPermits),
+    /// Slots counted by the process that this one has handed its state over to.
     Successor(SuccessorPermit),
 }

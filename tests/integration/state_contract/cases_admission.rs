@@ -62,6 +62,7 @@ pub(super) async fn admission_names_the_principal_and_the_rate_limit_status(stat
         token_in_us: 0,
         concurrent: CONCURRENT,
         in_flight: 1,
+        key_slots: None,
     };
     assert_eq!(admitted.rate_limit, expected);
     assert_eq!(state.in_flight(), 1);

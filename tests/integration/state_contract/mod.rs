@@ -21,6 +21,7 @@ mod cases_records;
 mod cases_actors;
 mod cases_pages;
 mod cases_concurrency;
+mod cases_key_slots;
 mod cases_session_quota;
 mod cases_sessions;
 mod cases_tickets;
@@ -136,6 +137,13 @@ macro_rules! contract {
                 threads_share_a_bucket_exactly,
                 threads_never_exceed_the_slots,
                 rate_limited_requests_hold_no_slot,
+            ],
+            cases_key_slots: [
+                key_has_no_more_in_flight_than_its_limit,
+                slots_of_a_key_are_checked_between_bucket_and_organization,
+                secrets_of_a_key_share_its_slots,
+                limit_of_a_key_changes_at_once_and_counts_what_began_under_one,
+                requests_at_once_never_exceed_the_slots_of_a_key,
             ],
             cases_session_quota: [
                 session_quota_key_names_its_user_and_no_key,

@@ -68,6 +68,7 @@ pub(super) mod slots;
 mod revocations;
 mod directory;
 mod digest_index;
+mod weak_index;
 mod open_credentials;
 mod log_follower;
 mod revocation_reader;
@@ -94,7 +95,7 @@ pub use redis_client::{
     Address, ConnectError, Durability, InvalidUrl, Login, Replication, ReplicationStatus, Servers, Unsuitable, Url,
 };
 pub use settings::{Clock, OnUnavailable, Settings};
-pub use slots::Permit;
+pub use slots::Permits;
 
 // The steps that decide without I/O: the simulation of many gateways drives them.
 pub use decide::{
@@ -111,7 +112,7 @@ pub use revocations::{ASSERTION_GATHER, ASSERTION_RETRY, Kept, KeptRevocations, 
 pub use scripts::Scripts;
 pub use slots::{
     ActiveSet, EARLY_REPORT, HeartbeatAction, HeartbeatRound, LeaseVisit, Membership, PendingReport, Portion, Resync,
-    SlotLease, SlotLeases, SlotReport, SlotReportReply, TICK, VisitedLease,
+    SlotLease, SlotLeases, SlotReport, SlotReportReply, SlotSubject, TICK, VisitedLease,
 };
 
 /// Time to wait for the servers at the start, before going on without them.

@@ -10,6 +10,7 @@
 //! | a user's keys that are not revoked | `P:{tag}:user:ID:keys` | set of ids |
 //! | keys of an organization or a user by creation time, for lists | `P:{tag}:keys:listed`, `P:{tag}:user:ID:keys:listed` | sorted sets of ids |
 //! | key, with its bucket | `P:{tag}:key:ID` | hash |
+//! | slots of a key that has a limit of its own, and their leases | `P:{tag}:key:ID:slots` | hash that expires |
 //! | who created, rotated and revoked the keys of an organization | `P:{tag}:keys:actors` | hash: the time and the actor by key and event |
 //! | reported uses that had been admitted offline | `P:{tag}:debts` | hash that expires |
 //! | all organizations, in the order of their creation | `P:{orgs}:list` | list of ids |
@@ -88,6 +89,11 @@ impl RecordNames {
     /// A key.
     pub fn key(&self, key: KeyId) -> String {
         self.of_org(key.tag(), &format!("key:{}", key.as_str()))
+    }
+
+    /// Slots of a key that has a limit of requests in flight of its own.
+    pub fn key_slots(&self, key: KeyId) -> String {
+        format!("{}:slots", self.key(key))
     }
 
     pub(super) fn key_actors(&self, tag: OrgTag) -> String {

@@ -1,30 +1,51 @@
 //! The keys and arguments of a decide call.
 
 use super::call_outcome::DecideInput;
-use super::decide_codec::{REQUEST_LENGTH, encode_request};
+use super::decide_codec::{LONGEST_REQUEST, REQUEST_LENGTH, encode_request, encode_slots};
 use super::key_cache::CachedKey;
 use super::shared::DeciderShared;
 
 /// Keys and arguments of a call that are encoded for it.
 pub struct CallArguments {
-    request: [u8; REQUEST_LENGTH],
+    request: [u8; LONGEST_REQUEST],
+    /// Longer for a key with a limit of requests in flight of its own.
+    request_length: usize,
     /// Name of the record of reported uses, and the name of the uses; empty without uses to report.
     reported_uses: String,
     uses_name: [u8; 8],
-    /// Number of keys; there is one argument less.
+    /// Number of keys.
     pub keys: usize,
+    /// Number of arguments.
+    pub arguments: usize,
 }
 
 impl CallArguments {
     /// Encodes a call about a cached key.
     pub fn new(shared: &DeciderShared, key: &CachedKey, input: &DecideInput) -> Self {
-        let DecideInput { evaluation, now, report, uses } = input;
+        let DecideInput { evaluation, now, reports, uses } = input;
         let total = uses.map_or(0, |uses| uses.total);
+        let mut request = [0; LONGEST_REQUEST];
+        let (of_key, of_slots) = request.split_at_mut(REQUEST_LENGTH);
+        encode_request(of_key, &shared.settings, key, *evaluation, total, reports.org.as_ref(), *now);
+        let mut request_length = REQUEST_LENGTH;
+        let mut keys = 3;
+        if let Some(slots) = &key.slots {
+            encode_slots(of_slots, slots.concurrent, reports.key.as_deref());
+            request_length = LONGEST_REQUEST;
+            keys += 1;
+        }
+        let mut arguments = 2;
+        if uses.is_some() {
+            keys += 1;
+            arguments += 1;
+        }
         Self {
-            request: encode_request(&shared.settings, key, *evaluation, total, report.as_ref(), *now),
+            request,
+            request_length,
             reported_uses: uses.map(|_| shared.names.reported_uses(key.tag())).unwrap_or_default(),
             uses_name: uses.map(|uses| uses.name).unwrap_or_default(),
-            keys: if uses.is_some() { 4 } else { 3 },
+            keys,
+            arguments,
         }
     }
 
@@ -33,8 +54,13 @@ impl CallArguments {
         &'a self,
         shared: &'a DeciderShared,
         key: &'a CachedKey,
-    ) -> ([&'a [u8]; 4], [&'a [u8]; 3]) {
-        let keys = [&*key.record, &*key.lease.org_record, &*key.user_record, self.reported_uses.as_bytes()];
-        (keys, [&*shared.slots.gateway_id, &self.request, &self.uses_name])
+    ) -> ([&'a [u8]; 5], [&'a [u8]; 3]) {
+        let reported = self.reported_uses.as_bytes();
+        let [slots, last] = match &key.slots {
+            Some(slots) => [&*slots.lease.record, reported],
+            None => [reported, &[]],
+        };
+        let keys = [&*key.record, &*key.lease.record, &*key.user_record, slots, last];
+        (keys, [&*shared.slots.gateway_id, &self.request[..self.request_length], &self.uses_name])
     }
 }

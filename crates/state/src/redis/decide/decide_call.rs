@@ -149,8 +149,9 @@ fn send(
     evaluation: Evaluation,
     now: Micros,
 ) -> Stage {
-    let Some(input) = DecideInput::begin(key, evaluation, now, Instant::now()) else {
-        return Stage::NotSent(Ok(CallOutcome::LeaseInDoubt));
+    let input = match DecideInput::begin(key, evaluation, now, Instant::now()) {
+        Ok(input) => input,
+        Err(lease) => return Stage::NotSent(Ok(CallOutcome::LeaseInDoubt(lease))),
     };
     let prepared = CallArguments::new(shared, key, &input);
     let (keys, arguments) = prepared.keys_and_arguments(shared, key);
@@ -158,7 +159,7 @@ fn send(
         key.lease.hash_slot,
         &shared.scripts.decide,
         &keys[..prepared.keys],
-        &arguments[..prepared.keys - 1],
+        &arguments[..prepared.arguments],
     ) {
         Ok(command) => Stage::Sent(SentCall { command, input }),
         Err(error) => Stage::NotSent(complete(shared, key, input, Err(error), clock::steady())),
@@ -185,7 +186,7 @@ async fn finish(
             let prepared = CallArguments::new(&shared, &key, &input);
             let (keys, arguments) = prepared.keys_and_arguments(&shared, &key);
             let keys = &keys[..prepared.keys];
-            let arguments = &arguments[..prepared.keys - 1];
+            let arguments = &arguments[..prepared.arguments];
             client.run_again(link, error, &shared.scripts.decide, keys, arguments).await
         }
         reply => reply,

@@ -1,15 +1,17 @@
 //! Arguments and replies of `decide.lua`.
 
+use std::sync::Arc;
+
 use redis::Value;
 
 use super::key_cache::CachedKey;
 use crate::bucket::{Bucket, capacity};
-use crate::redis::packed::{packed_number, unpack_signed, unsigned};
+use crate::redis::packed::{packed_number, unpack, unpack_signed, unsigned};
 use crate::redis::record_codec::{Fields, StoredRecords};
 use crate::redis::settings::Settings;
-use crate::redis::slots::PendingReport;
+use crate::redis::slots::{PendingReport, SlotLease};
 use domain::clock::Micros;
-use domain::quota::{Quota, RateLimitStatus};
+use domain::quota::{Quota, RateLimitStatus, SlotStatus};
 use domain::refusal::Refusal;
 use redis_client::CommandError;
 
@@ -21,6 +23,11 @@ const UNREGISTERED: u64 = 9;
 const STATUS_ONLY: u64 = 10;
 /// Length of the packed argument: three versions and thirteen numbers.
 pub(super) const REQUEST_LENGTH: usize = 8 * 16;
+/// Length of the packed argument of a key with a limit of requests in flight of its own: four numbers more.
+pub(super) const LONGEST_REQUEST: usize = REQUEST_LENGTH + 8 * 4;
+
+/// Length of a packed decision, without the slots of the key.
+const DECISION_LENGTH: usize = 8 * 5;
 
 /// The gateway's evaluation of its cached records, which the script applies if they are current.
 #[derive(Clone, Copy)]
@@ -53,8 +60,8 @@ pub(super) enum DecideReply {
     Stale(Box<StoredRecords>),
     /// There is no such key.
     Unknown,
-    /// Redis has no lease entry of this gateway in this generation.
-    Unregistered,
+    /// Redis has no lease entry of this gateway in this generation: of the key's slots, or of the organization's.
+    Unregistered { of_key: bool },
 }
 
 /// A decision of Redis.
@@ -69,6 +76,17 @@ pub struct Decided {
     held: u32,
     /// Uses of the key, this one included if it was admitted.
     pub(super) uses: u64,
+    /// Slots of a key with a limit of its own.
+    pub(super) of_key: Option<KeySlotCounts>,
+}
+
+/// Slots of a key, as Redis counts them.
+#[derive(Clone, Copy)]
+pub(super) struct KeySlotCounts {
+    /// Slots that are taken.
+    pub(super) taken: u32,
+    /// Those of them that this gateway holds.
+    held: u32,
 }
 
 /// The argument that matches no version, so that the script returns the records.
@@ -76,21 +94,18 @@ pub fn encode_read() -> [u8; REQUEST_LENGTH] {
     [0; REQUEST_LENGTH]
 }
 
-/// The argument for a decision about a cached key. `unreported` is the total of its unreported uses.
+/// Encodes the argument for a decision about a cached key. `unreported` is the total of its unreported uses.
 pub(super) fn encode_request(
+    packed: &mut [u8],
     settings: &Settings,
     key: &CachedKey,
     evaluation: Evaluation,
     unreported: u64,
     report: Option<&PendingReport>,
     now: Micros,
-) -> [u8; REQUEST_LENGTH] {
+) {
     let quota = key.quota;
-    // Without a report nothing is acquired, and the script looks at none of the three.
-    let (released, generation, may_register) =
-        report.map_or((0, 0, true), |report| (report.released, report.generation, report.may_register));
-    let mut packed = [0; REQUEST_LENGTH];
-    let (fields, _) = packed.as_chunks_mut();
+    let [released, generation, may_register] = report_numbers(report);
     let versions = [key.key_version, key.org_version, key.user_version];
     let numbers = [
         evaluation.code(),
@@ -100,16 +115,32 @@ pub(super) fn encode_request(
         capacity(quota),
         u64::from(key.concurrent),
         unreported,
-        u64::from(released),
+        released,
         settings.lease_micros(),
         generation,
-        u64::from(may_register),
+        may_register,
         settings.script_time(now),
         key.quota_age(now),
     ];
-    let values = versions.into_iter().chain(numbers.map(packed_number));
+    write_fields(packed, versions.into_iter().chain(numbers.map(packed_number)));
+}
+
+/// Encodes the numbers of a key's slots, of which there are so many.
+pub(super) fn encode_slots(packed: &mut [u8], concurrent: u32, report: Option<&PendingReport>) {
+    let [released, generation, may_register] = report_numbers(report);
+    let numbers = [u64::from(concurrent), released, generation, may_register];
+    write_fields(packed, numbers.map(packed_number).into_iter());
+}
+
+/// Released slots, generation, and 1 if Redis may create the lease. Without a report nothing is acquired, and the
+/// script looks at none of the three.
+fn report_numbers(report: Option<&PendingReport>) -> [u64; 3] {
+    report.map_or([0, 0, 1], |report| [u64::from(report.released), report.generation, u64::from(report.may_register)])
+}
+
+fn write_fields(packed: &mut [u8], values: impl Iterator<Item = [u8; 8]>) {
+    let (fields, _) = packed.as_chunks_mut();
     fields.iter_mut().zip(values).for_each(|(field, value): (&mut [u8; 8], _)| *field = value);
-    packed
 }
 
 /// Decodes the reply to a read of records; `None` when there is no such key.
@@ -120,7 +151,7 @@ pub fn decode_read(reply: Value) -> Result<Option<StoredRecords>, CommandError> 
     match DecideReply::decode(reply)? {
         DecideReply::Stale(records) => Ok(Some(*records)),
         DecideReply::Unknown => Ok(None),
-        DecideReply::Decided(_) | DecideReply::Unregistered => Err(CommandError::UnexpectedReply),
+        DecideReply::Decided(_) | DecideReply::Unregistered { .. } => Err(CommandError::UnexpectedReply),
     }
 }
 
@@ -141,12 +172,13 @@ impl DecideReply {
     }
 
     fn decode_packed(packed: &[u8]) -> Result<Self, CommandError> {
+        let (packed, of_key) = packed.split_at(packed.len().min(DECISION_LENGTH));
         let [code, level, rest @ ..] = unpack_signed::<5>(packed).ok_or(CommandError::UnexpectedReply)?;
         let [taken, uses, held] = rest.map(unsigned);
         let code = unsigned(code);
         let refusal = match code {
             ADMITTED => None,
-            UNREGISTERED => return Ok(Self::Unregistered),
+            UNREGISTERED => return Ok(Self::Unregistered { of_key: level != 0 }),
             // Any refusal will do: only the numbers of the reply are used.
             STATUS_ONLY => Some(Refusal::Unknown),
             code => match Refusal::from_redis(code).ok_or(CommandError::UnexpectedReply)? {
@@ -154,8 +186,20 @@ impl DecideReply {
                 refusal => Some(refusal),
             },
         };
-        let [taken, held] = [taken, held].map(|slots| u32::try_from(slots).unwrap_or(u32::MAX));
-        Ok(Self::Decided(Decided { refusal, level, taken, held, uses }))
+        let [taken, held] = [taken, held].map(slot_count);
+        let of_key = if of_key.is_empty() { None } else { Some(KeySlotCounts::decode(of_key)?) };
+        Ok(Self::Decided(Decided { refusal, level, taken, held, uses, of_key }))
+    }
+}
+
+fn slot_count(slots: u64) -> u32 {
+    u32::try_from(slots).unwrap_or(u32::MAX)
+}
+
+impl KeySlotCounts {
+    fn decode(packed: &[u8]) -> Result<Self, CommandError> {
+        let [taken, held] = unpack(packed).ok_or(CommandError::UnexpectedReply)?.map(slot_count);
+        Ok(Self { taken, held })
     }
 }
 
@@ -165,15 +209,38 @@ impl Decided {
         self.taken.saturating_sub(self.held)
     }
 
+    /// Slots of the key that other gateways hold.
+    pub(super) fn key_slots_elsewhere(&self) -> u32 {
+        self.of_key.map_or(0, |counts| counts.taken.saturating_sub(counts.held))
+    }
+
+    /// The lease whose slots are all taken, of a request about this key that was refused for that.
+    pub fn exhausted_lease<'a>(&self, key: &'a CachedKey) -> &'a Arc<SlotLease> {
+        let of_key = key.slots.as_deref().filter(|_| self.refusal == Some(Refusal::KeyTooManyInFlight));
+        of_key.map_or(&key.lease, |slots| &slots.lease)
+    }
+
+    /// The refusal of a request for lack of slots.
+    pub(super) fn slot_refusal(&self) -> Refusal {
+        self.refusal.unwrap_or_else(|| unreachable!("the request was refused"))
+    }
+
     /// The rate-limit status. Redis knows best what other gateways hold; this gateway knows best what it holds itself.
     pub(super) fn rate_limit_status(&self, key: &CachedKey) -> RateLimitStatus {
         let in_flight = self.held_elsewhere().saturating_add(key.lease.held());
-        rate_limit_status(Bucket { level: self.level, at: Micros(0) }, key.quota, key.concurrent, in_flight)
+        let key_slots = key.slot_status(self.key_slots_elsewhere());
+        rate_limit_status(Bucket { level: self.level, at: Micros(0) }, key.quota, key.concurrent, in_flight, key_slots)
     }
 }
 
 /// The rate-limit status of a key with this bucket.
-pub(super) fn rate_limit_status(bucket: Bucket, quota: Quota, concurrent: u32, in_flight: u32) -> RateLimitStatus {
+pub(super) fn rate_limit_status(
+    bucket: Bucket,
+    quota: Quota,
+    concurrent: u32,
+    in_flight: u32,
+    key_slots: Option<SlotStatus>,
+) -> RateLimitStatus {
     RateLimitStatus {
         quota,
         remaining: bucket.remaining(quota),
@@ -181,6 +248,6 @@ pub(super) fn rate_limit_status(bucket: Bucket, quota: Quota, concurrent: u32, i
         token_in_us: bucket.token_in_us(quota),
         concurrent,
         in_flight,
-        key_slots: None,
+        key_slots,
     }
 }

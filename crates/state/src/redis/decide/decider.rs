@@ -94,13 +94,14 @@ impl Decider {
                     let outcome = call.await?;
                     steps.after_call(shared, request, key, outcome)
                 }
-                Step::Resync(key) => {
-                    let exists = Box::pin(shared.slots.resync(&self.client, &key.lease)).await?;
+                Step::Resync(key, lease) => {
+                    let exists = Box::pin(shared.slots.resync(&self.client, &lease)).await?;
                     steps.after_resync(shared, request, key, exists)
                 }
                 Step::AwaitReleases(key, decided) => {
                     let longest = shared.settings.longest_wait_for_releases();
-                    let arrived = Box::pin(timeout(longest, key.lease.wait_for_report())).await.is_ok();
+                    let reported = decided.exhausted_lease(&key).wait_for_report();
+                    let arrived = Box::pin(timeout(longest, reported)).await.is_ok();
                     steps.after_releases(shared, request, (key, decided), arrived)
                 }
             };

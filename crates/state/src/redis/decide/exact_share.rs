@@ -1,18 +1,19 @@
-//! Taking of the exact share: a token of the bucket's share, and a slot.
+//! Taking of the exact share: a token of the bucket's share, and slots.
 
 use std::sync::Arc;
 
 use super::decide_codec::rate_limit_status;
+use super::key_cache::KeySlots;
 use super::share::{self, Share};
 use super::usage::CachedUsage;
 use crate::bucket::Bucket;
-use crate::redis::slots::{Permit, Portion, SlotLease};
+use crate::redis::slots::{Permits, Portion, SlotLease};
 use domain::clock::Micros;
 use domain::quota::{Quota, RateLimitStatus};
 use domain::refusal::Refusal;
 
 /// An admission, with the number of the use; or the refusal for what is missing.
-pub(super) type Taken = Result<(Permit, RateLimitStatus, u64), (Refusal, RateLimitStatus)>;
+pub(super) type Taken = Result<(Permits, RateLimitStatus, u64), (Refusal, RateLimitStatus)>;
 
 /// The parts of a cached key from which its exact share is taken.
 pub(super) struct ExactShare<'a> {
@@ -20,6 +21,8 @@ pub(super) struct ExactShare<'a> {
     pub(super) usage: &'a CachedUsage,
     /// Lease on the slots of its organization.
     pub(super) lease: &'a Arc<SlotLease>,
+    /// Slots of the key, if it has a limit of its own.
+    pub(super) slots: Option<&'a KeySlots>,
     /// The effective quota.
     pub(super) quota: Quota,
     /// The effective concurrency limit.
@@ -27,7 +30,7 @@ pub(super) struct ExactShare<'a> {
 }
 
 impl ExactShare<'_> {
-    /// Takes a token and a slot; `None` when this gateway has no share. `down_since` is the time since which the server
+    /// Takes a token and slots; `None` when this gateway has no share. `down_since` is the time since which the server
     /// is not connected, if it is not; `portion` gives the portion in an outage that began at a time, and the time from
     /// which inflow belongs to it. All times are steady.
     pub(super) fn take(
@@ -46,14 +49,25 @@ impl ExactShare<'_> {
 
     fn take_of_portion(&self, portion: Portion, quota: Quota, since: Micros, now: Micros) -> Taken {
         let mut state = self.usage.state();
-        let status = |bucket: Bucket| rate_limit_status(bucket, quota, self.concurrent, self.lease.held());
+        let status = |bucket: Bucket| {
+            let key_slots = self.slots.map(|slots| slots.status(0));
+            rate_limit_status(bucket, quota, self.concurrent, self.lease.held(), key_slots)
+        };
         let share = Share::in_outage(state.share, since, portion);
         let taken = share.try_take(quota, now).map_err(|share| (Refusal::RateLimited, status(share.bucket)))?;
-        let permit = self.lease.acquire_in_outage(portion, self.concurrent);
-        let permit = permit.ok_or_else(|| (Refusal::TooManyInFlight, status(share.bucket)))?;
+        let permits = self.take_slots(portion).map_err(|refusal| (refusal, status(share.bucket)))?;
         // Stored only now: without a slot no token is taken.
         state.share = Some(taken);
         let number = state.uses + state.unreported.pending() + 1;
-        Ok((permit, status(taken.bucket), number))
+        Ok((permits, status(taken.bucket), number))
+    }
+
+    /// Takes a slot of the key, if it has a limit of its own, and one of the organization.
+    fn take_slots(&self, portion: Portion) -> Result<Permits, Refusal> {
+        let own = self.slots.map(|slots| slots.lease.acquire_in_outage(portion, slots.concurrent));
+        let own = own.map(|own| own.ok_or(Refusal::KeyTooManyInFlight)).transpose()?;
+        // Without one, the slot of the key is given back.
+        let org = self.lease.acquire_in_outage(portion, self.concurrent).ok_or(Refusal::TooManyInFlight)?;
+        Ok(Permits::new(org, own))
     }
 }

@@ -15,12 +15,12 @@ use crate::redis::active_defaults::ActiveDefaults;
 use crate::redis::record_codec::{NO_RECORD, StoredRecords, Version};
 use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
-use crate::redis::slots::SlotLease;
+use crate::redis::slots::{SlotLease, SlotLeases};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId, OrgTag};
-use domain::quota::Quota;
+use domain::quota::{Quota, SlotStatus};
 
 /// Keys in the cache, some 500 bytes each. A key in use that was evicted costs one more round trip.
 const CAPACITY: usize = 200_000;
@@ -65,11 +65,21 @@ pub struct CachedKey {
     pub(super) concurrent: u32,
     /// The slot lease of its organization.
     pub lease: Arc<SlotLease>,
+    /// None for a key without a limit of its own, as nearly all are.
+    pub(super) slots: Option<Box<KeySlots>>,
     /// Shared by all secrets of the key, and kept when the rest of the entry is replaced.
     pub usage: Arc<CachedUsage>,
     /// Steady time at which Redis last confirmed this entry: its secret, as of these versions.
     confirmed: AtomicU64,
     pub(super) verdict: Verdict,
+}
+
+/// Slots of a key with a limit of requests in flight of its own.
+pub(super) struct KeySlots {
+    /// The limit.
+    pub(super) concurrent: u32,
+    /// The lease on them, shared by all secrets of the key.
+    pub(super) lease: Arc<SlotLease>,
 }
 
 impl KeyCache {
@@ -113,7 +123,7 @@ impl CachedKey {
         names: &RecordNames,
         digest: &KeyDigest,
         StoredRecords { key, org, user }: &StoredRecords,
-        lease: Arc<SlotLease>,
+        leases: &SlotLeases,
         usage: Arc<CachedUsage>,
         now: Micros,
     ) -> Self {
@@ -125,6 +135,9 @@ impl CachedKey {
         let permissions: Box<[Permission]> =
             policy.as_ref().map_or(of_user.into(), |policy| policy.effective_permissions(of_user).into());
         let headers = PrincipalHeaders::new(user_id, org_id, key_id, &permissions);
+        let concurrent = policy.as_deref().and_then(|policy| policy.concurrent);
+        let slots =
+            concurrent.map(|concurrent| Box::new(KeySlots { concurrent, lease: leases.key_lease_of(key.key.id) }));
         Self {
             digest: *digest,
             record: names.key(key.key.id).into_bytes().into(),
@@ -146,7 +159,8 @@ impl CachedKey {
             defaults,
             quota: defaults.limits.quota.in_force(key.key.quota),
             concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
-            lease,
+            lease: leases.lease_of(org.org.tag),
+            slots,
             usage,
             confirmed: AtomicU64::new(now.0),
             verdict: Verdict::default(),
@@ -174,9 +188,14 @@ impl CachedKey {
         self.principal.key_id
     }
 
+    /// Status of the key's slots, if it has a limit of its own, of which other gateways hold so many.
+    pub(super) fn slot_status(&self, held_elsewhere: u32) -> Option<SlotStatus> {
+        self.slots.as_deref().map(|slots| slots.status(held_elsewhere))
+    }
+
     /// The tag of its organization.
     pub(super) fn tag(&self) -> OrgTag {
-        self.lease.tag
+        self.lease.subject.tag()
     }
 
     /// Notes the revocations that this process keeps, if there are new ones.
@@ -192,5 +211,12 @@ impl CachedKey {
             self.user_removed.store(true, Ordering::Relaxed);
         }
         self.revocations_seen.store(generation, Ordering::Release);
+    }
+}
+
+impl KeySlots {
+    /// The status of the slots, of which other gateways hold so many.
+    pub(super) fn status(&self, held_elsewhere: u32) -> SlotStatus {
+        SlotStatus { concurrent: self.concurrent, in_flight: held_elsewhere.saturating_add(self.lease.held()) }
     }
 }

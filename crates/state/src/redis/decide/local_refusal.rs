@@ -5,8 +5,8 @@
 //!
 //! - one second where a change of the directory could admit it: a raised limit, a granted permission, an organization
 //!   that is resumed. The first decision after that asks Redis again;
-//! - 10 ms while the organization has no free slot, since one can become free at any time, and until this gateway
-//!   releases one;
+//! - 10 ms while the organization or the key has no free slot, since one can become free at any time, and until this
+//!   gateway releases one of them;
 //! - for good when the key is revoked, as long as the key is cached and the servers are the same.
 //!
 //! A verdict on an empty bucket ends when its next token has flowed in, and its response says when that is. Every
@@ -50,6 +50,8 @@ pub(super) fn add_refusal(
         bucket: Bucket { level: decided.level, at: bucket_time(key, request.now) },
         held_elsewhere: decided.held_elsewhere(),
         held: key.lease.held(),
+        key_slots_elsewhere: decided.key_slots_elsewhere(),
+        key_slots_held: key.slots.as_deref().map_or(0, |slots| slots.lease.held()),
         epoch,
     });
 }
@@ -90,11 +92,18 @@ fn find_exceeded_limit(basis: &Basis, key: &CachedKey, now: Micros) -> Option<Re
     if basis.bucket.try_take(key.quota, now).is_err() {
         return Some(Refusal::RateLimited);
     }
-    let may_have_slots = now >= basis.at.after(SLOTS_SEEN_AFTER) || key.lease.held() < basis.held;
-    (basis.refusal == Refusal::TooManyInFlight && !may_have_slots).then_some(Refusal::TooManyInFlight)
+    let is_full = match basis.refusal {
+        Refusal::TooManyInFlight => key.lease.held() >= basis.held,
+        Refusal::KeyTooManyInFlight => {
+            key.slots.as_deref().is_some_and(|slots| slots.lease.held() >= basis.key_slots_held)
+        }
+        _ => false,
+    };
+    (is_full && now < basis.at.after(SLOTS_SEEN_AFTER)).then_some(basis.refusal)
 }
 
 fn status_at(basis: &Basis, key: &CachedKey, now: Micros) -> RateLimitStatus {
     let in_flight = basis.held_elsewhere.saturating_add(key.lease.held());
-    rate_limit_status(basis.bucket.refill(key.quota, now), key.quota, key.concurrent, in_flight)
+    let key_slots = key.slot_status(basis.key_slots_elsewhere);
+    rate_limit_status(basis.bucket.refill(key.quota, now), key.quota, key.concurrent, in_flight, key_slots)
 }

@@ -5,6 +5,7 @@
 //!   that were free by Redis's last answer about the organization; of one slot, if none was free. So all gateways
 //!   together exceed the limit by at most one slot, and by those that others acquired after a gateway's last answer.
 //!   The slots of a gateway that is cut off alone are given to others when its lease ends.
+//!   A key with a limit of its own has the same shares of its slots, by Redis's last answer about the key.
 //! - The cached records decide: a revocation made meanwhile is not seen. `max_staleness` bounds for how long.
 //! - A gateway that never reached Redis knows no keys, and one that joined a moment ago admits none until all others
 //!   have seen it (`slots::membership`).
@@ -19,7 +20,7 @@ use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;
 use super::shared::DeciderShared;
 use crate::redis::settings::OnUnavailable;
-use crate::{Admitted, DecideRequest, Decision, Permit as StatePermit};
+use crate::{Admitted, DecideRequest, Decision, Permit};
 use domain::clock::Micros;
 
 impl DeciderShared {
@@ -46,12 +47,12 @@ impl DeciderShared {
             return Some(Decision::Denied { refusal, principal: Some(principal), rate_limit: None });
         }
         Some(match self.take_exact(&key, down_since(&key), now)? {
-            Ok((permit, rate_limit, number)) => {
+            Ok((permits, rate_limit, number)) => {
                 // While the reply of Redis is still awaited, the awaiting task decides whether to report the use.
                 if late_answer.is_none_or(LateAnswer::admit_locally) {
                     self.record_unreported(&key);
                 }
-                let permit = StatePermit::Redis(permit);
+                let permit = Permit::Redis(permits);
                 let validity = key.validity();
                 Decision::Admitted(Admitted { principal, rate_limit, number, permit, validity, provisional: true })
             }
@@ -61,10 +62,11 @@ impl DeciderShared {
         })
     }
 
-    /// Takes a token and a slot of the exact share; `None` when this gateway has none.
+    /// Takes a token and slots of the exact share; `None` when this gateway has none.
     fn take_exact(&self, key: &CachedKey, down_since: Option<Micros>, now: Micros) -> Option<Taken> {
-        let CachedKey { usage, lease, quota, concurrent, .. } = key;
-        let share = ExactShare { usage, lease, quota: *quota, concurrent: *concurrent };
+        let CachedKey { usage, lease, slots, quota, concurrent, .. } = key;
+        let slots = slots.as_deref();
+        let share = ExactShare { usage, lease, slots, quota: *quota, concurrent: *concurrent };
         share.take(down_since, now, |since| self.slots.portion(since))
     }
 }

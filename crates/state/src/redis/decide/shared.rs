@@ -8,7 +8,6 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::key_cache::{CachedKey, KeyCache};
 use super::usage::CachedUsage;
-use super::usage_index::UsageIndex;
 use crate::redis::active_defaults::ActiveDefaults;
 use crate::redis::record_codec::{StoredRecords, new_version};
 use crate::redis::record_names::RecordNames;
@@ -16,6 +15,7 @@ use crate::redis::revocations::KeptRevocations;
 use crate::redis::scripts::Scripts;
 use crate::redis::settings::Settings;
 use crate::redis::slots::SlotLeases;
+use crate::redis::weak_index::WeakIndex;
 use domain::clock::Micros;
 use domain::key::KeyDigest;
 
@@ -29,7 +29,7 @@ pub struct DeciderShared {
     /// Written by decisions that read records; each thread looks keys up in it.
     pub(super) cache: KeyCache,
     /// Uses of keys, which outlive their entries in the cache while requests or reports hold them.
-    usages: UsageIndex,
+    usages: WeakIndex<CachedUsage>,
     /// Number of changes that this process has made to the directory.
     changes: AtomicU64,
     /// Keys with uses that were admitted offline and have not been reported. Added by decisions without Redis, taken by
@@ -54,7 +54,7 @@ impl DeciderShared {
             scripts,
             slots,
             cache: KeyCache::new(defaults, revocations),
-            usages: UsageIndex::default(),
+            usages: WeakIndex::default(),
             changes: AtomicU64::new(0),
             unreported_keys: Mutex::default(),
         }
@@ -85,9 +85,8 @@ impl DeciderShared {
         let key = &records.key;
         let defaults = self.cache.defaults();
         let quota = defaults.limits.quota.in_force(key.key.quota);
-        let usage = self.usages.usage_of(key.key.id, || CachedUsage::new(key, quota, now));
-        let lease = self.slots.lease_of(records.org.org.tag);
-        CachedKey::new(defaults, &self.names, digest, records, lease, usage, now)
+        let usage = self.usages.value_of(key.key.id, || CachedUsage::new(key, quota, now));
+        CachedKey::new(defaults, &self.names, digest, records, &self.slots, usage, now)
     }
 
     /// Records a use that was admitted offline, to be reported.

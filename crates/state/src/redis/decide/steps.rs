@@ -10,7 +10,7 @@
 //! | a call: admitted, refused | done |
 //! | a call: no slot is free, while releases of this gateway are in flight | wait for these, then call again |
 //! | a call: other versions of the records | call again with these |
-//! | a call: the slot lease is in doubt | resync the lease, then call again |
+//! | a call: a slot lease is in doubt, of the organization or the key | resync the lease, then call again |
 //! | a call: there is no such key | a read: the digest may have another key by now |
 //!
 //! After [`MAX_ATTEMPTS`] calls the records are contended.
@@ -24,8 +24,8 @@ use super::key_cache::CachedKey;
 use super::local_refusal;
 use super::shared::DeciderShared;
 use crate::redis::record_codec::StoredRecords;
-use crate::redis::slots::Permit;
-use crate::{Admitted, DecideRequest, Decision, Permit as StatePermit};
+use crate::redis::slots::{Permits, SlotLease};
+use crate::{Admitted, DecideRequest, Decision, Permit};
 use domain::clock::Micros;
 use domain::refusal::Refusal;
 use redis_client::CommandError;
@@ -39,9 +39,9 @@ pub enum Step {
     Read,
     /// A decide call about this entry; then [`DecisionSteps::after_call`].
     Call(Arc<CachedKey>, Evaluation),
-    /// The slot lease of this entry is resynced; then [`DecisionSteps::after_resync`].
-    Resync(Arc<CachedKey>),
-    /// Waits until releases in flight have reached Redis; then [`DecisionSteps::after_releases`].
+    /// This slot lease of the entry is resynced; then [`DecisionSteps::after_resync`].
+    Resync(Arc<CachedKey>, Arc<SlotLease>),
+    /// Waits until releases in flight of [`Decided::exhausted_lease`] have reached Redis; then [`DecisionSteps::after_releases`].
     AwaitReleases(Arc<CachedKey>, Decided),
 }
 
@@ -113,21 +113,21 @@ impl DecisionSteps {
         outcome: CallOutcome,
     ) -> Next {
         match outcome {
-            CallOutcome::Admitted(decided, permit) => Next::Break(Ok(admitted(&key, &decided, permit))),
+            CallOutcome::Admitted(decided, permits) => Next::Break(Ok(admitted(&key, &decided, permits))),
             CallOutcome::Refused(decided, refusal) => {
                 // It counts towards a local verdict.
                 local_refusal::add_refusal(&key, request, &decided, refusal, self.epoch);
                 Next::Break(Ok(denied(&key, &decided, refusal)))
             }
             CallOutcome::StaleDenial(decided) if self.attempts == MAX_ATTEMPTS => {
-                Next::Break(Ok(denied(&key, &decided, Refusal::TooManyInFlight)))
+                Next::Break(Ok(denied(&key, &decided, decided.slot_refusal())))
             }
             CallOutcome::StaleDenial(decided) => Next::Continue(Step::AwaitReleases(key, decided)),
             CallOutcome::Stale(fresh) => {
                 let key = shared.cache.insert(request.digest, *fresh);
                 self.begin_attempt(shared, request, Some(key))
             }
-            CallOutcome::LeaseInDoubt => Next::Continue(Step::Resync(key)),
+            CallOutcome::LeaseInDoubt(lease) => Next::Continue(Step::Resync(key, lease)),
             CallOutcome::Unknown => {
                 shared.cache.remove(request.digest);
                 self.begin_attempt(shared, request, None)
@@ -135,7 +135,7 @@ impl DecisionSteps {
         }
     }
 
-    /// The slot lease was resynced; `exists` says that its organization does.
+    /// A slot lease was resynced; `exists` says that its organization or key does.
     pub fn after_resync(
         &mut self,
         shared: &DeciderShared,
@@ -146,7 +146,7 @@ impl DecisionSteps {
         if exists {
             self.begin_attempt(shared, request, Some(key))
         } else {
-            // The organization is gone, and its keys with it.
+            // The key is gone, perhaps with its organization.
             Next::Break(Ok(unknown()))
         }
     }
@@ -163,7 +163,7 @@ impl DecisionSteps {
         if arrived {
             self.begin_attempt(shared, request, Some(key))
         } else {
-            Next::Break(Ok(denied(&key, &decided, Refusal::TooManyInFlight)))
+            Next::Break(Ok(denied(&key, &decided, decided.slot_refusal())))
         }
     }
 }
@@ -183,7 +183,7 @@ pub fn after_status_call(
         CallOutcome::Refused(decided, _) => Ok(ControlFlow::Break(Some(decided))),
         CallOutcome::Stale(fresh) => Ok(ControlFlow::Continue(Arc::from(fresh))),
         CallOutcome::Unknown => Ok(ControlFlow::Break(None)),
-        CallOutcome::Admitted(..) | CallOutcome::StaleDenial(_) | CallOutcome::LeaseInDoubt => {
+        CallOutcome::Admitted(..) | CallOutcome::StaleDenial(_) | CallOutcome::LeaseInDoubt(_) => {
             Err(CommandError::UnexpectedReply.into())
         }
     }
@@ -193,13 +193,13 @@ fn unknown() -> Decision {
     Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None }
 }
 
-fn admitted(key: &CachedKey, decided: &Decided, permit: Permit) -> Decision {
+fn admitted(key: &CachedKey, decided: &Decided, permits: Permits) -> Decision {
     key.verdict.clear();
     Decision::Admitted(Admitted {
         principal: Arc::clone(&key.principal),
         rate_limit: decided.rate_limit_status(key),
         number: decided.uses,
-        permit: StatePermit::Redis(permit),
+        permit: Permit::Redis(permits),
         provisional: false,
         validity: key.validity(),
     })

@@ -29,8 +29,11 @@ pub(super) struct Basis {
     pub(super) bucket: Bucket,
     /// Slots of the organization that other gateways held.
     pub(super) held_elsewhere: u32,
-    /// Slots that this gateway held.
+    /// Slots of the organization that this gateway held.
     pub(super) held: u32,
+    /// Slots of the key that other gateways held, and that this gateway held, if the key has a limit of its own.
+    pub(super) key_slots_elsewhere: u32,
+    pub(super) key_slots_held: u32,
     /// Verdicts of another epoch do not hold.
     pub(super) epoch: u64,
 }

@@ -8,9 +8,11 @@
 --          and the leases (slot_leases.lua)
 -- KEYS[3]  the record of the key's user, a hash; `version` changes with its permissions and its removal. A read of the
 --          records leaves it out, because it does not know the user yet
--- KEYS[4]  only with unreported uses: the reported ones, a hash that expires a day after the last report
--- ARGV[1]  the gateway's field in KEYS[2]
--- ARGV[2]  the request: three versions and thirteen integers, packed as the `unpack` below names them
+-- KEYS[4]  only of a key with a limit of requests in flight of its own: its slots and their leases (slot_leases.lua)
+-- and, behind these, only with unreported uses: the reported ones, a hash that expires a day after the last report
+-- ARGV[1]  the gateway's field in KEYS[2], and in the record of the key's slots
+-- ARGV[2]  the request: three versions and thirteen integers, packed as the `unpack` below names them; of a key with a
+--          limit of its own, four more about its slots, as `key_slots` names them
 -- ARGV[3]  only with unreported uses: the name under which they are reported
 --
 -- The gateway has read the three records before and sends their versions. What never changes within a version (digests,
@@ -20,8 +22,11 @@
 -- A code other than `admitted` in the request is a refusal by the records, or a read of the status (10): no slot is
 -- taken, and none needs a valid lease.
 --
--- Result: packed (code, bucket level, slots taken, uses, slots this gateway holds), or, for `stale` and for a read, the
--- three records without the leases.
+-- Result: packed (code, bucket level, slots taken, uses, slots this gateway holds), and, of a key with a limit of its
+-- own, (slots of the key that are taken, those of them that this gateway holds); or, for `stale` and for a read, the three
+-- records without the leases. With `unregistered`, 1 in place of the level says that the lease of the key is meant.
+--
+-- The slots of the key are looked at before those of the organization, and both are taken, or none.
 --
 -- Guarantee: everything is checked, then everything is written. A refusal writes only
 --   - what the gateway reports with the request: released slots, and uses that it admitted offline;
@@ -29,12 +34,13 @@
 --   - the bucket's time when the clock was set back: otherwise an empty bucket would not refill until the old time.
 -- Unreported uses are a total that only grows. So the report can be repeated, also late, and each use counts once.
 
-assert(#KEYS >= 2 and #KEYS <= 4 and #ARGV == math.max(2, #KEYS - 1),
-  'decide takes 2 or 3 keys and 2 arguments, or 4 and 3 with uses to report')
+assert(#KEYS >= 2 and #KEYS <= 5 and (#ARGV == 2 or #ARGV == 3 and #KEYS >= 4),
+  'decide takes 2 or 3 keys and 2 arguments, a key more for slots of the key, and one of each for uses to report')
 
 -- Stands for the version of a user's record that does not exist.
 local NO_RECORD = ('\0'):rep(8)
 local ADMITTED, UNKNOWN, REVOKED, EXPIRED, USER_REMOVED, RATE_LIMITED, TOO_MANY, UNREGISTERED = 0, 1, 2, 3, 4, 7, 8, 9
+local KEY_TOO_MANY = 16
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.call
 local key_version, org_version, user_version, code, valid_until, requests, per, capacity, limit, unreported, released,
@@ -73,6 +79,13 @@ elseif may_register == 0 then
   its_generation = -1
 end
 if code == ADMITTED and its_generation ~= generation then return pack('<ddddd', UNREGISTERED, 0, 0, 0, 0) end
+local of_key = nil
+if #ARGV[2] > 128 then
+  of_key = key_slots(KEYS[4], ARGV[1], ARGV[2]:sub(129), now, lease)
+  if code == ADMITTED and of_key.its_generation ~= of_key.generation then
+    return pack('<ddddd', UNREGISTERED, 1, 0, 0, 0)
+  end
+end
 
 if now >= valid_until and code ~= REVOKED then code = EXPIRED end
 local before = at
@@ -84,10 +97,11 @@ end
 local set_back = at < before and code ~= REVOKED and code ~= EXPIRED and code ~= USER_REMOVED
 if unreported > 0 then
   local total = unreported
-  unreported = math.max(0, total - (call('HGET', KEYS[4], ARGV[3]) or 0))
+  local reported_uses = KEYS[#KEYS]
+  unreported = math.max(0, total - (call('HGET', reported_uses, ARGV[3]) or 0))
   if unreported > 0 then
-    call('HSET', KEYS[4], ARGV[3], string.format('%.0f', total))
-    call('EXPIRE', KEYS[4], 86400)
+    call('HSET', reported_uses, ARGV[3], string.format('%.0f', total))
+    call('EXPIRE', reported_uses, 86400)
   end
   -- Below zero if need be: these uses were admitted without this bucket, and are repaid.
   level = math.max(lowest(capacity), level - unreported * per)
@@ -99,6 +113,10 @@ if released > 0 then
 end
 
 if code == ADMITTED and level < per then code = RATE_LIMITED end
+if of_key then
+  count_key_slots(of_key, code == ADMITTED, now, lease)
+  if code == ADMITTED and of_key.taken >= of_key.limit then code = KEY_TOO_MANY end
+end
 -- What writes a sign of life looks for the end of the one before. Where no slot is taken, none can be lost.
 local counted = false
 if taken > 0 and (code == ADMITTED or released > 0) and must_recount(first_end, alive, now, lease) then
@@ -125,5 +143,9 @@ if code == ADMITTED or released > 0 then
   call('HSET', KEYS[2], 'live', pack('<c8ddd', its_version, taken, first_end, now), ARGV[1], entry)
 elseif counted or (code == TOO_MANY and now - alive > lease / 4) then
   call('HSET', KEYS[2], 'live', pack('<c8ddd', its_version, taken, first_end, now))
+end
+if of_key then
+  write_key_slots(of_key, code == ADMITTED, code == KEY_TOO_MANY, now, lease)
+  return pack('<ddddddd', code, level, taken, uses, held, of_key.taken, of_key.held)
 end
 return pack('<ddddd', code, level, taken, uses, held)

@@ -1,8 +1,10 @@
--- Slot leases: the gateways that hold slots of an organization. Each has a field `h:…` of the organization's record
--- with (slots held, time of the last report, lease time, generation), times in microseconds, and one or two marks while
--- the lease goes on without a report.
+-- Slot leases: the gateways that hold slots of an organization, or of a key with a limit of its own. Each has a field
+-- `h:…` with (slots held, time of the last report, lease time, generation), times in microseconds, and one or two marks
+-- while the lease goes on without a report. Those of an organization are in its record. Those of a key are in a record
+-- of their own, which begins with the first lease, is deleted with the last one, and expires a day after the last report
+-- of gateways that have all died.
 --
--- The `live` part of the record is (version, slots taken, first end, last sign of life):
+-- The `live` part of the record is (version, slots taken, first end, last sign of life), without a version for a key:
 --   - slots taken: the sum over all leases. A script changes it by what its own gateway changes, so a report costs the
 --     same with one gateway and with a thousand.
 --   - first end: no lease ends before it.
@@ -54,4 +56,55 @@ local function recount(org, own, now, lease, alive)
     end
   end
   return held, first_end, was_away
+end
+
+-- Stands for the version in the record of a key's slots.
+local NO_VERSION = ('\0'):rep(8)
+-- Lifetime of the record of a key's slots after the last report, in seconds: longer than any lease.
+local LIFETIME = 86400
+
+-- The slots of a key, as a decision reads them: its record, the gateway's field in it, and the gateway's report, packed
+-- (limit, slots released, generation, 1 when the gateway may create its lease).
+local function key_slots(record, field, report, now, lease)
+  local slots = { record = record, field = field, taken = 0, first_end = NEVER, alive = now, held = 0, its_lease = lease }
+  slots.limit, slots.released, slots.generation, slots.may_register = struct.unpack('<dddd', report)
+  local fields = redis.call('HMGET', record, 'live', field)
+  local _
+  if fields[1] then _, slots.taken, slots.first_end, slots.alive = struct.unpack('<c8ddd', fields[1]) end
+  if fields[2] then
+    slots.has_lease = true
+    slots.held, slots.reported, slots.its_lease, slots.its_generation = struct.unpack('<dddd', fields[2])
+  elseif slots.may_register == 1 then
+    slots.its_generation = slots.generation
+  end
+  return slots
+end
+
+-- Applies the releases of the report; then counts the slots anew if need be, for a decision that may take one.
+local function count_key_slots(slots, may_take, now, lease)
+  slots.released = math.min(slots.released, slots.held)
+  slots.taken, slots.held = slots.taken - slots.released, slots.held - slots.released
+  local is_due = slots.taken > 0 and (may_take or slots.released > 0)
+  if is_due and must_recount(slots.first_end, slots.alive, now, lease) then
+    local held_by_others, first_end, was_away = recount(slots.record, slots.field, now, lease, slots.alive)
+    slots.taken, slots.first_end, slots.counted = held_by_others + slots.held, first_end, true
+    if was_away then slots.reported = now end
+    if slots.has_lease then slots.first_end = math.min(first_end, slots.reported + slots.its_lease) end
+  end
+end
+
+-- Writes the slots of a key after a decision that has taken one, or was refused for lack of one, or neither.
+local function write_key_slots(slots, has_taken, is_refused, now, lease)
+  if has_taken then
+    slots.taken, slots.held = slots.taken + 1, slots.held + 1
+    if not slots.has_lease then slots.first_end = math.min(slots.first_end, now + lease) end
+  end
+  local live = struct.pack('<c8ddd', NO_VERSION, slots.taken, slots.first_end, now)
+  if has_taken or slots.released > 0 then
+    local entry = struct.pack('<dddd', slots.held, now, lease, slots.generation)
+    redis.call('HSET', slots.record, 'live', live, slots.field, entry)
+    redis.call('EXPIRE', slots.record, LIFETIME)
+  elseif slots.counted or (is_refused and now - slots.alive > lease / 4) then
+    redis.call('HSET', slots.record, 'live', live)
+  end
 end

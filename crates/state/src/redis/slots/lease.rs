@@ -1,4 +1,4 @@
-//! The lease on the slots of one organization, and the permits for its slots.
+//! The lease on the slots of one organization or key.
 //!
 //! The table of states and events is in the module's documentation.
 
@@ -10,20 +10,23 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::active_set::ActiveSet;
+use super::permit::Permit;
 use super::slot_leases::SlotReportReply;
-use crate::redis::record_names::{RecordNames, org_slot};
+use super::subject::SlotSubject;
+use crate::redis::record_names::RecordNames;
 use domain::clock::Micros;
-use domain::key::OrgTag;
 
-/// This gateway's lease on the slots of one organization, shared by all its threads, its permits, and the commands in
-/// flight about it. Dropped with the last of them, it holds nothing.
+/// This gateway's lease on the slots of one organization or key, shared by all its threads, its permits, and the
+/// commands in flight about it. Dropped with the last of them, it holds nothing.
 pub struct SlotLease {
-    /// Tag of the organization.
-    pub tag: OrgTag,
+    /// The organization or key.
+    pub subject: SlotSubject,
     /// Hash slot of the organization.
     pub(crate) hash_slot: u16,
-    /// Name of the organization's record.
-    pub(crate) org_record: Box<[u8]>,
+    /// Name of the record that has the leases.
+    pub(crate) record: Box<[u8]>,
+    /// Name of the key's record; none for an organization, whose record has the leases.
+    key_record: Option<Box<[u8]>>,
     /// Locked for no longer than numbers change, and never across an await.
     data: Mutex<LeaseData>,
     /// Held during a resync: one at a time.
@@ -58,7 +61,7 @@ pub(super) struct LeaseData {
     pub(super) visits: u32,
     /// Begin of the last command that renewed the lease; `None` before the first.
     pub(super) renewed: Option<Instant>,
-    /// True when the organization was last seen near its limit, so that others may be waiting for released slots.
+    /// True when the organization or key was last seen near its limit, so that others may be waiting for released slots.
     pub(super) near_limit: bool,
     /// Transitions to [`LeaseState::InDoubt`], and doubts within it.
     /// A resync that began before the last of them proves nothing.
@@ -67,9 +70,9 @@ pub(super) struct LeaseData {
     pub(super) is_active: bool,
     /// Failovers that this lease has reacted to.
     failovers: u64,
-    /// Slots of the organization that were taken, by the last answer that says so; all, before the first.
+    /// Slots of the organization or key that were taken, by the last answer that says so; all, before the first.
     pub(super) taken: u32,
-    /// Begin of the outage of Redis, in steady time; `None` once Redis has answered about the organization.
+    /// Begin of the outage of Redis, in steady time; `None` once Redis has answered about them.
     pub(super) outage: Option<Micros>,
     /// Slots that may be held in the outage; `None` before one is acquired in it, and once Redis counts what is held.
     pub(super) allowance: Option<u32>,
@@ -86,9 +89,6 @@ pub(super) enum LeaseState {
     InDoubt,
 }
 
-/// A slot of an organization; released on drop.
-pub struct Permit(Arc<SlotLease>);
-
 /// A resync that has begun.
 #[derive(Clone, Copy)]
 pub struct Resync {
@@ -101,10 +101,11 @@ pub struct Resync {
 }
 
 impl SlotLease {
-    /// A lease without slots, of which Redis has no entry.
+    /// A lease without slots, of which Redis has no entry; its first generation is this one.
     pub(super) fn new(
         names: &RecordNames,
-        tag: OrgTag,
+        subject: SlotSubject,
+        generation: u64,
         active: Arc<ActiveSet<SlotLease>>,
         failovers: Arc<AtomicU64>,
     ) -> Self {
@@ -112,7 +113,7 @@ impl SlotLease {
             held: 0,
             released: 0,
             releases_in_flight: 0,
-            generation: 1,
+            generation,
             state: LeaseState::Unregistered,
             commands: 0,
             commands_at_visit: 0,
@@ -127,9 +128,10 @@ impl SlotLease {
             allowance: None,
         };
         Self {
-            tag,
-            hash_slot: org_slot(tag),
-            org_record: names.org(tag).into_bytes().into(),
+            subject,
+            hash_slot: subject.hash_slot(),
+            record: subject.record(names),
+            key_record: subject.key_record(names),
             data: Mutex::new(data),
             resync: tokio::sync::Mutex::default(),
             report_ended: Notify::new(),
@@ -143,10 +145,15 @@ impl SlotLease {
         self.data().held
     }
 
+    /// The keys of `slot_report.lua`.
+    pub fn report_keys(&self) -> Vec<&[u8]> {
+        [Some(&self.record), self.key_record.as_ref()].into_iter().flatten().map(|name| &**name).collect()
+    }
+
     /// Adds a permit.
     pub(super) fn grant(self: &Arc<Self>, data: &mut LeaseData) -> Permit {
         data.held += 1;
-        Permit(Arc::clone(self))
+        Permit::new(self)
     }
 
     /// Puts the lease in doubt after a failover: the new primary may lack the last reports.
@@ -184,7 +191,7 @@ impl SlotLease {
         }
     }
 
-    /// Applies the reply to a resync. Returns false when Redis has no such organization.
+    /// Applies the reply to a resync. Returns false when Redis has no such organization or key.
     pub fn complete_resync(self: &Arc<Self>, resync: Resync, reply: SlotReportReply) -> bool {
         match reply {
             SlotReportReply::Done(taken) => {
@@ -192,13 +199,13 @@ impl SlotLease {
                 self.note_answer(taken);
             }
             SlotReportReply::Deleted => self.finish_resync(resync, true),
-            // With nothing held there is nothing to report either, should the organization come back.
-            SlotReportReply::NoOrg if resync.held == 0 => self.finish_resync(resync, true),
-            SlotReportReply::NoOrg => {}
+            // With nothing held there is nothing to report either, should the organization or key come back.
+            SlotReportReply::NoSubject if resync.held == 0 => self.finish_resync(resync, true),
+            SlotReportReply::NoSubject => {}
             // Redis has a later generation already. The lease stays in doubt, and the next resync counts on from here.
             SlotReportReply::Unregistered => {}
         }
-        reply != SlotReportReply::NoOrg
+        reply != SlotReportReply::NoSubject
     }
 
     /// Notes that Redis confirmed the lease with a command that began at `begun`.
@@ -260,7 +267,8 @@ impl SlotLease {
         }
     }
 
-    fn release(&self) {
+    /// Takes a permit back.
+    pub(super) fn release(&self) {
         let mut data = self.data();
         debug_assert!(data.held > 0, "each permit is given back once");
         debug_assert!(data.state != LeaseState::Unregistered, "such a lease holds nothing");
@@ -274,17 +282,5 @@ impl SlotLease {
     /// A panic under this lock leaves nothing half changed: its holders only assign.
     pub(super) fn data(&self) -> MutexGuard<'_, LeaseData> {
         self.data.lock()
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.release();
-    }
-}
-
-impl std::fmt::Debug for Permit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Permit").finish_non_exhaustive()
     }
 }

@@ -1,12 +1,12 @@
-//! The slot lease: this gateway's share of an organization's concurrency limit.
+//! The slot lease: this gateway's share of the concurrency limit of an organization, or of a key with a limit of its own.
 //!
-//! An organization's record in Redis has one entry for each gateway that holds slots: the number of slots, the time of
+//! An organization's record in Redis, and a record beside that of such a key, has one entry for each gateway that holds slots: the number of slots, the time of
 //! the last report, the lease time, and the *generation* of the entry. A gateway that reports nothing for its lease
 //! time loses the entry, and its slots are free again: this is how slots are given back when a gateway dies. When no
 //! gateway could report, because the server was away or its clock stepped forward, all entries begin anew, once, and
 //! once more if it is away again before half a lease is over (`scripts/slot_leases.lua`).
 //!
-//! In this process, [`SlotLease`] counts the permits of one organization. Commands carry its changes to Redis: a
+//! In this process, [`SlotLease`] counts the permits of one organization or key. Commands carry its changes to Redis: a
 //! decision may acquire one slot and reports releases; the heartbeat reports releases and renews the lease.
 //!
 //! # States and events
@@ -47,6 +47,8 @@ mod registration;
 mod heartbeat;
 mod slot_leases;
 mod slot_report;
+mod subject;
+mod permit;
 mod lease;
 mod active_set;
 #[cfg(test)]
@@ -55,11 +57,12 @@ mod tests;
 pub use active_set::ActiveSet;
 pub(super) use heartbeat::visit_leases;
 pub use heartbeat::{EARLY_REPORT, HeartbeatAction, HeartbeatRound, LeaseVisit, TICK, VisitedLease};
-pub use lease::Permit;
 pub use lease::{Resync, SlotLease};
 #[cfg(test)]
 pub(super) use membership::OtherGateways;
 pub use membership::{Membership, Portion};
+pub use permit::Permits;
 pub(super) use registration::keep_registered;
 pub use slot_leases::{SlotLeases, SlotReport, SlotReportReply};
 pub use slot_report::PendingReport;
+pub use subject::SlotSubject;

@@ -1,10 +1,11 @@
-//! An outage of Redis, as this gateway noticed it: when it began for an organization, and the slots that may be
+//! An outage of Redis, as this gateway noticed it: when it began for an organization or key, and the slots that may be
 //! held while it lasts.
 
 use std::sync::Arc;
 
-use super::lease::{LeaseData, LeaseState, Permit, SlotLease};
+use super::lease::{LeaseData, LeaseState, SlotLease};
 use super::membership::Portion;
+use super::permit::Permit;
 use domain::clock::Micros;
 
 impl SlotLease {
@@ -32,7 +33,7 @@ impl SlotLease {
         Some(self.grant(&mut data))
     }
 
-    /// Notes an answer of Redis about the organization, with the slots that are taken.
+    /// Notes an answer of Redis about the organization or key, with the slots that are taken.
     pub(crate) fn note_answer(&self, taken: u32) {
         Self::note_answer_locked(&mut self.data(), taken);
     }

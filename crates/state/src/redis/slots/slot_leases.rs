@@ -13,13 +13,19 @@ use super::active_set::ActiveSet;
 use super::lease::{Resync, SlotLease};
 use super::membership::{Membership, Portion};
 use super::slot_report::PendingReport;
+use super::subject::SlotSubject;
 use crate::redis::packed::{pack, unpack};
 use crate::redis::record_names::RecordNames;
 use crate::redis::scripts::Scripts;
 use crate::redis::settings::Settings;
+use crate::redis::weak_index::WeakIndex;
 use domain::clock::{self, Micros};
-use domain::key::OrgTag;
+use domain::key::{KeyId, OrgTag};
 use redis_client::{CommandError, RedisClient};
+
+/// Generations of one lease of a key: a resync takes one, and the lease ends when nothing is held. With so many, the
+/// numbers of four billion leases are exact in a double.
+const GENERATIONS: u64 = 1 << 20;
 
 /// The slot leases of this process, shared by all its threads.
 pub struct SlotLeases {
@@ -29,6 +35,10 @@ pub struct SlotLeases {
     /// Field of this process in the records of organizations and gateways; no other process has the same.
     pub gateway_id: Box<[u8]>,
     leases: DashMap<OrgTag, Arc<SlotLease>, FxBuildHasher>,
+    /// Leases on the slots of keys. One that no cached key, permit or visit has any more holds nothing.
+    key_leases: WeakIndex<SlotLease>,
+    /// Leases of keys so far, by which their generations differ.
+    key_leases_made: AtomicU64,
     /// Leases that the heartbeat visits.
     pub active: Arc<ActiveSet<SlotLease>>,
     /// This gateway's place among the gateways, by the reply to the last heartbeat; `None` before the first.
@@ -40,10 +50,10 @@ pub struct SlotLeases {
 /// Reply of `slot_report.lua`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SlotReportReply {
-    /// The report was applied, and the lease renewed; so many slots of the organization are taken.
+    /// The report was applied, and the lease renewed; so many slots of the organization or key are taken.
     Done(u32),
-    /// There is no such organization; nothing was changed.
-    NoOrg,
+    /// There is no such organization or key; nothing was changed.
+    NoSubject,
     /// The report was applied, and the entry deleted, as nothing was held.
     Deleted,
     /// There is no entry of this generation; nothing was changed.
@@ -111,6 +121,8 @@ impl SlotLeases {
             scripts,
             gateway_id,
             leases: DashMap::with_hasher(FxBuildHasher),
+            key_leases: WeakIndex::default(),
+            key_leases_made: AtomicU64::new(0),
             active: Arc::new(ActiveSet::new()),
             membership: Mutex::new(None),
             failovers,
@@ -122,9 +134,20 @@ impl SlotLeases {
         let lease = self.leases.entry(tag).or_insert_with(|| {
             let active = Arc::clone(&self.active);
             let failovers = Arc::clone(&self.failovers);
-            Arc::new(SlotLease::new(&self.names, tag, active, failovers))
+            Arc::new(SlotLease::new(&self.names, SlotSubject::Org(tag), 1, active, failovers))
         });
         Arc::clone(&lease)
+    }
+
+    /// The lease on the slots of a key.
+    pub fn key_lease_of(&self, key: KeyId) -> Arc<SlotLease> {
+        self.key_leases.value_of(key, || {
+            // A command of an earlier lease of the key may still be on its way: no two leases share a generation.
+            let generation = self.key_leases_made.fetch_add(1, Ordering::Relaxed) * GENERATIONS + 1;
+            let active = Arc::clone(&self.active);
+            let failovers = Arc::clone(&self.failovers);
+            SlotLease::new(&self.names, SlotSubject::Key(key), generation, active, failovers)
+        })
     }
 
     /// Permits that exist, of all organizations.
@@ -148,7 +171,7 @@ impl SlotLeases {
     }
 
     /// Sends the absolute number of slots held under a new generation, if the lease is in doubt. Returns false when
-    /// Redis has no such organization, as after it has lost its data.
+    /// Redis has no such organization or key, as after it has lost its data.
     pub(crate) async fn resync(&self, client: &RedisClient, lease: &Arc<SlotLease>) -> Result<bool, CommandError> {
         let _one_at_a_time = lease.resync.lock().await;
         // Another caller may have resynced the lease while this one waited for the lock.
@@ -166,7 +189,7 @@ impl SlotLeases {
     ) -> Result<SlotReportReply, CommandError> {
         let packed = report.encode(&self.settings);
         let arguments: [&[u8]; 2] = [&self.gateway_id, &packed];
-        let reply = client.run(lease.hash_slot, &self.scripts.slot_report, &[&lease.org_record], &arguments).await?;
+        let reply = client.run(lease.hash_slot, &self.scripts.slot_report, &lease.report_keys(), &arguments).await?;
         let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };
         SlotReportReply::decode(&packed).ok_or(CommandError::UnexpectedReply)
     }
@@ -178,7 +201,7 @@ impl SlotReportReply {
         let [code, taken] = unpack(packed)?;
         match code {
             0 => Some(Self::Done(u32::try_from(taken).unwrap_or(u32::MAX))),
-            1 => Some(Self::NoOrg),
+            1 => Some(Self::NoSubject),
             2 => Some(Self::Deleted),
             9 => Some(Self::Unregistered),
             _ => None,

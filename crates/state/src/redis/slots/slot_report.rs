@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::lease::{LeaseData, LeaseState, Permit, SlotLease};
+use super::lease::{LeaseData, LeaseState, SlotLease};
+use super::permit::Permit;
 use super::slot_leases::SlotReportReply;
 use redis_client::CommandError;
 

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::active_set::ActiveSet;
-use super::lease::{LeaseState, Permit, SlotLease};
+use super::lease::{LeaseState, SlotLease};
 use super::membership::Portion;
+use super::permit::Permit;
 use super::slot_report::PendingReport;
+use super::subject::SlotSubject;
 use crate::redis::record_names::RecordNames;
 use domain::clock::Micros;
 use domain::key::OrgTag;
@@ -26,8 +28,8 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let (active, failovers) = (Arc::new(ActiveSet::new()), Arc::<AtomicU64>::default());
-        let tag = OrgTag::generate().unwrap();
-        let lease = SlotLease::new(&RecordNames::new("p"), tag, Arc::clone(&active), Arc::clone(&failovers));
+        let subject = SlotSubject::Org(OrgTag::generate().unwrap());
+        let lease = SlotLease::new(&RecordNames::new("p"), subject, 1, Arc::clone(&active), Arc::clone(&failovers));
         Self { lease: Arc::new(lease), active, failovers }
     }
 
