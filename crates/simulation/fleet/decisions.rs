@@ -41,10 +41,10 @@ impl World {
             Next::Break(Err(error)) => self.fail(id, &error),
             Next::Continue(Step::Read) => self.read(id),
             Next::Continue(Step::Call(entry, evaluation)) => self.call(id, entry, evaluation),
-            Next::Continue(Step::Resync(entry)) => {
+            Next::Continue(Step::Resync(entry, lease)) => {
                 let process = self.requests[&id].process;
-                let org = self.directory.org_of(entry.lease.tag);
-                self.resync(process, org, Some((id, entry)), None);
+                let subject = self.directory.subject(lease.subject);
+                self.resync(process, subject, Some((id, entry)), None);
             }
             Next::Continue(Step::AwaitReleases(entry, decided)) => {
                 let Some(request) = self.requests.get_mut(&id) else { return };
@@ -80,9 +80,12 @@ impl World {
     fn call(&mut self, id: u64, entry: Arc<CachedKey>, evaluation: Evaluation) {
         let Request { process, key, asked, .. } = self.requests[&id];
         let gateway = &self.gateways[process.gateway];
-        let Some(input) = DecideInput::begin(&entry, evaluation, asked, gateway.instant(self.base, self.now)) else {
-            return self
-                .go_on(id, |steps, shared, asked| steps.after_call(shared, asked, entry, CallOutcome::LeaseInDoubt));
+        let input = match DecideInput::begin(&entry, evaluation, asked, gateway.instant(self.base, self.now)) {
+            Ok(input) => input,
+            Err(lease) => {
+                let outcome = CallOutcome::LeaseInDoubt(lease);
+                return self.go_on(id, |steps, shared, asked| steps.after_call(shared, asked, entry, outcome));
+            }
         };
         let call = decide_call(&gateway.decisions, &entry, &input);
         let late = Arc::clone(&self.requests[&id].late);
@@ -103,7 +106,8 @@ impl World {
     /// Looks whether releases in flight have reached Redis, for which a request waits until a time.
     pub fn await_releases(&mut self, id: u64, until: u64) {
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let has_arrived = request.denied.as_ref().is_some_and(|(entry, _)| !entry.lease.has_report_in_flight());
+        let denied = request.denied.as_ref();
+        let has_arrived = denied.is_some_and(|(entry, decided)| !decided.exhausted_lease(entry).has_report_in_flight());
         if !has_arrived && self.now < until {
             return self.queue.add(self.now + RELEASES_LOOK, Event::Releases(id, until));
         }
@@ -151,6 +155,6 @@ pub fn decide_call(shared: &DeciderShared, entry: &CachedKey, input: &DecideInpu
     let encoded = CallArguments::new(shared, entry, input);
     let (keys, arguments) = encoded.keys_and_arguments(shared, entry);
     let keys = keys[..encoded.keys].iter().map(|key| Rc::from(*key)).collect();
-    let arguments = arguments[..encoded.keys - 1].iter().map(|argument| argument.to_vec()).collect();
+    let arguments = arguments[..encoded.arguments].iter().map(|argument| argument.to_vec()).collect();
     Call::Script { script: Script::Decide, keys, arguments }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
+use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
 use state::redis::{RecordNames, org_slot};
@@ -35,7 +36,11 @@ pub struct Key {
     user: UserId,
     pub org: usize,
     pub quota: Quota,
+    /// Concurrency limit of its own.
+    pub concurrent: Option<u32>,
     pub record: Vec<u8>,
+    /// Record of its slots.
+    pub slots_record: Vec<u8>,
     pub user_record: Vec<u8>,
     /// Record of the uses that were reported after an outage.
     pub reported: Vec<u8>,
@@ -64,6 +69,13 @@ fn quota(number: usize) -> Quota {
     };
     let quota = Quota { requests, per: Duration::from_secs(per), burst, strict }.validate().unwrap();
     Quota { requests: quota.inflow(), strict: false, ..quota }
+}
+
+/// Concurrency limits of keys: every third has one, some smaller than what it asks for, some larger than what its
+/// organization has.
+fn concurrent(number: usize) -> Option<u32> {
+    let limits = [12, 3, 30, 1];
+    number.is_multiple_of(3).then(|| limits[number / 3 % limits.len()])
 }
 
 fn base62(mut number: usize, digits: usize) -> String {
@@ -107,6 +119,7 @@ impl Key {
             previous_until: None,
             revoked: None,
             quota: Some(self.quota),
+            policy: self.concurrent.map(|_| Box::new(KeyPolicy { concurrent: self.concurrent, ..Default::default() })),
             last_used: None,
             uses: 0,
         }
@@ -156,7 +169,18 @@ impl Directory {
                 // The same quota for all keys of an organization would tie large limits to few shards.
                 let quota = quota(number / options.orgs + number % options.orgs);
                 let digest = KeyDigest::of(id.as_str().as_bytes());
-                Key { id, digest, user, org, quota, record: names.key(id).into_bytes(), user_record, reported }
+                Key {
+                    id,
+                    digest,
+                    user,
+                    org,
+                    quota,
+                    concurrent: concurrent(number),
+                    record: names.key(id).into_bytes(),
+                    slots_record: names.key_slots(id).into_bytes(),
+                    user_record,
+                    reported,
+                }
             })
             .collect();
         let by_tag = orgs.iter().enumerate().map(|(number, org)| (org.tag, number)).collect();
@@ -214,7 +238,8 @@ impl Directory {
         let in_slot = |key: &usize| self.orgs[self.keys[*key].org].hash_slot == hash_slot;
         let keys: Vec<usize> = (0..self.keys.len()).filter(in_slot).collect();
         for key in keys.iter().map(|key| &self.keys[*key]) {
-            records.extend([key.record.clone(), key.user_record.clone(), key.reported.clone()]);
+            let records_of_key = [&key.record, &key.slots_record, &key.user_record, &key.reported];
+            records.extend(records_of_key.map(Vec::clone));
         }
         records.sort_unstable();
         records.dedup();

@@ -12,6 +12,7 @@ use state::redis::{CachedKey, DecideInput, Kept, LateAnswer, LogRead, PendingRep
 use super::faults::Fault;
 use super::lua::{Reply, Script};
 use super::sinks::{Part, SinkKind};
+use super::subjects::Subject;
 
 /// A process of a gateway: its number, and how many were before it on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,8 +146,8 @@ pub struct Command {
     pub answer: Option<Answer>,
     /// Its server was gone when it arrived: there is no reply to wait for.
     pub is_dropped: bool,
-    /// Slots that Redis had given when it answered.
-    pub answer_number: u64,
+    /// Slots that Redis had given, of each subject that the reply tells about, when it answered.
+    pub answer_numbers: Vec<(Subject, u64)>,
     /// Time at which it was sent.
     pub sent: u64,
     /// None once the gateway has given it up.
@@ -192,8 +193,8 @@ pub enum Pending {
     Read { request: u64 },
     Decide(Box<PendingDecide>),
     Status(Box<PendingStatus>),
-    Report { visited: VisitedLease, org: usize, report: PendingReport },
-    Resync { org: usize, resync: Resync, request: Option<ResyncFor>, visited: Option<VisitedLease> },
+    Report { visited: VisitedLease, subject: Subject, report: PendingReport },
+    Resync { subject: Subject, resync: Resync, request: Option<ResyncFor>, visited: Option<VisitedLease> },
     Register { beat: Micros, seen: u64 },
     Deregister,
     ReadLog(LogRead),
@@ -213,7 +214,7 @@ pub struct PendingDecide {
     pub is_late: bool,
 }
 
-/// A request that waits for a resync of its lease, with its cached key.
+/// A request that waits for a resync of a lease, with its cached key.
 pub type ResyncFor = (u64, Arc<CachedKey>);
 
 /// A report of uses in flight.

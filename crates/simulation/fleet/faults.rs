@@ -186,8 +186,8 @@ impl World {
         self.counts.failovers += 1;
         self.note_fault("primary dies", NONE, shard, 0);
         self.count_losses(shard);
-        let orgs = self.orgs_of(shard);
-        self.checks.slots.note_primary(orgs.into_iter(), true);
+        let subjects = self.directory.subjects_on(shard);
+        self.checks.slots.note_primary(subjects, true);
         // The process may die, which closes its connections; or the machine, which leaves them silent.
         let is_silent = self.chance.one_in(4);
         self.drop_links(shard, is_silent);
@@ -234,8 +234,8 @@ impl World {
     pub fn promote(&mut self, shard: usize) {
         self.shards[shard].promote();
         self.note_fault("replica promoted", NONE, shard, 0);
-        let orgs = self.orgs_of(shard);
-        self.checks.slots.note_primary(orgs.into_iter(), false);
+        let subjects = self.directory.subjects_on(shard);
+        self.checks.slots.note_primary(subjects, false);
         let pause = self.chance.between(3_000_000, 10_000_000);
         self.queue.add(self.now + pause, Event::AddReplica(shard));
     }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use domain::clock::Micros;
-use domain::key::OrgTag;
 use rustc_hash::{FxHashMap, FxHashSet};
 use state::RevocationLog;
 use state::redis::{DeciderShared, KeptRevocations, LogFollower, RecordNames, SlotLeases};
@@ -16,6 +15,7 @@ use super::event::{Process, ResyncFor};
 use super::journal::Journal;
 use super::product::Product;
 use super::ship::Shipper;
+use super::subjects::Subject;
 
 /// Time-out of a decision.
 pub const DEADLINE: u64 = 50_000;
@@ -70,8 +70,8 @@ pub struct Gateway {
     pub log: Arc<RevocationLog>,
     /// Position up to which the process has obeyed its log.
     pub obeyed: u64,
-    /// Organizations of which a resync is in flight, with the requests that wait for it.
-    pub resyncing: FxHashMap<usize, Vec<ResyncFor>>,
+    /// Subjects of slots of which a resync is in flight, with the requests that wait for it.
+    pub resyncing: FxHashMap<Subject, Vec<ResyncFor>>,
     /// Requests that it forwards.
     pub open: FxHashSet<u64>,
     /// Organizations about which Redis did not answer, with the steady time at which that was noticed.
@@ -141,11 +141,6 @@ impl Gateway {
     /// The steady clock as an instant; only differences count.
     pub fn instant(&self, base: Instant, now: u64) -> Instant {
         base + Duration::from_micros(self.steady(now).0)
-    }
-
-    /// Slots that it holds of an organization.
-    pub fn held(&self, tag: OrgTag) -> u32 {
-        self.decisions.slots.lease_of(tag).held()
     }
 
     pub fn count_failover(&self) {

@@ -15,6 +15,7 @@ use state::redis::{
 use super::decisions::decide_call;
 use super::event::{Call, Event, Pending, PendingStatus, Process, ResyncFor};
 use super::lua::Script;
+use super::subjects::Subject;
 use super::trace::{Entry, NONE};
 use super::world::World;
 
@@ -38,72 +39,80 @@ impl World {
     }
 
     fn carry_out(&mut self, process: Process, visited: VisitedLease, action: HeartbeatAction) {
-        let org = self.directory.org_of(visited.0.tag);
+        let subject = self.directory.subject(visited.0.subject);
         match action {
             HeartbeatAction::Report(report, deregister) => {
-                let call = self.slot_report(process, org, &SlotReport::new(&report, deregister));
-                let pending = Pending::Report { visited, org, report };
+                let call = self.slot_report(process, subject, &SlotReport::new(&report, deregister));
+                let pending = Pending::Report { visited, subject, report };
                 if let Err(Pending::Report { report, .. }) =
-                    self.send(process, self.directory.orgs[org].shard, call, pending)
+                    self.send(process, self.directory.shard_of_subject(subject), call, pending)
                 {
                     report.complete(Err(CommandError::Unreachable));
                 }
             }
-            HeartbeatAction::Resync => self.resync(process, org, None, Some(visited)),
+            HeartbeatAction::Resync => self.resync(process, subject, None, Some(visited)),
             HeartbeatAction::None | HeartbeatAction::Retire => {}
         }
     }
 
     /// The call of `slot_report.lua`.
-    fn slot_report(&self, process: Process, org: usize, report: &SlotReport) -> Call {
-        let keys = vec![Rc::from(&self.directory.orgs[org].record[..])];
-        let arguments = vec![self.gateways[process.gateway].id.clone(), report.encode(&self.product.settings)];
+    fn slot_report(&self, process: Process, subject: Subject, report: &SlotReport) -> Call {
+        let gateway = &self.gateways[process.gateway];
+        let lease = gateway.lease_of(&self.directory, subject);
+        let keys = lease.report_keys().into_iter().map(Rc::from).collect();
+        let arguments = vec![gateway.id.clone(), report.encode(&self.product.settings)];
         Call::Script { script: Script::SlotReport, keys, arguments }
     }
 
-    /// Resyncs the lease of an organization, for a request that waits for it or for a visit; one at a time, as
+    /// Resyncs the lease of a subject, for a request that waits for it or for a visit; one at a time, as
     /// `SlotLeases::resync`.
-    pub fn resync(&mut self, process: Process, org: usize, request: Option<ResyncFor>, visited: Option<VisitedLease>) {
+    pub fn resync(
+        &mut self,
+        process: Process,
+        subject: Subject,
+        request: Option<ResyncFor>,
+        visited: Option<VisitedLease>,
+    ) {
         let gateway = &mut self.gateways[process.gateway];
-        if let Some(waiting) = gateway.resyncing.get_mut(&org) {
+        if let Some(waiting) = gateway.resyncing.get_mut(&subject) {
             // The visit leaves it to the one that goes on.
             waiting.extend(request);
             return;
         }
-        let lease = gateway.decisions.slots.lease_of(self.directory.orgs[org].tag);
+        let lease = gateway.lease_of(&self.directory, subject);
         let Some(resync) = lease.begin_resync(gateway.instant(self.base, self.now)) else {
             return self.go_on_after_resync(request, true);
         };
-        gateway.resyncing.insert(org, Vec::new());
-        let call = self.slot_report(process, org, &resync.into());
+        gateway.resyncing.insert(subject, Vec::new());
+        let call = self.slot_report(process, subject, &resync.into());
         let id = request.as_ref().map(|(id, _)| *id);
-        let pending = Pending::Resync { org, resync, request, visited };
-        match self.send(process, self.directory.orgs[org].shard, call, pending) {
+        let pending = Pending::Resync { subject, resync, request, visited };
+        match self.send(process, self.directory.shard_of_subject(subject), call, pending) {
             Ok(command) => id.into_iter().for_each(|id| self.wait_for(id, command)),
             Err(_) => {
-                self.end_resync(process, org);
+                self.end_resync(process, subject);
                 id.into_iter().for_each(|id| self.fail(id, &CommandError::Unreachable.into()));
             }
         }
     }
 
     /// A resync is over: those that waited for it go on, or begin the next one.
-    pub fn end_resync(&mut self, process: Process, org: usize) {
-        let waiting = self.gateways[process.gateway].resyncing.remove(&org).unwrap_or_default();
-        waiting.into_iter().for_each(|request| self.resync(process, org, Some(request), None));
+    pub fn end_resync(&mut self, process: Process, subject: Subject) {
+        let waiting = self.gateways[process.gateway].resyncing.remove(&subject).unwrap_or_default();
+        waiting.into_iter().for_each(|request| self.resync(process, subject, Some(request), None));
     }
 
     pub fn complete_resync(
         &mut self,
         process: Process,
-        org: usize,
+        subject: Subject,
         (resync, request): (Resync, Option<ResyncFor>),
         reply: SlotReportReply,
     ) {
-        let gateway = &mut self.gateways[process.gateway];
-        let exists = gateway.decisions.slots.lease_of(self.directory.orgs[org].tag).complete_resync(resync, reply);
-        self.note_slots(process, org, reply);
-        self.end_resync(process, org);
+        let gateway = &self.gateways[process.gateway];
+        let exists = gateway.lease_of(&self.directory, subject).complete_resync(resync, reply);
+        self.note_slots(process, subject, reply);
+        self.end_resync(process, subject);
         self.go_on_after_resync(request, exists);
     }
 
@@ -113,8 +122,9 @@ impl World {
     }
 
     /// Notes that Redis has answered about the slots of an organization.
-    pub fn note_slots(&mut self, process: Process, org: usize, reply: SlotReportReply) {
-        if let SlotReportReply::Done(_) = reply {
+    pub fn note_slots(&mut self, process: Process, subject: Subject, reply: SlotReportReply) {
+        // An answer about a key alone says nothing about the slots of its organization.
+        if let (SlotReportReply::Done(_), Subject::Org(org)) = (reply, subject) {
             self.gateways[process.gateway].noticed.remove(&org);
         }
     }
@@ -131,7 +141,8 @@ impl World {
         let gateway = &self.gateways[process.gateway];
         let now = gateway.steady(self.now);
         let instant = gateway.instant(self.base, self.now);
-        let input = DecideInput::begin(&entry, Evaluation::StatusOnly, now, instant).expect("nothing is acquired");
+        let input = DecideInput::begin(&entry, Evaluation::StatusOnly, now, instant)
+            .unwrap_or_else(|_| panic!("nothing is acquired"));
         let call = decide_call(&gateway.decisions, &entry, &input);
         let key = self.directory.key_of(entry.key_id().expect("the key of a client"));
         let pending = PendingStatus { key, listed, entry, input, attempts };

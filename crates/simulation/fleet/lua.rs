@@ -65,6 +65,7 @@ impl Scripts {
         let slot_report = [BUCKET, SLOT_LEASES, SLOT_REPORT].concat();
         let slot_report = match broken {
             Some(Break::Slots) => replaced(&slot_report, "held = absolute", "held = 0"),
+            Some(Break::KeySlots) => replaced(&slot_report, "held = absolute", "held = KEYS[2] and 0 or absolute"),
             _ => slot_report,
         };
         let [decide, slot_report] = [decide, slot_report].map(|text| match broken {
@@ -174,6 +175,11 @@ fn call_redis(lua: &Lua, running: &RefCell<Running>, words: &[Value]) -> mlua::R
         b"HDEL" => {
             let field = bytes(lua, &words[2])?;
             Ok(Value::Integer(i64::from(running.write(Write::Remove { record, field }))))
+        }
+        b"EXISTS" => Ok(Value::Integer(i64::from(running.database.fields(&record).is_some()))),
+        b"HLEN" => {
+            let fields = running.database.fields(&record).map_or(0, |fields| fields.len());
+            Ok(Value::Integer(i64::try_from(fields).unwrap()))
         }
         b"DEL" => Ok(Value::Integer(i64::from(running.write(Write::Delete { record })))),
         // No run is as long as a day.

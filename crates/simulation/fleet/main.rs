@@ -43,6 +43,7 @@ mod server_faults;
 mod shard;
 mod ship;
 mod sinks;
+mod subjects;
 mod trace;
 mod world;
 

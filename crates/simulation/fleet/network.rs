@@ -9,6 +9,7 @@ use super::database::Write;
 use super::event::{Answer, Call, Command, Event, Pending, Process};
 use super::gateway::DEADLINE;
 use super::shard::Shard;
+use super::subjects::Subject;
 use super::world::World;
 
 /// Late replies in a row that open the breaker, as in `crates/redis-client/src/link.rs`.
@@ -44,7 +45,7 @@ impl World {
             org,
             answer: None,
             is_dropped: false,
-            answer_number: 0,
+            answer_numbers: Vec::new(),
             sent: self.now,
             pending: Some(pending),
         };
@@ -87,20 +88,21 @@ impl World {
         let Some(mut command) = self.commands.remove(&id) else { return };
         let (answer, extra) = if self.refuses(&command) { (Answer::Refused, 0) } else { self.run_call(&command) };
         command.answer = Some(answer);
-        let org = command.pending.as_ref().and_then(|pending| self.org_of_pending(pending));
-        command.answer_number = org.map_or(0, |org| self.checks.slots.answer_number(org));
+        let subjects = command.pending.as_ref().map(|pending| self.subjects_of_pending(pending));
+        let numbered = |subject| (subject, self.checks.slots.answer_number(subject));
+        command.answer_numbers = subjects.unwrap_or_default().into_iter().map(numbered).collect();
         self.commands.insert(id, command);
         let latency = self.latency() + extra;
         self.queue.add(self.now + latency, Event::Answer(id));
     }
 
-    /// The organization whose slots a reply tells.
-    pub fn org_of_pending(&self, pending: &Pending) -> Option<usize> {
+    /// The subjects whose slots a reply tells.
+    pub fn subjects_of_pending(&self, pending: &Pending) -> Vec<Subject> {
         match pending {
-            Pending::Decide(pending) => Some(self.directory.keys[pending.key].org),
-            Pending::Status(pending) => Some(self.directory.keys[pending.key].org),
-            Pending::Report { org, .. } | Pending::Resync { org, .. } => Some(*org),
-            _ => None,
+            Pending::Decide(pending) => self.directory.subjects_of_key(pending.key).collect(),
+            Pending::Status(pending) => self.directory.subjects_of_key(pending.key).collect(),
+            Pending::Report { subject, .. } | Pending::Resync { subject, .. } => vec![*subject],
+            _ => Vec::new(),
         }
     }
 
@@ -172,8 +174,8 @@ impl World {
         if link.connection == connection {
             link.late = 0;
         }
-        if let Some(org) = self.org_of_pending(&pending) {
-            self.checks.slots.note_answer(org, process.gateway, command.answer_number);
+        for (subject, number) in command.answer_numbers {
+            self.checks.slots.note_answer(subject, process.gateway, number);
         }
         self.complete(process, shard, pending, answer);
     }

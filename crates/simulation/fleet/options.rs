@@ -7,6 +7,8 @@ pub enum Break {
     Bucket,
     /// A resync registers no slots.
     Slots,
+    /// A resync registers no slots of a key.
+    KeySlots,
     /// Leases do not begin anew when the server was away.
     Absence,
     /// No gateway keeps revocations, so none refuses by them, nor writes them to a new primary.
@@ -18,12 +20,14 @@ pub enum Break {
 }
 
 impl Break {
-    pub const ALL: [Self; 6] = [Self::Bucket, Self::Slots, Self::Absence, Self::Revocation, Self::Audit, Self::Sync];
+    pub const ALL: [Self; 7] =
+        [Self::Bucket, Self::Slots, Self::KeySlots, Self::Absence, Self::Revocation, Self::Audit, Self::Sync];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Bucket => "bucket",
             Self::Slots => "slots",
+            Self::KeySlots => "key-slots",
             Self::Absence => "absence",
             Self::Revocation => "revocation",
             Self::Audit => "audit",
@@ -35,6 +39,7 @@ impl Break {
     pub fn bound(self) -> &'static str {
         match self {
             Self::Absence => "slots",
+            Self::KeySlots => "key slots",
             Self::Sync => "audit",
             _ => self.name(),
         }
@@ -108,7 +113,7 @@ impl Options {
                 "--break" => {
                     let found = Break::ALL.into_iter().find(|broken| broken.name() == value);
                     self.broken = Some(found.ok_or_else(|| {
-                        format!("--break {value}: bucket, slots, absence, revocation, audit or sync")
+                        format!("--break {value}: bucket, slots, key-slots, absence, revocation, audit or sync")
                     })?);
                 }
                 _ => return Err(format!("{argument} is not an option")),

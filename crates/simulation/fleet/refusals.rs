@@ -59,7 +59,7 @@ impl World {
                 let revoking = &self.revoking[*number];
                 (!revoking.is_written()).then(|| self.directory.keys[revoking.key].org)
             }
-            other => self.org_of_pending(other),
+            other => self.subjects_of_pending(other).first().map(|subject| self.directory.org_of_subject(*subject)),
         }
     }
 }

@@ -27,15 +27,15 @@ impl World {
             (Pending::Status(pending), Answer::Script(reply)) => {
                 self.complete_status(process, *pending, Ok(value(reply)));
             }
-            (Pending::Report { visited, org, report }, answer) => {
+            (Pending::Report { visited, subject, report }, answer) => {
                 let reply = slot_reply(&answer);
                 report.complete(Ok(reply));
-                self.note_slots(process, org, reply);
+                self.note_slots(process, subject, reply);
                 drop(visited);
             }
-            (Pending::Resync { org, resync, request, visited }, answer) => {
+            (Pending::Resync { subject, resync, request, visited }, answer) => {
                 drop(visited);
-                self.complete_resync(process, org, (resync, request), slot_reply(&answer));
+                self.complete_resync(process, subject, (resync, request), slot_reply(&answer));
             }
             (Pending::Register { beat, seen }, answer) => {
                 self.complete_register(process, beat, seen, packed(&answer).unwrap());
@@ -57,8 +57,8 @@ impl World {
             Pending::Decide(pending) => self.complete_decide(process, *pending, Err(error)),
             Pending::Status(pending) => self.complete_status(process, *pending, Err(error)),
             Pending::Report { report, .. } => report.complete(Err(error)),
-            Pending::Resync { org, request, .. } => {
-                self.end_resync(process, org);
+            Pending::Resync { subject, request, .. } => {
+                self.end_resync(process, subject);
                 request.into_iter().for_each(|(request, _)| self.fail(request, &CommandError::Lost(None).into()));
             }
             Pending::Register { .. } => self.retry_register(process),

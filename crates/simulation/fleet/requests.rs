@@ -159,8 +159,8 @@ impl World {
                 self.requests.entry(id).and_modify(|request| request.is_awaited = true);
             }
             Some(pending @ (Some(Pending::Resync { .. }) | Some(Pending::Read { .. }))) => {
-                if let Some(Pending::Resync { org, .. }) = pending.take() {
-                    self.end_resync(process, org);
+                if let Some(Pending::Resync { subject, .. }) = pending.take() {
+                    self.end_resync(process, subject);
                 }
             }
             _ => {}
@@ -172,8 +172,7 @@ impl World {
     pub fn finish_request(&mut self, id: u64, recorded: bool) {
         let Some(request) = self.requests.remove(&id) else { return };
         let process = request.process;
-        let org = self.directory.keys[request.key].org;
-        self.checks.slots.end(org, id);
+        self.directory.subjects_of_key(request.key).for_each(|subject| self.checks.slots.end(subject, id));
         drop(request.permit);
         let gateway = &mut self.gateways[process.gateway];
         if gateway.open.remove(&id) && recorded {

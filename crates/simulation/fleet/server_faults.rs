@@ -14,8 +14,8 @@ impl World {
         server.kill(self.now);
         self.counts.restarts += 1;
         self.note_fault("primary stops", NONE, shard, 0);
-        let orgs = self.orgs_of(shard);
-        self.checks.slots.note_primary(orgs.into_iter(), true);
+        let subjects = self.directory.subjects_on(shard);
+        self.checks.slots.note_primary(subjects, true);
         self.drop_links(shard, false);
         let pause = self.chance.between(500_000, 20_000_000);
         self.queue.add(self.now + pause, Event::Restart(shard));
@@ -24,8 +24,8 @@ impl World {
     pub fn restart_primary(&mut self, shard: usize) {
         self.shards[shard].restart();
         self.note_fault("primary restarts", NONE, shard, 0);
-        let orgs = self.orgs_of(shard);
-        self.checks.slots.note_primary(orgs.into_iter(), false);
+        let subjects = self.directory.subjects_on(shard);
+        self.checks.slots.note_primary(subjects, false);
     }
 
     /// The memory of a primary is full: for moments, or for longer than a lease.

@@ -242,7 +242,7 @@ impl World {
     /// Checks an admission, with or without Redis.
     pub fn check_admission(&mut self, process: Process, id: u64, begun: u64, provisional: bool) {
         let key = self.requests[&id].key;
-        self.checks.slots.begin(self.directory.keys[key].org, id);
+        self.directory.subjects_of_key(key).for_each(|subject| self.checks.slots.begin(subject, id));
         self.check_revocation(process, key, begun, provisional);
         if provisional {
             self.check_window(process, key);

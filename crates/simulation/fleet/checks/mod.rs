@@ -50,7 +50,7 @@ impl Checks {
     pub fn new(directory: &Directory) -> Self {
         Self {
             bucket: bucket::BucketCheck::new(directory.keys.len()),
-            slots: slots::SlotsCheck::new(directory.orgs.len()),
+            slots: slots::SlotsCheck::new(directory),
             revocation: revocation::RevocationCheck::default(),
             audit: audit::AuditCheck::default(),
             capacity: Worst::default(),
@@ -67,8 +67,10 @@ impl Checks {
         vec![
             ("bucket", "burst + rate * T, and uses lost, not reported or not repaid", &self.bucket.window),
             ("bucket", "of a gateway without Redis: its part of the inflow", &self.bucket.share),
-            ("slots", "the limit, and slots that the primary cannot know", &self.slots.online),
-            ("slots", "without a primary: the limit, one, and later acquisitions", &self.slots.outage),
+            ("slots", "the limit, and slots that the primary cannot know", &self.slots.of_orgs.online),
+            ("slots", "without a primary: the limit, one, and later acquisitions", &self.slots.of_orgs.outage),
+            ("key slots", "of a key: the limit, and slots that the primary cannot know", &self.slots.of_keys.online),
+            ("key slots", "without a primary: the limit, one, and later acquisitions", &self.slots.of_keys.outage),
             ("revocation", "connected: none begins after the acknowledgement", &self.revocation.connected),
             ("revocation", "after a failover: 0.25 s from its notice", &self.revocation.failover),
             ("revocation", "cut off: max_staleness, 60 s", &self.revocation.cut_off),

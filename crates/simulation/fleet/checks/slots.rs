@@ -1,6 +1,7 @@
 //! Bound of the requests in flight.
 //!
-//! docs/contract.md, Limits: "requests in flight per organization". docs/redis.md adds to that
+//! docs/contract.md, Limits: "requests in flight per organization", and of a key with a limit of its own. docs/redis.md
+//! adds to that
 //!
 //! - Failover: "every gateway re-registers the slots it holds with the new primary before it admits a request there":
 //!   until it has, the primary does not count them;
@@ -21,17 +22,20 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Worst;
+use crate::directory::Directory;
 use crate::event::Process;
+use crate::gateway::Gateway;
 use crate::shard::number_at;
+use crate::subjects::Subject;
 use crate::trace::{NONE, Offender};
 use crate::world::World;
 
 /// Time after trouble within which a gateway has re-registered its slots.
 const RESTORED_WITHIN: u64 = 1_000_000;
 
-/// Slots of one organization.
+/// Slots of one organization or key.
 #[derive(Default)]
-struct OrgSlots {
+struct SubjectSlots {
     /// Requests in flight.
     open: FxHashSet<u64>,
     /// Slots that Redis gave so far.
@@ -42,80 +46,133 @@ struct OrgSlots {
     before: Option<usize>,
 }
 
-pub struct SlotsCheck {
-    orgs: Vec<OrgSlots>,
+/// The worst cases of all subjects of a kind.
+#[derive(Default)]
+pub struct WorstSlots {
     pub online: Worst,
     pub outage: Worst,
 }
 
+pub struct SlotsCheck {
+    orgs: Vec<SubjectSlots>,
+    keys: Vec<SubjectSlots>,
+    pub of_orgs: WorstSlots,
+    pub of_keys: WorstSlots,
+}
+
+impl Subject {
+    /// The name of its bound.
+    fn bound(self) -> &'static str {
+        match self {
+            Self::Org(_) => "slots",
+            Self::Key(_) => "key slots",
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Org(org) => format!("org {org}"),
+            Self::Key(key) => format!("key {key}"),
+        }
+    }
+}
+
 impl SlotsCheck {
-    pub fn new(orgs: usize) -> Self {
-        let orgs = (0..orgs).map(|_| OrgSlots::default()).collect();
-        Self { orgs, online: Worst::default(), outage: Worst::default() }
+    pub fn new(directory: &Directory) -> Self {
+        let new = |count| (0..count).map(|_| SubjectSlots::default()).collect();
+        Self {
+            orgs: new(directory.orgs.len()),
+            keys: new(directory.keys.len()),
+            of_orgs: WorstSlots::default(),
+            of_keys: WorstSlots::default(),
+        }
     }
 
-    pub fn begin(&mut self, org: usize, request: u64) {
-        self.orgs[org].open.insert(request);
+    fn slots(&self, subject: Subject) -> &SubjectSlots {
+        match subject {
+            Subject::Org(org) => &self.orgs[org],
+            Subject::Key(key) => &self.keys[key],
+        }
     }
 
-    pub fn end(&mut self, org: usize, request: u64) {
-        self.orgs[org].open.remove(&request);
+    fn slots_mut(&mut self, subject: Subject) -> &mut SubjectSlots {
+        match subject {
+            Subject::Org(org) => &mut self.orgs[org],
+            Subject::Key(key) => &mut self.keys[key],
+        }
     }
 
-    /// Redis answers a gateway about an organization; returns the number to be noted when the answer arrives.
-    pub fn answer_number(&self, org: usize) -> u64 {
-        self.orgs[org].acquired
+    fn worst(&mut self, subject: Subject) -> &mut WorstSlots {
+        match subject {
+            Subject::Org(_) => &mut self.of_orgs,
+            Subject::Key(_) => &mut self.of_keys,
+        }
     }
 
-    pub fn note_answer(&mut self, org: usize, gateway: usize, number: u64) {
-        self.orgs[org].answered.insert(gateway, number);
+    pub fn begin(&mut self, subject: Subject, request: u64) {
+        self.slots_mut(subject).open.insert(request);
     }
 
-    /// The primary of these organizations is lost, or is back.
-    pub fn note_primary(&mut self, orgs: impl Iterator<Item = usize>, is_lost: bool) {
-        for org in orgs {
-            let slots = &mut self.orgs[org];
+    pub fn end(&mut self, subject: Subject, request: u64) {
+        self.slots_mut(subject).open.remove(&request);
+    }
+
+    /// Redis answers a gateway about a subject; returns the number to be noted when the answer arrives.
+    pub fn answer_number(&self, subject: Subject) -> u64 {
+        self.slots(subject).acquired
+    }
+
+    pub fn note_answer(&mut self, subject: Subject, gateway: usize, number: u64) {
+        self.slots_mut(subject).answered.insert(gateway, number);
+    }
+
+    /// The primary of these subjects is lost, or is back.
+    pub fn note_primary(&mut self, subjects: Vec<Subject>, is_lost: bool) {
+        for subject in subjects {
+            let slots = self.slots_mut(subject);
             slots.before = is_lost.then_some(slots.open.len());
         }
     }
 }
 
 impl World {
-    /// Redis has given a slot to a request.
+    /// Redis has given slots to a request.
     pub fn check_slots_online(&mut self, process: Process, key: usize) {
-        let org = self.directory.keys[key].org;
-        self.checks.slots.orgs[org].acquired += 1;
-        let open = self.checks.slots.orgs[org].open.len() + 1;
-        let limit = self.directory.orgs[org].limit as usize;
-        let allowed = if open > limit { limit + self.unknown_slots(org) } else { limit };
-        let text = || format!("org {org}: {open} in flight by Redis, limit {limit}, allowed {allowed}");
-        // Of cases that use the whole bound, the one farthest over the limit is shown.
-        let part = open as f64 / allowed as f64 + open.saturating_sub(limit) as f64 * 1e-9;
-        self.checks.slots.online.note(part, self.now, text);
-        if open > allowed {
-            let shard = self.directory.orgs[org].shard;
-            self.break_bound("slots", text(), Offender { gateway: process.gateway, key: NONE, org, shard });
+        for subject in self.directory.subjects_of_key(key) {
+            let slots = self.checks.slots.slots_mut(subject);
+            slots.acquired += 1;
+            let open = slots.open.len() + 1;
+            let limit = self.directory.slot_limit(subject);
+            let allowed = if open > limit { limit + self.unknown_slots(subject) } else { limit };
+            let text = || format!("{}: {open} in flight by Redis, limit {limit}, allowed {allowed}", subject.text());
+            // Of cases that use the whole bound, the one farthest over the limit is shown.
+            let part = open as f64 / allowed as f64 + open.saturating_sub(limit) as f64 * 1e-9;
+            self.checks.slots.worst(subject).online.note(part, self.now, text);
+            if open > allowed {
+                self.break_bound(subject.bound(), text(), self.slot_offender(process, subject));
+            }
         }
     }
 
     /// Slots that are held and that the primary cannot know.
-    fn unknown_slots(&self, org: usize) -> usize {
-        let directory_org = &self.directory.orgs[org];
-        let shard = &self.shards[directory_org.shard];
+    fn unknown_slots(&self, subject: Subject) -> usize {
+        let number = self.directory.shard_of_subject(subject);
+        let shard = &self.shards[number];
         let mut unknown = 0;
         for gateway in self.gateways.iter().filter(|gateway| gateway.is_up) {
-            let entry = shard.field(&directory_org.record, &gateway.id);
+            let entry = shard.field(self.directory.slot_record(subject), &gateway.id);
             let counted = entry.map_or(0, |entry| number_at(entry, 0) as u32);
-            let missing = gateway.held(directory_org.tag).saturating_sub(counted) as usize;
+            let held = gateway.lease_of(&self.directory, subject).held();
+            let missing = held.saturating_sub(counted) as usize;
             if missing == 0 {
                 continue;
             }
-            let link = &gateway.links[directory_org.shard];
-            let is_cut_off = gateway.cut_until[directory_org.shard] + RESTORED_WITHIN >= self.now;
+            let link = &gateway.links[number];
+            let is_cut_off = gateway.cut_until[number] + RESTORED_WITHIN >= self.now;
             let is_lost = link.history < shard.lossy_history || link.restored_from + RESTORED_WITHIN >= self.now;
             let is_provisional = |id: &&u64| {
                 let request = &self.requests[*id];
-                request.provisional && self.directory.keys[request.key].org == org
+                request.provisional && self.directory.subjects_of_key(request.key).any(|held| held == subject)
             };
             let provisional = gateway.open.iter().filter(is_provisional).count();
             unknown += if is_cut_off || is_lost { missing } else { missing.min(provisional) };
@@ -123,27 +180,37 @@ impl World {
         unknown
     }
 
-    /// A gateway has taken a slot without Redis. While the primary is lost for all, the bound is exact.
+    /// A gateway has taken slots without Redis. While the primary is lost for all, the bound is exact.
     pub fn check_slots_offline(&mut self, process: Process, key: usize) {
-        let org = self.directory.keys[key].org;
-        let slots = &self.checks.slots.orgs[org];
-        let Some(before) = slots.before else { return };
-        let open = slots.open.len();
-        let limit = self.directory.orgs[org].limit as usize;
-        let stale = |gateway: &crate::gateway::Gateway| {
-            let answered = slots.answered.get(&gateway.process.gateway).copied().unwrap_or(slots.acquired);
-            slots.acquired - answered
-        };
-        let cut_off = self.gateways.iter().filter(|gateway| gateway.is_up && gateway.noticed.contains_key(&org));
-        let later = cut_off.map(stale).max().unwrap_or(0) as usize;
-        let allowed = limit.max(before) + 1 + later;
-        let text = || {
-            format!("org {org}: {open} in flight without Redis, limit {limit}, {before} before, acquired later {later}")
-        };
-        self.checks.slots.outage.note(open as f64 / allowed as f64, self.now, text);
-        if open > allowed {
-            let shard = self.directory.orgs[org].shard;
-            self.break_bound("slots", text(), Offender { gateway: process.gateway, key: NONE, org, shard });
+        for subject in self.directory.subjects_of_key(key) {
+            let slots = self.checks.slots.slots(subject);
+            let Some(before) = slots.before else { continue };
+            let open = slots.open.len();
+            let limit = self.directory.slot_limit(subject);
+            let stale = |gateway: &Gateway| {
+                let answered = slots.answered.get(&gateway.process.gateway).copied().unwrap_or(slots.acquired);
+                slots.acquired - answered
+            };
+            let org = self.directory.org_of_subject(subject);
+            let cut_off = self.gateways.iter().filter(|gateway| gateway.is_up && gateway.noticed.contains_key(&org));
+            let later = cut_off.map(stale).max().unwrap_or(0) as usize;
+            let allowed = limit.max(before) + 1 + later;
+            let of = subject.text();
+            let text = || {
+                format!("{of}: {open} in flight without Redis, limit {limit}, {before} before, acquired later {later}")
+            };
+            self.checks.slots.worst(subject).outage.note(open as f64 / allowed as f64, self.now, text);
+            if open > allowed {
+                self.break_bound(subject.bound(), text(), self.slot_offender(process, subject));
+            }
+        }
+    }
+
+    fn slot_offender(&self, process: Process, subject: Subject) -> Offender {
+        let shard = self.directory.shard_of_subject(subject);
+        match subject {
+            Subject::Org(org) => Offender { gateway: process.gateway, key: NONE, org, shard },
+            Subject::Key(key) => Offender { gateway: process.gateway, key, org: NONE, shard },
         }
     }
 }
