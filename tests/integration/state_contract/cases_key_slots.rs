@@ -1,6 +1,7 @@
 //! Slots of keys that have a limit of requests in flight of their own.
 
 use domain::clock::{self, Micros};
+use domain::key::KeyId;
 use domain::key::policy::{Field, PolicyPatch};
 use domain::quota::{Quota, SlotStatus};
 use domain::refusal::Refusal;
@@ -12,10 +13,14 @@ use super::{QUOTA, TOKEN};
 
 /// Sets the limit of a key, or removes it.
 pub(super) async fn limit(state: &State, key: &HeldKey, concurrent: Option<u32>) {
+    state.change(limited(key.id, concurrent)).await.unwrap();
+}
+
+/// The change that does so.
+pub(super) fn limited(key: KeyId, concurrent: Option<u32>) -> Change {
     let concurrent = concurrent.map_or(Field::Clear, Field::Set);
     let patch = Box::new(PolicyPatch { concurrent, ..PolicyPatch::default() });
-    let change = Change::SetKeyPolicy { key: key.id, patch, allowed: PolicyScope::Operator };
-    state.change(change).await.unwrap();
+    Change::SetKeyPolicy { key, patch, allowed: PolicyScope::Operator }
 }
 
 fn slots(concurrent: u32, in_flight: u32) -> Option<SlotStatus> {
@@ -47,8 +52,8 @@ pub(super) async fn key_has_no_more_in_flight_than_its_limit(state: &State) {
     assert_eq!(again.rate_limit.remaining, QUOTA.burst - 3);
 }
 
-/// The bucket is looked at first, then the slots of the key, then those of the organization; and all three are taken, or
-/// none.
+/// The bucket is looked at first, then the slots of the key, then those of the organization; and all three are taken,
+/// or none.
 pub(super) async fn slots_of_a_key_are_checked_between_bucket_and_organization(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
     let other = fixture.key(state).await;

@@ -12,6 +12,7 @@ use domain::refusal::Refusal;
 use state::redis::{Address, Clock, OnUnavailable, Servers, Settings};
 use state::{Admitted, Change, DecideRequest, Decision, PolicyScope, Redis as RedisState, RouteAccess, State};
 
+use super::cases_key_slots::limit;
 use super::cases_unused_keys::sweep;
 use super::fixture::{Fixture, HeldKey, fixture_with_key, rotate};
 use super::redis::{at, set_up, settings};
@@ -315,16 +316,35 @@ fn all_secrets_of_a_key_draw_on_one_share() {
 fn slots_are_shared_of_those_that_were_free() {
     let _entered = enter();
     let server = Redis::start();
-    let settings = |concurrent| Settings { concurrent, ..known_keys(at(&server)) };
-    let (_, key) = set_up(&settings(8), fixture_with_key);
-    let gateways: Vec<_> = (0..GATEWAYS).map(|_| open(&settings(8))).collect();
-    until_settled(&server, GATEWAYS);
+    let settings = Settings { concurrent: 8, ..known_keys(at(&server)) };
+    let (_, key) = set_up(&settings, fixture_with_key);
+    share_slots(&server, &settings, &key, Refusal::TooManyInFlight);
+}
+
+#[test]
+fn slots_of_a_key_are_shared_of_those_that_were_free() {
+    let _entered = enter();
+    let server = Redis::start();
+    let settings = Settings { concurrent: 100, ..known_keys(at(&server)) };
+    let key = set_up(&settings, async |state| {
+        let (_, key) = fixture_with_key(state).await;
+        limit(state, &key, Some(8)).await;
+        key
+    });
+    share_slots(&server, &settings, &key, Refusal::KeyTooManyInFlight);
+}
+
+/// Of eight slots, three are held when the server stops.
+fn share_slots(server: &Redis, settings: &Settings, key: &HeldKey, full_by: Refusal) {
+    let gateways: Vec<_> = (0..GATEWAYS).map(|_| open(settings)).collect();
+    until_settled(server, GATEWAYS);
     // The first holds three; all know then that five are free, but the first, which saw the fewest taken.
-    let held: Vec<Admitted> = (0..3).map(|_| admit_by_redis(&gateways[0], &key)).collect();
-    gateways.iter().skip(1).for_each(|gateway| drop(admit_by_redis(gateway, &key)));
+    let held: Vec<Admitted> = (0..3).map(|_| admit_by_redis(&gateways[0], key)).collect();
+    gateways.iter().skip(1).for_each(|gateway| drop(admit_by_redis(gateway, key)));
     until("released slots are reported", || {
         let status = block_on(gateways[0].rate_limit_status(key.id, clock::now())).ok()?.unwrap();
-        (status.in_flight == 3).then_some(())
+        let of_key = status.key_slots.is_none_or(|slots| slots.in_flight == 3);
+        (status.in_flight == 3 && of_key).then_some(())
     });
     server.stop_process();
     let mut offline: Vec<Admitted> = Vec::new();
@@ -341,7 +361,7 @@ fn slots_are_shared_of_those_that_were_free() {
             };
             match block_on(gateway.decide(request)) {
                 Ok(Decision::Admitted(admitted)) => offline.push(admitted),
-                Ok(Decision::Denied { refusal: Refusal::TooManyInFlight, .. }) => *full = true,
+                Ok(Decision::Denied { refusal, .. }) if refusal == full_by => *full = true,
                 _ => {}
             }
         }

@@ -1,13 +1,17 @@
 //! Requests of an organization in flight over all gateways, counted at the upstream.
 
-use std::io::Write as _;
-use std::net::TcpStream;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use domain::key::KeyDigest;
+use domain::key::policy::{Field, PolicyPatch};
+use state::{Change, PolicyScope, State};
+
 use super::Four;
-use crate::support::{Client, Random, Upstream, eventually, head};
+use crate::support::{Client, Random, Setup, Upstream, eventually, head};
 
 const LIMIT: usize = 100;
 /// Time that a loaded machine may add to a lease.
@@ -74,13 +78,17 @@ impl Keeping {
     }
 }
 
-/// Long requests through one gateway; a refused one is repeated until the time-out.
+/// Long requests through one gateway with the first key; a refused one is repeated until the time-out.
 fn lasting(four: &Four, gateway: usize, count: usize, patience: Duration) -> Vec<Client> {
+    lasting_with(four, &four.keys[0], gateway, count, patience)
+}
+
+fn lasting_with(four: &Four, key: &str, gateway: usize, count: usize, patience: Duration) -> Vec<Client> {
     let begun = Instant::now();
     let mut waiting = Vec::new();
     while waiting.len() < count {
         let mut client = four.setups[gateway].client();
-        client.send(head("GET", "/until", &four.keys[0], &[], 0));
+        client.send(head("GET", "/until", key, &[], 0));
         match client.head().unwrap().0 {
             200 => waiting.push(client),
             429 => assert!(begun.elapsed() < patience, "{} of {count} after {patience:?}", waiting.len()),
@@ -135,6 +143,81 @@ fn concurrency_limit_holds_over_four_gateways_and_a_dead_one_releases_its_slots(
     (1..4).for_each(|gateway| refused(&four, gateway));
     assert_eq!((keeping.now(), keeping.most()), (LIMIT, LIMIT));
     keeping.0.over.store(true, Ordering::SeqCst);
+}
+
+/// Sets the limit of requests in flight of a key.
+fn limit_key(setup: &Setup, key: &str, concurrent: u32) {
+    let config = keygate::config::Config::load(&setup.path().join("keygate.yaml")).unwrap();
+    let state::Settings::Redis(settings) = config.state else { panic!("on Redis") };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let state = State::Redis(state::Redis::open_for_changes(*settings).await.unwrap());
+        let key = state.key_of(&KeyDigest::of(key.as_bytes())).await.unwrap().unwrap();
+        let patch = Box::new(PolicyPatch { concurrent: Field::Set(concurrent), ..PolicyPatch::default() });
+        state.change(Change::SetKeyPolicy { key, patch, allowed: PolicyScope::Operator }).await.unwrap();
+        state.close().await;
+    });
+}
+
+/// 200 streams with one key, of which 20 requests may be in flight; one of the gateways dies in the middle.
+#[test]
+fn limit_of_a_key_holds_over_three_gateways_and_a_dead_one_releases_its_slots() {
+    const OF_KEY: usize = 20;
+    let keeping = Keeping::default();
+    let upstream = keeping.start();
+    let mut four = Four::start(&upstream, 2, "deadline: 2500ms, lease: 10s", PLENTY);
+    limit_key(&four.setups[0], &four.keys[0], OF_KEY as u32);
+    let key = four.keys[0].clone();
+    let addresses: Vec<_> = four.setups.iter().map(|setup| setup.address).collect();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for stream in 0..200 {
+            let (key, address) = (&key, addresses[stream % 3]);
+            scope.spawn(move || {
+                let mut random = Random::new(stream as u64);
+                while begun.elapsed() < LOAD {
+                    let path = format!("/for/{}", random.below(300));
+                    // The requests to the gateway that dies break off.
+                    let Ok(status) = status_of(address, &path, key) else { return };
+                    match status {
+                        200 => {}
+                        429 | 503 => std::thread::sleep(Duration::from_millis(random.below(40))),
+                        other => panic!("{other}"),
+                    }
+                }
+            });
+        }
+        std::thread::sleep(LOAD / 2);
+        four.kill(0);
+    });
+    assert!(keeping.most() <= OF_KEY, "{} requests were at the upstream at once", keeping.most());
+    keeping.has(0);
+
+    let lost = Duration::from_secs(10) + SLACK;
+    let _dying = lasting_with(&four, &key, 1, 12, lost);
+    let _held = lasting_with(&four, &key, 2, 8, PATIENCE);
+    let _others = lasting_with(&four, &four.keys[1], 3, LIMIT - OF_KEY, PATIENCE);
+    for gateway in 1..4 {
+        refused(&four, gateway);
+        let other = four.setups[gateway].client().get("/for/0", &four.keys[1]);
+        assert_eq!(other.status, 429, "one more than {LIMIT}");
+    }
+    four.kill(1);
+    keeping.has(LIMIT - 12);
+    let _survivors = lasting_with(&four, &key, 3, 12, lost);
+    (2..4).for_each(|gateway| refused(&four, gateway));
+    assert_eq!((keeping.now(), keeping.most()), (LIMIT, LIMIT));
+    keeping.0.over.store(true, Ordering::SeqCst);
+}
+
+/// Status of a request on a connection of its own.
+fn status_of(address: SocketAddr, path: &str, key: &str) -> std::io::Result<u16> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(head("GET", path, key, &[("connection", "close")], 0).as_bytes())?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    let status = response.get(9..12).and_then(|status| status.parse().ok());
+    status.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
 }
 
 #[test]

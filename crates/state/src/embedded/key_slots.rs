@@ -1,4 +1,4 @@
-//! Slots of a key whose policy has `concurrent`, and the slots that a request holds: of its organization, and of its key.
+//! Slots of a key whose policy has `concurrent`, and the slots that a request holds: of its organization and its key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -7,7 +7,7 @@ use domain::identity::OrgId;
 
 /// The part of an organization that decisions need, shared by all its keys.
 ///
-/// - `in_flight` is the number of live [`OrgSlot`]s, and never above the limit that held when the last one was acquired.
+/// - `in_flight` is the number of live [`OrgSlot`]s, and never above the limit that held when the last was acquired.
 /// - A change is a single store: a decision that begins after the change was acknowledged sees it.
 #[derive(Debug)]
 pub(super) struct OrgRecord {

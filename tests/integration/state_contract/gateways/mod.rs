@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use domain::clock;
-use domain::key::{KeyDigest, OrgTag};
+use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use state::redis::{Clock, Servers, Settings};
@@ -21,6 +21,7 @@ mod cutting_proxy;
 
 mod revocations;
 mod slots;
+mod key_slots;
 mod leases;
 mod lost_replies;
 mod pauses;
@@ -64,7 +65,7 @@ async fn ask(state: &State, digest: &KeyDigest) -> Result<Decision, Unavailable>
 async fn slot(state: &State, digest: &KeyDigest) -> Option<Admitted> {
     match ask(state, digest).await {
         Ok(Decision::Admitted(admitted)) => Some(admitted),
-        Ok(Decision::Denied { refusal: Refusal::TooManyInFlight, .. }) | Err(_) => None,
+        Ok(Decision::Denied { refusal: Refusal::TooManyInFlight | Refusal::KeyTooManyInFlight, .. }) | Err(_) => None,
         Ok(Decision::Denied { refusal, .. }) => panic!("{refusal:?}"),
     }
 }
@@ -85,12 +86,20 @@ async fn fill(state: &State, digest: &KeyDigest, held: &mut Vec<Admitted>, count
 
 /// Slots as Redis counts them: all of an organization, and those of each lease.
 fn counted(server: &Redis, tag: OrgTag) -> (u32, Vec<u32>) {
-    let name = format!("keygate:{{{}}}:org", tag.as_str());
+    counted_in(server, &format!("keygate:{{{}}}:org", tag.as_str())).unwrap()
+}
+
+/// Slots of a key as Redis counts them; `None` while there is no record of them.
+fn counted_of_key(server: &Redis, key: KeyId) -> Option<(u32, Vec<u32>)> {
+    counted_in(server, &format!("keygate:{{{}}}:key:{key}:slots", key.tag().as_str()))
+}
+
+fn counted_in(server: &Redis, name: &str) -> Option<(u32, Vec<u32>)> {
     let fields: Vec<(String, Vec<u8>)> = server.query(::redis::cmd("HGETALL").arg(name)).unwrap();
     let number = |bytes: &[u8]| f64::from_le_bytes(bytes[..8].try_into().unwrap()) as u32;
-    let live = fields.iter().find(|(name, _)| name == "live").unwrap();
+    let live = fields.iter().find(|(name, _)| name == "live")?;
     let held = fields.iter().filter(|(name, _)| name.starts_with("h:")).map(|(_, value)| number(value)).collect();
-    (number(&live.1[8..]), held)
+    Some((number(&live.1[8..]), held))
 }
 
 /// Slots that are really held, counted without Redis.

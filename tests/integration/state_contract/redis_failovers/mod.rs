@@ -133,7 +133,7 @@ fn close(gateways: &[&State]) {
 }
 
 /// A primary with one replica, both listed as nodes, so that links to both exist from the start.
-fn primary_with_replica() -> (Cluster, Servers) {
+pub(super) fn primary_with_replica() -> (Cluster, Servers) {
     let options = Redis::options().arg("cluster-replica-validity-factor", "0");
     let cluster = Cluster::start_with(options, 1, 1);
     let servers = Servers::Cluster(cluster.nodes().iter().map(at).collect());
@@ -141,7 +141,7 @@ fn primary_with_replica() -> (Cluster, Servers) {
 }
 
 /// Cuts replication off: the replica runs on, with what it has. Its links stay.
-fn cut_replication(primary: &Redis, replica: &Redis) {
+pub(super) fn cut_replication(primary: &Redis, replica: &Redis) {
     primary.cli::<u64>(&["WAIT", "1", "0"]);
     replica.cli::<()>(&["CONFIG", "SET", "masterauth", "wrong"]);
     primary.cli::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]);

@@ -51,6 +51,8 @@ pub(super) enum Alteration {
     Suspend(bool),
     LimitOrg(Option<u32>),
     LimitKey(Option<Quota>),
+    /// Requests in flight of the key.
+    LimitKeySlots(Option<u32>),
     /// With an overlap in microseconds, which may be over before it begins.
     Rotate(i64),
     /// To a secret that another key has.
@@ -101,6 +103,7 @@ fn alterations() -> impl Strategy<Value = Alteration> {
         3 => Just(Alteration::Suspend(false)),
         4 => prop::option::of(1..6_u32).prop_map(Alteration::LimitOrg),
         12 => prop::option::weighted(0.8, quotas()).prop_map(Alteration::LimitKey),
+        6 => prop::option::of(1..4_u32).prop_map(Alteration::LimitKeySlots),
         4 => overlaps.prop_map(Alteration::Rotate),
         1 => Just(Alteration::RotateToTaken),
         1 => Just(Alteration::Revoke),

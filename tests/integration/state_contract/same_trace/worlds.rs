@@ -13,6 +13,7 @@ use state::bucket::REORDERED_US;
 use state::{Admitted, Change, DecideRequest, Decision, LastRotation, Org, RouteAccess, State};
 
 use super::steps::{Alteration, Named, Secret, Step};
+use crate::state_contract::cases_key_slots;
 use crate::state_contract::fixture::{new_key, new_org, new_user, permission};
 
 /// Content of an answer.
@@ -166,6 +167,7 @@ impl<'a> Worlds<'a> {
             }
             (Alteration::CreateKey(quota), Some(user), _) => return self.create_key(user, *quota).await,
             (Alteration::LimitKey(quota), ..) => return self.limit_key(which % self.keys.len(), *quota).await,
+            (Alteration::LimitKeySlots(concurrent), _, Some((key, _))) => cases_key_slots::limited(key, *concurrent),
             (Alteration::PermitUser(may), Some(user), _) => {
                 Change::PermitUser { org, user, permissions: if *may { read } else { Vec::new() }, vouched_by: None }
             }

@@ -45,8 +45,8 @@ impl PendingReports {
         self.key.into_iter().for_each(|report| report.not_sent());
     }
 
-    /// Redis has no entry of this generation: with `of_key`, of the key's lease, else of the organization's. Returns the
-    /// lease.
+    /// Redis has no entry of this generation: with `of_key`, of the key's lease, else of the organization's. Returns
+    /// the lease.
     pub(super) fn unregistered(mut self, key: &CachedKey, of_key: bool) -> Arc<SlotLease> {
         let slots = key.slots.as_deref().filter(|_| of_key);
         if slots.is_some() {
@@ -61,8 +61,8 @@ impl PendingReports {
     /// Redis has given the request its slots.
     ///
     /// # Errors
-    /// A resync that began meanwhile did not count one of them, so that the other is given back; or the reply is none to
-    /// this call.
+    /// A resync that began meanwhile did not count one of them, so that the other is given back; or the reply is none
+    /// to this call.
     pub(super) fn acquired(self, key: &CachedKey, decided: &Decided) -> Result<Permits, DecideError> {
         let unexpected = || DecideError::from(CommandError::UnexpectedReply);
         let org = self.org.ok_or_else(unexpected)?.acquired(decided.taken, key.concurrent);

@@ -41,7 +41,8 @@ pub enum Step {
     Call(Arc<CachedKey>, Evaluation),
     /// This slot lease of the entry is resynced; then [`DecisionSteps::after_resync`].
     Resync(Arc<CachedKey>, Arc<SlotLease>),
-    /// Waits until releases in flight of [`Decided::exhausted_lease`] have reached Redis; then [`DecisionSteps::after_releases`].
+    /// Waits until releases in flight of [`Decided::exhausted_lease`] have reached Redis; then
+    /// [`DecisionSteps::after_releases`].
     AwaitReleases(Arc<CachedKey>, Decided),
 }
 

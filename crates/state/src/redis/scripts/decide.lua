@@ -23,8 +23,9 @@
 -- taken, and none needs a valid lease.
 --
 -- Result: packed (code, bucket level, slots taken, uses, slots this gateway holds), and, of a key with a limit of its
--- own, (slots of the key that are taken, those of them that this gateway holds); or, for `stale` and for a read, the three
--- records without the leases. With `unregistered`, 1 in place of the level says that the lease of the key is meant.
+-- own, (slots of the key that are taken, those of them that this gateway holds); or, for `stale` and for a read, the
+-- three records without the leases. With `unregistered`, 1 in place of the level says that the lease of the key is
+-- meant.
 --
 -- The slots of the key are looked at before those of the organization, and both are taken, or none.
 --

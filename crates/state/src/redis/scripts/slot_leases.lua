@@ -1,8 +1,8 @@
 -- Slot leases: the gateways that hold slots of an organization, or of a key with a limit of its own. Each has a field
 -- `h:…` with (slots held, time of the last report, lease time, generation), times in microseconds, and one or two marks
 -- while the lease goes on without a report. Those of an organization are in its record. Those of a key are in a record
--- of their own, which begins with the first lease, is deleted with the last one, and expires a day after the last report
--- of gateways that have all died.
+-- of their own, which begins with the first lease, is deleted with the last one, and expires a day after the last
+-- report, for gateways that have all died.
 --
 -- The `live` part of the record is (version, slots taken, first end, last sign of life), without a version for a key:
 --   - slots taken: the sum over all leases. A script changes it by what its own gateway changes, so a report costs the
@@ -66,7 +66,8 @@ local LIFETIME = 86400
 -- The slots of a key, as a decision reads them: its record, the gateway's field in it, and the gateway's report, packed
 -- (limit, slots released, generation, 1 when the gateway may create its lease).
 local function key_slots(record, field, report, now, lease)
-  local slots = { record = record, field = field, taken = 0, first_end = NEVER, alive = now, held = 0, its_lease = lease }
+  local slots = { record = record, field = field, held = 0, its_lease = lease }
+  slots.taken, slots.first_end, slots.alive = 0, NEVER, now
   slots.limit, slots.released, slots.generation, slots.may_register = struct.unpack('<dddd', report)
   local fields = redis.call('HMGET', record, 'live', field)
   local _

@@ -61,7 +61,8 @@ pub(super) struct LeaseData {
     pub(super) visits: u32,
     /// Begin of the last command that renewed the lease; `None` before the first.
     pub(super) renewed: Option<Instant>,
-    /// True when the organization or key was last seen near its limit, so that others may be waiting for released slots.
+    /// True when the organization or key was last seen near its limit, so that others may be waiting for released
+    /// slots.
     pub(super) near_limit: bool,
     /// Transitions to [`LeaseState::InDoubt`], and doubts within it.
     /// A resync that began before the last of them proves nothing.

@@ -4,12 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::active_set::ActiveSet;
-use super::lease::{LeaseState, SlotLease};
-use super::membership::Portion;
+use super::lease::LeaseState;
 use super::permit::Permit;
-use super::slot_report::PendingReport;
-use super::subject::SlotSubject;
+use super::{ActiveSet, PendingReport, Portion, SlotLease, SlotSubject};
 use crate::redis::record_names::RecordNames;
 use domain::clock::Micros;
 use domain::key::OrgTag;
