@@ -97,7 +97,7 @@ mod tests {
             assert!(error.starts_with("2020-01-01T00:00:00Z has passed; give a later time"), "{error}");
         }
         assert!(matches!(parse_expiry("0s"), Err(InvalidExpiry::Passed(_))));
-        for text in ["2256-01-01", "100000d", "213503982d", "9999-12-31T00:00:00Z"] {
+        for text in ["2256-01-01", "100000d", "213503982d", "9990-12-31T00:00:00Z"] {
             assert_eq!(parse_expiry(text), Err(InvalidExpiry::TooLate), "{text}");
         }
     }

@@ -9,7 +9,7 @@ use domain::key::policy::{Disabled, KeyPolicy, Network};
 
 /// The names and values of what a policy sets, under the names of the flags.
 pub(super) fn policy_fields(policy: &KeyPolicy) -> Vec<(&'static str, String)> {
-    let KeyPolicy { permissions, expires, networks, concurrent, disabled, tags } = policy;
+    let KeyPolicy { permissions, expires, networks, concurrent, disabled, enabled: _, tags } = policy;
     let fields = [
         ("permissions", permissions.as_deref().map(permissions_text)),
         ("expires", expires.map(seconds)),
@@ -74,6 +74,7 @@ mod tests {
             networks: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
             concurrent: Some(3),
             disabled: Some(Disabled { at: Micros(1_700_000_000_000_042), by: DisabledBy::Leak }),
+            enabled: None,
             tags: [("team".to_owned(), "billing".to_owned())].into(),
         };
         let line = "permissions none; expires 2027-01-31T00:00:00Z; networks 10.0.0.0/8,::1/128; concurrent 3; \

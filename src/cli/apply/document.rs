@@ -66,15 +66,15 @@ pub(super) struct KeySpec {
     #[serde(default, deserialize_with = "given::deserialize")]
     pub(super) limits: Option<Option<LimitSpec>>,
     /// This and the others of the policy: absent as it is, `null` cleared, else the whole value.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given::deserialize")]
     pub(super) permissions: Option<Option<Vec<Permission>>>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given::deserialize")]
     pub(super) expires: Option<Option<FixedExpiry>>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given::deserialize")]
     pub(super) networks: Option<Option<Vec<Network>>>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given::deserialize")]
     pub(super) concurrent: Option<Option<u32>>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given::deserialize")]
     pub(super) tags: Option<Option<BTreeMap<String, String>>>,
     pub(super) disabled: Option<bool>,
     #[serde(default)]

@@ -7,7 +7,7 @@ use super::document::{Document, KeySpec, LimitSpec, OrgSpec, UserSpec};
 use super::policy_step;
 use crate::cli::output::Escaped;
 use ::control::management::{self, LimitUpdate, ManagementError};
-use domain::key::policy::InvalidPolicy;
+use domain::key::policy::InvalidKeyPolicy;
 use domain::names;
 use domain::quota::Quota;
 use platform::settings::{Location, Outline, Step};
@@ -121,10 +121,10 @@ impl<'a> Search<'a> {
         }
         if let Err(error) = policy_step::check(key) {
             let field = match error {
-                InvalidPolicy::TooManyNetworks => "networks",
-                InvalidPolicy::NoSlot => "concurrent",
-                InvalidPolicy::TooManyTags | InvalidPolicy::Tag => "tags",
-                InvalidPolicy::NotSorted => unreachable!("the lists were sorted"),
+                InvalidKeyPolicy::TooManyNetworks => "networks",
+                InvalidKeyPolicy::NoSlot => "concurrent",
+                InvalidKeyPolicy::TooManyTags | InvalidKeyPolicy::Tag => "tags",
+                InvalidKeyPolicy::NotSorted => unreachable!("the lists were sorted"),
             };
             self.report(at, &[Step::Key(field)], error.to_string());
         }

@@ -203,7 +203,7 @@ audit: { low_water: 0%, path: audit }
                 trace_id: None,
             };
             let end = UseEnd { outcome, status: Some(401), duration_us: 1, request_bytes: 0, response_bytes: 0 };
-            journal.begin(&opening).await.unwrap().close(end);
+            assert!(journal.record(&opening, end).await.unwrap());
             journal.close().await;
             state.close().await;
         });

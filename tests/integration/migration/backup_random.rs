@@ -120,6 +120,7 @@ pub(super) fn some_of(policy: KeyPolicy, fields: u8) -> KeyPolicy {
         networks: Some(policy.networks).filter(|_| has(2)).unwrap_or_default(),
         concurrent: policy.concurrent.filter(|_| has(3)),
         disabled: policy.disabled.filter(|_| has(4)),
+        enabled: None,
         tags: Some(policy.tags).filter(|_| has(5)).unwrap_or_default(),
     }
 }

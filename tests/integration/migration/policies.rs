@@ -47,6 +47,7 @@ fn other_policy() -> KeyPolicy {
         networks: vec!["10.1.0.0/16".parse().unwrap(), "192.0.2.0/24".parse().unwrap()],
         concurrent: Some(9),
         disabled: Some(Disabled { at: Micros(1_600_000_000_000_000), by: DisabledBy::Leak }),
+        enabled: None,
         tags: [("team".to_owned(), "search".to_owned()), ("tier".to_owned(), "1".to_owned())].into(),
     }
 }
@@ -61,6 +62,7 @@ fn policies_of_an_existing_key_are_merged_to_the_narrower_one() {
         networks: vec!["10.1.0.0/16".parse().unwrap()],
         concurrent: Some(5),
         disabled: target.disabled,
+        enabled: None,
         tags: [("env", ""), ("team", "search"), ("tier", "1")].map(|(name, value)| (name.into(), value.into())).into(),
     };
     assert_eq!(merged, expected);

@@ -80,6 +80,7 @@ pub(super) fn full_policy() -> KeyPolicy {
         networks: vec!["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
         concurrent: Some(5),
         disabled: Some(Disabled { at: Micros(1_700_000_000_000_042), by: DisabledBy::Unused }),
+        enabled: None,
         tags: [("team".to_owned(), "billing".to_owned()), ("env".to_owned(), String::new())].into(),
     }
 }

@@ -35,3 +35,19 @@ pub(super) mod duration {
         option::deserialize(deserializer).map(Some)
     }
 }
+
+/// The same for a time, as RFC 3339 has it.
+pub(super) mod time {
+    use domain::clock::Micros;
+    use domain::clock::rfc3339::option;
+    use serde::{Deserializer, Serializer};
+
+    #[allow(clippy::ref_option, clippy::option_option, reason = "serde's signature")]
+    pub(crate) fn serialize<S: Serializer>(time: &Option<Option<Micros>>, serializer: S) -> Result<S::Ok, S::Error> {
+        option::serialize(&time.flatten(), serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Micros>>, D::Error> {
+        option::deserialize(deserializer).map(Some)
+    }
+}

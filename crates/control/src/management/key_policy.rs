@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::authorization::Access;
 use super::keys::{OwnedKey, target};
-use super::{Actor, Key, Management, ManagementError};
-use domain::clock::{self, Micros};
+use super::{Actor, Key, Management, ManagementError, given};
+use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::{Disabled, DisabledBy, Field, KeyPolicy, Network, PolicyPatch};
@@ -18,19 +18,19 @@ use state::{Change, OrgPolicy, PolicyScope};
 #[serde(deny_unknown_fields)]
 pub struct PolicyUpdate {
     /// Permissions that the key has as far as its user has them.
-    #[serde(default, with = "merge", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Option<Vec<Permission>>>,
     /// Time from which it is refused.
-    #[serde(default, with = "merge_time", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "given::time", skip_serializing_if = "Option::is_none")]
     pub expires: Option<Option<Micros>>,
     /// Networks that requests with it have to come from; an empty list clears, too.
-    #[serde(default, with = "merge", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub networks: Option<Option<Vec<Network>>>,
     /// Requests in flight with it at most.
-    #[serde(default, with = "merge", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<Option<u32>>,
     /// Tags by their names: `null` removes one, and `null` in place of them all removes all.
-    #[serde(default, with = "merge", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub tags: Option<Option<BTreeMap<String, Option<String>>>>,
 }
 
@@ -196,37 +196,6 @@ fn check_expiry(owned: &OwnedKey, patch: &PolicyPatch, now: Micros) -> Result<()
 fn check_permissions(of_key: Option<&[Permission]>, of_user: &[Permission]) -> Result<(), ManagementError> {
     let beyond = of_key.unwrap_or_default().iter().find(|permission| !of_user.contains(permission));
     beyond.map_or(Ok(()), |permission| Err(ManagementError::BeyondOwner(permission.clone())))
-}
-
-/// A field of a merge patch: absent, `null`, or a value.
-mod merge {
-    use super::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<T: Serialize, S: Serializer>(
-        field: &Option<Option<T>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        field.as_ref().and_then(Option::as_ref).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Option<T>>, D::Error> {
-        Option::deserialize(deserializer).map(Some)
-    }
-}
-
-/// The same, for a time.
-mod merge_time {
-    use super::{Deserializer, Micros, Serializer, clock};
-
-    pub(super) fn serialize<S: Serializer>(field: &Option<Option<Micros>>, serializer: S) -> Result<S::Ok, S::Error> {
-        clock::rfc3339::option::serialize(&field.flatten(), serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Micros>>, D::Error> {
-        clock::rfc3339::option::deserialize(deserializer).map(Some)
-    }
 }
 
 #[cfg(test)]

@@ -16,10 +16,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::bucket::Bucket;
 use crate::listing::KeyPosition;
-use crate::{Admitted, ChangeError, CredentialStatus, DecideRequest, Decision, KeyExport, RevokedBy, Validity};
+use crate::{Admitted, CredentialStatus, DecideRequest, Decision, KeyExport, RevokedBy, Validity};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Principal, UserId};
-use domain::key::policy::{Disabled, KeyPolicy};
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::{Quota, RateLimitStatus};
 use domain::refusal::Refusal;
@@ -217,38 +216,6 @@ impl KeyRecord {
         if state.quota != quota {
             state.apply_quota(quota, now);
             self.mark_dirty(&mut state, dirty);
-        }
-    }
-
-    /// Sets or removes the policy.
-    pub(super) fn set_policy(&self, policy: Option<Box<KeyPolicy>>) {
-        let mut state = self.state();
-        state.terms = KeyTerms::boxed(state.own_quota(), policy, state.terms.as_deref());
-        state.principal = None;
-    }
-
-    /// Disables a key that was not used, created or enabled since a time.
-    ///
-    /// # Errors
-    /// [`ChangeError::InUse`]: it was, and nothing is changed.
-    pub(super) fn disable_unused(&self, since: Micros, disabled: Disabled) -> Result<(), ChangeError> {
-        let mut state = self.state();
-        let mut policy = state.policy().map(|policy| *policy).unwrap_or_default();
-        if self.position.created.max(state.last_used.max(policy.enabled).unwrap_or_default()) >= since {
-            return Err(ChangeError::InUse(self.id()));
-        }
-        policy.disabled = policy.disabled.or(Some(disabled));
-        state.terms = KeyTerms::boxed(state.own_quota(), policy.boxed());
-        Ok(())
-    }
-
-    /// Takes a disabling back that was not committed.
-    pub(super) fn undo_disabling(&self, disabled: Disabled) {
-        let mut state = self.state();
-        let mut policy = state.policy().map(|policy| *policy).unwrap_or_default();
-        if policy.disabled == Some(disabled) {
-            policy.disabled = None;
-            state.terms = KeyTerms::boxed(state.own_quota(), policy.boxed());
         }
     }
 

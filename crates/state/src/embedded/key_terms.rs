@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use domain::clock::Micros;
 use domain::identity::Permission;
-use domain::key::policy::KeyPolicy;
+use domain::key::policy::{Disabled, KeyPolicy};
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 
+use super::key_record::KeyRecord;
 use super::key_slots::KeySlots;
-use crate::{DecideRequest, RouteAccess};
+use crate::{ChangeError, DecideRequest, RouteAccess};
 
 /// Terms of a key of its own. In a box, which nearly no key has.
 #[derive(Debug, Default)]
@@ -67,5 +68,39 @@ impl KeyTerms {
     /// The permissions of the key, of a user with these.
     pub(super) fn permissions(&self, of_user: &[Permission]) -> Vec<Permission> {
         self.policy.effective_permissions(of_user)
+    }
+}
+
+impl KeyRecord {
+    /// Sets or removes the policy.
+    pub(super) fn set_policy(&self, policy: Option<Box<KeyPolicy>>) {
+        let mut state = self.state();
+        state.terms = KeyTerms::boxed(state.own_quota(), policy, state.terms.as_deref());
+        state.principal = None;
+    }
+
+    /// Disables a key that was not used, created or enabled since a time.
+    ///
+    /// # Errors
+    /// [`ChangeError::InUse`]: it was, and nothing is changed.
+    pub(super) fn disable_unused(&self, since: Micros, disabled: Disabled) -> Result<(), ChangeError> {
+        let mut state = self.state();
+        let mut policy = state.policy().map(|policy| *policy).unwrap_or_default();
+        if self.position.created.max(state.last_used.max(policy.enabled).unwrap_or_default()) >= since {
+            return Err(ChangeError::InUse(self.id()));
+        }
+        policy.disabled = policy.disabled.or(Some(disabled));
+        state.terms = KeyTerms::boxed(state.own_quota(), policy.boxed(), state.terms.as_deref());
+        Ok(())
+    }
+
+    /// Takes a disabling back that was not committed.
+    pub(super) fn undo_disabling(&self, disabled: Disabled) {
+        let mut state = self.state();
+        let mut policy = state.policy().map(|policy| *policy).unwrap_or_default();
+        if policy.disabled == Some(disabled) {
+            policy.disabled = None;
+            state.terms = KeyTerms::boxed(state.own_quota(), policy.boxed(), state.terms.as_deref());
+        }
     }
 }

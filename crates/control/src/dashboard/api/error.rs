@@ -146,7 +146,7 @@ mod tests {
             Error::NoKey(id),
             Error::NoSession(String::new()),
             Error::Revoked(id),
-            Error::InvalidPolicy(domain::key::policy::InvalidPolicy::NoSlot),
+            Error::InvalidKeyPolicy(domain::key::policy::InvalidKeyPolicy::NoSlot),
             Error::BeyondOwner("a".parse().unwrap()),
             Error::Widened(id),
             Error::DisabledByOperator(id),

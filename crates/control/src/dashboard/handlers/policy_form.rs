@@ -11,7 +11,7 @@ use crate::dashboard::request::Form;
 use crate::management::{ManagementError, PolicyUpdate};
 use domain::clock::Micros;
 use domain::identity::Permission;
-use domain::key::policy::{InvalidPolicy, KeyPolicy, Network};
+use domain::key::policy::{InvalidKeyPolicy, KeyPolicy, Network};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -60,8 +60,8 @@ impl PolicyInput {
         let errors = &mut self.fields.errors;
         let field = match error {
             ManagementError::BeyondOwner(_) => &mut errors.permissions,
-            ManagementError::InvalidPolicy(InvalidPolicy::TooManyNetworks) => &mut errors.networks,
-            ManagementError::InvalidPolicy(InvalidPolicy::NoSlot) => &mut errors.concurrent,
+            ManagementError::InvalidKeyPolicy(InvalidKeyPolicy::TooManyNetworks) => &mut errors.networks,
+            ManagementError::InvalidKeyPolicy(InvalidKeyPolicy::NoSlot) => &mut errors.concurrent,
             error => return Err(error),
         };
         *field = Some(match error {

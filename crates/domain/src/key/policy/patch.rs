@@ -126,7 +126,7 @@ mod tests {
         let both = expiry.apply(&narrower.apply(&KeyPolicy::default()));
         assert_eq!((both.expires, both.permissions.clone()), (Some(Micros(9)), Some(permissions(&["a"]))));
         let cleared = PolicyPatch { permissions: Field::Clear, ..PolicyPatch::default() }.apply(&both);
-        assert_eq!((cleared.expires, cleared.permissions), (Some(Micros(9)), None));
+        assert_eq!((cleared.expires, cleared.permissions.clone()), (Some(Micros(9)), None));
         assert!(PolicyPatch::default().is_empty() && !expiry.is_empty());
         assert_eq!(PolicyPatch::between(&expiry.apply(&KeyPolicy::default()), both.clone()).apply(&cleared), both);
     }
