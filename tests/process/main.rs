@@ -13,6 +13,7 @@ mod authority;
 #[path = "../integration/edge/frames.rs"]
 mod frames;
 
+mod key_limit;
 mod access_log;
 mod canary;
 mod demo;

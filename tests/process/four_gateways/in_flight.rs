@@ -6,12 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use domain::key::KeyDigest;
-use domain::key::policy::{Field, PolicyPatch};
-use state::{Change, PolicyScope, State};
-
 use super::Four;
-use crate::support::{Client, Random, Setup, Upstream, eventually, head};
+use crate::key_limit::limit_key;
+use crate::support::{Client, Random, Upstream, eventually, head};
 
 const LIMIT: usize = 100;
 /// Time that a loaded machine may add to a lease.
@@ -143,20 +140,6 @@ fn concurrency_limit_holds_over_four_gateways_and_a_dead_one_releases_its_slots(
     (1..4).for_each(|gateway| refused(&four, gateway));
     assert_eq!((keeping.now(), keeping.most()), (LIMIT, LIMIT));
     keeping.0.over.store(true, Ordering::SeqCst);
-}
-
-/// Sets the limit of requests in flight of a key.
-fn limit_key(setup: &Setup, key: &str, concurrent: u32) {
-    let config = keygate::config::Config::load(&setup.path().join("keygate.yaml")).unwrap();
-    let state::Settings::Redis(settings) = config.state else { panic!("on Redis") };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let state = State::Redis(state::Redis::open_for_changes(*settings).await.unwrap());
-        let key = state.key_of(&KeyDigest::of(key.as_bytes())).await.unwrap().unwrap();
-        let patch = Box::new(PolicyPatch { concurrent: Field::Set(concurrent), ..PolicyPatch::default() });
-        state.change(Change::SetKeyPolicy { key, patch, allowed: PolicyScope::Operator }).await.unwrap();
-        state.close().await;
-    });
 }
 
 /// 200 streams with one key, of which 20 requests may be in flight; one of the gateways dies in the middle.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{BLOCKS, Backend, Lineage, Tunnel, is_running, signal, stop};
+use crate::key_limit::limit_key;
 use crate::support::{Client, Setup, eventually, head, until};
 
 pub(super) fn start(backend: &Backend, concurrent: usize) -> (Lineage, String) {
@@ -47,6 +48,29 @@ fn slots_of_requests_in_flight_count_at_the_new_process_until_they_end() {
     let outcomes = lineage.outcomes();
     assert!(outcomes["completed"] >= 4 && outcomes["too_many_in_flight"] >= 1, "{outcomes:?}");
     assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+}
+
+/// Of three slots of the organization, two of the key.
+#[test]
+fn slots_of_a_key_in_flight_count_at_the_new_process_until_they_end() {
+    let backend = Backend::start();
+    let setup = Setup::new(backend.upstream.address, &BLOCKS.replace("concurrent: 100", "concurrent: 3"));
+    let key = setup.key();
+    let other = setup.ok(&["key", "create", "--org", "acme", "--user", "ada@example.com", "other"]);
+    limit_key(&setup, &key, 2);
+    let mut lineage = Lineage::start(setup);
+    let tunnel = Tunnel::open(&lineage.setup, &key);
+    let mut waiting = slow(&lineage, &key);
+    eventually("the request is at the upstream", || backend.slow() == 1);
+    assert_eq!((status(&lineage, &key), status(&lineage, &other)), (429, 200));
+    let replaced = lineage.upgrade();
+    assert_eq!((status(&lineage, &key), status(&lineage, &other)), (429, 200), "both count here");
+    backend.release(1);
+    assert_eq!(waiting.response().status, 200);
+    eventually("its slot is free", || status(&lineage, &key) == 200);
+    tunnel.close();
+    lineage.wait_for_end(replaced);
+    lineage.stop();
 }
 
 #[test]
