@@ -18,8 +18,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use super::Gateway;
 use super::guarded_body::GuardedBody;
 use super::own_response::{own, reject};
+use super::rejection::Rejection;
 use super::request::Arrival;
 use crate::admission::{CorsPolicy, preflight_method};
+use domain::refusal::Refusal;
 
 /// Beginning of the names of all fields about it.
 const PREFIX: &str = "access-control-";
@@ -69,7 +71,8 @@ impl Gateway {
         let method = preflight_method(head)?;
         let route = self.admission.find_route_for(head, &method);
         arrival.note_admission(head, route, &self.settings.credentials, || None);
-        if let Err(rejection) = self.public.count(arrival.client.ip, arrival.time) {
+        if let Err(seconds) = self.public.count(arrival.client.ip, arrival.time) {
+            let rejection = Rejection::with_retry_after(Refusal::AddressLimited, seconds);
             return Some(reject(arrival, &rejection, &route.metrics));
         }
         let mut response = Response::new(Bytes::new());

@@ -62,10 +62,9 @@ impl PublicLimits {
     /// Takes a token of the address.
     ///
     /// # Errors
-    /// The rejection, which says when the next one may come.
-    pub(super) fn count(&self, address: IpAddr, now: Micros) -> Result<(), Rejection<'static>> {
-        let seconds = self.by_address.count(address, now);
-        seconds.map_err(|seconds| Rejection::with_retry_after(Refusal::AddressLimited, seconds))
+    /// The seconds until the next one may come.
+    pub(super) fn count(&self, address: IpAddr, now: Micros) -> Result<(), u64> {
+        self.by_address.count(address, now)
     }
 
     /// Takes a place among the requests in flight; none when all are taken.
@@ -77,9 +76,12 @@ impl PublicLimits {
     }
 
     /// Takes a place and a token. A request that gets no place costs no token.
-    fn admit(&self, address: IpAddr, now: Micros) -> Result<PublicSlot, Rejection<'static>> {
-        let slot = self.acquire().ok_or_else(|| Rejection::new(Refusal::PublicBusy))?;
-        self.count(address, now)?;
+    ///
+    /// # Errors
+    /// The seconds until the address has a token; none when all places are taken.
+    fn admit(&self, address: IpAddr, now: Micros) -> Result<PublicSlot, Option<u64>> {
+        let Some(slot) = self.acquire() else { return Err(None) };
+        self.count(address, now).map_err(Some)?;
         Ok(slot)
     }
 }
@@ -110,13 +112,14 @@ impl Gateway {
                 let exchange = Exchange::begin(self, arrival, route, Grant::Public(slot), upload, features);
                 Ok((route, Box::new(exchange), request))
             }
-            Err(rejection) => {
-                let is_busy = rejection.refusal == Refusal::PublicBusy;
-                if is_busy {
-                    metrics.busy.inc()
+            Err(seconds) => {
+                let rejection = if let Some(seconds) = seconds {
+                    metrics.address_limited.inc();
+                    Rejection::with_retry_after(Refusal::AddressLimited, seconds)
                 } else {
-                    metrics.address_limited.inc()
-                }
+                    metrics.busy.inc();
+                    Rejection::new(Refusal::PublicBusy)
+                };
                 let mut response = arrival.reject(&rejection);
                 arrival.connection.count_refusal(arrival.version, &mut response);
                 route.metrics.count_response(response.status());
@@ -138,7 +141,8 @@ mod tests {
     }
 
     fn refusal(limits: &PublicLimits, address: [u8; 4], now: u64) -> Option<Refusal> {
-        limits.admit(address.into(), Micros(now)).err().map(|rejection| rejection.refusal)
+        let refused = limits.admit(address.into(), Micros(now)).err();
+        refused.map(|seconds| seconds.map_or(Refusal::PublicBusy, |_| Refusal::AddressLimited))
     }
 
     #[test]
