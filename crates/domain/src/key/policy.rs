@@ -265,7 +265,7 @@ mod tests {
         let (all, base) = (KeyPolicy::default(), narrow());
         assert!(base.is_within(&all) && !all.is_within(&base) && base.is_within(&base));
         let wider = [
-            KeyPolicy { permissions: Some(permissions(&["a", "b"])), ..narrow() },
+            KeyPolicy { permissions: Some(permissions(&["a", "b", "c"])), ..narrow() },
             KeyPolicy { permissions: None, ..narrow() },
             KeyPolicy { expires: Some(Micros(1_000_001)), ..narrow() },
             KeyPolicy { expires: None, ..narrow() },
