@@ -21,7 +21,7 @@ pub const HOUR: u64 = 3_600_000_000;
 
 pub const REFUSALS: [Outcome; 8] = [
     Outcome::Refused(Refusal::RateLimited),
-    Outcome::Refused(Refusal::TooManyInFlight),
+    Outcome::Refused(Refusal::KeyTooManyInFlight),
     Outcome::Refused(Refusal::Forbidden),
     Outcome::Refused(Refusal::Revoked),
     Outcome::Refused(Refusal::Expired),

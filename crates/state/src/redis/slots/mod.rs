@@ -1,10 +1,11 @@
 //! The slot lease: this gateway's share of the concurrency limit of an organization, or of a key with its own limit.
 //!
 //! An organization's record in Redis, and a record beside that of such a key, has one entry for each gateway that holds
-//! slots: the number of slots, the time of the last report, the lease time, and the *generation* of the entry. A gateway
-//! that reports nothing for its lease time loses the entry, and its slots are free again: this is how slots are given
-//! back when a gateway dies. When no gateway could report, because the server was away or its clock stepped forward, all
-//! entries begin anew, once, and once more if it is away again before half a lease is over (`scripts/slot_leases.lua`).
+//! slots: the number of slots, the time of the last report, the lease time, and the *generation* of the entry. A
+//! gateway that reports nothing for its lease time loses the entry, and its slots are free again: this is how slots are
+//! given back when a gateway dies. When no gateway could report, because the server was away or its clock stepped
+//! forward, all entries begin anew, once, and once more if it is away again before half a lease is over
+//! (`scripts/slot_leases.lua`).
 //!
 //! In this process, [`SlotLease`] counts the permits of one organization or key. Commands carry its changes to Redis: a
 //! decision may acquire one slot and reports releases; the heartbeat reports releases and renews the lease.
