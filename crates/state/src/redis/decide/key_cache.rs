@@ -135,9 +135,6 @@ impl CachedKey {
         let permissions: Box<[Permission]> =
             policy.as_ref().map_or(of_user.into(), |policy| policy.effective_permissions(of_user).into());
         let headers = PrincipalHeaders::new(user_id, org_id, key_id, &permissions);
-        let concurrent = policy.as_deref().and_then(|policy| policy.concurrent);
-        let slots =
-            concurrent.map(|concurrent| Box::new(KeySlots { concurrent, lease: leases.key_lease_of(key.key.id) }));
         Self {
             digest: *digest,
             record: names.key(key.key.id).into_bytes().into(),
@@ -160,7 +157,7 @@ impl CachedKey {
             quota: defaults.limits.quota.in_force(key.key.quota),
             concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
             lease: leases.lease_of(org.org.tag),
-            slots,
+            slots: KeySlots::of_key(&key.key, leases),
             usage,
             confirmed: AtomicU64::new(now.0),
             verdict: Verdict::default(),
@@ -215,6 +212,12 @@ impl CachedKey {
 }
 
 impl KeySlots {
+    /// The slots of a key, if it has a limit of its own.
+    fn of_key(key: &Key, leases: &SlotLeases) -> Option<Box<Self>> {
+        let concurrent = key.policy.as_deref()?.concurrent?;
+        Some(Box::new(Self { concurrent, lease: leases.key_lease_of(key.id) }))
+    }
+
     /// The status of the slots, of which other gateways hold so many.
     pub(super) fn status(&self, held_elsewhere: u32) -> SlotStatus {
         SlotStatus { concurrent: self.concurrent, in_flight: held_elsewhere.saturating_add(self.lease.held()) }
