@@ -39,18 +39,6 @@ fn problems_with(addition: &str) -> Vec<String> {
 }
 
 #[test]
-fn unused_keys_are_never_or_after_a_week_at_least() {
-    let read = |value: &str| parse(&MINIMAL.replace("limits:\n", &format!("limits:\n  unused_keys: {value}\n")));
-    assert_eq!(parse(MINIMAL).unwrap().bounds.unused_keys, None);
-    assert_eq!(read("never").unwrap().bounds.unused_keys, None);
-    assert_eq!(read("7d").unwrap().bounds.unused_keys, Some(std::time::Duration::from_secs(7 * 24 * 3600)));
-    for value in ["6d", "0s", "sometimes"] {
-        let problems = read(value).unwrap_err().to_string();
-        assert!(problems.contains("limits.unused_keys"), "{problems}");
-    }
-}
-
-#[test]
 fn minimal_file_is_accepted() {
     let config = parse(MINIMAL).unwrap();
     assert_eq!(config.listen[0].address.port(), 8080);

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use keygate::config::Config;
 
+use crate::config::{MINIMAL, parse};
+
 /// The range that `config/keygate.yaml` gives for `requests` is the one that works, at both ends.
 #[test]
 fn range_of_requests_is_the_documented_one_and_errors_are_on_the_written_key() {
@@ -33,4 +35,16 @@ fn range_of_requests_is_the_documented_one_and_errors_are_on_the_written_key() {
     );
     let error = quota("per: 366d").unwrap_err().to_string();
     assert!(error.contains("limits.key.per: 1000 per 31622400s is too large; give at most 284"), "{error}");
+}
+
+#[test]
+fn unused_keys_are_never_or_after_a_week_at_least() {
+    let read = |value: &str| parse(&MINIMAL.replace("limits:\n", &format!("limits:\n  unused_keys: {value}\n")));
+    assert_eq!(parse(MINIMAL).unwrap().bounds.unused_keys, None);
+    assert_eq!(read("never").unwrap().bounds.unused_keys, None);
+    assert_eq!(read("7d").unwrap().bounds.unused_keys, Some(std::time::Duration::from_secs(7 * 24 * 3600)));
+    for value in ["6d", "0s", "sometimes"] {
+        let problems = read(value).unwrap_err().to_string();
+        assert!(problems.contains("limits.unused_keys"), "{problems}");
+    }
 }

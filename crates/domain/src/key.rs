@@ -194,14 +194,11 @@ pub fn parse(presented: &[u8]) -> Option<KeyId> {
         return None;
     }
     let (covered, given) = presented.split_at(KEY_LENGTH - CHECKSUM_LENGTH);
-    // All bytes are looked at, which the processor does for many at a time.
+    // Looks at all bytes, which the processor does for many at a time.
     let is_alphanumeric = |part: &[u8]| part.iter().fold(true, |all, byte| all & byte.is_ascii_alphanumeric());
-    let id = &body[..KEY_ID_LENGTH];
-    let secret = &body[KEY_ID_LENGTH + 1..];
-    if !(is_alphanumeric(id) & is_alphanumeric(secret)) || checksum(covered) != given {
-        return None;
-    }
-    body[..KEY_ID_LENGTH].try_into().ok().map(KeyId)
+    let (id, rest) = body.split_at(KEY_ID_LENGTH);
+    let is_whole = is_alphanumeric(id) && is_alphanumeric(&rest[1..]) && checksum(covered) == given;
+    is_whole.then_some(id)?.try_into().ok().map(KeyId)
 }
 
 /// The CRC-32 of `covered` in base62, most significant digit first.

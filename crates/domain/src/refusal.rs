@@ -77,7 +77,9 @@ refusals! {
         outcome: Some("user_suspended"), auth_result: Some("user_suspended"), redis_code: Some(12), ..invalid_key()
     };
     /// The key has expired by its policy.
-    KeyExpired => Row { outcome: Some("key_expired"), auth_result: Some("key_expired"), redis_code: Some(13), ..invalid_key() };
+    KeyExpired => Row {
+        outcome: Some("key_expired"), auth_result: Some("key_expired"), redis_code: Some(13), ..invalid_key()
+    };
     /// The key is disabled.
     KeyDisabled => Row {
         outcome: Some("key_disabled"), auth_result: Some("key_disabled"), redis_code: Some(14), ..invalid_key()

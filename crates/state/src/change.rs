@@ -9,7 +9,7 @@ use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 use domain::session::TokenDigest;
 
-use super::{ActorName, ChangeError, Key, Org, OrgPolicy, PolicyScope, Session, TicketSource, User};
+use super::{ActorName, ChangeError, Key, LastRotation, Org, OrgPolicy, PolicyScope, Session, TicketSource, User};
 use super::{is_session_quota_digest, session_quota_digest};
 
 /// One change to the directory, to sessions or to tickets, made whole or not at all.
@@ -188,39 +188,6 @@ pub enum Change {
         /// The cause of the ticket.
         source: TicketSource,
     },
-}
-
-/// The last rotation of a key, as far as a rotation depends on it: who rotates a key that was rotated since they looked
-/// at it would replace a secret that was just handed out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LastRotation {
-    /// Any, or none.
-    #[default]
-    Any,
-    /// None: the key has its first secret.
-    Never,
-    /// The one at this time.
-    At(Micros),
-}
-
-impl LastRotation {
-    /// Checks the time of a key's last rotation.
-    ///
-    /// # Errors
-    /// [`ChangeError::Rotated`] when it is another one.
-    pub(super) fn check(self, key: KeyId, rotated: Option<Micros>) -> Result<(), ChangeError> {
-        if self == Self::Any || self == Self::from(rotated) {
-            Ok(())
-        } else {
-            Err(ChangeError::Rotated { key, rotated })
-        }
-    }
-}
-
-impl From<Option<Micros>> for LastRotation {
-    fn from(rotated: Option<Micros>) -> Self {
-        rotated.map_or(Self::Never, Self::At)
-    }
 }
 
 impl Change {

@@ -25,8 +25,8 @@ impl PolicyScope {
     /// The policy that a change makes of the one before; none of an empty one.
     ///
     /// # Errors
-    /// [`ChangeError::InvalidPolicy`]; [`ChangeError::InUse`]; [`ChangeError::Widened`] and [`ChangeError::DisabledByOperator`] when it is wider
-    /// than allowed.
+    /// [`ChangeError::InvalidPolicy`]; [`ChangeError::InUse`]; [`ChangeError::Widened`] and
+    /// [`ChangeError::DisabledByOperator`] when it is wider than allowed.
     pub(super) fn apply(
         self,
         key: KeyId,

@@ -19,13 +19,17 @@ use super::support::{
 
 pub const HOUR: u64 = 3_600_000_000;
 
-pub const REFUSALS: [Outcome; 8] = [
+pub const REFUSALS: [Outcome; 12] = [
     Outcome::Refused(Refusal::RateLimited),
     Outcome::Refused(Refusal::KeyTooManyInFlight),
     Outcome::Refused(Refusal::Forbidden),
     Outcome::Refused(Refusal::Revoked),
     Outcome::Refused(Refusal::Expired),
     Outcome::Refused(Refusal::UserRemoved),
+    Outcome::Refused(Refusal::UserSuspended),
+    Outcome::Refused(Refusal::KeyExpired),
+    Outcome::Refused(Refusal::KeyDisabled),
+    Outcome::Refused(Refusal::AddressRefused),
     Outcome::Refused(Refusal::OrgSuspended),
     Outcome::Refused(Refusal::NotFound),
 ];

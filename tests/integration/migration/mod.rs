@@ -73,7 +73,7 @@ fn migrated_state_decides_as_before() {
     let redis = Redis::start();
     let (installation, digests) = populated_installation(&[redis.url()], "");
     let report = installation.copy();
-    assert_eq!(counts(&report, "copied"), [4, 9, 27, digests.len() as u64]);
+    assert_eq!(counts(&report, "copied"), [4, 9, 29, digests.len() as u64]);
     assert_eq!(counts(&report, "already_there"), [0; 4]);
     assert_same(&installation, &digests);
 }
@@ -91,9 +91,9 @@ fn state_on_redis_moves_to_a_file_and_decides_as_before() {
         digests
     });
     let report = installation.move_records(On::Redis, On::Embedded);
-    assert_eq!(counts(&report, "copied"), [4, 9, 27, digests.len() as u64]);
+    assert_eq!(counts(&report, "copied"), [4, 9, 29, digests.len() as u64]);
     let verified = installation.run(On::Embedded, "state verify state.jsonl");
-    assert_eq!((verified.code, verified.out.as_str()), (0, "the same: 40 records\n"), "{verified:?}");
+    assert_eq!((verified.code, verified.out.as_str()), (0, "the same: 42 records\n"), "{verified:?}");
     assert_same(&installation, &digests);
 }
 
@@ -101,9 +101,9 @@ fn state_on_redis_moves_to_a_file_and_decides_as_before() {
 fn cluster_receives_all_records() {
     let cluster = Cluster::start(3, 0);
     let (installation, digests) = populated_installation(&cluster.urls(), "");
-    assert_eq!(counts(&installation.copy(), "copied"), [4, 9, 27, digests.len() as u64]);
+    assert_eq!(counts(&installation.copy(), "copied"), [4, 9, 29, digests.len() as u64]);
     let before = content(cluster.nodes());
-    assert_eq!(counts(&installation.copy(), "already_there"), [4, 9, 27, digests.len() as u64]);
+    assert_eq!(counts(&installation.copy(), "already_there"), [4, 9, 29, digests.len() as u64]);
     assert_eq!(content(cluster.nodes()), before);
     assert_same(&installation, &digests);
 }
@@ -207,10 +207,10 @@ fn second_run_changes_nothing() {
     let before = content(std::slice::from_ref(&redis));
     let report = installation.copy();
     assert_eq!(counts(&report, "copied"), [0; 4]);
-    assert_eq!(counts(&report, "already_there"), [4, 9, 27, digests.len() as u64]);
+    assert_eq!(counts(&report, "already_there"), [4, 9, 29, digests.len() as u64]);
     assert_eq!(content(std::slice::from_ref(&redis)), before);
     let verified = installation.run(On::Redis, "state verify state.jsonl");
-    assert_eq!((verified.code, verified.out.as_str()), (0, "the same: 40 records\n"), "{verified:?}");
+    assert_eq!((verified.code, verified.out.as_str()), (0, "the same: 42 records\n"), "{verified:?}");
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn replicas_confirm_the_copy_as_configured() {
     replica.cli::<()>(&["REPLICAOF", "127.0.0.1", &redis.port().to_string()]);
     until("the replica follows", || (replica.info("replication", "master_link_status") == "up").then_some(()));
     let report = installation.copy();
-    assert_eq!(counts(&report, "already_there"), [4, 9, 27, digests.len() as u64]);
+    assert_eq!(counts(&report, "already_there"), [4, 9, 29, digests.len() as u64]);
     assert_eq!(replica.cli::<u64>(&["DBSIZE"]), redis.cli::<u64>(&["DBSIZE"]));
 }
 

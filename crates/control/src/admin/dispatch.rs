@@ -13,10 +13,7 @@ use domain::page::{Page, PageQuery};
 /// Those of the operation.
 #[rustfmt::skip]
 pub async fn perform(
-    to: &Management,
-    actor: &Actor,
-    operation: Operation,
-    now: Micros,
+    to: &Management, actor: &Actor, operation: Operation, now: Micros,
 ) -> Result<Reply, ManagementError> {
     Ok(match operation {
         Operation::CreateOrg { name } => Reply::Org { org: to.create_org(actor, &name, now).await? },
@@ -45,8 +42,7 @@ pub async fn perform(
         Operation::CreateKey { org, user, name, policy } =>
             Reply::NewKey(to.create_key(actor, &org, &user, &name, *policy, now).await?),
         Operation::SetKey { key, policy } => Reply::Key { key: to.set_key(actor, key, *policy, now).await? },
-        Operation::DisableKey { key, leaked } =>
-            Reply::Key { key: to.disable_key(actor, key, leaked, now).await? },
+        Operation::DisableKey { key, leaked } => Reply::Key { key: to.disable_key(actor, key, leaked, now).await? },
         Operation::EnableKey { key } => Reply::Key { key: to.enable_key(actor, key, now).await? },
         Operation::ListKeys { org, query, cursor, limit } =>
             Reply::Keys(to.list_keys(actor, &org, &query, &PageQuery { cursor, limit }, now).await?),
@@ -58,9 +54,8 @@ pub async fn perform(
             Reply::NewKey(to.rotate_key(actor, key, Rotation::new(overlap), now).await?),
         Operation::LimitKey { key, limits } => Reply::Key { key: to.limit_key(actor, key, limits, now).await? },
         Operation::ImportKey { org, user, sha256, name, limits, policy, disabled } => {
-            let policy = *policy;
-            let import =
-                KeyImport { org: &org, user: &user, sha256: &sha256, name: &name, limits, policy, disabled };
+            let (sha256, policy) = (&*sha256, *policy);
+            let import = KeyImport { org: &org, user: &user, sha256, name: &name, limits, policy, disabled };
             Reply::Key { key: to.import_key(actor, import, now).await? }
         }
         Operation::Explain { key } =>
@@ -69,10 +64,8 @@ pub async fn perform(
             Reply::Uses(to.list_uses(actor, key, uses, &PageQuery { cursor, limit }, now).await?),
         Operation::Activity { org, keys } => Reply::Activity(to.key_activity(actor, &org, keys, now).await?),
         Operation::LinkSession { org, user } => Reply::Link { link: to.create_link(actor, &org, &user, now).await? },
-        Operation::ListSessions { org, cursor, limit } => {
-            let page = PageQuery { cursor, limit };
-            Reply::Sessions(to.list_sessions(actor, org.as_deref(), false, &page, now).await?)
-        }
+        Operation::ListSessions { org, cursor, limit } => Reply::Sessions(
+            to.list_sessions(actor, org.as_deref(), false, &PageQuery { cursor, limit }, now).await?),
         Operation::EndSession { session } => Reply::Session { session: to.end_session(actor, session, now).await? },
         Operation::EndSessions { org, user } =>
             Reply::Sessions(Page { items: to.end_sessions(actor, &org, &user, now).await?, next: None }),

@@ -3,7 +3,6 @@
 use std::error::Error;
 
 use super::error_kind::ErrorKind;
-use super::read_queue::QueueFull;
 use domain::clock::Micros;
 use domain::counted::counted;
 use domain::identity::Permission;
@@ -268,42 +267,6 @@ fn rotation_text(by: Option<&str>, at: Option<Micros>) -> String {
     let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
     let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
     format!("{by}{at}")
-}
-
-impl From<QueueFull> for ManagementError {
-    fn from(full: QueueFull) -> Self {
-        match full {
-            QueueFull::Person => Self::TooManyReads,
-            QueueFull::Total => Self::JournalBusy,
-        }
-    }
-}
-
-impl From<ChangeError> for ManagementError {
-    fn from(error: ChangeError) -> Self {
-        match error {
-            ChangeError::NoOrg(org) => Self::NoOrg(org.to_string()),
-            ChangeError::NoUser(user) => Self::NoUser(user.to_string()),
-            ChangeError::NotPerson(user) => Self::NotPerson(user.to_string()),
-            ChangeError::NotService(user) => Self::NotService(user.to_string()),
-            ChangeError::NoKey(key) => Self::NoKey(key),
-            ChangeError::NoSession(session) => Self::NoSession(session.to_string()),
-            ChangeError::Revoked(key) => Self::Revoked(key),
-            ChangeError::Rotated { key, rotated } => Self::Rotated { key, by: None, at: rotated },
-            ChangeError::InvalidPolicy { reason, .. } => Self::InvalidKeyPolicy(reason),
-            ChangeError::Widened(key) => Self::Widened(key),
-            ChangeError::InUse(key) => Self::InUse(key),
-            ChangeError::DisabledByOperator(key) => Self::DisabledByOperator(key),
-            ChangeError::Taken(what) => Self::Taken(what),
-            ChangeError::TooManyKeys(limit) => Self::TooManyKeys(limit),
-            ChangeError::TooManySessions(limit) => Self::TooManySessions(limit),
-            // Rounded up: a caller that comes back after these seconds finds a whole token.
-            ChangeError::KeyCreationLimited { wait_us } => Self::KeyCreationLimited(wait_us.div_ceil(1_000_000).max(1)),
-            ChangeError::HandedOver => Self::HandedOver,
-            ChangeError::NotReplicated { .. } => Self::Unconfirmed(error),
-            ChangeError::Unavailable(_) | ChangeError::Closed => Self::NotAcknowledged(error),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::audited_change::Target;
 use super::authorization::Access;
+use super::operands::check_digest;
 use super::user::Responsible;
 use super::{Actor, ApiKey, Key, KeyActor, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
@@ -56,8 +57,8 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`],
-    /// [`ManagementError::InvalidKeyPolicy`], [`ManagementError::BeyondOwner`], [`ManagementError::TooLate`]; for signed-in users
-    /// [`ManagementError::TooManyKeys`] and [`ManagementError::KeyCreationLimited`].
+    /// [`ManagementError::InvalidKeyPolicy`], [`ManagementError::BeyondOwner`], [`ManagementError::TooLate`]; for
+    /// signed-in users [`ManagementError::TooManyKeys`] and [`ManagementError::KeyCreationLimited`].
     pub async fn create_key(
         &self,
         actor: &Actor,
@@ -244,27 +245,6 @@ impl OwnedKey {
         actors.record(KeyEvent::Created, key.created, KeyActor::of(actor));
         Self { key, user: Some(user), org: Some(org), responsible: None, actors }
     }
-}
-
-/// Digests that examples of the documentation have or had. Who imports one has copied the example, and everybody may
-/// know its key: the second is that of `password`, the last that of an empty text.
-const DOCUMENTED_DIGESTS: [&str; 3] = [
-    "0000000000000000000000000000000000000000000000000000000000000000",
-    "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8",
-    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-];
-
-/// Checks the SHA-256 of a key to import. A session quota key is found by a digest of its own; no imported key
-/// may stand in for it.
-///
-/// # Errors
-/// [`ManagementError::InvalidDigest`], [`ManagementError::DocumentedDigest`], [`ManagementError::SessionQuotaDigest`].
-pub fn check_digest(sha256: &str) -> Result<KeyDigest, ManagementError> {
-    let digest = KeyDigest::from_hex(sha256)?;
-    if DOCUMENTED_DIGESTS.iter().any(|documented| documented.eq_ignore_ascii_case(sha256)) {
-        return Err(ManagementError::DocumentedDigest);
-    }
-    if state::is_session_quota_digest(&digest) { Err(ManagementError::SessionQuotaDigest) } else { Ok(digest) }
 }
 
 /// The change as this actor may make it: of a signed-in user within the bounds of people, which the state checks.

@@ -2,6 +2,7 @@
 
 use super::{Management, ManagementError};
 use domain::identity::{OrgId, Permission, UserId};
+use domain::key::KeyDigest;
 
 /// Keys of one operation at most: more than a page of them.
 const MAX_KEYS: usize = 200;
@@ -41,4 +42,25 @@ pub(super) fn normalize_permissions(mut permissions: Vec<Permission>) -> Vec<Per
 /// Checks that these keys are few enough for one operation.
 pub(super) fn check_key_count<T>(keys: &[T]) -> Result<(), ManagementError> {
     if keys.len() > MAX_KEYS { Err(ManagementError::TooManyKeyIds) } else { Ok(()) }
+}
+
+/// Digests that examples of the documentation have or had. Who imports one has copied the example, and everybody may
+/// know its key: the second is that of `password`, the last that of an empty text.
+const DOCUMENTED_DIGESTS: [&str; 3] = [
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8",
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+];
+
+/// Checks the SHA-256 of a key to import. A session quota key is found by a digest of its own; no imported key
+/// may stand in for it.
+///
+/// # Errors
+/// [`ManagementError::InvalidDigest`], [`ManagementError::DocumentedDigest`], [`ManagementError::SessionQuotaDigest`].
+pub fn check_digest(sha256: &str) -> Result<KeyDigest, ManagementError> {
+    let digest = KeyDigest::from_hex(sha256)?;
+    if DOCUMENTED_DIGESTS.iter().any(|documented| documented.eq_ignore_ascii_case(sha256)) {
+        return Err(ManagementError::DocumentedDigest);
+    }
+    if state::is_session_quota_digest(&digest) { Err(ManagementError::SessionQuotaDigest) } else { Ok(digest) }
 }

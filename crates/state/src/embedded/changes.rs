@@ -4,9 +4,10 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::{ActorName, Bounds, Change, ChangeError, Key, LastRotation, User};
+use crate::{ActorName, Bounds, Change, ChangeError, Key, LastRotation, PolicyScope, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::key::policy::PolicyPatch;
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
@@ -37,10 +38,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
             rotate_key(sql, *key, digest, (*at, *previous_until), last)
         }
         Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
-        Change::SetKeyPolicy { key, patch, allowed } => {
-            require_live_key(sql, *key)?;
-            key_policies::change(sql, *key, patch, *allowed)
-        }
+        Change::SetKeyPolicy { key, patch, allowed } => set_policy(sql, *key, patch, *allowed),
         Change::ByPerson { person, change } => {
             write(sql, change, bounds)?;
             key_creation::check(sql, *person, change, bounds)
@@ -220,6 +218,11 @@ fn limit_key(sql: &Connection, key: KeyId, quota: Option<Quota>) -> Result<(), C
     let [requests, per, burst] = quota_columns(quota);
     let update = "UPDATE keys SET requests = ?2, per = ?3, burst = ?4 WHERE id = ?1";
     execute(sql, update, params![key.as_str(), requests, per, burst]).map(drop)
+}
+
+fn set_policy(sql: &Connection, key: KeyId, patch: &PolicyPatch, allowed: PolicyScope) -> Result<(), ChangeError> {
+    require_live_key(sql, key)?;
+    key_policies::change(sql, key, patch, allowed)
 }
 
 pub(super) fn require_org(sql: &Connection, org: OrgId) -> Result<(), ChangeError> {

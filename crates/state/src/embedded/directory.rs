@@ -3,6 +3,7 @@
 //! Only the writer changes it, after the change was committed. Decisions use the index by digest and nothing else; the
 //! rest is for management.
 
+mod policies;
 mod tree;
 mod user_map;
 
@@ -14,19 +15,14 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxBuildHasher;
 
 use crate::import::Import;
-use crate::{
-    Bounds, Change, ChangeError, Defaults, KeyExport, Org, PolicyScope, RevocationEntry, RevocationLog, User,
-    session_quota_digest,
-};
-use domain::clock::{self, Micros};
+use crate::{Bounds, Change, Defaults, KeyExport, Org, RevocationEntry, RevocationLog, User, session_quota_digest};
+use domain::clock;
 use domain::identity::OrgId;
-use domain::key::policy::{Disabled, Field, KeyPolicy};
 use domain::key::{KeyDigest, KeyId};
 
 use super::entitlements::Secrets;
 use super::key_index::ByDigest;
 use super::key_record::{DirtyKeys, KeyRecord};
-use super::operation::Operation;
 use super::org_record::OrgRecord;
 use super::retired::{RetiredKey, RetiredKeys};
 use super::sessions::Sessions;
@@ -112,25 +108,6 @@ impl Directory {
         self.tree.write()
     }
 
-    /// Makes the part of a change effective that has to be so before it is written: a key that is disabled for being
-    /// unused is refused from here on, so that no use comes between the look at its last use and the commit.
-    ///
-    /// # Errors
-    /// [`ChangeError::InUse`].
-    pub(super) fn prepare(&self, change: &Change) -> Result<(), ChangeError> {
-        let Some((key, since, disabled)) = disabling_of_unused(change) else { return Ok(()) };
-        self.key(key).map_or(Ok(()), |record| record.disable_unused(since, disabled))
-    }
-
-    /// Takes back what was prepared for a change that was not committed.
-    pub(super) fn undo(&self, operation: &Operation) {
-        if let Operation::Change(change) = operation
-            && let Some((key, _, disabled)) = disabling_of_unused(change)
-        {
-            self.with_key(key, |record| record.undo_disabling(disabled));
-        }
-    }
-
     /// Makes a committed change effective, then logs what it revoked: a decision that is made without the change was
     /// begun before the entry, so its exchange is found by those who read the log.
     pub(super) fn apply_and_log(&self, change: Change) {
@@ -190,12 +167,7 @@ impl Directory {
                     record.set_quota(quota, tree.defaults.quota, clock::now(), &self.dirty);
                 }
             }
-            Change::SetKeyPolicy { key, patch, allowed } => self.with_key(key, |record| {
-                // Checked by the commit: it makes the same policy of the same one before.
-                if let Ok(policy) = allowed.apply(key, &patch, record.view().policy.as_deref()) {
-                    record.set_policy(policy);
-                }
-            }),
+            Change::SetKeyPolicy { key, patch, allowed } => self.change_policy(key, &patch, allowed),
             Change::ByPerson { change, .. } | Change::ByActor { change, .. } => self.apply(*change),
             of_session => self.sessions.apply(of_session),
         }
@@ -263,11 +235,6 @@ impl Directory {
         });
     }
 
-    /// Sets the policy of a key, as the file has it.
-    pub(super) fn set_policy(&self, key: KeyId, policy: Option<Box<KeyPolicy>>) {
-        self.with_key(key, |record| record.set_policy(policy));
-    }
-
     fn with_org(&self, org: OrgId, change: impl FnOnce(&OrgRecord)) {
         if let Some(record) = self.tree().org_record(org) {
             change(record);
@@ -314,13 +281,4 @@ impl Directory {
         self.dirty.append(dirty);
         count
     }
-}
-
-/// The key that a change disables for being unused, the time of which a use would keep it, and the mark.
-fn disabling_of_unused(change: &Change) -> Option<(KeyId, Micros, Disabled)> {
-    let Change::SetKeyPolicy { key, patch, allowed: PolicyScope::Unused(since) } = change.as_made() else {
-        return None;
-    };
-    let Field::Set(disabled) = patch.disabled else { return None };
-    Some((*key, *since, disabled))
 }

@@ -189,9 +189,9 @@ impl Redis {
         let waits = settings.durability.replicas > 0;
         let commit_client = if waits { RedisClient::start_for_waits(&client_shared) } else { client.clone() };
         let directory_shared = Arc::new(DirectoryShared::new(settings, scripts, revocations, defaults));
-        let transactions = Transactions::new(Arc::clone(&directory_shared), client.clone(), commit_client.clone());
-        let for_reports = Transactions::new(directory_shared, client.clone(), commit_client);
-        let maintenance = Maintenance::start(member, background_decider, background, for_reports, assertion, reader);
+        let transactions = Transactions::new(directory_shared, client.clone(), commit_client);
+        let reports = transactions.clone();
+        let maintenance = Maintenance::start(member, background_decider, background, reports, assertion, reader);
         Ok(Self { client, client_shared, decider, slots, is_gateway, transactions, revocations: log, maintenance })
     }
 

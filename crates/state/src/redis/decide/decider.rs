@@ -150,8 +150,8 @@ impl Decider {
         Ok(self.read_status(Arc::new(cached), now).await?.map(|(status, _)| status))
     }
 
-    /// Reads the rate-limit status of a cached key, and reports its unreported uses. Takes nothing. Returns the entry by
-    /// the current records as well; none of a key that is gone.
+    /// Reads the rate-limit status of a cached key, and reports its unreported uses. Takes nothing. Returns the entry
+    /// by the current records as well; none of a key that is gone.
     async fn read_status(
         &self,
         key: Arc<CachedKey>,

@@ -12,7 +12,7 @@ use super::usage::CachedUsage;
 use super::verdict::Verdict;
 use crate::Key;
 use crate::redis::active_defaults::ActiveDefaults;
-use crate::redis::record_codec::{NO_RECORD, StoredRecords, Version};
+use crate::redis::record_codec::{NO_RECORD, StoredRecords, StoredUser, Version};
 use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
 use crate::redis::slots::{SlotLease, SlotLeases};
@@ -127,22 +127,15 @@ impl CachedKey {
         usage: Arc<CachedUsage>,
         now: Micros,
     ) -> Self {
-        let Key { user: user_id, org: org_id, .. } = key.key;
-        let key_id = (!key.key.session_quota_key).then_some(key.key.id);
-        let method = if key_id.is_none() { AuthMethod::Session } else { AuthMethod::ApiKey };
-        let of_user = user.as_ref().map_or(&[][..], |user| user.user.permissions_in_force());
-        let policy = key.key.policy.clone();
-        let permissions: Box<[Permission]> =
-            policy.as_ref().map_or(of_user.into(), |policy| policy.effective_permissions(of_user).into());
-        let headers = PrincipalHeaders::new(user_id, org_id, key_id, &permissions);
+        let permissions = permissions_of(&key.key, user.as_ref());
         Self {
             digest: *digest,
             record: names.key(key.key.id).into_bytes().into(),
             key_version: key.live.version,
             org_version: org.version,
-            user_record: names.user(org.org.tag, user_id).into_bytes().into(),
+            user_record: names.user(org.org.tag, key.key.user).into_bytes().into(),
             user_version: user.as_ref().map_or(NO_RECORD, |user| user.version),
-            principal: Arc::new(Principal { key_id, user_id, org_id, method, headers }),
+            principal: Arc::new(principal_of(&key.key, &permissions)),
             permissions,
             secret: PresentedSecret::new(digest, key),
             revoked: AtomicBool::new(key.key.revoked.is_some()),
@@ -152,7 +145,7 @@ impl CachedKey {
             user_suspended: user.as_ref().is_some_and(|user| user.user.suspended.is_some()),
             org_suspended: org.org.suspended,
             withdrawn: user.as_ref().is_some_and(|user| user.user.withdrawn.is_some()),
-            policy,
+            policy: key.key.policy.clone(),
             defaults,
             quota: defaults.limits.quota.in_force(key.key.quota),
             concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
@@ -222,4 +215,20 @@ impl KeySlots {
     pub(super) fn status(&self, held_elsewhere: u32) -> SlotStatus {
         SlotStatus { concurrent: self.concurrent, in_flight: held_elsewhere.saturating_add(self.lease.held()) }
     }
+}
+
+/// The permissions of requests with a key: those of its user that its policy leaves it.
+fn permissions_of(key: &Key, user: Option<&StoredUser>) -> Box<[Permission]> {
+    let of_user = user.map_or(&[][..], |user| user.user.permissions_in_force());
+    let own = key.policy.as_ref().map(|policy| policy.effective_permissions(of_user));
+    own.map_or(of_user.into(), Vec::into_boxed_slice)
+}
+
+/// The principal of requests with a key that has these permissions.
+fn principal_of(key: &Key, permissions: &[Permission]) -> Principal {
+    let Key { user: user_id, org: org_id, .. } = *key;
+    let key_id = (!key.session_quota_key).then_some(key.id);
+    let method = if key_id.is_none() { AuthMethod::Session } else { AuthMethod::ApiKey };
+    let headers = PrincipalHeaders::new(user_id, org_id, key_id, permissions);
+    Principal { key_id, user_id, org_id, method, headers }
 }

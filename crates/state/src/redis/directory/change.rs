@@ -93,9 +93,7 @@ impl Changes<'_> {
             Change::ChooseOrg { session, org } => sessions.choose_org(*session, *org).await,
             Change::EndSession { session } => sessions.end(*session).await,
             Change::EndMembership { session, org } => sessions.end_membership(*session, *org).await,
-            Change::PutTicket { digest, content, expires, source: _ } => {
-                Tickets(self.0).put(digest, content, *expires).await
-            }
+            Change::PutTicket { digest, content, expires, .. } => Tickets(self.0).put(digest, content, *expires).await,
         }
     }
 }

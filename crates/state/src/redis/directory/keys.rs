@@ -1,12 +1,13 @@
 //! Keys: their records and digests. Their lists are in `key_list`.
 
+use super::check::Check;
 use super::commit_error::CommitError;
 use super::digest_claims::DigestClaims;
 use super::key_actors;
 use super::key_list::KeyList;
 use super::orgs::Orgs;
 use super::record_fields::{key_fields, policy_field, quota_fields, quota_numbers};
-use super::transaction::{Check, CommitResult, Record, Transaction};
+use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::Transactions;
 use super::users::Users;
 use crate::bucket::Bucket;

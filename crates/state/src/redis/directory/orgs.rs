@@ -6,9 +6,10 @@
 
 use redis::cmd;
 
+use super::check::Check;
 use super::commit_error::CommitError;
 use super::record_fields::org_fields;
-use super::transaction::{Check, CommitResult, Record, Transaction};
+use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::{Transactions, parse_id, read_each};
 use crate::redis::format;
 use crate::{ChangeError, LOOK_TAKEN, Org, OrgPolicy};

@@ -13,10 +13,11 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::time::{Instant, timeout_at};
 
+use super::check::Check;
 use super::commit_error::CommitError;
 use super::record_fields::session_fields;
 use super::session_index::SessionIndex;
-use super::transaction::{Check, CommitResult};
+use super::transaction::CommitResult;
 use super::transactions::{Transactions, read_each};
 use crate::redis::record_codec::ended_membership;
 use crate::redis::revocations::Revocation;

@@ -33,6 +33,7 @@ const IDS_PER_READ: usize = 1000;
 const CONCURRENT_READS: usize = 256;
 
 /// Reads of records and commits of transactions, for one thread.
+#[derive(Clone)]
 pub(crate) struct Transactions {
     pub(crate) shared: Arc<DirectoryShared>,
     pub(crate) client: RedisClient,

@@ -5,10 +5,11 @@
 
 use redis::cmd;
 
+use super::check::Check;
 use super::commit_error::CommitError;
 use super::orgs::Orgs;
 use super::record_fields::{joined, user_fields, voucher_fields};
-use super::transaction::{Check, CommitResult, Record, Transaction};
+use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::{Transactions, parse_id, read_each};
 use super::user_index::UserIndex;
 use crate::bucket::Bucket;

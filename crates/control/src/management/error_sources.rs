@@ -1,0 +1,41 @@
+//! Errors of operations that come from elsewhere.
+
+use super::ManagementError;
+use super::read_queue::QueueFull;
+use state::ChangeError;
+
+impl From<QueueFull> for ManagementError {
+    fn from(full: QueueFull) -> Self {
+        match full {
+            QueueFull::Person => Self::TooManyReads,
+            QueueFull::Total => Self::JournalBusy,
+        }
+    }
+}
+
+impl From<ChangeError> for ManagementError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::NoOrg(org) => Self::NoOrg(org.to_string()),
+            ChangeError::NoUser(user) => Self::NoUser(user.to_string()),
+            ChangeError::NotPerson(user) => Self::NotPerson(user.to_string()),
+            ChangeError::NotService(user) => Self::NotService(user.to_string()),
+            ChangeError::NoKey(key) => Self::NoKey(key),
+            ChangeError::NoSession(session) => Self::NoSession(session.to_string()),
+            ChangeError::Revoked(key) => Self::Revoked(key),
+            ChangeError::Rotated { key, rotated } => Self::Rotated { key, by: None, at: rotated },
+            ChangeError::InvalidPolicy { reason, .. } => Self::InvalidKeyPolicy(reason),
+            ChangeError::Widened(key) => Self::Widened(key),
+            ChangeError::InUse(key) => Self::InUse(key),
+            ChangeError::DisabledByOperator(key) => Self::DisabledByOperator(key),
+            ChangeError::Taken(what) => Self::Taken(what),
+            ChangeError::TooManyKeys(limit) => Self::TooManyKeys(limit),
+            ChangeError::TooManySessions(limit) => Self::TooManySessions(limit),
+            // Rounded up: a caller that comes back after these seconds finds a whole token.
+            ChangeError::KeyCreationLimited { wait_us } => Self::KeyCreationLimited(wait_us.div_ceil(1_000_000).max(1)),
+            ChangeError::HandedOver => Self::HandedOver,
+            ChangeError::NotReplicated { .. } => Self::Unconfirmed(error),
+            ChangeError::Unavailable(_) | ChangeError::Closed => Self::NotAcknowledged(error),
+        }
+    }
+}
