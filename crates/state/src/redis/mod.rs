@@ -179,7 +179,7 @@ impl Redis {
         let defaults = Arc::clone(decider_shared.defaults());
         let decider = Decider::new(decider_shared, client.clone());
         let background = RedisClient::start(&client_shared);
-        let background_decider = decider.with_client(background.clone());
+        let reporter = decider.with_client(background.clone());
         let assertion = assert_revocations(Arc::clone(&revocations), Arc::clone(&scripts), Arc::clone(&client_shared));
         let log = Arc::new(RevocationLog::new());
         let names = RecordNames::new(&settings.prefix);
@@ -190,8 +190,7 @@ impl Redis {
         let commit_client = if waits { RedisClient::start_for_waits(&client_shared) } else { client.clone() };
         let directory_shared = Arc::new(DirectoryShared::new(settings, scripts, revocations, defaults));
         let transactions = Transactions::new(directory_shared, client.clone(), commit_client);
-        let reports = transactions.clone();
-        let maintenance = Maintenance::start(member, background_decider, background, reports, assertion, reader);
+        let maintenance = Maintenance::start(member, reporter, background, transactions.clone(), assertion, reader);
         Ok(Self { client, client_shared, decider, slots, is_gateway, transactions, revocations: log, maintenance })
     }
 

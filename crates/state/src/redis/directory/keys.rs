@@ -230,9 +230,7 @@ impl Keys<'_> {
     ) -> Result<u32, CommitError> {
         let stored = self.require_active(id).await?;
         let policy = allowed.apply(id, patch, stored.key.policy.as_deref())?;
-        if let PolicyScope::Unused(since) = allowed
-            && stored.key.created >= since
-        {
+        if matches!(allowed, PolicyScope::Unused(since) if stored.key.created >= since) {
             return Err(ChangeError::InUse(id).into());
         }
         self.change(id, &stored, |transaction, record| {
