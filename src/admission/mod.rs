@@ -110,7 +110,7 @@ impl Admission {
         head: &Parts,
         fields: FieldSet,
         route: &Route,
-        client: IpAddr,
+        client: &IpAddr,
         now: Micros,
     ) -> Result<Admitted, Denial> {
         let places = Places {

@@ -15,7 +15,7 @@ use crate::admission::Route;
 use domain::head_fields::FieldSet;
 use domain::identity::Principal;
 use domain::refusal::Refusal;
-use edge::forward::{self, AllowedFeatures, ForwardContext, RequestFeatures, UpstreamRequest};
+use edge::forward::{self, AllowedFeatures, ForwardContext, RequestFeatures, UpstreamRequest, ValidatedHead};
 use journal::audit::{AuditEntry, Unavailable, Use};
 use platform::request_body::RequestBody;
 use state::Admitted;
@@ -45,15 +45,7 @@ impl Gateway {
             self.metrics.audit.refused.inc();
             return Err(self.early_rejection.refuse(Refusal::AuditUnavailable, arrival));
         }
-        let result = self.admission.authorize(head, head.fields(), route, arrival.client.ip, arrival.time).await;
-        arrival.note_admission(head, route, &self.settings.credentials, || match &result {
-            Ok(admitted) => Some(Arc::clone(&admitted.principal)),
-            Err(denial) => denial.principal.clone(),
-        });
-        let admitted = match result {
-            Ok(admitted) => admitted,
-            Err(denial) => return Err(Box::pin(self.refuse(arrival, head, route, &denial)).await),
-        };
+        let admitted = self.authorize(arrival, head, route).await?;
         arrival.connection.count_admission();
         let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
             return Err(own_response::reject_unrecorded(arrival, &admitted, route));
@@ -64,6 +56,25 @@ impl Gateway {
         let grant = CallerGrant::new(self, arrival, route, admitted, entry, has_key_field);
         let exchange = Exchange::begin(self, arrival, route, Grant::Caller(grant), request.body().upload(), features);
         Ok((route, Box::new(exchange), request))
+    }
+
+    /// Decides about a request, and notes its caller; or records and answers its denial. Apart from `admit`, whose
+    /// future would have room for the result while it waits for the journal.
+    async fn authorize(
+        &self,
+        arrival: &Arrival,
+        head: &ValidatedHead,
+        route: &Route,
+    ) -> Result<Admitted, Response<GuardedBody>> {
+        let result = self.admission.authorize(head, head.fields(), route, &arrival.client.ip, arrival.time).await;
+        arrival.note_admission(head, route, &self.settings.credentials, || match &result {
+            Ok(admitted) => Some(Arc::clone(&admitted.principal)),
+            Err(denial) => denial.principal.clone(),
+        });
+        match result {
+            Ok(admitted) => Ok(admitted),
+            Err(denial) => Err(Box::pin(self.refuse(arrival, head, route, &denial)).await),
+        }
     }
 
     /// Writes the beginning of the audit record.

@@ -25,7 +25,7 @@ pub struct DecideRequest<'a> {
     /// Access that the requested route grants.
     pub access: RouteAccess<'a>,
     /// Address of the client; none when it is not known: then it is in none of a key's networks.
-    pub client: Option<IpAddr>,
+    pub client: Option<&'a IpAddr>,
     /// Time of the decision.
     pub now: Micros,
 }

@@ -137,7 +137,8 @@ impl Model {
         let address = ADDRESSES[random.index(ADDRESSES.len())];
         let name = PERMISSIONS.get(required).map(|name| permission(name));
         let access = name.as_ref().map_or(RouteAccess::Everyone, RouteAccess::Permission);
-        let client = Some(address.parse::<IpAddr>().unwrap());
+        let ip = address.parse::<IpAddr>().unwrap();
+        let client = Some(&ip);
         let before = everything(state, key, self.now).await;
         let ask = DecideRequest { digest: &key.digest, id: None, access, client, now: self.now };
         let decision = state.decide(ask).await.unwrap();

@@ -57,7 +57,7 @@ impl KeyTerms {
 
     /// The refusal of the client's address.
     pub(super) fn refusal_of_address(&self, request: DecideRequest<'_>) -> Option<Refusal> {
-        (!self.policy.allows_address(request.client)).then_some(Refusal::AddressRefused)
+        (!self.policy.allows_address(request.client.copied())).then_some(Refusal::AddressRefused)
     }
 
     /// The refusal of a route that the key's user may use.

@@ -86,7 +86,7 @@ impl OwnedDecideRequest {
             RouteAccess::Permission(permission) => OwnedAccess::Permission(permission.clone()),
             RouteAccess::NoRoute => OwnedAccess::NoRoute,
         };
-        Self { digest: *digest, id, access, client, now }
+        Self { digest: *digest, id, access, client: client.copied(), now }
     }
 
     /// The request.
@@ -96,7 +96,7 @@ impl OwnedDecideRequest {
             OwnedAccess::Permission(permission) => RouteAccess::Permission(permission),
             OwnedAccess::NoRoute => RouteAccess::NoRoute,
         };
-        DecideRequest { digest: &self.digest, id: self.id, access, client: self.client, now: self.now }
+        DecideRequest { digest: &self.digest, id: self.id, access, client: self.client.as_ref(), now: self.now }
     }
 }
 
