@@ -183,7 +183,8 @@ impl Decider {
             current.key_id().filter(|_| current.is_disabled_as_unused())
         };
         let keys = self.shared.take_unreported_keys();
-        let reports = stream::iter(keys).map(report).buffer_unordered(CONCURRENT_REPORTS);
-        reports.filter_map(async |disabled| disabled).collect().await
+        let disabled: Vec<Option<KeyId>> =
+            stream::iter(keys).map(report).buffer_unordered(CONCURRENT_REPORTS).collect().await;
+        disabled.into_iter().flatten().collect()
     }
 }
