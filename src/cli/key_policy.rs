@@ -18,7 +18,7 @@ use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::Network;
 
-/// What the key may do less than its user. What is not given narrows nothing.
+/// The policy of a key, as far as it is given.
 #[derive(Debug, clap::Args)]
 pub(super) struct PolicyFlags {
     /// Permission of the key, as far as its user has it; may be repeated; default: all of the user's

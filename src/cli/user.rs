@@ -113,10 +113,10 @@ fn operation(command: Command) -> Operation {
     match command {
         Command::Create { org: InOrg { org }, email, service, responsible, permissions } => {
             let Permissions { permissions } = permissions;
-            match service.zip(responsible) {
-                Some((name, responsible)) => Operation::CreateService { org, name, responsible, permissions },
-                // One of the two is required.
-                None => Operation::CreateUser { org, email: email.unwrap_or_default(), permissions },
+            match (email, service.zip(responsible)) {
+                (_, Some((name, responsible))) => Operation::CreateService { org, name, responsible, permissions },
+                (Some(email), None) => Operation::CreateUser { org, email, permissions },
+                (None, None) => unreachable!("one of the two is required"),
             }
         }
         Command::List { .. } => unreachable!("lists are printed by themselves"),

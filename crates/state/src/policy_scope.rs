@@ -46,9 +46,7 @@ impl PolicyScope {
             return Err(ChangeError::InUse(key));
         }
         let enabled = before.disabled.filter(|_| after.disabled.is_none());
-        if self != Self::Operator
-            && enabled.is_some_and(|disabled| matches!(disabled.by, DisabledBy::Operator | DisabledBy::Leak))
-        {
+        if self != Self::Operator && enabled.is_some_and(|disabled| disabled.by.is_of_operator()) {
             return Err(ChangeError::DisabledByOperator(key));
         }
         let is_narrower = || KeyPolicy { disabled: after.disabled.or(enabled), ..after.clone() }.is_within(before);

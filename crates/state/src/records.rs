@@ -99,7 +99,7 @@ pub struct Key {
     pub revoked: Option<Micros>,
     /// Its own quota, in place of the configured one.
     pub quota: Option<Quota>,
-    /// What it may do less than its user; none narrows nothing, so the policy within is never an empty one.
+    /// Its policy; none of most keys. The one within is never empty.
     pub policy: Option<Box<KeyPolicy>>,
     /// Time of the last admitted use.
     pub last_used: Option<Micros>,

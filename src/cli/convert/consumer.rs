@@ -43,7 +43,7 @@ pub(super) struct Key {
     pub(super) name: Option<Named>,
     /// A rate limit of this key alone.
     pub(super) limit: Option<Quota>,
-    /// What it may do less than its user, disabled included; its permissions are all that it has of its own.
+    /// Its policy, disabled included; its permissions are all that it has of its own.
     pub(super) policy: Option<Box<KeyPolicy>>,
 }
 

@@ -44,7 +44,7 @@ pub(super) struct UserKey {
     pub(super) name: String,
     pub(super) digest: KeyDigest,
     pub(super) limits: Option<Quota>,
-    /// What it may do less than its user.
+    /// Its policy.
     pub(super) policy: KeyPolicy,
 }
 

@@ -192,6 +192,14 @@ pub(super) async fn owner_narrows_and_the_operator_alone_undoes_what_the_operato
         }
         set(state, &key, enabled()).await;
     }
+    // Disabled by a person first, and then by the operator: it is the operator's.
+    set(state, &key, disabled(now, DisabledBy::Person)).await;
+    set(state, &key, disabled(now.after(TOKEN), DisabledBy::Leak)).await;
+    let refused = try_as(PolicyScope::Owner, enabled()).await;
+    assert!(matches!(refused, Err(ChangeError::DisabledByOperator(_))), "{refused:?}");
+    let mark = record(state, &key).await.policy.unwrap().disabled;
+    assert_eq!(mark, Some(Disabled { at: now, by: DisabledBy::Leak }));
+    set(state, &key, enabled()).await;
     try_as(PolicyScope::Admin, wider).await.unwrap();
     let invalid =
         try_as(PolicyScope::Operator, PolicyPatch { concurrent: Field::Set(0), ..PolicyPatch::default() }).await;

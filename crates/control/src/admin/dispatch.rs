@@ -54,8 +54,8 @@ pub async fn perform(
             Reply::NewKey(to.rotate_key(actor, key, Rotation::new(overlap), now).await?),
         Operation::LimitKey { key, limits } => Reply::Key { key: to.limit_key(actor, key, limits, now).await? },
         Operation::ImportKey { org, user, sha256, name, limits, policy, disabled } => {
-            let (sha256, policy) = (&*sha256, *policy);
-            let import = KeyImport { org: &org, user: &user, sha256, name: &name, limits, policy, disabled };
+            let policy = *policy;
+            let import = KeyImport { org: &org, user: &user, sha256: &sha256, name: &name, limits, policy, disabled };
             Reply::Key { key: to.import_key(actor, import, now).await? }
         }
         Operation::Explain { key } =>

@@ -32,7 +32,7 @@ pub struct Key {
     pub status: KeyStatus,
     /// The effective limits.
     pub limits: KeyLimits,
-    /// What the key may do less than its user.
+    /// Its policy: the restrictions that its user does not have.
     #[serde(default, skip_serializing_if = "KeyPolicy::is_empty")]
     pub policy: KeyPolicy,
     pub imported: bool,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::actor::AuditActor;
 use super::authorization::Access;
 use super::keys::{OwnedKey, target};
 use super::{Actor, Key, Management, ManagementError, given};
@@ -115,7 +116,7 @@ impl Management {
         update: PolicyUpdate,
         now: Micros,
     ) -> Result<Key, ManagementError> {
-        self.authorize(actor, Access::Key(id), now).await?;
+        let by = self.authorize(actor, Access::Key(id), now).await?;
         let patch = update.into_patch();
         let owned = self.find_key(actor, id).await?;
         if let Field::Set(permissions) = &patch.permissions {
@@ -124,7 +125,7 @@ impl Management {
         if actor.signed_in().is_some() {
             check_expiry(&owned, &patch, now)?;
         }
-        self.change_policy(actor, "key.set", id, patch, now).await
+        self.change_policy("key.set", &owned, patch, by).await
     }
 
     /// Disables a key: refused from the next decision on, and what is open ends, until it is enabled. Of several
@@ -139,13 +140,14 @@ impl Management {
         has_leaked: bool,
         now: Micros,
     ) -> Result<Key, ManagementError> {
-        let by = match actor.signed_in() {
+        let cause = match actor.signed_in() {
             _ if has_leaked => DisabledBy::Leak,
             Some(_) => DisabledBy::Person,
             None => DisabledBy::Operator,
         };
-        let patch = PolicyPatch { disabled: Field::Set(Disabled { at: now, by }), ..PolicyPatch::default() };
-        self.change_policy(actor, "key.disable", id, patch, now).await
+        let patch = PolicyPatch { disabled: Field::Set(Disabled { at: now, by: cause }), ..PolicyPatch::default() };
+        let by = self.authorize(actor, Access::Key(id), now).await?;
+        self.change_policy("key.disable", &self.find_key(actor, id).await?, patch, by).await
     }
 
     /// Enables a key that was disabled. What the operator disabled only the operator can enable.
@@ -154,27 +156,28 @@ impl Management {
     /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::DisabledByOperator`].
     pub async fn enable_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
         let patch = PolicyPatch { disabled: Field::Clear, enabled: Some(now), ..PolicyPatch::default() };
-        self.change_policy(actor, "key.enable", id, patch, now).await
+        let by = self.authorize(actor, Access::Key(id), now).await?;
+        self.change_policy("key.enable", &self.find_key(actor, id).await?, patch, by).await
     }
 
+    /// Makes a change of a key for an actor who may see the key. The state refuses what exceeds the actor's scope.
     async fn change_policy(
         &self,
-        actor: &Actor,
         operation: &'static str,
-        id: KeyId,
+        owned: &OwnedKey,
         patch: PolicyPatch,
-        now: Micros,
+        by: AuditActor<'_>,
     ) -> Result<Key, ManagementError> {
-        let by = self.authorize(actor, Access::Key(id), now).await?;
-        let owned = self.find_key(actor, id).await?;
-        let allowed = match actor.signed_in() {
+        let allowed = match by.actor.signed_in() {
             None => PolicyScope::Operator,
             Some(person) if person.is_admin() => PolicyScope::Admin,
             Some(_) => PolicyScope::Owner,
         };
-        let change = Change::SetKeyPolicy { key: id, patch: Box::new(patch), allowed };
+        let key = owned.key.id;
+        let change = Change::SetKeyPolicy { key, patch: Box::new(patch), allowed };
         self.apply_change(operation, target(&owned.key), change, by).await?;
-        Ok(self.show_owned(&self.find_key(actor, id).await?, now))
+        // Read again: others may have changed other fields.
+        Ok(self.show_owned(&self.find_key(by.actor, key).await?, by.now))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::actor::AuditActor;
 use super::keys::target;
 use super::{Actor, Management, ManagementError};
-use crate::management::actor::AuditActor;
 use domain::clock::Micros;
 use domain::key::policy::{Disabled, DisabledBy, Field, PolicyPatch};
 use state::{Change, KeyList, Org, PolicyScope, UnusedKeys};
@@ -19,7 +19,8 @@ impl Management {
     /// # Errors
     /// The state or the journal is unavailable: some keys may have been disabled, the others are with the next sweep.
     pub async fn sweep_unused_keys(&self, actor: &Actor, now: Micros) -> Result<u64, ManagementError> {
-        let (mut disabled, mut from) = (0, Some(0));
+        let mut disabled = 0;
+        let mut from = Some(0);
         while let Some(position) = from {
             let page = self.state.page_of_orgs(position, PAGE).await?;
             for org in page.items {
@@ -43,16 +44,18 @@ impl Management {
 
     async fn sweep_org(&self, org: &Org, since: Micros, by: AuditActor<'_>) -> Result<u64, ManagementError> {
         let list = KeyList { org: org.id, owner: None, newest_first: false };
-        let (mut disabled, mut after, mut is_last) = (0, None, false);
-        while !is_last {
+        let mut disabled = 0;
+        let mut after = None;
+        loop {
             let page = self.state.page_of_keys(list, after, PAGE).await?;
             for key in page.items.iter().filter(|key| is_unused(key, since)) {
                 disabled += u64::from(self.disable_unused(key, since, by).await?);
             }
-            is_last = page.next.is_none();
+            if page.next.is_none() {
+                return Ok(disabled);
+            }
             after = page.next;
         }
-        Ok(disabled)
     }
 
     /// Disables a key; false when it was used, revoked or removed meanwhile.

@@ -98,7 +98,22 @@ pub enum InvalidKeyPolicy {
     NotSorted,
 }
 
+impl Disabled {
+    /// The mark after another disabling: the time of the first, and the operator's cause before that of people and the
+    /// sweep, who could otherwise enable what the operator disabled.
+    #[must_use]
+    pub fn and_then(self, other: Self) -> Self {
+        let by = if self.by.is_of_operator() || !other.by.is_of_operator() { self.by } else { other.by };
+        Self { at: self.at, by }
+    }
+}
+
 impl DisabledBy {
+    /// Returns whether the operator alone can enable the key.
+    pub fn is_of_operator(self) -> bool {
+        matches!(self, Self::Operator | Self::Leak)
+    }
+
     /// The name of the cause.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -131,9 +146,14 @@ impl KeyPolicy {
         (!self.is_empty()).then(|| Box::new(self))
     }
 
+    /// The policy as records have it: JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a policy is texts, numbers, and lists of them")
+    }
+
     /// Returns true when a key with this policy may be used from an address. One that is not known is in no network.
-    pub fn allows_address(&self, client: Option<IpAddr>) -> bool {
-        self.networks.is_empty() || client.is_some_and(|client| self.networks.iter().any(|net| net.contains(client)))
+    pub fn allows_address(&self, client: Option<&IpAddr>) -> bool {
+        self.networks.is_empty() || client.is_some_and(|client| self.networks.iter().any(|net| net.contains(*client)))
     }
 
     /// The permissions of requests with the key, of a user with these.
@@ -208,7 +228,10 @@ impl KeyPolicy {
             expires: self.expires.into_iter().chain(other.expires).min(),
             networks: network::intersection(&self.networks, &other.networks),
             concurrent: self.concurrent.into_iter().chain(other.concurrent).min(),
-            disabled: self.disabled.or(other.disabled),
+            disabled: self
+                .disabled
+                .map(|own| other.disabled.map_or(own, |other| own.and_then(other)))
+                .or(other.disabled),
             enabled: self.enabled.max(other.enabled),
             tags,
         }
@@ -256,8 +279,9 @@ mod tests {
     fn unknown_address_is_in_no_network() {
         assert!(KeyPolicy::default().allows_address(None));
         assert!(!narrow().allows_address(None));
-        assert!(narrow().allows_address(Some([10, 1, 2, 3].into())));
-        assert!(narrow().allows_address(Some("::ffff:10.1.2.3".parse().unwrap())));
+        for inside in ["10.1.2.3", "::ffff:10.1.2.3"] {
+            assert!(narrow().allows_address(Some(&inside.parse().unwrap())), "{inside}");
+        }
     }
 
     #[test]

@@ -120,14 +120,12 @@ impl Directory {
             Change::EndMembership { session, org } => Some(RevocationEntry::Membership { session, org }),
             _ => None,
         };
-        let changed = match change.as_made() {
-            Change::RotateKey { key, .. } => Some((*key, KeyRecord::secrets_entry as fn(&KeyRecord) -> _)),
-            Change::SetKeyPolicy { key, .. } => Some((*key, KeyRecord::policy_entry as fn(&KeyRecord) -> _)),
-            _ => None,
-        };
+        let rotated = if let Change::RotateKey { key, .. } = change.as_made() { Some(*key) } else { None };
+        let restricted = if let Change::SetKeyPolicy { key, .. } = change.as_made() { Some(*key) } else { None };
         self.apply(change);
-        let of_changed = || changed.and_then(|(key, entry)| self.key(key).map(|record| entry(&record)));
-        let entry = revoked.or_else(of_changed);
+        let entry = revoked
+            .or_else(|| self.key(rotated?).map(|record| record.secrets_entry()))
+            .or_else(|| self.key(restricted?).map(|record| record.policy_entry()));
         entry.into_iter().for_each(|entry| self.revocations.append(entry));
     }
 

@@ -82,7 +82,10 @@ impl UserEntitlements {
     pub(super) fn principal(&self, key: Option<KeyId>, terms: Option<&KeyTerms>) -> Principal {
         let value = |key: KeyId| http::HeaderValue::from_str(key.as_str()).expect("a key id is letters and digits");
         let headers = match terms {
-            Some(terms) => PrincipalHeaders::new(self.user, self.org.id, key, &terms.permissions(&self.permissions)),
+            Some(terms) => {
+                let permissions = terms.policy.effective_permissions(&self.permissions);
+                PrincipalHeaders::new(self.user, self.org.id, key, &permissions)
+            }
             None => PrincipalHeaders { key_id: key.map(value), ..self.headers.clone() },
         };
         let method = if key.is_some() { AuthMethod::ApiKey } else { AuthMethod::Session };

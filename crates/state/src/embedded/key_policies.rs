@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::directory::Directory;
 use super::sql::{classify_error, execute, for_each_row, text};
-use crate::{ChangeError, PolicyScope, StorageError};
+use crate::{ChangeError, PolicyScope};
 use domain::key::KeyId;
 use domain::key::policy::{KeyPolicy, PolicyPatch};
 
@@ -54,11 +54,8 @@ pub(super) fn write(sql: &Connection, key: KeyId, policy: Option<&KeyPolicy>) ->
     let Some(policy) = policy else {
         return execute(sql, "DELETE FROM key_policies WHERE key = ?1", [key.as_str()]).map(drop);
     };
-    let invalid = |error: serde_json::Error| {
-        ChangeError::Unavailable(StorageError::Sqlite(rusqlite::Error::ToSqlConversionFailure(error.into())))
-    };
-    let text = serde_json::to_string(policy).map_err(invalid)?;
-    execute(sql, "INSERT OR REPLACE INTO key_policies VALUES (?1, ?2)", params![key.as_str(), text]).map(drop)
+    let insert = "INSERT OR REPLACE INTO key_policies VALUES (?1, ?2)";
+    execute(sql, insert, params![key.as_str(), policy.to_json()]).map(drop)
 }
 
 /// A policy that cannot be read in full is an error, so that no key is wider than its policy.

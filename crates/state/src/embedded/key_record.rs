@@ -136,7 +136,7 @@ impl KeyRecord {
         if let Some(refusal) = request.access.refusal(&state.entitlements.permissions) {
             return Err(refusal);
         }
-        if let Some(refusal) = state.terms.as_deref().and_then(|terms| terms.refusal_of_access(request.access)) {
+        if let Some(refusal) = state.terms.as_deref().and_then(|terms| request.access.refusal_by(&terms.policy)) {
             return Err(refusal);
         }
         // The token is looked for before the slot is acquired, and taken after it: a request that is denied for its

@@ -28,7 +28,7 @@ pub(super) struct KeyState {
     /// The principal of requests with the key: made at the first use after a checkpoint, so that only keys in
     /// use have it in memory.
     pub(super) principal: Option<Arc<Principal>>,
-    /// What the key has of its own: a quota, a policy.
+    /// Quota and policy of its own; none of nearly all keys.
     pub(super) terms: Option<Box<KeyTerms>>,
     /// The effective quota.
     pub(super) quota: Quota,
@@ -94,7 +94,7 @@ impl KeyState {
     /// is its digest, and `digest` that of the record.
     pub(super) fn valid_until(&self, presented: &KeyDigest, digest: &KeyDigest) -> Micros {
         let until = self.secret_valid_until(presented, digest);
-        self.terms.as_deref().and_then(KeyTerms::expires).map_or(until, |expires| until.min(expires))
+        self.terms.as_deref().and_then(|terms| terms.policy.expires).map_or(until, |expires| until.min(expires))
     }
 
     /// The time until which a secret with the digest `presented` is valid; the epoch when it is not. `digest`

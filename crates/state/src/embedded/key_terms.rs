@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use domain::clock::Micros;
-use domain::identity::Permission;
 use domain::key::policy::{Disabled, KeyPolicy};
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 
 use super::key_record::KeyRecord;
 use super::key_slots::KeySlots;
-use crate::{ChangeError, DecideRequest, RouteAccess};
+use crate::{ChangeError, DecideRequest};
 
-/// Terms of a key of its own. In a box, which nearly no key has.
+/// Terms of one key, which nearly no key has: in a box.
 #[derive(Debug, Default)]
 pub(super) struct KeyTerms {
     /// In place of the configured one.
@@ -41,11 +40,6 @@ impl KeyTerms {
         is_own.then(|| Box::new(Self { quota, policy, slots }))
     }
 
-    /// The time from which the key is refused.
-    pub(super) fn expires(&self) -> Option<Micros> {
-        self.policy.expires
-    }
-
     /// The refusal of a key that may not be used at all: expired, or disabled.
     pub(super) fn refusal_of_key(&self, now: Micros) -> Option<Refusal> {
         if self.policy.expires.is_some_and(|expires| expires <= now) {
@@ -57,17 +51,7 @@ impl KeyTerms {
 
     /// The refusal of the client's address.
     pub(super) fn refusal_of_address(&self, request: DecideRequest<'_>) -> Option<Refusal> {
-        (!self.policy.allows_address(request.client.copied())).then_some(Refusal::AddressRefused)
-    }
-
-    /// The refusal of a route that the key's user may use.
-    pub(super) fn refusal_of_access(&self, access: RouteAccess<'_>) -> Option<Refusal> {
-        access.refusal_by(&self.policy)
-    }
-
-    /// The permissions of the key, of a user with these.
-    pub(super) fn permissions(&self, of_user: &[Permission]) -> Vec<Permission> {
-        self.policy.effective_permissions(of_user)
+        (!self.policy.allows_address(request.client)).then_some(Refusal::AddressRefused)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What several cached entries of a key share, by the key's id.
+//! Values that all cached entries of a key share, by the key's id.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

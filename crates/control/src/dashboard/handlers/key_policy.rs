@@ -99,7 +99,7 @@ impl PageContext<'_> {
             disabled: policy.disabled.map(|disabled| DisabledFact {
                 since: self.timestamp(disabled.at),
                 by: cause_text(disabled.by),
-                can_enable: matches!(disabled.by, DisabledBy::Person | DisabledBy::Unused),
+                can_enable: !disabled.by.is_of_operator(),
             }),
         }
     }

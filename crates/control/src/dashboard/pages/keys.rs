@@ -96,7 +96,7 @@ pub struct LastUseCell {
 pub struct AttemptCell {
     /// Time.
     pub time: Timestamp,
-    /// Why it was refused.
+    /// Outcome of its refusal.
     pub outcome: &'static OutcomeText,
     /// Its client's IP address.
     pub ip: String,

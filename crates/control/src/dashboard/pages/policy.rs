@@ -27,7 +27,7 @@ pub struct PolicyFacts {
 pub struct DisabledFact {
     /// Since this time.
     pub since: Timestamp,
-    /// Who or what disabled it, such as `the operator`.
+    /// Cause of the disabling, such as `the operator`.
     pub by: &'static str,
     /// True if users of the organization may enable it.
     pub can_enable: bool,

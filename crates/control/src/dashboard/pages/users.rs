@@ -43,7 +43,7 @@ pub struct UserRow {
 pub struct ResponsibleCell {
     /// Email address, or id when the address is not known any more.
     pub name: String,
-    /// Why the person cannot act any more: another one should be named. `None` when the person can.
+    /// Reason for which the person cannot act any more, and another one should be named; none while the person can.
     pub gone: Option<UserStatus>,
 }
 

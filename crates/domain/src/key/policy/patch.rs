@@ -29,7 +29,7 @@ pub struct PolicyPatch {
     pub networks: Field<Vec<Network>>,
     /// See [`KeyPolicy::concurrent`].
     pub concurrent: Field<u32>,
-    /// Disables the key, or enables it. Of several disablings the first stands.
+    /// Disables the key, or enables it. Of several disablings the first stands ([`Disabled::and_then`]).
     pub disabled: Field<Disabled>,
     /// Time of the enabling; none leaves that of before.
     pub enabled: Option<Micros>,
@@ -68,7 +68,7 @@ impl PolicyPatch {
     /// The policy after the change.
     pub fn apply(&self, before: &KeyPolicy) -> KeyPolicy {
         let disabled = match (&self.disabled, before.disabled) {
-            (Field::Set(_), Some(first)) => Some(first),
+            (Field::Set(another), Some(first)) => Some(first.and_then(*another)),
             (change, before) => change.apply(before),
         };
         KeyPolicy {
@@ -151,7 +151,11 @@ mod tests {
         let disable =
             |at, by| PolicyPatch { disabled: Field::Set(Disabled { at: Micros(at), by }), ..PolicyPatch::default() };
         let first = disable(1, DisabledBy::Unused).apply(&KeyPolicy::default());
-        let second = disable(2, DisabledBy::Leak).apply(&first);
-        assert_eq!(second.disabled, Some(Disabled { at: Micros(1), by: DisabledBy::Unused }));
+        let mark = |by| Some(Disabled { at: Micros(1), by });
+        let second = disable(2, DisabledBy::Person).apply(&first);
+        assert_eq!(second.disabled, mark(DisabledBy::Unused));
+        let third = disable(3, DisabledBy::Leak).apply(&second);
+        assert_eq!(third.disabled, mark(DisabledBy::Leak), "the operator's, whom people cannot overrule");
+        assert_eq!(disable(4, DisabledBy::Person).apply(&third).disabled, third.disabled);
     }
 }

@@ -46,7 +46,7 @@ impl CachedKey {
     /// The refusal of this request, whose credential is good.
     fn refusal_of_request(&self, request: &DecideRequest<'_>) -> Option<Refusal> {
         let policy = self.policy.as_deref();
-        if policy.is_some_and(|policy| !policy.allows_address(request.client.copied())) {
+        if policy.is_some_and(|policy| !policy.allows_address(request.client)) {
             Some(Refusal::AddressRefused)
         } else if self.org_suspended {
             Some(Refusal::OrgSuspended)

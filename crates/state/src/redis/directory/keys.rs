@@ -6,7 +6,7 @@ use super::digest_claims::DigestClaims;
 use super::key_actors;
 use super::key_list::KeyList;
 use super::orgs::Orgs;
-use super::record_fields::{key_fields, policy_field, quota_fields, quota_numbers};
+use super::record_fields::{key_fields, quota_fields, quota_numbers};
 use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::Transactions;
 use super::users::Users;
@@ -240,7 +240,7 @@ impl Keys<'_> {
                 transaction.check(Check::UnusedSince(record, since), ChangeError::InUse(id).into());
             }
             match policy.as_deref() {
-                Some(policy) => transaction.hset_field(record, "policy", &policy_field(policy)),
+                Some(policy) => transaction.hset_field(record, "policy", &policy.to_json()),
                 None => transaction.hdel(record, &["policy"]),
             }
         })

@@ -5,7 +5,6 @@ use crate::redis::record_names::hex;
 use crate::{Key, Org, Session, User};
 use domain::identity::{Permission, Voucher};
 use domain::key::KeyDigest;
-use domain::key::policy::KeyPolicy;
 use domain::quota::Quota;
 
 /// Fields of an organization's record, but for its live part.
@@ -59,13 +58,8 @@ pub fn key_fields(key: &Key, digest: &KeyDigest) -> Vec<(&'static str, String)> 
     let times = [("rotated", key.rotated), ("previous_until", key.previous_until), ("revoked", key.revoked)];
     fields.extend(times.into_iter().filter_map(|(name, at)| Some((name, at?.0.to_string()))));
     fields.extend(key.quota.into_iter().flat_map(quota_fields));
-    fields.extend(key.policy.as_deref().map(|policy| ("policy", policy_field(policy))));
+    fields.extend(key.policy.as_deref().map(|policy| ("policy", policy.to_json())));
     fields
-}
-
-/// The field of a key's policy.
-pub(super) fn policy_field(policy: &KeyPolicy) -> String {
-    serde_json::to_string(policy).expect("a policy is texts, numbers, and lists of them")
 }
 
 /// Fields of a session's record.
