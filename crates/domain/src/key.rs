@@ -12,10 +12,8 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::str::FromStr;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::secret::{Secret, digests_match};
@@ -34,9 +32,9 @@ pub const KEY_ID_LENGTH: usize = 9;
 /// Characters of the organization's tag, with which the key id begins.
 pub const TAG_LENGTH: usize = 3;
 /// Characters of the secret: 62^43 > 2^256.
-const SECRET_LENGTH: usize = 43;
+pub(crate) const SECRET_LENGTH: usize = 43;
 /// Characters of the checksum: 62^6 > 2^32.
-const CHECKSUM_LENGTH: usize = 6;
+pub(crate) const CHECKSUM_LENGTH: usize = 6;
 /// Characters of a whole key.
 pub const KEY_LENGTH: usize = PREFIX.len() + KEY_ID_LENGTH + 1 + SECRET_LENGTH + CHECKSUM_LENGTH;
 /// The digits of base62, in the order of their value.
@@ -121,6 +119,12 @@ impl KeyId {
     }
 }
 
+impl InvalidId {
+    pub(crate) fn of_length(expected: usize) -> Self {
+        Self { expected }
+    }
+}
+
 impl KeyDigest {
     /// Hashes a presented key, whole.
     pub fn of(presented: &[u8]) -> Self {
@@ -202,7 +206,7 @@ pub fn parse(presented: &[u8]) -> Option<KeyId> {
 }
 
 /// The CRC-32 of `covered` in base62, most significant digit first.
-fn checksum(covered: &[u8]) -> [u8; CHECKSUM_LENGTH] {
+pub(crate) fn checksum(covered: &[u8]) -> [u8; CHECKSUM_LENGTH] {
     let mut rest = crc32fast::hash(covered);
     let mut digits = [0; CHECKSUM_LENGTH];
     for digit in digits.iter_mut().rev() {
@@ -214,7 +218,7 @@ fn checksum(covered: &[u8]) -> [u8; CHECKSUM_LENGTH] {
 
 /// Generates `N` base62 characters, each equally likely: bytes of 248 and above are discarded, because
 /// 248 is four times 62.
-fn random_base62<const N: usize>() -> Result<[u8; N], getrandom::Error> {
+pub(crate) fn random_base62<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut text = [0; N];
     let mut filled = 0;
     while filled < N {
@@ -255,44 +259,47 @@ impl fmt::Debug for PlainKey {
     }
 }
 
+/// Text forms of an id of base62 characters.
 macro_rules! base62_text {
     ($type:ident, $length:expr) => {
-        impl FromStr for $type {
-            type Err = InvalidId;
+        impl std::str::FromStr for $type {
+            type Err = $crate::key::InvalidId;
 
-            fn from_str(text: &str) -> Result<Self, InvalidId> {
-                let invalid = InvalidId { expected: $length };
+            fn from_str(text: &str) -> Result<Self, $crate::key::InvalidId> {
+                let invalid = $crate::key::InvalidId::of_length($length);
                 let bytes: [u8; $length] = text.as_bytes().try_into().map_err(|_| invalid)?;
                 bytes.iter().all(u8::is_ascii_alphanumeric).then_some(Self(bytes)).ok_or(invalid)
             }
         }
 
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.as_str())
             }
         }
 
-        impl fmt::Debug for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
             }
         }
 
-        impl Serialize for $type {
+        impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(self.as_str())
             }
         }
 
-        impl<'de> Deserialize<'de> for $type {
+        impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
                 text.parse().map_err(serde::de::Error::custom)
             }
         }
     };
 }
+
+pub(crate) use base62_text;
 
 base62_text!(OrgTag, TAG_LENGTH);
 base62_text!(KeyId, KEY_ID_LENGTH);

@@ -13,6 +13,7 @@ pub mod value_text;
 pub mod counted;
 pub mod identity;
 pub mod key;
+pub mod management_token;
 pub mod session;
 pub mod names;
 pub mod quota;

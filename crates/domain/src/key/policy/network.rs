@@ -38,7 +38,7 @@ impl Network {
     }
 
     /// Returns true when every address of this network is in one of the others.
-    pub(super) fn is_in_one_of(self, others: &[Self]) -> bool {
+    pub(crate) fn is_in_one_of(self, others: &[Self]) -> bool {
         others.iter().any(|other| other.0.contains(&self.0))
     }
 
