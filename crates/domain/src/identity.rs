@@ -40,6 +40,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Version of TLS; none when the connection is not encrypted.
     pub tls: Option<TlsVersion>,
+    /// Its certificate (DER), verified; none where no certificate is asked for, or none was sent.
+    pub certificate: Option<Box<[u8]>>,
 }
 
 /// Version of TLS.

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{self, Micros};
-use crate::identity::OrgId;
+use crate::identity::{OrgId, UserId};
 use crate::key::policy::Network;
 use crate::session::TokenDigest;
 
@@ -53,6 +53,11 @@ pub struct ManagementToken {
     /// The only organization that it manages; none for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org: Option<OrgId>,
+    /// Administrator of the organization who created it, or the token that created it: it does no more than an
+    /// administrator may, keys that it creates count as theirs, and it is refused while they are none. None of a token
+    /// of the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<UserId>,
     /// Operations that it may perform.
     pub scopes: BTreeSet<TokenScope>,
     /// Networks from which it is accepted, [`MAX_NETWORKS`] at most; empty for any.
@@ -96,6 +101,7 @@ impl ManagementToken {
         let has_networks_within =
             other.networks.is_empty() || (!self.networks.is_empty() && self.networks.iter().all(is_covered));
         (other.org.is_none() || self.org == other.org)
+            && (other.admin.is_none() || self.admin == other.admin)
             && self.scopes.is_subset(&other.scopes)
             && has_networks_within
             && (other.client_san.is_none() || self.client_san == other.client_san)
@@ -114,6 +120,7 @@ mod tests {
             digest: plain.digest(),
             name: "pipeline".into(),
             org: None,
+            admin: None,
             scopes: [TokenScope::KeysRead, TokenScope::KeysCreate].into(),
             networks: vec!["10.0.0.0/8".parse().unwrap()],
             client_san: None,
@@ -143,6 +150,8 @@ mod tests {
         let of_org = ManagementToken { org: Some(org), ..token() };
         assert!(of_org.is_within(&of) && !of.is_within(&of_org));
         assert!(of_org.covers(org) && !of_org.covers(OrgId::generate()) && of.covers(org));
+        let of_admin = ManagementToken { admin: Some(UserId::generate()), ..token() };
+        assert!(of_admin.is_within(&of) && !of.is_within(&of_admin));
         let narrower = ManagementToken { networks: vec!["10.1.0.0/16".parse().unwrap()], ..token() };
         assert!(narrower.is_within(&of) && !of.is_within(&narrower));
         let with_certificate = ManagementToken { client_san: Some("ci.example".into()), ..token() };

@@ -6,6 +6,7 @@ use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, SessionId, UserId, Voucher};
 use domain::key::policy::PolicyPatch;
 use domain::key::{KeyDigest, KeyId};
+use domain::management_token::{ManagementToken, TokenId};
 use domain::quota::Quota;
 use domain::session::TokenDigest;
 
@@ -177,6 +178,16 @@ pub enum Change {
         /// The organization.
         org: OrgId,
     },
+    /// Creates a management token.
+    CreateToken(Box<ManagementToken>),
+    /// Revokes a management token, for every call that begins afterwards. Revoking twice is no error; the first time
+    /// stands.
+    RevokeToken {
+        /// The token.
+        token: TokenId,
+        /// Time of revocation.
+        at: Micros,
+    },
     /// Stores a ticket, to be handed out once by [`super::State::take_ticket`].
     PutTicket {
         /// SHA-256 of the token that the ticket is found by.
@@ -207,6 +218,7 @@ impl Change {
             | Self::LimitKey { .. }
             | Self::SetKeyPolicy { .. }
             | Self::EndMembership { .. }
+            | Self::RevokeToken { .. }
             | Self::EndSession { .. } => true,
             Self::ByPerson { change, .. } | Self::ByActor { change, .. } => change.withdraws(),
             Self::CreateOrg(_)
@@ -215,6 +227,7 @@ impl Change {
             | Self::RotateKey { .. }
             | Self::CreateSession { .. }
             | Self::ChooseOrg { .. }
+            | Self::CreateToken(_)
             | Self::PutTicket { .. } => false,
         }
     }
@@ -272,6 +285,8 @@ impl fmt::Debug for Change {
             Self::ChooseOrg { .. } => "ChooseOrg",
             Self::EndMembership { .. } => "EndMembership",
             Self::EndSession { .. } => "EndSession",
+            Self::CreateToken(_) => "CreateToken",
+            Self::RevokeToken { .. } => "RevokeToken",
             Self::PutTicket { .. } => "PutTicket",
         })
     }

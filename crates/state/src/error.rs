@@ -5,6 +5,7 @@ use domain::counted::counted;
 use domain::identity::{OrgId, SessionId, UserId};
 use domain::key::KeyId;
 use domain::key::policy::InvalidKeyPolicy;
+use domain::management_token::TokenId;
 
 /// Reason why the shared state did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +103,12 @@ pub enum ChangeError {
     /// The person has as many web sessions as a person may have; the oldest has to end first.
     #[error("the person has {} already", counted(.0, "web session"))]
     TooManySessions(u32),
+    /// No management token has this id.
+    #[error("there is no token {0}")]
+    NoToken(TokenId),
+    /// There are as many management tokens as there may be.
+    #[error("there are {} already", counted(.0, "token"))]
+    TooManyTokens(u32),
     /// The state could not be written. Nothing was changed in SQLite; in Redis the change may have been made.
     #[error("the state could not be written")]
     Unavailable(#[source] StorageError),

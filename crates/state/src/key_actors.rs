@@ -12,11 +12,16 @@ use super::{Change, Key};
 use domain::clock::Micros;
 use domain::identity::UserId;
 use domain::key::KeyId;
+use domain::management_token::TokenId;
 
 /// Longest name in an imported file, in bytes: twice the longest names of Unix users, and more.
 const MAX_LENGTH: usize = 256;
 
-/// Actor of a change, by the name that the audit has: `unix:ada(1000)`, or the id of a user with a session.
+/// Beginning of the names of programs.
+const TOKEN_PREFIX: &str = "token:";
+
+/// Actor of a change, by the name that the audit has: `unix:ada(1000)`, `token:ID` of a program, or the id of a user
+/// with a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ActorName(String);
@@ -50,6 +55,16 @@ impl ActorName {
     /// The id of a user with a session; none of the operator.
     pub fn user(&self) -> Option<UserId> {
         self.0.parse().ok()
+    }
+
+    /// A program, by its management token.
+    pub fn of_token(token: TokenId) -> Self {
+        Self(format!("{TOKEN_PREFIX}{token}"))
+    }
+
+    /// The management token of a program; none of people.
+    pub fn token(&self) -> Option<TokenId> {
+        self.0.strip_prefix(TOKEN_PREFIX)?.parse().ok()
     }
 
     /// Returns whether it is a name as records have them: a line of text, and not too long.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::dispatch::{either, lookups};
-use super::redis::{self, KeyActorIndex, Keys, Orgs, Sessions, UserIndex, Users};
+use super::redis::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
 use super::{
     CredentialStatus, CursorSecret, Key, KeyActors, KeyList, KeyPosition, Org, RevocationLog, Session, State,
     Unavailable, User, Validity,
@@ -11,6 +11,7 @@ use super::{
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, Principal, SessionId, UserId};
 use domain::key::{KeyDigest, KeyId};
+use domain::management_token::{ManagementToken, TokenId};
 use domain::page::Page;
 use domain::quota::RateLimitStatus;
 
@@ -102,6 +103,18 @@ lookups! {
     key_actors(keys: &[KeyId]) -> Vec<KeyActors> {
         embedded => embedded.key_actors(keys).await,
         redis => KeyActorIndex(redis).read(keys),
+    }
+
+    /// The management token with this id, live or not.
+    management_token(id: TokenId) -> Option<ManagementToken> {
+        embedded => embedded.management_token(id),
+        redis => ManagementTokens(redis).find(id),
+    }
+
+    /// All management tokens, live or not, in no order.
+    management_tokens() -> Vec<ManagementToken> {
+        embedded => embedded.management_tokens(),
+        redis => ManagementTokens(redis).list(),
     }
 
     /// The key that has, or had, this digest.

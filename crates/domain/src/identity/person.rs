@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
 
 use super::UserId;
+use crate::management_token::TokenId;
 
 /// A person, as a SHA-256: of bounded size, whatever a provider takes for a subject. Its text is hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,6 +44,11 @@ impl PersonId {
     /// The person whom a sign-in link names.
     pub fn from_user(user: UserId) -> Self {
         Self::hash(&[b"user", user.as_bytes()])
+    }
+
+    /// The program that has a management token, where people and programs take turns.
+    pub fn from_token(token: TokenId) -> Self {
+        Self::hash(&[b"token", token.as_str().as_bytes()])
     }
 
     fn hash(parts: &[&[u8]]) -> Self {

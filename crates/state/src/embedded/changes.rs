@@ -12,7 +12,7 @@ use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
 use super::sql::{classify_error, execute, exists, integer, micros};
-use super::{key_actors, key_creation, key_policies, org_rows, services, session_rows, tickets};
+use super::{key_actors, key_creation, key_policies, management_tokens, org_rows, services, session_rows, tickets};
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
@@ -50,6 +50,8 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         Change::ChooseOrg { session, org } => session_rows::choose_org(sql, *session, *org),
         Change::EndSession { session } => session_rows::end(sql, *session),
         Change::EndMembership { session, org } => session_rows::end_membership(sql, *session, *org),
+        Change::CreateToken(token) => management_tokens::create(sql, token),
+        Change::RevokeToken { token, at } => management_tokens::revoke(sql, *token, *at),
         Change::PutTicket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),
     }
 }

@@ -23,6 +23,7 @@ use domain::key::{KeyDigest, KeyId};
 use super::entitlements::Secrets;
 use super::key_index::ByDigest;
 use super::key_record::{DirtyKeys, KeyRecord};
+use super::management_tokens::ManagementTokens;
 use super::org_record::OrgRecord;
 use super::retired::{RetiredKey, RetiredKeys};
 use super::sessions::Sessions;
@@ -42,6 +43,7 @@ pub(super) struct Directory {
     /// The keys whose usage is to be written back.
     pub(super) dirty: DirtyKeys,
     pub(super) sessions: Sessions,
+    pub(super) management_tokens: ManagementTokens,
     pub(super) revocations: Arc<RevocationLog>,
     /// The keys that have left the rest of the directory.
     pub(super) retired: RetiredKeys,
@@ -58,6 +60,7 @@ impl Directory {
             tree: RwLock::new(Tree::with_capacity(keys, defaults)),
             dirty: DirtyKeys::default(),
             sessions: Sessions::default(),
+            management_tokens: ManagementTokens::default(),
             revocations: Arc::new(RevocationLog::new()),
             retired: RetiredKeys::default(),
             bounds: RwLock::default(),
@@ -167,6 +170,7 @@ impl Directory {
             }
             Change::SetKeyPolicy { key, patch, allowed } => self.change_policy(key, &patch, allowed),
             Change::ByPerson { change, .. } | Change::ByActor { change, .. } => self.apply(*change),
+            Change::CreateToken(_) | Change::RevokeToken { .. } => self.management_tokens.apply(&change),
             of_session => self.sessions.apply(of_session),
         }
     }

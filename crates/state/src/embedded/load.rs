@@ -13,7 +13,7 @@ use domain::key::{KeyDigest, KeyId, OrgTag};
 use super::directory::Directory;
 use super::sql::{Columns, for_each_row, invalid, micros, text, time};
 use super::stored_key::StoredKey;
-use super::{key_policies, load_keys, retired, session_rows, usage_blocks};
+use super::{key_policies, load_keys, management_tokens, retired, session_rows, usage_blocks};
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
@@ -35,6 +35,7 @@ pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> 
     })?;
     retired::load_replaced(connection, &directory.retired)?;
     session_rows::load(connection, &directory.sessions)?;
+    management_tokens::load(connection, &directory.management_tokens)?;
     Ok(directory)
 }
 

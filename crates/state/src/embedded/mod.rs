@@ -40,6 +40,7 @@ mod sql;
 mod open_error;
 mod state_file;
 mod file_reserve;
+mod management_tokens;
 mod tickets;
 mod org_rows;
 mod services;

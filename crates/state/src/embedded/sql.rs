@@ -10,7 +10,7 @@ use crate::ChangeError;
 use domain::clock::Micros;
 
 /// The unique constraints of the schema, by their columns as SQLite names them, and the field that is then taken.
-const UNIQUE: [(&str, &str); 10] = [
+const UNIQUE: [(&str, &str); 11] = [
     ("orgs.id", "id"),
     ("orgs.tag", "tag"),
     ("orgs.name", "name"),
@@ -21,6 +21,7 @@ const UNIQUE: [(&str, &str); 10] = [
     ("replaced.digest", "digest"),
     ("sessions.id", "id"),
     ("sessions.digest", "digest"),
+    ("management_tokens.id", "id"),
 ];
 
 /// Returns true when a query has a row.

@@ -85,7 +85,9 @@ use redis_client::{ClientShared, RedisClient};
 use revocation_reader::RevocationReader;
 use revocations::assert_revocations;
 
-pub(super) use directory::{DigestClaims, KeyActorIndex, KeyList, Keys, Orgs, Sessions, Tickets, UserIndex, Users};
+pub(super) use directory::{
+    DigestClaims, KeyActorIndex, KeyList, Keys, ManagementTokens, Orgs, Sessions, Tickets, UserIndex, Users,
+};
 pub(super) use unavailable::read;
 
 pub use format::OtherVersion;

@@ -25,6 +25,7 @@
 //! | digests of sessions by session id | `P:{sessions}:digests` | hash |
 //! | ends of sessions | `P:{sessions}:ends` | sorted set of ids |
 //! | sessions of a person, of an organization, by their ends | `P:{sessions}:person:HEX`, `P:{sessions}:org:ID` | sorted sets of ids that expire |
+//! | management tokens by id, and the times at which they expire | `P:{tokens}:records`, `P:{tokens}:ends` | hash, sorted set |
 //! | ticket | `P:ticket:HEX` | hash that expires |
 //! | revocation log: entries by number, and the last number | `P:{revocations}` | hash |
 //!
@@ -172,6 +173,16 @@ impl RecordNames {
 
     pub(super) fn users_by_person(&self, person: &PersonId) -> String {
         format!("{}:person:{person}", self.prefix)
+    }
+
+    /// Management tokens by id.
+    pub(super) fn management_tokens(&self) -> String {
+        format!("{}:{{tokens}}:records", self.prefix)
+    }
+
+    /// Ids of management tokens by the times at which they expire.
+    pub(super) fn management_token_ends(&self) -> String {
+        format!("{}:{{tokens}}:ends", self.prefix)
     }
 
     pub(super) fn ticket(&self, digest: &TokenDigest) -> String {

@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 use super::change_steps::{ChangeSteps, ChangeWrite};
 use super::commit_error::CommitError;
 use super::keys::{Keys, Origin, Rotation};
+use super::management_tokens::ManagementTokens;
 use super::orgs::Orgs;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
@@ -93,6 +94,8 @@ impl Changes<'_> {
             Change::ChooseOrg { session, org } => sessions.choose_org(*session, *org).await,
             Change::EndSession { session } => sessions.end(*session).await,
             Change::EndMembership { session, org } => sessions.end_membership(*session, *org).await,
+            Change::CreateToken(token) => ManagementTokens(self.0).create(token, is_retry).await,
+            Change::RevokeToken { token, at } => ManagementTokens(self.0).revoke(*token, *at).await,
             Change::PutTicket { digest, content, expires, .. } => Tickets(self.0).put(digest, content, *expires).await,
         }
     }

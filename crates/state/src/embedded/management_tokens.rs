@@ -1,0 +1,109 @@
+//! Management tokens: in memory, where calls find them, and durable in the state file.
+
+use std::collections::BTreeMap;
+
+use parking_lot::RwLock;
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::Embedded;
+use super::sql::{classify_error, execute, for_each_row, integer, invalid};
+use crate::management_tokens::MAX_TOKENS;
+use crate::{Change, ChangeError};
+use domain::clock::Micros;
+use domain::management_token::{ManagementToken, TokenId};
+
+/// The table, made when the file is opened. The version of the schema stays: gateways of before read the file as well,
+/// and know no tokens.
+///
+/// - A `record` is JSON. Those whose time `expires` is over are removed when another token is created.
+const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS management_tokens (
+  id TEXT PRIMARY KEY, record TEXT NOT NULL, expires INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+/// All tokens. Only the writer changes them, after the change was committed.
+#[derive(Default)]
+pub(super) struct ManagementTokens(RwLock<BTreeMap<TokenId, ManagementToken>>);
+
+/// Makes the table, if the file has none.
+pub(super) fn create_table(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(TABLE)
+}
+
+/// Reads all tokens into memory.
+pub(super) fn load(connection: &Connection, tokens: &ManagementTokens) -> rusqlite::Result<()> {
+    for_each_row(connection, "SELECT record FROM management_tokens", |row| {
+        let record: String = row.get("record")?;
+        let token: ManagementToken = serde_json::from_str(&record).map_err(|error| invalid(row, "record", error))?;
+        tokens.0.write().insert(token.id, token);
+        Ok(())
+    })
+}
+
+/// Creates a token, and removes those that had expired when it was created.
+pub(super) fn create(sql: &Connection, token: &ManagementToken) -> Result<(), ChangeError> {
+    execute(sql, "DELETE FROM management_tokens WHERE expires <= ?1", [integer(token.created.0)])?;
+    let count: i64 = sql
+        .prepare_cached("SELECT count(*) FROM management_tokens")
+        .and_then(|mut count| count.query_row([], |row| row.get(0)))
+        .map_err(classify_error)?;
+    if count >= i64::from(MAX_TOKENS) {
+        return Err(ChangeError::TooManyTokens(MAX_TOKENS));
+    }
+    let row = params![token.id.as_str(), record(token), integer(token.expires.0)];
+    execute(sql, "INSERT INTO management_tokens (id, record, expires) VALUES (?1, ?2, ?3)", row).map(drop)
+}
+
+/// Revokes a token. Of several revocations the first stands.
+pub(super) fn revoke(sql: &Connection, id: TokenId, at: Micros) -> Result<(), ChangeError> {
+    let mut token = find(sql, id)?.ok_or(ChangeError::NoToken(id))?;
+    token.revoked = token.revoked.or(Some(at));
+    let update = "UPDATE management_tokens SET record = ?2 WHERE id = ?1";
+    execute(sql, update, [id.as_str(), &record(&token)]).map(drop)
+}
+
+/// The token as the file has it, also with the changes before this one in the same transaction.
+fn find(sql: &Connection, id: TokenId) -> Result<Option<ManagementToken>, ChangeError> {
+    let mut query = sql.prepare_cached("SELECT record FROM management_tokens WHERE id = ?1").map_err(classify_error)?;
+    let parse = |row: &rusqlite::Row<'_>| {
+        let record: String = row.get("record")?;
+        serde_json::from_str(&record).map_err(|error| invalid(row, "record", error))
+    };
+    query.query_row([id.as_str()], parse).optional().map_err(classify_error)
+}
+
+fn record(token: &ManagementToken) -> String {
+    serde_json::to_string(token).expect("a token is text, numbers and lists of them")
+}
+
+impl ManagementTokens {
+    /// Makes a committed change effective; changes that concern no token are ignored.
+    pub(super) fn apply(&self, change: &Change) {
+        match change {
+            Change::CreateToken(token) => {
+                let mut tokens = self.0.write();
+                tokens.retain(|_, other| other.expires > token.created);
+                tokens.insert(token.id, (**token).clone());
+            }
+            Change::RevokeToken { token, at } => {
+                if let Some(token) = self.0.write().get_mut(token) {
+                    token.revoked = token.revoked.or(Some(*at));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Embedded {
+    /// The token with this id. See [`crate::State::management_token`].
+    pub fn management_token(&self, id: TokenId) -> Option<ManagementToken> {
+        self.directory.management_tokens.0.read().get(&id).cloned()
+    }
+
+    /// All tokens. See [`crate::State::management_tokens`].
+    pub fn management_tokens(&self) -> Vec<ManagementToken> {
+        self.directory.management_tokens.0.read().values().cloned().collect()
+    }
+}

@@ -1,0 +1,78 @@
+//! Management tokens: records in one hash, by id, with a sorted set of the times at which they expire.
+
+use redis::cmd;
+
+use super::check::Check;
+use super::commit_error::CommitError;
+use super::transaction::{Record, Transaction};
+use super::transactions::Transactions;
+use crate::ChangeError;
+use crate::management_tokens::MAX_TOKENS;
+use domain::clock::Micros;
+use domain::management_token::{ManagementToken, TokenId};
+use redis_client::CommandError;
+
+/// Expired tokens that the creation of one removes at most.
+const MAX_SWEPT: usize = 64;
+
+/// Management tokens, over the transactions of one thread.
+#[derive(Clone, Copy)]
+pub(crate) struct ManagementTokens<'a>(pub(crate) &'a Transactions);
+
+impl ManagementTokens<'_> {
+    /// The token with this id.
+    pub(crate) async fn find(self, id: TokenId) -> Result<Option<ManagementToken>, CommandError> {
+        let record = self.0.read_field(&self.0.shared.names.management_tokens(), id.as_str()).await?;
+        record.map(|record| parse(&record)).transpose()
+    }
+
+    /// All tokens: [`MAX_TOKENS`] at most.
+    pub(crate) async fn list(self) -> Result<Vec<ManagementToken>, CommandError> {
+        let name = self.0.shared.names.management_tokens();
+        let records: Vec<String> = self.0.client.query(cmd("HVALS").arg(name)).await?;
+        records.iter().map(|record| parse(record)).collect()
+    }
+
+    /// Creates a token, and removes some that have expired.
+    pub(super) async fn create(self, token: &ManagementToken, is_retry: bool) -> Result<u32, CommitError> {
+        let id = token.id.as_str();
+        let json = json(token);
+        let mut transaction = self.0.transaction();
+        let [records, ends] = self.records(&mut transaction);
+        // A change whose reply was lost has written the record already.
+        let is_free = if is_retry { Check::Free(records, id, &json) } else { Check::NoField(records, id) };
+        transaction.check(is_free, ChangeError::Taken("id"));
+        transaction.check(Check::FewerScored(ends, MAX_TOKENS, id), ChangeError::TooManyTokens(MAX_TOKENS));
+        transaction.sweep(ends, records, MAX_SWEPT);
+        transaction.hset_field(records, id, &json);
+        transaction.zadd(ends, token.expires.0, id);
+        self.0.commit(transaction).await?.into_replicas()
+    }
+
+    /// Revokes a token. Of several revocations the first stands.
+    pub(super) async fn revoke(self, id: TokenId, at: Micros) -> Result<u32, CommitError> {
+        let found = self.0.read_field(&self.0.shared.names.management_tokens(), id.as_str()).await?;
+        let found = found.ok_or(ChangeError::NoToken(id))?;
+        let mut token = parse(&found)?;
+        token.revoked = token.revoked.or(Some(at));
+        let mut transaction = self.0.transaction::<CommitError>();
+        transaction.allow_oom();
+        let [records, _] = self.records(&mut transaction);
+        transaction.check(Check::Equal(records, id.as_str(), &found), CommitError::Conflict);
+        transaction.hset_field(records, id.as_str(), &json(&token));
+        self.0.commit(transaction).await?.into_replicas()
+    }
+
+    fn records<F>(self, transaction: &mut Transaction<F>) -> [Record; 2] {
+        let names = &self.0.shared.names;
+        transaction.records([names.management_tokens(), names.management_token_ends()])
+    }
+}
+
+fn parse(record: &str) -> Result<ManagementToken, CommandError> {
+    serde_json::from_str(record).map_err(|_| CommandError::UnexpectedReply)
+}
+
+fn json(token: &ManagementToken) -> String {
+    serde_json::to_string(token).expect("a token is text, numbers and lists of them")
+}
