@@ -14,6 +14,7 @@ use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{self, Listener, ListenerRole};
 use crate::gateway::{EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
 use control::dashboard::{self, CurlExample, CurlExamples, Dashboard};
+use control::management_api::ManagementApi;
 use domain::head_fields::CredentialFields;
 use edge::forward::{ResponseOrigin, TrustedProxies};
 use edge::transport::{ServeOptions, Settings};
@@ -38,6 +39,7 @@ struct Inner {
 struct WorkerServices {
     gateway: Rc<Gateway>,
     dashboard: Option<Rc<Dashboard>>,
+    management_api: Option<Rc<ManagementApi>>,
     /// Transport settings of each listener, in the order of the configuration.
     serving: Vec<Rc<ServeOptions>>,
     /// Role of each listener, in the same order.
@@ -65,6 +67,7 @@ impl ActiveConfig {
         ListenerRouter {
             gateway: Rc::clone(&services.gateway),
             dashboard: services.dashboard.clone(),
+            management_api: services.management_api.clone(),
             role: services.roles[listener],
             origin: services.origins[listener],
         }
@@ -103,6 +106,7 @@ impl SharedHandles {
             origins: roles.iter().map(|role| response_origin(*role, session)).collect(),
             roles,
             dashboard: self.build_dashboard(snapshot).map(Rc::new),
+            management_api: self.build_management_api(snapshot).map(Rc::new),
             gateway,
         }
     }
@@ -117,6 +121,12 @@ impl SharedHandles {
             snapshot.config.routes.iter().filter(here).filter_map(|route| example(route, credentials)).collect();
         let examples = CurlExamples { origin, paths };
         Some(Dashboard::new(shared, trusted, snapshot.sign_ins.clone(), examples, self.metrics.clone()))
+    }
+
+    fn build_management_api(&self, snapshot: &ConfigSnapshot) -> Option<ManagementApi> {
+        let shared = self.management_api.clone()?;
+        let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
+        Some(ManagementApi::new(shared, trusted, snapshot.sign_ins.clone(), self.metrics.clone()))
     }
 
     fn build_gateway(&self, snapshot: &ConfigSnapshot, upstreams: Box<[Upstream]>, open: &OpenExchanges) -> Gateway {

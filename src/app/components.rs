@@ -22,11 +22,12 @@ use super::shutdown::{Phase, ShutdownEvent};
 use super::systemd::ServiceNotifier;
 use super::worker::Worker;
 use super::worker_pool::WorkerPool;
-use crate::config::Config;
+use crate::config::{Config, Listener, ListenerRole};
 use crate::gateway::UsageReads;
 use control::admin::{ConfigStatus, Readiness};
 use control::dashboard;
 use control::management::Management;
+use control::management_api::ManagementApiServices;
 use domain::clock::Micros;
 use edge::transport::{ConnectionLimiter, ListenerRelease, WorkerListener};
 use journal::shipping::{Shippers, SinkReport};
@@ -62,6 +63,8 @@ impl Components {
         let management = Arc::new(management.with_sessions(config.sessions()));
         management.set_fleet(fleet::open_fleet(config)?);
         let dashboard = config.session.as_ref().map(|settings| share_dashboard(settings, &management)).transpose()?;
+        let is_management = |listener: &Listener| listener.role == ListenerRole::Management;
+        let management_api = config.listen.iter().any(is_management).then(|| ManagementApiServices::new(&management));
         let connection_limiter =
             ConnectionLimiter::new(config.max_connections, config.max_connections_per_address, config.proxies());
         let usage_reads = UsageReads::default();
@@ -73,6 +76,7 @@ impl Components {
             connection_limiter,
             certificates,
             dashboard,
+            management_api,
             usage_reads,
         };
         show_conditions(&handles);

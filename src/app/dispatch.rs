@@ -1,4 +1,4 @@
-//! Dispatch of requests on a listener: to the gateway or to the dashboard.
+//! Dispatch of requests on a listener: to the gateway, the dashboard or the management API.
 
 use std::rc::Rc;
 
@@ -8,14 +8,17 @@ use hyper::body::Incoming;
 use crate::config::ListenerRole;
 use crate::gateway::{Connection, Gateway, ResponseFuture, own_observed};
 use control::dashboard::Dashboard;
+use control::management_api::ManagementApi;
 use edge::forward::ResponseOrigin;
 
-/// Routes the requests of one listener to the gateway or to the dashboard.
+/// Routes the requests of one listener to the gateway, the dashboard or the management API.
 ///
+/// - A listener for the management API serves nothing else, and no other listener serves it.
 /// - A request under the dashboard's path never reaches the upstream, on any listener.
 pub(super) struct ListenerRouter {
     pub(super) gateway: Rc<Gateway>,
     pub(super) dashboard: Option<Rc<Dashboard>>,
+    pub(super) management_api: Option<Rc<ManagementApi>>,
     pub(super) role: ListenerRole,
     /// Origin on which browsers see responses of the upstream.
     pub(super) origin: ResponseOrigin,
@@ -24,6 +27,13 @@ pub(super) struct ListenerRouter {
 impl ListenerRouter {
     /// Answers one request. To be called when the connection calls its service.
     pub(super) fn dispatch(self, connection: &Rc<Connection>, request: Request<Incoming>) -> ResponseFuture {
+        if let Some(api) = self.management_api.filter(|_| self.role == ListenerRole::Management) {
+            let connection = Rc::clone(connection);
+            let (head, body) = request.into_parts();
+            let observed = self.gateway.observe(&connection, &head, head.uri.path());
+            let request = Request::from_parts(head, body);
+            return Box::pin(async move { own_observed(api.handle(&connection.peer, request).await, observed) });
+        }
         let Some(dashboard) = self.dashboard else {
             return self.gateway.handle(connection, self.origin, request);
         };
@@ -40,7 +50,9 @@ impl ListenerRouter {
                 Box::pin(async move { own_observed(dashboard.handle(&connection.peer, request).await, observed) })
             }
             // Forwarding the path would show the upstream requests that carry a session cookie of the dashboard.
-            ListenerRole::Api => Box::pin(std::future::ready(own_observed(dashboard.not_found(), observed))),
+            ListenerRole::Api | ListenerRole::Management => {
+                Box::pin(std::future::ready(own_observed(dashboard.not_found(), observed)))
+            }
         }
     }
 }

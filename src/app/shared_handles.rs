@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::certificates::Certificates;
 use crate::gateway::UsageReads;
 use control::dashboard;
+use control::management_api::ManagementApiServices;
 use edge::transport::ConnectionLimiter;
 use journal::audit::Journal;
 use journal::shipping::Shippers;
@@ -27,6 +28,8 @@ pub(super) struct SharedHandles {
     pub(super) certificates: Arc<Certificates>,
     /// The part of the dashboard that all workers share; none without a `session` block.
     pub(super) dashboard: Option<dashboard::DashboardServices>,
+    /// The part of the management API that all workers share; none without a listener for it.
+    pub(super) management_api: Option<ManagementApiServices>,
     /// Turns to read the usage of callers.
     pub(super) usage_reads: UsageReads,
 }

@@ -10,6 +10,7 @@ use super::installation::Installation;
 use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::policy_text::policy_line;
 use super::show::{self, Format, asterisk, joined, limit, org_status, status, time};
+use super::token;
 use ::control::admin::{Operation, Reply};
 use ::control::management::{Key, KeyQuery, Org, Session, User};
 use ::journal::audit::{LastUse, Record};
@@ -120,6 +121,10 @@ impl Output {
             Reply::Sessions(page) => {
                 let header = &["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"];
                 self.print_rows(&page.items, header, session_row, "there are no sessions")
+            }
+            Reply::Tokens(page) => {
+                let header = &["ID", "NAME", "ORG", "STATUS", "ALLOW", "NETWORKS", "EXPIRES", "BY"];
+                self.print_rows(&page.items, header, token::token_row, "there are no tokens")
             }
             other => show::reply(other, self.format),
         }

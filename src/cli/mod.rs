@@ -47,6 +47,7 @@ mod user;
 mod key;
 mod key_policy;
 mod session;
+mod token;
 mod state;
 mod backup;
 mod apply;
@@ -122,6 +123,8 @@ enum Command {
     User(user::Args),
     /// Manage API keys
     Key(key::Args),
+    /// Create, list and revoke the tokens by which programs manage organizations, users and keys over the network
+    Token(token::Args),
     /// Create sign-in links for the dashboard, list sessions, and end them
     Session(session::Args),
     /// Export and import the state, or copy it to a Redis that several gateways share
@@ -200,6 +203,7 @@ impl Cli {
             Command::Convert(args) => args.run(),
             Command::Key(args) => args.run(installation),
             Command::Session(args) => args.run(installation),
+            Command::Token(args) => args.run(installation),
             Command::State(args) => args.run(installation),
             Command::Audit(args) => args.run(installation),
             Command::Usage(args) => args.run(installation),

@@ -3,9 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use super::new_key;
 use super::output::{fields, json, line, note, or_dash, seconds, word};
 use super::policy_text::policy_fields;
+use super::{new_key, token};
 use ::control::admin::Reply;
 use ::control::management::{
     Explanation, Key, KeyActor, KeyLimits, KeyStatus, Org, Responsible, Session, User, UserKind,
@@ -36,6 +36,8 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::NewKey(new) => new_key::show(&new),
         Reply::Explanation { explanation } => self::explanation(&explanation, None),
         Reply::Session { session } => fields(&session_fields(&session)),
+        Reply::NewToken(new) => token::show_new(&new),
+        Reply::Token { token } => fields(&token::token_fields(&token)),
         // No command asks for it; who sends the operation to the socket is a program. Lists have an
         // output of their own.
         reply @ (Reply::Activity(_)
@@ -44,6 +46,7 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         | Reply::Users(_)
         | Reply::Keys(_)
         | Reply::Uses(_)
+        | Reply::Tokens(_)
         | Reply::Sessions(_)) => json(&reply.untagged()?),
         Reply::Link { link } => {
             note(format_args!("sign-in link for {}, valid once, until {}:", link.email, seconds(link.expires)));

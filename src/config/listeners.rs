@@ -39,6 +39,8 @@ pub enum ListenerRole {
     Api,
     /// The dashboard only.
     Dashboard,
+    /// The management API only.
+    Management,
 }
 
 /// Listeners for operators and their tools.
@@ -96,9 +98,18 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Result<Lis
     let http2 = section.value_or("http2", Http2Negotiation::Alpn, |value| value.choice(&http2));
     let proxy_protocol = section.value_or("proxy_protocol", Vec::new(), networks);
     let tls = section.optional("tls", |value| value.section(tls::server));
-    let roles = [("all", ListenerRole::All), ("api", ListenerRole::Api), ("dashboard", ListenerRole::Dashboard)];
+    let roles = [
+        ("all", ListenerRole::All),
+        ("api", ListenerRole::Api),
+        ("dashboard", ListenerRole::Dashboard),
+        ("management", ListenerRole::Management),
+    ];
     let role = section.value_or("serves", ListenerRole::All, |value| value.choice(&roles));
-    Ok(Listener { address: address?, http2, proxy_protocol, tls: tls?, role })
+    let (address, tls) = (address?, tls?);
+    if role == ListenerRole::Management && tls.is_none() && !address.ip().is_loopback() {
+        section.report("serves", "management needs `tls` unless the address is of loopback: tokens would be readable");
+    }
+    Ok(Listener { address, http2, proxy_protocol, tls, role })
 }
 
 /// Reads the address of a listener, which no other listener may have.

@@ -6,7 +6,11 @@
 pub mod management;
 pub mod admin;
 pub mod dashboard;
+pub mod management_api;
 pub mod oidc;
+mod request;
+mod person_limiter;
+mod json_input;
 mod secret_text;
 
 /// The example of the README is compiled and run with the tests of the documentation.

@@ -92,7 +92,7 @@ fn route(path: &str, strip_prefix: Option<&str>) -> RouteSettings {
 fn sent(routes: &Routes, target: &str) -> Option<String> {
     let parts = Request::get(target).header("host", "h").body(()).ok()?.into_parts().0;
     let route = Some(routes.find(&parts)).filter(|route| route.exists)?;
-    let peer = Peer { address: "192.0.2.7:4711".parse().unwrap(), tls: None };
+    let peer = Peer { address: "192.0.2.7:4711".parse().unwrap(), tls: None, certificate: None };
     let client = ForwardedClient::find(&peer, &parts.headers, &TrustedProxies::default());
     let (user_id, org_id) = (UserId::generate(), OrgId::generate());
     let headers = PrincipalHeaders::new(user_id, org_id, None, &[]);

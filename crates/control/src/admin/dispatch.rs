@@ -67,6 +67,10 @@ pub async fn perform(
         Operation::ListSessions { org, cursor, limit } => Reply::Sessions(
             to.list_sessions(actor, org.as_deref(), false, &PageQuery { cursor, limit }, now).await?),
         Operation::EndSession { session } => Reply::Session { session: to.end_session(actor, session, now).await? },
+        Operation::CreateToken { settings } => Reply::NewToken(to.create_token(actor, *settings, now).await?),
+        Operation::ListTokens { org, cursor, limit } =>
+            Reply::Tokens(to.list_tokens(actor, org.as_deref(), &PageQuery { cursor, limit }, now).await?),
+        Operation::RevokeToken { token } => Reply::Token { token: to.revoke_token(actor, token, now).await? },
         Operation::EndSessions { org, user } =>
             Reply::Sessions(Page { items: to.end_sessions(actor, &org, &user, now).await?, next: None }),
     })

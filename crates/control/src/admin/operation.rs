@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::management::{KeyQuery, LimitUpdate, OrgPolicyUpdate, PolicyUpdate, UseFilter, duration_text};
+use crate::management::{
+    KeyQuery, LimitUpdate, OrgPolicyUpdate, PolicyUpdate, TokenSettings, UseFilter, duration_text,
+};
 use domain::identity::{Permission, SessionId};
 use domain::key::KeyId;
+use domain::management_token::TokenId;
 use domain::page::PageLimit;
 
 /// Operation on the wire. Organizations are given by id or name, users by id or email address. Lists are read a page at
@@ -173,6 +176,22 @@ pub enum Operation {
     /// [`end_sessions`](crate::management::Management::end_sessions)
     #[serde(rename = "session.end_all")]
     EndSessions { org: String, user: String },
+    /// [`create_token`](crate::management::Management::create_token)
+    #[serde(rename = "token.create")]
+    CreateToken { settings: Box<TokenSettings> },
+    /// [`list_tokens`](crate::management::Management::list_tokens)
+    #[serde(rename = "token.list")]
+    ListTokens {
+        #[serde(default)]
+        org: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
+    /// [`revoke_token`](crate::management::Management::revoke_token)
+    #[serde(rename = "token.revoke")]
+    RevokeToken { token: TokenId },
 }
 
 impl Operation {
@@ -201,6 +220,11 @@ impl Operation {
         Self::ListSessions { org, cursor: None, limit: PageLimit::MAX }
     }
 
+    /// The operation that lists management tokens, of one organization or all.
+    pub fn list_tokens(org: Option<String>) -> Self {
+        Self::ListTokens { org, cursor: None, limit: PageLimit::MAX }
+    }
+
     /// The cursor of an operation that lists.
     pub fn cursor_mut(&mut self) -> Option<&mut Option<String>> {
         match self {
@@ -208,6 +232,7 @@ impl Operation {
             | Self::ListUsers { cursor, .. }
             | Self::ListKeys { cursor, .. }
             | Self::ListUses { cursor, .. }
+            | Self::ListTokens { cursor, .. }
             | Self::ListSessions { cursor, .. } => Some(cursor),
             _ => None,
         }
@@ -225,6 +250,7 @@ impl Operation {
             | Self::Explain { .. }
             | Self::ListUses { .. }
             | Self::Activity { .. }
+            | Self::ListTokens { .. }
             | Self::ListSessions { .. } => true,
             Self::CreateOrg { .. }
             | Self::SuspendOrg { .. }
@@ -248,7 +274,9 @@ impl Operation {
             | Self::ImportKey { .. }
             | Self::LinkSession { .. }
             | Self::EndSession { .. }
-            | Self::EndSessions { .. } => false,
+            | Self::EndSessions { .. }
+            | Self::CreateToken { .. }
+            | Self::RevokeToken { .. } => false,
         }
     }
 }

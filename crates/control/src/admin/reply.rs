@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::management::{ActivityReport, Explanation, Key, Link, NewKey, Org, Session, UsePage, User};
+use crate::management::{ActivityReport, Explanation, Key, Link, NewKey, NewToken, Org, Session, Token, UsePage, User};
 use domain::key::KeyId;
 use domain::page::Page;
 
@@ -39,6 +39,12 @@ pub enum Reply {
     Session { session: Session },
     /// Web sessions, oldest first.
     Sessions(Page<Session>),
+    /// A new management token: the only time that it is shown.
+    NewToken(NewToken),
+    /// A management token, as it is now.
+    Token { token: Token },
+    /// Management tokens, oldest first.
+    Tokens(Page<Token>),
     /// Why a key is, or would be, refused.
     Explanation { explanation: Box<Explanation> },
 }
@@ -62,6 +68,7 @@ impl Reply {
             Self::Keys(page) => page.next.as_deref(),
             Self::Uses(uses) => uses.page.next.as_deref(),
             Self::Sessions(page) => page.next.as_deref(),
+            Self::Tokens(page) => page.next.as_deref(),
             _ => None,
         }
     }

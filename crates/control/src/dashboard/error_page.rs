@@ -7,8 +7,8 @@ use super::Dashboard;
 use super::error::DashboardError;
 use super::error_text::ErrorText;
 use super::pages::{ErrorPage, Layout, NextStep};
-use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
+use crate::request::ControlRequest;
 
 impl Dashboard {
     /// The error page, without what depends on the request.
@@ -25,7 +25,7 @@ impl Dashboard {
 
     /// The response to a request that failed: the error page with the fields that its status requires, or for a page
     /// opened without a session a redirect to the sign-in page, which leads back.
-    pub(super) fn error_response(&self, request: &DashboardRequest, error: &DashboardError) -> DashboardResponse {
+    pub(super) fn error_response(&self, request: &ControlRequest, error: &DashboardError) -> DashboardResponse {
         let page = self.error_page(request.id, error);
         match error {
             // A form cannot be sent again after signing in, so only what was opened is redirected.
@@ -39,7 +39,7 @@ impl Dashboard {
     }
 
     /// The sign-in page's path, with the requested path and query as `return_to`.
-    fn sign_in_address(&self, request: &DashboardRequest) -> String {
+    fn sign_in_address(&self, request: &ControlRequest) -> String {
         let mut return_to = format!("{}/{}", self.settings.path, request.path);
         if !request.query.is_empty() {
             let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(&request.query).finish();

@@ -23,6 +23,8 @@ use uuid::Uuid;
 
 use crate::management::{Management, SignedInUser};
 use crate::oidc;
+use crate::person_limiter::PersonLimiter;
+use crate::request::{ControlRequest, ReadError};
 use domain::address_limiter::AddressLimiter;
 use domain::clock;
 use domain::identity::{Peer, X_REQUEST_ID};
@@ -35,12 +37,11 @@ use platform::metrics::{Metrics, RouteMetrics};
 mod settings;
 mod claim_mapping;
 mod curl_examples;
-mod person_limiter;
+
 mod request_count;
 // Requests and responses.
 mod routes;
 mod counting;
-mod request;
 mod response;
 mod return_path;
 mod error;
@@ -60,8 +61,7 @@ pub use settings::{ProviderSettings, Settings};
 use api::ApiError;
 use assets::Asset;
 use error::DashboardError;
-use person_limiter::PersonLimiter;
-use request::{DashboardRequest, ReadError};
+
 use response::DashboardResponse;
 use routes::{Endpoint, RouteError, RouteMatch};
 
@@ -227,7 +227,7 @@ impl Dashboard {
             return self.error_page(id, &DashboardError::NotFound);
         }
         let is_api = self.is_api(path);
-        match DashboardRequest::read(&self.settings.path, id, peer, &self.trusted, request).await {
+        match ControlRequest::read(&self.settings.path, id, peer, &self.trusted, request).await {
             Ok(request) => self.dispatch(&request).await,
             Err(ReadError::TimedOut) => self.early_error(id, is_api, DashboardError::BodyTimeout),
             Err(ReadError::Body) => self.early_error(id, is_api, DashboardError::Body),
@@ -245,7 +245,7 @@ impl Dashboard {
     }
 
     /// Routes a request, and responds with what its endpoint returns or with the page or problem for its error.
-    async fn dispatch(&self, request: &DashboardRequest) -> DashboardResponse {
+    async fn dispatch(&self, request: &ControlRequest) -> DashboardResponse {
         let segments = request.segments();
         let page = match routes::find(request.route_method(), &segments) {
             Ok(RouteMatch { route, value }) => match route.endpoint {
@@ -261,13 +261,13 @@ impl Dashboard {
         page.unwrap_or_else(|error| self.error_response(request, &error))
     }
 
-    fn asset(&self, request: &DashboardRequest, name: &str) -> Result<DashboardResponse, DashboardError> {
+    fn asset(&self, request: &ControlRequest, name: &str) -> Result<DashboardResponse, DashboardError> {
         let asset = Asset::find(name).ok_or(DashboardError::NotFound)?;
         Ok(response::asset(&asset, &request.headers))
     }
 
     /// The error of a page request without a route. Origin and session are checked first, as for pages that exist.
-    async fn refuse_path(&self, request: &DashboardRequest, segments: &[&str], error: RouteError) -> DashboardError {
+    async fn refuse_path(&self, request: &ControlRequest, segments: &[&str], error: RouteError) -> DashboardError {
         let checked = match self.check_origin(request) {
             Ok(()) if routes::requires_session(segments) => self.require_user(request).await.map(drop),
             checked => checked,
@@ -276,18 +276,18 @@ impl Dashboard {
     }
 
     /// Refuses a request from another site that would change something (CSRF).
-    fn check_origin(&self, request: &DashboardRequest) -> Result<(), DashboardError> {
+    fn check_origin(&self, request: &ControlRequest) -> Result<(), DashboardError> {
         let is_same_origin = session::is_same_origin(&request.method, &request.headers, &self.settings.origin);
         if is_same_origin { Ok(()) } else { Err(DashboardError::CrossSite) }
     }
 
     /// The user whose session the request's cookie names; `None` without a cookie, or when the session has ended.
-    async fn user(&self, request: &DashboardRequest) -> Result<Option<SignedInUser>, DashboardError> {
+    async fn user(&self, request: &ControlRequest) -> Result<Option<SignedInUser>, DashboardError> {
         let Some(digest) = request.session.map_err(|_| DashboardError::AmbiguousSession)? else { return Ok(None) };
         Ok(self.management.authenticate_session(&digest, request.client.clone(), request.now).await?)
     }
 
-    async fn require_user(&self, request: &DashboardRequest) -> Result<SignedInUser, DashboardError> {
+    async fn require_user(&self, request: &ControlRequest) -> Result<SignedInUser, DashboardError> {
         self.user(request).await?.ok_or(DashboardError::SignedOut)
     }
 }

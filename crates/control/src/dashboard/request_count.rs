@@ -5,8 +5,9 @@ use http::StatusCode;
 use super::Dashboard;
 use super::counting::Counting;
 use super::error::DashboardError;
-use super::person_limiter::Bucket;
+
 use crate::management::SignedInUser;
+use crate::person_limiter::Bucket;
 use domain::clock::Micros;
 
 impl Dashboard {

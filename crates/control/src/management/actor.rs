@@ -1,6 +1,7 @@
 //! Actors: who asks management for an operation, and from where.
 //!
-//! - The operator may perform every operation; a signed-in user what [`authorization`](super::authorization) grants.
+//! - The operator may perform every operation; a signed-in user and a program what
+//!   [`authorization`](super::authorization) grants.
 //! - The permissions of a user are read from the state for each request and never cached, so that a removal or a change
 //!   of permissions holds from the next request on.
 
@@ -10,8 +11,9 @@ use std::net::IpAddr;
 use super::{Management, ManagementError, UnixUser};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, UserId};
+use domain::management_token::ManagementToken;
 use domain::session::TokenDigest;
-use state::{Org, Session, User};
+use state::{ActorName, Org, Session, User};
 
 /// The permission of administrators of an organization: all its keys and sessions, not only their own.
 pub const ADMIN: &str = "org:admin";
@@ -25,6 +27,8 @@ pub enum Actor {
     Visitor(ClientInfo),
     /// A user with a web session.
     User(Box<SignedInUser>),
+    /// A program with a management token.
+    Program(Box<Program>),
 }
 
 /// Client that sent a request, for the audit record.
@@ -34,6 +38,15 @@ pub struct ClientInfo {
     pub ip: Option<IpAddr>,
     /// `User-Agent`.
     pub user_agent: Option<String>,
+}
+
+/// Program with a management token, as the state has the token at this call.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The token.
+    pub token: ManagementToken,
+    /// The client that sent the call.
+    pub client: ClientInfo,
 }
 
 /// User with a web session, as the state has them at this request.
@@ -64,23 +77,61 @@ impl Actor {
             Self::Operator(_) => None,
             Self::Visitor(client) => Some(client),
             Self::User(user) => Some(&user.client),
+            Self::Program(program) => Some(&program.client),
         }
     }
 
-    /// The person, who is the same in all their organizations and sessions; none for the operator and for visitors.
+    /// The one who takes turns with others: a person, who is the same in all their organizations and sessions, or a
+    /// program; none for the operator and for visitors.
     pub(super) fn person(&self) -> Option<PersonId> {
-        self.signed_in().map(SignedInUser::person)
+        match self {
+            Self::User(user) => Some(user.person()),
+            Self::Program(program) => Some(PersonId::from_token(program.token.id)),
+            Self::Operator(_) | Self::Visitor(_) => None,
+        }
     }
 
-    /// The organization that a signed-in user has chosen.
+    /// The only organization that it acts in: the one that a signed-in user has chosen, or that of a token.
     pub(super) fn org(&self) -> Option<OrgId> {
-        self.signed_in().map(|user| user.org.id)
+        match self {
+            Self::User(user) => Some(user.org.id),
+            Self::Program(program) => program.token.org,
+            Self::Operator(_) | Self::Visitor(_) => None,
+        }
+    }
+
+    /// Returns whether it acts with the rights of the operator, as programs do whose token the operator created.
+    pub(super) fn is_operator(&self) -> bool {
+        match self {
+            Self::Operator(_) => true,
+            Self::Program(program) => program.token.admin.is_none(),
+            Self::Visitor(_) | Self::User(_) => false,
+        }
+    }
+
+    /// Returns whether it may know the people who run the gateway by name: the operator, and programs of all
+    /// organizations.
+    pub(super) fn knows_operators(&self) -> bool {
+        match self {
+            Self::Operator(_) => true,
+            Self::Program(program) => program.token.org.is_none(),
+            Self::Visitor(_) | Self::User(_) => false,
+        }
+    }
+
+    /// The user whose bounds a key that is created counts in: a signed-in user, or the administrator of a token.
+    pub(super) fn bounded_user(&self) -> Option<UserId> {
+        match self {
+            Self::User(user) => Some(user.user.id),
+            Self::Program(program) => program.token.admin,
+            Self::Operator(_) | Self::Visitor(_) => None,
+        }
     }
 
     /// The user who changes something. A visitor is the user as whom they sign in, and who is the subject.
     pub(super) fn user(&self, subject: Option<UserId>) -> Option<UserId> {
         match self {
-            Self::Operator(_) => None,
+            Self::Operator(_) | Self::Program(_) => None,
             Self::Visitor(_) => subject,
             Self::User(user) => Some(user.user.id),
         }
@@ -90,6 +141,7 @@ impl Actor {
     pub(super) fn audit_name(&self, subject: Option<UserId>) -> Cow<'_, str> {
         match (self, self.user(subject)) {
             (Self::Operator(user), _) => Cow::Borrowed(user.as_str()),
+            (Self::Program(program), _) => Cow::Owned(ActorName::of_token(program.token.id).to_string()),
             (_, Some(user)) => Cow::Owned(user.to_string()),
             (_, None) => Cow::Borrowed("visitor"),
         }
@@ -104,7 +156,7 @@ impl Actor {
     pub(super) fn signed_in(&self) -> Option<&SignedInUser> {
         match self {
             Self::User(user) => Some(user),
-            Self::Operator(_) | Self::Visitor(_) => None,
+            Self::Operator(_) | Self::Visitor(_) | Self::Program(_) => None,
         }
     }
 }

@@ -1,51 +1,87 @@
 //! Authorization of operations: the one place that decides what an actor may do.
 //!
-//! | access | operator | administrator of the chosen organization | other signed-in user |
-//! |---|---|---|---|
-//! | [`Access::Operator`] | yes | no | no |
-//! | [`Access::Org`] | yes | the chosen one | the chosen one |
-//! | [`Access::OrgAdmin`] | yes | the chosen one | no |
-//! | [`Access::NewKey`] | yes | for all its users | for themselves |
-//! | [`Access::Key`], [`Access::Keys`] | yes | all of the organization | their own |
-//! | [`Access::Session`] | yes | all of the organization | their own |
+//! | access | operator | administrator of the chosen organization | other signed-in user | program, by its token |
+//! |---|---|---|---|---|
+//! | [`Access::Operator`] | yes | no | no | no |
+//! | [`Access::AllOrgs`] | yes | no | no | of all organizations |
+//! | [`Access::OrgOperator`], [`Access::KeyOperator`] | yes | no | no | of the organization, made by the operator |
+//! | [`Access::Org`] | yes | the chosen one | the chosen one | of the organization |
+//! | [`Access::OrgAdmin`] | yes | the chosen one | no | of the organization |
+//! | [`Access::NewKey`] | yes | for all its users | for themselves | of the organization |
+//! | [`Access::Key`], [`Access::Keys`] | yes | all of the organization | their own | of the organization |
+//! | [`Access::Tokens`], [`Access::Token`] | yes | those of the chosen one | no | of the organization |
+//! | [`Access::Session`] | yes | all of the organization | their own | no |
 //!
+//! - A program needs the scope of the operation besides. The scope is checked first: its answer tells nothing of what
+//!   the operation names.
 //! - A visitor, who is in the middle of signing in, may do nothing of this.
-//! - A key or session that an actor may not see is reported as absent, so that ids of others cannot be probed.
+//! - A key or session that an actor may not see is reported as absent, so that ids of others cannot be probed; to
+//!   programs also an organization.
 
 use futures_util::future::try_join_all;
 
 use super::actor::AuditActor;
-use super::{Actor, Management, ManagementError, SignedInUser, operands};
+use super::{Actor, Management, ManagementError, Program, SignedInUser, operands};
 use domain::clock::Micros;
 use domain::identity::SessionId;
 use domain::key::KeyId;
+use domain::management_token::{TokenId, TokenScope};
 use state::{self, Membership};
 
-/// Access that an operation needs. Organizations and users are references as operations take them:
-/// ids, names or addresses.
+/// Access that an operation needs, with the scope that a program needs for it. Organizations and users are references
+/// as operations take them: ids, names or addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access<'a> {
-    /// To everything, across organizations.
+    /// To everything, across organizations, for people at the machine.
     Operator,
+    /// To everything, across organizations.
+    AllOrgs(TokenScope),
+    /// To what the operator may see and change of an organization.
+    OrgOperator(&'a str, TokenScope),
     /// To what every member of an organization may see.
-    Org(&'a str),
+    Org(&'a str, TokenScope),
     /// To what administrators of an organization may see.
-    OrgAdmin(&'a str),
+    OrgAdmin(&'a str, TokenScope),
     /// To create a key for a user of an organization.
     NewKey { org: &'a str, user: &'a str },
+    /// To what the operator may change of one key.
+    KeyOperator(KeyId, TokenScope),
     /// To one key.
-    Key(KeyId),
+    Key(KeyId, TokenScope),
     /// To some keys of an organization.
     Keys { org: &'a str, keys: &'a [KeyId] },
+    /// To the management tokens of an organization; without one, of all.
+    Tokens(Option<&'a str>),
+    /// To one management token.
+    Token(TokenId),
     /// To one web session.
     Session(SessionId),
+}
+
+impl Access<'_> {
+    /// The scope that a program needs; none where a program may do nothing.
+    fn scope(self) -> Option<TokenScope> {
+        match self {
+            Self::AllOrgs(scope)
+            | Self::OrgOperator(_, scope)
+            | Self::Org(_, scope)
+            | Self::OrgAdmin(_, scope)
+            | Self::KeyOperator(_, scope)
+            | Self::Key(_, scope) => Some(scope),
+            Self::NewKey { .. } => Some(TokenScope::KeysCreate),
+            Self::Keys { .. } => Some(TokenScope::UsageRead),
+            Self::Tokens(_) | Self::Token(_) => Some(TokenScope::TokensManage),
+            Self::Operator | Self::Session(_) => None,
+        }
+    }
 }
 
 impl Management {
     /// Authorizes an actor, and returns who the audit record names for what follows.
     ///
     /// # Errors
-    /// [`ManagementError::NotAllowed`]; for a key or session that the actor may not see, that there is none.
+    /// [`ManagementError::NotAllowed`]; for a key or session that the actor may not see, that there is none;
+    /// [`ManagementError::MissingScope`].
     pub(super) async fn authorize<'a>(
         &self,
         actor: &'a Actor,
@@ -56,6 +92,7 @@ impl Management {
             Actor::Operator(_) => {}
             Actor::Visitor(_) => return Err(ManagementError::NotAllowed),
             Actor::User(user) => self.authorize_user(user, access, now).await?,
+            Actor::Program(program) => self.authorize_program(program, access).await?,
         }
         Ok(AuditActor { actor, now })
     }
@@ -67,16 +104,70 @@ impl Management {
         now: Micros,
     ) -> Result<(), ManagementError> {
         let allowed = match access {
-            Access::Operator => false,
-            Access::Org(org) => user.has_chosen(org),
-            Access::OrgAdmin(org) => user.has_chosen(org) && user.is_admin(),
+            Access::Operator | Access::AllOrgs(_) | Access::OrgOperator(..) | Access::KeyOperator(..) => false,
+            Access::Tokens(org) => user.is_admin() && org.is_some_and(|org| user.has_chosen(org)),
+            Access::Token(token) => return self.authorize_token(user, token).await,
+            Access::Org(org, _) => user.has_chosen(org),
+            Access::OrgAdmin(org, _) => user.has_chosen(org) && user.is_admin(),
             Access::NewKey { org, user: owner } => user.has_chosen(org) && (user.is_admin() || user.is_named(owner)),
-            Access::Key(key) => return self.authorize_key(user, key).await,
+            Access::Key(key, _) => return self.authorize_key(user, key).await,
             Access::Keys { org, keys } if user.has_chosen(org) => return self.authorize_keys(user, keys).await,
             Access::Keys { .. } => false,
             Access::Session(session) => return self.authorize_session(user, session, now).await,
         };
         if allowed { Ok(()) } else { Err(ManagementError::NotAllowed) }
+    }
+
+    async fn authorize_program(&self, program: &Program, access: Access<'_>) -> Result<(), ManagementError> {
+        let token = &program.token;
+        let scope = access.scope().ok_or(ManagementError::NotAllowed)?;
+        if !token.scopes.contains(&scope) {
+            return Err(ManagementError::MissingScope(scope));
+        }
+        let needs_operator = matches!(access, Access::AllOrgs(_) | Access::OrgOperator(..) | Access::KeyOperator(..));
+        if needs_operator && token.admin.is_some() {
+            return Err(ManagementError::NotAllowed);
+        }
+        match access {
+            Access::AllOrgs(_) if token.org.is_some() => Err(ManagementError::OneOrg),
+            Access::AllOrgs(_) => Ok(()),
+            Access::OrgOperator(org, _)
+            | Access::Org(org, _)
+            | Access::OrgAdmin(org, _)
+            | Access::NewKey { org, .. } => self.authorize_program_in(program, org).await,
+            Access::KeyOperator(key, _) | Access::Key(key, _) => self.authorize_program_key(program, key).await,
+            Access::Keys { org, keys } => {
+                self.authorize_program_in(program, org).await?;
+                operands::check_key_count(keys)?;
+                try_join_all(keys.iter().map(|key| self.authorize_program_key(program, *key))).await.map(drop)
+            }
+            Access::Tokens(org) => match org {
+                Some(org) => self.authorize_program_in(program, org).await,
+                None if token.org.is_some() => Err(ManagementError::OneOrg),
+                None => Ok(()),
+            },
+            Access::Token(id) => {
+                let found = self.state.management_token(id).await?;
+                let is_visible = found.is_some_and(|found| token.org.is_none() || token.org == found.org);
+                if is_visible { Ok(()) } else { Err(ManagementError::NoToken(id)) }
+            }
+            Access::Operator | Access::Session(_) => unreachable!("no scope allows it, as above"),
+        }
+    }
+
+    /// An organization that the token does not manage is reported as absent.
+    async fn authorize_program_in(&self, program: &Program, org: &str) -> Result<(), ManagementError> {
+        if program.token.org.is_none() {
+            return Ok(());
+        }
+        let found = self.look_up_org(org).await?.filter(|found| program.token.covers(found.id));
+        found.map(drop).ok_or_else(|| ManagementError::NoOrg(org.to_owned()))
+    }
+
+    async fn authorize_program_key(&self, program: &Program, id: KeyId) -> Result<(), ManagementError> {
+        let key = self.state.key(id).await?;
+        let is_visible = |key: &state::Key| program.token.covers(key.org) && !key.session_quota_key;
+        if key.is_some_and(|key| is_visible(&key)) { Ok(()) } else { Err(ManagementError::NoKey(id)) }
     }
 
     /// Authorizes each of these keys. Too many are refused before any of them is looked up, to bound the work.
@@ -92,6 +183,12 @@ impl Management {
             key.org == user.org.id && (key.user == user.user.id || user.is_admin()) && !key.session_quota_key
         };
         if key.is_some_and(|key| is_visible(&key)) { Ok(()) } else { Err(ManagementError::NoKey(id)) }
+    }
+
+    async fn authorize_token(&self, user: &SignedInUser, id: TokenId) -> Result<(), ManagementError> {
+        let found = self.state.management_token(id).await?;
+        let is_visible = found.is_some_and(|token| user.is_admin() && token.org == Some(user.org.id));
+        if is_visible { Ok(()) } else { Err(ManagementError::NoToken(id)) }
     }
 
     async fn authorize_session(&self, user: &SignedInUser, id: SessionId, now: Micros) -> Result<(), ManagementError> {

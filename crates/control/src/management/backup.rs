@@ -11,6 +11,7 @@ use super::audited_change::{Target, use_end};
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError};
 use domain::clock::Micros;
+use domain::management_token::TokenScope;
 use journal::audit::AuditEntry;
 use state::migration::file::Writer;
 use state::migration::{self, Report};
@@ -33,7 +34,7 @@ impl Management {
     /// # Errors
     /// [`ManagementError::ExportFailed`].
     pub async fn export_state(&self, actor: &Actor, now: Micros) -> Result<StateExport<'_>, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::AllOrgs(TokenScope::StateExport), now).await?;
         // Of a read, too, there is a record first: the file has the digests of all keys. A backup of a gateway whose
         // disk is full may use the space that is kept for such records.
         let entry = self.begin_change("state.export", "state.export", Target::STATE, true, by).await?;

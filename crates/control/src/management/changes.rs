@@ -15,6 +15,7 @@ use super::{Actor, Management, ManagementError};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::KeyId;
+use domain::management_token::TokenScope;
 use domain::page::{Page, PageQuery};
 use journal::audit::{Filter, Outcome, Record, RecordKind, ViewStatus};
 
@@ -79,7 +80,7 @@ impl Management {
         page: &PageQuery,
         now: Micros,
     ) -> Result<ChangePage, ManagementError> {
-        self.authorize(actor, Access::Org(org), now).await?;
+        self.authorize(actor, Access::Org(org, TokenScope::AuditRead), now).await?;
         let org = self.find_org(org).await?.id;
         let subject = actor.visible_owner();
         let filter = Filter { org: Some(org), subject, kind: Some(RecordKind::Change), ..Filter::default() };

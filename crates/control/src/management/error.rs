@@ -8,6 +8,7 @@ use domain::counted::counted;
 use domain::identity::Permission;
 use domain::key::policy::InvalidKeyPolicy;
 use domain::key::{InvalidDigest, KeyId};
+use domain::management_token::{TokenId, TokenScope};
 use domain::names::{InvalidEmail, InvalidName};
 use domain::page::{InvalidCursor, InvalidPageLimit};
 use domain::quota::QuotaError;
@@ -37,6 +38,12 @@ pub enum ManagementError {
     /// The overlap of two secrets is longer than 366 days.
     #[error("overlap must be at most 366d; rotate again when it is over")]
     OverlapTooLong,
+    /// A management token is not valid.
+    #[error("{0}")]
+    InvalidToken(&'static str),
+    /// There are as many tokens as there may be.
+    #[error("there are {} already; revoke those that are not needed, and wait until they expire", counted(.0, "token"))]
+    TooManyTokens(u32),
     /// The text is not a SHA-256 in hexadecimal.
     #[error("sha256 is not the SHA-256 of a key")]
     InvalidDigest(#[from] InvalidDigest),
@@ -77,9 +84,22 @@ pub enum ManagementError {
     #[error("there is no session `{0}`; see `keygate session list`")]
     NoSession(String),
 
+    /// No such token.
+    #[error("there is no token {0}; see `keygate token list`, and give the ten characters after `kgm_`")]
+    NoToken(TokenId),
+
     /// The actor lacks the permission.
     #[error("you may not do this; ask an administrator of your organization")]
     NotAllowed,
+    /// The token lacks the scope of the operation.
+    #[error("this token does not have the scope `{0}`; create one with it, or ask the operator of this service")]
+    MissingScope(TokenScope),
+    /// The token is for one organization, and the operation is across organizations.
+    #[error("this token is for one organization; this needs one of all organizations")]
+    OneOrg,
+    /// A token would exceed the one that creates it, or the rights of the administrator who does.
+    #[error("a token may not exceed its creator: {0}")]
+    TokenExceeds(&'static str),
     /// The sign-in link was used, has expired, or never existed.
     #[error("this link was used already, or has expired; ask for another")]
     InvalidLink,
@@ -225,6 +245,11 @@ impl ManagementError {
             Self::NotPerson(_) => (Conflict, "not_a_person"),
             Self::NotService(_) => (Conflict, "not_a_service"),
             Self::NotAllowed => (NotAllowed, "not_allowed"),
+            Self::MissingScope(_) | Self::OneOrg => (NotAllowed, "missing_scope"),
+            Self::TokenExceeds(_) => (NotAllowed, "token_exceeds"),
+            Self::NoToken(_) => (NotFound, "no_such_token"),
+            Self::InvalidToken(_) => (Invalid, "invalid_token_settings"),
+            Self::TooManyTokens(_) => (Conflict, "too_many_tokens"),
             Self::InvalidLink => (NotAllowed, "invalid_link"),
             Self::NoMembership(_) => (NotAllowed, "no_membership"),
             Self::Revoked(_) => (Conflict, "key_revoked"),

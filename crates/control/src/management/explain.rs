@@ -8,6 +8,7 @@ use domain::clock::{self, Micros};
 use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::KeyPolicy;
+use domain::management_token::TokenScope;
 use domain::quota::{self, SlotStatus};
 
 /// Explanation of why a key is, or would be, refused.
@@ -53,7 +54,7 @@ impl Management {
     /// # Errors
     /// [`ManagementError::NoKey`].
     pub async fn explain_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Explanation, ManagementError> {
-        self.authorize(actor, Access::Key(id), now).await?;
+        self.authorize(actor, Access::Key(id, TokenScope::KeysRead), now).await?;
         let missing = || ManagementError::NoKey(id);
         let owned = self.find_key(actor, id).await?;
         let standing = self.state.rate_limit_status(id, now).await?.ok_or_else(missing)?;

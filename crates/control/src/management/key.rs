@@ -10,6 +10,7 @@ use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyId, PlainKey};
+use domain::management_token::PlainToken;
 use domain::quota::{Quota, QuotaError};
 use domain::secret::Secret;
 
@@ -104,7 +105,7 @@ pub struct NewKey {
     pub warning: Option<String>,
 }
 
-/// API key in the clear, on its way to its owner. It serializes as the key itself; `Debug` does not show it.
+/// API key or management token in the clear, on its way to its owner. It serializes as the key itself; `Debug` does not show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiKey(#[serde(with = "secret_text")] Secret);
 
@@ -182,6 +183,11 @@ impl ApiKey {
     /// The key itself, to be shown once.
     pub fn expose(&self) -> &str {
         self.0.expose()
+    }
+
+    /// A management token, which travels to its creator in the same way.
+    pub(super) fn from_token(token: &PlainToken) -> Self {
+        Self(token.expose().clone())
     }
 
     /// The key out of a text that was sealed.

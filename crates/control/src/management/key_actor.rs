@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Actor, ChangeUser, Key, Management, ManagementError};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
+use domain::management_token::TokenId;
 use state::{ActorName, KeyActors, KeyEvent};
 
 /// Actor of a change of a key.
@@ -20,6 +21,11 @@ use state::{ActorName, KeyActors, KeyEvent};
 pub enum KeyActor {
     /// A user with a session.
     User(ChangeUser),
+    /// A program.
+    Program {
+        /// The id of its management token.
+        token: TokenId,
+    },
     /// The operator.
     Operator {
         /// The Unix user; none where the viewer is not the operator.
@@ -34,21 +40,24 @@ impl KeyActor {
         match actor {
             Actor::Operator(user) => Self::Operator { name: Some(user.to_string()) },
             Actor::User(user) => Self::User(ChangeUser { id: user.user.id, email: Some(user.user.email.clone()) }),
+            Actor::Program(program) => Self::Program { token: program.token.id },
             Actor::Visitor(_) => unreachable!("a visitor is not authorized to change keys"),
         }
     }
 
     fn new(name: &ActorName, viewer: &Actor, emails: &BTreeMap<UserId, String>) -> Self {
-        match name.user() {
-            Some(id) => Self::User(ChangeUser { id, email: emails.get(&id).cloned() }),
-            None => Self::Operator { name: viewer.signed_in().is_none().then(|| name.to_string()) },
+        match (name.user(), name.token()) {
+            (Some(id), _) => Self::User(ChangeUser { id, email: emails.get(&id).cloned() }),
+            (None, Some(token)) => Self::Program { token },
+            (None, None) => Self::Operator { name: viewer.knows_operators().then(|| name.to_string()) },
         }
     }
 
-    /// The actor in one word or two: an email address, a Unix user, or `the operator`.
+    /// The actor in one word or two: an email address, a token's id, a Unix user, or `the operator`.
     pub fn label(&self) -> String {
         match self {
             Self::User(user) => user.label(),
+            Self::Program { token } => ActorName::of_token(*token).to_string(),
             Self::Operator { name } => name.clone().unwrap_or_else(|| "the operator".to_owned()),
         }
     }

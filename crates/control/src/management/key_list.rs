@@ -10,6 +10,7 @@ use super::{Actor, Key, KeyQuery, Management, ManagementError, operands};
 use domain::clock::Micros;
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId};
+use domain::management_token::TokenScope;
 use domain::page::{Page, PageLimit, PageQuery};
 use state::{self, KeyList, KeyPosition, Org};
 
@@ -27,7 +28,7 @@ impl Management {
         sha256: &[String],
         now: Micros,
     ) -> Result<BTreeMap<String, KeyId>, ManagementError> {
-        self.authorize(actor, Access::Operator, now).await?;
+        self.authorize(actor, Access::AllOrgs(TokenScope::KeysRead), now).await?;
         operands::check_key_count(sha256)?;
         let found = sha256.iter().map(async |text| {
             let digest = KeyDigest::from_hex(text)?;
@@ -50,7 +51,7 @@ impl Management {
         page: &PageQuery,
         now: Micros,
     ) -> Result<Page<Key>, ManagementError> {
-        self.authorize(actor, Access::Org(org), now).await?;
+        self.authorize(actor, Access::Org(org, TokenScope::KeysRead), now).await?;
         let org = self.find_org(org).await?;
         let owner = actor.visible_owner().or_else(|| query.owner());
         let list = KeyList { org: org.id, owner, newest_first: query.newest_first };

@@ -12,6 +12,7 @@ use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::{Disabled, DisabledBy, Field, KeyPolicy, Network, PolicyPatch};
+use domain::management_token::TokenScope;
 use state::{Change, OrgPolicy, PolicyScope};
 
 /// Change of a policy as it travels: a merge patch (RFC 7396). What is absent stays, and `null` clears.
@@ -116,13 +117,13 @@ impl Management {
         update: PolicyUpdate,
         now: Micros,
     ) -> Result<Key, ManagementError> {
-        let by = self.authorize(actor, Access::Key(id), now).await?;
+        let by = self.authorize(actor, Access::Key(id, TokenScope::KeysSet), now).await?;
         let patch = update.into_patch();
         let owned = self.find_key(actor, id).await?;
         if let Field::Set(permissions) = &patch.permissions {
             check_permissions(Some(permissions), owned.user.as_ref().map_or(&[], |user| &user.permissions))?;
         }
-        if actor.signed_in().is_some() {
+        if !actor.is_operator() {
             check_expiry(&owned, &patch, now)?;
         }
         self.change_policy("key.set", &owned, patch, by).await
@@ -140,13 +141,10 @@ impl Management {
         has_leaked: bool,
         now: Micros,
     ) -> Result<Key, ManagementError> {
-        let cause = match actor.signed_in() {
-            _ if has_leaked => DisabledBy::Leak,
-            Some(_) => DisabledBy::Person,
-            None => DisabledBy::Operator,
-        };
+        let by_actor = if actor.is_operator() { DisabledBy::Operator } else { DisabledBy::Person };
+        let cause = if has_leaked { DisabledBy::Leak } else { by_actor };
         let patch = PolicyPatch { disabled: Field::Set(Disabled { at: now, by: cause }), ..PolicyPatch::default() };
-        let by = self.authorize(actor, Access::Key(id), now).await?;
+        let by = self.authorize(actor, Access::Key(id, TokenScope::KeysSet), now).await?;
         self.change_policy("key.disable", &self.find_key(actor, id).await?, patch, by).await
     }
 
@@ -156,7 +154,7 @@ impl Management {
     /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::DisabledByOperator`].
     pub async fn enable_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
         let patch = PolicyPatch { disabled: Field::Clear, enabled: Some(now), ..PolicyPatch::default() };
-        let by = self.authorize(actor, Access::Key(id), now).await?;
+        let by = self.authorize(actor, Access::Key(id, TokenScope::KeysSet), now).await?;
         self.change_policy("key.enable", &self.find_key(actor, id).await?, patch, by).await
     }
 
@@ -169,9 +167,9 @@ impl Management {
         by: AuditActor<'_>,
     ) -> Result<Key, ManagementError> {
         let allowed = match by.actor.signed_in() {
-            None => PolicyScope::Operator,
-            Some(person) if person.is_admin() => PolicyScope::Admin,
-            Some(_) => PolicyScope::Owner,
+            _ if by.actor.is_operator() => PolicyScope::Operator,
+            Some(person) if !person.is_admin() => PolicyScope::Owner,
+            _ => PolicyScope::Admin,
         };
         let key = owned.key.id;
         let change = Change::SetKeyPolicy { key, patch: Box::new(patch), allowed };

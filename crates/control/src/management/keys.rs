@@ -7,6 +7,7 @@ use super::user::Responsible;
 use super::{Actor, ApiKey, Key, KeyActor, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId, PlainKey};
+use domain::management_token::TokenScope;
 use domain::names;
 use domain::quota::Quota;
 use state::{self, Change, KeyActors, KeyEvent, Membership};
@@ -92,7 +93,7 @@ impl Management {
     /// [`ManagementError::AlreadyImported`]; others as for [`Management::create_key`].
     pub async fn import_key(&self, actor: &Actor, import: KeyImport<'_>, now: Micros) -> Result<Key, ManagementError> {
         let KeyImport { org, user, sha256, name, limits, policy, disabled } = import;
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
         let digest = check_digest(sha256)?;
         let quota = limits.map(|limits| limits.quota_from(self.state.quota())).transpose()?;
         let (org, user, name) = self.find_owner(org, user, name).await?;
@@ -117,7 +118,7 @@ impl Management {
     /// # Errors
     /// [`ManagementError::NoKey`].
     pub async fn show_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
-        self.authorize(actor, Access::Key(id), now).await?;
+        self.authorize(actor, Access::Key(id, TokenScope::KeysRead), now).await?;
         Ok(self.show_owned(&self.find_key(actor, id).await?, now))
     }
 
@@ -126,7 +127,7 @@ impl Management {
     /// # Errors
     /// [`ManagementError::NoKey`].
     pub async fn revoke_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
-        let by = self.authorize(actor, Access::Key(id), now).await?;
+        let by = self.authorize(actor, Access::Key(id, TokenScope::KeysRevoke), now).await?;
         let mut owned = self.find_key(actor, id).await?;
         self.apply_change("key.revoke", target(&owned.key), Change::RevokeKey { key: id, at: now }, by).await?;
         // The first revocation stands, as in the state.
@@ -148,7 +149,7 @@ impl Management {
         limits: Option<LimitUpdate>,
         now: Micros,
     ) -> Result<Key, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::KeyOperator(id, TokenScope::KeysSet), now).await?;
         let mut owned = self.find_key(actor, id).await?;
         let quota = limits.map(|limits| limits.apply_to(self.quota(&owned.key)).validate()).transpose()?;
         self.apply_change("key.limits", target(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
@@ -249,8 +250,8 @@ impl OwnedKey {
 
 /// The change as this actor may make it: of a signed-in user within the bounds of people, which the state checks.
 pub(super) fn bound(actor: &Actor, change: Change) -> Change {
-    match actor.signed_in() {
-        Some(person) => Change::ByPerson { person: person.user.id, change: Box::new(change) },
+    match actor.bounded_user() {
+        Some(person) => Change::ByPerson { person, change: Box::new(change) },
         None => change,
     }
 }

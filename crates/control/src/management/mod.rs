@@ -1,7 +1,8 @@
 //! Management of organizations, users, keys and web sessions: one function for each operation, authorized and audited.
 //!
 //! The functions of [`Management`] take an [`Actor`], typed operands and the time, and return typed results. The admin
-//! socket and the command line call them for the operator, the dashboard for signed-in users, who may do less.
+//! socket and the command line call them for the operator, the dashboard for signed-in users, and the network API for
+//! programs, who may do less.
 //!
 //! - Authorization comes first in each function, in one place, `authorization.rs`.
 //! - No change without a record: its audit entry is opened before the change, and closed with the outcome.
@@ -49,6 +50,7 @@ mod read_queue;
 mod sessions;
 mod session_end;
 mod session_bound;
+mod tokens;
 mod links;
 mod sign_in;
 mod withdrawal;
@@ -62,7 +64,7 @@ mod error;
 mod error_kind;
 mod error_sources;
 
-pub use actor::{ADMIN, Actor, ClientInfo, SignedInUser};
+pub use actor::{ADMIN, Actor, ClientInfo, Program, SignedInUser};
 pub use backup::StateExport;
 pub use changes::{ChangeEntry, ChangePage, ChangeUser};
 pub use error::ManagementError;
@@ -84,6 +86,7 @@ pub use sessions::{Session, SessionSettings};
 pub use shown_key::{KeySealer, SEALED_KEY_LIFETIME};
 pub use sign_in::{Entitlements, ProviderSignIn};
 pub use state::duration_text;
+pub use tokens::{NewToken, Token, TokenRefusal, TokenSettings};
 pub use unix_user::UnixUser;
 pub use user::{Responsible, User, UserKind, UserStatus};
 pub use uses::{Activity, ActivityReport, UseFilter, UsePage};

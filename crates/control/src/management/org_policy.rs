@@ -8,6 +8,7 @@ use super::authorization::Access;
 use super::orgs::target;
 use super::{Actor, Management, ManagementError, Org, given};
 use domain::clock::Micros;
+use domain::management_token::TokenScope;
 use state::{self, Change, InvalidPolicy, OrgPolicy, UnusedKeys};
 
 /// New values of the policy of an organization. Absent values stay as they are; `null` takes a value away.
@@ -53,7 +54,7 @@ impl Management {
         update: OrgPolicyUpdate,
         now: Micros,
     ) -> Result<Org, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
         let org = self.find_org(org).await?;
         let policy = update.apply_to(org.policy)?;
         self.apply_change("org.policy", target(org.id), Change::SetOrgPolicy { org: org.id, policy }, by).await?;

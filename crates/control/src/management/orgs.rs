@@ -8,6 +8,7 @@ use super::{Actor, Management, ManagementError, SignedInUser};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
+use domain::management_token::TokenScope;
 use domain::names;
 use domain::page::{Page, PageQuery};
 use state::{self, Change, OrgPolicy};
@@ -43,7 +44,7 @@ impl Management {
     /// [`ManagementError::InvalidName`]; [`ManagementError::Taken`] when an organization has this name, or one that
     /// looks the same.
     pub async fn create_org(&self, actor: &Actor, name: &str, now: Micros) -> Result<Org, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::AllOrgs(TokenScope::OrgsWrite), now).await?;
         let name = names::validate_org_name(name)?;
         let mut attempts = 0;
         loop {
@@ -72,7 +73,7 @@ impl Management {
     /// # Errors
     /// [`ManagementError::Cursor`].
     pub async fn list_orgs(&self, actor: &Actor, page: &PageQuery, now: Micros) -> Result<Page<Org>, ManagementError> {
-        self.authorize(actor, Access::Operator, now).await?;
+        self.authorize(actor, Access::AllOrgs(TokenScope::OrgsRead), now).await?;
         let sealer = self.cursor_sealer(&"orgs").await?;
         let from = sealer.open(page.cursor.as_deref())?.unwrap_or_default();
         let found = self.state.page_of_orgs(from, page.limit.get()).await?;
@@ -98,7 +99,7 @@ impl Management {
     /// # Errors
     /// [`ManagementError::NoOrg`].
     pub async fn show_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
-        self.authorize(actor, Access::Org(org), now).await?;
+        self.authorize(actor, Access::Org(org, TokenScope::OrgsRead), now).await?;
         self.find_org(org).await.map(|org| self.show(org))
     }
 
@@ -125,7 +126,7 @@ impl Management {
         suspended: bool,
         now: Micros,
     ) -> Result<Org, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
         let org = self.find_org(org).await?;
         let action = if suspended { "org.suspend" } else { "org.resume" };
         self.apply_change(action, target(org.id), Change::SuspendOrg { org: org.id, suspended }, by).await?;
@@ -144,7 +145,7 @@ impl Management {
         concurrent: Option<u32>,
         now: Micros,
     ) -> Result<Org, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
         check_concurrent(concurrent)?;
         let org = self.find_org(org).await?;
         self.apply_change("org.limits", target(org.id), Change::LimitOrg { org: org.id, concurrent }, by).await?;

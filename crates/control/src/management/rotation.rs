@@ -10,6 +10,7 @@ use super::keys::{bound, target};
 use super::{Actor, KeyActor, Management, ManagementError, NewKey};
 use domain::clock::Micros;
 use domain::key::{KeyId, PlainKey};
+use domain::management_token::TokenScope;
 use state::{Change, KeyEvent, LastRotation};
 
 /// The longest time that two secrets of a key may be valid.
@@ -51,7 +52,7 @@ impl Management {
         rotation: Rotation,
         now: Micros,
     ) -> Result<NewKey, ManagementError> {
-        let by = self.authorize(actor, Access::Key(id), now).await?;
+        let by = self.authorize(actor, Access::Key(id, TokenScope::KeysRotate), now).await?;
         let overlap = rotation.overlap.unwrap_or_default();
         if overlap > MAX_OVERLAP {
             return Err(ManagementError::OverlapTooLong);

@@ -15,6 +15,7 @@ use super::users::{NewUser, target};
 use super::{Actor, Management, ManagementError, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId};
+use domain::management_token::TokenScope;
 use domain::names;
 use state::{self, Change};
 
@@ -34,7 +35,7 @@ impl Management {
         permissions: Vec<Permission>,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
         let name = names::validate_service_name(name)?;
         let org = self.find_org(org).await?.id;
         let person = self.find_person(org, responsible).await?;
@@ -56,7 +57,7 @@ impl Management {
         responsible: &str,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
         let org = self.find_org(org).await?.id;
         let user = self.find_user(org, user).await?;
         if !user.is_service() {

@@ -15,6 +15,7 @@ use super::authorization::Access;
 use super::{Actor, ClientInfo, Management, ManagementError, SignedInUser};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, PersonId, SessionId, UserId};
+use domain::management_token::TokenScope;
 use domain::page::{Page, PageQuery};
 use domain::session::{Token, TokenDigest};
 use state::{self, Change, Membership, SessionList};
@@ -170,7 +171,7 @@ impl Management {
         page: &PageQuery,
         now: Micros,
     ) -> Result<Page<Session>, ManagementError> {
-        self.authorize(actor, org.map_or(Access::Operator, Access::Org), now).await?;
+        self.authorize(actor, org.map_or(Access::Operator, |org| Access::Org(org, TokenScope::UsersRead)), now).await?;
         let org = match org {
             Some(org) => Some(self.find_org(org).await?.id),
             None => None,

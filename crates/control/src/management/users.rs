@@ -6,6 +6,7 @@ use super::authorization::Access;
 use super::{Actor, Management, ManagementError, User, operands};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::management_token::TokenScope;
 use domain::names;
 use domain::page::{Page, PageQuery};
 use state::{self, Change};
@@ -39,7 +40,7 @@ impl Management {
         permissions: Vec<Permission>,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
         let email = names::validate_email(email)?;
         let org = self.find_org(org).await?.id;
         let new = NewUser { org, email: &email, permissions, vouched_by: None, responsible: None };
@@ -78,12 +79,23 @@ impl Management {
         page: &PageQuery,
         now: Micros,
     ) -> Result<Page<User>, ManagementError> {
-        self.authorize(actor, Access::OrgAdmin(org), now).await?;
+        self.authorize(actor, Access::OrgAdmin(org, TokenScope::UsersRead), now).await?;
         let org = self.find_org(org).await?.id;
         let sealer = self.cursor_sealer(&("users", org)).await?;
         let from = sealer.open(page.cursor.as_deref())?.unwrap_or_default();
         let Page { items, next } = self.state.page_of_users(org, from, page.limit.get()).await?;
         sealer.seal(Page { items: self.show_users(org, items).await?, next })
+    }
+
+    /// Shows one user of an organization. For its administrators.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
+    pub async fn show_user(&self, actor: &Actor, org: &str, user: &str, now: Micros) -> Result<User, ManagementError> {
+        self.authorize(actor, Access::OrgAdmin(org, TokenScope::UsersRead), now).await?;
+        let user = self.find_user(self.find_org(org).await?.id, user).await?;
+        let responsible = self.find_responsible(&user).await?;
+        Ok(User::new(user, responsible))
     }
 
     /// Replaces all permissions of a user, and takes back a withdrawal. For the operator.
@@ -98,7 +110,7 @@ impl Management {
         permissions: Vec<Permission>,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
         let responsible = self.find_responsible(&user).await?;
         let changed = self.set_permissions(user, operands::normalize_permissions(permissions), None, by).await?;
@@ -140,9 +152,9 @@ impl Management {
         user: &str,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::OrgAdmin(org), now).await?;
+        let by = self.authorize(actor, Access::OrgAdmin(org, TokenScope::UsersWrite), now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
-        if actor.signed_in().is_some() && is_active_admin(&user) {
+        if !actor.is_operator() && is_active_admin(&user) {
             self.require_another_admin(&user).await?;
         }
         let responsible = self.find_responsible(&user).await?;
@@ -166,7 +178,7 @@ impl Management {
         user: &str,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::OrgAdmin(org), now).await?;
+        let by = self.authorize(actor, Access::OrgAdmin(org, TokenScope::UsersWrite), now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
         let responsible = self.find_responsible(&user).await?;
         if user.suspended.is_some() {
@@ -205,7 +217,7 @@ impl Management {
         user: &str,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
         let responsible = self.find_responsible(&user).await?;
         let change = Change::RemoveUser { org: user.org, user: user.id, at: now };

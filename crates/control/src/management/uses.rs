@@ -14,6 +14,7 @@ use super::authorization::Access;
 use super::{Actor, Management, ManagementError, operands};
 use domain::clock::Micros;
 use domain::key::KeyId;
+use domain::management_token::TokenScope;
 use domain::page::{Page, PageQuery};
 use journal::audit::{
     AuditView, Filter, Fleet, HourlyActivity, JournalWalk, KeyActivity, LastUse, Outcome, Record, RecordKind,
@@ -88,7 +89,7 @@ impl Management {
         page: &PageQuery,
         now: Micros,
     ) -> Result<UsePage, ManagementError> {
-        self.authorize(actor, Access::Key(key), now).await?;
+        self.authorize(actor, Access::Key(key, TokenScope::UsageRead), now).await?;
         let UseFilter { outcome, refused } = filter;
         let query = ("uses", key, filter);
         let filter = Filter { key: Some(key), outcome, refused, kind: Some(RecordKind::Request), ..Filter::default() };

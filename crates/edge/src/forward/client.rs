@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn find(peer: &str, fields: &[&str], trusted: &[&str]) -> Client {
-        let peer = Peer { address: format!("{peer}:1").parse().unwrap(), tls: None };
+        let peer = Peer { address: format!("{peer}:1").parse().unwrap(), tls: None, certificate: None };
         let mut headers = HeaderMap::new();
         for field in fields {
             headers.append(X_FORWARDED_FOR, field.parse().unwrap());
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn values_are_those_of_the_request_also_when_an_earlier_one_had_others() {
-        let peer = Peer { address: "10.0.0.1:1".parse().unwrap(), tls: None };
+        let peer = Peer { address: "10.0.0.1:1".parse().unwrap(), tls: None, certificate: None };
         let trusted = TrustedProxies(vec!["10.0.0.0/8".parse().unwrap()]);
         let clients = ConnectionClients::new(&peer);
         let long = "h".repeat(MAX_KEPT_HOST + 1);

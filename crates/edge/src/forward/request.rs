@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn forward(request: Request<()>, length: u64) -> HeaderMap {
-        let peer = Peer { address: "192.0.2.7:4711".parse().unwrap(), tls: None };
+        let peer = Peer { address: "192.0.2.7:4711".parse().unwrap(), tls: None, certificate: None };
         let parts = request.into_parts().0;
         let client = Client::find(&peer, &parts.headers, &TrustedProxies::default());
         let principal = principal();

@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn measurement_of_a_failure_has_its_reason_and_that_of_an_upstreams_status_has_none() {
-        let peer = Peer { address: "192.0.2.7:1".parse().unwrap(), tls: None };
+        let peer = Peer { address: "192.0.2.7:1".parse().unwrap(), tls: None, certificate: None };
         let error = |outcome, refusal, status: u16| {
             let mut facts = RequestFacts::new(None, clock::read(), &peer, peer.address.ip());
             let (head, ()) = http::Request::new(()).into_parts();
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn first_reason_of_a_failure_counts() {
-        let peer = Peer { address: "192.0.2.7:1".parse().unwrap(), tls: None };
+        let peer = Peer { address: "192.0.2.7:1".parse().unwrap(), tls: None, certificate: None };
         let mut facts = RequestFacts::new(None, clock::read(), &peer, peer.address.ip());
         assert!(!facts.has_failed());
         facts.fail("timeout");

@@ -17,6 +17,8 @@ pub struct CertificateFacts {
     pub issuer: String,
     /// DNS names in lower case, and IP addresses.
     pub names: Vec<String>,
+    /// URIs, such as a SPIFFE id.
+    pub uris: Vec<String>,
     /// First second of its validity, Unix time.
     pub not_before: i64,
     /// Last second of its validity, Unix time.
@@ -41,8 +43,13 @@ impl CertificateFacts {
 
     fn parse(der: &[u8]) -> Result<Self, x509_parser::error::X509Error> {
         let (_, certificate) = X509Certificate::from_der(der)?;
-        let names = certificate.subject_alternative_name()?;
-        let names = names.iter().flat_map(|names| &names.value.general_names).filter_map(|name| match name {
+        let extension = certificate.subject_alternative_name()?;
+        let alternatives = || extension.iter().flat_map(|names| &names.value.general_names);
+        let uris = alternatives().filter_map(|name| match name {
+            GeneralName::URI(uri) => Some((*uri).to_owned()),
+            _ => None,
+        });
+        let names = alternatives().filter_map(|name| match name {
             GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
             GeneralName::IPAddress(octets) => address_text(octets),
             _ => None,
@@ -51,6 +58,7 @@ impl CertificateFacts {
             subject: certificate.subject().to_string(),
             issuer: certificate.issuer().to_string(),
             names: names.collect(),
+            uris: uris.collect(),
             not_before: certificate.validity().not_before.timestamp(),
             not_after: certificate.validity().not_after.timestamp(),
         })

@@ -7,6 +7,7 @@ use crate::dashboard::error::DashboardError;
 use crate::dashboard::error_text::sentence;
 use crate::dashboard::response::{self, DashboardResponse};
 use crate::dashboard::routes::RouteError;
+use crate::json_input::InputError;
 use crate::management::ManagementError;
 use domain::problem::{self, Problem};
 
@@ -27,12 +28,9 @@ pub(crate) enum ApiError {
     KeyNotAccepted,
     #[error("this session has ended: sign in again")]
     SessionEnded,
-    #[error("send the body as `Content-Type: application/json`")]
-    MediaType,
-    #[error("the query is not valid: {0}")]
-    Query(String),
-    #[error("the body is not valid: {0}")]
-    Body(String),
+    /// A query or a body that cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
     #[error("there is no key with this id; a key's id is the nine characters after `sk_live_`")]
     NoKey,
     #[error("there is no session with this id")]
@@ -49,9 +47,7 @@ impl ApiError {
             Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::NoSession | Self::KeyNotAccepted => (StatusCode::UNAUTHORIZED, "unauthenticated"),
             Self::SessionEnded => (StatusCode::UNAUTHORIZED, "invalid_session"),
-            Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
-            Self::Query(_) => (StatusCode::BAD_REQUEST, "invalid_parameter"),
-            Self::Body(_) => (StatusCode::BAD_REQUEST, "invalid_body"),
+            Self::Input(error) => error.status_and_code(),
             Self::NoKey => (StatusCode::NOT_FOUND, "no_such_key"),
             Self::NoSuchSession => (StatusCode::NOT_FOUND, "no_such_session"),
             Self::Dashboard(error) => (error.text().status, error.text().code),
@@ -126,9 +122,9 @@ mod tests {
 
     fn errors() -> Vec<ApiError> {
         let id = "aB3dE6gH9".parse().unwrap();
-        let own = [ApiError::NoSession, ApiError::KeyNotAccepted, ApiError::SessionEnded, ApiError::MediaType];
+        let own = [ApiError::NoSession, ApiError::KeyNotAccepted, ApiError::SessionEnded, InputError::MediaType.into()];
         let own = own.into_iter().chain([ApiError::NoKey, ApiError::NoSuchSession]);
-        let own = own.chain([ApiError::Query(String::new()), ApiError::Body(String::new())]);
+        let own = own.chain([InputError::Query(String::new()).into(), InputError::Body(String::new()).into()]);
         let failed = [
             DashboardError::CrossSite,
             DashboardError::AmbiguousSession,

@@ -1,20 +1,13 @@
-//! Input of the API: ids in paths, queries and bodies, each parsed strictly.
-//!
-//! - Unknown input is refused and named, never ignored: a misspelt parameter must not count as an absent one.
+//! Input of the API: bodies, and ids in paths.
 
-use http::header::CONTENT_TYPE;
-use percent_encoding::percent_decode_str;
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::error::ApiError;
-use crate::dashboard::request::DashboardRequest;
-use crate::management::{ManagementError, PolicyUpdate, UseFilter};
-use domain::clock::{Micros, rfc3339};
+use crate::json_input::{self, WholeSeconds};
+use crate::management::PolicyUpdate;
+use domain::clock::Micros;
 use domain::identity::SessionId;
 use domain::key::KeyId;
-use domain::page::{PageLimit, PageQuery};
-use journal::audit::Outcome;
 
 /// Body of `PATCH /session`.
 #[derive(Deserialize)]
@@ -32,7 +25,7 @@ pub(super) struct CreateKeyBody {
     /// Id or email address of the owner; absent: the signed-in user.
     pub(super) user: Option<String>,
     /// Policy; absent: the key may do what its owner may.
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default, deserialize_with = "json_input::object")]
     pub(super) policy: PolicyUpdate,
 }
 
@@ -40,7 +33,7 @@ pub(super) struct CreateKeyBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetKeyBody {
-    #[serde(deserialize_with = "object")]
+    #[serde(deserialize_with = "json_input::object")]
     pub(super) policy: PolicyUpdate,
 }
 
@@ -52,126 +45,18 @@ pub(super) struct RotateKeyBody {
     pub(super) overlap_seconds: Option<WholeSeconds>,
     /// The member `rotated` of the key as the client knows it, `null` for a key that was never rotated. When it is
     /// another one now, nothing is changed. Absent: any.
-    #[serde(default, deserialize_with = "given_time")]
+    #[serde(default, deserialize_with = "json_input::given_time")]
     pub(super) expected_rotated: Option<Option<Micros>>,
-}
-
-/// Reads a struct from an object alone: serde also reads structs from arrays of their fields' values.
-fn object<'de, T: DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    let object = serde_json::Map::deserialize(deserializer)?;
-    T::deserialize(serde_json::Value::Object(object)).map_err(D::Error::custom)
-}
-
-/// Tells a time that is `null` from one that is absent.
-#[allow(clippy::option_option, reason = "absent, null and a time mean three things")]
-fn given_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Micros>>, D::Error> {
-    rfc3339::option::deserialize(deserializer).map(Some)
-}
-
-/// An integer number of seconds, as JSON Schema defines integers: `60.0` is one, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "serde_json::Number")]
-pub(super) struct WholeSeconds(pub(super) u64);
-
-/// The number has a fraction, is negative or is larger than 2^53.
-#[derive(Debug, thiserror::Error)]
-#[error("{0} is not a whole number of seconds of at least 0")]
-pub(super) struct InvalidSeconds(serde_json::Number);
-
-impl TryFrom<serde_json::Number> for WholeSeconds {
-    type Error = InvalidSeconds;
-
-    fn try_from(number: serde_json::Number) -> Result<Self, InvalidSeconds> {
-        // Up to 2^53, every integer has a floating-point number of its own.
-        let is_exact = |float: &f64| float.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(float);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and within bounds")]
-        let from_float = || number.as_f64().filter(is_exact).map(|float| float as u64);
-        number.as_u64().or_else(from_float).map(Self).ok_or(InvalidSeconds(number))
-    }
 }
 
 /// The key id in a path.
 pub(super) fn key(segment: &str) -> Result<KeyId, ApiError> {
-    decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoKey)
+    json_input::decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoKey)
 }
 
 /// The session id in a path.
 pub(super) fn session(segment: &str) -> Result<SessionId, ApiError> {
-    decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoSuchSession)
-}
-
-fn decode(segment: &str) -> Option<String> {
-    percent_decode_str(segment).decode_utf8().ok().map(Into::into)
-}
-
-/// Refuses parameters that the route does not accept, and those that are given twice.
-pub(super) fn check_query(request: &DashboardRequest, accepted: &[&str]) -> Result<(), ApiError> {
-    for (at, (name, _)) in request.query.iter().enumerate() {
-        let shown: String = name.escape_default().take(100).collect();
-        if !accepted.contains(&name.as_str()) {
-            let accepted = if accepted.is_empty() { "none".to_owned() } else { accepted.join(", ") };
-            return Err(ApiError::Query(format!("`{shown}` is not a parameter of this path; accepted: {accepted}")));
-        }
-        if request.query[..at].iter().any(|(earlier, _)| earlier == name) {
-            return Err(ApiError::Query(format!("`{shown}` is given twice; give it once")));
-        }
-    }
-    Ok(())
-}
-
-/// The page of a list.
-pub(super) fn page_query(request: &DashboardRequest) -> Result<PageQuery, ApiError> {
-    let limit = request.parameter("limit").map(PageLimit::parse).transpose().map_err(ManagementError::from)?;
-    Ok(PageQuery { cursor: request.parameter("cursor").map(str::to_owned), limit: limit.unwrap_or_default() })
-}
-
-/// The filter of a list of uses.
-pub(super) fn use_filter(request: &DashboardRequest) -> Result<UseFilter, ApiError> {
-    Ok(UseFilter {
-        outcome: request.parameter("outcome").map(outcome).transpose()?,
-        refused: request.parameter("refused").map(boolean).transpose()?,
-    })
-}
-
-fn outcome(text: &str) -> Result<Outcome, ApiError> {
-    let names = || Outcome::all().map(Outcome::name).collect::<Vec<_>>().join(", ");
-    Outcome::from_name(text).ok_or_else(|| ApiError::Query(format!("`outcome` must be one of {}", names())))
-}
-
-fn boolean(text: &str) -> Result<bool, ApiError> {
-    text.parse().map_err(|_| ApiError::Query("`refused` must be true or false".into()))
-}
-
-/// Parses a body that may be absent.
-pub(super) fn optional_body<T: Default + DeserializeOwned>(request: &DashboardRequest) -> Result<T, ApiError> {
-    if request.body.is_empty() { Ok(T::default()) } else { body(request) }
-}
-
-/// Parses a body: a JSON object.
-pub(super) fn body<T: DeserializeOwned>(request: &DashboardRequest) -> Result<T, ApiError> {
-    if request.body.is_empty() {
-        return Err(ApiError::Body("it is empty; send a JSON object".into()));
-    }
-    if !is_json(request) {
-        return Err(ApiError::MediaType);
-    }
-    // serde also reads structs from arrays of their fields' values.
-    if request.body.trim_ascii_start().first() != Some(&b'{') {
-        return Err(ApiError::Body("it is not a JSON object".into()));
-    }
-    serde_json::from_slice(&request.body).map_err(|error| ApiError::Body(error.to_string()))
-}
-
-/// Returns `true` if there is one `Content-Type`, for JSON. JSON is UTF-8 with or without a parameter (RFC 8259,
-/// section 8.1).
-fn is_json(request: &DashboardRequest) -> bool {
-    let mut types = request.headers.get_all(CONTENT_TYPE).into_iter();
-    let (Some(only), None) = (types.next(), types.next()) else { return false };
-    let mut parts = only.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-    let essence = parts.next().unwrap_or_default();
-    let is_utf8 =
-        |part: &[u8]| part.eq_ignore_ascii_case(b"charset=utf-8") || part.eq_ignore_ascii_case(b"charset=\"utf-8\"");
-    essence.eq_ignore_ascii_case(b"application/json") && parts.all(|part| part.is_empty() || is_utf8(part))
+    json_input::decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoSuchSession)
 }
 
 #[cfg(test)]
@@ -184,17 +69,6 @@ mod tests {
         assert!(read(r#"{"policy":{"concurrent":null}}"#).unwrap().concurrent.is_some(), "null clears");
         for text in [r#"{"policy":[null,null]}"#, r#"{"policy":null}"#, r#"{"policy":{"disabled":null}}"#, "{}"] {
             assert!(read(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn whole_seconds_are_integers_of_json_schema() {
-        let read = |text| serde_json::from_str::<WholeSeconds>(text).ok();
-        for (text, whole) in [("0", 0), ("60", 60), ("60.0", 60), ("6e1", 60), ("-0.0", 0)] {
-            assert_eq!(read(text), Some(WholeSeconds(whole)), "{text}");
-        }
-        for text in ["-1", "0.5", "1e300", "\"60\"", "true", "[60]"] {
-            assert_eq!(read(text), None, "{text}");
         }
     }
 }

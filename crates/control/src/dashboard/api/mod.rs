@@ -15,10 +15,13 @@ use serde_json::{Value, json};
 
 use super::Dashboard;
 use super::error::DashboardError;
-use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
 use super::routes::{API, ApiEndpoint};
-use crate::management::{Activity, Actor, KeyQuery, Management, Rotation, Session, SignedInUser, User};
+use crate::json_input;
+use crate::management::{
+    Activity, Actor, KeyQuery, Management, ManagementError, Rotation, Session, SignedInUser, User,
+};
+use crate::request::ControlRequest;
 use domain::page::PageQuery;
 
 mod error;
@@ -37,7 +40,7 @@ pub(super) fn document() -> DashboardResponse {
 /// Performs an operation of the API. `query` has the parameters that the route accepts, `id` the id in the path.
 pub(super) async fn respond(
     dashboard: &Dashboard,
-    request: &DashboardRequest,
+    request: &ControlRequest,
     endpoint: ApiEndpoint,
     query: Option<&[&str]>,
     id: &str,
@@ -46,7 +49,7 @@ pub(super) async fn respond(
         let user = authenticate(dashboard, request).await?;
         dashboard.check_origin(request)?;
         let counted = dashboard.count_request(&user, endpoint.counting(), request.now)?;
-        let performed = match input::check_query(request, query.unwrap_or_default()) {
+        let performed = match json_input::check_query(request, query.unwrap_or_default()).map_err(ApiError::from) {
             Ok(()) => ApiCall::new(dashboard, request, &user).perform(endpoint, id).await,
             Err(error) => Err(error),
         };
@@ -58,7 +61,7 @@ pub(super) async fn respond(
 }
 
 /// The user whose session a request presents.
-async fn authenticate(dashboard: &Dashboard, request: &DashboardRequest) -> Result<SignedInUser, ApiError> {
+async fn authenticate(dashboard: &Dashboard, request: &ControlRequest) -> Result<SignedInUser, ApiError> {
     let user = dashboard.user(request).await?;
     user.ok_or(match request.session {
         Ok(Some(_)) => ApiError::SessionEnded,
@@ -72,7 +75,7 @@ async fn authenticate(dashboard: &Dashboard, request: &DashboardRequest) -> Resu
 struct ApiCall<'a> {
     dashboard: &'a Dashboard,
     management: &'a Management,
-    request: &'a DashboardRequest,
+    request: &'a ControlRequest,
     user: &'a SignedInUser,
     /// The user, as the actor of operations.
     actor: Actor,
@@ -81,7 +84,7 @@ struct ApiCall<'a> {
 }
 
 impl<'a> ApiCall<'a> {
-    fn new(dashboard: &'a Dashboard, request: &'a DashboardRequest, user: &'a SignedInUser) -> Self {
+    fn new(dashboard: &'a Dashboard, request: &'a ControlRequest, user: &'a SignedInUser) -> Self {
         let actor = Actor::User(Box::new(user.clone()));
         let org = user.org.id.to_string();
         Self { dashboard, management: &dashboard.management, request, user, actor, org }
@@ -129,7 +132,7 @@ impl<'a> ApiCall<'a> {
 
     /// The page of a list that the request asks for.
     fn page(&self) -> Result<PageQuery, ApiError> {
-        input::page_query(self.request)
+        json_input::page_query(self.request).map_err(|error| ManagementError::from(error).into())
     }
 
     /// The user, their session, role, and chosen and other organizations.
@@ -146,7 +149,7 @@ impl<'a> ApiCall<'a> {
     }
 
     async fn choose_org(&self) -> Result<Value, ApiError> {
-        let input::ChooseOrgBody { org } = input::body(self.request)?;
+        let input::ChooseOrgBody { org } = json_input::body(self.request)?;
         self.management.choose_org(self.user, &org, self.request.now).await?;
         // The user differs in each organization: their record there has other permissions.
         let user = authenticate(self.dashboard, self.request).await?;
@@ -161,7 +164,7 @@ impl<'a> ApiCall<'a> {
     }
 
     async fn create_key(&self) -> Result<DashboardResponse, ApiError> {
-        let input::CreateKeyBody { name, user, policy } = input::body(self.request)?;
+        let input::CreateKeyBody { name, user, policy } = json_input::body(self.request)?;
         let user = user.unwrap_or_else(|| self.user.user.id.to_string());
         let created =
             self.management.create_key(&self.actor, &self.org, &user, &name, policy, self.request.now).await?;
@@ -174,12 +177,12 @@ impl<'a> ApiCall<'a> {
 
     async fn set_key(&self, id: &str) -> Result<Value, ApiError> {
         let key = input::key(id)?;
-        let input::SetKeyBody { policy } = input::body(self.request)?;
+        let input::SetKeyBody { policy } = json_input::body(self.request)?;
         Ok(json!({ "key": self.management.set_key(&self.actor, key, policy, self.request.now).await? }))
     }
 
     async fn rotate_key(&self, id: &str) -> Result<Value, ApiError> {
-        let input::RotateKeyBody { overlap_seconds, expected_rotated } = input::optional_body(self.request)?;
+        let input::RotateKeyBody { overlap_seconds, expected_rotated } = json_input::optional_body(self.request)?;
         let overlap = overlap_seconds.map(|seconds| Duration::from_secs(seconds.0));
         let rotation = Rotation::new(overlap);
         let rotation = expected_rotated.map_or(rotation, |rotated| rotation.after(rotated));
@@ -189,7 +192,7 @@ impl<'a> ApiCall<'a> {
 
     async fn uses(&self, id: &str) -> Result<Value, ApiError> {
         let key = input::key(id)?;
-        let filter = input::use_filter(self.request)?;
+        let filter = json_input::use_filter(self.request)?;
         Ok(json!(self.management.list_uses(&self.actor, key, filter, &self.page()?, self.request.now).await?))
     }
 

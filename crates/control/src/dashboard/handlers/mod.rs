@@ -12,10 +12,10 @@ use super::Dashboard;
 use super::curl_examples::CurlExamples;
 use super::error::DashboardError;
 use super::pages::{Layout, NavEntry, OrgChoice, Timestamp, Viewer};
-use super::request::DashboardRequest;
 use super::response::{self, DashboardResponse};
 use super::routes::{PageEndpoint, SignInEndpoint};
 use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInUser};
+use crate::request::ControlRequest;
 use domain::clock::Micros;
 use domain::page::{PageLimit, PageQuery};
 
@@ -44,7 +44,7 @@ type HandlerResult = Result<DashboardResponse, DashboardError>;
 /// A request for a page, with the user who sent it and what its handler needs.
 pub(super) struct PageContext<'a> {
     management: &'a Management,
-    request: &'a DashboardRequest,
+    request: &'a ControlRequest,
     user: &'a SignedInUser,
     /// The user, as the actor of operations.
     actor: Actor,
@@ -56,7 +56,7 @@ pub(super) struct PageContext<'a> {
 /// Handles a step of signing in or out. `value` is the segment at the place of the route's braces.
 pub(super) async fn sign_in(
     dashboard: &Dashboard,
-    request: &DashboardRequest,
+    request: &ControlRequest,
     endpoint: SignInEndpoint,
     value: &str,
 ) -> HandlerResult {
@@ -81,7 +81,7 @@ pub(super) async fn sign_in(
 /// Handles a page or form for signed-in users. `value` is the segment at the place of the route's braces.
 pub(super) async fn page(
     dashboard: &Dashboard,
-    request: &DashboardRequest,
+    request: &ControlRequest,
     endpoint: PageEndpoint,
     value: &str,
 ) -> HandlerResult {
@@ -96,7 +96,7 @@ pub(super) async fn page(
 
 async fn perform(
     dashboard: &Dashboard,
-    request: &DashboardRequest,
+    request: &ControlRequest,
     user: &SignedInUser,
     endpoint: PageEndpoint,
     value: &str,

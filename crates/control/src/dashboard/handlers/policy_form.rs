@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::dashboard::error_text::sentence;
 use crate::dashboard::pages::{Expiry, PermissionChoice, PolicyErrors, PolicyFields};
-use crate::dashboard::request::Form;
 use crate::management::{ManagementError, PolicyUpdate};
+use crate::request::Form;
 use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::policy::{InvalidKeyPolicy, KeyPolicy, Network};

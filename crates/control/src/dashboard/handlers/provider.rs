@@ -21,10 +21,10 @@ use crate::dashboard::Dashboard;
 use crate::dashboard::claim_mapping::ClaimMapping;
 use crate::dashboard::error::{DashboardError, SignInError};
 use crate::dashboard::pages::{Layout, LeavingPage};
-use crate::dashboard::request::DashboardRequest;
 use crate::dashboard::response::{self, DashboardResponse};
 use crate::management::ProviderSignIn;
 use crate::oidc::{self, AuthorizationResponse, Prompt};
+use crate::request::ControlRequest;
 use domain::identity::{PersonId, Voucher};
 use domain::session::{self, SIGN_IN_COOKIE_NAME, Token, TokenDigest};
 
@@ -54,7 +54,7 @@ impl Dashboard {
     }
 
     /// Begins a sign-in by the button of a provider.
-    pub(super) async fn begin_sign_in(&self, request: &DashboardRequest, name: &str) -> HandlerResult {
+    pub(super) async fn begin_sign_in(&self, request: &ControlRequest, name: &str) -> HandlerResult {
         self.providers.find(name).ok_or(DashboardError::NotFound)?;
         self.count_attempt(request)?;
         let return_to = self.resolve_return_to(request.form().field("return_to"));
@@ -68,7 +68,7 @@ impl Dashboard {
     /// Stores a pending sign-in, binds it to the browser by a cookie, and leads to the provider.
     pub(super) async fn lead_to_provider(
         &self,
-        request: &DashboardRequest,
+        request: &ControlRequest,
         name: &str,
         return_to: &str,
         prompt: Prompt,
@@ -101,14 +101,14 @@ impl Dashboard {
 
     /// Handles the callback from the provider. The browser's cookie for the sign-in is deleted in any case: the ticket
     /// is used up.
-    pub(super) async fn finish_sign_in(&self, request: &DashboardRequest, name: &str) -> DashboardResponse {
+    pub(super) async fn finish_sign_in(&self, request: &ControlRequest, name: &str) -> DashboardResponse {
         let redirect = self.start_session(request, name).await;
         let response = redirect.unwrap_or_else(|error| self.error_response(request, &error));
         response::without_sign_in_cookie(response)
     }
 
     /// Verifies the provider's response, and starts a session for the user that it names.
-    async fn start_session(&self, request: &DashboardRequest, name: &str) -> HandlerResult {
+    async fn start_session(&self, request: &ControlRequest, name: &str) -> HandlerResult {
         let (provider, mapping) = self.providers.find(name).ok_or(DashboardError::NotFound)?;
         let pending = self.take_pending(request, name).await;
         let pending = pending.map_err(|error| self.count_failure(request, name, error))?;
@@ -127,7 +127,7 @@ impl Dashboard {
     /// Verifies the response to a pending sign-in, and starts the session.
     async fn finish_pending(
         &self,
-        request: &DashboardRequest,
+        request: &ControlRequest,
         (provider, mapping): (&oidc::Provider, &ClaimMapping),
         pending: &PendingSignIn,
     ) -> HandlerResult {
@@ -158,7 +158,7 @@ impl Dashboard {
     }
 
     /// Takes the pending sign-in of a callback: once, for its browser and its provider.
-    async fn take_pending(&self, request: &DashboardRequest, name: &str) -> Result<PendingSignIn, DashboardError> {
+    async fn take_pending(&self, request: &ControlRequest, name: &str) -> Result<PendingSignIn, DashboardError> {
         let state = request.parameter("state").ok_or(DashboardError::SignIn(SignInError::NoState))?;
         let ticket = self.management.take_pending_sign_in(&TokenDigest::of(state.as_bytes()), request.now).await?;
         // A ticket that cannot be parsed is one of another kind, such as a sign-in link.

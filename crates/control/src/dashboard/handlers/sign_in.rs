@@ -8,18 +8,18 @@ use crate::dashboard::Dashboard;
 use crate::dashboard::counting::Counting;
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{Layout, LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage, Timestamp};
-use crate::dashboard::request::DashboardRequest;
 use crate::dashboard::response;
 use crate::dashboard::return_path::return_path;
 use crate::dashboard::settings::ProviderSettings;
 use crate::management::{LinkPreview, SignedInUser};
+use crate::request::ControlRequest;
 use domain::secret::Secret;
 use domain::session::TokenDigest;
 
 impl Dashboard {
     /// The choice of identity providers. A user who is signed in goes on to the requested page, and one who is signed
     /// in at the only provider is signed in here as well.
-    pub(super) async fn show_providers(&self, request: &DashboardRequest) -> HandlerResult {
+    pub(super) async fn show_providers(&self, request: &ControlRequest) -> HandlerResult {
         let return_to = self.resolve_return_to(request.parameter("return_to").unwrap_or_default());
         if self.user(request).await?.is_some() {
             return Ok(response::see_other(&return_to));
@@ -33,7 +33,7 @@ impl Dashboard {
     /// The page with the providers that are listed, or with the one that the address names.
     fn sign_in_page(
         &self,
-        request: &DashboardRequest,
+        request: &ControlRequest,
         return_to: String,
         email: &str,
         error: Option<&'static str>,
@@ -66,7 +66,7 @@ impl Dashboard {
 
     /// Leads to the provider of the domain of an email address. Each try counts as an attempt of the client's address,
     /// so that domains cannot be tried out in numbers.
-    pub(super) async fn find_provider(&self, request: &DashboardRequest) -> HandlerResult {
+    pub(super) async fn find_provider(&self, request: &ControlRequest) -> HandlerResult {
         let form = request.form();
         let email = form.field("email");
         let domain = email.rsplit_once('@').map(|(_, domain)| domain.to_lowercase()).unwrap_or_default();
@@ -89,7 +89,7 @@ impl Dashboard {
     }
 
     /// Asks before a link is redeemed: link previews of mail programs open links, but send no forms.
-    pub(super) async fn show_link(&self, request: &DashboardRequest, token: &str) -> HandlerResult {
+    pub(super) async fn show_link(&self, request: &ControlRequest, token: &str) -> HandlerResult {
         let preview = self.management.preview_link(&TokenDigest::of(token.as_bytes()), request.now).await;
         let LinkPreview { email, org, expires } =
             preview.map_err(|error| self.count_failure(request, "link", error.into()))?;
@@ -99,7 +99,7 @@ impl Dashboard {
     }
 
     /// Signs in by a link: starts a session, and ends the one that the browser had.
-    pub(super) async fn redeem_link(&self, request: &DashboardRequest, token: &str) -> HandlerResult {
+    pub(super) async fn redeem_link(&self, request: &ControlRequest, token: &str) -> HandlerResult {
         let digest = TokenDigest::of(token.as_bytes());
         let previous = request.session.unwrap_or_default();
         let signed_in = self.management.sign_in_with_link(&digest, previous, request.client.clone(), request.now).await;
@@ -110,7 +110,7 @@ impl Dashboard {
     }
 
     /// Ends the session, then leads to the provider to sign out there (OpenID Connect RP-Initiated Logout 1.0).
-    pub(super) async fn sign_out(&self, request: &DashboardRequest) -> HandlerResult {
+    pub(super) async fn sign_out(&self, request: &ControlRequest) -> HandlerResult {
         let mut provider = None;
         if let Some(user) = &self.user(request).await? {
             self.management.sign_out(user, request.now).await?;
@@ -128,7 +128,7 @@ impl Dashboard {
     }
 
     /// Label and sign-out address of the provider that the user signed in by; `None` when it offers none.
-    async fn provider_sign_out(&self, user: &SignedInUser, request: &DashboardRequest) -> Option<(String, String)> {
+    async fn provider_sign_out(&self, user: &SignedInUser, request: &ControlRequest) -> Option<(String, String)> {
         let (provider, _) = self.providers.find(user.session.provider.as_deref()?)?;
         let id_token = user.session.id_token.clone().map(Secret::new);
         let return_to = format!("{}/signed-out", self.settings.url());
@@ -142,7 +142,7 @@ impl Dashboard {
     }
 
     /// Switches the session to another organization of the user.
-    pub(super) async fn choose_org(&self, request: &DashboardRequest) -> HandlerResult {
+    pub(super) async fn choose_org(&self, request: &ControlRequest) -> HandlerResult {
         let user = self.require_user(request).await?;
         self.count_request(&user, Counting::Request, request.now)?;
         self.management.choose_org(&user, request.form().field("org"), request.now).await?;
@@ -153,7 +153,7 @@ impl Dashboard {
     /// [`DashboardError::TooManyAttempts`], which is not logged: otherwise an attacker could fill the log.
     pub(super) fn count_failure(
         &self,
-        request: &DashboardRequest,
+        request: &ControlRequest,
         provider: &str,
         error: DashboardError,
     ) -> DashboardError {
@@ -162,7 +162,7 @@ impl Dashboard {
 
     /// Counts an attempt to sign in against the client's address. Attempts need no credential, and each costs work of
     /// the state, the log and the provider.
-    pub(super) fn count_attempt(&self, request: &DashboardRequest) -> Result<(), DashboardError> {
+    pub(super) fn count_attempt(&self, request: &ControlRequest) -> Result<(), DashboardError> {
         let Some(ip) = request.client.ip else { return Ok(()) };
         self.sign_ins.count(ip, request.now).map_err(|seconds| {
             self.metrics.attempts_refused.inc();
@@ -172,7 +172,7 @@ impl Dashboard {
 }
 
 /// Logs a refused sign-in once, with its reason and cause; returns the error.
-pub(super) fn log_refusal(request: &DashboardRequest, provider: &str, error: DashboardError) -> DashboardError {
+pub(super) fn log_refusal(request: &ControlRequest, provider: &str, error: DashboardError) -> DashboardError {
     let cause = error.in_full();
     tracing::warn!(request_id = %request.id, provider, reason = error.reason(), cause, "sign-in refused");
     error

@@ -12,9 +12,9 @@
 
 use super::HandlerResult;
 use crate::dashboard::Dashboard;
-use crate::dashboard::request::DashboardRequest;
 use crate::dashboard::response::{self, DashboardResponse};
 use crate::oidc::Prompt;
+use crate::request::ControlRequest;
 use domain::session;
 
 /// Parameter of the sign-in page's address after a try that failed.
@@ -22,7 +22,7 @@ const TRIED: &str = "tried";
 
 impl Dashboard {
     /// Leads to the provider without showing a page, where that may succeed; `None`: the sign-in page is to be shown.
-    pub(super) async fn try_silently(&self, request: &DashboardRequest, return_to: &str) -> Option<DashboardResponse> {
+    pub(super) async fn try_silently(&self, request: &ControlRequest, return_to: &str) -> Option<DashboardResponse> {
         let [provider] = &self.settings.providers[..] else { return None };
         if !may_try(request) || self.count_attempt(request).is_err() {
             return None;
@@ -45,7 +45,7 @@ impl Dashboard {
 }
 
 /// Returns whether a request opens the dashboard in a browser that may try.
-fn may_try(request: &DashboardRequest) -> bool {
+fn may_try(request: &ControlRequest) -> bool {
     let field = |name| request.headers.get(name).map(|value| value.as_bytes());
     // Fetch Metadata: a page that a person opens, and neither a frame nor a page that is loaded ahead.
     let opens_page = field("sec-fetch-mode") == Some(b"navigate") && field("sec-fetch-dest") == Some(b"document");

@@ -88,12 +88,17 @@ async fn shake_hands(
         Some(rustls::ProtocolVersion::TLSv1_2) => TlsVersion::V1_2,
         _ => TlsVersion::V1_3,
     };
-    let peer = Rc::new(Peer { address, tls: Some(version) });
+    let certificate = session.peer_certificates().and_then(|chain| chain.first()).map(|leaf| leaf.as_ref().into());
+    let peer = Rc::new(Peer { address, tls: Some(version), certificate });
     Ok(Established { stream: Either::Right(Box::new(stream)), peer, http2 })
 }
 
 fn plain(socket: ClientSocket, address: SocketAddr) -> Established {
-    Established { stream: Either::Left(socket), peer: Rc::new(Peer { address, tls: None }), http2: false }
+    Established {
+        stream: Either::Left(socket),
+        peer: Rc::new(Peer { address, tls: None, certificate: None }),
+        http2: false,
+    }
 }
 
 /// Reads the PROXY header. Returns the client that it names, if it names one.

@@ -127,7 +127,8 @@ mod tests {
     use domain::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, TlsVersion, UserId};
 
     fn line(path: &str, agent: &[u8], query: Option<&str>) -> String {
-        let peer = Peer { address: "[::ffff:10.0.0.1]:4711".parse().unwrap(), tls: Some(TlsVersion::V1_3) };
+        let peer =
+            Peer { address: "[::ffff:10.0.0.1]:4711".parse().unwrap(), tls: Some(TlsVersion::V1_3), certificate: None };
         let arrival = Reading { time: Micros(1_700_000_000_000_042), ..clock::read() };
         let (head, ()) = Request::new(()).into_parts();
         let user_agent = Some(RequestText::user_agent(agent));

@@ -124,7 +124,7 @@ pub(super) mod tests {
     /// Begins the trace of a request of a trusted proxy.
     pub(crate) fn begin(tracer: &Tracer, request: Request<()>, is_encrypted: bool) -> Rc<ObservedRequest> {
         let (head, ()) = request.into_parts();
-        let peer = Peer { address: "127.0.0.1:1".parse().unwrap(), tls: None };
+        let peer = Peer { address: "127.0.0.1:1".parse().unwrap(), tls: None, certificate: None };
         let facts = RequestFacts {
             head: Some(HeadFacts::new(&head, head.uri.path())),
             trace: Some(tracer.begin(&head, true, is_encrypted)),

@@ -1,4 +1,5 @@
-//! Person limiter: bounds the requests of each signed-in person to the dashboard and its API.
+//! Person limiter: bounds the requests of each signed-in person to the dashboard and its API, and of each program to the
+//! management API.
 //!
 //! - A person has one bucket on a gateway, shared by all of their sessions and organizations.
 //! - Revocations have a bucket for each session: a thief with one session cannot keep the person from ending it from
@@ -20,11 +21,11 @@ const MIN_SWEEP: usize = 1024;
 
 /// Limiter of requests by person, shared by all workers. A rate limit by GCRA (generic cell rate algorithm).
 #[derive(Clone, Debug)]
-pub(super) struct PersonLimiter(Arc<Limiter>);
+pub(crate) struct PersonLimiter(Arc<Limiter>);
 
 /// A bucket: whose requests, and which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Bucket {
+pub(crate) enum Bucket {
     /// The requests of a person.
     Requests(PersonId),
     /// Requests of this session that have revoked a key or ended a session.
@@ -48,7 +49,7 @@ struct Buckets {
 
 impl PersonLimiter {
     /// Makes a limiter that allows each bucket the requests of this quota.
-    pub(super) fn new(quota: Quota) -> Self {
+    pub(crate) fn new(quota: Quota) -> Self {
         let limit = Gcra::new(quota.requests, quota.per, quota.burst);
         let buckets = Buckets { arrivals: HashMap::new(), sweep_at: MIN_SWEEP };
         Self(Arc::new(Limiter { limit, buckets: Mutex::new(buckets) }))
@@ -59,7 +60,7 @@ impl PersonLimiter {
     /// # Errors
     /// There were too many requests already; this one is not counted. The whole seconds until the next one is allowed,
     /// at least 1.
-    pub(super) fn count_request(&self, bucket: Bucket, now: Micros) -> Result<(), u64> {
+    pub(crate) fn count_request(&self, bucket: Bucket, now: Micros) -> Result<(), u64> {
         let mut buckets = self.0.buckets.lock();
         buckets.sweep(now);
         let arrival = buckets.arrivals.entry(bucket).or_default();
@@ -67,7 +68,7 @@ impl PersonLimiter {
     }
 
     /// Takes back a request that was counted.
-    pub(super) fn uncount_request(&self, bucket: Bucket) {
+    pub(crate) fn uncount_request(&self, bucket: Bucket) {
         if let Some(arrival) = self.0.buckets.lock().arrivals.get_mut(&bucket) {
             self.0.limit.uncount(arrival);
         }

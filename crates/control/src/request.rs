@@ -1,4 +1,4 @@
-//! A request to the dashboard, read whole, with the client and the session that it presents.
+//! A request to the dashboard or the management API, read whole, with its client and the session that it presents.
 
 use std::time::Duration;
 
@@ -23,39 +23,39 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Characters of a user agent that are kept.
 const USER_AGENT_LENGTH: usize = 1000;
 
-/// A request to the dashboard.
-pub(super) struct DashboardRequest {
+/// A request to the dashboard or to the management API.
+pub(crate) struct ControlRequest {
     /// Request id, for the response, the log and error pages.
-    pub(super) id: Uuid,
+    pub(crate) id: Uuid,
     /// Time of arrival.
-    pub(super) now: Micros,
-    pub(super) method: Method,
-    pub(super) headers: HeaderMap,
-    /// Path below the dashboard's, without the slash at its beginning.
-    pub(super) path: String,
+    pub(crate) now: Micros,
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    /// Path below the base, such as the dashboard's path, without the slash at its beginning.
+    pub(crate) path: String,
     /// Parameters of the query, decoded, in their order.
-    pub(super) query: Vec<(String, String)>,
+    pub(crate) query: Vec<(String, String)>,
     /// Query as it was sent.
-    pub(super) query_text: String,
-    pub(super) body: Bytes,
+    pub(crate) query_text: String,
+    pub(crate) body: Bytes,
     /// Client address (by the trusted-proxy rule) and user agent.
-    pub(super) client: ClientInfo,
+    pub(crate) client: ClientInfo,
     /// Digest of the session cookie; an error when there are several.
-    pub(super) session: Result<Option<TokenDigest>, AmbiguousCookie>,
+    pub(crate) session: Result<Option<TokenDigest>, AmbiguousCookie>,
 }
 
 /// Why a request could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadError {
+pub(crate) enum ReadError {
     /// The body is larger than [`MAX_BODY`], or the connection broke off.
     Body,
     /// The body did not arrive within [`BODY_TIMEOUT`].
     TimedOut,
 }
 
-impl DashboardRequest {
+impl ControlRequest {
     /// Reads a request, with its body, whose path is below `base`.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         base: &str,
         id: Uuid,
         peer: &Peer,
@@ -87,53 +87,53 @@ impl DashboardRequest {
         }
     }
 
-    /// Segments of the path below the dashboard's, still percent-encoded.
-    pub(super) fn segments(&self) -> Vec<&str> {
+    /// Segments of the path below the base, still percent-encoded.
+    pub(crate) fn segments(&self) -> Vec<&str> {
         self.path.split('/').collect()
     }
 
     /// The first parameter of the query with this name.
-    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         first(&self.query, name)
     }
 
     /// The parameters of the query with this name, in their order.
-    pub(super) fn parameters<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn parameters<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         all(&self.query, name)
     }
 
     /// The body as a form (application/x-www-form-urlencoded).
-    pub(super) fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> Form {
         Form(parse_form(&self.body))
     }
 
-    pub(super) fn is_head(&self) -> bool {
+    pub(crate) fn is_head(&self) -> bool {
         self.method == Method::HEAD
     }
 
     /// The method to route by: `GET` for `HEAD`, whose response differs only in having no body.
-    pub(super) fn route_method(&self) -> &str {
+    pub(crate) fn route_method(&self) -> &str {
         if self.is_head() { "GET" } else { self.method.as_str() }
     }
 }
 
 /// Fields of a form.
-pub(super) struct Form(Vec<(String, String)>);
+pub(crate) struct Form(Vec<(String, String)>);
 
 impl Form {
     /// A form with these fields.
     #[cfg(test)]
-    pub(super) fn new(fields: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(fields: &[(&str, &str)]) -> Self {
         Self(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
 
     /// The first field with this name, trimmed; empty when there is none.
-    pub(super) fn field(&self, name: &str) -> &str {
+    pub(crate) fn field(&self, name: &str) -> &str {
         first(&self.0, name).unwrap_or_default().trim()
     }
 
     /// The fields with this name, trimmed, in their order.
-    pub(super) fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         all(&self.0, name).map(str::trim)
     }
 }

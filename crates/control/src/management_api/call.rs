@@ -1,0 +1,207 @@
+//! A call of a program, authenticated: performs the operation of its endpoint.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, LOCATION};
+use http::{HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::input;
+use super::response;
+use super::routes::Endpoint;
+use crate::json_input;
+use crate::management::{Actor, Key, Management, ManagementError, NewKey, Org, Program, Rotation, User, UserKind};
+use crate::request::ControlRequest;
+use domain::key::KeyId;
+use domain::page::PageQuery;
+
+/// An authenticated call.
+pub(super) struct Call<'a> {
+    management: &'a Management,
+    request: &'a ControlRequest,
+    /// The program, as the actor of operations.
+    actor: Actor,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(management: &'a Management, request: &'a ControlRequest, program: Program) -> Self {
+        Self { management, request, actor: Actor::Program(Box::new(program)) }
+    }
+
+    /// Performs the operation. `values` are the segments of the path at the places of the route's braces.
+    pub(super) async fn perform(&self, endpoint: Endpoint, values: &[&str]) -> Result<Response<Bytes>, ApiError> {
+        let Self { management, actor, .. } = self;
+        let now = self.request.now;
+        let value = |index: usize| input::reference(values.get(index).copied().unwrap_or_default());
+        let key = || input::key(values.first().copied().unwrap_or_default());
+        let body = match endpoint {
+            Endpoint::Document => return Err(ApiError::NotFound),
+            Endpoint::ListOrgs => json!(management.list_orgs(actor, &self.page()?, now).await?),
+            Endpoint::CreateOrg => return self.create_org().await,
+            Endpoint::ShowOrg => json!(management.show_org(actor, &value(0)?, now).await?),
+            Endpoint::PatchOrg => json!(self.patch_org(&value(0)?).await?),
+            Endpoint::ListUsers => json!(management.list_users(actor, &value(0)?, &self.page()?, now).await?),
+            Endpoint::CreateUser => return self.create_user(&value(0)?).await,
+            Endpoint::ShowUser => json!(management.show_user(actor, &value(0)?, &value(1)?, now).await?),
+            Endpoint::PatchUser => json!(self.patch_user(&value(0)?, &value(1)?).await?),
+            Endpoint::RemoveUser => {
+                management.remove_user(actor, &value(0)?, &value(1)?, now).await?;
+                return Ok(no_content());
+            }
+            Endpoint::ListKeys => {
+                let query = input::key_query(self.request)?;
+                json!(management.list_keys(actor, &value(0)?, &query, &self.page()?, now).await?)
+            }
+            Endpoint::CreateKey => return self.create_key(&value(0)?).await,
+            Endpoint::ShowKey => json!(management.show_key(actor, key()?, now).await?),
+            Endpoint::PatchKey => json!(self.patch_key(key()?).await?),
+            Endpoint::RotateKey => self.rotate_key(key()?).await?,
+            Endpoint::RevokeKey => json!(management.revoke_key(actor, key()?, now).await?),
+            Endpoint::DisableKey => {
+                let input::DisableKeyBody { leaked } = json_input::optional_body(self.request)?;
+                json!(management.disable_key(actor, key()?, leaked, now).await?)
+            }
+            Endpoint::EnableKey => json!(management.enable_key(actor, key()?, now).await?),
+            Endpoint::ListUses => {
+                let filter = json_input::use_filter(self.request)?;
+                json!(management.list_uses(actor, key()?, filter, &self.page()?, now).await?)
+            }
+            Endpoint::Explain => json!(management.explain_key(actor, key()?, now).await?),
+            Endpoint::ListChanges => {
+                let org =
+                    self.request.parameter("org").ok_or_else(|| json_input::InputError::Query("give `org`".into()))?;
+                json!(management.list_changes(actor, org, &self.page()?, now).await?)
+            }
+            Endpoint::ListTokens => {
+                json!(management.list_tokens(actor, self.request.parameter("org"), &self.page()?, now).await?)
+            }
+            Endpoint::CreateToken => return self.create_token().await,
+            Endpoint::RevokeToken => {
+                let token = input::token(values.first().copied().unwrap_or_default())?;
+                json!(management.revoke_token(actor, token, now).await?)
+            }
+        };
+        Ok(response::json(StatusCode::OK, &body))
+    }
+
+    /// The page of a list that the call asks for.
+    fn page(&self) -> Result<PageQuery, ApiError> {
+        json_input::page_query(self.request).map_err(|error| ManagementError::from(error).into())
+    }
+
+    async fn create_org(&self) -> Result<Response<Bytes>, ApiError> {
+        let input::CreateOrgBody { name } = json_input::body(self.request)?;
+        let org = self.management.create_org(&self.actor, &name, self.request.now).await?;
+        Ok(created(format!("/v1/orgs/{}", org.id), &json!(org)))
+    }
+
+    async fn patch_org(&self, org: &str) -> Result<Org, ApiError> {
+        let input::PatchOrgBody { suspended, concurrent, policy } = json_input::body(self.request)?;
+        let Self { management, actor, request } = self;
+        let mut shown = management.show_org(actor, org, request.now).await?;
+        if let Some(Some(policy)) = policy {
+            shown = management.set_org_policy(actor, org, policy, request.now).await?;
+        }
+        if let Some(concurrent) = concurrent {
+            shown = management.limit_org(actor, org, concurrent, request.now).await?;
+        }
+        match suspended {
+            Some(true) => shown = management.suspend_org(actor, org, request.now).await?,
+            Some(false) => shown = management.resume_org(actor, org, request.now).await?,
+            None => {}
+        }
+        Ok(shown)
+    }
+
+    async fn create_user(&self, org: &str) -> Result<Response<Bytes>, ApiError> {
+        let input::CreateUserBody { email, kind, permissions, responsible } = json_input::body(self.request)?;
+        let Self { management, actor, request } = self;
+        let user = match (kind, responsible) {
+            (UserKind::Person, None) => management.create_user(actor, org, &email, permissions, request.now).await?,
+            (UserKind::Service, Some(person)) => {
+                management.create_service(actor, org, &email, &person, permissions, request.now).await?
+            }
+            (UserKind::Person, Some(_)) => return Err(invalid_body("only a service has a responsible person")),
+            (UserKind::Service, None) => return Err(invalid_body("a service needs a responsible person")),
+        };
+        Ok(created(format!("/v1/orgs/{}/users/{}", user.org, user.id), &json!(user)))
+    }
+
+    async fn patch_user(&self, org: &str, user: &str) -> Result<User, ApiError> {
+        let input::PatchUserBody { permissions, suspended, responsible } = json_input::body(self.request)?;
+        let Self { management, actor, request } = self;
+        let mut shown = management.show_user(actor, org, user, request.now).await?;
+        if let Some(permissions) = permissions {
+            shown = management.permit_user(actor, org, user, permissions, request.now).await?;
+        }
+        if let Some(responsible) = responsible {
+            shown = management.reassign_user(actor, org, user, &responsible, request.now).await?;
+        }
+        match suspended {
+            Some(true) => shown = management.suspend_user(actor, org, user, request.now).await?,
+            Some(false) => shown = management.resume_user(actor, org, user, request.now).await?,
+            None => {}
+        }
+        Ok(shown)
+    }
+
+    async fn create_key(&self, org: &str) -> Result<Response<Bytes>, ApiError> {
+        let input::CreateKeyBody { name, user, policy } = json_input::body(self.request)?;
+        let new = self.management.create_key(&self.actor, org, &user, &name, policy, self.request.now).await?;
+        Ok(created(format!("/v1/keys/{}", new.key.id), &with_secret(&new)))
+    }
+
+    async fn patch_key(&self, id: KeyId) -> Result<Key, ApiError> {
+        let input::PatchKeyBody { policy, limits } = json_input::body(self.request)?;
+        let Self { management, actor, request } = self;
+        let mut shown = management.show_key(actor, id, request.now).await?;
+        if !policy.is_empty() {
+            shown = management.set_key(actor, id, policy, request.now).await?;
+        }
+        if let Some(limits) = limits {
+            shown = management.limit_key(actor, id, limits, request.now).await?;
+        }
+        Ok(shown)
+    }
+
+    async fn rotate_key(&self, id: KeyId) -> Result<Value, ApiError> {
+        let input::RotateKeyBody { overlap_seconds, expected_rotated } = json_input::optional_body(self.request)?;
+        let rotation = Rotation::new(overlap_seconds.map(|seconds| Duration::from_secs(seconds.0)));
+        let rotation = expected_rotated.map_or(rotation, |rotated| rotation.after(rotated));
+        Ok(with_secret(&self.management.rotate_key(&self.actor, id, rotation, self.request.now).await?))
+    }
+
+    async fn create_token(&self) -> Result<Response<Bytes>, ApiError> {
+        let settings = json_input::body(self.request)?;
+        let new = self.management.create_token(&self.actor, settings, self.request.now).await?;
+        let mut body = json!(new.token);
+        body["token"] = json!(new.secret.expose());
+        Ok(created(format!("/v1/tokens/{}", new.token.id), &body))
+    }
+}
+
+/// A key with its secret, which is shown this once.
+fn with_secret(new: &NewKey) -> Value {
+    let mut body = json!(new.key);
+    body["key"] = json!(new.api_key.expose());
+    body
+}
+
+fn created(location: String, body: &Value) -> Response<Bytes> {
+    let mut response = response::json(StatusCode::CREATED, body);
+    let location = HeaderValue::try_from(location).expect("ids are visible ASCII");
+    response.headers_mut().insert(LOCATION, location);
+    response
+}
+
+fn no_content() -> Response<Bytes> {
+    let mut response = response::build(StatusCode::NO_CONTENT, "application/json", "");
+    response.headers_mut().remove(CONTENT_TYPE);
+    response
+}
+
+fn invalid_body(what: &str) -> ApiError {
+    json_input::InputError::Body(what.to_owned()).into()
+}

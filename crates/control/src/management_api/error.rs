@@ -1,0 +1,135 @@
+//! Errors of the management API, as problems (`application/problem+json`, RFC 9457).
+
+use bytes::Bytes;
+use http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
+use uuid::Uuid;
+
+use super::response;
+use super::routes::RouteError;
+use crate::json_input::InputError;
+use crate::management::{ErrorKind, ManagementError, TokenRefusal};
+use domain::problem::{self, Problem};
+
+/// `Retry-After` of 503, in seconds: the end of an outage cannot be predicted.
+const RETRY_SOON: u64 = 5;
+/// `Retry-After` of 429 for too many reads of the journal at a time, in seconds.
+const RETRY_READ: u64 = 1;
+
+/// Why the API does not do what a call asks for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ApiError {
+    #[error("the API has no such path")]
+    NotFound,
+    /// With the value of `Allow`.
+    #[error("this path supports {0} only")]
+    MethodNotAllowed(String),
+    #[error("this requires a management token, as `Authorization: Bearer kgm_…`")]
+    NoToken,
+    #[error(transparent)]
+    Refused(#[from] TokenRefusal),
+    #[error("there is no key with this id; a key's id is the nine characters after `sk_live_`")]
+    NoKey,
+    #[error("there is no token with this id; a token's id is the ten characters after `kgm_`")]
+    NoSuchToken,
+    /// With the seconds after which the next attempt is accepted.
+    #[error("too many calls with wrong tokens came from this address; wait {0} seconds")]
+    TooManyAttempts(u64),
+    /// With the seconds after which the next call is accepted.
+    #[error("this token has been used 600 times in a minute; wait {0} seconds, then retry with exponential backoff")]
+    TooManyCalls(u64),
+    #[error("the request body is too large, or the connection broke off")]
+    BodyLost,
+    #[error("timed out reading the request body")]
+    BodyTimeout,
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error(transparent)]
+    Management(Box<ManagementError>),
+    /// The handler panicked.
+    #[error("the call ended unexpectedly; see the gateway's log")]
+    Internal,
+}
+
+impl ApiError {
+    fn status_and_code(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::NoToken => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            Self::Refused(TokenRefusal::Unknown | TokenRefusal::Expired) => (StatusCode::UNAUTHORIZED, "invalid_token"),
+            Self::Refused(TokenRefusal::Address) => (StatusCode::FORBIDDEN, "address_refused"),
+            Self::Refused(TokenRefusal::Certificate) => (StatusCode::FORBIDDEN, "certificate_refused"),
+            Self::Refused(TokenRefusal::State(_)) => (StatusCode::SERVICE_UNAVAILABLE, "state_unavailable"),
+            Self::NoKey => (StatusCode::NOT_FOUND, "no_such_key"),
+            Self::NoSuchToken => (StatusCode::NOT_FOUND, "no_such_token"),
+            Self::TooManyAttempts(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_attempts"),
+            Self::TooManyCalls(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
+            Self::BodyLost => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
+            Self::Input(error) => error.status_and_code(),
+            Self::Management(error) => (error.kind().status(), error.code()),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+        }
+    }
+
+    fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::TooManyAttempts(seconds) | Self::TooManyCalls(seconds) => Some(*seconds),
+            Self::Management(error) => error.retry_after().or(match error.kind() {
+                ErrorKind::TooMany | ErrorKind::RateLimited => Some(RETRY_READ),
+                ErrorKind::Unavailable => Some(RETRY_SOON),
+                _ => None,
+            }),
+            Self::Refused(TokenRefusal::State(_)) => Some(RETRY_SOON),
+            _ => None,
+        }
+    }
+
+    /// The response to the call with this id. Logs failures of the server.
+    pub(super) fn response(&self, id: Uuid) -> Response<Bytes> {
+        let (status, code) = self.status_and_code();
+        if status.is_server_error() {
+            let cause = if let Self::Management(error) = self { error.in_full() } else { self.to_string() };
+            tracing::warn!(request_id = %id, code, cause, "a call of the management API failed");
+        }
+        let problem = Problem::new(status, code, sentence(&self.to_string())).with_request_id(id.to_string());
+        let mut response = response::build(status, problem::MEDIA_TYPE, problem.to_json());
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        match self {
+            Self::MethodNotAllowed(methods) => {
+                headers.insert(ALLOW, HeaderValue::try_from(methods.as_str()).expect("methods are visible ASCII"));
+            }
+            _ if status == StatusCode::UNAUTHORIZED => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"keygate management\""));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+/// A text as a sentence.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
+impl From<ManagementError> for ApiError {
+    fn from(error: ManagementError) -> Self {
+        Self::Management(Box::new(error))
+    }
+}
+
+impl From<RouteError> for ApiError {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::NotFound => Self::NotFound,
+            RouteError::MethodNotAllowed(methods) => Self::MethodNotAllowed(methods),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Input of the management API: bodies, ids in paths, and the filters of lists.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use super::error::ApiError;
+use crate::json_input::{self, InputError, WholeSeconds};
+use crate::management::{KeyQuery, LimitUpdate, OrgPolicyUpdate, PolicyUpdate, UserKind};
+use crate::request::ControlRequest;
+use domain::clock::Micros;
+use domain::identity::Permission;
+use domain::key::KeyId;
+use domain::management_token::TokenId;
+use platform::settings::parse_duration;
+
+/// Body of `POST /orgs`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateOrgBody {
+    pub(super) name: String,
+}
+
+/// Body of `PATCH /orgs/{org}`, a merge patch (RFC 7396).
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PatchOrgBody {
+    pub(super) suspended: Option<bool>,
+    /// Requests in flight at most; `null` for the configured limit.
+    #[serde(default, deserialize_with = "given")]
+    pub(super) concurrent: Option<Option<u32>>,
+    /// Policy of new keys; `null` for none.
+    #[serde(default, deserialize_with = "given")]
+    pub(super) policy: Option<Option<OrgPolicyUpdate>>,
+}
+
+/// Body of `POST /orgs/{org}/users`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateUserBody {
+    /// Email address of a person, name of a service.
+    pub(super) email: String,
+    #[serde(default)]
+    pub(super) kind: UserKind,
+    #[serde(default)]
+    pub(super) permissions: Vec<Permission>,
+    /// Id or email address of the person who is responsible for a service.
+    pub(super) responsible: Option<String>,
+}
+
+/// Body of `PATCH /orgs/{org}/users/{user}`, a merge patch.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PatchUserBody {
+    pub(super) permissions: Option<Vec<Permission>>,
+    pub(super) suspended: Option<bool>,
+    /// Id or email address of the person who is responsible for a service.
+    pub(super) responsible: Option<String>,
+}
+
+/// Body of `POST /orgs/{org}/keys`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateKeyBody {
+    pub(super) name: String,
+    /// Id or email address of the owner.
+    pub(super) user: String,
+    #[serde(default, deserialize_with = "json_input::object")]
+    pub(super) policy: PolicyUpdate,
+}
+
+/// Body of `PATCH /keys/{key}`, a merge patch.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PatchKeyBody {
+    #[serde(default, deserialize_with = "json_input::object")]
+    pub(super) policy: PolicyUpdate,
+    /// The key's own limits; `null` for the configured ones.
+    #[serde(default, deserialize_with = "given")]
+    pub(super) limits: Option<Option<LimitUpdate>>,
+}
+
+/// Body of `POST /keys/{key}/rotate`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RotateKeyBody {
+    /// Time in which the old secret stays valid; absent: none.
+    pub(super) overlap_seconds: Option<WholeSeconds>,
+    /// The member `rotated` of the key as the program knows it; absent: any.
+    #[serde(default, deserialize_with = "json_input::given_time")]
+    pub(super) expected_rotated: Option<Option<Micros>>,
+}
+
+/// Body of `POST /keys/{key}/disable`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DisableKeyBody {
+    /// The key has leaked.
+    #[serde(default)]
+    pub(super) leaked: bool,
+}
+
+/// Tells a member that is `null` from one that is absent.
+#[allow(clippy::option_option, reason = "absent, null and a value mean three things")]
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// The key id in a path.
+pub(super) fn key(segment: &str) -> Result<KeyId, ApiError> {
+    let id = json_input::decode(segment).and_then(|id| id.parse().ok());
+    id.ok_or(ApiError::NoKey)
+}
+
+/// The token id in a path.
+pub(super) fn token(segment: &str) -> Result<TokenId, ApiError> {
+    json_input::decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoSuchToken)
+}
+
+/// A name or id in a path; text that is not UTF-8 names nothing.
+pub(super) fn reference(segment: &str) -> Result<String, ApiError> {
+    json_input::decode(segment).ok_or(ApiError::NotFound)
+}
+
+/// The filter and the order of a list of keys.
+pub(super) fn key_query(request: &ControlRequest) -> Result<KeyQuery, ApiError> {
+    let text = |name| request.parameter(name).unwrap_or_default().to_owned();
+    let status = request.parameter("status").map(|status| {
+        serde_json::from_value(serde_json::Value::from(status))
+            .map_err(|_| InputError::Query("`status` is not a status of keys".into()))
+    });
+    Ok(KeyQuery {
+        text: text("search"),
+        name: text("name"),
+        user: text("user"),
+        status: status.transpose()?,
+        unused_for: duration(request, "unused_for")?,
+        expires_within: duration(request, "expires_within")?,
+        newest_first: request.parameter("newest_first").map(boolean).transpose()?.unwrap_or(false),
+    })
+}
+
+fn duration(request: &ControlRequest, name: &str) -> Result<Option<Duration>, InputError> {
+    let parse = |text| parse_duration(text).map_err(|error| InputError::Query(format!("`{name}` {error}")));
+    request.parameter(name).map(parse).transpose()
+}
+
+fn boolean(text: &str) -> Result<bool, InputError> {
+    text.parse().map_err(|_| InputError::Query("`newest_first` must be true or false".into()))
+}

@@ -1,0 +1,178 @@
+//! The management API: the operations on organizations, users and keys as JSON over the network, for programs such as
+//! pipelines and Terraform.
+//!
+//! - A management token ([`domain::management_token`]) is the only credential. The state is asked for it at each call,
+//!   so that a revocation holds from the next call on.
+//! - Calls are bounded: so many of each token, and so many with wrong tokens from each address.
+//! - Each endpoint calls one function of `management` as the program, and decides nothing itself.
+//! - A call that changes something runs to its end when its client is gone.
+//! - `docs/openapi-management.json` describes the API, and is served without a token.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH};
+use http::{HeaderMap, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use uuid::Uuid;
+
+use crate::json_input;
+use crate::management::{Management, Program, TokenRefusal};
+use crate::person_limiter::{Bucket, PersonLimiter};
+use crate::request::{ControlRequest, ReadError};
+use call::Call;
+use domain::address_limiter::AddressLimiter;
+use domain::clock;
+use domain::identity::{Peer, PersonId, X_REQUEST_ID};
+use domain::quota::Quota;
+use edge::forward::TrustedProxies;
+use error::ApiError;
+use platform::abort_on_drop::AbortOnDrop;
+use platform::metrics::{Metrics, RouteMetrics};
+use platform::tls::CertificateFacts;
+use routes::Endpoint;
+
+mod routes;
+mod call;
+mod input;
+mod response;
+mod error;
+
+/// Path of the API.
+const BASE: &str = "/v1";
+/// Value of the metrics' label `route` for all calls.
+const ROUTE: &str = "management";
+/// Calls of one token: enough for a program that manages thousands of keys.
+const CALLS: Quota = Quota { requests: 600, per: Duration::from_secs(60), burst: 600, strict: false };
+/// The API's description (OpenAPI 3.1).
+const DOCUMENT: &str = include_str!("../../../../docs/openapi-management.json");
+
+/// Services shared by the management APIs of all workers.
+#[derive(Clone, Debug)]
+pub struct ManagementApiServices {
+    management: Arc<Management>,
+    /// Limits calls by token.
+    limiter: PersonLimiter,
+}
+
+/// One worker's management API.
+#[derive(Debug)]
+pub struct ManagementApi {
+    services: ManagementApiServices,
+    /// Proxies whose `X-Forwarded-For` is trusted.
+    trusted: TrustedProxies,
+    /// Limits calls with wrong tokens by client address.
+    attempts: AddressLimiter,
+    metrics: Metrics,
+    route_metrics: RouteMetrics,
+}
+
+impl ManagementApiServices {
+    /// The services over this management.
+    pub fn new(management: &Arc<Management>) -> Self {
+        Self { management: Arc::clone(management), limiter: PersonLimiter::new(CALLS) }
+    }
+}
+
+impl ManagementApi {
+    /// A worker's API. Client addresses come from `trusted` proxies; `attempts` limits wrong tokens by them.
+    pub fn new(
+        services: ManagementApiServices,
+        trusted: TrustedProxies,
+        attempts: AddressLimiter,
+        metrics: Metrics,
+    ) -> Self {
+        let route_metrics = metrics.route(ROUTE);
+        Self { services, trusted, attempts, metrics, route_metrics }
+    }
+
+    /// Handles one call. Never fails: errors and panics become responses.
+    pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
+        let id = Uuid::now_v7();
+        let arrived = clock::now();
+        let is_head = request.method() == http::Method::HEAD;
+        let is_read = request.method().is_safe();
+        let this = Rc::clone(self);
+        let peer = Rc::clone(peer);
+        // A task of its own: dropping this future, as a disconnect does, leaves the task running.
+        let task = tokio::task::spawn_local(async move { this.respond(id, &peer, request).await });
+        let response = if is_read { AbortOnDrop::new(task).await } else { task.await };
+        let mut response = response.unwrap_or_else(|error| {
+            tracing::error!(request_id = %id, %error, "panic while the management API handled a call");
+            self.metrics.panics.inc();
+            ApiError::Internal.response(id)
+        });
+        #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
+        self.route_metrics.duration.observe(clock::now().since(arrived) as f64 / 1e6);
+        self.route_metrics.count_response(response.status());
+        let value = http::HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes");
+        response.headers_mut().insert(X_REQUEST_ID, value);
+        if is_head {
+            let length = response.body().len();
+            response.headers_mut().insert(CONTENT_LENGTH, length.into());
+            *response.body_mut() = Bytes::new();
+        }
+        response
+    }
+
+    async fn respond(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> Response<Bytes> {
+        let result = async {
+            if !request.uri().path().starts_with("/v1/") {
+                return Err(ApiError::NotFound);
+            }
+            let request =
+                ControlRequest::read(BASE, id, peer, &self.trusted, request).await.map_err(|error| match error {
+                    ReadError::TimedOut => ApiError::BodyTimeout,
+                    ReadError::Body => ApiError::BodyLost,
+                })?;
+            self.perform(peer, &request).await
+        };
+        result.await.unwrap_or_else(|error| error.response(id))
+    }
+
+    async fn perform(&self, peer: &Peer, request: &ControlRequest) -> Result<Response<Bytes>, ApiError> {
+        let segments = request.segments();
+        let found = routes::find(request.route_method(), &segments);
+        if let Ok((route, _)) = &found
+            && route.endpoint == Endpoint::Document
+        {
+            return Ok(response::build(StatusCode::OK, "application/json", DOCUMENT));
+        }
+        // Which paths there are is told to programs with a token alone.
+        let program = self.authenticate(peer, request).await?;
+        let token = program.token.id;
+        self.services
+            .limiter
+            .count_request(Bucket::Requests(PersonId::from_token(token)), request.now)
+            .map_err(ApiError::TooManyCalls)?;
+        let (route, values) = found?;
+        json_input::check_query(request, route.query)?;
+        Call::new(&self.services.management, request, program).perform(route.endpoint, &values).await
+    }
+
+    /// The program whose token a call presents. Wrong tokens are counted by the address of the client.
+    async fn authenticate(&self, peer: &Peer, request: &ControlRequest) -> Result<Program, ApiError> {
+        let presented = bearer(&request.headers).ok_or(ApiError::NoToken)?;
+        let certificate = peer.certificate.as_deref().and_then(CertificateFacts::from_der);
+        let names = certificate.map(|facts| [facts.names, facts.uris].concat()).unwrap_or_default();
+        let client = request.client.clone();
+        let authenticated = self.services.management.authenticate_token(presented, &names, client, request.now).await;
+        authenticated.map_err(|refusal| match (refusal, request.client.ip) {
+            (refusal @ TokenRefusal::State(_), _) | (refusal, None) => refusal.into(),
+            (refusal, Some(ip)) => match self.attempts.count(ip, request.now) {
+                Ok(()) => refusal.into(),
+                Err(seconds) => ApiError::TooManyAttempts(seconds),
+            },
+        })
+    }
+}
+
+/// The credential of the only `Authorization` field, if it is of the scheme `Bearer` (RFC 6750, section 2.1).
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut fields = headers.get_all(AUTHORIZATION).into_iter();
+    let (Some(only), None) = (fields.next(), fields.next()) else { return None };
+    let (scheme, credential) = only.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| credential.trim_ascii())
+}

@@ -1,0 +1,142 @@
+//! `keygate token`: the tokens by which programs manage organizations, users and keys over the network.
+
+use std::io;
+
+use clap::Subcommand;
+
+use super::expiry::parse_expiry;
+use super::installation::Installation;
+use super::output::{line, note, or_dash, seconds};
+use super::show::{Format, time};
+use super::{CliError, list};
+use ::control::admin::Operation;
+use ::control::management::{NewToken, Token, TokenSettings};
+use domain::clock::{self, Micros};
+use domain::key::policy::Network;
+use domain::management_token::{TokenId, TokenScope};
+
+/// Arguments of `keygate token`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create a token, and print it alone on its line; it is shown only this once
+    Create {
+        /// Name, for people
+        name: String,
+        /// Id or name of the only organization that it manages; without it, all
+        #[arg(long)]
+        org: Option<String>,
+        /// Operations that it may perform, such as keys:read,keys:create
+        #[arg(long, required = true, value_delimiter = ',', value_name = "LIST")]
+        allow: Vec<TokenScope>,
+        /// Duration, date or time after which it is refused, at most 366d; 90d unless given
+        #[arg(long, value_name = "EXPIRY", value_parser = parse_expiry)]
+        expires: Option<Micros>,
+        /// Network from which it is accepted; several may be given
+        #[arg(long, value_name = "CIDR")]
+        network: Vec<Network>,
+        /// Name that the client's certificate has to have: a DNS name, an IP address or a URI
+        #[arg(long, value_name = "NAME")]
+        client_san: Option<String>,
+    },
+    /// List the tokens, also those that are revoked or have expired
+    List {
+        /// Only tokens of the organization with this id or name
+        #[arg(long)]
+        org: Option<String>,
+    },
+    /// Revoke a token, on all gateways at once
+    Revoke {
+        /// Token id: the ten characters after `kgm_`, as shown by `keygate token list`
+        token: TokenId,
+    },
+}
+
+impl Args {
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
+        list::print(installation, operation(self.command), self.format)
+    }
+}
+
+fn operation(command: Command) -> Operation {
+    match command {
+        Command::Create { name, org, allow, expires, network, client_san } => {
+            let allow = allow.into_iter().collect();
+            let settings = TokenSettings { name, org, allow, expires, networks: network, client_san };
+            Operation::CreateToken { settings: Box::new(settings) }
+        }
+        Command::List { org } => Operation::list_tokens(org),
+        Command::Revoke { token } => Operation::RevokeToken { token },
+    }
+}
+
+/// Prints a new token: the token alone on standard output, the rest on standard error.
+pub(super) fn show_new(new: &NewToken) -> io::Result<()> {
+    let token = &new.token;
+    let expires = seconds(token.expires);
+    note(format_args!("token {} `{}`, valid until {expires}; the token is shown only once:", token.id, token.name));
+    line(new.secret.expose())
+}
+
+/// The fields of a token.
+pub(super) fn token_fields(token: &Token) -> Vec<(&'static str, String)> {
+    vec![
+        ("id", token.id.to_string()),
+        ("name", token.name.clone()),
+        ("organization", org(token)),
+        ("status", status(token).to_owned()),
+        ("allow", scopes(token)),
+        ("networks", networks(token)),
+        ("certificate", or_dash(token.client_san.as_ref())),
+        ("created", seconds(token.created)),
+        ("by", or_dash(token.created_by.as_ref())),
+        ("expires", seconds(token.expires)),
+        ("revoked", time(token.revoked)),
+    ]
+}
+
+/// The row of a token in a list.
+pub(super) fn token_row(token: &Token) -> [String; 8] {
+    [
+        token.id.to_string(),
+        token.name.clone(),
+        org(token),
+        status(token).to_owned(),
+        scopes(token),
+        networks(token),
+        seconds(token.expires),
+        or_dash(token.created_by.as_ref()),
+    ]
+}
+
+fn org(token: &Token) -> String {
+    token.org.map_or_else(|| "all".to_owned(), |org| org.to_string())
+}
+
+fn status(token: &Token) -> &'static str {
+    if token.revoked.is_some() {
+        "revoked"
+    } else if token.is_live(clock::now()) {
+        "active"
+    } else {
+        "expired"
+    }
+}
+
+fn scopes(token: &Token) -> String {
+    token.allow.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+fn networks(token: &Token) -> String {
+    or_dash(
+        Some(token.networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "))
+            .filter(|text| !text.is_empty()),
+    )
+}
