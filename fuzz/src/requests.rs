@@ -82,7 +82,7 @@ pub fn credential(bytes: &[u8]) {
 pub fn sanitizer(bytes: &[u8]) {
     let Some(head) = received(bytes) else { return };
     let (target, method) = (head.uri.clone(), head.method.clone());
-    let peer = Peer { address: SocketAddr::from(([192, 0, 2, 1], 4711)), tls: None };
+    let peer = Peer { address: SocketAddr::from(([192, 0, 2, 1], 4711)), tls: None, certificate: None };
     let trusted = TrustedProxies(vec!["192.0.2.0/24".parse().expect("a network")]);
     let client = Client::find(&peer, &head.headers, &trusted);
     let principal = principal();
@@ -120,7 +120,7 @@ pub fn sanitizer(bytes: &[u8]) {
 
 /// Calls `act` with the context of some request.
 pub(super) fn with_context<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
-    let peer = Peer { address: SocketAddr::from(([192, 0, 2, 1], 4711)), tls: None };
+    let peer = Peer { address: SocketAddr::from(([192, 0, 2, 1], 4711)), tls: None, certificate: None };
     let client = Client::find(&peer, &HeaderMap::new(), &TrustedProxies::default());
     let (principal, request_id) = (principal(), HeaderValue::from_static("0190-id"));
     let allowed = AllowedFeatures::default();

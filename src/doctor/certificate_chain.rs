@@ -84,6 +84,7 @@ mod tests {
         CertificateFacts {
             subject: subject.into(),
             issuer: issuer.into(),
+            uris: Vec::new(),
             names: names.iter().map(ToString::to_string).collect(),
             not_before: 100 * DAY,
             not_after: 200 * DAY,

@@ -102,6 +102,7 @@ mod tests {
         let leaf = CertificateFacts {
             subject: text("a"),
             issuer: text("b"),
+            uris: Vec::new(),
             names: vec![text("a.test")],
             not_before: 0,
             not_after: 2_000_000_000,

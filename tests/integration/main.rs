@@ -43,6 +43,7 @@ mod shipping;
 mod audit_view;
 mod state_contract;
 mod management;
+mod management_api;
 mod command_line;
 mod doctor;
 mod migration;

@@ -68,11 +68,17 @@ impl Management {
         }
     }
 
-    /// Lists all organizations in the order of their creation, a page at a time. For the operator.
+    /// Lists all organizations in the order of their creation, a page at a time. For the operator; a program of one
+    /// organization lists that one.
     ///
     /// # Errors
     /// [`ManagementError::Cursor`].
     pub async fn list_orgs(&self, actor: &Actor, page: &PageQuery, now: Micros) -> Result<Page<Org>, ManagementError> {
+        if let Actor::Program(program) = actor
+            && let Some(org) = program.token.org
+        {
+            return Ok(Page { items: vec![self.show_org(actor, &org.to_string(), now).await?], next: None });
+        }
         self.authorize(actor, Access::AllOrgs(TokenScope::OrgsRead), now).await?;
         let sealer = self.cursor_sealer(&"orgs").await?;
         let from = sealer.open(page.cursor.as_deref())?.unwrap_or_default();

@@ -1,0 +1,117 @@
+//! Each resource is created, read, changed and ended over the network, on both states.
+
+use serde_json::{Value, json};
+
+use super::fixture::Setup;
+use crate::support::Client;
+
+#[test]
+fn organization_is_created_listed_and_patched() {
+    for setup in Setup::both() {
+        let root = setup.root();
+        let created = root.post("/orgs", &json!({ "name": "acme" }));
+        assert_eq!(created.status, 201, "{created:?}");
+        let org = created.json();
+        let path = format!("/orgs/{}", org["id"].as_str().unwrap());
+        assert_eq!(created.header("location"), Some(&*format!("/v1{path}")));
+        assert_eq!(root.get(&path).json(), org);
+        assert_eq!(root.get("/orgs/acme").json(), org, "by its name");
+        assert_eq!(root.get("/orgs").json()["items"], json!([org]));
+        assert_eq!(root.post("/orgs", &json!({ "name": "acme" })).status, 409);
+        let patch = json!({ "suspended": true, "concurrent": 7, "policy": { "max_expiry": "90d" } });
+        let patched = root.patch(&path, &patch).json();
+        assert_eq!((&patched["suspended"], &patched["concurrent"]), (&json!(true), &json!(7)));
+        assert_eq!(patched["policy"]["max_expiry"], "90d");
+        let back = root.patch(&path, &json!({ "suspended": false, "concurrent": null, "policy": null })).json();
+        assert_eq!(back, org, "null is the configured value");
+        assert_eq!(root.patch(&path, &json!({ "name": "other" })).code(), "invalid_body");
+        assert_eq!(root.get("/orgs/none").code(), "no_such_org");
+    }
+}
+
+#[test]
+fn user_and_service_are_created_patched_and_removed() {
+    for setup in Setup::both() {
+        let (org, root) = (setup.org("acme"), setup.root());
+        let users = format!("/orgs/{org}/users");
+        let service = json!({
+            "email": "nightly", "kind": "service", "responsible": "ada@acme.example", "permissions": ["queries:read"]
+        });
+        let created = root.post(&users, &service);
+        assert_eq!(created.status, 201, "{created:?}");
+        let path = format!("{users}/{}", created.json()["id"].as_str().unwrap());
+        assert_eq!(root.get(&path).json(), created.json());
+        assert_eq!(root.get(&format!("{users}/nightly")).json(), created.json(), "by its name");
+        let patched = root.patch(&path, &json!({ "permissions": [], "suspended": true })).json();
+        assert_eq!(patched["permissions"], json!([]));
+        assert!(patched["suspended"].is_string(), "{patched}");
+        assert_eq!(root.patch(&path, &json!({ "suspended": false })).json().get("suspended"), None);
+        assert_eq!(root.post(&users, &json!({ "email": "x", "kind": "service" })).code(), "invalid_body");
+        assert_eq!(root.delete(&path).status, 204);
+        assert_eq!(root.get(&path).code(), "no_such_user");
+        assert_eq!(root.get(&users).json()["items"].as_array().unwrap().len(), 2, "removed ones are listed");
+    }
+}
+
+#[test]
+fn key_is_created_rotated_changed_and_revoked_and_admits_meanwhile() {
+    for setup in Setup::both() {
+        let (org, root) = (setup.org("acme"), setup.root());
+        let status = |key: &str| Client::connect(setup.gateway.address).get("/x", key).status;
+        let body = json!({ "name": "k", "user": "ada@acme.example", "policy": { "permissions": ["queries:read"] } });
+        let created = root.post(&format!("/orgs/{org}/keys"), &body);
+        assert_eq!(created.status, 201, "{created:?}");
+        let created = created.json();
+        let text = |answer: &Value| answer["key"].as_str().unwrap().to_owned();
+        assert_eq!(status(&text(&created)), 200);
+        let path = format!("/keys/{}", created["id"].as_str().unwrap());
+        let shown = root.get(&path).json();
+        assert_eq!(shown.get("key"), None, "the secret is shown once");
+        assert_eq!(
+            (&shown["name"], &shown["created_by"]["token"]),
+            (&json!("k"), &json!(created["created_by"]["token"]))
+        );
+        let rotated = root.act(&format!("{path}/rotate")).json();
+        assert_eq!((status(&text(&created)), status(&text(&rotated))), (401, 200));
+        assert_eq!(root.act(&format!("{path}/disable")).json()["status"], "disabled");
+        assert_eq!(status(&text(&rotated)), 401);
+        assert_eq!(root.act(&format!("{path}/enable")).json()["status"], "active");
+        let patch =
+            json!({ "policy": { "permissions": null, "concurrent": 3 }, "limits": { "requests": 5, "per": "1m" } });
+        let patched = root.patch(&path, &patch).json();
+        assert_eq!((&patched["policy"], &patched["limits"]["requests"]), (&json!({ "concurrent": 3 }), &json!(5)));
+        assert_eq!(root.patch(&path, &json!({ "limits": null })).json()["limits"]["own"], false);
+        assert_eq!(root.get(&format!("{path}/explain")).json()["standing"]["in_flight"], 0);
+        assert_eq!(
+            root.get(&format!("{path}/uses")).json()["items"].as_array().map(|uses| !uses.is_empty()),
+            Some(true)
+        );
+        assert_eq!(root.act(&format!("{path}/revoke")).json()["status"], "revoked");
+        assert_eq!(status(&text(&rotated)), 401);
+        let listed = root.get(&format!("/orgs/{org}/keys?status=revoked&search=k")).json();
+        assert_eq!(listed["items"][0]["id"], created["id"]);
+        assert_eq!(root.get(&format!("/orgs/{org}/keys?state=revoked")).code(), "invalid_parameter");
+        assert_eq!(root.get("/keys/aaaaaaaaa").code(), "no_such_key");
+        assert_eq!(root.get("/keys/a").code(), "no_such_key");
+    }
+}
+
+#[test]
+fn lists_are_read_a_page_at_a_time() {
+    let setup = Setup::embedded();
+    let (org, root) = (setup.org("acme"), setup.root());
+    for number in 0..5 {
+        let body = json!({ "name": format!("k{number}"), "user": "ada@acme.example" });
+        assert_eq!(root.post(&format!("/orgs/{org}/keys"), &body).status, 201);
+    }
+    let mut names = Vec::new();
+    let mut path = format!("/orgs/{org}/keys?limit=2");
+    loop {
+        let page = root.get(&path).json();
+        names.extend(page["items"].as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap().to_owned()));
+        let Some(cursor) = page["nextCursor"].as_str() else { break };
+        path = format!("/orgs/{org}/keys?limit=2&cursor={cursor}");
+    }
+    assert_eq!(names, ["k0", "k1", "k2", "k3", "k4"]);
+    assert_eq!(root.get(&format!("/orgs/{org}/keys?limit=0")).code(), "invalid_limit");
+}

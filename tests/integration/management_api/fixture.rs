@@ -1,0 +1,130 @@
+//! Gateways with a management listener, and programs with tokens.
+
+use std::net::SocketAddr;
+
+use control::admin::{Operation, Reply};
+use control::management::{NewToken, TokenSettings};
+use domain::management_token::TokenScope;
+use serde_json::{Value, json};
+
+use crate::support::redis::Redis;
+use crate::support::{Client, Gateway, Response, Upstream};
+
+pub const JSON: (&str, &str) = ("Content-Type", "application/json");
+const LISTEN: &str = "listen: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0, serves: management }]\n";
+
+/// A gateway with its upstream, and its Redis if it has one.
+pub struct Setup {
+    pub gateway: Gateway,
+    pub redis: Option<Redis>,
+    upstream: Upstream,
+}
+
+/// A program with a token.
+#[derive(Clone)]
+pub struct Program {
+    pub address: SocketAddr,
+    pub id: String,
+    pub secret: String,
+}
+
+impl Setup {
+    pub fn embedded() -> Self {
+        let upstream = Upstream::start();
+        Self { gateway: Gateway::with(&[upstream.address], LISTEN), redis: None, upstream }
+    }
+
+    pub fn on_redis() -> Self {
+        let (redis, upstream) = (Redis::start(), Upstream::start());
+        let gateway = over(&redis, &upstream);
+        Self { gateway, redis: Some(redis), upstream }
+    }
+
+    /// One of each.
+    pub fn both() -> [Self; 2] {
+        [Self::embedded(), Self::on_redis()]
+    }
+
+    /// Another gateway on the same Redis.
+    pub fn another(&self) -> Gateway {
+        over(self.redis.as_ref().unwrap(), &self.upstream)
+    }
+
+    /// The address of the management listener.
+    pub fn api(&self) -> SocketAddr {
+        self.gateway.addresses()[1]
+    }
+
+    /// A program of the operator, with these scopes; of all organizations unless one is named.
+    pub fn program(&self, org: Option<&str>, allow: &[TokenScope]) -> Program {
+        self.program_with(&settings(org, allow))
+    }
+
+    pub fn program_with(&self, settings: &TokenSettings) -> Program {
+        let create = Operation::CreateToken { settings: Box::new(settings.clone()) };
+        let Reply::NewToken(NewToken { secret, token }) = self.gateway.perform(create) else { panic!("no token") };
+        Program { address: self.api(), id: token.id.to_string(), secret: secret.expose().to_owned() }
+    }
+
+    /// A program that may do everything.
+    pub fn root(&self) -> Program {
+        self.program(None, &TokenScope::ALL)
+    }
+
+    /// Creates an organization with a user, by a program that may do everything. Returns the id of the organization.
+    pub fn org(&self, name: &str) -> String {
+        let root = self.root();
+        let org = root.post("/orgs", &json!({ "name": name })).json()["id"].as_str().unwrap().to_owned();
+        let user = json!({ "email": format!("ada@{name}.example"), "permissions": ["queries:read", "queries:write"] });
+        assert_eq!(root.post(&format!("/orgs/{org}/users"), &user).status, 201);
+        org
+    }
+}
+
+fn over(redis: &Redis, upstream: &Upstream) -> Gateway {
+    let state = format!("state: {{ redis: {{ url: '{}', deadline: 2s }} }}\n", redis.url());
+    Gateway::with(&[upstream.address], &format!("{LISTEN}{state}"))
+}
+
+pub fn settings(org: Option<&str>, allow: &[TokenScope]) -> TokenSettings {
+    TokenSettings {
+        name: "pipeline".into(),
+        org: org.map(str::to_owned),
+        allow: allow.iter().copied().collect(),
+        expires: None,
+        networks: Vec::new(),
+        client_san: None,
+    }
+}
+
+impl Program {
+    /// The same program at another gateway.
+    pub fn at(&self, address: SocketAddr) -> Self {
+        Self { address, ..self.clone() }
+    }
+
+    pub fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
+        Client::connect(self.address).request(method, &format!("/v1{path}"), &self.secret, headers, body)
+    }
+
+    pub fn get(&self, path: &str) -> Response {
+        self.call("GET", path, &[], b"")
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Response {
+        self.call("POST", path, &[JSON], body.to_string().as_bytes())
+    }
+
+    /// `POST` without a body.
+    pub fn act(&self, path: &str) -> Response {
+        self.call("POST", path, &[], b"")
+    }
+
+    pub fn patch(&self, path: &str, body: &Value) -> Response {
+        self.call("PATCH", path, &[JSON], body.to_string().as_bytes())
+    }
+
+    pub fn delete(&self, path: &str) -> Response {
+        self.call("DELETE", path, &[], b"")
+    }
+}

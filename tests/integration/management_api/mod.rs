@@ -1,0 +1,6 @@
+//! The management API, as programs on other machines see it, on both states.
+
+mod fixture;
+mod calls;
+mod isolation;
+mod tokens;

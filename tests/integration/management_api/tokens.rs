@@ -1,0 +1,145 @@
+//! Management tokens: what they are accepted for, and until when.
+
+use control::admin::Operation;
+use control::management::TokenSettings;
+use domain::clock;
+use domain::management_token::TokenScope;
+use serde_json::json;
+
+use super::fixture::{Program, Setup, settings};
+use crate::support::Client;
+
+#[test]
+fn revoked_token_is_refused_from_the_next_call_on_at_every_gateway() {
+    let setup = Setup::on_redis();
+    let other = setup.another();
+    let token = setup.root();
+    let elsewhere = token.at(other.addresses()[1]);
+    assert_eq!((token.get("/orgs").status, elsewhere.get("/orgs").status), (200, 200));
+    setup.gateway.perform(Operation::RevokeToken { token: token.id.parse().unwrap() });
+    for program in [token, elsewhere] {
+        let refused = program.get("/orgs");
+        assert_eq!((refused.status, refused.code().as_str()), (401, "invalid_token"));
+        assert!(refused.header("www-authenticate").is_some());
+    }
+}
+
+#[test]
+fn tokens_survive_a_restart_and_expire() {
+    let mut setup = Setup::embedded();
+    let [kept, revoked] = [setup.root(), setup.root()];
+    setup.gateway.perform(Operation::RevokeToken { token: revoked.id.parse().unwrap() });
+    let soon = clock::now().after(std::time::Duration::from_secs(3600));
+    let short = setup.program_with(&TokenSettings { expires: Some(soon), ..settings(None, &TokenScope::ALL) });
+    setup.gateway.restart_with(str::to_owned);
+    let address = setup.api();
+    assert_eq!([kept.at(address).get("/orgs").status, short.at(address).get("/orgs").status], [200, 200]);
+    assert_eq!(revoked.at(address).get("/orgs").status, 401);
+    let too_long = clock::now().after(std::time::Duration::from_secs(367 * 24 * 3600));
+    for invalid in [
+        TokenSettings { expires: Some(too_long), ..settings(None, &TokenScope::ALL) },
+        TokenSettings { expires: Some(clock::Micros(1)), ..settings(None, &TokenScope::ALL) },
+        settings(None, &[]),
+    ] {
+        assert_eq!(
+            setup.gateway.refused(Operation::CreateToken { settings: Box::new(invalid) }),
+            "invalid_token_settings"
+        );
+    }
+}
+
+#[test]
+fn token_is_no_api_key_and_an_api_key_no_token() {
+    for setup in Setup::both() {
+        let (token, key) = (setup.root(), setup.gateway.key());
+        assert_eq!(Client::connect(setup.gateway.address).get("/x", &token.secret).status, 401);
+        let program = Program { secret: key.text, ..token };
+        assert_eq!(program.get("/orgs").code(), "invalid_token");
+    }
+}
+
+#[test]
+fn other_listeners_serve_no_management_and_this_one_nothing_else() {
+    let setup = Setup::embedded();
+    let (token, key) = (setup.root(), setup.gateway.key());
+    let forwarded = token.at(setup.gateway.address).get("/orgs");
+    assert_eq!(forwarded.status, 401, "a path of the upstream like any other, for which a key is needed");
+    let path = Client::connect(setup.api()).get("/x", &key.text);
+    assert_eq!((path.status, path.code().as_str()), (404, "not_found"));
+}
+
+#[test]
+fn token_is_accepted_from_its_networks_alone() {
+    let setup = Setup::embedded();
+    let of = |network: &str| {
+        let networks = vec![network.parse().unwrap()];
+        setup.program_with(&TokenSettings { networks, ..settings(None, &TokenScope::ALL) })
+    };
+    assert_eq!(of("127.0.0.0/8").get("/orgs").status, 200);
+    assert_eq!(of("192.0.2.0/24").get("/orgs").code(), "address_refused");
+}
+
+#[test]
+fn wrong_tokens_are_bounded_by_address_and_a_right_one_still_works() {
+    let setup = Setup::embedded();
+    let token = setup.root();
+    let wrong = Program { secret: format!("{}x", &token.secret[..63]), ..token.clone() };
+    let mut codes = std::collections::BTreeMap::new();
+    for _ in 0..2000 {
+        *codes.entry(wrong.get("/orgs").code()).or_insert(0) += 1;
+    }
+    assert!(codes["too_many_attempts"] > 0, "{codes:?}");
+    assert!(codes["invalid_token"] >= 10, "{codes:?}");
+    assert_eq!(token.get("/orgs").status, 200);
+}
+
+#[test]
+fn calls_of_a_token_are_600_in_a_minute() {
+    let setup = Setup::embedded();
+    let (token, other) = (setup.root(), setup.root());
+    let mut client = Client::connect(token.address);
+    let limited = (0..1500).find_map(|_| {
+        let answer = client.request("GET", "/v1/orgs", &token.secret, &[], b"");
+        (answer.status == 429).then_some(answer)
+    });
+    let limited = limited.expect("more than 600 calls");
+    assert_eq!(limited.code(), "too_many_requests");
+    assert!(limited.header("retry-after").is_some());
+    assert_eq!(other.get("/orgs").status, 200, "another token has a bucket of its own");
+}
+
+#[test]
+fn token_creates_none_that_exceeds_it() {
+    for setup in Setup::both() {
+        let org = setup.org("acme");
+        let scopes = [TokenScope::TokensManage, TokenScope::KeysRead];
+        let manager = setup.program(Some(&org), &scopes);
+        let create = |body: serde_json::Value| manager.post("/tokens", &body);
+        let narrower = create(json!({ "name": "n", "org": org, "allow": ["keys:read"], "expires": in_days(1) }));
+        assert_eq!(narrower.status, 201, "{narrower:?}");
+        let new = Program { secret: narrower.json()["token"].as_str().unwrap().into(), ..manager.clone() };
+        assert_eq!(new.get(&format!("/orgs/{org}/keys")).status, 200);
+        assert_eq!(new.get("/tokens").code(), "missing_scope");
+        let wider = [
+            json!({ "name": "n", "org": org, "allow": ["keys:read", "keys:create"], "expires": in_days(1) }),
+            json!({ "name": "n", "org": org, "allow": ["keys:read"], "expires": in_days(365) }),
+        ];
+        for body in wider {
+            assert_eq!(create(body.clone()).code(), "token_exceeds", "{body}");
+        }
+        assert_eq!(
+            create(json!({ "name": "n", "allow": ["keys:read"], "expires": in_days(1) })).code(),
+            "missing_scope"
+        );
+        let listed = manager.get("/tokens").json();
+        let ids: Vec<_> = listed["items"].as_array().unwrap().iter().map(|token| token["id"].clone()).collect();
+        assert_eq!(ids, [json!(manager.id), narrower.json()["id"].clone()], "those of the organization alone");
+        let id = narrower.json()["id"].as_str().unwrap().to_owned();
+        assert!(manager.delete(&format!("/tokens/{id}")).json()["revoked"].is_string());
+        assert_eq!(new.get("/orgs").status, 401);
+    }
+}
+
+fn in_days(days: u64) -> String {
+    clock::now().after(std::time::Duration::from_secs(days * 24 * 3600)).to_string()
+}
