@@ -18,7 +18,7 @@ pub fn limit_key(setup: &Setup, key: &str, concurrent: u32) {
         };
         let key = state.key_of(&KeyDigest::of(key.as_bytes())).await.unwrap().unwrap();
         let patch = Box::new(PolicyPatch { concurrent: Field::Set(concurrent), ..PolicyPatch::default() });
-        state.change(Change::SetKeyPolicy { key, patch, allowed: PolicyScope::Operator }).await.unwrap();
+        state.change(Change::set_key_policy(key, patch, PolicyScope::Operator)).await.unwrap();
         state.close().await;
     });
 }

@@ -3,14 +3,13 @@
 use std::fmt;
 
 use domain::clock::Micros;
-use domain::identity::{OrgId, Permission, SessionId, UserId, Voucher};
-use domain::key::policy::PolicyPatch;
+use domain::identity::{OrgId, SessionId, UserId};
 use domain::key::{KeyDigest, KeyId};
 use domain::management_token::{ManagementToken, TokenId};
-use domain::quota::Quota;
 use domain::session::TokenDigest;
 
-use super::{ActorName, ChangeError, Key, LastRotation, Org, OrgPolicy, PolicyScope, Session, TicketSource, User};
+use super::{ActorName, ChangeError, Key, LastRotation, Org, Session, TicketSource, User};
+use super::{KeyPatch, OrgPatch, UserPatch};
 use super::{is_session_quota_digest, session_quota_digest};
 
 /// One change to the directory, to sessions or to tickets, made whole or not at all.
@@ -20,43 +19,26 @@ use super::{is_session_quota_digest, session_quota_digest};
 pub enum Change {
     /// Creates an organization.
     CreateOrg(Org),
-    /// Suspends or resumes an organization.
-    SuspendOrg {
+    /// Changes an organization.
+    UpdateOrg {
         /// The organization.
         org: OrgId,
-        /// True to suspend, false to resume.
-        suspended: bool,
-    },
-    /// Sets an organization's own limit of requests in flight.
-    LimitOrg {
-        /// The organization.
-        org: OrgId,
-        /// Requests in flight, at least 1; `None` for the configured limit.
-        concurrent: Option<u32>,
-    },
-    /// Sets the policy of an organization for keys that are created from now on.
-    SetOrgPolicy {
-        /// The organization.
-        org: OrgId,
-        /// The policy, valid; the empty one bounds nothing.
-        policy: OrgPolicy,
+        /// The fields to change.
+        patch: OrgPatch,
     },
     /// Creates a user. The responsible person of a service must be a person of the organization.
     CreateUser(User),
-    /// Replaces the permissions of a user, and takes back a withdrawal; holds for the user's keys from
-    /// the next request on.
-    PermitUser {
+    /// Changes a user that is not removed.
+    UpdateUser {
         /// The user's organization.
         org: OrgId,
         /// The user.
         user: UserId,
-        /// All permissions; sorted, each once.
-        permissions: Vec<Permission>,
-        /// The provider that vouches for the membership from now on; `None` leaves the record's.
-        vouched_by: Option<Voucher>,
+        /// The fields to change.
+        patch: UserPatch,
     },
     /// Withdraws a user for whose membership the provider no longer vouches: requests with the user's keys and sessions
-    /// are refused from the next one on, until [`Change::PermitUser`]. Of several withdrawals the first time stands.
+    /// are refused from the next one on, until [`UserPatch::permitted`]. Of several withdrawals the first time stands.
     WithdrawUser {
         /// The user's organization.
         org: OrgId,
@@ -64,25 +46,6 @@ pub enum Change {
         user: UserId,
         /// Time of the withdrawal.
         at: Micros,
-    },
-    /// Suspends a user, or resumes one: while it is suspended, requests with its keys and sessions are refused. Of
-    /// several suspensions the first time stands.
-    SuspendUser {
-        /// The user's organization.
-        org: OrgId,
-        /// The user.
-        user: UserId,
-        /// Time of the suspension; `None` to resume.
-        at: Option<Micros>,
-    },
-    /// Makes another person of the organization responsible for a service.
-    ReassignUser {
-        /// The service's organization.
-        org: OrgId,
-        /// The service.
-        user: UserId,
-        /// The person.
-        responsible: UserId,
     },
     /// Removes a user; the user's keys are refused from the next request on, for good.
     RemoveUser {
@@ -120,22 +83,12 @@ pub enum Change {
         /// The rotation that has to be the key's last one.
         last: LastRotation,
     },
-    /// Sets a key's own quota. The tokens in the bucket stay, capped by the new burst.
-    LimitKey {
-        /// The key.
-        key: KeyId,
-        /// The quota, checked; `None` for the configured one.
-        quota: Option<Quota>,
-    },
-    /// Changes the policy of a key that is not revoked: holds from the next decision on. What is open ends when the key
-    /// is disabled then, and at its expiry.
-    SetKeyPolicy {
+    /// Changes a key that is not revoked.
+    UpdateKey {
         /// The key.
         key: KeyId,
         /// The fields to change.
-        patch: Box<PolicyPatch>,
-        /// The policies that may follow on the one before.
-        allowed: PolicyScope,
+        patch: KeyPatch,
     },
     /// Creates or rotates a key for a person: bound by [`super::Bounds`], in the transaction that makes the change.
     ByPerson {
@@ -208,15 +161,10 @@ impl Change {
         match self {
             Self::RevokeKey { .. }
             | Self::RemoveUser { .. }
-            | Self::PermitUser { .. }
             | Self::WithdrawUser { .. }
-            | Self::SuspendUser { .. }
-            | Self::ReassignUser { .. }
-            | Self::SuspendOrg { .. }
-            | Self::LimitOrg { .. }
-            | Self::SetOrgPolicy { .. }
-            | Self::LimitKey { .. }
-            | Self::SetKeyPolicy { .. }
+            | Self::UpdateUser { .. }
+            | Self::UpdateOrg { .. }
+            | Self::UpdateKey { .. }
             | Self::EndMembership { .. }
             | Self::RevokeToken { .. }
             | Self::EndSession { .. } => true,
@@ -265,20 +213,15 @@ impl fmt::Debug for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::CreateOrg(_) => "CreateOrg",
-            Self::SuspendOrg { .. } => "SuspendOrg",
-            Self::LimitOrg { .. } => "LimitOrg",
-            Self::SetOrgPolicy { .. } => "SetOrgPolicy",
+            Self::UpdateOrg { .. } => "UpdateOrg",
             Self::CreateUser(_) => "CreateUser",
-            Self::PermitUser { .. } => "PermitUser",
+            Self::UpdateUser { .. } => "UpdateUser",
             Self::WithdrawUser { .. } => "WithdrawUser",
-            Self::SuspendUser { .. } => "SuspendUser",
-            Self::ReassignUser { .. } => "ReassignUser",
             Self::RemoveUser { .. } => "RemoveUser",
             Self::CreateKey { .. } => "CreateKey",
             Self::RevokeKey { .. } => "RevokeKey",
             Self::RotateKey { .. } => "RotateKey",
-            Self::LimitKey { .. } => "LimitKey",
-            Self::SetKeyPolicy { .. } => "SetKeyPolicy",
+            Self::UpdateKey { .. } => "UpdateKey",
             Self::ByPerson { .. } => "ByPerson",
             Self::ByActor { .. } => "ByActor",
             Self::CreateSession { .. } => "CreateSession",

@@ -26,6 +26,7 @@ mod dispatch;
 mod validity;
 mod revocation_log;
 mod change;
+mod patches;
 mod last_rotation;
 mod key_actors;
 mod error;
@@ -55,6 +56,7 @@ pub use last_rotation::LastRotation;
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
 pub use management_tokens::{MAX_TOKENS, TokenPosition};
 pub use org_policy::{InvalidPolicy, OrgPolicy, TooLate, UnusedKeys};
+pub use patches::{KeyPatch, OrgPatch, Permitted, PolicyChange, UserPatch};
 pub use policy_scope::PolicyScope;
 pub use records::{Key, Org, User};
 pub use redis::Redis;
@@ -214,7 +216,7 @@ mod tests {
         send(|state| {
             state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now })
         });
-        send(|state| state.change(Change::SuspendOrg { org, suspended: true }));
+        send(|state| state.change(Change::suspend_org(org, true)));
         send(|state| state.orgs());
         send(|state| state.users(org));
         send(|state| state.keys(org));

@@ -95,17 +95,17 @@ async fn take_steps(state: &State, steps: &[Step]) {
             Step::Limit(index, burst) => {
                 let Some(index) = pick(index, keys.len()) else { continue };
                 let quota = Quota { requests: burst, per: Duration::from_secs(60), burst, strict: false };
-                drop(state.change(Change::LimitKey { key: keys[index], quota: Some(quota) }).await);
+                drop(state.change(Change::limit_key(keys[index], Some(quota))).await);
             }
             Step::Policy(index, fields) => {
                 let Some(index) = pick(index, keys.len()) else { continue };
                 let patch = Box::new(PolicyPatch::between(&KeyPolicy::default(), some_of(full_policy(), fields)));
-                let change = Change::SetKeyPolicy { key: keys[index], patch, allowed: PolicyScope::Operator };
+                let change = Change::set_key_policy(keys[index], patch, PolicyScope::Operator);
                 drop(state.change(change).await);
             }
             Step::Suspend(index) => {
                 let Some(index) = pick(index, orgs.len()) else { continue };
-                state.change(Change::SuspendOrg { org: orgs[index].id, suspended: true }).await.unwrap();
+                state.change(Change::suspend_org(orgs[index].id, true)).await.unwrap();
             }
         }
     }

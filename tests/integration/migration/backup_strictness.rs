@@ -21,10 +21,10 @@ async fn make_stricter(state: &State) {
         if org.name == "acme" {
             let bob = users.iter().find(|user| user.email.starts_with("bob") && user.is_active()).unwrap().id;
             state.change(Change::WithdrawUser { org: org.id, user: bob, at }).await.unwrap();
-            state.change(Change::SuspendUser { org: org.id, user: ada, at: Some(at) }).await.unwrap();
+            state.change(Change::suspend_user(org.id, ada, Some(at))).await.unwrap();
         } else {
             state.change(Change::RemoveUser { org: org.id, user: ada, at }).await.unwrap();
-            state.change(Change::SuspendOrg { org: org.id, suspended: true }).await.unwrap();
+            state.change(Change::suspend_org(org.id, true)).await.unwrap();
         }
     }
 }
@@ -112,13 +112,13 @@ fn fields_without_a_stricter_side_stay_and_are_reported() {
         for state in [other.open(), on_redis(&[redis.url()]).await] {
             import_file(&old, &state).await;
             let permissions: Vec<Permission> = vec!["queries:write".parse().unwrap()];
-            state.change(Change::PermitUser { org: org.id, user, permissions, vouched_by: None }).await.unwrap();
+            state.change(Change::permit_user(org.id, user, permissions, None)).await.unwrap();
             let at = clock::now();
             let new = domain::key::KeyDigest::of(b"rotated");
             let rotate =
                 Change::RotateKey { key, digest: new, at, previous_until: at.after(OVERLAP), last: LastRotation::Any };
             state.change(rotate).await.unwrap();
-            state.change(Change::LimitOrg { org: org.id, concurrent: Some(3) }).await.unwrap();
+            state.change(Change::limit_org(org.id, Some(3))).await.unwrap();
             let before = export(&state).await;
             let report = import_file(&old, &state).await;
             let kept: Vec<String> = report.kept.iter().map(ToString::to_string).collect();

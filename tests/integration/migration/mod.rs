@@ -357,7 +357,7 @@ fn change_on_redis_after_the_move_is_kept_and_found_by_verify() {
         let (org, _, keys) = listed(&target).await.swap_remove(0);
         let key = keys[1].id;
         target.change(Change::RevokeKey { key, at: domain::clock::now() }).await.unwrap();
-        target.change(Change::SuspendOrg { org: org.id, suspended: true }).await.unwrap();
+        target.change(Change::suspend_org(org.id, true)).await.unwrap();
         target.close().await;
         (org.id, key)
     });

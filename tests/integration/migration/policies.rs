@@ -36,7 +36,7 @@ async fn set_policy(state: &State, name: &str, policy: KeyPolicy) {
     let key = key.unwrap();
     let before = key.policy.as_deref().cloned().unwrap_or_default();
     let patch = Box::new(PolicyPatch::between(&before, policy));
-    state.change(Change::SetKeyPolicy { key: key.id, patch, allowed: PolicyScope::Operator }).await.unwrap();
+    state.change(Change::set_key_policy(key.id, patch, PolicyScope::Operator)).await.unwrap();
 }
 
 /// A policy of which no field is that of the full one.

@@ -148,17 +148,17 @@ impl<'a> RecordMaker<'a> {
         let suspended = self.org("initech").await;
         let user = self.user(&suspended, "milton@example.com").await;
         self.key(&suspended, user, "stapler").await;
-        self.change(Change::SuspendOrg { org: suspended.id, suspended: true }).await;
+        self.change(Change::suspend_org(suspended.id, true)).await;
         self.change(Change::WithdrawUser { org: suspended.id, user, at: self.now }).await;
-        self.change(Change::SuspendUser { org: suspended.id, user, at: Some(self.now) }).await;
+        self.change(Change::suspend_user(suspended.id, user, Some(self.now))).await;
         self.org("empty").await;
     }
 
     async fn busy_org(&mut self, name: &str) {
         let org = self.org(name).await;
-        self.change(Change::LimitOrg { org: org.id, concurrent: Some(7) }).await;
+        self.change(Change::limit_org(org.id, Some(7))).await;
         let policy = OrgPolicy { max_expiry: Some(OVERLAP), ..OrgPolicy::default() };
-        self.change(Change::SetOrgPolicy { org: org.id, policy }).await;
+        self.change(Change::set_org_policy(org.id, policy)).await;
         let user = self.user(&org, "ada@example.com").await;
         let gone = self.user(&org, "bob@example.com").await;
         let (_, of_gone) = self.key(&org, gone, "of a removed user").await;
@@ -168,10 +168,10 @@ impl<'a> RecordMaker<'a> {
         let permissions = vec!["queries:read".parse().unwrap()];
         let person = PersonId::from_subject("https://login.example", "bob");
         let vouched_by = Some(Voucher { provider: "corp".into(), person });
-        self.change(Change::PermitUser { org: org.id, user: again, permissions, vouched_by }).await;
+        self.change(Change::permit_user(org.id, again, permissions, vouched_by)).await;
         let service = User { responsible: Some(again), ..new_user(org.id, "nightly report") };
         self.change(Change::CreateUser(service.clone())).await;
-        self.change(Change::ReassignUser { org: org.id, user: service.id, responsible: user }).await;
+        self.change(Change::reassign_user(org.id, service.id, user)).await;
         self.key(&org, service.id, "of a service").await;
         self.keys_of(&org, user).await;
         self.key(&org, again, "of another bob").await;
@@ -197,7 +197,7 @@ impl<'a> RecordMaker<'a> {
         }
         let (limited, digest) = self.key(org, user, "own quota").await;
         let quota = Quota { requests: 7, per: Duration::from_secs(86_400), burst: 9, strict: false };
-        self.change(Change::LimitKey { key: limited, quota: Some(quota) }).await;
+        self.change(Change::limit_key(limited, Some(quota))).await;
         self.take(&digest, 5).await;
         let (mut key, digest) = new_key(org, user, "narrow");
         key.policy = full_policy().boxed();

@@ -32,7 +32,7 @@ pub(super) async fn actors_of_a_key_are_those_who_changed_it(state: &State) {
     state.change(Change::ByPerson { person: fixture.user, change }.by(&user)).await.unwrap();
     assert_eq!(actors(state, id).await, [named("unix:ada(1000)"), Some(user), None]);
     state.change(rotation(id, at.after(TOKEN)).by("unix:bob(1001)")).await.unwrap();
-    state.change(Change::LimitKey { key: id, quota: None }.by("unix:eve(1002)")).await.unwrap();
+    state.change(Change::limit_key(id, None).by("unix:eve(1002)")).await.unwrap();
     let rotated = [named("unix:ada(1000)"), named("unix:bob(1001)"), None];
     assert_eq!(actors(state, id).await, rotated);
     let revoked = [rotated[0].clone(), rotated[1].clone(), named("unix:root(0) sudo:ada(1000)")];

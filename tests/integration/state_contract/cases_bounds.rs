@@ -210,7 +210,7 @@ pub(super) async fn users_are_found_by_person_in_all_organizations(state: &State
     // A user of the operator's becomes the provider's, and another person's after another claim.
     let permit = async |vouched_by: Option<&Voucher>| {
         let (org, user, vouched_by) = (there.org, there.user, vouched_by.cloned());
-        state.change(Change::PermitUser { org, user, permissions: Vec::new(), vouched_by }).await.unwrap();
+        state.change(Change::permit_user(org, user, Vec::new(), vouched_by)).await.unwrap();
     };
     let mut both = [one.id, there.user];
     both.sort();

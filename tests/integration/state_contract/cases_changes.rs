@@ -91,11 +91,11 @@ pub(super) async fn permissions_follow_the_user(state: &State) {
     let now = clock::now();
     let both = vec![permission("queries:read"), permission("queries:write")];
     assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
-    state.change(Change::PermitUser { org, user, permissions: both.clone(), vouched_by: None }).await.unwrap();
+    state.change(Change::permit_user(org, user, both.clone(), None)).await.unwrap();
     let principal = admitted(require(state, &key.digest, "queries:write", now).await).principal;
     assert_eq!(principal.headers.permissions, "queries:read,queries:write");
     assert_eq!(state.users(org).await.unwrap()[0].permissions, both);
-    state.change(Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None }).await.unwrap();
+    state.change(Change::permit_user(org, user, Vec::new(), None)).await.unwrap();
     assert_eq!(refused(&require(state, &key.digest, "queries:read", now).await), Refusal::Forbidden);
     assert_eq!(admit(state, &key, now).await.principal.headers.permissions, "");
 }
@@ -125,7 +125,7 @@ pub(super) async fn withdrawn_user_is_denied_until_permitted_again(state: &State
         }
     }
     admit(state, &key_of_other, later).await;
-    let permit = Change::PermitUser { org, user, permissions: permissions.clone(), vouched_by: None };
+    let permit = Change::permit_user(org, user, permissions.clone(), None);
     state.change(permit).await.unwrap();
     assert_eq!((record().await.withdrawn, record().await.permissions), (None, permissions));
     admit(state, &key, later).await;
@@ -149,7 +149,7 @@ pub(super) async fn suspended_user_is_denied_until_resumed(state: &State) {
     admit(state, &key, now).await;
     let later = now.after(TOKEN);
     for at in [now, later] {
-        state.change(Change::SuspendUser { org, user, at: Some(at) }).await.unwrap();
+        state.change(Change::suspend_user(org, user, Some(at))).await.unwrap();
         let suspended = record().await;
         assert_eq!((suspended.suspended, suspended.is_active()), (Some(now), false), "the first one stands");
     }
@@ -163,25 +163,25 @@ pub(super) async fn suspended_user_is_denied_until_resumed(state: &State) {
     }
     admit(state, &key_of_other, later).await;
     // Permissions are given and taken meanwhile, a new key is refused, and a secret can be replaced.
-    let permit = Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None };
+    let permit = Change::permit_user(org, user, Vec::new(), None);
     state.change(permit).await.unwrap();
     assert_eq!((record().await.suspended, record().await.permissions), (Some(now), Vec::new()));
     let late = fixture.key(state).await;
     assert_eq!(refuse(state, &late, later).await, Refusal::UserSuspended);
     for _ in 0..2 {
-        state.change(Change::SuspendUser { org, user, at: None }).await.unwrap();
+        state.change(Change::suspend_user(org, user, None)).await.unwrap();
         assert_eq!(record().await.suspended, None);
     }
     for held in [&key, &quota_key, &late] {
         admit(state, held, later).await;
     }
     let nobody = domain::identity::UserId::generate();
-    let missing = state.change(Change::SuspendUser { org, user: nobody, at: Some(now) }).await;
+    let missing = state.change(Change::suspend_user(org, nobody, Some(now))).await;
     assert!(matches!(missing, Err(ChangeError::NoUser(id)) if id == nobody), "{missing:?}");
-    state.change(Change::SuspendUser { org, user, at: Some(now) }).await.unwrap();
+    state.change(Change::suspend_user(org, user, Some(now))).await.unwrap();
     state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
     for at in [Some(now), None] {
-        let removed = state.change(Change::SuspendUser { org, user, at }).await;
+        let removed = state.change(Change::suspend_user(org, user, at)).await;
         assert!(matches!(removed, Err(ChangeError::NoUser(id)) if id == user), "{removed:?}");
     }
     assert_eq!(refuse(state, &key, later).await, Refusal::UserRemoved);
@@ -196,14 +196,14 @@ pub(super) async fn organization_has_the_policy_that_was_set_last(state: &State)
     let unused_keys = Some(UnusedKeys::Never);
     let whole = OrgPolicy { max_expiry: days(90), default_expiry: days(30), unused_keys };
     for policy in [whole, OrgPolicy { unused_keys, ..OrgPolicy::default() }, OrgPolicy::default()] {
-        state.change(Change::SetOrgPolicy { org, policy }).await.unwrap();
+        state.change(Change::set_org_policy(org, policy)).await.unwrap();
         let expected = Org { policy, ..before.clone() };
         assert_eq!(fixture.record(state).await, expected, "nothing else changes");
         assert_eq!(state.org(org).await.unwrap(), Some(expected));
         admit(state, &key, clock::now()).await;
     }
     let nowhere = domain::identity::OrgId::generate();
-    let missing = state.change(Change::SetOrgPolicy { org: nowhere, policy: whole }).await;
+    let missing = state.change(Change::set_org_policy(nowhere, whole)).await;
     assert!(matches!(missing, Err(ChangeError::NoOrg(id)) if id == nowhere), "{missing:?}");
     let created = Org { policy: whole, ..new_org() };
     if state.change(Change::CreateOrg(created.clone())).await.is_ok() {
@@ -224,7 +224,7 @@ pub(super) async fn keys_of_a_removed_user_are_denied(state: &State) {
     let (orphan, digest) = new_key(tag, org, user);
     for change in [
         Change::RemoveUser { org, user, at },
-        Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None },
+        Change::permit_user(org, user, Vec::new(), None),
         Change::CreateKey { key: orphan, digest },
     ] {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoUser(id)) if id == user));
@@ -248,18 +248,18 @@ pub(super) async fn suspension_holds_until_resumed(state: &State) {
 pub(super) async fn organization_limits_hold_at_once(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
     let (org, now) = (fixture.org, clock::now());
-    state.change(Change::LimitOrg { org, concurrent: Some(1) }).await.unwrap();
+    state.change(Change::limit_org(org, Some(1))).await.unwrap();
     let held = admit(state, &key, now).await;
     assert_eq!(held.rate_limit.concurrent, 1);
     assert_eq!(refuse(state, &key, now).await, Refusal::TooManyInFlight);
     assert_eq!(fixture.record(state).await.concurrent, Some(1));
-    state.change(Change::LimitOrg { org, concurrent: None }).await.unwrap();
+    state.change(Change::limit_org(org, None)).await.unwrap();
     assert_eq!(admit(state, &key, now).await.rate_limit.concurrent, CONCURRENT);
 }
 
 pub(super) async fn quota_change_keeps_the_tokens(state: &State) {
     let (_, key) = fixture_with_key(state).await;
-    let limit = async |quota| state.change(Change::LimitKey { key: key.id, quota }).await.unwrap();
+    let limit = async |quota| state.change(Change::limit_key(key.id, quota)).await.unwrap();
     admit(state, &key, clock::now()).await;
     // So slow that no token flows in during the test.
     let larger = Quota { requests: 1, per: Duration::from_secs(360_000), burst: 100, strict: false };
@@ -302,7 +302,7 @@ pub(super) async fn strict_quota_admits_its_requests_at_most_in_any_window(state
     let own = fixture.key(state).await;
     // All at once, as where no burst is chosen: the configuration leaves it a tenth.
     let quota = Quota { requests: 30, per: Duration::from_secs(5), burst: 30, strict: false };
-    state.change(Change::LimitKey { key: own.id, quota: Some(quota) }).await.unwrap();
+    state.change(Change::limit_key(own.id, Some(quota))).await.unwrap();
     let own_in_force = Quota { burst: 3, strict: true, ..quota };
     assert_eq!(rate_limit_status(state, &own, clock::now()).await.quota, own_in_force);
     for (key, quota) in [(&key, default), (&own, own_in_force)] {
@@ -351,14 +351,14 @@ pub(super) async fn time_before_other_default_limits_counts_by_those_before(stat
 pub(super) async fn default_limits_do_not_replace_own_limits(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
     let (org, own) = (fixture.org, Quota { burst: 3, ..SLOW });
-    let limit = async |quota| state.change(Change::LimitKey { key: key.id, quota }).await.unwrap();
+    let limit = async |quota| state.change(Change::limit_key(key.id, quota)).await.unwrap();
     limit(Some(own)).await;
-    state.change(Change::LimitOrg { org, concurrent: Some(7) }).await.unwrap();
+    state.change(Change::limit_org(org, Some(7))).await.unwrap();
     state.set_defaults(Defaults { quota: SLOW, concurrent: 1 });
     let stands = admit(state, &key, clock::now()).await.rate_limit;
     assert_eq!((stands.quota, stands.remaining, stands.concurrent), (own, 2, 7));
     limit(None).await;
-    state.change(Change::LimitOrg { org, concurrent: None }).await.unwrap();
+    state.change(Change::limit_org(org, None)).await.unwrap();
     let stands = admit(state, &key, clock::now()).await.rate_limit;
     assert_eq!((stands.quota, stands.remaining, stands.concurrent), (SLOW, 1, 1), "the defaults in force now");
 }

@@ -18,7 +18,7 @@ use crate::support::SetOnDrop;
 
 pub(super) async fn changes_hold_for_every_decision_that_begins_afterwards(state: &State) {
     let fixture = new_fixture(state).await;
-    let unlimited = Change::LimitOrg { org: fixture.org, concurrent: Some(1_000_000) };
+    let unlimited = Change::limit_org(fixture.org, Some(1_000_000));
     state.change(unlimited).await.unwrap();
     let mut all = Vec::new();
     for number in 0..400 {
@@ -47,9 +47,9 @@ pub(super) async fn changes_hold_for_every_decision_that_begins_afterwards(state
 
 pub(super) async fn threads_share_a_bucket_exactly(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
-    state.change(Change::LimitOrg { org: fixture.org, concurrent: Some(1000) }).await.unwrap();
+    state.change(Change::limit_org(fixture.org, Some(1000))).await.unwrap();
     let quota = Quota { requests: 1, per: Duration::from_secs(3600), burst: 20_000, strict: false };
-    state.change(Change::LimitKey { key: key.id, quota: Some(quota) }).await.unwrap();
+    state.change(Change::limit_key(key.id, Some(quota))).await.unwrap();
     // The tokens stay, so the first ones must be waited for.
     let now = clock::now().after(quota.per * quota.burst);
     let numbers: Vec<u64> = std::thread::scope(|scope| {
@@ -73,7 +73,7 @@ pub(super) async fn threads_never_exceed_the_slots(state: &State) {
     let mut keys = Vec::new();
     for _ in 0..4 {
         let key = fixture.key(state).await;
-        state.change(Change::LimitKey { key: key.id, quota: Some(plenty) }).await.unwrap();
+        state.change(Change::limit_key(key.id, Some(plenty))).await.unwrap();
         keys.push(key);
     }
     let held = AtomicU32::new(0);
@@ -97,9 +97,9 @@ pub(super) async fn threads_never_exceed_the_slots(state: &State) {
 pub(super) async fn rate_limited_requests_hold_no_slot(state: &State) {
     let (fixture, storming) = fixture_with_key(state).await;
     let polite = fixture.key(state).await;
-    state.change(Change::LimitOrg { org: fixture.org, concurrent: Some(1) }).await.unwrap();
+    state.change(Change::limit_org(fixture.org, Some(1))).await.unwrap();
     let plenty = Quota { requests: 1_000_000_000, per: Duration::from_secs(1), burst: 1_000_000_000, strict: false };
-    state.change(Change::LimitKey { key: polite.id, quota: Some(plenty) }).await.unwrap();
+    state.change(Change::limit_key(polite.id, Some(plenty))).await.unwrap();
     let now = clock::now();
     drain(state, &storming, now).await;
     let over = AtomicBool::new(false);
@@ -137,8 +137,8 @@ async fn doomed(state: &State, fixture: &Fixture, number: usize) -> Doomed {
     let (change, expected) = match number % 5 {
         0 => (Change::RevokeKey { key: key.id, at }, Refusal::Revoked),
         1 => (Change::RemoveUser { org, user, at }, Refusal::UserRemoved),
-        2 => (Change::SuspendUser { org, user, at: Some(at) }, Refusal::UserSuspended),
-        3 => (Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None }, Refusal::Forbidden),
+        2 => (Change::suspend_user(org, user, Some(at)), Refusal::UserSuspended),
+        3 => (Change::permit_user(org, user, Vec::new(), None), Refusal::Forbidden),
         _ => {
             let digest = PlainKey::generate(key.id).unwrap().digest();
             (

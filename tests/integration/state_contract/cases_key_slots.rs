@@ -20,7 +20,7 @@ pub(super) async fn limit(state: &State, key: &HeldKey, concurrent: Option<u32>)
 pub(super) fn limited(key: KeyId, concurrent: Option<u32>) -> Change {
     let concurrent = concurrent.map_or(Field::Clear, Field::Set);
     let patch = Box::new(PolicyPatch { concurrent, ..PolicyPatch::default() });
-    Change::SetKeyPolicy { key, patch, allowed: PolicyScope::Operator }
+    Change::set_key_policy(key, patch, PolicyScope::Operator)
 }
 
 fn slots(concurrent: u32, in_flight: u32) -> Option<SlotStatus> {
@@ -60,7 +60,7 @@ pub(super) async fn slots_of_a_key_are_checked_between_bucket_and_organization(s
     let now = clock::now();
     limit(state, &key, Some(2)).await;
     let quota = Some(Quota { burst: 2, ..QUOTA });
-    state.change(Change::LimitKey { key: key.id, quota }).await.unwrap();
+    state.change(Change::limit_key(key.id, quota)).await.unwrap();
     let mut held = vec![admit(state, &other, now).await, admit(state, &other, now).await];
     let own = admit(state, &key, now).await;
     let before = everything(state, &key, now).await;
@@ -110,9 +110,9 @@ pub(super) async fn limit_of_a_key_changes_at_once_and_counts_what_began_under_o
 pub(super) async fn requests_at_once_never_exceed_the_slots_of_a_key(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
     limit(state, &key, Some(7)).await;
-    state.change(Change::LimitOrg { org: fixture.org, concurrent: Some(100) }).await.unwrap();
+    state.change(Change::limit_org(fixture.org, Some(100))).await.unwrap();
     let quota = Some(Quota { requests: 1_000_000, burst: 1_000_000, ..QUOTA });
-    state.change(Change::LimitKey { key: key.id, quota }).await.unwrap();
+    state.change(Change::limit_key(key.id, quota)).await.unwrap();
     let mut now = clock::now();
     for _ in 0..20 {
         now = Micros(now.0 + 20_000);

@@ -32,7 +32,7 @@ fn expiring(at: Micros) -> PolicyPatch {
 }
 
 async fn try_set(state: &State, key: &HeldKey, patch: PolicyPatch, allowed: PolicyScope) -> Result<(), ChangeError> {
-    state.change(Change::SetKeyPolicy { key: key.id, patch: Box::new(patch), allowed }).await
+    state.change(Change::set_key_policy(key.id, Box::new(patch), allowed)).await
 }
 
 pub(super) async fn set(state: &State, key: &HeldKey, patch: PolicyPatch) {
@@ -51,7 +51,7 @@ pub(super) async fn key_has_the_permissions_of_its_policy_and_its_user(state: &S
     let (org, user, now) = (fixture.org, fixture.user, clock::now());
     let permit = async |names: &[&str]| {
         let permissions = names.iter().map(|name| permission(name)).collect();
-        state.change(Change::PermitUser { org, user, permissions, vouched_by: None }).await.unwrap();
+        state.change(Change::permit_user(org, user, permissions, None)).await.unwrap();
     };
     permit(&["a", "b"]).await;
     let own = ["b", "c"].map(permission).to_vec();
@@ -155,7 +155,7 @@ pub(super) async fn refusals_by_policy_have_their_place_in_the_order(state: &Sta
     let nets = networks(&["10.0.0.0/8"]);
     set(state, &key, PolicyPatch { networks: Field::Set(nets), ..PolicyPatch::default() }).await;
     assert_eq!(ask().await, Refusal::AddressRefused);
-    state.change(Change::SuspendUser { org, user, at: Some(now) }).await.unwrap();
+    state.change(Change::suspend_user(org, user, Some(now))).await.unwrap();
     assert_eq!(ask().await, Refusal::UserSuspended);
     state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
     assert_eq!(ask().await, Refusal::UserRemoved);

@@ -47,9 +47,9 @@ async fn history(state: &State, seed: u64) {
     let mut random = Random::new(seed);
     let (fixture, key) = fixture_with_key(state).await;
     let plenty = Quota { requests: 1000, per: Duration::from_secs(1), burst: 100_000, strict: false };
-    state.change(Change::LimitKey { key: key.id, quota: Some(plenty) }).await.unwrap();
+    state.change(Change::limit_key(key.id, Some(plenty))).await.unwrap();
     let (org, user) = (fixture.org, fixture.user);
-    let nothing = Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None };
+    let nothing = Change::permit_user(org, user, Vec::new(), None);
     state.change(nothing).await.unwrap();
     let mut model = Model {
         user: [false; 3],
@@ -77,15 +77,11 @@ impl Model {
     async fn alter(&mut self, random: &mut Random, state: &State, fixture: &Fixture, key: &HeldKey) {
         let (org, user) = (fixture.org, fixture.user);
         let some = |random: &mut Random| [(); 3].map(|()| random.below(2) == 0);
-        let patch = |patch: PolicyPatch| Change::SetKeyPolicy {
-            key: key.id,
-            patch: Box::new(patch),
-            allowed: PolicyScope::Operator,
-        };
+        let patch = |patch: PolicyPatch| Change::set_key_policy(key.id, Box::new(patch), PolicyScope::Operator);
         let change = match random.below(20) {
             0..4 => {
                 self.user = some(random);
-                Change::PermitUser { org, user, permissions: permissions(self.user), vouched_by: None }
+                Change::permit_user(org, user, permissions(self.user), None)
             }
             4..8 => {
                 self.key = (random.below(4) > 0).then(|| some(random));
@@ -111,11 +107,11 @@ impl Model {
             }
             15..17 => {
                 self.user_suspended = !self.user_suspended;
-                Change::SuspendUser { org, user, at: self.user_suspended.then_some(self.now) }
+                Change::suspend_user(org, user, self.user_suspended.then_some(self.now))
             }
             17 => {
                 self.org_suspended = !self.org_suspended;
-                Change::SuspendOrg { org, suspended: self.org_suspended }
+                Change::suspend_org(org, self.org_suspended)
             }
             18 if random.below(10) == 0 => {
                 self.revoked = true;
@@ -128,7 +124,7 @@ impl Model {
         };
         let made = state.change(change.clone()).await;
         // The policy of a revoked key stays as it is, which no decision tells.
-        assert!(made.is_ok() || self.revoked && matches!(change, Change::SetKeyPolicy { .. }), "{made:?}");
+        assert!(made.is_ok() || self.revoked && matches!(change, Change::UpdateKey { .. }), "{made:?}");
     }
 
     /// Compares a decision, and what it took, with the model's.

@@ -82,10 +82,10 @@ pub(super) async fn changes_to_missing_records_are_refused(state: &State) {
     let nothing = KeyId::generate(tag).unwrap();
     let (key, digest) = new_key(tag, org, user);
     for change in [
-        Change::SuspendOrg { org: nowhere, suspended: true },
-        Change::LimitOrg { org: nowhere, concurrent: None },
+        Change::suspend_org(nowhere, true),
+        Change::limit_org(nowhere, None),
         Change::CreateUser(new_user(nowhere, "x")),
-        Change::PermitUser { org: nowhere, user, permissions: Vec::new(), vouched_by: None },
+        Change::permit_user(nowhere, user, Vec::new(), None),
         Change::CreateKey { key: Key { org: nowhere, ..key.clone() }, digest },
     ] {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoOrg(id)) if id == nowhere));
@@ -93,7 +93,7 @@ pub(super) async fn changes_to_missing_records_are_refused(state: &State) {
     for (user, change) in [
         (unknown, Change::RemoveUser { org, user: unknown, at }),
         (user, Change::RemoveUser { org: elsewhere.org, user, at }),
-        (user, Change::PermitUser { org: elsewhere.org, user, permissions: Vec::new(), vouched_by: None }),
+        (user, Change::permit_user(elsewhere.org, user, Vec::new(), None)),
         (user, Change::CreateKey { key: Key { org: elsewhere.org, ..key.clone() }, digest }),
     ] {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoUser(id)) if id == user));
@@ -101,7 +101,7 @@ pub(super) async fn changes_to_missing_records_are_refused(state: &State) {
     for change in [
         Change::RevokeKey { key: nothing, at },
         Change::RotateKey { key: nothing, digest, at, previous_until: at, last: LastRotation::Any },
-        Change::LimitKey { key: nothing, quota: None },
+        Change::limit_key(nothing, None),
     ] {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoKey(id)) if id == nothing));
     }

@@ -21,18 +21,18 @@ pub(super) async fn service_has_a_responsible_person_and_goes_on_without(state: 
 
     let key = fixture.key_of(state, user).await;
     admit(state, &key, now).await;
-    state.change(Change::ReassignUser { org, user, responsible: other }).await.unwrap();
+    state.change(Change::reassign_user(org, user, other)).await.unwrap();
     assert_eq!(record().await, User { responsible: Some(other), ..service.clone() });
     for at in [Some(now), None, Some(now)] {
-        state.change(Change::SuspendUser { org, user: other, at }).await.unwrap();
+        state.change(Change::suspend_user(org, other, at)).await.unwrap();
         admit(state, &key, now).await;
     }
     state.change(Change::RemoveUser { org, user: other, at: now }).await.unwrap();
     admit(state, &key, now).await;
     assert_eq!(record().await.responsible, Some(other), "nobody else is responsible by themselves");
     // Permissions and a suspension of its own leave the person as it is.
-    state.change(Change::PermitUser { org, user, permissions: Vec::new(), vouched_by: None }).await.unwrap();
-    state.change(Change::SuspendUser { org, user, at: Some(now) }).await.unwrap();
+    state.change(Change::permit_user(org, user, Vec::new(), None)).await.unwrap();
+    state.change(Change::suspend_user(org, user, Some(now))).await.unwrap();
     let expected = User { responsible: Some(other), permissions: Vec::new(), suspended: Some(now), ..service };
     assert_eq!(record().await, expected);
     let listed = state.users(org).await.unwrap();
@@ -54,7 +54,7 @@ pub(super) async fn responsible_person_is_one_of_the_organization(state: &State)
         state.change(Change::CreateUser(created)).await.unwrap_err()
     };
     let reassign =
-        async |user, responsible| state.change(Change::ReassignUser { org, user, responsible }).await.unwrap_err();
+        async |user, responsible| state.change(Change::reassign_user(org, user, responsible)).await.unwrap_err();
     for nobody in [elsewhere.user, removed, UserId::generate()] {
         for error in [create(nobody).await, reassign(user, nobody).await, reassign(nobody, fixture.user).await] {
             assert!(matches!(error, ChangeError::NoUser(id) if id == nobody), "{error:?}");

@@ -23,10 +23,7 @@ pub(super) async fn session_quota_key_names_its_user_and_no_key(state: &State) {
     assert_eq!(principal.headers.permissions, "queries:read");
     assert_eq!(admitted.number, 1);
     let permissions = vec![permission("a")];
-    state
-        .change(Change::PermitUser { org: fixture.org, user: fixture.user, permissions, vouched_by: None })
-        .await
-        .unwrap();
+    state.change(Change::permit_user(fixture.org, fixture.user, permissions, None)).await.unwrap();
     let followed = admit(state, &quota_key, now).await.principal;
     assert_eq!((followed.key_id, followed.method), (None, AuthMethod::Session), "after a change of the user");
     assert_eq!(admit(state, &key, now).await.principal.method, AuthMethod::ApiKey);

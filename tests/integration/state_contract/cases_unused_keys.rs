@@ -15,7 +15,7 @@ use super::runtime::block_on;
 /// What a sweep does with a key that it found unused since a time.
 pub(super) fn sweep(key: &HeldKey, since: Micros) -> Change {
     let patch = disabled(since, DisabledBy::Unused);
-    Change::SetKeyPolicy { key: key.id, patch: Box::new(patch), allowed: PolicyScope::Unused(since) }
+    Change::set_key_policy(key.id, Box::new(patch), PolicyScope::Unused(since))
 }
 
 async fn is_kept(state: &State, key: &HeldKey, since: Micros) -> bool {

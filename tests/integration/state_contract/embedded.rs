@@ -70,18 +70,13 @@ async fn furnish(state: &State, now: Micros) -> (HeldKey, HeldKey) {
     let gone = fixture.user(state, "gone").await;
     let revoked = fixture.key_of(state, gone).await;
     for change in [
-        Change::LimitKey { key: limited.id, quota: Some(quota) },
-        Change::LimitOrg { org: elsewhere.org, concurrent: Some(7) },
-        Change::SuspendOrg { org: elsewhere.org, suspended: true },
+        Change::limit_key(limited.id, Some(quota)),
+        Change::limit_org(elsewhere.org, Some(7)),
+        Change::suspend_org(elsewhere.org, true),
         Change::RevokeKey { key: revoked.id, at: now },
         Change::RevokeKey { key: revoked.id, at: now.after(TOKEN) },
         Change::RemoveUser { org: fixture.org, user: gone, at: now },
-        Change::PermitUser {
-            org: fixture.org,
-            user: fixture.user,
-            permissions: vec![permission("a"), permission("b")],
-            vouched_by: None,
-        },
+        Change::permit_user(fixture.org, fixture.user, vec![permission("a"), permission("b")], None),
     ] {
         state.change(change).await.unwrap();
     }
@@ -245,7 +240,7 @@ fn changes_after_close_are_refused_and_decisions_go_on() {
         let (fixture, key) = fixture_with_key(&state).await;
         state.close().await;
         state.close().await;
-        let change = Change::SuspendOrg { org: fixture.org, suspended: true };
+        let change = Change::suspend_org(fixture.org, true);
         assert!(matches!(state.change(change).await, Err(ChangeError::Closed)));
         admit(&state, &key, clock::now()).await;
     });

@@ -139,7 +139,7 @@ impl Fixture {
     }
 
     pub(super) async fn suspend(&self, state: &State, suspended: bool) {
-        state.change(Change::SuspendOrg { org: self.org, suspended }).await.unwrap();
+        state.change(Change::suspend_org(self.org, suspended)).await.unwrap();
     }
 }
 

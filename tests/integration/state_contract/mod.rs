@@ -13,6 +13,7 @@ mod fixture;
 // The contract.
 mod cases_admission;
 mod cases_changes;
+mod cases_patches;
 mod cases_policy;
 mod cases_policy_histories;
 mod cases_unused_keys;
@@ -91,6 +92,11 @@ macro_rules! contract {
                 time_before_other_default_limits_counts_by_those_before,
                 default_limits_do_not_replace_own_limits,
                 strict_quota_admits_its_requests_at_most_in_any_window,
+            ],
+            cases_patches: [
+                fields_of_an_organization_are_changed_together,
+                fields_of_a_user_are_changed_together,
+                quota_and_policy_of_a_key_are_changed_together,
             ],
             cases_policy: [
                 key_has_the_permissions_of_its_policy_and_its_user,

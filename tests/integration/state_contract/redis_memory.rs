@@ -51,10 +51,10 @@ fn withdrawals_are_accepted_while_memory_is_full() {
         for change in [
             revoke(&revoked.1),
             Change::RemoveUser { org, user, at },
-            Change::SuspendOrg { org: suspended.0.org, suspended: true },
-            Change::PermitUser { org: limited.0.org, user: limited.0.user, permissions: Vec::new(), vouched_by: None },
-            Change::LimitOrg { org: limited.0.org, concurrent: Some(1) },
-            Change::LimitKey { key: limited.1.id, quota },
+            Change::suspend_org(suspended.0.org, true),
+            Change::permit_user(limited.0.org, limited.0.user, Vec::new(), None),
+            Change::limit_org(limited.0.org, Some(1)),
+            Change::limit_key(limited.1.id, quota),
             Change::EndSession { session },
         ] {
             let text = format!("{change:?}");

@@ -249,7 +249,7 @@ fn use_that_was_not_reported_yet_wins_over_a_sweep() {
     proxy.cut();
     hammered(&[Arc::clone(&cut)], &[key], Duration::from_secs(1));
     let (before, scope) = (used(&connected, &key), PolicyScope::Operator);
-    let change = Change::SetKeyPolicy { key: key.id, patch: Box::new(by_operator), allowed: scope };
+    let change = Change::set_key_policy(key.id, Box::new(by_operator), scope);
     until("the key is disabled", || block_on(connected.change(change.clone())).ok());
     proxy.refuse(false);
     until("the uses are reported", || (used(&connected, &key) > before).then_some(()));

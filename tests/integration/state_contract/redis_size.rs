@@ -70,7 +70,7 @@ fn user_with_many_keys_is_changed_and_removed_by_few_commands() {
         server.cli::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "1000"]);
         server.cli::<()>(&["SLOWLOG", "RESET"]);
         let (org, user) = (fixture.org, fixture.user);
-        let permit = Change::PermitUser { org, user, permissions: vec![permission("other")], vouched_by: None };
+        let permit = Change::permit_user(org, user, vec![permission("other")], None);
         let permitted = cost(&state, &server, permit).await;
         assert_eq!(refused(&require(&state, &keys[0].digest, "queries:read", now).await), Refusal::Forbidden);
         let removed = cost(&state, &server, Change::RemoveUser { org, user, at: now }).await;

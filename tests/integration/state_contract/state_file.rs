@@ -58,7 +58,7 @@ fn file_without_the_newer_columns_is_opened_and_gets_them() {
     let service = User { responsible: Some(fixture.user), ..new_user(fixture.org, "nightly") };
     block_on(state.change(Change::CreateUser(service.clone()))).unwrap();
     let policy = OrgPolicy { unused_keys: Some(UnusedKeys::Never), ..OrgPolicy::default() };
-    block_on(state.change(Change::SetOrgPolicy { org: fixture.org, policy })).unwrap();
+    block_on(state.change(Change::set_org_policy(fixture.org, policy))).unwrap();
     drop(state);
     let (org, read) = block_on(open(dir.path()).member(fixture.org, service.id)).unwrap().unwrap();
     assert_eq!((org.policy, read), (policy, service));
@@ -96,7 +96,7 @@ fn failed_write_changes_nothing_and_loses_no_use() {
     let (fixture, key) = block_on(fixture_with_key(&state));
     let intruder = rusqlite::Connection::open(dir.path().join("state.db")).unwrap();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let suspend = Change::SuspendOrg { org: fixture.org, suspended: true };
+    let suspend = Change::suspend_org(fixture.org, true);
     assert!(matches!(block_on(state.change(suspend.clone())), Err(ChangeError::Unavailable(_))));
     block_on(admit(&state, &key, clock::now()));
     // Longer than the interval of write-backs, so that at least one fails: a failed one leaves nothing to wait for.

@@ -172,7 +172,7 @@ impl Management {
             _ => PolicyScope::Admin,
         };
         let key = owned.key.id;
-        let change = Change::SetKeyPolicy { key, patch: Box::new(patch), allowed };
+        let change = Change::set_key_policy(key, Box::new(patch), allowed);
         self.apply_change(operation, target(&owned.key), change, by).await?;
         // Read again: others may have changed other fields.
         Ok(self.show_owned(&self.find_key(by.actor, key).await?, by.now))

@@ -152,7 +152,7 @@ impl Management {
         let by = self.authorize(actor, Access::KeyOperator(id, TokenScope::KeysSet), now).await?;
         let mut owned = self.find_key(actor, id).await?;
         let quota = limits.map(|limits| limits.apply_to(self.quota(&owned.key)).validate()).transpose()?;
-        self.apply_change("key.limits", target(&owned.key), Change::LimitKey { key: id, quota }, by).await?;
+        self.apply_change("key.limits", target(&owned.key), Change::limit_key(id, quota), by).await?;
         owned.key.quota = quota;
         Ok(self.show_owned(&owned, now))
     }

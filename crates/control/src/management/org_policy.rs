@@ -57,7 +57,7 @@ impl Management {
         let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
         let org = self.find_org(org).await?;
         let policy = update.apply_to(org.policy)?;
-        self.apply_change("org.policy", target(org.id), Change::SetOrgPolicy { org: org.id, policy }, by).await?;
+        self.apply_change("org.policy", target(org.id), Change::set_org_policy(org.id, policy), by).await?;
         Ok(self.show(state::Org { policy, ..org }))
     }
 }

@@ -135,7 +135,7 @@ impl Management {
         let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
         let org = self.find_org(org).await?;
         let action = if suspended { "org.suspend" } else { "org.resume" };
-        self.apply_change(action, target(org.id), Change::SuspendOrg { org: org.id, suspended }, by).await?;
+        self.apply_change(action, target(org.id), Change::suspend_org(org.id, suspended), by).await?;
         Ok(self.show(state::Org { suspended, ..org }))
     }
 
@@ -154,7 +154,7 @@ impl Management {
         let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
         check_concurrent(concurrent)?;
         let org = self.find_org(org).await?;
-        self.apply_change("org.limits", target(org.id), Change::LimitOrg { org: org.id, concurrent }, by).await?;
+        self.apply_change("org.limits", target(org.id), Change::limit_org(org.id, concurrent), by).await?;
         Ok(self.show(state::Org { concurrent, ..org }))
     }
 

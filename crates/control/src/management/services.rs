@@ -64,7 +64,7 @@ impl Management {
             return Err(ManagementError::NotService(user.email));
         }
         let person = self.find_person(org, responsible).await?;
-        let change = Change::ReassignUser { org, user: user.id, responsible: person.id };
+        let change = Change::reassign_user(org, user.id, person.id);
         self.apply_change("user.reassign", target(&user), change, by).await?;
         let user = state::User { responsible: Some(person.id), ..user };
         Ok(User::new(user, Some(Responsible::new(person.id, Some(&person)))))

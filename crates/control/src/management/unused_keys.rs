@@ -68,7 +68,7 @@ impl Management {
         let disabled = Disabled { at: by.now, by: DisabledBy::Unused };
         let patch = PolicyPatch { disabled: Field::Set(disabled), ..PolicyPatch::default() };
         let allowed = PolicyScope::Unused(since);
-        let change = Change::SetKeyPolicy { key: key.id, patch: Box::new(patch), allowed };
+        let change = Change::set_key_policy(key.id, Box::new(patch), allowed);
         match self.apply_change("key.disable_unused", target(key), change, by).await {
             Ok(()) => Ok(true),
             Err(ManagementError::InUse(_) | ManagementError::Revoked(_) | ManagementError::NoKey(_)) => Ok(false),

@@ -129,12 +129,7 @@ impl Management {
             // Those that a withdrawal did not get to, because the process died: they must not come back with the user.
             self.end_memberships(&user, by).await?;
         }
-        let change = Change::PermitUser {
-            org: user.org,
-            user: user.id,
-            permissions: permissions.clone(),
-            vouched_by: vouched_by.clone(),
-        };
+        let change = Change::permit_user(user.org, user.id, permissions.clone(), vouched_by.clone());
         self.apply_change("user.permit", target(&user), change, by).await?;
         Ok(state::User { permissions, withdrawn: None, vouched_by: vouched_by.or(user.vouched_by), ..user })
     }
@@ -159,7 +154,7 @@ impl Management {
         }
         let responsible = self.find_responsible(&user).await?;
         let suspended = user.suspended.or(Some(now));
-        let change = Change::SuspendUser { org: user.org, user: user.id, at: suspended };
+        let change = Change::suspend_user(user.org, user.id, suspended);
         // The user first: from then on no session acts there, also one that begins meanwhile.
         self.apply_change("user.suspend", target(&user), change, by).await?;
         self.end_memberships(&user, by).await?;
@@ -185,7 +180,7 @@ impl Management {
             // Those that a suspension did not get to, because the process died: they must not come back with the user.
             self.end_memberships(&user, by).await?;
         }
-        let change = Change::SuspendUser { org: user.org, user: user.id, at: None };
+        let change = Change::suspend_user(user.org, user.id, None);
         self.apply_change("user.resume", target(&user), change, by).await?;
         Ok(User::new(state::User { suspended: None, ..user }, responsible))
     }

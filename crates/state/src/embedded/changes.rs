@@ -4,10 +4,11 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::{ActorName, Bounds, Change, ChangeError, Key, LastRotation, PolicyScope, User};
+use crate::{ActorName, Bounds, Change, ChangeError, Key, KeyPatch, LastRotation, Permitted, PolicyChange};
+use crate::{User, UserPatch};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
-use domain::key::policy::PolicyPatch;
+use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
@@ -18,27 +19,20 @@ use super::{key_actors, key_creation, key_policies, management_tokens, org_rows,
 pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
     match change {
         Change::CreateOrg(org) => org_rows::create_new(sql, org),
-        Change::SuspendOrg { org, suspended } => org_rows::suspend(sql, *org, *suspended),
-        Change::LimitOrg { org, concurrent } => org_rows::limit(sql, *org, *concurrent),
-        Change::SetOrgPolicy { org, policy } => org_rows::set_policy(sql, *org, *policy),
+        Change::UpdateOrg { org, patch } => org_rows::update(sql, *org, patch),
         Change::CreateUser(user) => services::create_new_user(sql, user),
-        Change::PermitUser { org, user, permissions, vouched_by } => {
-            permit_user(sql, (*org, *user), permissions, vouched_by.as_ref())
-        }
+        Change::UpdateUser { org, user, patch } => update_user(sql, *org, *user, patch),
         Change::WithdrawUser { org, user, at } => {
             let update = "UPDATE users SET withdrawn = coalesce(withdrawn, ?2) WHERE id = ?1";
             change_user(sql, *org, *user, update, integer(at.0))
         }
-        Change::SuspendUser { org, user, at } => suspend_user(sql, *org, *user, *at),
-        Change::ReassignUser { org, user, responsible } => services::reassign(sql, *org, *user, *responsible),
         Change::RemoveUser { org, user, at } => remove_user(sql, *org, *user, *at),
         Change::CreateKey { key, digest } => create_key(sql, key, digest),
         Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
         Change::RotateKey { key, digest, at, previous_until, last } => {
             rotate_key(sql, *key, digest, (*at, *previous_until), last)
         }
-        Change::LimitKey { key, quota } => limit_key(sql, *key, *quota),
-        Change::SetKeyPolicy { key, patch, allowed } => set_policy(sql, *key, patch, *allowed),
+        Change::UpdateKey { key, patch } => update_key(sql, *key, patch),
         Change::ByPerson { person, change } => {
             write(sql, change, bounds)?;
             key_creation::check(sql, *person, change, bounds)
@@ -92,19 +86,29 @@ pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeErr
     .map(drop)
 }
 
-fn permit_user(
-    sql: &Connection,
-    (org, user): (OrgId, UserId),
-    permissions: &[Permission],
-    vouched_by: Option<&Voucher>,
-) -> Result<(), ChangeError> {
+/// Changes a user that is not removed.
+fn update_user(sql: &Connection, org: OrgId, user: UserId, patch: &UserPatch) -> Result<(), ChangeError> {
     require_user(sql, org, user)?;
-    let (provider, person) = voucher_columns(vouched_by);
+    if let Some(responsible) = patch.responsible {
+        services::reassign(sql, org, user, responsible)?;
+    }
+    if let Some(permitted) = &patch.permitted {
+        permit_user(sql, user, permitted)?;
+    }
+    match patch.suspended {
+        Field::Keep => Ok(()),
+        Field::Clear => suspend_user(sql, user, None),
+        Field::Set(at) => suspend_user(sql, user, Some(at)),
+    }
+}
+
+fn permit_user(sql: &Connection, user: UserId, permitted: &Permitted) -> Result<(), ChangeError> {
+    let (provider, person) = voucher_columns(permitted.vouched_by.as_ref());
     execute(
         sql,
         "UPDATE users SET permissions = ?2, withdrawn = NULL, provider = coalesce(?3, provider),
                           person = coalesce(?4, person) WHERE id = ?1",
-        params![user.to_string(), permissions_column(permissions), provider, person],
+        params![user.to_string(), permissions_column(&permitted.permissions), provider, person],
     )
     .map(drop)
 }
@@ -115,9 +119,9 @@ fn voucher_columns(vouched_by: Option<&Voucher>) -> (Option<&str>, Option<String
 }
 
 /// Suspends a user, or, without a time, resumes it. Of several suspensions the first stands.
-fn suspend_user(sql: &Connection, org: OrgId, user: UserId, at: Option<Micros>) -> Result<(), ChangeError> {
+fn suspend_user(sql: &Connection, user: UserId, at: Option<Micros>) -> Result<(), ChangeError> {
     let update = "UPDATE users SET suspended = iif(?2 IS NULL, NULL, coalesce(suspended, ?2)) WHERE id = ?1";
-    change_user(sql, org, user, update, at.map(|at| integer(at.0)))
+    execute(sql, update, params![user.to_string(), at.map(|at| integer(at.0))]).map(drop)
 }
 
 fn remove_user(sql: &Connection, org: OrgId, user: UserId, at: Micros) -> Result<(), ChangeError> {
@@ -215,16 +219,22 @@ fn last_rotation(sql: &Connection, key: KeyId) -> Result<Option<Micros>, ChangeE
     Ok(rotated.map(micros))
 }
 
-fn limit_key(sql: &Connection, key: KeyId, quota: Option<Quota>) -> Result<(), ChangeError> {
+/// Changes a key that is not revoked.
+fn update_key(sql: &Connection, key: KeyId, patch: &KeyPatch) -> Result<(), ChangeError> {
     require_live_key(sql, key)?;
+    match patch.quota {
+        Field::Keep => {}
+        Field::Clear => limit_key(sql, key, None)?,
+        Field::Set(quota) => limit_key(sql, key, Some(quota))?,
+    }
+    let Some(PolicyChange { patch, allowed }) = &patch.policy else { return Ok(()) };
+    key_policies::change(sql, key, patch, *allowed)
+}
+
+fn limit_key(sql: &Connection, key: KeyId, quota: Option<Quota>) -> Result<(), ChangeError> {
     let [requests, per, burst] = quota_columns(quota);
     let update = "UPDATE keys SET requests = ?2, per = ?3, burst = ?4 WHERE id = ?1";
     execute(sql, update, params![key.as_str(), requests, per, burst]).map(drop)
-}
-
-fn set_policy(sql: &Connection, key: KeyId, patch: &PolicyPatch, allowed: PolicyScope) -> Result<(), ChangeError> {
-    require_live_key(sql, key)?;
-    key_policies::change(sql, key, patch, allowed)
 }
 
 pub(super) fn require_org(sql: &Connection, org: OrgId) -> Result<(), ChangeError> {

@@ -15,16 +15,16 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxBuildHasher;
 
 use crate::import::Import;
-use crate::{Bounds, Change, Defaults, KeyExport, Org, RevocationEntry, RevocationLog, User, session_quota_digest};
+use crate::{Bounds, Change, Defaults, KeyExport, KeyPatch, Org, OrgPatch, PolicyChange, RevocationEntry};
+use crate::{RevocationLog, User, UserPatch, session_quota_digest};
 use domain::clock;
-use domain::identity::OrgId;
+use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
 
 use super::entitlements::Secrets;
 use super::key_index::ByDigest;
 use super::key_record::{DirtyKeys, KeyRecord};
 use super::management_tokens::ManagementTokens;
-use super::org_record::OrgRecord;
 use super::retired::{RetiredKey, RetiredKeys};
 use super::sessions::Sessions;
 use super::stored_key::StoredKey;
@@ -114,17 +114,26 @@ impl Directory {
     /// Makes a committed change effective, then logs what it revoked: a decision that is made without the change was
     /// begun before the entry, so its exchange is found by those who read the log.
     pub(super) fn apply_and_log(&self, change: Change) {
-        let revoked = match *change.as_made() {
-            Change::RevokeKey { key, .. } => Some(RevocationEntry::Key(key)),
-            Change::RemoveUser { user, .. } => Some(RevocationEntry::User(user)),
-            Change::SuspendUser { user, at: Some(_), .. } => Some(RevocationEntry::User(user)),
-            Change::SuspendOrg { org, suspended: true } => Some(RevocationEntry::Org(org)),
-            Change::EndSession { session } => Some(RevocationEntry::Session(session)),
-            Change::EndMembership { session, org } => Some(RevocationEntry::Membership { session, org }),
+        let revoked = match change.as_made() {
+            Change::RevokeKey { key, .. } => Some(RevocationEntry::Key(*key)),
+            Change::RemoveUser { user, .. }
+            | Change::UpdateUser { user, patch: UserPatch { suspended: Field::Set(_), .. }, .. } => {
+                Some(RevocationEntry::User(*user))
+            }
+            Change::UpdateOrg { org, patch: OrgPatch { suspended: Some(true), .. } } => {
+                Some(RevocationEntry::Org(*org))
+            }
+            Change::EndSession { session } => Some(RevocationEntry::Session(*session)),
+            Change::EndMembership { session, org } => {
+                Some(RevocationEntry::Membership { session: *session, org: *org })
+            }
             _ => None,
         };
         let rotated = if let Change::RotateKey { key, .. } = change.as_made() { Some(*key) } else { None };
-        let restricted = if let Change::SetKeyPolicy { key, .. } = change.as_made() { Some(*key) } else { None };
+        let restricted = match change.as_made() {
+            Change::UpdateKey { key, patch: KeyPatch { policy: Some(_), .. } } => Some(*key),
+            _ => None,
+        };
         self.apply(change);
         let entry = revoked
             .or_else(|| self.key(rotated?).map(|record| record.secrets_entry()))
@@ -136,21 +145,11 @@ impl Directory {
     fn apply(&self, change: Change) {
         match change {
             Change::CreateOrg(org) => self.write().add_org(org),
-            Change::SuspendOrg { org, suspended } => self.with_org(org, |record| record.set_suspended(suspended)),
-            Change::LimitOrg { org, concurrent } => self.with_org(org, |record| record.set_own_limit(concurrent)),
-            Change::SetOrgPolicy { org, policy } => self.write().set_policy(org, policy),
+            Change::UpdateOrg { org, patch } => self.write().update_org(org, &patch),
             Change::CreateUser(user) => self.write().add_user(user),
-            Change::PermitUser { user, permissions, vouched_by, .. } => {
-                self.write().permit_user(user, permissions, vouched_by);
-            }
+            Change::UpdateUser { user, patch, .. } => self.write().update_user(user, patch),
             Change::WithdrawUser { user, at, .. } => {
                 self.write().change_user(user, |user| user.withdrawn = user.withdrawn.or(Some(at)));
-            }
-            Change::SuspendUser { user, at, .. } => {
-                self.write().change_user(user, |user| user.suspended = at.map(|at| user.suspended.unwrap_or(at)));
-            }
-            Change::ReassignUser { user, responsible, .. } => {
-                self.write().change_user(user, |user| user.responsible = Some(responsible));
             }
             Change::RemoveUser { user, at, .. } => self.write().change_user(user, |user| user.removed = Some(at)),
             Change::CreateKey { key, digest } => {
@@ -162,13 +161,7 @@ impl Directory {
                 self.by_other_digest.insert(digest, Arc::clone(record));
                 record.rotate(digest, at, previous_until);
             }),
-            Change::LimitKey { key, quota } => {
-                let tree = self.tree();
-                if let Some(record) = tree.key(key) {
-                    record.set_quota(quota, tree.defaults.quota, clock::now(), &self.dirty);
-                }
-            }
-            Change::SetKeyPolicy { key, patch, allowed } => self.change_policy(key, &patch, allowed),
+            Change::UpdateKey { key, patch } => self.update_key(key, patch),
             Change::ByPerson { change, .. } | Change::ByActor { change, .. } => self.apply(*change),
             Change::CreateToken(_) | Change::RevokeToken { .. } => self.management_tokens.apply(&change),
             of_session => self.sessions.apply(of_session),
@@ -237,9 +230,20 @@ impl Directory {
         });
     }
 
-    fn with_org(&self, org: OrgId, change: impl FnOnce(&OrgRecord)) {
-        if let Some(record) = self.tree().org_record(org) {
-            change(record);
+    fn update_key(&self, key: KeyId, patch: KeyPatch) {
+        let limit = |quota| {
+            let tree = self.tree();
+            if let Some(record) = tree.key(key) {
+                record.set_quota(quota, tree.defaults.quota, clock::now(), &self.dirty);
+            }
+        };
+        match patch.quota {
+            Field::Keep => {}
+            Field::Clear => limit(None),
+            Field::Set(quota) => limit(Some(quota)),
+        }
+        if let Some(PolicyChange { patch, allowed }) = patch.policy {
+            self.change_policy(key, &patch, allowed);
         }
     }
 

@@ -2,10 +2,12 @@
 
 use rusqlite::{Connection, params};
 
+use super::changes::require_org;
 use super::org_looks;
 use super::sql::{execute, integer};
-use crate::{ChangeError, Org, OrgPolicy};
+use crate::{ChangeError, Org, OrgPatch};
 use domain::identity::OrgId;
+use domain::key::policy::Field;
 
 /// Creates an organization whose name looks like no other one's.
 pub(super) fn create_new(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
@@ -26,22 +28,23 @@ pub(super) fn create(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
     org_looks::add(sql, &org.name)
 }
 
-pub(super) fn suspend(sql: &Connection, org: OrgId, suspended: bool) -> Result<(), ChangeError> {
-    change(sql, org, "UPDATE orgs SET suspended = ?2 WHERE id = ?1", suspended)
-}
-
-pub(super) fn limit(sql: &Connection, org: OrgId, concurrent: Option<u32>) -> Result<(), ChangeError> {
-    change(sql, org, "UPDATE orgs SET concurrent = ?2 WHERE id = ?1", concurrent)
-}
-
-/// Sets the policy; the column of an empty one is `NULL`.
-pub(super) fn set_policy(sql: &Connection, org: OrgId, policy: OrgPolicy) -> Result<(), ChangeError> {
+/// Changes an organization. The column of an empty policy is `NULL`.
+pub(super) fn update(sql: &Connection, org: OrgId, patch: &OrgPatch) -> Result<(), ChangeError> {
+    require_org(sql, org)?;
+    let OrgPatch { suspended, concurrent, policy } = patch;
+    if let Some(suspended) = suspended {
+        change(sql, org, "UPDATE orgs SET suspended = ?2 WHERE id = ?1", suspended)?;
+    }
+    let limit = |concurrent| change(sql, org, "UPDATE orgs SET concurrent = ?2 WHERE id = ?1", concurrent);
+    match *concurrent {
+        Field::Keep => {}
+        Field::Clear => limit(None)?,
+        Field::Set(concurrent) => limit(Some(concurrent))?,
+    }
+    let Some(policy) = policy else { return Ok(()) };
     change(sql, org, "UPDATE orgs SET policy = ?2 WHERE id = ?1", policy.to_record())
 }
 
 fn change(sql: &Connection, org: OrgId, update: &str, value: impl rusqlite::ToSql) -> Result<(), ChangeError> {
-    match execute(sql, update, params![org.to_string(), value])? {
-        0 => Err(ChangeError::NoOrg(org)),
-        _ => Ok(()),
-    }
+    execute(sql, update, params![org.to_string(), value]).map(drop)
 }

@@ -15,9 +15,8 @@ pub(super) fn create_new_user(sql: &Connection, user: &User) -> Result<(), Chang
     create_user(sql, user)
 }
 
-/// Makes another person responsible for a service.
+/// Makes another person responsible for a service, which is not removed.
 pub(super) fn reassign(sql: &Connection, org: OrgId, user: UserId, responsible: UserId) -> Result<(), ChangeError> {
-    require_user(sql, org, user)?;
     if !is_service(sql, user)? {
         return Err(ChangeError::NotService(user));
     }

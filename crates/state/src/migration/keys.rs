@@ -177,7 +177,7 @@ fn withdrawal(export: &KeyExport, gap: &RecordGap) -> Option<Change> {
         return Some(revocation(export));
     }
     let patch = Box::new(policy.clone()?);
-    Some(Change::SetKeyPolicy { key: export.key.id, patch, allowed: PolicyScope::Owner })
+    Some(Change::set_key_policy(export.key.id, patch, PolicyScope::Owner))
 }
 
 /// Returns whether something is withdrawn from a key that the target has.

@@ -80,7 +80,7 @@ async fn write_orgs(
     store.write_each(records.collect()).await?;
     store.list_orgs(incomplete.iter().filter(|(_, missing)| missing.listing).map(|(org, _)| *org)).await?;
     for (org, _) in incomplete.iter().filter(|(_, missing)| missing.suspension) {
-        store.withdraw(Change::SuspendOrg { org: org.id, suspended: true }).await?;
+        store.withdraw(Change::suspend_org(org.id, true)).await?;
     }
     Ok(())
 }

@@ -132,7 +132,7 @@ async fn write_users(
         store.withdraw(Change::WithdrawUser { org: user.org, user: user.id, at }).await?;
     }
     for (UserExport { user, .. }, _) in incomplete().filter(|(_, missing)| missing.suspension) {
-        store.withdraw(Change::SuspendUser { org: user.org, user: user.id, at: user.suspended }).await?;
+        store.withdraw(Change::suspend_user(user.org, user.id, user.suspended)).await?;
     }
     Ok(())
 }

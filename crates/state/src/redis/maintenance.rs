@@ -70,7 +70,7 @@ async fn report_uses(decider: Decider, transactions: Transactions) {
         used.extend(decider.flush_unreported().await);
         for key in std::mem::take(&mut used) {
             let patch = PolicyPatch { disabled: Field::Clear, enabled: Some(clock::now()), ..PolicyPatch::default() };
-            let enable = Change::SetKeyPolicy { key, patch: Box::new(patch), allowed: PolicyScope::Used };
+            let enable = Change::set_key_policy(key, Box::new(patch), PolicyScope::Used);
             match Changes(&transactions).change(enable).await {
                 Ok(()) => tracing::info!(%key, "a key that was disabled as unused had been used, and is enabled"),
                 Err(ChangeError::NoKey(_) | ChangeError::Revoked(_)) => {}

@@ -74,9 +74,9 @@ fn slot_held_for_longer_than_three_leases_still_counts() {
         let (quiet, refused) = (fixture_with_key(&other).await, fixture_with_key(&other).await);
         let limited = refused.0.key(&other).await;
         let one = Quota { requests: 1, per: Duration::from_secs(3600), burst: 1, strict: false };
-        other.change(Change::LimitKey { key: limited.id, quota: Some(one) }).await.unwrap();
+        other.change(Change::limit_key(limited.id, Some(one))).await.unwrap();
         for fixture in [&quiet.0, &refused.0] {
-            other.change(Change::LimitOrg { org: fixture.org, concurrent: Some(2) }).await.unwrap();
+            other.change(Change::limit_org(fixture.org, Some(2))).await.unwrap();
         }
         let (mut first, mut second) = (Vec::new(), Vec::new());
         fill(&holder, &quiet.1.digest, &mut first, 2, Duration::ZERO).await;

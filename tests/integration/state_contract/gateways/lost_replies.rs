@@ -48,7 +48,7 @@ fn cut_connections_leak_and_double_nothing() {
         }
         let (fixture, plenty) = fixture_with_key(&gateways[0]).await;
         let limited = fixture.key(&gateways[0]).await;
-        gateways[0].change(Change::LimitKey { key: limited.id, quota: Some(QUOTA) }).await.unwrap();
+        gateways[0].change(Change::limit_key(limited.id, Some(QUOTA))).await.unwrap();
         let (gauge, admissions, begun) = (Gauge::default(), Admissions::default(), Instant::now());
         let digests = [limited.digest, plenty.digest];
         join_all((0..CLIENTS).map(|seed| client(&gateways, &digests, (&gauge, &admissions), begun, seed))).await;

@@ -68,7 +68,7 @@ fn server_clock_alone_decides() {
         settings.quota = QUOTA;
         let gateways = open_four(&settings).await;
         let (fixture, key) = fixture_with_key(&gateways[0]).await;
-        gateways[0].change(Change::LimitOrg { org: fixture.org, concurrent: Some(1000) }).await.unwrap();
+        gateways[0].change(Change::limit_org(fixture.org, Some(1000))).await.unwrap();
         let hour = Duration::from_secs(3600);
         let off = |gateway: usize| match gateway {
             0 => clock::now(),

@@ -24,7 +24,7 @@ fn revoked_key_is_admitted_by_no_gateway() {
     block_on(async {
         let gateways = open_four(&shipped(&server, Duration::from_secs(10))).await;
         let fixture = new_fixture(&gateways[0]).await;
-        let limit = Change::LimitOrg { org: fixture.org, concurrent: Some(1_000_000) };
+        let limit = Change::limit_org(fixture.org, Some(1_000_000));
         gateways[0].change(limit).await.unwrap();
         let (fixture, gateways) = (&fixture, &gateways);
         let keys = stream::iter(0..TRIALS).map(async |trial| {

@@ -157,8 +157,8 @@ impl<'a> Worlds<'a> {
         let key = self.keys.get(which % self.keys.len().max(1)).map(|key| (key.id, key.now));
         let read = vec![permission("queries:read"), permission("results:read")];
         let change = match (alteration, user, key) {
-            (Alteration::Suspend(suspended), ..) => Change::SuspendOrg { org, suspended: *suspended },
-            (Alteration::LimitOrg(concurrent), ..) => Change::LimitOrg { org, concurrent: *concurrent },
+            (Alteration::Suspend(suspended), ..) => Change::suspend_org(org, *suspended),
+            (Alteration::LimitOrg(concurrent), ..) => Change::limit_org(org, *concurrent),
             (Alteration::CreateUser, ..) => {
                 // Every third has an email address that may be taken.
                 let user = new_user(org, &format!("{}@example.com", self.users.len() / 3));
@@ -169,7 +169,7 @@ impl<'a> Worlds<'a> {
             (Alteration::LimitKey(quota), ..) => return self.limit_key(which % self.keys.len(), *quota).await,
             (Alteration::LimitKeySlots(concurrent), _, Some((key, _))) => cases_key_slots::limited(key, *concurrent),
             (Alteration::PermitUser(may), Some(user), _) => {
-                Change::PermitUser { org, user, permissions: if *may { read } else { Vec::new() }, vouched_by: None }
+                Change::permit_user(org, user, if *may { read } else { Vec::new() }, None)
             }
             (Alteration::RemoveUser, Some(user), _) => Change::RemoveUser { org, user, at: clock::now() },
             (Alteration::Revoke, _, Some((key, at))) => Change::RevokeKey { key, at },
@@ -220,7 +220,7 @@ impl<'a> Worlds<'a> {
             return Ok(());
         }
         let id = key.id;
-        if self.change(&Change::LimitKey { key: id, quota }).await? {
+        if self.change(&Change::limit_key(id, quota)).await? {
             let key = &mut self.keys[number];
             key.now = clock::now().before(Duration::from_secs(2));
             key.at = [clock::now(); 2];

@@ -6,7 +6,7 @@ use domain::key::policy::{Disabled, Field, KeyPolicy, PolicyPatch};
 
 use super::super::operation::Operation;
 use super::Directory;
-use crate::{Change, ChangeError, PolicyScope};
+use crate::{Change, ChangeError, PolicyChange, PolicyScope};
 
 impl Directory {
     /// Makes the part of a change effective that has to be so before it is written: a key that is disabled for being
@@ -46,9 +46,8 @@ impl Directory {
 
 /// The key that a change disables for being unused, the time of which a use would keep it, and the mark.
 fn disabling_of_unused(change: &Change) -> Option<(KeyId, Micros, Disabled)> {
-    let Change::SetKeyPolicy { key, patch, allowed: PolicyScope::Unused(since) } = change.as_made() else {
-        return None;
-    };
+    let Change::UpdateKey { key, patch } = change.as_made() else { return None };
+    let Some(PolicyChange { patch, allowed: PolicyScope::Unused(since) }) = &patch.policy else { return None };
     let Field::Set(disabled) = patch.disabled else { return None };
     Some((*key, *since, disabled))
 }

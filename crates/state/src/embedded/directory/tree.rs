@@ -13,9 +13,10 @@ use crate::embedded::key_slots::Permit;
 use crate::embedded::org_record::OrgRecord;
 use crate::embedded::owned_keys::{OwnedKeys, by_owner};
 use crate::embedded::stored_key::StoredKey;
-use crate::{Defaults, KeyList, KeyPosition, Org, OrgPolicy, User};
+use crate::{Defaults, KeyList, KeyPosition, Org, OrgPatch, Permitted, User, UserPatch};
 use domain::clock::Micros;
-use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::identity::{OrgId, UserId};
+use domain::key::policy::Field;
 use domain::key::{KeyId, OrgTag};
 use domain::page::Page;
 
@@ -79,11 +80,6 @@ impl Tree {
     /// The organization with a tag.
     pub(crate) fn org_by_tag(&self, tag: OrgTag) -> Option<Org> {
         self.org.values().find(|entry| entry.org.tag == tag).map(OrgEntry::view)
-    }
-
-    /// The record of an organization, which decisions share.
-    pub(super) fn org_record(&self, org: OrgId) -> Option<&OrgRecord> {
-        self.org.get(&org).map(|entry| &*entry.record)
     }
 
     /// Holds a slot of an organization.
@@ -165,10 +161,17 @@ impl Tree {
         self.org.insert(org.id, OrgEntry { org, record, users: Vec::new(), keys: OwnedKeys::default() });
     }
 
-    pub(super) fn set_policy(&mut self, org: OrgId, policy: OrgPolicy) {
-        if let Some(entry) = self.org.get_mut(&org) {
-            entry.org.policy = policy;
+    pub(super) fn update_org(&mut self, org: OrgId, patch: &OrgPatch) {
+        let Some(entry) = self.org.get_mut(&org) else { return };
+        if let Some(suspended) = patch.suspended {
+            entry.record.set_suspended(suspended);
         }
+        match patch.concurrent {
+            Field::Keep => {}
+            Field::Clear => entry.record.set_own_limit(None),
+            Field::Set(concurrent) => entry.record.set_own_limit(Some(concurrent)),
+        }
+        entry.org.policy = patch.policy.unwrap_or(entry.org.policy);
     }
 
     pub(super) fn add_user(&mut self, user: User) {
@@ -178,14 +181,23 @@ impl Tree {
         self.users.add(user, entitlements);
     }
 
-    pub(super) fn permit_user(&mut self, user: UserId, permissions: Vec<Permission>, vouched_by: Option<Voucher>) {
-        if let Some(voucher) = &vouched_by {
+    pub(super) fn update_user(&mut self, user: UserId, patch: UserPatch) {
+        let UserPatch { permitted, suspended, responsible } = patch;
+        if let Some(voucher) = permitted.as_ref().and_then(|permitted| permitted.vouched_by.as_ref()) {
             self.users.add_person(user, voucher);
         }
         self.change_user(user, |user| {
-            user.permissions = permissions;
-            user.withdrawn = None;
-            user.vouched_by = vouched_by.or(user.vouched_by.take());
+            if let Some(Permitted { permissions, vouched_by }) = permitted {
+                user.permissions = permissions;
+                user.withdrawn = None;
+                user.vouched_by = vouched_by.or(user.vouched_by.take());
+            }
+            match suspended {
+                Field::Keep => {}
+                Field::Clear => user.suspended = None,
+                Field::Set(at) => user.suspended = user.suspended.or(Some(at)),
+            }
+            user.responsible = responsible.or(user.responsible);
         });
     }
 

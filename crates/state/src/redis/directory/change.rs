@@ -65,16 +65,10 @@ impl Changes<'_> {
         let sessions = Sessions(self.0);
         match change {
             Change::CreateOrg(org) => orgs.create(org).await,
-            Change::SuspendOrg { org, suspended } => orgs.suspend(*org, *suspended).await,
-            Change::LimitOrg { org, concurrent } => orgs.limit(*org, *concurrent).await,
-            Change::SetOrgPolicy { org, policy } => orgs.set_policy(*org, *policy).await,
+            Change::UpdateOrg { org, patch } => orgs.update(*org, patch).await,
             Change::CreateUser(user) => users.create(user).await,
-            Change::PermitUser { org, user, permissions, vouched_by } => {
-                users.permit(*org, *user, permissions, vouched_by.as_ref()).await
-            }
+            Change::UpdateUser { org, user, patch } => users.update(*org, *user, patch).await,
             Change::WithdrawUser { org, user, at } => users.withdraw(*org, *user, *at).await,
-            Change::SuspendUser { org, user, at } => users.suspend(*org, *user, *at).await,
-            Change::ReassignUser { org, user, responsible } => users.reassign(*org, *user, *responsible).await,
             Change::RemoveUser { org, user, at } => users.remove(*org, *user, *at, is_retry).await,
             Change::CreateKey { key, digest } => keys.create(key, digest, origin).await,
             Change::RotateKey { key, digest, at, previous_until, last } => {
@@ -88,8 +82,7 @@ impl Changes<'_> {
                 Box::pin(self.write(change, Origin { actor: Some(actor), ..origin }, is_retry)).await
             }
             Change::RevokeKey { key, at } => keys.revoke(*key, *at, origin.actor).await,
-            Change::LimitKey { key, quota } => keys.limit(*key, *quota).await,
-            Change::SetKeyPolicy { key, patch, allowed } => keys.set_policy(*key, patch, *allowed).await,
+            Change::UpdateKey { key, patch } => keys.update(*key, patch).await,
             Change::CreateSession { session, digest } => sessions.create(session, digest, is_retry).await,
             Change::ChooseOrg { session, org } => sessions.choose_org(*session, *org).await,
             Change::EndSession { session } => sessions.end(*session).await,

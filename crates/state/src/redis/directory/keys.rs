@@ -1,4 +1,4 @@
-//! Keys: their records and digests. Their lists are in `key_list`.
+//! Keys: their records and digests. Their lists are in `key_list`, patches in `key_updates`.
 
 use super::check::Check;
 use super::commit_error::CommitError;
@@ -6,7 +6,7 @@ use super::digest_claims::DigestClaims;
 use super::key_actors;
 use super::key_list::KeyList;
 use super::orgs::Orgs;
-use super::record_fields::{key_fields, quota_fields, quota_numbers};
+use super::record_fields::{key_fields, quota_numbers};
 use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::Transactions;
 use super::users::Users;
@@ -15,10 +15,9 @@ use crate::redis::digest_index;
 use crate::redis::record_codec::StoredKey;
 use crate::redis::record_names::hex;
 use crate::redis::revocations::Revocation;
-use crate::{ActorName, ChangeError, Key, KeyEvent, LastRotation, PolicyScope, User};
+use crate::{ActorName, ChangeError, Key, KeyEvent, LastRotation, User};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
-use domain::key::policy::PolicyPatch;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
 use redis_client::CommandError;
@@ -204,51 +203,8 @@ impl Keys<'_> {
         rotated
     }
 
-    pub(super) async fn limit(self, id: KeyId, quota: Option<Quota>) -> Result<u32, CommitError> {
-        let stored = self.require_active(id).await?;
-        let default = self.default_quota();
-        let old = default.in_force(stored.key.quota);
-        let new = default.in_force(quota);
-        let age = clock::now().since(self.0.shared.defaults.load().quota_since);
-        self.change(id, &stored, |transaction, record| {
-            transaction.allow_oom();
-            match quota {
-                Some(quota) => transaction.hset(record, &quota_fields(quota)),
-                None => transaction.hdel(record, &["requests", "per", "burst"]),
-            }
-            transaction.convert_quota(record, old, new, age);
-        })
-        .await
-    }
-
-    /// Changes the policy of a key.
-    pub(super) async fn set_policy(
-        self,
-        id: KeyId,
-        patch: &PolicyPatch,
-        allowed: PolicyScope,
-    ) -> Result<u32, CommitError> {
-        let stored = self.require_active(id).await?;
-        let policy = allowed.apply(id, patch, stored.key.policy.as_deref())?;
-        if matches!(allowed, PolicyScope::Unused(since) if stored.key.created >= since) {
-            return Err(ChangeError::InUse(id).into());
-        }
-        self.change(id, &stored, |transaction, record| {
-            transaction.allow_oom();
-            if let PolicyScope::Unused(since) = allowed {
-                // A use does not change the version of the record.
-                transaction.check(Check::UnusedSince(record, since), ChangeError::InUse(id).into());
-            }
-            match policy.as_deref() {
-                Some(policy) => transaction.hset_field(record, "policy", &policy.to_json()),
-                None => transaction.hdel(record, &["policy"]),
-            }
-        })
-        .await
-    }
-
     /// Changes a key, if its record still has the version that was read.
-    async fn change(
+    pub(super) async fn change(
         self,
         id: KeyId,
         stored: &StoredKey,
@@ -262,7 +218,7 @@ impl Keys<'_> {
     }
 
     /// A key that is not revoked.
-    async fn require_active(self, id: KeyId) -> Result<StoredKey, CommitError> {
+    pub(super) async fn require_active(self, id: KeyId) -> Result<StoredKey, CommitError> {
         let stored = self.0.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
         if stored.key.revoked.is_some() {
             return Err(ChangeError::Revoked(id).into());
@@ -271,7 +227,7 @@ impl Keys<'_> {
     }
 
     /// The quota of keys without one of their own.
-    fn default_quota(self) -> Quota {
+    pub(super) fn default_quota(self) -> Quota {
         self.0.shared.defaults.load().limits.quota
     }
 

@@ -12,8 +12,8 @@
 //! before it:
 //!
 //! ```text
-//! change > keys > key_list, key_actors, digest_claims, users > user_index > orgs > transactions > transaction
-//!        > sessions > session_index; tickets; revocation_log
+//! change > key_updates > keys > key_list, key_actors, digest_claims, users > user_index > orgs > transactions
+//!        > transaction > sessions > session_index; tickets; revocation_log
 //! ```
 
 mod change;
@@ -25,6 +25,7 @@ mod digest_claims;
 mod key_list;
 mod key_actors;
 mod keys;
+mod key_updates;
 mod session_index;
 mod sessions;
 mod management_tokens;

@@ -9,12 +9,13 @@ use redis::cmd;
 use super::check::Check;
 use super::commit_error::CommitError;
 use super::record_fields::org_fields;
-use super::transaction::{CommitResult, Record, Transaction};
+use super::transaction::CommitResult;
 use super::transactions::{Transactions, parse_id, read_each};
 use crate::redis::format;
-use crate::{ChangeError, LOOK_TAKEN, Org, OrgPolicy};
+use crate::{ChangeError, LOOK_TAKEN, Org, OrgPatch, OrgPolicy};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
+use domain::key::policy::Field;
 use domain::names::{LOOK_VERSION, looks as looks_of};
 use domain::page::Page;
 use redis_client::CommandError;
@@ -111,39 +112,26 @@ impl Orgs<'_> {
         Ok(())
     }
 
-    pub(super) async fn suspend(self, org: OrgId, suspended: bool) -> Result<u32, CommitError> {
-        let suspended = u8::from(suspended).to_string();
-        self.change(org, |transaction, record| transaction.hset_field(record, "suspended", &suspended)).await
-    }
-
-    pub(super) async fn limit(self, org: OrgId, concurrent: Option<u32>) -> Result<u32, CommitError> {
-        self.change(org, |transaction, record| match concurrent {
-            Some(concurrent) => transaction.hset_field(record, "concurrent", &concurrent.to_string()),
-            None => transaction.hdel(record, &["concurrent"]),
-        })
-        .await
-    }
-
-    /// Sets the policy; the record of an empty one has no field for it.
-    pub(super) async fn set_policy(self, org: OrgId, policy: OrgPolicy) -> Result<u32, CommitError> {
-        self.change(org, |transaction, record| match policy.to_record() {
-            Some(json) => transaction.hset_field(record, "policy", &json),
-            None => transaction.hdel(record, &["policy"]),
-        })
-        .await
-    }
-
-    async fn change(
-        self,
-        org: OrgId,
-        write: impl FnOnce(&mut Transaction<ChangeError>, Record),
-    ) -> Result<u32, CommitError> {
+    /// Changes an organization. The record of an empty policy has no field for it.
+    pub(super) async fn update(self, org: OrgId, patch: &OrgPatch) -> Result<u32, CommitError> {
         let tag = self.require_tag(org).await?;
-        // Suspensions and lower limits are among them, and all of them rewrite a field.
         let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.org(tag));
+        // Suspensions and lower limits are among them, and all of them rewrite a field.
         transaction.allow_oom();
         transaction.check(Check::Equal(record, "id", &org.to_string()), ChangeError::NoOrg(org));
-        write(&mut transaction, record);
+        if let Some(suspended) = patch.suspended {
+            transaction.hset_field(record, "suspended", &u8::from(suspended).to_string());
+        }
+        match patch.concurrent {
+            Field::Keep => {}
+            Field::Clear => transaction.hdel(record, &["concurrent"]),
+            Field::Set(concurrent) => transaction.hset_field(record, "concurrent", &concurrent.to_string()),
+        }
+        match patch.policy.map(OrgPolicy::to_record) {
+            None => {}
+            Some(None) => transaction.hdel(record, &["policy"]),
+            Some(Some(json)) => transaction.hset_field(record, "policy", &json),
+        }
         transaction.replace_version(record)?;
         self.0.commit(transaction).await?.into_replicas()
     }

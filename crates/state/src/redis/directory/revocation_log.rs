@@ -14,8 +14,9 @@ use super::transactions::Transactions;
 use crate::redis::record_codec::new_version;
 use crate::redis::record_names::{hex, token_digest};
 use crate::redis::revocations::Revocation;
-use crate::{Change, ChangeError, RevocationEntry};
+use crate::{Change, ChangeError, KeyPatch, OrgPatch, RevocationEntry, UserPatch};
 use domain::clock::Micros;
+use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
 use redis_client::CommandError;
 
@@ -34,9 +35,11 @@ impl LogWriter<'_> {
             Change::RevokeKey { key, .. } => RevocationEntry::Key(*key),
             Change::RemoveUser { user, .. } => RevocationEntry::User(*user),
             // Without a locator: a suspension can be lifted, and is no revocation to keep.
-            Change::SuspendUser { user, at: Some(_), .. } => RevocationEntry::User(*user),
-            Change::SuspendOrg { org, suspended: true } => RevocationEntry::Org(*org),
-            Change::SetKeyPolicy { key, .. } => self.policy_entry(*key).await?,
+            Change::UpdateUser { user, patch: UserPatch { suspended: Field::Set(_), .. }, .. } => {
+                RevocationEntry::User(*user)
+            }
+            Change::UpdateOrg { org, patch: OrgPatch { suspended: Some(true), .. } } => RevocationEntry::Org(*org),
+            Change::UpdateKey { key, patch: KeyPatch { policy: Some(_), .. } } => self.policy_entry(*key).await?,
             Change::EndSession { session } => RevocationEntry::Session(*session),
             Change::EndMembership { session, org } => RevocationEntry::Membership { session: *session, org: *org },
             Change::RotateKey { key, .. } => self.secrets_entry(*key).await?,

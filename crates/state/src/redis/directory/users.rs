@@ -16,10 +16,11 @@ use crate::bucket::Bucket;
 use crate::redis::packed::{unpack_signed, unsigned};
 use crate::redis::record_codec::new_version;
 use crate::redis::revocations::Revocation;
-use crate::{ChangeError, CreationBucket, Org, User};
+use crate::{ChangeError, CreationBucket, Org, Permitted, User, UserPatch};
 use domain::clock::Micros;
-use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::identity::{OrgId, UserId};
 use domain::key::OrgTag;
+use domain::key::policy::Field;
 use domain::page::Page;
 use redis_client::CommandError;
 
@@ -70,22 +71,37 @@ impl Users<'_> {
         }
     }
 
-    pub(super) async fn permit(
-        self,
-        org: OrgId,
-        user: UserId,
-        permissions: &[Permission],
-        vouched_by: Option<&Voucher>,
-    ) -> Result<u32, CommitError> {
-        if let Some(voucher) = vouched_by {
+    /// Changes a user that is not removed. What is a service and what a person never changes, so that the checks hold
+    /// for the write.
+    pub(super) async fn update(self, org: OrgId, user: UserId, patch: &UserPatch) -> Result<u32, CommitError> {
+        let UserPatch { permitted, suspended, responsible } = patch;
+        let tag = Orgs(self.0).require_tag(org).await?;
+        let stored = self.require(tag, org, user).await?;
+        if let Some(responsible) = *responsible {
+            if !stored.is_service() {
+                return Err(ChangeError::NotService(user).into());
+            }
+            self.require_person(tag, org, responsible).await?;
+        }
+        if let Some(voucher) = permitted.as_ref().and_then(|permitted| permitted.vouched_by.as_ref()) {
             UserIndex(self.0).add_person(org, user, voucher).await?;
         }
-        let permissions = joined(permissions);
         let write = |transaction: &mut Transaction<_>, record| {
             transaction.allow_oom();
-            transaction.hset_field(record, "permissions", &permissions);
-            transaction.hdel(record, &["withdrawn"]);
-            vouched_by.into_iter().for_each(|voucher| transaction.hset(record, &voucher_fields(voucher)));
+            if let Some(permitted) = permitted {
+                write_permitted(transaction, record, permitted);
+            }
+            match *suspended {
+                Field::Keep => {}
+                Field::Clear => transaction.hdel(record, &["suspended"]),
+                // The first suspension stands; the write is repeated all the same, for replicas to confirm.
+                Field::Set(at) => {
+                    transaction.hset_field(record, "suspended", &stored.suspended.unwrap_or(at).0.to_string());
+                }
+            }
+            if let Some(responsible) = responsible {
+                transaction.hset_field(record, "responsible", &responsible.to_string());
+            }
         };
         self.change(org, user, write).await
     }
@@ -96,37 +112,6 @@ impl Users<'_> {
         let at = self.0.read_user(tag, user).await?.and_then(|stored| stored.withdrawn).unwrap_or(at);
         let write = |transaction: &mut Transaction<_>, record| {
             transaction.hset_field(record, "withdrawn", &at.0.to_string());
-        };
-        self.change(org, user, write).await
-    }
-
-    pub(super) async fn suspend(self, org: OrgId, user: UserId, at: Option<Micros>) -> Result<u32, CommitError> {
-        let tag = Orgs(self.0).require_tag(org).await?;
-        // The first suspension stands; the write is repeated all the same, for replicas to confirm.
-        let stored = self.0.read_user(tag, user).await?.and_then(|stored| stored.suspended);
-        let at = at.map(|at| stored.unwrap_or(at));
-        let write = |transaction: &mut Transaction<_>, record| {
-            transaction.allow_oom();
-            match at {
-                Some(at) => transaction.hset_field(record, "suspended", &at.0.to_string()),
-                None => transaction.hdel(record, &["suspended"]),
-            }
-        };
-        self.change(org, user, write).await
-    }
-
-    /// Makes another person responsible for a service. What is a service and what a person never changes, so that the
-    /// checks hold for the write.
-    pub(super) async fn reassign(self, org: OrgId, user: UserId, responsible: UserId) -> Result<u32, CommitError> {
-        let tag = Orgs(self.0).require_tag(org).await?;
-        let stored = self.require(tag, org, user).await?;
-        if !stored.is_service() {
-            return Err(ChangeError::NotService(user).into());
-        }
-        self.require_person(tag, org, responsible).await?;
-        let write = |transaction: &mut Transaction<_>, record| {
-            transaction.allow_oom();
-            transaction.hset_field(record, "responsible", &responsible.to_string());
         };
         self.change(org, user, write).await
     }
@@ -234,4 +219,10 @@ impl Users<'_> {
         let bucket = Bucket { level, at: Micros(unsigned(at)) };
         Ok(Some(CreationBucket { bucket, per_us: unsigned(per_us) }))
     }
+}
+
+fn write_permitted<F>(transaction: &mut Transaction<F>, record: Record, permitted: &Permitted) {
+    transaction.hset_field(record, "permissions", &joined(&permitted.permissions));
+    transaction.hdel(record, &["withdrawn"]);
+    permitted.vouched_by.iter().for_each(|voucher| transaction.hset(record, &voucher_fields(voucher)));
 }

@@ -1,0 +1,112 @@
+//! Patches: the changes of single fields of an organization, a user or a key, which one change makes together.
+//!
+//! - Fields that a patch does not name stay as they are.
+//! - A patch is made whole or not at all, as every [`Change`].
+
+use domain::clock::Micros;
+use domain::identity::{OrgId, Permission, UserId, Voucher};
+use domain::key::KeyId;
+use domain::key::policy::{Field, PolicyPatch};
+use domain::quota::Quota;
+
+use super::{Change, OrgPolicy, PolicyScope};
+
+/// Change of an organization.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OrgPatch {
+    /// True to suspend it, false to resume it.
+    pub suspended: Option<bool>,
+    /// Its own limit of requests in flight, at least 1; cleared for the configured limit.
+    pub concurrent: Field<u32>,
+    /// Its policy for keys that are created from now on, valid; the empty one bounds nothing.
+    pub policy: Option<OrgPolicy>,
+}
+
+/// Change of a user that is not removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserPatch {
+    /// Replaces its permissions, and takes back a withdrawal; holds for its keys from the next request on.
+    pub permitted: Option<Permitted>,
+    /// Suspends it, or, cleared, resumes it: while it is suspended, requests with its keys and sessions are refused. Of
+    /// several suspensions the first time stands.
+    pub suspended: Field<Micros>,
+    /// Makes another person of the organization responsible for a service.
+    pub responsible: Option<UserId>,
+}
+
+/// Permissions that a user gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permitted {
+    /// All permissions; sorted, each once.
+    pub permissions: Vec<Permission>,
+    /// The provider that vouches for the membership from now on; `None` leaves the record's.
+    pub vouched_by: Option<Voucher>,
+}
+
+/// Change of a key that is not revoked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyPatch {
+    /// Its own quota, checked; cleared for the configured one. The tokens in the bucket stay, capped by the new burst.
+    pub quota: Field<Quota>,
+    /// Holds from the next decision on. What is open ends when the key is disabled then, and at its expiry.
+    pub policy: Option<PolicyChange>,
+}
+
+/// Change of the policy of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyChange {
+    /// The fields to change.
+    pub patch: Box<PolicyPatch>,
+    /// The policies that may follow on the one before.
+    pub allowed: PolicyScope,
+}
+
+impl Change {
+    /// Suspends or resumes an organization.
+    pub fn suspend_org(org: OrgId, suspended: bool) -> Self {
+        Self::UpdateOrg { org, patch: OrgPatch { suspended: Some(suspended), ..OrgPatch::default() } }
+    }
+
+    /// Sets an organization's own limit of requests in flight; none for the configured limit.
+    pub fn limit_org(org: OrgId, concurrent: Option<u32>) -> Self {
+        Self::UpdateOrg { org, patch: OrgPatch { concurrent: field(concurrent), ..OrgPatch::default() } }
+    }
+
+    /// Sets the policy of an organization for keys that are created from now on.
+    pub fn set_org_policy(org: OrgId, policy: OrgPolicy) -> Self {
+        Self::UpdateOrg { org, patch: OrgPatch { policy: Some(policy), ..OrgPatch::default() } }
+    }
+
+    /// Replaces the permissions of a user, and takes back a withdrawal. See [`Permitted`].
+    pub fn permit_user(org: OrgId, user: UserId, permissions: Vec<Permission>, vouched_by: Option<Voucher>) -> Self {
+        let permitted = Some(Permitted { permissions, vouched_by });
+        Self::UpdateUser { org, user, patch: UserPatch { permitted, ..UserPatch::default() } }
+    }
+
+    /// Suspends a user at this time, or, without one, resumes it.
+    pub fn suspend_user(org: OrgId, user: UserId, at: Option<Micros>) -> Self {
+        Self::UpdateUser { org, user, patch: UserPatch { suspended: field(at), ..UserPatch::default() } }
+    }
+
+    /// Makes another person of the organization responsible for a service.
+    pub fn reassign_user(org: OrgId, user: UserId, responsible: UserId) -> Self {
+        let responsible = Some(responsible);
+        Self::UpdateUser { org, user, patch: UserPatch { responsible, ..UserPatch::default() } }
+    }
+
+    /// Sets a key's own quota; none for the configured one.
+    pub fn limit_key(key: KeyId, quota: Option<Quota>) -> Self {
+        Self::UpdateKey { key, patch: KeyPatch { quota: field(quota), ..KeyPatch::default() } }
+    }
+
+    /// Changes the policy of a key.
+    pub fn set_key_policy(key: KeyId, patch: Box<PolicyPatch>, allowed: PolicyScope) -> Self {
+        let policy = Some(PolicyChange { patch, allowed });
+        Self::UpdateKey { key, patch: KeyPatch { policy, ..KeyPatch::default() } }
+    }
+}
+
+/// The change of a field to this value; without one it is cleared.
+fn field<T>(value: Option<T>) -> Field<T> {
+    value.map_or(Field::Clear, Field::Set)
+}
