@@ -9,7 +9,7 @@ use domain::management_token::{ManagementToken, TokenId};
 use domain::session::TokenDigest;
 
 use super::{ActorName, ChangeError, Key, LastRotation, Org, Session, TicketSource, User};
-use super::{KeyPatch, OrgPatch, UserPatch};
+use super::{ETag, IdempotentRequest, KeyPatch, OrgPatch, UserPatch};
 use super::{is_session_quota_digest, session_quota_digest};
 
 /// One change to the directory, to sessions or to tickets, made whole or not at all.
@@ -104,6 +104,20 @@ pub enum Change {
         /// The change: a creation, rotation or revocation of a key.
         change: Box<Change>,
     },
+    /// Changes a record only if it has this entity tag. See [`Change::if_match`].
+    IfMatch {
+        /// The tag.
+        etag: ETag,
+        /// The change.
+        change: Box<Change>,
+    },
+    /// Makes a change for a request with an idempotency key, once. See [`Change::once`].
+    Once {
+        /// The request, of which a record is stored.
+        request: Box<IdempotentRequest>,
+        /// The change.
+        change: Box<Change>,
+    },
     /// Creates a web session.
     CreateSession {
         /// Its record.
@@ -168,8 +182,12 @@ impl Change {
             | Self::EndMembership { .. }
             | Self::RevokeToken { .. }
             | Self::EndSession { .. } => true,
-            Self::ByPerson { change, .. } | Self::ByActor { change, .. } => change.withdraws(),
-            Self::CreateOrg(_)
+            Self::ByPerson { change, .. } | Self::ByActor { change, .. } | Self::IfMatch { change, .. } => {
+                change.withdraws()
+            }
+            // It adds the record of its request.
+            Self::Once { .. }
+            | Self::CreateOrg(_)
             | Self::CreateUser(_)
             | Self::CreateKey { .. }
             | Self::RotateKey { .. }
@@ -180,10 +198,13 @@ impl Change {
         }
     }
 
-    /// The change that is made: without the bounds of a person, and without its actor.
-    pub(super) fn as_made(&self) -> &Self {
+    /// The change that is made: without the bounds of a person, its actor, its condition and its request.
+    pub fn as_made(&self) -> &Self {
         match self {
-            Self::ByPerson { change, .. } | Self::ByActor { change, .. } => change.as_made(),
+            Self::ByPerson { change, .. }
+            | Self::ByActor { change, .. }
+            | Self::IfMatch { change, .. }
+            | Self::Once { change, .. } => change.as_made(),
             change => change,
         }
     }
@@ -196,10 +217,9 @@ impl Change {
     /// # Errors
     /// [`ChangeError::Taken`] or [`ChangeError::NoOrg`].
     pub(super) fn validate(&self) -> Result<(), ChangeError> {
-        let valid = match self {
+        let valid = match self.as_made() {
             Self::CreateKey { key, digest } if key.session_quota_key => *digest == session_quota_digest(key.user),
             Self::CreateKey { digest, .. } | Self::RotateKey { digest, .. } => !is_session_quota_digest(digest),
-            Self::ByPerson { change, .. } | Self::ByActor { change, .. } => return change.validate(),
             Self::CreateSession { session, .. } => {
                 return session.user().map(drop).ok_or(ChangeError::NoOrg(session.chosen));
             }
@@ -224,6 +244,8 @@ impl fmt::Debug for Change {
             Self::UpdateKey { .. } => "UpdateKey",
             Self::ByPerson { .. } => "ByPerson",
             Self::ByActor { .. } => "ByActor",
+            Self::IfMatch { .. } => "IfMatch",
+            Self::Once { .. } => "Once",
             Self::CreateSession { .. } => "CreateSession",
             Self::ChooseOrg { .. } => "ChooseOrg",
             Self::EndMembership { .. } => "EndMembership",

@@ -1,5 +1,6 @@
 //! Errors of the state.
 
+use super::IdempotencyRecord;
 use domain::clock::Micros;
 use domain::counted::counted;
 use domain::identity::{OrgId, SessionId, UserId};
@@ -109,6 +110,15 @@ pub enum ChangeError {
     /// There are as many management tokens as there may be.
     #[error("there are {} already", counted(.0, "token"))]
     TooManyTokens(u32),
+    /// The record does not have the entity tag that the change depends on: another change has come between.
+    #[error("the record was changed meanwhile")]
+    Stale,
+    /// The change of a request with this idempotency key was made before.
+    #[error("the request was made before")]
+    Repeated(IdempotencyRecord),
+    /// The management token has as many live idempotency records as one may have.
+    #[error("the token has {} already", counted(.0, "live idempotency key"))]
+    TooManyIdempotencyKeys(u32),
     /// The state could not be written. Nothing was changed in SQLite; in Redis the change may have been made.
     #[error("the state could not be written")]
     Unavailable(#[source] StorageError),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::dispatch::{either, lookups};
-use super::redis::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
+use super::redis::{self, IdempotencyRecords, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
 use super::{
-    CredentialStatus, CursorSecret, Key, KeyActors, KeyList, KeyPosition, Org, RevocationLog, Session, State,
-    Unavailable, User, Validity,
+    CredentialStatus, CursorSecret, IdempotencyPlace, IdempotencyRecord, Key, KeyActors, KeyList, KeyPosition, Org,
+    RevocationLog, Session, State, Unavailable, User, Validity,
 };
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, Principal, SessionId, UserId};
@@ -147,6 +147,12 @@ lookups! {
     sessions_of_person(person: &PersonId) -> Vec<Session> {
         embedded => embedded.sessions_of_person(person),
         redis => Sessions(redis).list_of_person(person),
+    }
+
+    /// The live record of a request with an idempotency key. With Redis it lives by the server's clock.
+    idempotency_record(place: IdempotencyPlace, id: &[u8; 32], now: Micros) -> Option<IdempotencyRecord> {
+        embedded => embedded.idempotency_record(id, now).await,
+        redis => IdempotencyRecords(redis).read(place, id),
     }
 
     /// The secret that the cursors of lists are sealed with.

@@ -14,6 +14,8 @@ mod fixture;
 mod cases_admission;
 mod cases_changes;
 mod cases_patches;
+mod cases_etags;
+mod cases_idempotency;
 mod cases_policy;
 mod cases_policy_histories;
 mod cases_unused_keys;
@@ -35,6 +37,7 @@ mod same_arithmetic;
 // Guarantees of single variants.
 mod embedded;
 mod embedded_sessions;
+mod embedded_requests;
 mod state_file;
 mod redis;
 mod redis_sessions;
@@ -97,6 +100,23 @@ macro_rules! contract {
                 fields_of_an_organization_are_changed_together,
                 fields_of_a_user_are_changed_together,
                 quota_and_policy_of_a_key_are_changed_together,
+            ],
+            cases_etags: [
+                tag_changes_with_every_change_of_a_record,
+                tag_of_a_service_changes_with_its_responsible_person,
+                tag_is_unchanged_by_uses,
+                change_with_a_stale_tag_changes_nothing,
+                one_of_the_writers_with_the_same_tag_wins,
+            ],
+            cases_idempotency: [
+                equal_requests_make_one_key,
+                equal_requests_with_a_digest_make_one_key,
+                equal_requests_make_one_organization_and_one_user,
+                every_kind_of_change_is_made_once,
+                failed_change_leaves_no_record,
+                record_expires,
+                live_records_of_a_token_are_bounded,
+                rotations_at_once_for_one_request_rotate_once,
             ],
             cases_policy: [
                 key_has_the_permissions_of_its_policy_and_its_user,

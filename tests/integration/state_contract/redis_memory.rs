@@ -6,8 +6,9 @@ use domain::refusal::Refusal;
 use state::redis::{Clock, Servers, Settings};
 use state::{Change, ChangeError, Redis as RedisState, RevocationEntry, State};
 
+use super::cases_idempotency::{new_token, request};
 use super::cases_sessions;
-use super::fixture::{Fixture, HeldKey, fixture_with_key, new_key, refuse};
+use super::fixture::{Fixture, HeldKey, fixture_with_key, new_key, record, refuse};
 use super::redis::{at, settings};
 use super::runtime::{block_on, enter};
 use crate::support::redis::Redis;
@@ -45,11 +46,12 @@ fn withdrawals_are_accepted_while_memory_is_full() {
         .into();
         let [revoked, removed, suspended, limited] = &keys[..] else { unreachable!("four") };
         let session = cases_sessions::created(&state).await.0.id;
+        let tag = record(&state, &revoked.1).await.etag();
         fill(&server);
         let (org, user, at) = (removed.0.org, removed.0.user, clock::now());
         let quota = Some(Quota { requests: 1, per: std::time::Duration::from_secs(60), burst: 1, strict: false });
         for change in [
-            revoke(&revoked.1),
+            revoke(&revoked.1).if_match(tag),
             Change::RemoveUser { org, user, at },
             Change::suspend_org(suspended.0.org, true),
             Change::permit_user(limited.0.org, limited.0.user, Vec::new(), None),
@@ -63,6 +65,9 @@ fn withdrawals_are_accepted_while_memory_is_full() {
         let (key, digest) = new_key(limited.0.tag, limited.0.org, limited.0.user);
         let created = state.change(Change::CreateKey { key, digest }).await;
         assert!(matches!(created, Err(ChangeError::Unavailable(_))), "{created:?}");
+        // The record of a request needs memory, also that of one that withdraws something.
+        let recorded = state.change(revoke(&limited.1).once(request(new_token(), limited.1.id))).await;
+        assert!(matches!(recorded, Err(ChangeError::Unavailable(_))), "{recorded:?}");
         assert!(!state.is_connected(), "requests are refused meanwhile");
         make_room(&server);
         until("the state is connected again", || state.is_connected().then_some(()));

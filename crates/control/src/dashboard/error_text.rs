@@ -204,6 +204,7 @@ fn kind_title(kind: ErrorKind) -> &'static str {
         ErrorKind::NotAllowed => "Not allowed",
         ErrorKind::NotFound => "Not found",
         ErrorKind::Conflict => "Not possible in the current state",
+        ErrorKind::Stale => "Changed meanwhile",
         ErrorKind::TooMany => "Too many requests at a time",
         ErrorKind::RateLimited => "Too many in a short time",
         ErrorKind::Unavailable => "Unavailable at the moment",

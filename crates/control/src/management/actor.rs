@@ -8,12 +8,13 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use super::Conditions;
 use super::{Management, ManagementError, UnixUser};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, UserId};
 use domain::management_token::ManagementToken;
 use domain::session::TokenDigest;
-use state::{ActorName, Org, Session, User};
+use state::{ActorName, Org, PolicyScope, Session, User};
 
 /// The permission of administrators of an organization: all its keys and sessions, not only their own.
 pub const ADMIN: &str = "org:admin";
@@ -47,6 +48,8 @@ pub struct Program {
     pub token: ManagementToken,
     /// The client that sent the call.
     pub client: ClientInfo,
+    /// Conditions on which the change of the call is made.
+    pub conditions: Conditions,
 }
 
 /// User with a web session, as the state has them at this request.
@@ -106,6 +109,15 @@ impl Actor {
             Self::Operator(_) => true,
             Self::Program(program) => program.token.admin.is_none(),
             Self::Visitor(_) | Self::User(_) => false,
+        }
+    }
+
+    /// The policies that it may give a key after the one before.
+    pub(super) fn policy_scope(&self) -> PolicyScope {
+        match self {
+            _ if self.is_operator() => PolicyScope::Operator,
+            Self::User(user) if !user.is_admin() => PolicyScope::Owner,
+            _ => PolicyScope::Admin,
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use super::actor::AuditActor;
-use super::{ErrorKind, Management, ManagementError};
+use super::{ErrorKind, Management, ManagementError, conditions};
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::KeyId;
 use journal::audit::{AuditEntry, ChangeUse, Outcome, Unavailable, Use, UseEnd};
@@ -51,8 +51,11 @@ impl Management {
         // First the record: a change that cannot be recorded is not made.
         let entry = self.begin_change(action, path, target, change.withdraws(), by).await?;
         let started = Instant::now();
-        let changed =
-            self.state.change(change.by(&by.actor.audit_name(target.user))).await.map_err(ManagementError::from);
+        let changed = self
+            .state
+            .change(conditions::apply(change, by).by(&by.actor.audit_name(target.user)))
+            .await
+            .map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());
         entry.close(use_end(&changed, started));
         changed

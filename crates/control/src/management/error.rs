@@ -14,7 +14,7 @@ use domain::page::{InvalidCursor, InvalidPageLimit};
 use domain::quota::QuotaError;
 use journal::audit;
 use state::migration::MigrationError;
-use state::{self, ChangeError, InvalidPolicy, StorageError};
+use state::{self, ChangeError, IdempotencyRecord, InvalidPolicy, StorageError};
 
 /// Reason why an operation was not performed. Nothing was changed, except by [`ManagementError::Unconfirmed`], and
 /// perhaps by [`ManagementError::NotAcknowledged`].
@@ -120,6 +120,15 @@ pub enum ManagementError {
         /// Time of its last rotation.
         at: Option<Micros>,
     },
+    /// The record does not have the entity tag that the change depends on.
+    #[error("this was changed meanwhile; read it again, and send its ETag in If-Match")]
+    Stale,
+    /// The change of a call with this idempotency key was made before.
+    #[error("a call with this idempotency key was made before")]
+    Repeated(Box<IdempotencyRecord>),
+    /// The token has as many live idempotency keys as one may have.
+    #[error("this token has used {} within a day; send calls without one, or wait", counted(.0, "idempotency key"))]
+    TooManyIdempotencyKeys(u32),
     /// The policy that a key would have is not valid.
     #[error("{0}")]
     InvalidKeyPolicy(InvalidKeyPolicy),
@@ -228,7 +237,7 @@ impl ManagementError {
 
     /// The table of kinds and codes. Codes are part of the contract.
     fn kind_and_code(&self) -> (ErrorKind, &'static str) {
-        use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, RateLimited, TooMany, Unavailable};
+        use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, RateLimited, Stale, TooMany, Unavailable};
         match self {
             Self::InvalidName(_) => (Invalid, "invalid_name"),
             Self::InvalidEmail(_) => (Invalid, "invalid_email"),
@@ -252,6 +261,9 @@ impl ManagementError {
             Self::TooManyTokens(_) => (Conflict, "too_many_tokens"),
             Self::InvalidLink => (NotAllowed, "invalid_link"),
             Self::NoMembership(_) => (NotAllowed, "no_membership"),
+            Self::Stale => (Stale, "changed_meanwhile"),
+            Self::Repeated(_) => (Conflict, "repeated"),
+            Self::TooManyIdempotencyKeys(_) => (RateLimited, "too_many_idempotency_keys"),
             Self::Revoked(_) => (Conflict, "key_revoked"),
             Self::Rotated { .. } => (Conflict, "rotated_meanwhile"),
             Self::InvalidKeyPolicy(_) | Self::BeyondOwner(_) | Self::TooLate(_) => (Invalid, "invalid_policy"),

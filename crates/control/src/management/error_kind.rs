@@ -11,6 +11,8 @@ pub enum ErrorKind {
     NotAllowed,
     /// The request conflicts with the present state: 409.
     Conflict,
+    /// The record is another one than the request depends on: 412.
+    Stale,
     /// The actor asks for too much at a time: 429.
     TooMany,
     /// The person has done this too often: 429.
@@ -27,6 +29,7 @@ impl ErrorKind {
             Self::NotAllowed => http::StatusCode::FORBIDDEN,
             Self::NotFound => http::StatusCode::NOT_FOUND,
             Self::Conflict => http::StatusCode::CONFLICT,
+            Self::Stale => http::StatusCode::PRECONDITION_FAILED,
             Self::TooMany | Self::RateLimited => http::StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable => http::StatusCode::SERVICE_UNAVAILABLE,
         }

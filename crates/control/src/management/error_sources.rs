@@ -38,6 +38,10 @@ impl From<ChangeError> for ManagementError {
             ChangeError::HandedOver => Self::HandedOver,
             ChangeError::NotReplicated { .. } => Self::Unconfirmed(error),
             ChangeError::Unavailable(_) | ChangeError::Closed => Self::NotAcknowledged(error),
+            // No operation has a precondition.
+            ChangeError::Stale => Self::Stale,
+            ChangeError::Repeated(record) => Self::Repeated(Box::new(record)),
+            ChangeError::TooManyIdempotencyKeys(limit) => Self::TooManyIdempotencyKeys(limit),
         }
     }
 }

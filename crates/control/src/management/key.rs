@@ -13,6 +13,7 @@ use domain::key::{KeyId, PlainKey};
 use domain::management_token::PlainToken;
 use domain::quota::{Quota, QuotaError};
 use domain::secret::Secret;
+use state::ETag;
 
 /// Key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +61,9 @@ pub struct Key {
     /// Marks for the owner's attention.
     #[serde(default)]
     pub marks: Vec<KeyMark>,
+    /// Entity tag of the record; none of one that came over a wire.
+    #[serde(skip)]
+    pub etag: Option<ETag>,
 }
 
 /// Effective quota for a key.
@@ -142,6 +146,7 @@ impl Key {
             revoked: key.revoked,
             revoked_by: None,
             marks: KeyMark::of(key, now),
+            etag: Some(key.etag()),
         }
     }
 

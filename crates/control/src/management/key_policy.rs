@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::actor::AuditActor;
 use super::authorization::Access;
 use super::keys::{OwnedKey, target};
-use super::{Actor, Key, Management, ManagementError, given};
+use super::{Actor, Key, KeyUpdate, Management, ManagementError, given};
 use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::{Disabled, DisabledBy, Field, KeyPolicy, Network, PolicyPatch};
 use domain::management_token::TokenScope;
-use state::{Change, OrgPolicy, PolicyScope};
+use state::{Change, OrgPolicy};
 
 /// Change of a policy as it travels: a merge patch (RFC 7396). What is absent stays, and `null` clears.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +67,26 @@ impl PolicyUpdate {
         }
     }
 
+    /// The change of the record of this key, as the actor may make it.
+    ///
+    /// # Errors
+    /// [`ManagementError::BeyondOwner`]; [`ManagementError::TooLate`] of an expiry that is put off too far.
+    pub(super) fn into_patch_of(
+        self,
+        actor: &Actor,
+        owned: &OwnedKey,
+        now: Micros,
+    ) -> Result<PolicyPatch, ManagementError> {
+        let patch = self.into_patch();
+        if let Field::Set(permissions) = &patch.permissions {
+            check_permissions(Some(permissions), owned.user.as_ref().map_or(&[], |user| &user.permissions))?;
+        }
+        if !actor.is_operator() {
+            check_expiry(owned, &patch, now)?;
+        }
+        Ok(patch)
+    }
+
     /// The policy of a key that is created `now` in an organization with the policy `of_org`.
     ///
     /// # Errors
@@ -117,16 +137,7 @@ impl Management {
         update: PolicyUpdate,
         now: Micros,
     ) -> Result<Key, ManagementError> {
-        let by = self.authorize(actor, Access::Key(id, TokenScope::KeysSet), now).await?;
-        let patch = update.into_patch();
-        let owned = self.find_key(actor, id).await?;
-        if let Field::Set(permissions) = &patch.permissions {
-            check_permissions(Some(permissions), owned.user.as_ref().map_or(&[], |user| &user.permissions))?;
-        }
-        if !actor.is_operator() {
-            check_expiry(&owned, &patch, now)?;
-        }
-        self.change_policy("key.set", &owned, patch, by).await
+        self.update_key(actor, id, KeyUpdate { policy: update, ..KeyUpdate::default() }, now).await
     }
 
     /// Disables a key: refused from the next decision on, and what is open ends, until it is enabled. Of several
@@ -166,13 +177,8 @@ impl Management {
         patch: PolicyPatch,
         by: AuditActor<'_>,
     ) -> Result<Key, ManagementError> {
-        let allowed = match by.actor.signed_in() {
-            _ if by.actor.is_operator() => PolicyScope::Operator,
-            Some(person) if !person.is_admin() => PolicyScope::Owner,
-            _ => PolicyScope::Admin,
-        };
         let key = owned.key.id;
-        let change = Change::set_key_policy(key, Box::new(patch), allowed);
+        let change = Change::set_key_policy(key, Box::new(patch), by.actor.policy_scope());
         self.apply_change(operation, target(&owned.key), change, by).await?;
         // Read again: others may have changed other fields.
         Ok(self.show_owned(&self.find_key(by.actor, key).await?, by.now))

@@ -4,7 +4,7 @@ use super::audited_change::Target;
 use super::authorization::Access;
 use super::operands::check_digest;
 use super::user::Responsible;
-use super::{Actor, ApiKey, Key, KeyActor, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
+use super::{Actor, ApiKey, Key, KeyActor, KeyUpdate, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId, PlainKey};
 use domain::management_token::TokenScope;
@@ -149,12 +149,7 @@ impl Management {
         limits: Option<LimitUpdate>,
         now: Micros,
     ) -> Result<Key, ManagementError> {
-        let by = self.authorize(actor, Access::KeyOperator(id, TokenScope::KeysSet), now).await?;
-        let mut owned = self.find_key(actor, id).await?;
-        let quota = limits.map(|limits| limits.apply_to(self.quota(&owned.key)).validate()).transpose()?;
-        self.apply_change("key.limits", target(&owned.key), Change::limit_key(id, quota), by).await?;
-        owned.key.quota = quota;
-        Ok(self.show_owned(&owned, now))
+        self.update_key(actor, id, KeyUpdate { limits: Some(limits), ..KeyUpdate::default() }, now).await
     }
 
     /// Looks up the organization and the user that a new key is for, and checks its name.

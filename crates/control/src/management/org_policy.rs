@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::authorization::Access;
-use super::orgs::target;
-use super::{Actor, Management, ManagementError, Org, given};
+use super::{Actor, Management, ManagementError, Org, OrgUpdate, given};
 use domain::clock::Micros;
-use domain::management_token::TokenScope;
-use state::{self, Change, InvalidPolicy, OrgPolicy, UnusedKeys};
+use state::{InvalidPolicy, OrgPolicy, UnusedKeys};
 
 /// New values of the policy of an organization. Absent values stay as they are; `null` takes a value away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,10 +51,6 @@ impl Management {
         update: OrgPolicyUpdate,
         now: Micros,
     ) -> Result<Org, ManagementError> {
-        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
-        let org = self.find_org(org).await?;
-        let policy = update.apply_to(org.policy)?;
-        self.apply_change("org.policy", target(org.id), Change::set_org_policy(org.id, policy), by).await?;
-        Ok(self.show(state::Org { policy, ..org }))
+        self.update_org(actor, org, OrgUpdate { policy: Some(Some(update)), ..OrgUpdate::default() }, now).await
     }
 }

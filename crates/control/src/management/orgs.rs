@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{Actor, Management, ManagementError, SignedInUser};
+use super::{Actor, Management, ManagementError, OrgUpdate, SignedInUser};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
 use domain::management_token::TokenScope;
 use domain::names;
 use domain::page::{Page, PageQuery};
-use state::{self, Change, OrgPolicy};
+use state::{self, Change, ETag, OrgPolicy};
 
 /// Requests in flight that an organization may be given.
 const CONCURRENT: std::ops::RangeInclusive<u32> = 1..=1_000_000;
@@ -35,6 +35,9 @@ pub struct Org {
     pub policy: OrgPolicy,
     #[serde(with = "clock::rfc3339")]
     pub created: Micros,
+    /// Entity tag of the record; none of one that came over a wire.
+    #[serde(skip)]
+    pub etag: Option<ETag>,
 }
 
 impl Management {
@@ -132,11 +135,7 @@ impl Management {
         suspended: bool,
         now: Micros,
     ) -> Result<Org, ManagementError> {
-        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
-        let org = self.find_org(org).await?;
-        let action = if suspended { "org.suspend" } else { "org.resume" };
-        self.apply_change(action, target(org.id), Change::suspend_org(org.id, suspended), by).await?;
-        Ok(self.show(state::Org { suspended, ..org }))
+        self.update_org(actor, org, OrgUpdate { suspended: Some(suspended), ..OrgUpdate::default() }, now).await
     }
 
     /// Sets an organization's own limit of requests in flight, 1 to 1,000,000; none: the configured limit. For the
@@ -151,11 +150,7 @@ impl Management {
         concurrent: Option<u32>,
         now: Micros,
     ) -> Result<Org, ManagementError> {
-        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
-        check_concurrent(concurrent)?;
-        let org = self.find_org(org).await?;
-        self.apply_change("org.limits", target(org.id), Change::limit_org(org.id, concurrent), by).await?;
-        Ok(self.show(state::Org { concurrent, ..org }))
+        self.update_org(actor, org, OrgUpdate { concurrent: Some(concurrent), ..OrgUpdate::default() }, now).await
     }
 
     pub(super) fn show(&self, org: state::Org) -> Org {
@@ -166,9 +161,10 @@ impl Management {
 impl Org {
     /// From the record and the configured limit of requests in flight.
     pub(super) fn new(org: state::Org, configured: u32) -> Self {
+        let etag = Some(org.etag());
         let state::Org { id, tag, name, created, suspended, concurrent, policy } = org;
         let concurrent_in_force = concurrent.unwrap_or(configured);
-        Self { id, name, tag, suspended, concurrent, concurrent_in_force, policy, created }
+        Self { id, name, tag, suspended, concurrent, concurrent_in_force, policy, created, etag }
     }
 }
 

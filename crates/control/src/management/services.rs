@@ -11,13 +11,13 @@ use futures_util::future::try_join_all;
 
 use super::authorization::Access;
 use super::user::Responsible;
-use super::users::{NewUser, target};
-use super::{Actor, Management, ManagementError, User};
+use super::users::NewUser;
+use super::{Actor, Management, ManagementError, User, UserUpdate};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId};
 use domain::management_token::TokenScope;
 use domain::names;
-use state::{self, Change};
+use state;
 
 impl Management {
     /// Creates the account of a service with this name, these permissions and a responsible person. For the operator.
@@ -57,21 +57,12 @@ impl Management {
         responsible: &str,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
-        let org = self.find_org(org).await?.id;
-        let user = self.find_user(org, user).await?;
-        if !user.is_service() {
-            return Err(ManagementError::NotService(user.email));
-        }
-        let person = self.find_person(org, responsible).await?;
-        let change = Change::reassign_user(org, user.id, person.id);
-        self.apply_change("user.reassign", target(&user), change, by).await?;
-        let user = state::User { responsible: Some(person.id), ..user };
-        Ok(User::new(user, Some(Responsible::new(person.id, Some(&person)))))
+        let update = UserUpdate { responsible: Some(responsible.to_owned()), ..UserUpdate::default() };
+        self.update_user(actor, org, user, update, now).await
     }
 
     /// Looks up the person with this id or email address.
-    async fn find_person(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
+    pub(super) async fn find_person(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
         let user = self.find_user(org, reference).await?;
         if user.is_service() { Err(ManagementError::NotPerson(user.email)) } else { Ok(user) }
     }

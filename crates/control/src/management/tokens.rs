@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{ADMIN, Actor, ApiKey, ClientInfo, Management, ManagementError, Program};
+use super::{ADMIN, Actor, ApiKey, ClientInfo, Conditions, Management, ManagementError, Program};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::Network;
@@ -211,7 +211,7 @@ impl Management {
         {
             return Err(TokenRefusal::Unknown);
         }
-        Ok(Program { token, client })
+        Ok(Program { token, client, conditions: Conditions::default() })
     }
 
     /// Returns whether a user is an active administrator of an organization.
@@ -300,7 +300,7 @@ fn check_creator(actor: &Actor, token: &ManagementToken) -> Result<(), Managemen
 
 impl Token {
     /// The token as an actor sees it.
-    fn new(token: ManagementToken, viewer: &Actor) -> Self {
+    pub(super) fn new(token: ManagementToken, viewer: &Actor) -> Self {
         let created_by = Some(token.created_by).filter(|name| viewer.knows_operators() || !name.starts_with("unix:"));
         Self {
             id: token.id,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
-use state;
+use state::{self, ETag};
 
 /// User of an organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct User {
     /// The person who is responsible for a service; none of a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub responsible: Option<Responsible>,
+    /// Entity tag of the record; none of one that came over a wire.
+    #[serde(skip)]
+    pub etag: Option<ETag>,
 }
 
 /// Kind of a user.
@@ -73,9 +76,10 @@ impl User {
     /// From the record, and the person who is responsible for it.
     pub(crate) fn new(user: state::User, responsible: Option<Responsible>) -> Self {
         let kind = UserKind::of(&user);
+        let etag = Some(user.etag());
         let state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended, .. } = user;
         let provider = vouched_by.map(|voucher| voucher.provider);
-        Self { id, kind, email, org, permissions, created, removed, provider, withdrawn, suspended, responsible }
+        Self { id, kind, email, org, permissions, created, removed, provider, withdrawn, suspended, responsible, etag }
     }
 
     /// Status of the user.

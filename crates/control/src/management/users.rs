@@ -3,7 +3,7 @@
 use super::actor::{ADMIN, AuditActor};
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{Actor, Management, ManagementError, User, operands};
+use super::{Actor, Management, ManagementError, User, UserUpdate, operands};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::management_token::TokenScope;
@@ -110,11 +110,8 @@ impl Management {
         permissions: Vec<Permission>,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
-        let user = self.find_user(self.find_org(org).await?.id, user).await?;
-        let responsible = self.find_responsible(&user).await?;
-        let changed = self.set_permissions(user, operands::normalize_permissions(permissions), None, by).await?;
-        Ok(User::new(changed, responsible))
+        let update = UserUpdate { permissions: Some(permissions), ..UserUpdate::default() };
+        self.update_user(actor, org, user, update, now).await
     }
 
     /// Replaces all permissions of a user by sorted ones, takes back a withdrawal, and notes who vouches for the user.
@@ -147,18 +144,8 @@ impl Management {
         user: &str,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::OrgAdmin(org, TokenScope::UsersWrite), now).await?;
-        let user = self.find_user(self.find_org(org).await?.id, user).await?;
-        if !actor.is_operator() && is_active_admin(&user) {
-            self.require_another_admin(&user).await?;
-        }
-        let responsible = self.find_responsible(&user).await?;
-        let suspended = user.suspended.or(Some(now));
-        let change = Change::suspend_user(user.org, user.id, suspended);
-        // The user first: from then on no session acts there, also one that begins meanwhile.
-        self.apply_change("user.suspend", target(&user), change, by).await?;
-        self.end_memberships(&user, by).await?;
-        Ok(User::new(state::User { suspended, ..user }, responsible))
+        let update = UserUpdate { suspended: Some(true), ..UserUpdate::default() };
+        self.update_user(actor, org, user, update, now).await
     }
 
     /// Resumes a suspended user: requests with the user's keys are admitted again. Web sessions do not come back. For
@@ -173,23 +160,15 @@ impl Management {
         user: &str,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let by = self.authorize(actor, Access::OrgAdmin(org, TokenScope::UsersWrite), now).await?;
-        let user = self.find_user(self.find_org(org).await?.id, user).await?;
-        let responsible = self.find_responsible(&user).await?;
-        if user.suspended.is_some() {
-            // Those that a suspension did not get to, because the process died: they must not come back with the user.
-            self.end_memberships(&user, by).await?;
-        }
-        let change = Change::suspend_user(user.org, user.id, None);
-        self.apply_change("user.resume", target(&user), change, by).await?;
-        Ok(User::new(state::User { suspended: None, ..user }, responsible))
+        let update = UserUpdate { suspended: Some(false), ..UserUpdate::default() };
+        self.update_user(actor, org, user, update, now).await
     }
 
     /// Looks for an administrator of the user's organization who may act, other than the user.
     ///
     /// # Errors
     /// [`ManagementError::LastAdmin`] when there is none.
-    async fn require_another_admin(&self, user: &state::User) -> Result<(), ManagementError> {
+    pub(super) async fn require_another_admin(&self, user: &state::User) -> Result<(), ManagementError> {
         let mut from = Some(0);
         while let Some(position) = from {
             let page = self.state.page_of_users(user.org, position, USERS_AT_A_TIME).await?;
@@ -222,7 +201,7 @@ impl Management {
 }
 
 /// Returns whether a user administers the organization and can sign in: a service cannot.
-fn is_active_admin(user: &state::User) -> bool {
+pub(super) fn is_active_admin(user: &state::User) -> bool {
     !user.is_service() && user.is_active() && user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
 }
 

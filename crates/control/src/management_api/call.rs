@@ -5,17 +5,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Response, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::error::ApiError;
 use super::input;
 use super::response;
 use super::routes::Endpoint;
 use crate::json_input;
-use crate::management::{Actor, Key, Management, ManagementError, NewKey, Org, Program, Rotation, User, UserKind};
+use crate::management::{
+    Actor, Key, Management, ManagementError, NewKey, Org, Program, Replay, Rotation, User, UserKind,
+};
 use crate::request::ControlRequest;
 use domain::key::KeyId;
 use domain::page::PageQuery;
+use state::IdempotencyRecord;
 
 /// An authenticated call.
 pub(super) struct Call<'a> {
@@ -40,12 +43,20 @@ impl<'a> Call<'a> {
             Endpoint::Document => return Err(ApiError::NotFound),
             Endpoint::ListOrgs => json!(management.list_orgs(actor, &self.page()?, now).await?),
             Endpoint::CreateOrg => return self.create_org().await,
-            Endpoint::ShowOrg => json!(management.show_org(actor, &value(0)?, now).await?),
-            Endpoint::PatchOrg => json!(self.patch_org(&value(0)?).await?),
+            Endpoint::ShowOrg => return Ok(of_org(&management.show_org(actor, &value(0)?, now).await?)),
+            Endpoint::PatchOrg => {
+                let update = json_input::body(self.request)?;
+                return Ok(of_org(&management.update_org(actor, &value(0)?, update, now).await?));
+            }
             Endpoint::ListUsers => json!(management.list_users(actor, &value(0)?, &self.page()?, now).await?),
             Endpoint::CreateUser => return self.create_user(&value(0)?).await,
-            Endpoint::ShowUser => json!(management.show_user(actor, &value(0)?, &value(1)?, now).await?),
-            Endpoint::PatchUser => json!(self.patch_user(&value(0)?, &value(1)?).await?),
+            Endpoint::ShowUser => {
+                return Ok(of_user(&management.show_user(actor, &value(0)?, &value(1)?, now).await?));
+            }
+            Endpoint::PatchUser => {
+                let update = json_input::body(self.request)?;
+                return Ok(of_user(&management.update_user(actor, &value(0)?, &value(1)?, update, now).await?));
+            }
             Endpoint::RemoveUser => {
                 management.remove_user(actor, &value(0)?, &value(1)?, now).await?;
                 return Ok(no_content());
@@ -55,15 +66,18 @@ impl<'a> Call<'a> {
                 json!(management.list_keys(actor, &value(0)?, &query, &self.page()?, now).await?)
             }
             Endpoint::CreateKey => return self.create_key(&value(0)?).await,
-            Endpoint::ShowKey => json!(management.show_key(actor, key()?, now).await?),
-            Endpoint::PatchKey => json!(self.patch_key(key()?).await?),
-            Endpoint::RotateKey => self.rotate_key(key()?).await?,
-            Endpoint::RevokeKey => json!(management.revoke_key(actor, key()?, now).await?),
+            Endpoint::ShowKey => return Ok(of_key(&management.show_key(actor, key()?, now).await?)),
+            Endpoint::PatchKey => {
+                let update = json_input::body(self.request)?;
+                return Ok(of_key(&management.update_key(actor, key()?, update, now).await?));
+            }
+            Endpoint::RotateKey => return self.rotate_key(key()?).await,
+            Endpoint::RevokeKey => return Ok(of_key(&management.revoke_key(actor, key()?, now).await?)),
             Endpoint::DisableKey => {
                 let input::DisableKeyBody { leaked } = json_input::optional_body(self.request)?;
-                json!(management.disable_key(actor, key()?, leaked, now).await?)
+                return Ok(of_key(&management.disable_key(actor, key()?, leaked, now).await?));
             }
-            Endpoint::EnableKey => json!(management.enable_key(actor, key()?, now).await?),
+            Endpoint::EnableKey => return Ok(of_key(&management.enable_key(actor, key()?, now).await?)),
             Endpoint::ListUses => {
                 let filter = json_input::use_filter(self.request)?;
                 json!(management.list_uses(actor, key()?, filter, &self.page()?, now).await?)
@@ -86,6 +100,11 @@ impl<'a> Call<'a> {
         Ok(response::json(StatusCode::OK, &body))
     }
 
+    /// The result of a call that was made before.
+    pub(super) async fn replay(&self, record: &IdempotencyRecord) -> Result<Replay, ApiError> {
+        Ok(self.management.replay(&self.actor, record, self.request.now).await?)
+    }
+
     /// The page of a list that the call asks for.
     fn page(&self) -> Result<PageQuery, ApiError> {
         json_input::page_query(self.request).map_err(|error| ManagementError::from(error).into())
@@ -94,25 +113,7 @@ impl<'a> Call<'a> {
     async fn create_org(&self) -> Result<Response<Bytes>, ApiError> {
         let input::CreateOrgBody { name } = json_input::body(self.request)?;
         let org = self.management.create_org(&self.actor, &name, self.request.now).await?;
-        Ok(created(format!("/v1/orgs/{}", org.id), &json!(org)))
-    }
-
-    async fn patch_org(&self, org: &str) -> Result<Org, ApiError> {
-        let input::PatchOrgBody { suspended, concurrent, policy } = json_input::body(self.request)?;
-        let Self { management, actor, request } = self;
-        let mut shown = management.show_org(actor, org, request.now).await?;
-        if let Some(Some(policy)) = policy {
-            shown = management.set_org_policy(actor, org, policy, request.now).await?;
-        }
-        if let Some(concurrent) = concurrent {
-            shown = management.limit_org(actor, org, concurrent, request.now).await?;
-        }
-        match suspended {
-            Some(true) => shown = management.suspend_org(actor, org, request.now).await?,
-            Some(false) => shown = management.resume_org(actor, org, request.now).await?,
-            None => {}
-        }
-        Ok(shown)
+        Ok(created(format!("/v1/orgs/{}", org.id), of_org(&org)))
     }
 
     async fn create_user(&self, org: &str) -> Result<Response<Bytes>, ApiError> {
@@ -126,47 +127,16 @@ impl<'a> Call<'a> {
             (UserKind::Person, Some(_)) => return Err(invalid_body("only a service has a responsible person")),
             (UserKind::Service, None) => return Err(invalid_body("a service needs a responsible person")),
         };
-        Ok(created(format!("/v1/orgs/{}/users/{}", user.org, user.id), &json!(user)))
-    }
-
-    async fn patch_user(&self, org: &str, user: &str) -> Result<User, ApiError> {
-        let input::PatchUserBody { permissions, suspended, responsible } = json_input::body(self.request)?;
-        let Self { management, actor, request } = self;
-        let mut shown = management.show_user(actor, org, user, request.now).await?;
-        if let Some(permissions) = permissions {
-            shown = management.permit_user(actor, org, user, permissions, request.now).await?;
-        }
-        if let Some(responsible) = responsible {
-            shown = management.reassign_user(actor, org, user, &responsible, request.now).await?;
-        }
-        match suspended {
-            Some(true) => shown = management.suspend_user(actor, org, user, request.now).await?,
-            Some(false) => shown = management.resume_user(actor, org, user, request.now).await?,
-            None => {}
-        }
-        Ok(shown)
+        Ok(created(format!("/v1/orgs/{}/users/{}", user.org, user.id), of_user(&user)))
     }
 
     async fn create_key(&self, org: &str) -> Result<Response<Bytes>, ApiError> {
         let input::CreateKeyBody { name, user, policy } = json_input::body(self.request)?;
         let new = self.management.create_key(&self.actor, org, &user, &name, policy, self.request.now).await?;
-        Ok(created(format!("/v1/keys/{}", new.key.id), &with_secret(&new)))
+        Ok(created(format!("/v1/keys/{}", new.key.id), with_secret(&new)))
     }
 
-    async fn patch_key(&self, id: KeyId) -> Result<Key, ApiError> {
-        let input::PatchKeyBody { policy, limits } = json_input::body(self.request)?;
-        let Self { management, actor, request } = self;
-        let mut shown = management.show_key(actor, id, request.now).await?;
-        if !policy.is_empty() {
-            shown = management.set_key(actor, id, policy, request.now).await?;
-        }
-        if let Some(limits) = limits {
-            shown = management.limit_key(actor, id, limits, request.now).await?;
-        }
-        Ok(shown)
-    }
-
-    async fn rotate_key(&self, id: KeyId) -> Result<Value, ApiError> {
+    async fn rotate_key(&self, id: KeyId) -> Result<Response<Bytes>, ApiError> {
         let input::RotateKeyBody { overlap_seconds, expected_rotated } = json_input::optional_body(self.request)?;
         let rotation = Rotation::new(overlap_seconds.map(|seconds| Duration::from_secs(seconds.0)));
         let rotation = expected_rotated.map_or(rotation, |rotated| rotation.after(rotated));
@@ -178,19 +148,32 @@ impl<'a> Call<'a> {
         let new = self.management.create_token(&self.actor, settings, self.request.now).await?;
         let mut body = json!(new.token);
         body["token"] = json!(new.secret.expose());
-        Ok(created(format!("/v1/tokens/{}", new.token.id), &body))
+        Ok(created(format!("/v1/tokens/{}", new.token.id), response::json(StatusCode::OK, &body)))
     }
 }
 
 /// A key with its secret, which is shown this once.
-fn with_secret(new: &NewKey) -> Value {
+fn with_secret(new: &NewKey) -> Response<Bytes> {
     let mut body = json!(new.key);
     body["key"] = json!(new.api_key.expose());
-    body
+    response::record(StatusCode::OK, &body, new.key.etag)
 }
 
-fn created(location: String, body: &Value) -> Response<Bytes> {
-    let mut response = response::json(StatusCode::CREATED, body);
+fn of_org(org: &Org) -> Response<Bytes> {
+    response::record(StatusCode::OK, org, org.etag)
+}
+
+fn of_user(user: &User) -> Response<Bytes> {
+    response::record(StatusCode::OK, user, user.etag)
+}
+
+fn of_key(key: &Key) -> Response<Bytes> {
+    response::record(StatusCode::OK, key, key.etag)
+}
+
+/// The response that shows a record, of one that was created.
+fn created(location: String, mut response: Response<Bytes>) -> Response<Bytes> {
+    *response.status_mut() = StatusCode::CREATED;
     let location = HeaderValue::try_from(location).expect("ids are visible ASCII");
     response.headers_mut().insert(LOCATION, location);
     response

@@ -46,6 +46,14 @@ pub(super) enum ApiError {
     Input(#[from] InputError),
     #[error(transparent)]
     Management(Box<ManagementError>),
+    #[error("send one `Idempotency-Key`, of 1 to 255 visible ASCII characters, with POST only")]
+    IdempotencyKey,
+    #[error("this idempotency key was sent with another body within a day; use a new one for each call")]
+    KeyReused,
+    #[error("a call with this idempotency key is in progress; wait a second, then send it again")]
+    InProgress,
+    #[error("send one entity tag in `If-Match`, as `ETag` has it, or `*`")]
+    IfMatch,
     /// The handler panicked.
     #[error("the call ended unexpectedly; see the gateway's log")]
     Internal,
@@ -69,6 +77,10 @@ impl ApiError {
             Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
             Self::Input(error) => error.status_and_code(),
             Self::Management(error) => (error.kind().status(), error.code()),
+            Self::IdempotencyKey => (StatusCode::BAD_REQUEST, "invalid_idempotency_key"),
+            Self::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
+            Self::InProgress => (StatusCode::CONFLICT, "call_in_progress"),
+            Self::IfMatch => (StatusCode::BAD_REQUEST, "invalid_if_match"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         }
     }
@@ -82,6 +94,7 @@ impl ApiError {
                 _ => None,
             }),
             Self::Refused(TokenRefusal::State(_)) => Some(RETRY_SOON),
+            Self::InProgress => Some(RETRY_READ),
             _ => None,
         }
     }

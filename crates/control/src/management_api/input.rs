@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::error::ApiError;
 use crate::json_input::{self, InputError, WholeSeconds};
-use crate::management::{KeyQuery, LimitUpdate, OrgPolicyUpdate, PolicyUpdate, UserKind};
+use crate::management::{KeyQuery, PolicyUpdate, UserKind};
 use crate::request::ControlRequest;
 use domain::clock::Micros;
 use domain::identity::Permission;
@@ -19,19 +19,6 @@ use platform::settings::parse_duration;
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateOrgBody {
     pub(super) name: String,
-}
-
-/// Body of `PATCH /orgs/{org}`, a merge patch (RFC 7396).
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PatchOrgBody {
-    pub(super) suspended: Option<bool>,
-    /// Requests in flight at most; `null` for the configured limit.
-    #[serde(default, deserialize_with = "given")]
-    pub(super) concurrent: Option<Option<u32>>,
-    /// Policy of new keys; `null` for none.
-    #[serde(default, deserialize_with = "given")]
-    pub(super) policy: Option<Option<OrgPolicyUpdate>>,
 }
 
 /// Body of `POST /orgs/{org}/users`.
@@ -48,16 +35,6 @@ pub(super) struct CreateUserBody {
     pub(super) responsible: Option<String>,
 }
 
-/// Body of `PATCH /orgs/{org}/users/{user}`, a merge patch.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PatchUserBody {
-    pub(super) permissions: Option<Vec<Permission>>,
-    pub(super) suspended: Option<bool>,
-    /// Id or email address of the person who is responsible for a service.
-    pub(super) responsible: Option<String>,
-}
-
 /// Body of `POST /orgs/{org}/keys`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,17 +44,6 @@ pub(super) struct CreateKeyBody {
     pub(super) user: String,
     #[serde(default, deserialize_with = "json_input::object")]
     pub(super) policy: PolicyUpdate,
-}
-
-/// Body of `PATCH /keys/{key}`, a merge patch.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PatchKeyBody {
-    #[serde(default, deserialize_with = "json_input::object")]
-    pub(super) policy: PolicyUpdate,
-    /// The key's own limits; `null` for the configured ones.
-    #[serde(default, deserialize_with = "given")]
-    pub(super) limits: Option<Option<LimitUpdate>>,
 }
 
 /// Body of `POST /keys/{key}/rotate`.
@@ -98,12 +64,6 @@ pub(super) struct DisableKeyBody {
     /// The key has leaked.
     #[serde(default)]
     pub(super) leaked: bool,
-}
-
-/// Tells a member that is `null` from one that is absent.
-#[allow(clippy::option_option, reason = "absent, null and a value mean three things")]
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
 }
 
 /// The key id in a path.

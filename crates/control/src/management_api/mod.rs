@@ -5,6 +5,8 @@
 //!   so that a revocation holds from the next call on.
 //! - Calls are bounded: so many of each token, and so many with wrong tokens from each address.
 //! - Each endpoint calls one function of `management` as the program, and decides nothing itself.
+//! - Records have entity tags (RFC 9110, section 8.8.3); a change with `If-Match` is made only if the record still has
+//!   its tag. A `POST` with an `Idempotency-Key` is made once within a day, however often it is sent.
 //! - A call that changes something runs to its end when its client is gone.
 //! - `docs/openapi-management.json` describes the API, and is served without a token.
 
@@ -22,13 +24,13 @@ use crate::json_input;
 use crate::management::{Management, Program, TokenRefusal};
 use crate::person_limiter::{Bucket, PersonLimiter};
 use crate::request::{ControlRequest, ReadError};
-use call::Call;
 use domain::address_limiter::AddressLimiter;
 use domain::clock;
 use domain::identity::{Peer, PersonId, X_REQUEST_ID};
 use domain::quota::Quota;
 use edge::forward::TrustedProxies;
 use error::ApiError;
+use idempotency::InProgress;
 use platform::abort_on_drop::AbortOnDrop;
 use platform::metrics::{Metrics, RouteMetrics};
 use platform::tls::CertificateFacts;
@@ -39,6 +41,7 @@ mod call;
 mod input;
 mod response;
 mod error;
+mod idempotency;
 
 /// Path of the API.
 const BASE: &str = "/v1";
@@ -55,6 +58,8 @@ pub struct ManagementApiServices {
     management: Arc<Management>,
     /// Limits calls by token.
     limiter: PersonLimiter,
+    /// Calls with idempotency keys that are being made.
+    in_progress: InProgress,
 }
 
 /// One worker's management API.
@@ -72,7 +77,11 @@ pub struct ManagementApi {
 impl ManagementApiServices {
     /// The services over this management.
     pub fn new(management: &Arc<Management>) -> Self {
-        Self { management: Arc::clone(management), limiter: PersonLimiter::new(CALLS) }
+        Self {
+            management: Arc::clone(management),
+            limiter: PersonLimiter::new(CALLS),
+            in_progress: InProgress::default(),
+        }
     }
 }
 
@@ -149,7 +158,10 @@ impl ManagementApi {
             .map_err(ApiError::TooManyCalls)?;
         let (route, values) = found?;
         json_input::check_query(request, route.query)?;
-        Call::new(&self.services.management, request, program).perform(route.endpoint, &values).await
+        let conditions = idempotency::conditions(request, token)?;
+        let program = Program { conditions, ..program };
+        let response = self.perform_once(request, program, route.endpoint, &values).await?;
+        Ok(if request.method.is_safe() { response::unless_known(&request.headers, response) } else { response })
     }
 
     /// The program whose token a call presents. Wrong tokens are counted by the address of the client.

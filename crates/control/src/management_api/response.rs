@@ -1,9 +1,11 @@
 //! Responses of the management API.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderValue, Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
+
+use state::ETag;
 
 /// A response with a body of this media type. Caches do not store it.
 pub(super) fn build(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response<Bytes> {
@@ -13,6 +15,34 @@ pub(super) fn build(status: StatusCode, media_type: &'static str, body: impl Int
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// A response with one record, with its entity tag (RFC 9110, section 8.8.3).
+pub(super) fn record(status: StatusCode, body: &impl Serialize, etag: Option<ETag>) -> Response<Bytes> {
+    let mut response = json(status, body);
+    if let Some(etag) = etag {
+        let value = HeaderValue::try_from(format!("\"{etag}\"")).expect("base64url is visible ASCII");
+        response.headers_mut().insert(ETAG, value);
+    }
+    response
+}
+
+/// The response of before to a client that has this record already: 304 (RFC 9110, section 13.1.2).
+pub(super) fn unless_known(request: &HeaderMap, response: Response<Bytes>) -> Response<Bytes> {
+    let Some(etag) = response.headers().get(ETAG) else { return response };
+    let known = request.get_all(IF_NONE_MATCH).iter().flat_map(|field| field.as_bytes().split(|byte| *byte == b','));
+    // The weak comparison (section 8.8.3.2): a proxy in between may have weakened the tag.
+    let is_known = known
+        .map(<[u8]>::trim_ascii)
+        .any(|known| known == b"*" || known.strip_prefix(b"W/").unwrap_or(known) == etag.as_bytes());
+    if !is_known {
+        return response;
+    }
+    let etag = etag.clone();
+    let mut response = build(StatusCode::NOT_MODIFIED, "application/json", "");
+    response.headers_mut().remove(CONTENT_TYPE);
+    response.headers_mut().insert(ETAG, etag);
     response
 }
 

@@ -13,7 +13,9 @@ use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
 use super::sql::{classify_error, execute, exists, integer, micros};
-use super::{key_actors, key_creation, key_policies, management_tokens, org_rows, services, session_rows, tickets};
+use super::{
+    key_actors, key_creation, key_policies, management_tokens, org_rows, preconditions, services, session_rows, tickets,
+};
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
 pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
@@ -38,6 +40,14 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
             key_creation::check(sql, *person, change, bounds)
         }
         Change::ByActor { actor, change } => write_by(sql, actor, change, bounds),
+        Change::IfMatch { etag, change } => {
+            preconditions::check_etag(sql, change, *etag)?;
+            write(sql, change, bounds)
+        }
+        Change::Once { request, change } => {
+            preconditions::write_record(sql, request)?;
+            write(sql, change, bounds)
+        }
         Change::CreateSession { session, digest } => {
             session_rows::create(sql, session, digest, bounds.sessions_per_person)
         }

@@ -162,7 +162,10 @@ impl Directory {
                 record.rotate(digest, at, previous_until);
             }),
             Change::UpdateKey { key, patch } => self.update_key(key, patch),
-            Change::ByPerson { change, .. } | Change::ByActor { change, .. } => self.apply(*change),
+            Change::ByPerson { change, .. }
+            | Change::ByActor { change, .. }
+            | Change::IfMatch { change, .. }
+            | Change::Once { change, .. } => self.apply(*change),
             Change::CreateToken(_) | Change::RevokeToken { .. } => self.management_tokens.apply(&change),
             of_session => self.sessions.apply(of_session),
         }

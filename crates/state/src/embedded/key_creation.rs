@@ -11,7 +11,7 @@ use domain::quota::Quota;
 
 /// Checks a change that a person asked for and that is written already: the caller rolls it back after an error.
 pub(super) fn check(sql: &Connection, person: UserId, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
-    match change {
+    match change.as_made() {
         Change::CreateKey { key, .. } => {
             check_count(sql, key.user, bounds.keys_per_user)?;
             draw(sql, person, bounds.key_creation, key.created)

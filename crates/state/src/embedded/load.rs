@@ -2,18 +2,22 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::cursor_secret::CursorSecret;
-use crate::{Defaults, Org, OrgPolicy, User};
+use crate::{Defaults, Key, Org, OrgPolicy, User};
 use domain::clock::Micros;
-use domain::identity::{OrgId, Permission, Voucher};
+use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::key::{KeyDigest, KeyId, OrgTag};
 
 use super::directory::Directory;
 use super::sql::{Columns, for_each_row, invalid, micros, text, time};
 use super::stored_key::StoredKey;
 use super::{key_policies, load_keys, management_tokens, retired, session_rows, usage_blocks};
+
+/// The columns of a user, in the order in which [`user`] reads them.
+const USER_COLUMNS: &str =
+    "id, org, email, permissions, created, removed, withdrawn, suspended, responsible, provider, person";
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
@@ -22,11 +26,8 @@ pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> 
     let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
     let directory = Directory::with_capacity(usize::try_from(keys).unwrap_or(0), defaults);
     for_each_row(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
-    let users = "SELECT id, org, email, permissions, created, removed, withdrawn, suspended, responsible,
-                        provider, person
-                   FROM users
-                 ORDER BY rowid";
-    for_each_row(connection, users, |row| user(row).map(|user| directory.add_user(user)))?;
+    let users = format!("SELECT {USER_COLUMNS} FROM users ORDER BY rowid");
+    for_each_row(connection, &users, |row| user(row).map(|user| directory.add_user(user)))?;
     load_keys::load(path, connection, &directory)?;
     key_policies::load(connection, &directory)?;
     for_each_row(connection, "SELECT digest, key FROM replaced", |row| {
@@ -60,6 +61,31 @@ pub(super) fn read_cursor_secret(connection: &Connection) -> rusqlite::Result<Cu
     connection
         .query_row("SELECT value FROM secrets WHERE name = 'cursors'", [], |row| row.get(0))
         .map(CursorSecret::from_bytes)
+}
+
+/// Reads one organization.
+pub(super) fn read_org(connection: &Connection, id: OrgId) -> rusqlite::Result<Option<Org>> {
+    connection.prepare_cached("SELECT * FROM orgs WHERE id = ?1")?.query_row([id.to_string()], org).optional()
+}
+
+/// Reads one user, also one that was removed.
+pub(super) fn read_user(connection: &Connection, id: UserId) -> rusqlite::Result<Option<User>> {
+    let query = format!("SELECT {USER_COLUMNS} FROM users WHERE id = ?1");
+    connection.prepare_cached(&query)?.query_row([id.to_string()], user).optional()
+}
+
+/// Reads one key, also a retired one. Its usage is that of its row, which may be old.
+pub(super) fn read_key(connection: &Connection, id: KeyId) -> rusqlite::Result<Option<Key>> {
+    let query = format!(
+        "SELECT {}, users.org FROM keys JOIN users ON users.id = keys.user WHERE keys.id = ?1",
+        load_keys::COLUMNS
+    );
+    let mut query = connection.prepare_cached(&query)?;
+    let mut rows = query.query([id.as_str()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let org: OrgId = text(row, "org")?;
+    let Some(stored) = load_keys::key(row, None, |_| Some(org))? else { return Ok(None) };
+    Ok(Some(Key { policy: key_policies::read(connection, id)?, ..stored.key }))
 }
 
 /// Reads the retired key with this id, and its digests before the last rotation.

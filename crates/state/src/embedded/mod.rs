@@ -50,6 +50,7 @@ mod key_creation;
 mod key_actors;
 mod org_looks;
 mod retired;
+mod preconditions;
 mod changes;
 mod imports;
 mod load_keys;
@@ -77,7 +78,6 @@ pub use checkpoint_schedule::JournalProgress;
 pub use decision_codec::DecisionRecord;
 pub use key_slots::Permit;
 pub use open_error::OpenError;
-
 pub use successor::{OwnedAccess, OwnedDecideRequest, Successor, SuccessorPermit, SuccessorRequest};
 
 /// Settings of the embedded state.

@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::sessions::{SessionUpdates, Sessions};
 use super::sql::{classify_error, execute, exists, for_each_row, integer, invalid, text, time};
-use super::tickets;
+use super::{preconditions, tickets};
 use crate::{ChangeError, Session};
 use domain::clock::Micros;
 use domain::identity::{OrgId, SessionId};
@@ -75,11 +75,12 @@ pub(super) fn load(connection: &Connection, sessions: &Sessions) -> rusqlite::Re
     })
 }
 
-/// Writes back uses and expiries of sessions and removes expired tickets, in one transaction.
+/// Writes back uses and expiries of sessions and removes expired tickets and idempotency records, in one transaction.
 pub(super) fn write_back(connection: &mut Connection, updates: &SessionUpdates, now: Micros) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     write_updates(&transaction, updates)?;
     tickets::remove_expired(&transaction, now)?;
+    preconditions::remove_expired_in_background(&transaction, now)?;
     transaction.commit()
 }
 

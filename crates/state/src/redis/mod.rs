@@ -86,7 +86,8 @@ use revocation_reader::RevocationReader;
 use revocations::assert_revocations;
 
 pub(super) use directory::{
-    DigestClaims, KeyActorIndex, KeyList, Keys, ManagementTokens, Orgs, Sessions, Tickets, UserIndex, Users,
+    DigestClaims, IdempotencyRecords, KeyActorIndex, KeyList, Keys, ManagementTokens, Orgs, Sessions, Tickets,
+    UserIndex, Users,
 };
 pub(super) use unavailable::read;
 

@@ -27,6 +27,8 @@
 //! | sessions of a person, of an organization, by their ends | `P:{sessions}:person:HEX`, `P:{sessions}:org:ID` | sorted sets of ids that expire |
 //! | management tokens by id, and the times at which they expire | `P:{tokens}:records`, `P:{tokens}:ends` | hash, sorted set |
 //! | ticket | `P:ticket:HEX` | hash that expires |
+//! | request with an idempotency key, that creates an organization, or any other | `P:{orgs}:idempotency:HEX`, `P:{tag}:idempotency:HEX` | hashes that expire |
+//! | live idempotency records of a management token, by their ends | `P:{TOKEN}:idempotency` | sorted set that expires |
 //! | revocation log: entries by number, and the last number | `P:{revocations}` | hash |
 //!
 //! `P` is the configured prefix. A key's id begins with the organization's tag. So everything that one decision or one
@@ -35,8 +37,10 @@
 
 use data_encoding::HEXLOWER;
 
+use crate::IdempotencyPlace;
 use domain::identity::{OrgId, PersonId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::management_token::TokenId;
 use domain::session::TokenDigest;
 use redis_client::hash_slot;
 
@@ -187,6 +191,19 @@ impl RecordNames {
 
     pub(super) fn ticket(&self, digest: &TokenDigest) -> String {
         format!("{}:ticket:{}", self.prefix, hex(digest.as_bytes()))
+    }
+
+    /// The record of a request with an idempotency key.
+    pub(super) fn idempotency(&self, place: IdempotencyPlace, id: &[u8; 32]) -> String {
+        match place {
+            IdempotencyPlace::Installation => format!("{}:{{orgs}}:idempotency:{}", self.prefix, hex(id)),
+            IdempotencyPlace::Org(tag) => self.of_org(tag, &format!("idempotency:{}", hex(id))),
+        }
+    }
+
+    /// Live idempotency records of a management token, by their ends.
+    pub(super) fn idempotency_of_token(&self, token: TokenId) -> String {
+        format!("{}:{{{}}}:idempotency", self.prefix, token.as_str())
     }
 
     /// Revocation log.

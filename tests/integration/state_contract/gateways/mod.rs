@@ -27,6 +27,7 @@ mod lost_replies;
 mod pauses;
 mod absences;
 mod many_leases;
+mod requests;
 
 /// A quota that never refuses.
 const PLENTY: Quota =

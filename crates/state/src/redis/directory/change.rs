@@ -7,15 +7,18 @@ use tokio::time::{sleep, timeout};
 
 use super::change_steps::{ChangeSteps, ChangeWrite};
 use super::commit_error::CommitError;
-use super::keys::{Keys, Origin, Rotation};
+use super::idempotency::{IdempotencyRecords, Once};
+use super::keys::{Keys, Rotation};
 use super::management_tokens::ManagementTokens;
 use super::orgs::Orgs;
+use super::origin::Origin;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
 use super::tickets::Tickets;
 use super::transactions::Transactions;
 use super::users::Users;
-use crate::{Change, ChangeError, StorageError, Unavailable};
+use crate::redis::record_codec::new_version;
+use crate::{Change, ChangeError, IdempotentRequest, StorageError, Unavailable};
 
 /// Changes, over the transactions of one thread.
 #[derive(Clone, Copy)]
@@ -29,8 +32,9 @@ impl Changes<'_> {
     pub(crate) async fn change(self, change: Change) -> Result<(), ChangeError> {
         let durability = self.0.shared.settings.durability;
         let mut steps = ChangeSteps::begin(durability, Instant::now());
+        let mark = new_mark(&change)?;
         loop {
-            let attempt = timeout(steps.limit, self.change_once(&change, steps.is_retry)).await;
+            let attempt = timeout(steps.limit, self.change_once(&change, &mark, steps.is_retry)).await;
             let Ok(result) = attempt else {
                 return Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut)));
             };
@@ -43,12 +47,12 @@ impl Changes<'_> {
     }
 
     /// Makes a change once, and logs what it has revoked. Returns the number of replicas that have both.
-    async fn change_once(self, change: &Change, is_retry: bool) -> Result<u32, CommitError> {
+    async fn change_once(self, change: &Change, mark: &str, is_retry: bool) -> Result<u32, CommitError> {
         let mut locator = LogWriter(self.0).locator(change).await?;
         let mut replicas = u32::MAX;
         for write in ChangeWrite::ORDER {
             let reached = match write {
-                ChangeWrite::Records => Some(self.write(change, Origin::default(), is_retry).await?),
+                ChangeWrite::Records => Some(self.write(change, Origin { mark, ..Origin::default() }, is_retry).await?),
                 ChangeWrite::Log => LogWriter(self.0).append(change, locator.take()).await?,
             };
             replicas = reached.map_or(replicas, |reached| reached.min(replicas));
@@ -64,12 +68,12 @@ impl Changes<'_> {
         let keys = Keys(self.0);
         let sessions = Sessions(self.0);
         match change {
-            Change::CreateOrg(org) => orgs.create(org).await,
-            Change::UpdateOrg { org, patch } => orgs.update(*org, patch).await,
-            Change::CreateUser(user) => users.create(user).await,
-            Change::UpdateUser { org, user, patch } => users.update(*org, *user, patch).await,
-            Change::WithdrawUser { org, user, at } => users.withdraw(*org, *user, *at).await,
-            Change::RemoveUser { org, user, at } => users.remove(*org, *user, *at, is_retry).await,
+            Change::CreateOrg(org) => orgs.create(org, origin).await,
+            Change::UpdateOrg { org, patch } => orgs.update(*org, patch, origin).await,
+            Change::CreateUser(user) => users.create(user, origin).await,
+            Change::UpdateUser { org, user, patch } => users.update(*org, *user, patch, origin).await,
+            Change::WithdrawUser { org, user, at } => users.withdraw(*org, *user, *at, origin).await,
+            Change::RemoveUser { org, user, at } => users.remove((*org, *user), *at, origin, is_retry).await,
             Change::CreateKey { key, digest } => keys.create(key, digest, origin).await,
             Change::RotateKey { key, digest, at, previous_until, last } => {
                 let rotation = Rotation { digest, at: *at, previous_until: *previous_until, last: *last };
@@ -81,8 +85,13 @@ impl Changes<'_> {
             Change::ByActor { actor, change } => {
                 Box::pin(self.write(change, Origin { actor: Some(actor), ..origin }, is_retry)).await
             }
-            Change::RevokeKey { key, at } => keys.revoke(*key, *at, origin.actor).await,
-            Change::UpdateKey { key, patch } => keys.update(*key, patch).await,
+            Change::IfMatch { change, .. } if change.target().is_none() => Err(ChangeError::Stale.into()),
+            Change::IfMatch { etag, change } => {
+                Box::pin(self.write(change, Origin { etag: Some(*etag), ..origin }, is_retry)).await
+            }
+            Change::Once { request, change } => Box::pin(self.write_recorded(request, change, origin, is_retry)).await,
+            Change::RevokeKey { key, at } => keys.revoke(*key, *at, origin).await,
+            Change::UpdateKey { key, patch } => keys.update(*key, patch, origin).await,
             Change::CreateSession { session, digest } => sessions.create(session, digest, is_retry).await,
             Change::ChooseOrg { session, org } => sessions.choose_org(*session, *org).await,
             Change::EndSession { session } => sessions.end(*session).await,
@@ -92,4 +101,42 @@ impl Changes<'_> {
             Change::PutTicket { digest, content, expires, .. } => Tickets(self.0).put(digest, content, *expires).await,
         }
     }
+    /// Makes the change of a request with an idempotency key, with the record of the request.
+    async fn write_recorded(
+        self,
+        request: &IdempotentRequest,
+        change: &Change,
+        origin: Origin<'_>,
+        is_retry: bool,
+    ) -> Result<u32, CommitError> {
+        let records = IdempotencyRecords(self.0);
+        let once = Once { request, place: records.place_of(change).await? };
+        if let Some(replicas) = records.resolve(once, origin.mark).await? {
+            return match change.as_made() {
+                // Made again, so that this gateway keeps the revocation.
+                Change::RevokeKey { .. } | Change::RemoveUser { .. } => {
+                    self.write(change, Origin { etag: None, ..origin }, true).await
+                }
+                _ => Ok(replicas),
+            };
+        }
+        records.enter(once, origin.mark).await?;
+        let made = self.write(change, Origin { once: Some(once), ..origin }, is_retry).await;
+        match made {
+            Err(CommitError::Final(refused)) => records.resolve_refused(once, refused, origin.mark).await,
+            // After any other error the change may have been made, or is tried again.
+            made => made,
+        }
+    }
+}
+
+/// The mark of a change. See [`Origin::mark`].
+fn new_mark(change: &Change) -> Result<String, ChangeError> {
+    if !change.has_conditions() {
+        return Ok(String::new());
+    }
+    new_version().map_err(|error| {
+        tracing::error!(%error, "the operating system gave no randomness for a change");
+        ChangeError::Unavailable(StorageError::Redis(Unavailable::Overloaded))
+    })
 }

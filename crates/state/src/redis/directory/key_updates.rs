@@ -3,6 +3,7 @@
 use super::check::Check;
 use super::commit_error::CommitError;
 use super::keys::Keys;
+use super::origin::Origin;
 use super::record_fields::quota_fields;
 use super::transaction::{Record, Transaction};
 use crate::{ChangeError, Key, KeyPatch, PolicyChange, PolicyScope};
@@ -13,10 +14,10 @@ use domain::quota::Quota;
 
 impl Keys<'_> {
     /// Changes a key that is not revoked.
-    pub(super) async fn update(self, id: KeyId, patch: &KeyPatch) -> Result<u32, CommitError> {
+    pub(super) async fn update(self, id: KeyId, patch: &KeyPatch, origin: Origin<'_>) -> Result<u32, CommitError> {
         let stored = self.require_active(id).await?;
         let policy = patch.policy.as_ref().map(|change| next_policy(&stored.key, change)).transpose()?;
-        self.change(id, &stored, |transaction, record| {
+        self.change(&stored, origin, |transaction, record| {
             transaction.allow_oom();
             match patch.quota {
                 Field::Keep => {}

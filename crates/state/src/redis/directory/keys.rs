@@ -3,9 +3,11 @@
 use super::check::Check;
 use super::commit_error::CommitError;
 use super::digest_claims::DigestClaims;
+use super::idempotency::IdempotencyRecords;
 use super::key_actors;
 use super::key_list::KeyList;
 use super::orgs::Orgs;
+use super::origin::Origin;
 use super::record_fields::{key_fields, quota_numbers};
 use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::Transactions;
@@ -15,7 +17,7 @@ use crate::redis::digest_index;
 use crate::redis::record_codec::StoredKey;
 use crate::redis::record_names::hex;
 use crate::redis::revocations::Revocation;
-use crate::{ActorName, ChangeError, Key, KeyEvent, LastRotation, User};
+use crate::{ChangeError, Key, KeyEvent, LastRotation, User};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -24,20 +26,12 @@ use redis_client::CommandError;
 
 /// Check of a new key.
 enum NewKeyCheck {
+    NotRecorded,
     IdFree,
     UserExists,
     FewKeys(u32),
     /// With the microseconds until a key may be created again.
     Token(u64),
-}
-
-/// The origin of a change.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Origin<'a> {
-    /// The person whose bounds hold; none of the operator.
-    pub(super) person: Option<UserId>,
-    /// The actor to record; none when it is not known.
-    pub(super) actor: Option<&'a ActorName>,
 }
 
 /// The new secret of a key.
@@ -74,10 +68,10 @@ impl Keys<'_> {
         }
         let token = self.creation_token(tag, origin.person).await?;
         DigestClaims(self.0).claim(digest, key.id, key.created).await?;
-        let created = self.write((key, digest), &user, token, origin.actor).await;
+        let created = self.write((key, digest), &user, token, origin).await;
         // After any other error the key may have been written, or the next attempt needs the claim again.
         if let Err(CommitError::Final(_)) = created {
-            DigestClaims(self.0).release(digest, key.id).await?;
+            self.release_unused(digest, key.id, origin).await?;
         }
         created
     }
@@ -87,7 +81,7 @@ impl Keys<'_> {
         (key, digest): (&Key, &KeyDigest),
         user: &User,
         token: Option<CreationToken>,
-        actor: Option<&ActorName>,
+        origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
         let tag = key.id.tag();
@@ -95,6 +89,7 @@ impl Keys<'_> {
         let full = Bucket::full(quota, key.created);
         let used = key.last_used.unwrap_or_default();
         let mut transaction = self.0.transaction();
+        origin.write_record(&mut transaction, names, NewKeyCheck::NotRecorded);
         let [owner, record] = transaction.records([names.user(tag, user.id), names.key(key.id)]);
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
         transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
@@ -108,9 +103,10 @@ impl Keys<'_> {
         transaction.init_key(record, (full, quota), key.uses, used)?;
         transaction.hset(record, &key_fields(key, digest));
         KeyList(self.0).add(&mut transaction, key);
-        key_actors::add(&mut transaction, names, (key.id, KeyEvent::Created, key.created), actor);
+        key_actors::add(&mut transaction, names, (key.id, KeyEvent::Created, key.created), origin.actor);
         match self.0.commit(transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
+            CommitResult::Failed(NewKeyCheck::NotRecorded) => self.resolve_recorded(origin).await,
             CommitResult::Failed(check) => self.explain_refusal(key, digest, check).await,
         }
     }
@@ -118,6 +114,7 @@ impl Keys<'_> {
     /// The result of a creation that was refused by a check; success when an earlier attempt has created the key.
     async fn explain_refusal(self, key: &Key, digest: &KeyDigest, check: NewKeyCheck) -> Result<u32, CommitError> {
         match check {
+            NewKeyCheck::NotRecorded => Err(CommitError::Conflict),
             NewKeyCheck::UserExists => Err(ChangeError::NoUser(key.user).into()),
             NewKeyCheck::FewKeys(limit) => {
                 let pruned = KeyList(self.0).prune_user(key.id.tag(), key.user).await?;
@@ -127,11 +124,26 @@ impl Keys<'_> {
             NewKeyCheck::IdFree => match self.0.read_key(key.id).await? {
                 // Written by an earlier attempt whose reply was lost; this write is for replicas to confirm.
                 Some(same) if same.digest == *digest && same.key.created == key.created => {
-                    self.change(key.id, &same, |_, _| ()).await
+                    self.change(&same, Origin::default(), |_, _| ()).await
                 }
                 _ => Err(ChangeError::Taken("id").into()),
             },
         }
+    }
+
+    /// The result of a change whose request was recorded meanwhile.
+    async fn resolve_recorded(self, origin: Origin<'_>) -> Result<u32, CommitError> {
+        let Some(once) = origin.once else { return Err(CommitError::Conflict) };
+        IdempotencyRecords(self.0).resolve(once, origin.mark).await?.ok_or(CommitError::Conflict)
+    }
+
+    /// Gives the claim of a digest back, after the change was refused. An equal request may have made the same claim,
+    /// and the key has the digest then.
+    async fn release_unused(self, digest: &KeyDigest, key: KeyId, origin: Origin<'_>) -> Result<(), CommandError> {
+        if origin.once.is_some() && self.0.read_key(key).await?.is_some_and(|stored| stored.digest == *digest) {
+            return Ok(());
+        }
+        DigestClaims(self.0).release(digest, key).await
     }
 
     /// The token that a person needs; none for the operator.
@@ -146,10 +158,10 @@ impl Keys<'_> {
         Ok(Some(CreationToken { record: self.0.shared.names.user(tag, person), quota: quota_numbers(quota), wait_us }))
     }
 
-    pub(super) async fn revoke(self, id: KeyId, at: Micros, actor: Option<&ActorName>) -> Result<u32, CommitError> {
+    pub(super) async fn revoke(self, id: KeyId, at: Micros, origin: Origin<'_>) -> Result<u32, CommitError> {
         let stored = self.0.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
         // The first revocation stands, with its actor; the write is repeated all the same, for replicas to confirm.
-        let actor = actor.filter(|_| stored.key.revoked.is_none());
+        let actor = origin.actor.filter(|_| stored.key.revoked.is_none());
         let at = stored.key.revoked.unwrap_or(at);
         let write = |transaction: &mut Transaction<_>, record| {
             transaction.allow_oom();
@@ -157,7 +169,7 @@ impl Keys<'_> {
             KeyList(self.0).add_revoked(transaction, &stored.key, at);
             key_actors::add(transaction, &self.0.shared.names, (id, KeyEvent::Revoked, at), actor);
         };
-        let replicas = self.change(id, &stored, write).await?;
+        let replicas = self.change(&stored, origin, write).await?;
         self.0.shared.revocations.add(Revocation::Key { key: id, at });
         Ok(replicas)
     }
@@ -175,7 +187,7 @@ impl Keys<'_> {
         }
         // Rotated by an earlier attempt whose reply was lost; this write is for replicas to confirm.
         if stored.digest == *digest && stored.key.rotated == Some(at) {
-            return self.change(id, &stored, |_, _| ()).await;
+            return self.change(&stored, Origin::default(), |_, _| ()).await;
         }
         // The write requires the version that was read here, so that another rotation begins this anew.
         last.check(id, stored.key.rotated)?;
@@ -195,10 +207,14 @@ impl Keys<'_> {
                 token.take(transaction, limited.into());
             }
         };
-        let rotated = self.change(id, &stored, write).await;
-        // Given back, so that the refused rotations of a person leave nothing behind.
-        if let Err(CommitError::Final(ChangeError::KeyCreationLimited { .. })) = rotated {
-            DigestClaims(self.0).release(digest, id).await?;
+        let rotated = match self.change(&stored, origin, write).await {
+            // Unless another writer was faster, an equal request was.
+            Err(CommitError::Conflict) => self.resolve_recorded(origin).await,
+            rotated => rotated,
+        };
+        // Given back, so that refused rotations leave nothing behind.
+        if let Err(CommitError::Final(ChangeError::KeyCreationLimited { .. } | ChangeError::Repeated(_))) = rotated {
+            self.release_unused(digest, id, origin).await?;
         }
         rotated
     }
@@ -206,14 +222,19 @@ impl Keys<'_> {
     /// Changes a key, if its record still has the version that was read.
     pub(super) async fn change(
         self,
-        id: KeyId,
         stored: &StoredKey,
+        origin: Origin<'_>,
         write: impl FnOnce(&mut Transaction<CommitError>, Record),
     ) -> Result<u32, CommitError> {
-        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.key(id));
-        transaction.check(Check::Version(record, &stored.live.version), CommitError::Conflict);
+        let StoredKey { key, live, .. } = stored;
+        origin.check_etag(|| key.etag(), &live.version)?;
+        let names = &self.0.shared.names;
+        let mut transaction = self.0.transaction();
+        origin.write_record(&mut transaction, names, CommitError::Conflict);
+        let record = transaction.record(names.key(key.id));
+        transaction.check(Check::Version(record, &live.version), CommitError::Conflict);
         write(&mut transaction, record);
-        transaction.replace_version(record)?;
+        transaction.replace_version(record, &origin.next_version()?);
         self.0.commit(transaction).await?.into_replicas()
     }
 

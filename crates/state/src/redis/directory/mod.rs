@@ -12,8 +12,8 @@
 //! before it:
 //!
 //! ```text
-//! change > key_updates > keys > key_list, key_actors, digest_claims, users > user_index > orgs > transactions
-//!        > transaction > sessions > session_index; tickets; revocation_log
+//! change > key_updates > keys > key_list, key_actors, digest_claims, users > user_index > orgs > origin
+//!        > idempotency > transactions > transaction; sessions > session_index; tickets; revocation_log
 //! ```
 
 mod change;
@@ -24,6 +24,8 @@ mod users;
 mod digest_claims;
 mod key_list;
 mod key_actors;
+mod origin;
+mod idempotency;
 mod keys;
 mod key_updates;
 mod session_index;
@@ -42,6 +44,7 @@ pub use change_steps::{ChangeSteps, ChangeWrite};
 pub(super) use check::Check;
 pub use commit_error::CommitError;
 pub(crate) use digest_claims::DigestClaims;
+pub(crate) use idempotency::IdempotencyRecords;
 pub(crate) use key_actors::{KeyActorIndex, add_all as add_key_actors};
 pub(crate) use key_list::KeyList;
 pub(crate) use keys::Keys;

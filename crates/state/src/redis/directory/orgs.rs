@@ -8,6 +8,8 @@ use redis::cmd;
 
 use super::check::Check;
 use super::commit_error::CommitError;
+use super::idempotency::IdempotencyRecords;
+use super::origin::Origin;
 use super::record_fields::org_fields;
 use super::transaction::CommitResult;
 use super::transactions::{Transactions, parse_id, read_each};
@@ -27,8 +29,10 @@ const LOOKS_PER_COMMAND: usize = 500;
 #[derive(Clone, Copy)]
 pub(crate) struct Orgs<'a>(pub(crate) &'a Transactions);
 
-/// Property that no two entries in the list of organizations share.
+/// Check of a new entry in the list of organizations, most of them of a property that no two entries share.
 enum ListCheck {
+    /// The request of the change is not recorded.
+    NotRecorded,
     Name,
     Look,
     Id,
@@ -37,7 +41,7 @@ enum ListCheck {
 impl Orgs<'_> {
     /// Creates an organization: first its record, which is found by its tag only, then its name and its place in the
     /// list.
-    pub(super) async fn create(self, org: &Org) -> Result<u32, CommitError> {
+    pub(super) async fn create(self, org: &Org, origin: Origin<'_>) -> Result<u32, CommitError> {
         let name = self.0.shared.names.org(org.tag);
         let id = org.id.to_string();
         let (mut transaction, record) = self.0.transaction_on(name.clone());
@@ -50,7 +54,7 @@ impl Orgs<'_> {
         {
             return Err(taken.into());
         }
-        match self.add_to_list(org).await {
+        match self.add_to_list(org, origin).await {
             Err(CommitError::Final(refused)) => {
                 let (mut transaction, record) = self.0.transaction_on(name);
                 transaction.check(Check::Equal(record, "id", &id), ());
@@ -63,13 +67,14 @@ impl Orgs<'_> {
     }
 
     /// Claims the name of an organization, and adds it to the list.
-    async fn add_to_list(self, org: &Org) -> Result<u32, CommitError> {
+    async fn add_to_list(self, org: &Org, origin: Origin<'_>) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
         let id = org.id.to_string();
         let tag = org.tag.as_str();
         let own_looks = looks_of(&org.name);
         self.update_look_index().await?;
         let mut transaction = self.0.transaction();
+        origin.write_record(&mut transaction, names, ListCheck::NotRecorded);
         let records = [names.format(), names.names(), names.looks(), names.tags(), names.orgs()];
         let [format, by_name, looks, tags, list] = transaction.records(records);
         transaction.check(Check::NoField(by_name, &org.name), ListCheck::Name);
@@ -84,6 +89,7 @@ impl Orgs<'_> {
         transaction.rpush(list, &id);
         match self.0.commit(transaction).await? {
             CommitResult::Written(replicas) => return Ok(replicas),
+            CommitResult::Failed(ListCheck::NotRecorded) => return self.resolve_recorded(origin).await,
             CommitResult::Failed(ListCheck::Name) => {
                 if self.0.read_field(&names.names(), &org.name).await?.as_ref() != Some(&id) {
                     return Err(ChangeError::Taken("name").into());
@@ -102,6 +108,12 @@ impl Orgs<'_> {
         self.0.commit(transaction).await?.into_replicas()
     }
 
+    /// The result of a creation whose request was recorded meanwhile.
+    async fn resolve_recorded(self, origin: Origin<'_>) -> Result<u32, CommitError> {
+        let Some(once) = origin.once else { unreachable!("the check is made of a request") };
+        IdempotencyRecords(self.0).resolve(once, origin.mark).await?.ok_or(CommitError::Conflict)
+    }
+
     /// Requires that an organization has these looks already: an earlier attempt whose reply was lost wrote them.
     async fn require_looks(self, own: &[String], id: &str) -> Result<(), CommitError> {
         for look in own {
@@ -113,12 +125,21 @@ impl Orgs<'_> {
     }
 
     /// Changes an organization. The record of an empty policy has no field for it.
-    pub(super) async fn update(self, org: OrgId, patch: &OrgPatch) -> Result<u32, CommitError> {
+    pub(super) async fn update(self, org: OrgId, patch: &OrgPatch, origin: Origin<'_>) -> Result<u32, CommitError> {
         let tag = self.require_tag(org).await?;
-        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.org(tag));
+        let name = self.0.shared.names.org(tag);
+        let stored = self.0.read_fields(&name).await?.map(|fields| fields.org()).transpose()?;
+        let stored = stored.ok_or(ChangeError::NoOrg(org))?;
+        origin.check_etag(|| stored.org.etag(), &stored.version)?;
+        let mut transaction = self.0.transaction();
+        origin.write_record(&mut transaction, &self.0.shared.names, CommitError::Conflict);
+        let record = transaction.record(name);
         // Suspensions and lower limits are among them, and all of them rewrite a field.
         transaction.allow_oom();
-        transaction.check(Check::Equal(record, "id", &org.to_string()), ChangeError::NoOrg(org));
+        transaction.check(Check::Equal(record, "id", &org.to_string()), ChangeError::NoOrg(org).into());
+        if origin.etag.is_some() {
+            transaction.check(Check::Version(record, &stored.version), CommitError::Conflict);
+        }
         if let Some(suspended) = patch.suspended {
             transaction.hset_field(record, "suspended", &u8::from(suspended).to_string());
         }
@@ -132,7 +153,7 @@ impl Orgs<'_> {
             Some(None) => transaction.hdel(record, &["policy"]),
             Some(Some(json)) => transaction.hset_field(record, "policy", &json),
         }
-        transaction.replace_version(record)?;
+        transaction.replace_version(record, &origin.next_version()?);
         self.0.commit(transaction).await?.into_replicas()
     }
 

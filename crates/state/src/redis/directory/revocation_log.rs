@@ -55,7 +55,7 @@ impl LogWriter<'_> {
     /// The locator by which other gateways find the record of an entry: a space and the tag of a user's organization,
     /// or the digest of a session. To be called before the change, which removes a session from the index.
     pub(super) async fn locator(self, change: &Change) -> Result<Option<String>, CommitError> {
-        Ok(match change {
+        Ok(match change.as_made() {
             Change::RemoveUser { org, .. } => {
                 Orgs(self.0).find_tag(*org).await?.map(|tag| format!(" {}", tag.as_str()))
             }

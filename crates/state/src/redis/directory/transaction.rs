@@ -31,6 +31,8 @@ pub(crate) struct Transaction<F> {
     now: u64,
     /// True when it runs also while the server's memory is full.
     allows_oom: bool,
+    /// True when it does not, whatever else allows it.
+    requires_memory: bool,
 }
 
 /// A record of a transaction: its number, from 1.
@@ -56,6 +58,7 @@ impl<F> Transaction<F> {
             writes: Vec::new(),
             now,
             allows_oom: false,
+            requires_memory: false,
         }
     }
 
@@ -63,6 +66,11 @@ impl<F> Transaction<F> {
     /// few fields.
     pub(crate) fn allow_oom(&mut self) {
         self.allows_oom = true;
+    }
+
+    /// Has it fail while the server's memory is full: it adds a record.
+    pub(crate) fn require_memory(&mut self) {
+        self.requires_memory = true;
     }
 
     /// Adds a record.
@@ -203,10 +211,10 @@ impl<F> Transaction<F> {
         Ok(())
     }
 
-    /// Replaces the version of a record, so that no decision is made from the old one any more.
-    pub(crate) fn replace_version(&mut self, record: Record) -> Result<(), getrandom::Error> {
-        self.write(("replace_version", record, new_version()?));
-        Ok(())
+    /// Replaces the version of a record, so that no decision is made from the old one any more, by one that no other
+    /// content of the record ever had.
+    pub(crate) fn replace_version(&mut self, record: Record, version: &str) {
+        self.write(("replace_version", record, version));
     }
 
     /// Converts a key's bucket from one quota, in force for `age` microseconds, to another. The tokens that it has at
@@ -237,7 +245,7 @@ impl<F> Transaction<F> {
 
     /// The script that executes it.
     pub(super) fn script<'a>(&self, scripts: &'a Scripts) -> &'a Script {
-        if self.allows_oom { &scripts.withdraw } else { &scripts.commit }
+        if self.allows_oom && !self.requires_memory { &scripts.withdraw } else { &scripts.commit }
     }
 
     /// The argument of the script.

@@ -8,13 +8,14 @@ use redis::cmd;
 use super::check::Check;
 use super::commit_error::CommitError;
 use super::orgs::Orgs;
+use super::origin::Origin;
 use super::record_fields::{joined, user_fields, voucher_fields};
 use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::{Transactions, parse_id, read_each};
 use super::user_index::UserIndex;
 use crate::bucket::Bucket;
 use crate::redis::packed::{unpack_signed, unsigned};
-use crate::redis::record_codec::new_version;
+use crate::redis::record_codec::{StoredUser, new_version};
 use crate::redis::revocations::Revocation;
 use crate::{ChangeError, CreationBucket, Org, Permitted, User, UserPatch};
 use domain::clock::Micros;
@@ -26,6 +27,7 @@ use redis_client::CommandError;
 
 /// Check of a new user.
 enum NewUserCheck {
+    NotRecorded,
     OrgExists,
     EmailFree,
     IdFree,
@@ -36,7 +38,7 @@ enum NewUserCheck {
 pub(crate) struct Users<'a>(pub(crate) &'a Transactions);
 
 impl Users<'_> {
-    pub(super) async fn create(self, user: &User) -> Result<u32, CommitError> {
+    pub(super) async fn create(self, user: &User, origin: Origin<'_>) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(user.org).await?;
         if let Some(responsible) = user.responsible {
             self.require_person(tag, user.org, responsible).await?;
@@ -47,6 +49,7 @@ impl Users<'_> {
         let id = user.id.to_string();
         let records = [names.org(tag), names.emails(tag), names.user(tag, user.id), names.users(tag)];
         let mut transaction = self.0.transaction();
+        origin.write_record(&mut transaction, names, NewUserCheck::NotRecorded);
         let [org, emails, record, users] = transaction.records(records);
         transaction.check(Check::Present(org), NewUserCheck::OrgExists);
         transaction.check(Check::NoField(emails, &user.email), NewUserCheck::EmailFree);
@@ -59,13 +62,14 @@ impl Users<'_> {
         transaction.rpush(users, &id);
         match self.0.commit(transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
+            CommitResult::Failed(NewUserCheck::NotRecorded) => Err(CommitError::Conflict),
             CommitResult::Failed(NewUserCheck::OrgExists) => Err(ChangeError::NoOrg(user.org).into()),
             CommitResult::Failed(NewUserCheck::EmailFree) => {
                 if self.0.read_field(&names.emails(tag), &user.email).await?.as_ref() != Some(&id) {
                     return Err(ChangeError::Taken("email").into());
                 }
                 // Created by an earlier attempt whose reply was lost; this write is for replicas to confirm.
-                self.change(user.org, user.id, |_, _| ()).await
+                self.change(&self.require(tag, user.org, user.id).await?, Origin::default(), |_, _| ()).await
             }
             CommitResult::Failed(NewUserCheck::IdFree) => Err(ChangeError::Taken("id").into()),
         }
@@ -73,12 +77,18 @@ impl Users<'_> {
 
     /// Changes a user that is not removed. What is a service and what a person never changes, so that the checks hold
     /// for the write.
-    pub(super) async fn update(self, org: OrgId, user: UserId, patch: &UserPatch) -> Result<u32, CommitError> {
+    pub(super) async fn update(
+        self,
+        org: OrgId,
+        user: UserId,
+        patch: &UserPatch,
+        origin: Origin<'_>,
+    ) -> Result<u32, CommitError> {
         let UserPatch { permitted, suspended, responsible } = patch;
         let tag = Orgs(self.0).require_tag(org).await?;
         let stored = self.require(tag, org, user).await?;
         if let Some(responsible) = *responsible {
-            if !stored.is_service() {
+            if !stored.user.is_service() {
                 return Err(ChangeError::NotService(user).into());
             }
             self.require_person(tag, org, responsible).await?;
@@ -96,55 +106,76 @@ impl Users<'_> {
                 Field::Clear => transaction.hdel(record, &["suspended"]),
                 // The first suspension stands; the write is repeated all the same, for replicas to confirm.
                 Field::Set(at) => {
-                    transaction.hset_field(record, "suspended", &stored.suspended.unwrap_or(at).0.to_string());
+                    transaction.hset_field(record, "suspended", &stored.user.suspended.unwrap_or(at).0.to_string());
                 }
             }
             if let Some(responsible) = responsible {
                 transaction.hset_field(record, "responsible", &responsible.to_string());
             }
         };
-        self.change(org, user, write).await
+        self.change(&stored, origin, write).await
     }
 
-    pub(super) async fn withdraw(self, org: OrgId, user: UserId, at: Micros) -> Result<u32, CommitError> {
+    pub(super) async fn withdraw(
+        self,
+        org: OrgId,
+        user: UserId,
+        at: Micros,
+        origin: Origin<'_>,
+    ) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(org).await?;
+        let stored = self.require(tag, org, user).await?;
         // The first withdrawal stands; the write is repeated all the same, for replicas to confirm.
-        let at = self.0.read_user(tag, user).await?.and_then(|stored| stored.withdrawn).unwrap_or(at);
+        let at = stored.user.withdrawn.unwrap_or(at);
         let write = |transaction: &mut Transaction<_>, record| {
             transaction.hset_field(record, "withdrawn", &at.0.to_string());
         };
-        self.change(org, user, write).await
+        self.change(&stored, origin, write).await
     }
 
     /// Requires a person of the organization who is not removed.
     async fn require_person(self, tag: OrgTag, org: OrgId, user: UserId) -> Result<(), CommitError> {
         let stored = self.require(tag, org, user).await?;
-        if stored.is_service() { Err(ChangeError::NotPerson(user).into()) } else { Ok(()) }
+        if stored.user.is_service() { Err(ChangeError::NotPerson(user).into()) } else { Ok(()) }
     }
 
     /// Requires a user of the organization who is not removed.
-    async fn require(self, tag: OrgTag, org: OrgId, user: UserId) -> Result<User, CommitError> {
-        let stored = self.0.read_user(tag, user).await?.filter(|stored| stored.org == org && stored.removed.is_none());
+    async fn require(self, tag: OrgTag, org: OrgId, user: UserId) -> Result<StoredUser, CommitError> {
+        let stored = self.find_stored(tag, org, user).await?.filter(|stored| stored.user.removed.is_none());
         Ok(stored.ok_or(ChangeError::NoUser(user))?)
     }
 
-    pub(super) async fn remove(self, org: OrgId, user: UserId, at: Micros, is_retry: bool) -> Result<u32, CommitError> {
+    /// A user of the organization, also one that was removed.
+    async fn find_stored(self, tag: OrgTag, org: OrgId, user: UserId) -> Result<Option<StoredUser>, CommandError> {
+        let fields = self.0.read_fields(&self.0.shared.names.user(tag, user)).await?;
+        let stored = fields.map(|fields| fields.user()).transpose()?;
+        Ok(stored.filter(|stored| stored.user.org == org))
+    }
+
+    pub(super) async fn remove(
+        self,
+        (org, user): (OrgId, UserId),
+        at: Micros,
+        origin: Origin<'_>,
+        is_retry: bool,
+    ) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(org).await?;
-        let stored = self.0.read_user(tag, user).await?.filter(|stored| stored.org == org);
-        let stored = stored.ok_or(ChangeError::NoUser(user))?;
+        let stored = self.find_stored(tag, org, user).await?.ok_or(ChangeError::NoUser(user))?;
         // Removing a removed user is an error, unless an earlier attempt of this change has removed it.
-        let replicas = if is_retry && stored.removed == Some(at) {
-            self.confirm_removal(tag, user, at).await?
-        } else {
-            let write = |transaction: &mut Transaction<_>, record| {
-                let emails = transaction.record(self.0.shared.names.emails(tag));
-                transaction.allow_oom();
-                transaction.hset_field(record, "removed", &at.0.to_string());
-                transaction.hdel(emails, &[&stored.email]);
-            };
-            self.change(org, user, write).await?
+        let replicas = match stored.user.removed {
+            Some(removed) if is_retry && removed == at => self.confirm_removal(tag, user, at).await?,
+            Some(_) => return Err(ChangeError::NoUser(user).into()),
+            None => {
+                let write = |transaction: &mut Transaction<_>, record| {
+                    let emails = transaction.record(self.0.shared.names.emails(tag));
+                    transaction.allow_oom();
+                    transaction.hset_field(record, "removed", &at.0.to_string());
+                    transaction.hdel(emails, &[&stored.user.email]);
+                };
+                self.change(&stored, origin, write).await?
+            }
         };
-        self.0.shared.revocations.add(Revocation::User { tag, user, email: Some(stored.email), at });
+        self.0.shared.revocations.add(Revocation::User { tag, user, email: Some(stored.user.email), at });
         Ok(replicas)
     }
 
@@ -160,16 +191,24 @@ impl Users<'_> {
     /// Changes a user that is not removed, and replaces the version of the record.
     async fn change(
         self,
-        org: OrgId,
-        user: UserId,
+        stored: &StoredUser,
+        origin: Origin<'_>,
         write: impl FnOnce(&mut Transaction<CommitError>, Record),
     ) -> Result<u32, CommitError> {
-        let tag = Orgs(self.0).require_tag(org).await?;
-        self.require(tag, org, user).await?;
-        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.user(tag, user));
+        let StoredUser { user, version } = stored;
+        origin.check_etag(|| user.etag(), version)?;
+        let tag = Orgs(self.0).require_tag(user.org).await?;
+        let names = &self.0.shared.names;
+        let mut transaction = self.0.transaction();
+        origin.write_record(&mut transaction, names, CommitError::Conflict);
+        let record = transaction.record(names.user(tag, user.id));
         transaction.check(Check::Present(record), CommitError::Conflict);
         transaction.check(Check::NoField(record, "removed"), CommitError::Conflict);
-        transaction.hset(record, &[("id", user.to_string()), ("version", new_version()?)]);
+        if origin.etag.is_some() {
+            let version = String::from_utf8_lossy(version);
+            transaction.check(Check::Equal(record, "version", &version), CommitError::Conflict);
+        }
+        transaction.hset(record, &[("id", user.id.to_string()), ("version", origin.next_version()?)]);
         write(&mut transaction, record);
         self.0.commit(transaction).await?.into_replicas()
     }

@@ -1,0 +1,153 @@
+//! Conditions of a program's call: an entity tag (`If-Match`) and an idempotency key, with which the change of the call
+//! is made, and the replay of a call that was made before.
+
+use serde_json::{Value, json};
+
+use super::actor::AuditActor;
+use super::{Actor, Management, ManagementError, Token, User};
+use domain::clock::Micros;
+use state::{Change, ETag, IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
+
+/// Time for which a call with an idempotency key is remembered, in microseconds: a day.
+const REMEMBERED_US: u64 = 24 * 3600 * 1_000_000;
+
+/// Conditions of a call.
+#[derive(Clone, Debug, Default)]
+pub struct Conditions {
+    /// The entity tag that the record to be changed must have.
+    pub if_match: Option<ETag>,
+    /// The call, if it has an idempotency key.
+    pub call: Option<IdempotentCall>,
+}
+
+/// A call with an idempotency key (IETF draft idempotency-key-header).
+#[derive(Clone, Debug)]
+pub struct IdempotentCall {
+    /// SHA-256 over the token, the method, the path and the key.
+    pub id: [u8; 32],
+    /// SHA-256 of the body.
+    pub body: [u8; 32],
+}
+
+/// The result of a call that was made before, as the record that it created or changed is now. Secrets are not stored,
+/// so that it has none.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// Status of the response.
+    pub status: u16,
+    /// Path of the record below the API's.
+    pub path: String,
+    /// The record as JSON; none of one that is gone.
+    pub body: Option<Value>,
+    /// Its entity tag.
+    pub etag: Option<ETag>,
+}
+
+/// Adds the conditions of its call to a change, unless it is one of sessions, which follows on the one that they are
+/// for.
+pub(super) fn apply(change: Change, by: AuditActor<'_>) -> Change {
+    let Actor::Program(program) = by.actor else { return change };
+    let Some((status, resource)) = resource(change.as_made()) else { return change };
+    let Conditions { if_match, call } = &program.conditions;
+    let change = if_match.map_or_else(|| change.clone(), |etag| change.clone().if_match(etag));
+    let Some(IdempotentCall { id, body }) = call else { return change };
+    change.once(IdempotentRequest {
+        id: *id,
+        token: program.token.id,
+        body: *body,
+        status,
+        resource,
+        now: by.now,
+        expires: Micros(by.now.0 + REMEMBERED_US),
+        max_live: IdempotentRequest::MAX_LIVE,
+    })
+}
+
+/// The status of the response to a change that was made, and the path of the record below the API's; none of changes of
+/// sessions.
+fn resource(change: &Change) -> Option<(u16, String)> {
+    Some(match change {
+        Change::CreateOrg(org) => (201, format!("orgs/{}", org.id)),
+        Change::UpdateOrg { org, .. } => (200, format!("orgs/{org}")),
+        Change::CreateUser(user) => (201, format!("orgs/{}/users/{}", user.org, user.id)),
+        Change::UpdateUser { org, user, .. } => (200, format!("orgs/{org}/users/{user}")),
+        Change::RemoveUser { org, user, .. } => (204, format!("orgs/{org}/users/{user}")),
+        Change::CreateKey { key, .. } => (201, format!("keys/{}", key.id)),
+        Change::UpdateKey { key, .. } | Change::RotateKey { key, .. } | Change::RevokeKey { key, .. } => {
+            (200, format!("keys/{key}"))
+        }
+        Change::CreateToken(token) => (201, format!("tokens/{}", token.id)),
+        _ => return None,
+    })
+}
+
+impl Management {
+    /// The record of a call that was made before: of one that creates an organization, or is about one.
+    ///
+    /// # Errors
+    /// [`ManagementError::StateUnavailable`].
+    pub async fn idempotency_record(
+        &self,
+        place: IdempotencyPlace,
+        call: &IdempotentCall,
+        now: Micros,
+    ) -> Result<Option<IdempotencyRecord>, ManagementError> {
+        Ok(self.state.idempotency_record(place, &call.id, now).await?)
+    }
+
+    /// The place of the records of calls about an organization, by its id or name; none when there is no such
+    /// organization.
+    ///
+    /// # Errors
+    /// [`ManagementError::StateUnavailable`].
+    pub async fn idempotency_place(&self, org: &str) -> Result<Option<IdempotencyPlace>, ManagementError> {
+        Ok(self.look_up_org(org).await?.map(|org| IdempotencyPlace::Org(org.tag)))
+    }
+
+    /// The result of a call that was made before. The record shows that the actor's token may know it.
+    ///
+    /// # Errors
+    /// Those of [`ManagementError`] that concern the state.
+    pub async fn replay(
+        &self,
+        actor: &Actor,
+        record: &IdempotencyRecord,
+        now: Micros,
+    ) -> Result<Replay, ManagementError> {
+        let path: Vec<&str> = record.resource.split('/').collect();
+        let found = match path[..] {
+            ["orgs", org] => {
+                let found = self.look_up_org(org).await?.map(|org| self.show(org));
+                found.map(|org| (json!(org), org.etag))
+            }
+            ["orgs", org, "users", user] => match (org.parse(), user.parse()) {
+                (Ok(org), Ok(user)) => match self.state.member(org, user).await? {
+                    Some((_, user)) => {
+                        let responsible = self.find_responsible(&user).await?;
+                        let user = User::new(user, responsible);
+                        Some((json!(user), user.etag))
+                    }
+                    None => None,
+                },
+                _ => None,
+            },
+            ["keys", key] => match key.parse() {
+                Ok(key) => {
+                    let key = self.show_owned(&self.find_key(actor, key).await?, now);
+                    Some((json!(key), key.etag))
+                }
+                Err(_) => None,
+            },
+            ["tokens", token] => match token.parse() {
+                Ok(token) => {
+                    let found = self.state.management_token(token).await?;
+                    found.map(|token| (json!(Token::new(token, actor)), None))
+                }
+                Err(_) => None,
+            },
+            _ => None,
+        };
+        let (body, etag) = found.unzip();
+        Ok(Replay { status: record.status, path: record.resource.clone(), body, etag: etag.flatten() })
+    }
+}

@@ -1,0 +1,215 @@
+//! Patches of organizations, users and keys: each a merge patch (RFC 7396), made whole, as one change.
+//!
+//! - What is absent stays; `null` takes a value away.
+//! - The record of a patch of one field has the name of the command that sets it, such as `org.suspend`; that of
+//!   several is `org.update`, `user.update` or `key.update`.
+
+use serde::Deserialize;
+
+use super::authorization::Access;
+use super::user::Responsible;
+use super::users::is_active_admin;
+use super::{
+    Actor, Key, LimitUpdate, Management, ManagementError, Org, OrgPolicyUpdate, PolicyUpdate, User, check_concurrent,
+    given, keys, operands, orgs, users,
+};
+use domain::clock::Micros;
+use domain::identity::Permission;
+use domain::key::KeyId;
+use domain::key::policy::Field;
+use domain::management_token::TokenScope;
+use state::{Change, KeyPatch, OrgPatch, OrgPolicy, Permitted, PolicyChange, UserPatch};
+
+/// Patch of an organization.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrgUpdate {
+    /// True to suspend it, false to resume it.
+    pub suspended: Option<bool>,
+    /// Requests in flight at most, 1 to 1,000,000; `null` for the configured limit.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub concurrent: Option<Option<u32>>,
+    /// Policy of keys that are created from now on; `null` for none.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub policy: Option<Option<OrgPolicyUpdate>>,
+}
+
+/// Patch of a user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserUpdate {
+    /// All permissions.
+    pub permissions: Option<Vec<Permission>>,
+    /// True to suspend the user, false to resume it.
+    pub suspended: Option<bool>,
+    /// Id or email address of the person who is responsible for a service.
+    pub responsible: Option<String>,
+}
+
+/// Patch of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyUpdate {
+    /// Its policy.
+    #[serde(default, deserialize_with = "crate::json_input::object")]
+    pub policy: PolicyUpdate,
+    /// Its own limits; `null` for the configured ones.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub limits: Option<Option<LimitUpdate>>,
+}
+
+impl Management {
+    /// Patches an organization. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::InvalidConcurrent`], [`ManagementError::InvalidPolicy`].
+    pub async fn update_org(
+        &self,
+        actor: &Actor,
+        org: &str,
+        update: OrgUpdate,
+        now: Micros,
+    ) -> Result<Org, ManagementError> {
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
+        check_concurrent(update.concurrent.flatten())?;
+        let mut org = self.find_org(org).await?;
+        let policy = match update.policy {
+            None => None,
+            Some(None) => Some(OrgPolicy::default()),
+            Some(Some(update)) => Some(update.apply_to(org.policy)?),
+        };
+        let action = match (update.suspended, update.concurrent, policy) {
+            (Some(true), None, None) => "org.suspend",
+            (Some(false), None, None) => "org.resume",
+            (None, Some(_), None) => "org.limits",
+            (None, None, Some(_)) => "org.policy",
+            _ => "org.update",
+        };
+        let patch = OrgPatch { suspended: update.suspended, concurrent: field(update.concurrent), policy };
+        let change = Change::UpdateOrg { org: org.id, patch };
+        self.apply_change(action, orgs::target(org.id), change, by).await?;
+        org.suspended = update.suspended.unwrap_or(org.suspended);
+        org.concurrent = update.concurrent.unwrap_or(org.concurrent);
+        org.policy = policy.unwrap_or(org.policy);
+        Ok(self.show(org))
+    }
+
+    /// Patches a user. For the operator; administrators of the organization suspend and resume, but not the last of
+    /// them.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::NotService`],
+    /// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`].
+    pub async fn update_user(
+        &self,
+        actor: &Actor,
+        org: &str,
+        user: &str,
+        update: UserUpdate,
+        now: Micros,
+    ) -> Result<User, ManagementError> {
+        let UserUpdate { permissions, suspended, responsible } = update;
+        let access = if permissions.is_some() || responsible.is_some() {
+            Access::OrgOperator(org, TokenScope::UsersWrite)
+        } else {
+            Access::OrgAdmin(org, TokenScope::UsersWrite)
+        };
+        let by = self.authorize(actor, access, now).await?;
+        let mut user = self.find_user(self.find_org(org).await?.id, user).await?;
+        if suspended == Some(true) && !actor.is_operator() && is_active_admin(&user) {
+            self.require_another_admin(&user).await?;
+        }
+        let person = match responsible {
+            Some(_) if !user.is_service() => return Err(ManagementError::NotService(user.email)),
+            Some(person) => Some(self.find_person(user.org, &person).await?),
+            None => None,
+        };
+        let action = match (&permissions, suspended, &person) {
+            (Some(_), None, None) => "user.permit",
+            (None, Some(true), None) => "user.suspend",
+            (None, Some(false), None) => "user.resume",
+            (None, None, Some(_)) => "user.reassign",
+            _ => "user.update",
+        };
+        let is_permitted = permissions.is_some() && user.withdrawn.is_some();
+        let is_resumed = suspended == Some(false) && user.suspended.is_some();
+        if is_permitted || is_resumed {
+            // Sessions that a withdrawal or a suspension did not get to, because the process died: they must not come
+            // back with the user.
+            self.end_memberships(&user, by).await?;
+        }
+        let permitted = permissions.map(|permissions| {
+            let permissions = operands::normalize_permissions(permissions);
+            Permitted { permissions, vouched_by: None }
+        });
+        let since = suspended.map(|suspended| suspended.then(|| user.suspended.unwrap_or(now)));
+        let responsible = person.as_ref().map(|person| person.id);
+        let patch = UserPatch { permitted: permitted.clone(), suspended: field(since), responsible };
+        // The user first: from then on no session acts there, also one that begins meanwhile.
+        let change = Change::UpdateUser { org: user.org, user: user.id, patch };
+        self.apply_change(action, users::target(&user), change, by).await?;
+        if suspended == Some(true) {
+            self.end_memberships(&user, by).await?;
+        }
+        if let Some(permitted) = permitted {
+            user.permissions = permitted.permissions;
+            user.withdrawn = None;
+        }
+        user.suspended = since.unwrap_or(user.suspended);
+        user.responsible = responsible.or(user.responsible);
+        let responsible = match person {
+            Some(person) => Some(Responsible::new(person.id, Some(&person))),
+            None => self.find_responsible(&user).await?,
+        };
+        Ok(User::new(user, responsible))
+    }
+
+    /// Patches a key: its policy, as owners may narrow it, and its limits, as the operator may.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::InvalidKeyPolicy`],
+    /// [`ManagementError::BeyondOwner`], [`ManagementError::Widened`], [`ManagementError::TooLate`],
+    /// [`ManagementError::InvalidQuota`].
+    pub async fn update_key(
+        &self,
+        actor: &Actor,
+        id: KeyId,
+        update: KeyUpdate,
+        now: Micros,
+    ) -> Result<Key, ManagementError> {
+        let KeyUpdate { policy, limits } = update;
+        let access = if limits.is_some() {
+            Access::KeyOperator(id, TokenScope::KeysSet)
+        } else {
+            Access::Key(id, TokenScope::KeysSet)
+        };
+        let by = self.authorize(actor, access, now).await?;
+        let owned = self.find_key(actor, id).await?;
+        let action = match (policy.is_empty(), limits) {
+            (_, None) => "key.set",
+            (true, Some(_)) => "key.limits",
+            (false, Some(_)) => "key.update",
+        };
+        let policy = if policy.is_empty() && limits.is_some() {
+            None
+        } else {
+            let patch = policy.into_patch_of(actor, &owned, now)?;
+            Some(PolicyChange { patch: Box::new(patch), allowed: actor.policy_scope() })
+        };
+        let in_force = self.quota(&owned.key);
+        let quota = match limits {
+            None => Field::Keep,
+            Some(None) => Field::Clear,
+            Some(Some(limits)) => Field::Set(limits.apply_to(in_force).validate()?),
+        };
+        let change = Change::UpdateKey { key: id, patch: KeyPatch { quota, policy } };
+        self.apply_change(action, keys::target(&owned.key), change, by).await?;
+        // Read again: others may have changed other fields.
+        Ok(self.show_owned(&self.find_key(actor, id).await?, now))
+    }
+}
+
+/// The change of a field of a record.
+fn field<T>(value: Option<Option<T>>) -> Field<T> {
+    value.map_or(Field::Keep, |value| value.map_or(Field::Clear, Field::Set))
+}

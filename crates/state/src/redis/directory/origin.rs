@@ -1,0 +1,59 @@
+//! The origin of a change: who makes it, within which bounds, and on which conditions.
+
+use super::check::Check;
+use super::idempotency::Once;
+use super::transaction::Transaction;
+use crate::redis::record_codec::{Version, new_version};
+use crate::redis::record_names::RecordNames;
+use crate::{ActorName, ChangeError, ETag};
+use domain::identity::UserId;
+
+/// The origin of a change.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Origin<'a> {
+    /// The person whose bounds hold; none of the operator.
+    pub(super) person: Option<UserId>,
+    /// The actor to record; none when it is not known.
+    pub(super) actor: Option<&'a ActorName>,
+    /// The entity tag that the record must have.
+    pub(super) etag: Option<ETag>,
+    /// The request to record.
+    pub(super) once: Option<Once<'a>>,
+    /// Random text of a change with conditions, the same in all its attempts: by it an attempt recognizes what an
+    /// earlier one wrote whose reply was lost. Empty without conditions.
+    pub(super) mark: &'a str,
+}
+
+impl Origin<'_> {
+    /// Checks the entity tag of the record to be changed, as it was read. The caller also has the transaction check the
+    /// version. The version of this change is that of an earlier attempt.
+    ///
+    /// # Errors
+    /// [`ChangeError::Stale`].
+    pub(super) fn check_etag(self, current: impl FnOnce() -> ETag, version: &Version) -> Result<(), ChangeError> {
+        match self.etag {
+            Some(etag) if version != self.mark.as_bytes() && etag != current() => Err(ChangeError::Stale),
+            _ => Ok(()),
+        }
+    }
+
+    /// The version of the record after the change.
+    ///
+    /// # Errors
+    /// The operating system provides no randomness.
+    pub(super) fn next_version(self) -> Result<String, getrandom::Error> {
+        if self.etag.is_some() { Ok(self.mark.to_owned()) } else { new_version() }
+    }
+
+    /// Has a transaction record the request, if the change is for one, and requires that this was not done before. To
+    /// be called before any other check: a repeated request finds its own change, whatever else is refused by then.
+    pub(super) fn write_record<F>(self, transaction: &mut Transaction<F>, names: &RecordNames, failure: F) {
+        let Some(once) = self.once else { return };
+        let record = transaction.record(names.idempotency(once.place, &once.request.id));
+        // The record needs memory, which is kept for withdrawals without one.
+        transaction.require_memory();
+        transaction.check(Check::Absent(record), failure);
+        transaction.hset(record, &once.fields(self.mark));
+        transaction.pexpireat(record, once.expires().0 / 1000);
+    }
+}
