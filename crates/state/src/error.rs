@@ -107,6 +107,9 @@ pub enum ChangeError {
     /// No management token has this id.
     #[error("there is no token {0}")]
     NoToken(TokenId),
+    /// The management token of the program that makes the change was revoked, or has expired.
+    #[error("token {0} was revoked")]
+    TokenEnded(TokenId),
     /// There are as many management tokens as there may be.
     #[error("there are {} already", counted(.0, "token"))]
     TooManyTokens(u32),

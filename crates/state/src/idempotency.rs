@@ -53,6 +53,8 @@ pub struct IdempotencyRecord {
 pub enum IdempotencyPlace {
     /// Requests that create an organization.
     Installation,
+    /// Requests that create a management token.
+    Tokens,
     /// Requests that change an organization, or one of its users or keys.
     Org(OrgTag),
 }
@@ -104,10 +106,23 @@ impl Change {
         }
     }
 
-    /// Returns whether it is a change of an organization, a user or a key.
+    /// Returns whether it is a change of an organization, a user, a key or a management token, and not one of sessions.
+    pub(super) fn is_of_records(&self) -> bool {
+        self.takes_record() || matches!(self.as_made(), Self::RevokeToken { .. })
+    }
+
+    /// Returns whether it revokes this management token.
+    pub(super) fn revokes(&self, token: TokenId) -> bool {
+        matches!(self.as_made(), Self::RevokeToken { token: revoked, .. } if *revoked == token)
+    }
+
+    /// Returns whether it is a change of an organization, a user or a key, or a new management token.
     fn takes_record(&self) -> bool {
         self.target().is_some()
-            || matches!(self.as_made(), Self::CreateOrg(_) | Self::CreateUser(_) | Self::CreateKey { .. })
+            || matches!(
+                self.as_made(),
+                Self::CreateOrg(_) | Self::CreateUser(_) | Self::CreateKey { .. } | Self::CreateToken(_)
+            )
     }
 
     /// The record that is changed; none when one is created.

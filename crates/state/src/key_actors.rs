@@ -133,13 +133,16 @@ impl<A> Default for KeyActors<A> {
 }
 
 impl Change {
-    /// The change with the actor who makes it, which is recorded of keys that are created, rotated or revoked.
+    /// The change with the actor who makes it, which is recorded of keys that are created, rotated or revoked. A change
+    /// by a program is made only while its management token is not revoked.
     #[must_use]
     pub fn by(self, actor: &str) -> Self {
-        if self.key_event().is_none() {
+        let actor = ActorName::new(actor);
+        let depends_on_token = actor.token().is_some() && self.is_of_records();
+        if self.key_event().is_none() && !depends_on_token {
             return self;
         }
-        Self::ByActor { actor: ActorName::new(actor), change: Box::new(self) }
+        Self::ByActor { actor, change: Box::new(self) }
     }
 
     /// The key that is changed, how, and when; none of changes that have no actor.

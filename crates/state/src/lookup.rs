@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::dispatch::{either, lookups};
-use super::redis::{self, IdempotencyRecords, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
+use super::redis::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
 use super::{
     CredentialStatus, CursorSecret, IdempotencyPlace, IdempotencyRecord, Key, KeyActors, KeyList, KeyPosition, Org,
     RevocationLog, Session, State, Unavailable, User, Validity,
@@ -152,7 +152,7 @@ lookups! {
     /// The live record of a request with an idempotency key. With Redis it lives by the server's clock.
     idempotency_record(place: IdempotencyPlace, id: &[u8; 32], now: Micros) -> Option<IdempotencyRecord> {
         embedded => embedded.idempotency_record(id, now).await,
-        redis => IdempotencyRecords(redis).read(place, id),
+        redis => redis.read_idempotency_record(place, id),
     }
 
     /// The secret that the cursors of lists are sealed with.

@@ -2,5 +2,7 @@
 
 mod fixture;
 mod calls;
+mod conditions;
 mod isolation;
+mod races;
 mod tokens;

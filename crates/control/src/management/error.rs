@@ -97,6 +97,9 @@ pub enum ManagementError {
     /// The token is for one organization, and the operation is across organizations.
     #[error("this token is for one organization; this needs one of all organizations")]
     OneOrg,
+    /// The token of the program was revoked during its call. Nothing was changed.
+    #[error("the token was revoked meanwhile; nothing was changed")]
+    TokenEnded,
     /// A token would exceed the one that creates it, or the rights of the administrator who does.
     #[error("a token may not exceed its creator: {0}")]
     TokenExceeds(&'static str),
@@ -255,6 +258,7 @@ impl ManagementError {
             Self::NotService(_) => (Conflict, "not_a_service"),
             Self::NotAllowed => (NotAllowed, "not_allowed"),
             Self::MissingScope(_) | Self::OneOrg => (NotAllowed, "missing_scope"),
+            Self::TokenEnded => (NotAllowed, "invalid_token"),
             Self::TokenExceeds(_) => (NotAllowed, "token_exceeds"),
             Self::NoToken(_) => (NotFound, "no_such_token"),
             Self::InvalidToken(_) => (Invalid, "invalid_token_settings"),

@@ -33,6 +33,7 @@ impl From<ChangeError> for ManagementError {
             ChangeError::TooManySessions(limit) => Self::TooManySessions(limit),
             // Rounded up: a caller that comes back after these seconds finds a whole token.
             ChangeError::KeyCreationLimited { wait_us } => Self::KeyCreationLimited(wait_us.div_ceil(1_000_000).max(1)),
+            ChangeError::TokenEnded(_) => Self::TokenEnded,
             ChangeError::NoToken(token) => Self::NoToken(token),
             ChangeError::TooManyTokens(limit) => Self::TooManyTokens(limit),
             ChangeError::HandedOver => Self::HandedOver,

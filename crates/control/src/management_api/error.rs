@@ -134,7 +134,11 @@ fn sentence(text: &str) -> String {
 
 impl From<ManagementError> for ApiError {
     fn from(error: ManagementError) -> Self {
-        Self::Management(Box::new(error))
+        if matches!(error, ManagementError::TokenEnded) {
+            TokenRefusal::Unknown.into()
+        } else {
+            Self::Management(Box::new(error))
+        }
     }
 }
 

@@ -62,6 +62,9 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
 
 /// Writes a change of a key, and who makes it.
 fn write_by(sql: &Connection, actor: &ActorName, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
+    if let Some(token) = actor.token() {
+        management_tokens::require_live(sql, token)?;
+    }
     write(sql, change, bounds)?;
     change.key_event().map_or(Ok(()), |event| key_actors::record(sql, event, actor))
 }

@@ -63,6 +63,12 @@ pub(super) fn revoke(sql: &Connection, id: TokenId, at: Micros) -> Result<(), Ch
     execute(sql, update, [id.as_str(), &record(&token)]).map(drop)
 }
 
+/// Requires that a token is not revoked: a program makes no change after the revocation of its token.
+pub(super) fn require_live(sql: &Connection, id: TokenId) -> Result<(), ChangeError> {
+    let is_live = find(sql, id)?.is_some_and(|token| token.revoked.is_none());
+    if is_live { Ok(()) } else { Err(ChangeError::TokenEnded(id)) }
+}
+
 /// The token as the file has it, also with the changes before this one in the same transaction.
 fn find(sql: &Connection, id: TokenId) -> Result<Option<ManagementToken>, ChangeError> {
     let mut query = sql.prepare_cached("SELECT record FROM management_tokens WHERE id = ?1").map_err(classify_error)?;

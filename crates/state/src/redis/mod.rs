@@ -86,8 +86,7 @@ use revocation_reader::RevocationReader;
 use revocations::assert_revocations;
 
 pub(super) use directory::{
-    DigestClaims, IdempotencyRecords, KeyActorIndex, KeyList, Keys, ManagementTokens, Orgs, Sessions, Tickets,
-    UserIndex, Users,
+    DigestClaims, KeyActorIndex, KeyList, Keys, ManagementTokens, Orgs, Sessions, Tickets, UserIndex, Users,
 };
 pub(super) use unavailable::read;
 

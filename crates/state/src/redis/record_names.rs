@@ -26,6 +26,7 @@
 //! | ends of sessions | `P:{sessions}:ends` | sorted set of ids |
 //! | sessions of a person, of an organization, by their ends | `P:{sessions}:person:HEX`, `P:{sessions}:org:ID` | sorted sets of ids that expire |
 //! | management tokens by id, and the times at which they expire | `P:{tokens}:records`, `P:{tokens}:ends` | hash, sorted set |
+//! | places in which a management token has changed something, and its grant in each | `P:{tokens}:places:ID`, `P:{orgs}:token:ID`, `P:{tokens}:token:ID`, `P:{tag}:token:ID` | set, hashes; they expire |
 //! | ticket | `P:ticket:HEX` | hash that expires |
 //! | request with an idempotency key, that creates an organization, or any other | `P:{orgs}:idempotency:HEX`, `P:{tag}:idempotency:HEX` | hashes that expire |
 //! | live idempotency records of a management token, by their ends | `P:{TOKEN}:idempotency` | sorted set that expires |
@@ -184,6 +185,20 @@ impl RecordNames {
         format!("{}:{{tokens}}:records", self.prefix)
     }
 
+    /// Grant of a management token in the hash slot of what it changes.
+    pub(super) fn token_grant(&self, place: IdempotencyPlace, token: TokenId) -> String {
+        match place {
+            IdempotencyPlace::Installation => format!("{}:{{orgs}}:token:{token}", self.prefix),
+            IdempotencyPlace::Tokens => format!("{}:{{tokens}}:token:{token}", self.prefix),
+            IdempotencyPlace::Org(tag) => self.of_org(tag, &format!("token:{token}")),
+        }
+    }
+
+    /// Places in which a management token has a grant.
+    pub(super) fn token_places(&self, token: TokenId) -> String {
+        format!("{}:{{tokens}}:places:{token}", self.prefix)
+    }
+
     /// Ids of management tokens by the times at which they expire.
     pub(super) fn management_token_ends(&self) -> String {
         format!("{}:{{tokens}}:ends", self.prefix)
@@ -197,6 +212,7 @@ impl RecordNames {
     pub(super) fn idempotency(&self, place: IdempotencyPlace, id: &[u8; 32]) -> String {
         match place {
             IdempotencyPlace::Installation => format!("{}:{{orgs}}:idempotency:{}", self.prefix, hex(id)),
+            IdempotencyPlace::Tokens => format!("{}:{{tokens}}:idempotency:{}", self.prefix, hex(id)),
             IdempotencyPlace::Org(tag) => self.of_org(tag, &format!("idempotency:{}", hex(id))),
         }
     }

@@ -15,6 +15,7 @@ use super::origin::Origin;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
 use super::tickets::Tickets;
+use super::token_grants::TokenGrants;
 use super::transactions::Transactions;
 use super::users::Users;
 use crate::redis::record_codec::new_version;
@@ -83,7 +84,11 @@ impl Changes<'_> {
                 Box::pin(self.write(change, Origin { person: Some(*person), ..origin }, is_retry)).await
             }
             Change::ByActor { actor, change } => {
-                Box::pin(self.write(change, Origin { actor: Some(actor), ..origin }, is_retry)).await
+                let grant = match actor.token() {
+                    Some(token) if !change.revokes(token) => Some(TokenGrants(self.0).require(token, change).await?),
+                    _ => None,
+                };
+                Box::pin(self.write(change, Origin { actor: Some(actor), grant, ..origin }, is_retry)).await
             }
             Change::IfMatch { change, .. } if change.target().is_none() => Err(ChangeError::Stale.into()),
             Change::IfMatch { etag, change } => {
@@ -96,8 +101,8 @@ impl Changes<'_> {
             Change::ChooseOrg { session, org } => sessions.choose_org(*session, *org).await,
             Change::EndSession { session } => sessions.end(*session).await,
             Change::EndMembership { session, org } => sessions.end_membership(*session, *org).await,
-            Change::CreateToken(token) => ManagementTokens(self.0).create(token, is_retry).await,
-            Change::RevokeToken { token, at } => ManagementTokens(self.0).revoke(*token, *at).await,
+            Change::CreateToken(token) => ManagementTokens(self.0).create(token, origin, is_retry).await,
+            Change::RevokeToken { token, at } => TokenGrants(self.0).revoke_token(*token, *at, origin).await,
             Change::PutTicket { digest, content, expires, .. } => Tickets(self.0).put(digest, content, *expires).await,
         }
     }

@@ -47,7 +47,7 @@ pub(super) struct StoredRequest {
 
 /// Idempotency records, over the transactions of one thread.
 #[derive(Clone, Copy)]
-pub(crate) struct IdempotencyRecords<'a>(pub(crate) &'a Transactions);
+pub(super) struct IdempotencyRecords<'a>(pub(super) &'a Transactions);
 
 impl Once<'_> {
     /// The fields of the record, written by a change with this mark.
@@ -72,16 +72,18 @@ impl Once<'_> {
     }
 }
 
-impl IdempotencyRecords<'_> {
+impl Transactions {
     /// The live record of a request.
-    pub(crate) async fn read(
-        self,
+    pub(crate) async fn read_idempotency_record(
+        &self,
         place: IdempotencyPlace,
         id: &[u8; 32],
     ) -> Result<Option<IdempotencyRecord>, CommandError> {
-        Ok(self.find(place, id).await?.map(|stored| stored.record))
+        Ok(IdempotencyRecords(self).find(place, id).await?.map(|stored| stored.record))
     }
+}
 
+impl IdempotencyRecords<'_> {
     async fn find(self, place: IdempotencyPlace, id: &[u8; 32]) -> Result<Option<StoredRequest>, CommandError> {
         let name = self.0.shared.names.idempotency(place, id);
         let read = cmd("HMGET").arg(name).arg(&["mark", "body", "status", "resource"]).to_owned();
@@ -95,11 +97,12 @@ impl IdempotencyRecords<'_> {
     pub(super) async fn place_of(self, change: &Change) -> Result<IdempotencyPlace, CommitError> {
         let org = match (change.as_made(), change.target()) {
             (Change::CreateOrg(_), _) => return Ok(IdempotencyPlace::Installation),
+            (Change::CreateToken(_) | Change::RevokeToken { .. }, _) => return Ok(IdempotencyPlace::Tokens),
             (Change::CreateKey { key, .. }, _) => return Ok(IdempotencyPlace::Org(key.id.tag())),
             (_, Some(Target::Key(key))) => return Ok(IdempotencyPlace::Org(key.tag())),
             (Change::CreateUser(user), _) => user.org,
             (_, Some(Target::Org(org) | Target::User(org, _))) => org,
-            _ => unreachable!("checked by Change::once"),
+            _ => unreachable!("checked by Change::once and Change::by"),
         };
         Orgs(self.0).require_tag(org).await.map(IdempotencyPlace::Org)
     }

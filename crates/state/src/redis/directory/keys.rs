@@ -89,7 +89,7 @@ impl Keys<'_> {
         let full = Bucket::full(quota, key.created);
         let used = key.last_used.unwrap_or_default();
         let mut transaction = self.0.transaction();
-        origin.write_record(&mut transaction, names, NewKeyCheck::NotRecorded);
+        origin.write_record(&mut transaction, names, || NewKeyCheck::NotRecorded);
         let [owner, record] = transaction.records([names.user(tag, user.id), names.key(key.id)]);
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
         transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
@@ -207,12 +207,23 @@ impl Keys<'_> {
                 token.take(transaction, limited.into());
             }
         };
-        let rotated = match self.change(&stored, origin, write).await {
+        let rotated = self.change(&stored, origin, write).await;
+        self.settle_rotation(rotated, digest, id, origin).await
+    }
+
+    /// The result of a rotation. Refused ones leave no claim of a digest behind.
+    async fn settle_rotation(
+        self,
+        rotated: Result<u32, CommitError>,
+        digest: &KeyDigest,
+        id: KeyId,
+        origin: Origin<'_>,
+    ) -> Result<u32, CommitError> {
+        let rotated = match rotated {
             // Unless another writer was faster, an equal request was.
             Err(CommitError::Conflict) => self.resolve_recorded(origin).await,
             rotated => rotated,
         };
-        // Given back, so that refused rotations leave nothing behind.
         if let Err(CommitError::Final(ChangeError::KeyCreationLimited { .. } | ChangeError::Repeated(_))) = rotated {
             self.release_unused(digest, id, origin).await?;
         }
@@ -230,7 +241,7 @@ impl Keys<'_> {
         origin.check_etag(|| key.etag(), &live.version)?;
         let names = &self.0.shared.names;
         let mut transaction = self.0.transaction();
-        origin.write_record(&mut transaction, names, CommitError::Conflict);
+        origin.write_record(&mut transaction, names, || CommitError::Conflict);
         let record = transaction.record(names.key(key.id));
         transaction.check(Check::Version(record, &live.version), CommitError::Conflict);
         write(&mut transaction, record);

@@ -4,6 +4,7 @@ use redis::cmd;
 
 use super::check::Check;
 use super::commit_error::CommitError;
+use super::origin::Origin;
 use super::transaction::{Record, Transaction};
 use super::transactions::Transactions;
 use crate::ChangeError;
@@ -22,8 +23,13 @@ pub(crate) struct ManagementTokens<'a>(pub(crate) &'a Transactions);
 impl ManagementTokens<'_> {
     /// The token with this id.
     pub(crate) async fn find(self, id: TokenId) -> Result<Option<ManagementToken>, CommandError> {
+        Ok(self.read(id).await?.map(|(_, token)| token))
+    }
+
+    /// The same, with the record as it is stored.
+    pub(super) async fn read(self, id: TokenId) -> Result<Option<(String, ManagementToken)>, CommandError> {
         let record = self.0.read_field(&self.0.shared.names.management_tokens(), id.as_str()).await?;
-        record.map(|record| parse(&record)).transpose()
+        record.map(|record| parse(&record).map(|token| (record, token))).transpose()
     }
 
     /// All tokens: [`MAX_TOKENS`] at most.
@@ -34,33 +40,44 @@ impl ManagementTokens<'_> {
     }
 
     /// Creates a token, and removes some that have expired.
-    pub(super) async fn create(self, token: &ManagementToken, is_retry: bool) -> Result<u32, CommitError> {
+    pub(super) async fn create(
+        self,
+        token: &ManagementToken,
+        origin: Origin<'_>,
+        is_retry: bool,
+    ) -> Result<u32, CommitError> {
         let id = token.id.as_str();
         let json = json(token);
         let mut transaction = self.0.transaction();
+        origin.write_record(&mut transaction, &self.0.shared.names, || CommitError::Conflict);
         let [records, ends] = self.records(&mut transaction);
         // A change whose reply was lost has written the record already.
         let is_free = if is_retry { Check::Free(records, id, &json) } else { Check::NoField(records, id) };
-        transaction.check(is_free, ChangeError::Taken("id"));
-        transaction.check(Check::FewerScored(ends, MAX_TOKENS, id), ChangeError::TooManyTokens(MAX_TOKENS));
+        transaction.check(is_free, ChangeError::Taken("id").into());
+        transaction.check(Check::FewerScored(ends, MAX_TOKENS, id), ChangeError::TooManyTokens(MAX_TOKENS).into());
         transaction.sweep(ends, records, MAX_SWEPT);
         transaction.hset_field(records, id, &json);
         transaction.zadd(ends, token.expires.0, id);
         self.0.commit(transaction).await?.into_replicas()
     }
 
-    /// Revokes a token. Of several revocations the first stands.
-    pub(super) async fn revoke(self, id: TokenId, at: Micros) -> Result<u32, CommitError> {
-        let found = self.0.read_field(&self.0.shared.names.management_tokens(), id.as_str()).await?;
-        let found = found.ok_or(ChangeError::NoToken(id))?;
-        let mut token = parse(&found)?;
+    /// Marks a token as revoked, and returns it. Of several revocations the first stands.
+    pub(super) async fn mark_revoked(
+        self,
+        id: TokenId,
+        at: Micros,
+        origin: Origin<'_>,
+    ) -> Result<(ManagementToken, u32), CommitError> {
+        let (found, mut token) = self.read(id).await?.ok_or(ChangeError::NoToken(id))?;
         token.revoked = token.revoked.or(Some(at));
-        let mut transaction = self.0.transaction::<CommitError>();
+        let mut transaction = self.0.transaction();
         transaction.allow_oom();
+        origin.write_record(&mut transaction, &self.0.shared.names, || CommitError::Conflict);
         let [records, _] = self.records(&mut transaction);
         transaction.check(Check::Equal(records, id.as_str(), &found), CommitError::Conflict);
         transaction.hset_field(records, id.as_str(), &json(&token));
-        self.0.commit(transaction).await?.into_replicas()
+        let replicas = self.0.commit(transaction).await?.into_replicas()?;
+        Ok((token, replicas))
     }
 
     fn records<F>(self, transaction: &mut Transaction<F>) -> [Record; 2] {

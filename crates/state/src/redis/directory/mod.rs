@@ -12,7 +12,7 @@
 //! before it:
 //!
 //! ```text
-//! change > key_updates > keys > key_list, key_actors, digest_claims, users > user_index > orgs > origin
+//! change > token_grants > management_tokens; key_updates > keys > key_list, key_actors, digest_claims, users > user_index > orgs > origin
 //!        > idempotency > transactions > transaction; sessions > session_index; tickets; revocation_log
 //! ```
 
@@ -31,6 +31,7 @@ mod key_updates;
 mod session_index;
 mod sessions;
 mod management_tokens;
+mod token_grants;
 mod tickets;
 mod revocation_log;
 mod transactions;
@@ -44,7 +45,6 @@ pub use change_steps::{ChangeSteps, ChangeWrite};
 pub(super) use check::Check;
 pub use commit_error::CommitError;
 pub(crate) use digest_claims::DigestClaims;
-pub(crate) use idempotency::IdempotencyRecords;
 pub(crate) use key_actors::{KeyActorIndex, add_all as add_key_actors};
 pub(crate) use key_list::KeyList;
 pub(crate) use keys::Keys;

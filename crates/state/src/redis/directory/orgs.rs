@@ -74,7 +74,7 @@ impl Orgs<'_> {
         let own_looks = looks_of(&org.name);
         self.update_look_index().await?;
         let mut transaction = self.0.transaction();
-        origin.write_record(&mut transaction, names, ListCheck::NotRecorded);
+        origin.write_record(&mut transaction, names, || ListCheck::NotRecorded);
         let records = [names.format(), names.names(), names.looks(), names.tags(), names.orgs()];
         let [format, by_name, looks, tags, list] = transaction.records(records);
         transaction.check(Check::NoField(by_name, &org.name), ListCheck::Name);
@@ -108,9 +108,10 @@ impl Orgs<'_> {
         self.0.commit(transaction).await?.into_replicas()
     }
 
-    /// The result of a creation whose request was recorded meanwhile.
+    /// The result of a creation whose request was recorded meanwhile; else the token's grant was taken away, and the next
+    /// attempt says so.
     async fn resolve_recorded(self, origin: Origin<'_>) -> Result<u32, CommitError> {
-        let Some(once) = origin.once else { unreachable!("the check is made of a request") };
+        let Some(once) = origin.once else { return Err(CommitError::Conflict) };
         IdempotencyRecords(self.0).resolve(once, origin.mark).await?.ok_or(CommitError::Conflict)
     }
 
@@ -132,7 +133,7 @@ impl Orgs<'_> {
         let stored = stored.ok_or(ChangeError::NoOrg(org))?;
         origin.check_etag(|| stored.org.etag(), &stored.version)?;
         let mut transaction = self.0.transaction();
-        origin.write_record(&mut transaction, &self.0.shared.names, CommitError::Conflict);
+        origin.write_record(&mut transaction, &self.0.shared.names, || CommitError::Conflict);
         let record = transaction.record(name);
         // Suspensions and lower limits are among them, and all of them rewrite a field.
         transaction.allow_oom();

@@ -5,8 +5,21 @@ use super::idempotency::Once;
 use super::transaction::Transaction;
 use crate::redis::record_codec::{Version, new_version};
 use crate::redis::record_names::RecordNames;
-use crate::{ActorName, ChangeError, ETag};
+use crate::{ActorName, ChangeError, ETag, IdempotencyPlace};
 use domain::identity::UserId;
+use domain::management_token::TokenId;
+
+/// Field of the grant of a management token.
+pub(super) const GRANT_FIELD: &str = "state";
+/// Its value while the token is not revoked.
+pub(super) const LIVE_GRANT: &str = "live";
+
+/// The grant of the management token of a program, which its change requires. See `token_grants`.
+#[derive(Clone, Copy)]
+pub(super) struct Grant {
+    pub(super) place: IdempotencyPlace,
+    pub(super) token: TokenId,
+}
 
 /// The origin of a change.
 #[derive(Clone, Copy, Default)]
@@ -17,6 +30,8 @@ pub(super) struct Origin<'a> {
     pub(super) actor: Option<&'a ActorName>,
     /// The entity tag that the record must have.
     pub(super) etag: Option<ETag>,
+    /// The grant of the program's token, which the transaction requires.
+    pub(super) grant: Option<Grant>,
     /// The request to record.
     pub(super) once: Option<Once<'a>>,
     /// Random text of a change with conditions, the same in all its attempts: by it an attempt recognizes what an
@@ -45,15 +60,26 @@ impl Origin<'_> {
         if self.etag.is_some() { Ok(self.mark.to_owned()) } else { new_version() }
     }
 
-    /// Has a transaction record the request, if the change is for one, and requires that this was not done before. To
-    /// be called before any other check: a repeated request finds its own change, whatever else is refused by then.
-    pub(super) fn write_record<F>(self, transaction: &mut Transaction<F>, names: &RecordNames, failure: F) {
-        let Some(once) = self.once else { return };
-        let record = transaction.record(names.idempotency(once.place, &once.request.id));
-        // The record needs memory, which is kept for withdrawals without one.
-        transaction.require_memory();
-        transaction.check(Check::Absent(record), failure);
-        transaction.hset(record, &once.fields(self.mark));
-        transaction.pexpireat(record, once.expires().0 / 1000);
+    /// Has a transaction require the grant of the program's token, and record the request, if the change is for one;
+    /// that requires that this was not done before. To be called before any other check: a repeated request finds its
+    /// own change, whatever else is refused by then.
+    pub(super) fn write_record<F>(
+        self,
+        transaction: &mut Transaction<F>,
+        names: &RecordNames,
+        failure: impl Fn() -> F,
+    ) {
+        if let Some(once) = self.once {
+            let record = transaction.record(names.idempotency(once.place, &once.request.id));
+            // The record needs memory, which is kept for withdrawals without one.
+            transaction.require_memory();
+            transaction.check(Check::Absent(record), failure());
+            transaction.hset(record, &once.fields(self.mark));
+            transaction.pexpireat(record, once.expires().0 / 1000);
+        }
+        if let Some(grant) = self.grant {
+            let record = transaction.record(names.token_grant(grant.place, grant.token));
+            transaction.check(Check::Equal(record, GRANT_FIELD, LIVE_GRANT), failure());
+        }
     }
 }

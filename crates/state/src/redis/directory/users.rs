@@ -49,7 +49,7 @@ impl Users<'_> {
         let id = user.id.to_string();
         let records = [names.org(tag), names.emails(tag), names.user(tag, user.id), names.users(tag)];
         let mut transaction = self.0.transaction();
-        origin.write_record(&mut transaction, names, NewUserCheck::NotRecorded);
+        origin.write_record(&mut transaction, names, || NewUserCheck::NotRecorded);
         let [org, emails, record, users] = transaction.records(records);
         transaction.check(Check::Present(org), NewUserCheck::OrgExists);
         transaction.check(Check::NoField(emails, &user.email), NewUserCheck::EmailFree);
@@ -200,7 +200,7 @@ impl Users<'_> {
         let tag = Orgs(self.0).require_tag(user.org).await?;
         let names = &self.0.shared.names;
         let mut transaction = self.0.transaction();
-        origin.write_record(&mut transaction, names, CommitError::Conflict);
+        origin.write_record(&mut transaction, names, || CommitError::Conflict);
         let record = transaction.record(names.user(tag, user.id));
         transaction.check(Check::Present(record), CommitError::Conflict);
         transaction.check(Check::NoField(record, "removed"), CommitError::Conflict);

@@ -1,0 +1,116 @@
+//! Grants of management tokens: a program makes no change after the revocation of its token was acknowledged.
+//!
+//! The record of a token and the records that it changes are in different hash slots, so that no transaction can look
+//! at both. So a token has a grant in the slot of each organization that it changes, and the transaction of the change
+//! requires the grant.
+//!
+//! - Before its first change there, the place is noted with the token, if that is live, and only then the grant is
+//!   written, unless one is there.
+//! - A revocation marks the token first. From then on no place is noted, so that it finds all of them; it replaces the
+//!   grant in each, also one that is still to be written. Then it is acknowledged.
+//! - Grants expire a while after their token does.
+
+use redis::cmd;
+
+use super::check::Check;
+use super::commit_error::CommitError;
+use super::idempotency::IdempotencyRecords;
+use super::management_tokens::ManagementTokens;
+use super::origin::{GRANT_FIELD, Grant, LIVE_GRANT, Origin};
+use super::transactions::Transactions;
+use crate::{Change, ChangeError, IdempotencyPlace};
+use domain::clock::Micros;
+use domain::key::OrgTag;
+use domain::management_token::{ManagementToken, TokenId};
+use redis_client::CommandError;
+
+/// Value of a grant whose token is revoked.
+const REVOKED: &str = "revoked";
+/// Microseconds for which grants stay when their token has expired: longer than clocks differ.
+const KEPT_US: u64 = 24 * 3600 * 1_000_000;
+
+/// Grants, over the transactions of one thread.
+#[derive(Clone, Copy)]
+pub(super) struct TokenGrants<'a>(pub(super) &'a Transactions);
+
+impl TokenGrants<'_> {
+    /// The grant of a token for a change, which is written at the first change in its place.
+    ///
+    /// # Errors
+    /// [`ChangeError::TokenEnded`].
+    pub(super) async fn require(self, token: TokenId, change: &Change) -> Result<Grant, CommitError> {
+        let place = IdempotencyRecords(self.0).place_of(change).await?;
+        let name = self.0.shared.names.token_grant(place, token);
+        match self.0.read_field(&name, GRANT_FIELD).await?.as_deref() {
+            Some(LIVE_GRANT) => {}
+            Some(_) => return Err(ChangeError::TokenEnded(token).into()),
+            None => self.write(token, place).await?,
+        }
+        Ok(Grant { place, token })
+    }
+
+    async fn write(self, id: TokenId, place: IdempotencyPlace) -> Result<(), CommitError> {
+        let ended = || CommitError::from(ChangeError::TokenEnded(id));
+        let tokens = ManagementTokens(self.0);
+        let (record, token) = tokens.read(id).await?.filter(|(_, token)| token.revoked.is_none()).ok_or_else(ended)?;
+        let expiry = expiry(&token);
+        let names = &self.0.shared.names;
+        let (mut transaction, places) = self.0.transaction_on(names.token_places(id));
+        let records = transaction.record(names.management_tokens());
+        // Revoked meanwhile: the next attempt says so.
+        transaction.check(Check::Equal(records, id.as_str(), &record), CommitError::Conflict);
+        transaction.sadd(places, &place_text(place));
+        transaction.pexpireat(places, expiry);
+        self.0.commit(transaction).await?.into_replicas()?;
+        let (mut transaction, grant) = self.0.transaction_on(names.token_grant(place, id));
+        transaction.check(Check::Free(grant, GRANT_FIELD, LIVE_GRANT), ended());
+        transaction.hset_field(grant, GRANT_FIELD, LIVE_GRANT);
+        transaction.pexpireat(grant, expiry);
+        self.0.commit(transaction).await?.into_replicas().map(drop)
+    }
+
+    /// Revokes a token, and takes all its grants away.
+    pub(super) async fn revoke_token(self, id: TokenId, at: Micros, origin: Origin<'_>) -> Result<u32, CommitError> {
+        let (token, replicas) = ManagementTokens(self.0).mark_revoked(id, at, origin).await?;
+        Ok(self.take_away(&token).await?.min(replicas))
+    }
+
+    async fn take_away(self, token: &ManagementToken) -> Result<u32, CommitError> {
+        let names = &self.0.shared.names;
+        let read = cmd("SMEMBERS").arg(names.token_places(token.id)).to_owned();
+        let places: Vec<String> = self.0.client.query(&read).await?;
+        let mut replicas = u32::MAX;
+        for place in places {
+            let place = parse_place(&place)?;
+            let (mut transaction, grant) = self.0.transaction_on::<CommitError>(names.token_grant(place, token.id));
+            transaction.allow_oom();
+            transaction.hset_field(grant, GRANT_FIELD, REVOKED);
+            transaction.pexpireat(grant, expiry(token));
+            replicas = replicas.min(self.0.commit(transaction).await?.into_replicas()?);
+        }
+        Ok(replicas)
+    }
+}
+
+/// The time at which the grants of a token are forgotten, in milliseconds; never in the past.
+fn expiry(token: &ManagementToken) -> u64 {
+    let now = domain::clock::now();
+    Micros(token.expires.max(now).0 + KEPT_US).0 / 1000
+}
+
+fn place_text(place: IdempotencyPlace) -> String {
+    match place {
+        IdempotencyPlace::Installation => "orgs".to_owned(),
+        IdempotencyPlace::Tokens => "tokens".to_owned(),
+        IdempotencyPlace::Org(tag) => format!("org:{tag}"),
+    }
+}
+
+fn parse_place(text: &str) -> Result<IdempotencyPlace, CommandError> {
+    let tag = || text.strip_prefix("org:")?.parse::<OrgTag>().ok();
+    Ok(match text {
+        "orgs" => IdempotencyPlace::Installation,
+        "tokens" => IdempotencyPlace::Tokens,
+        _ => IdempotencyPlace::Org(tag().ok_or(CommandError::UnexpectedReply)?),
+    })
+}
