@@ -3,6 +3,7 @@
 //! It reads the journal's files directly, also while a gateway runs; where the audit is shipped to PostgreSQL, also the
 //! records of all gateways from there.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -243,6 +244,12 @@ fn row(record: &Record) -> [String; 10] {
         or_dash(record.ip),
         // Of a change, the one who is acted on.
         or_dash(record.subject.or(record.user_id)),
-        or_dash(record.actor.as_deref()),
+        or_dash(maker(record)),
     ]
+}
+
+/// Who made a change: a program by its token, anybody else by the name of the actor.
+fn maker(record: &Record) -> Option<Cow<'_, str>> {
+    let program = record.token_id.map(|token| Cow::Owned(format!("token:{token}")));
+    program.or_else(|| record.actor.as_deref().map(Cow::Borrowed))
 }

@@ -5,11 +5,13 @@ use uuid::Uuid;
 
 use super::installation::Installation;
 use super::key_id::KeyIdParser;
+use super::token_id::TokenIdParser;
 use super::{CliError, ExitStatus, control};
 use ::control::admin::{Operation, Reply};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
+use domain::management_token::TokenId;
 use journal::audit::{Filter, Outcome};
 use platform::settings::parse_duration;
 
@@ -25,6 +27,9 @@ pub(super) struct FilterArgs {
     /// Only changes of this user, their keys and their sessions: as of --user
     #[arg(long, value_name = "USER")]
     subject: Option<String>,
+    /// Only changes by programs with this management token: the ten characters after kgm_
+    #[arg(long, value_name = "TOKEN_ID", value_parser = TokenIdParser)]
+    token: Option<TokenId>,
     /// Only uses in this organization: an id or a name
     #[arg(long)]
     org: Option<String>,
@@ -45,14 +50,14 @@ pub(super) struct FilterArgs {
 impl FilterArgs {
     /// The filter, with names and email addresses resolved to ids.
     pub(super) fn resolve(self, installation: &Installation) -> Result<Filter, CliError> {
-        let Self { key, since, until, id, outcome, .. } = self;
+        let Self { key, token, since, until, id, outcome, .. } = self;
         if since.is_some() && until.is_some() && since >= until {
             return Err(CliError::new(
                 ExitStatus::Usage,
                 anyhow!("--since is not before --until; no record can match"),
             ));
         }
-        let mut filter = Filter { key, since, until, id, outcome, ..Filter::default() };
+        let mut filter = Filter { key, token, since, until, id, outcome, ..Filter::default() };
         if let Some(org) = &self.org {
             filter.org = Some(match org.parse() {
                 Ok(id) => id,

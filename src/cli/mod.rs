@@ -49,6 +49,7 @@ mod key_policy;
 mod session;
 mod token;
 mod state;
+mod token_id;
 mod backup;
 mod apply;
 

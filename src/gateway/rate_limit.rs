@@ -175,7 +175,7 @@ pub(super) fn policy_name(limit: Limit, method: AuthMethod) -> &'static str {
         (Limit::KeyConcurrency, _) => KEY_CONCURRENCY,
         (Limit::Concurrency, _) => "org",
         (Limit::Rate, AuthMethod::Session) => "user",
-        (Limit::Rate, AuthMethod::ApiKey | AuthMethod::AdminSocket) => "key",
+        (Limit::Rate, AuthMethod::ApiKey | AuthMethod::AdminSocket | AuthMethod::Token) => "key",
     }
 }
 

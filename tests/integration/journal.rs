@@ -5,6 +5,7 @@ pub mod support;
 mod mixed_journal;
 
 mod records;
+mod tokens;
 mod counting;
 mod request_text;
 mod segments;

@@ -177,15 +177,21 @@ pub enum AuthMethod {
     Session,
     /// The admin socket: any process that may open it.
     AdminSocket,
+    /// A management token of a program.
+    Token,
 }
 
 impl AuthMethod {
+    /// All methods.
+    pub const ALL: [Self; 4] = [Self::ApiKey, Self::Session, Self::AdminSocket, Self::Token];
+
     /// The value in headers and audit records.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ApiKey => "api-key",
             Self::Session => "session",
             Self::AdminSocket => "admin-socket",
+            Self::Token => "token",
         }
     }
 
@@ -195,7 +201,7 @@ impl AuthMethod {
         match self {
             // Nearly all requests have a key; its value is checked by the compiler.
             Self::ApiKey => API_KEY,
-            Self::Session | Self::AdminSocket => HeaderValue::from_static(self.as_str()),
+            Self::Session | Self::AdminSocket | Self::Token => HeaderValue::from_static(self.as_str()),
         }
     }
 }
@@ -300,6 +306,16 @@ mod tests {
         assert!(org.to_string().parse::<UserId>().is_err());
         assert!("org_".parse::<OrgId>().is_err());
         assert!(format!("{org}0").parse::<OrgId>().is_err());
+    }
+
+    #[test]
+    fn method_of_authentication_has_one_text_in_headers_and_in_json() {
+        let texts = AuthMethod::ALL.map(AuthMethod::as_str);
+        assert_eq!(texts, ["api-key", "session", "admin-socket", "token"]);
+        for method in AuthMethod::ALL {
+            assert_eq!(serde_json::to_value(method).unwrap(), method.as_str());
+            assert_eq!(method.header(), method.as_str());
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, UserId};
+use domain::management_token::TokenId;
 use domain::refusal::Refusal;
 use journal::audit::{
     AuditEntry, AuditView, ChangeUse, Filter, Fleet, Journal, Outcome, Reader, Record, Settings, Use, UseEnd, ViewScope,
@@ -76,8 +77,20 @@ impl Recorder {
     /// Records a change by management.
     pub fn change(&self, opening: Use<'_>, action: &str, actor: &str, subject: Option<UserId>) {
         let opening = Use { method: MANAGEMENT_METHOD, action, path: action, ..opening };
-        let change = ChangeUse { opening, actor, subject };
-        block_on(self.journal.begin_change(&change, false)).unwrap().close(END);
+        let change = ChangeUse { opening, actor, subject, token_id: None };
+        self.record_change(&change);
+    }
+
+    /// Records a change by a program with a management token.
+    pub fn change_by_token(&self, opening: Use<'_>, action: &str, token: TokenId) {
+        let auth_method = AuthMethod::Token;
+        let opening = Use { method: MANAGEMENT_METHOD, auth_method, user_id: None, action, path: action, ..opening };
+        let actor = format!("token:{token}");
+        self.record_change(&ChangeUse { opening, actor: &actor, subject: None, token_id: Some(token) });
+    }
+
+    fn record_change(&self, change: &ChangeUse<'_>) {
+        block_on(self.journal.begin_change(change, false)).unwrap().close(END);
     }
 
     fn record_at_once(&self, opening: &Use<'_>, end: UseEnd) {

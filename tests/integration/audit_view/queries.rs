@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::clock::{self, Micros};
 use domain::identity::{AuthMethod, UserId};
+use domain::management_token::TokenId;
 use domain::refusal::Refusal;
 use journal::audit::{Outcome, Use, UseEnd};
 
@@ -50,6 +51,7 @@ fn documented_queries_answer_their_questions() {
     let server = Postgresql::start();
     let [ada, idle] = [Caller::random(), Caller::random()];
     let (admin, second) = (UserId::generate(), Duration::from_secs(1));
+    let token: TokenId = "AbcDEF1239".parse().unwrap();
     // In the middle of an hour, so that all of it is within one.
     let time = Micros((clock::now().0 / HOUR - 1) * HOUR + HOUR / 2);
     let times: Vec<Micros> = (0..8).map(|number| time.after(second * number)).collect();
@@ -63,6 +65,8 @@ fn documented_queries_answer_their_questions() {
     recorder.change(by_admin, "key.rotate", &admin.to_string(), Some(ada.user));
     let by_ada = Use { key_id: None, ..session(times[6]) };
     recorder.change(by_ada, "session.end", &ada.user.to_string(), Some(ada.user));
+    let by_program = Use { user_agent: Some(b"terraform/1.9"), ..session(times[6].after(second / 2)) };
+    recorder.change_by_token(by_program, "key.set", token);
     let unknown = UseEnd { outcome: Outcome::Refused(Refusal::Unknown), status: Some(401), ..END };
     let opening = Use { key_id: None, user_id: None, org_id: None, number: None, ..ada.opening_at(times[7]) };
     block_on(recorder.journal.begin(&opening)).unwrap().close(unknown);
@@ -148,6 +152,7 @@ const ANSWERS: &[(&str, &[&str])] = &[
     (
         "6",
         &[
+            "T6|token:AbcDEF1239|key.set|KEY||token|203.0.113.7|completed",
             "T6|ADA|session.end||ADA|session|203.0.113.7|completed",
             "T5|ADMIN|key.rotate|KEY|ADA|session|203.0.113.7|completed",
             "T3|unix:ada(1000)|key.revoke|KEY|ADA|admin-socket||completed",

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use domain::clock::{self, Micros};
-use domain::identity::{AuthMethod, OrgId, UserId};
+use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
+use domain::management_token::TokenId;
 use journal::audit::{
     ChangeUse, Durability, Filter, Journal, LowWater, OnUnavailable, Outcome, Reader, Record, Settings, Use, UseEnd,
     VerifyReport,
@@ -65,7 +66,13 @@ impl Caller {
 /// The beginning of a change by the operator, of the user of this opening.
 pub fn change_of(opening: Use<'static>) -> ChangeUse<'static> {
     let subject = opening.user_id;
-    ChangeUse { opening: Use { user_id: None, ..opening }, actor: "unix:root(0)", subject }
+    ChangeUse { opening: Use { user_id: None, ..opening }, actor: "unix:root(0)", subject, token_id: None }
+}
+
+/// The beginning of a change by a program with this token, of the user of this opening.
+pub fn change_by_token(opening: Use<'static>, token: TokenId) -> ChangeUse<'static> {
+    let opening = Use { auth_method: AuthMethod::Token, method: MANAGEMENT_METHOD, number: None, ..opening };
+    ChangeUse { actor: "token:…", token_id: Some(token), ..change_of(opening) }
 }
 
 pub fn settings(directory: &Path) -> Settings {

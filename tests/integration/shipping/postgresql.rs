@@ -8,7 +8,9 @@ use journal::audit::{AuditEntry, Durability, Journal, Outcome, Record, Settings,
 use journal::shipping::{self, Destination, PostgresqlSettings, Shippers, SinkSettings, SinkState};
 use platform::metrics::Metrics;
 
-use crate::journal::support::{Caller, END, all_records, block_on, change_of, open_journal, settings, write_uses};
+use crate::journal::support::{
+    Caller, END, all_records, block_on, change_by_token, change_of, open_journal, settings, write_uses,
+};
 use crate::support::redis::Certificates;
 use crate::support::{Postgresql, eventually};
 
@@ -51,7 +53,7 @@ fn rows(server: &Postgresql) -> Vec<Record> {
                   org_id, auth_method, host(ip) AS ip, user_agent, action, method, path, provisional, outcome, status, \
                   duration_us, request_bytes, response_bytes, gateway, count, to_char(last_time AT TIME ZONE 'UTC', \
                   'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') AS last_time, addresses, (SELECT array_agg(host(ip)) FROM \
-                  unnest(ips) AS ip) AS ips, trace_id, actor, subject";
+                  unnest(ips) AS ip) AS ips, trace_id, actor, subject, token_id";
     let lines = server.sql(&format!(
         "SELECT json_strip_nulls(row_to_json(r)) FROM (SELECT {fields} FROM keygate.records ORDER BY records.id) r"
     ));
@@ -93,12 +95,15 @@ fn records_are_the_same_in_the_database() {
         for opening in [caller.opening(), Use { user_id: None, ..caller.opening() }] {
             journal.begin_change(&change_of(opening), false).await.unwrap().close(END);
         }
+        let change = change_by_token(caller.opening(), "AbcDEF1239".parse().unwrap());
+        journal.begin_change(&change, false).await.unwrap().close(END);
         journal.close().await;
     });
     ship_all(&settings, &sink(&server));
     let expected = sorted(all_records(&settings));
     assert!(expected.iter().any(|record| record.count.is_some()), "refusals were counted");
     assert!(expected.iter().any(|record| record.subject == Some(caller.user)), "a user was acted on");
+    assert!(expected.iter().any(|record| record.token_id.is_some()), "a program made a change");
     assert_eq!(rows(&server), expected);
 }
 

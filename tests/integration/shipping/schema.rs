@@ -6,7 +6,7 @@ use std::time::Duration;
 use journal::shipping::{self, SinkState};
 
 use super::postgresql::{count, ship_all, sink, start};
-use crate::journal::support::{open_journal, settings, write_uses};
+use crate::journal::support::{Caller, END, block_on, change_by_token, open_journal, settings, write_uses};
 use crate::support::{Postgresql, eventually};
 
 #[test]
@@ -43,7 +43,7 @@ fn schema_is_migrated_once_by_many_gateways() {
 
 /// Tables of the first version, with a change by the operator, and somebody who may read the view.
 #[test]
-fn older_tables_get_actor_and_subject() {
+fn older_tables_get_the_columns_of_changes() {
     let (dir, server) = (tempfile::tempdir().unwrap(), Postgresql::start());
     server.sql(&format!(
         "CREATE SCHEMA keygate;
@@ -62,11 +62,17 @@ fn older_tables_get_actor_and_subject() {
         shipping::SCHEMA.migrations[0].0
     ));
     let settings = settings(dir.path());
-    write_uses(&settings, 1);
+    let journal = open_journal(&settings);
+    let change = change_by_token(Caller::random().opening(), "AbcDEF1239".parse().unwrap());
+    block_on(journal.begin_change(&change, false)).unwrap().close(END);
+    block_on(journal.close());
+    drop(journal);
     ship_all(&settings, &sink(&server));
     assert_eq!(count(&server), 3);
     // Changes that users make themselves keep their ids.
-    let changes = "SET ROLE auditor; SELECT auth_method, user_id, subject, actor FROM keygate.audit WHERE is_change
-                   ORDER BY auth_method";
-    assert_eq!(server.sql(changes), ["admin-socket||usr_ada|", "session|usr_ada||"]);
+    let changes = "SET ROLE auditor; SELECT auth_method, user_id, left(subject, 7), actor, token_id FROM keygate.audit
+                   WHERE is_change ORDER BY auth_method";
+    let subject = change.subject.unwrap().to_string();
+    let by_program = format!("token||{}|token:…|AbcDEF1239", &subject[..7]);
+    assert_eq!(server.sql(changes), ["admin-socket||usr_ada||", "session|usr_ada|||", &by_program]);
 }

@@ -72,7 +72,9 @@ impl Management {
     ) -> Result<AuditEntry, Unavailable> {
         let actor = by.actor.audit_name(target.user);
         let opening = use_opening(action, path, target, by);
-        self.journal.begin_change(&ChangeUse { opening, actor: &actor, subject: target.user }, withdraws).await
+        self.journal
+            .begin_change(&ChangeUse { opening, actor: &actor, subject: target.user, token_id: None }, withdraws)
+            .await
     }
 }
 

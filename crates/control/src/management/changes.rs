@@ -1,7 +1,7 @@
 //! Changes of an organization, as its users see them.
 //!
 //! - Administrators see all changes of their organization; other users those of their own record, keys and sessions.
-//! - The operator has no name here: an organization is not told which person runs the gateway.
+//! - The operator has no name here: an organization is not told which person runs the gateway. A program is its token.
 //! - The address from which a change was made is for administrators, and for the user who made it.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::{Actor, Management, ManagementError};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::KeyId;
-use domain::management_token::TokenScope;
+use domain::management_token::{TokenId, TokenScope};
 use domain::page::{Page, PageQuery};
 use journal::audit::{Filter, Outcome, Record, RecordKind, ViewStatus};
 
@@ -29,8 +29,11 @@ pub struct ChangeEntry {
     pub time: Micros,
     /// The operation, such as `key.revoke`.
     pub action: String,
-    /// The user who made it; `None`: the operator.
+    /// The user who made it; `None`: the operator, or a program with a token.
     pub by: Option<ChangeUser>,
+    /// The management token with which a program made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<TokenId>,
     /// The user who is acted on; `None` when the organization is changed.
     pub subject: Option<ChangeUser>,
     /// The key, when a key is changed.
@@ -100,6 +103,12 @@ impl ChangeUser {
 }
 
 impl ChangeEntry {
+    /// The user or the program who made it, in one word or two; none: the operator.
+    pub fn maker(&self) -> Option<String> {
+        let program = || self.token_id.map(|token| format!("Token {token}"));
+        self.by.as_ref().map(ChangeUser::label).or_else(program)
+    }
+
     /// `viewer` is the only user whose changes are shown; `None` of administrators.
     fn new(record: Record, viewer: Option<UserId>, users: &BTreeMap<UserId, String>) -> Self {
         let named = |id: UserId| ChangeUser { id, email: users.get(&id).cloned() };
@@ -109,6 +118,7 @@ impl ChangeEntry {
             time: record.time,
             action: record.action,
             by: record.user_id.map(named),
+            token_id: record.token_id,
             subject: record.subject.map(named),
             key_id: record.key_id,
             ip: record.ip.filter(|_| shows_client),

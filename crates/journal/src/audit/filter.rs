@@ -8,6 +8,7 @@ use super::format::{decode, line};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
+use domain::management_token::TokenId;
 
 /// Filter of records: a record matches when it satisfies every condition that is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct Filter {
     pub user: Option<UserId>,
     /// Changes of what belongs to this user: their record, keys and sessions.
     pub subject: Option<UserId>,
+    /// Changes by programs with this management token.
+    pub token: Option<TokenId>,
     /// Uses within this organization.
     pub org: Option<OrgId>,
     /// Uses that began at this time or later.
@@ -53,6 +56,7 @@ impl Filter {
             && (self.key.is_none() || self.key == begun.key_id)
             && (self.user.is_none() || self.user == begun.user_id)
             && (self.subject.is_none() || self.subject == begun.subject)
+            && (self.token.is_none() || self.token == begun.token_id)
             && (self.org.is_none() || self.org == begun.org_id)
             && self.kind.is_none_or(|kind| kind == begun.kind())
             && self.refused.is_none_or(|refused| refused == begun.outcome.is_some_and(Outcome::is_refusal))

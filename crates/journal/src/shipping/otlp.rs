@@ -152,6 +152,7 @@ fn attributes(record: &Record) -> Vec<KeyValue> {
         ("keygate.org_id", record.org_id.map(|org| org.to_string())),
         ("keygate.actor", record.actor.clone()),
         ("keygate.subject", record.subject.map(|user| user.to_string())),
+        ("keygate.token_id", record.token_id.map(|token| token.to_string())),
         ("user.id", record.user_id.map(|user| user.to_string())),
         ("client.address", record.ip.map(|ip| ip.to_string())),
         ("user_agent.original", record.user_agent.clone()),

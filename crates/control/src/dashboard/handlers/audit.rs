@@ -26,7 +26,7 @@ impl PageContext<'_> {
         ChangeRow {
             time: self.timestamp(change.time),
             action: change.action.clone(),
-            by: change.by.as_ref().map(ChangeUser::label),
+            by: change.maker(),
             subject: change.subject.as_ref().map(ChangeUser::label),
             key: change.key_id.map(|key| key.to_string()),
             ip: change.ip.map(|ip| ip.to_string()),

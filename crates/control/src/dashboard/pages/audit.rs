@@ -30,7 +30,7 @@ pub struct ChangeRow {
     pub time: Timestamp,
     /// The operation, such as `key.revoke`.
     pub action: String,
-    /// The user who made it; `None`: the operator.
+    /// The user or the program who made it; `None`: the operator.
     pub by: Option<String>,
     /// The user who is acted on.
     pub subject: Option<String>,

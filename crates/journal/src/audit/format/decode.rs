@@ -14,6 +14,7 @@ use super::record::Outcome;
 use super::{field, frame, id_text, phrases};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, UserId};
+use domain::management_token::TokenId;
 use domain::trace_context::TraceId;
 
 /// Decodes the line of a use, a record, or a beginning that was carried on; `None` when its checksum or
@@ -38,7 +39,8 @@ pub(crate) fn use_event(line: &[u8]) -> Option<UseEvent<'_>> {
     let e = line::event_kind(line).filter(|kind| *kind != EventKind::Outcome)?;
     let begun = fields.use_event(e)?;
     if line.first() == Some(&b'c') {
-        return Some(UseEvent { actor: Some(fields.text()?), subject: fields.user()?, ..begun });
+        let actor = Some(fields.text()?);
+        return Some(UseEvent { actor, subject: fields.user()?, token_id: fields.token_id()?, ..begun });
     }
     if e == EventKind::Use {
         return Some(UseEvent { trace_id: fields.trace_id(), ..begun });
@@ -97,6 +99,7 @@ impl<'a> Fields<'a> {
             path: self.text()?,
             actor: None,
             subject: None,
+            token_id: None,
             outcome: None,
             status: None,
             duration_us: None,
@@ -152,10 +155,17 @@ impl<'a> Fields<'a> {
         TraceId::from_bits(id_text::decode(self.next()?)?)
     }
 
+    /// The id of the token, which lines of changes by people do not have.
+    fn token_id(&mut self) -> Option<Option<TokenId>> {
+        match self.next() {
+            None | Some(b"") => Some(None),
+            Some(id) => str::from_utf8(id).ok()?.parse().ok().map(Some),
+        }
+    }
+
     fn auth_method(&mut self) -> Option<AuthMethod> {
         let letter = self.next()?;
-        let methods = [AuthMethod::ApiKey, AuthMethod::Session, AuthMethod::AdminSocket];
-        methods.into_iter().find(|method| field::auth_letter(*method).as_bytes() == letter)
+        AuthMethod::ALL.into_iter().find(|method| field::auth_letter(*method).as_bytes() == letter)
     }
 }
 
@@ -198,8 +208,8 @@ mod tests {
     type Caller = (Option<[u8; 16]>, Option<[u8; 16]>, Option<[u8; 9]>, AuthMethod);
 
     fn any_caller() -> impl Strategy<Value = Caller> {
-        let methods = vec![AuthMethod::ApiKey, AuthMethod::Session, AuthMethod::AdminSocket];
-        (any::<Option<[u8; 16]>>(), any::<Option<[u8; 16]>>(), any::<Option<[u8; 9]>>(), prop::sample::select(methods))
+        let method = prop::sample::select(AuthMethod::ALL.to_vec());
+        (any::<Option<[u8; 16]>>(), any::<Option<[u8; 16]>>(), any::<Option<[u8; 9]>>(), method)
     }
 
     proptest! {
@@ -260,12 +270,14 @@ mod tests {
         fn change_comes_back_as_it_was_written(
             subject in any::<Option<[u8; 16]>>(),
             user in any::<Option<[u8; 16]>>(),
+            token in prop::option::of("[0-9A-Za-z]{10}"),
             actor in any_text(),
             n: u64,
         ) {
             let actor = String::from_utf8_lossy(&actor).into_owned();
             let opening = Use { number: None, user_id: user.map(Into::into), ..long_opening() };
-            let change = ChangeUse { opening, actor: &actor, subject: subject.map(Into::into) };
+            let token_id = token.map(|id| id.parse().unwrap());
+            let change = ChangeUse { opening, actor: &actor, subject: subject.map(Into::into), token_id };
             let line = line_of(&ChangeLine::new(&change), n);
             prop_assert_eq!(frame::verify_line(&line), Some(n));
             prop_assert_eq!(line::event_id(&line), Some(change.opening.id.as_u128()));
@@ -273,6 +285,7 @@ mod tests {
             let event = verified_use(&line).unwrap();
             prop_assert_eq!(event.actor.as_deref(), Some(&*escape_capped(actor.as_bytes(), escape::ACTOR_CAP)));
             prop_assert_eq!((event.subject, event.user_id), (change.subject, change.opening.user_id));
+            prop_assert_eq!(event.token_id, token_id);
             prop_assert_eq!((event.path, event.outcome), (Cow::Borrowed("/api/queries"), None));
         }
 
@@ -344,6 +357,34 @@ mod tests {
             assert_eq!(&with[..fields.len()], fields);
             assert_eq!(verified_use(&with).unwrap().trace_id, Some(trace_id));
             assert_eq!(verified_use(&without).unwrap().trace_id, None);
+        }
+    }
+
+    #[test]
+    fn token_is_one_more_field_at_the_end_of_a_change() {
+        let line = |auth_method, token_id| {
+            let opening = Use { auth_method, method: "ADMIN", number: None, ..long_opening() };
+            line_of(&ChangeLine::new(&ChangeUse { opening, actor: "unix:root(0)", subject: None, token_id }), 1)
+        };
+        // The bytes of lines of changes by people are those of the releases before tokens.
+        assert_eq!(
+            String::from_utf8_lossy(&line(AuthMethod::AdminSocket, None)),
+            "c\tAaH-_9tacPqbvUf14xtyvg\t943\t\t\ta\tmZvzkepCv\tAaH-_9tHcJOIrD3nvO6ByA\tAaH-_9tFceKPSitBR10GFw\t\
+             203.0.113.171\t\\D; rv:128.0)\tqueries.list\tADMIN\t/api/queries\tunix:root(0)\t\t1\t3fac7b8e"
+        );
+        let token_id: TokenId = "AbcDEF1239".parse().unwrap();
+        let without = line(AuthMethod::Token, None);
+        let with = line(AuthMethod::Token, Some(token_id));
+        let fields = frame::body_of(&without).unwrap();
+        assert_eq!(frame::body_of(&with), Some(&*[fields, b"\tAbcDEF1239"].concat()));
+        let event = verified_use(&with).unwrap();
+        assert_eq!((event.auth_method, event.token_id), (AuthMethod::Token, Some(token_id)));
+        assert_eq!(verified_use(&without).unwrap().token_id, None);
+        for (field, is_read) in [("", true), ("AbcDEF123", false), ("AbcDEF1239\tlater", true)] {
+            let mut other = [fields, b"\t", field.as_bytes()].concat();
+            frame::finish_compact(&mut other, 0, 1);
+            other.pop();
+            assert_eq!(verified_use(&other).is_some(), is_read, "{field}");
         }
     }
 

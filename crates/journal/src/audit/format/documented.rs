@@ -101,7 +101,7 @@ fn keys(line: &str) -> Vec<String> {
     keys.into_iter().map(|(_, key)| key).filter(|key| !["n", "crc"].contains(&key.as_str())).collect()
 }
 
-/// Number of fields of a compact line by its table, with the one of the trace.
+/// Number of fields of a compact line by its table, with the one of the trace or the token.
 fn field_count(rows: &[(String, String)]) -> usize {
     rows.iter().map(|(_, value)| value.split_once(" fields, ").map_or(1, |(count, _)| count.parse().unwrap())).sum()
 }
@@ -134,9 +134,9 @@ fn tables_of_the_page_have_the_fields_in_their_order() {
         let is_json = |example: &String| frame::is_json(example.as_bytes());
         if !examples.iter().all(is_json) {
             let most = field_count(&rows);
-            let is_traced = rows.last().unwrap().0 == "trace";
+            let has_optional_end = ["trace", "token"].contains(&rows.last().unwrap().0.as_str());
             let counts: BTreeSet<usize> = examples.iter().map(|line| line.split('\t').count() - 2).collect();
-            assert!(counts.iter().all(|count| *count == most || is_traced && *count == most - 1), "{heading}");
+            assert!(counts.iter().all(|count| *count == most || has_optional_end && *count == most - 1), "{heading}");
             continue;
         }
         let columns = rows.iter().flat_map(|(column, _)| column.split('`').skip(1).step_by(2));

@@ -3,7 +3,7 @@
 //! ```text
 //! u⇥ID⇥TIME⇥NUMBER⇥FLAGS⇥METHOD⇥KEY⇥USER⇥ORG⇥IP⇥USER AGENT⇥ACTION⇥METHOD⇥PATH[⇥TRACE]   a use
 //! r⇥… as in a use …⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES[⇥TRACE]         a record
-//! c⇥… as in a use …⇥ACTOR⇥SUBJECT                                                        a change by management
+//! c⇥… as in a use …⇥ACTOR⇥SUBJECT[⇥TOKEN]                                               a change by management
 //! o⇥ID⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES                               an outcome
 //! ```
 //!
@@ -15,10 +15,13 @@
 //! - `TIME` is the number of microseconds after the millisecond in the id (RFC 9562, section 5.7), with a sign when
 //!   negative: the last digits of the time.
 //! - `FLAGS` is `p` for a use that was admitted while the shared state was away.
-//! - The first `METHOD` is that of authentication: `k` for a key, `s` for a session, `a` for the admin socket.
+//! - The first `METHOD` is that of authentication: `k` for a key, `s` for a session, `a` for the admin socket, `t` for a
+//!   management token.
 //! - Phrases of browsers in a user agent are a backslash and a capital letter (`phrases`).
 //! - `TRACE` is the id of the request's trace, as the other ids. It is there only when requests are traced.
 //! - `ACTOR` is who makes a change, as in records; `SUBJECT` is the id of the user who is acted on.
+//! - `TOKEN` is the id of the management token with which a program makes a change, in its ten characters. It is there
+//!   only for changes by programs.
 //! - An absent value is an empty field. An empty `User-Agent` is `\`, which no escaped text is.
 //! - Outcomes have their names from the contract. Durations are in microseconds.
 //! - Readers ignore fields after the last one that they know.
@@ -118,6 +121,9 @@ impl Line for ChangeLine<'_> {
         out[start] = b'c';
         field::push_text(out, &self.actor);
         field::push_id(out, self.change.subject.map(|user| u128::from_be_bytes(*user.as_bytes())));
+        if let Some(token) = self.change.token_id {
+            field::push_text(out, token.as_str());
+        }
         frame::finish_compact(out, start, n);
     }
 }

@@ -15,6 +15,7 @@ use super::record::{Outcome, Record, RecordKind, Use, UseEnd};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, OrgId, UserId};
 use domain::key::KeyId;
+use domain::management_token::TokenId;
 use domain::trace_context::TraceId;
 
 /// A use that has begun and not ended.
@@ -55,11 +56,13 @@ pub(crate) struct UseEvent<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) org_id: Option<OrgId>,
     pub(crate) auth_method: AuthMethod,
-    /// Only of a change by management, as `subject`.
+    /// Only of a change by management, as `subject` and `token_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) actor: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<UserId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token_id: Option<TokenId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ip: Option<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,6 +128,7 @@ impl<'a> UseEvent<'a> {
             auth_method: opening.auth_method,
             actor: None,
             subject: None,
+            token_id: None,
             ip: opening.ip,
             user_agent: opening.user_agent.map(|agent| escape_capped(agent, escape::USER_AGENT_CAP)),
             action: escape_capped(opening.action.as_bytes(), escape::ACTION_CAP),
@@ -179,6 +183,7 @@ impl<'a> UseEvent<'a> {
             auth_method: self.auth_method,
             actor: self.actor.map(Cow::into_owned),
             subject: self.subject,
+            token_id: self.token_id,
             ip: self.ip,
             user_agent: self.user_agent.map(Cow::into_owned),
             action: self.action.into_owned(),

@@ -14,6 +14,7 @@ pub(crate) fn auth_letter(method: AuthMethod) -> &'static str {
         AuthMethod::ApiKey => "k",
         AuthMethod::Session => "s",
         AuthMethod::AdminSocket => "a",
+        AuthMethod::Token => "t",
     }
 }
 

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::KeyId;
+use domain::management_token::TokenId;
 use domain::refusal::Refusal;
 use domain::trace_context::TraceId;
 
@@ -53,10 +54,12 @@ pub struct Use<'a> {
 pub struct ChangeUse<'a> {
     /// The part that a use has as well; its user is the one who makes the change.
     pub opening: Use<'a>,
-    /// The one who makes the change: a user of the machine, or of the dashboard.
+    /// The one who makes the change: a user of the machine, or of the dashboard, or a program by its token.
     pub actor: &'a str,
     /// The user who is acted on.
     pub subject: Option<UserId>,
+    /// The management token with which a program makes the change; `None` for people.
+    pub token_id: Option<TokenId>,
 }
 
 /// The kind of a record.
@@ -64,7 +67,7 @@ pub struct ChangeUse<'a> {
 pub enum RecordKind {
     /// A request with a key or a session.
     Request,
-    /// A change made by management, through the admin socket or by a signed-in user.
+    /// A change made by management, through the admin socket, by a signed-in user, or by a program with its token.
     Change,
 }
 
@@ -212,11 +215,13 @@ pub struct Record {
     pub user_id: Option<UserId>,
     pub org_id: Option<OrgId>,
     pub auth_method: AuthMethod,
-    /// Only of a change by management, as `subject`.
+    /// Only of a change by management, as `subject` and `token_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<UserId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<TokenId>,
     pub ip: Option<IpAddr>,
     pub user_agent: Option<String>,
     pub action: String,

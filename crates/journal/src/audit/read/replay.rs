@@ -93,7 +93,7 @@ fn parse_numbered_use(line: &[u8], start: ReplayStart) -> Option<ReplayEntry> {
         AuthMethod::ApiKey => UsedBy::Key(begun.key_id?),
         AuthMethod::Session => UsedBy::Session(begun.user_id?),
         // A change by management takes no token.
-        AuthMethod::AdminSocket => return None,
+        AuthMethod::AdminSocket | AuthMethod::Token => return None,
     };
     Some(ReplayEntry { by, time: begun.time, number: begun.number? })
 }

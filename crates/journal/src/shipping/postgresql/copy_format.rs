@@ -11,9 +11,10 @@ use domain::clock::Micros;
 /// The columns, in the order in which a row has them.
 pub(super) const COLUMNS: &str = "id, time, gateway, key_id, user_id, org_id, auth_method, ip, user_agent, action, \
                                   method, path, provisional, outcome, status, duration_us, request_bytes, \
-                                  response_bytes, count, last_time, addresses, ips, trace_id, actor, subject";
+                                  response_bytes, count, last_time, addresses, ips, trace_id, actor, subject, \
+                                  token_id";
 /// Their number.
-const COLUMN_COUNT: i16 = 25;
+const COLUMN_COUNT: i16 = 26;
 /// Signature, flags, and length of the extension.
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// Microseconds from the Unix epoch to that of PostgreSQL, 2000-01-01.
@@ -66,6 +67,7 @@ impl Row {
         self.shown(record.trace_id);
         self.optional(record.actor.as_deref(), Self::text);
         self.shown(record.subject);
+        self.shown(record.token_id);
     }
 
     fn optional<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T)) {

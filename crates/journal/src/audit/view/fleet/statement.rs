@@ -111,10 +111,11 @@ impl<'a> RecordQuery<'a> {
     }
 
     fn write_indexed(&self, to: &mut Statement) {
-        let Filter { key, user, subject, org, since, until, id, outcome: _, kind: _, refused: _ } = *self.filter;
+        let Filter { key, user, subject, token, org, since, until, id, outcome: _, kind: _, refused: _ } = *self.filter;
         to.and_text("key_id = ", key.map(|key| key.to_string()));
         to.and_text("user_id = ", user.map(|user| user.to_string()));
         to.and_text("subject = ", subject.map(|user| user.to_string()));
+        to.and_text("token_id = ", token.map(|token| token.to_string()));
         to.and_text("org_id = ", org.map(|org| org.to_string()));
         to.and_time("time >= ", since);
         to.and_time("time < ", until);
