@@ -11,6 +11,7 @@ use super::{bearer, key_field};
 use domain::head_fields::{CredentialFields, FieldSet};
 use domain::identity::MANAGEMENT_METHOD;
 use domain::key::{self, KeyDigest, KeyId};
+use domain::management_token;
 use domain::refusal::Refusal;
 use domain::session::{self, TokenDigest};
 
@@ -68,8 +69,8 @@ pub(super) fn read(head: &Parts, fields: FieldSet, places: Places<'_>) -> Result
 
 fn read_key(token: &[u8]) -> Result<PresentedKey, Refusal> {
     let id = key::parse(token);
-    // Only keys of keygate's format have a checksum.
-    if id.is_none() && key::is_mistyped(token) {
+    // Only keys of keygate's format have a checksum. A management token is no key, even if somebody imported its digest.
+    if id.is_none() && (key::is_mistyped(token) || management_token::parse(token).is_some()) {
         return Err(Refusal::MalformedKey);
     }
     Ok(PresentedKey { digest: KeyDigest::of(token), id })
@@ -131,6 +132,17 @@ mod tests {
         assert_eq!(read_kind("GET", &[cookie, ("x-api-key", "")], Some(ORIGIN)), Err(Refusal::EmptyToken));
         let both = [field, ("authorization", "Bearer other")];
         assert_eq!(read_kind("GET", &both, Some(ORIGIN)), Err(Refusal::RepeatedCredential));
+    }
+
+    #[test]
+    fn management_token_is_no_key() {
+        let token = management_token::PlainToken::generate().unwrap();
+        let text = token.expose().expose();
+        for field in [("authorization", &*format!("Bearer {text}")), ("x-api-key", text)] {
+            assert_eq!(read_kind("GET", &[field], Some(ORIGIN)), Err(Refusal::MalformedKey), "{field:?}");
+        }
+        let other = format!("{}x", &text[..63]);
+        assert_eq!(read_kind("GET", &[("x-api-key", &other)], None), Ok("key"), "a key of another system");
     }
 
     #[test]

@@ -13,9 +13,13 @@ use super::key_id::find_key_id;
 use super::{CliError, ExitStatus, output};
 use ::control::admin::{Operation, Reply};
 use domain::key::{KeyDigest, KeyId};
+use domain::management_token;
 
 /// Bytes of a key to read, at most: far longer than any header that carries one.
 const MAX_KEY: usize = 16 << 10;
+
+/// Why no command about keys takes a management token.
+const IS_TOKEN: &str = "this is a management token, not an API key: it has no key id, and cannot be imported as a key";
 
 const NOT_FOUND: &str = "no key has this SHA-256, or had it; if the key was cut off, give its id: the nine characters \
                          that follow sk_live_";
@@ -51,10 +55,12 @@ impl TypedValueParser for KeyTargetParser {
         _: Option<&clap::Arg>,
         value: &OsStr,
     ) -> Result<KeyTarget, clap::Error> {
-        KeyTarget::parse(value.as_encoded_bytes()).ok_or_else(|| {
-            let message = "this is no key: give a key id, a whole key, or its SHA-256\n";
-            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
-        })
+        let invalid = |message| clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n")).with_cmd(command);
+        if is_token(value.as_encoded_bytes()) {
+            return Err(invalid(IS_TOKEN));
+        }
+        let message = "this is no key: give a key id, a whole key, or its SHA-256";
+        KeyTarget::parse(value.as_encoded_bytes()).ok_or_else(|| invalid(message))
     }
 }
 
@@ -114,7 +120,15 @@ pub(super) fn read_key() -> Result<Zeroizing<Vec<u8>>, CliError> {
         let message = anyhow!("pipe the key into the command, as in `printf %s \"$KEY\" | keygate key digest`");
         return Err(CliError::new(ExitStatus::Usage, message));
     }
+    if is_token(trimmed) {
+        return Err(CliError::new(ExitStatus::Usage, anyhow!(IS_TOKEN)));
+    }
     Ok(Zeroizing::new(trimmed.to_vec()))
+}
+
+/// Returns whether a text is a whole management token.
+fn is_token(text: &[u8]) -> bool {
+    management_token::parse(text.trim_ascii()).is_some()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::field::Field;
 use super::report::Report;
 use ::control::management;
 use domain::key::{self, KeyDigest};
+use domain::management_token;
 
 /// Hashes the text of a key, unless it is a reference or encrypted, which `flaw` finds.
 pub(super) fn digest(
@@ -70,6 +71,9 @@ fn not_presentable(text: &[u8]) -> Option<&'static str> {
             "has a space, a line break, or a character other than visible ASCII, so no request can present it; create \
              another key",
         );
+    }
+    if management_token::parse(text).is_some() {
+        return Some("is a management token of keygate, which is no API key");
     }
     let mistyped = "has the form of keygate's own keys, with a wrong checksum, so it would be refused; correct it";
     key::is_mistyped(text).then_some(mistyped)

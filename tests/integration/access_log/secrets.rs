@@ -1,5 +1,7 @@
 //! Secrets of requests: none of them is in the bytes of the access log.
 
+use domain::management_token::PlainToken;
+
 use super::{FILE, lines};
 use crate::support::{Client, Gateway, Upstream};
 
@@ -22,10 +24,15 @@ fn keys_cookies_and_query_strings_are_never_in_the_log() {
         client.request("POST", path, &key, &headers, b"body-secret");
     }
     client.request("POST", &paths[0], "sk_live_unknown", &headers, b"body-secret");
-    lines(&gateway, 4);
+    let token = PlainToken::generate().unwrap();
+    let token_text = token.expose().expose();
+    client.request("GET", &format!("/d/{token_text}"), token_text, &[("User-Agent", token_text)], b"");
+    lines(&gateway, 5);
     let text = std::fs::read_to_string(gateway.dir.path().join("access.log")).unwrap();
     assert!(!text.contains("-secret") && !text.contains(secret) && !text.contains(&encoded[30..]), "{text}");
+    assert!(!text.contains(&token_text[15..]), "{text}");
     assert!(text.contains("/a/sk_live_"), "the key's public id stays: {text}");
+    assert!(text.contains(&format!("/d/kgm_{}_", token.id())), "the token's, too: {text}");
 }
 
 #[test]

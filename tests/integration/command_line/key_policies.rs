@@ -158,6 +158,15 @@ fn key_is_disabled_and_enabled_by_its_id_the_whole_key_or_its_digest() {
         let done = typed(&installation, command, presented);
         assert_eq!(done.code, 0, "{command}: {done:?}");
     }
+    let token = domain::management_token::PlainToken::generate().unwrap();
+    let token = token.expose().expose();
+    for command in ["key disable --leaked --stdin", "key enable --stdin", "key digest"] {
+        let refused = typed(&installation, command, token);
+        assert!(refused.code == 2 && refused.err.contains("is a management token"), "{command}: {refused:?}");
+    }
+    let refused = installation.run(&format!("key enable {token}"));
+    assert!(refused.code == 2 && refused.err.contains("is a management token"), "{refused:?}");
+    assert!(!refused.err.contains(&token[15..]), "{refused:?}");
     let by = installation.json(&format!("key disable {id} --leaked"))["key"]["policy"]["disabled"]["by"].clone();
     assert_eq!(by, "leak");
     let again = installation.json(&format!("key disable {id}"))["key"]["policy"]["disabled"]["by"].clone();

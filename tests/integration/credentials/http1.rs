@@ -1,7 +1,9 @@
 //! A key in a field of its own over HTTP/1.1: in every spelling, with hostile heads around it, and however the bytes
 //! are split.
 
-use super::{BLOCKS, SPELLINGS, assert_unseen, bare, start};
+use domain::management_token::PlainToken;
+
+use super::{BLOCKS, SPELLINGS, assert_unseen, bare, import, start};
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 
 #[test]
@@ -62,6 +64,28 @@ fn invalid_keys_are_refused_as_in_authorization_and_counted_together() {
     gateway.revoke(&key);
     assert_eq!(send(&[("X-API-Key", &key.text)]), (401, "invalid_token".to_owned()));
     assert_eq!(gateway.metric("keygate_auth_total{result=\"revoked\"}"), 1.0);
+}
+
+#[test]
+fn management_token_is_an_unknown_key_even_if_its_digest_is_imported() {
+    let upstream = Upstream::start();
+    let gateway = start(&upstream);
+    let token = PlainToken::generate().unwrap();
+    let text = token.expose().expose();
+    import(&gateway, &gateway.key(), text);
+    let mut client = Client::connect(gateway.address);
+    for field in [("Authorization", &*format!("Bearer {text}")), ("X-API-Key", text)] {
+        let response = client.send(bare("GET", &format!("/{text}"), &[field])).response();
+        assert_eq!((response.status, response.code().as_str()), (401, "invalid_token"), "{field:?}");
+    }
+    assert_eq!(upstream.count(), 0);
+    // Attempts with what is no key of the state are recorded as such, without the secret.
+    let records = gateway.records();
+    assert!(!records.is_empty());
+    for record in records {
+        assert_eq!((record.key_id, record.outcome.name()), (None, "unknown"));
+        assert!(record.path.starts_with(&format!("/kgm_{}_…", token.id())), "{}", record.path);
+    }
 }
 
 #[test]

@@ -128,3 +128,35 @@ impl ChangeEntry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(by: &str) -> Record {
+        let json = format!(
+            r#"{{"id":"01a1feff-db5a-70fa-9bbd-47f5e31b72be","time":"2026-01-01T00:00:00Z","key_id":null,"org_id":null,
+            "ip":"203.0.113.7","user_agent":null,"action":"key.revoke","method":"ADMIN","path":"key.revoke","status":200,
+            "outcome":"completed","duration_us":1,"request_bytes":0,"response_bytes":0,"gateway":"gw",{by}}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    #[test]
+    fn change_names_its_maker_by_user_or_token_and_never_the_operator() {
+        let user = UserId::generate();
+        let of_user = format!(r#""user_id":"{user}","auth_method":"session","actor":"{user}""#);
+        let by_token = r#""user_id":null,"auth_method":"token","actor":"token:AbcDEF1239","token_id":"AbcDEF1239""#;
+        let by_operator = r#""user_id":null,"auth_method":"admin-socket","actor":"unix:root(0)""#;
+        let entry = |by| ChangeEntry::new(record(by), None, &BTreeMap::new());
+        assert_eq!(entry(&of_user).maker(), Some(user.to_string()));
+        assert_eq!(entry(by_token).maker().as_deref(), Some("Token AbcDEF1239"));
+        assert_eq!(entry(by_operator).maker(), None);
+        let json = serde_json::to_value(entry(by_token)).unwrap();
+        assert_eq!((&json["by"], &json["token_id"]), (&serde_json::Value::Null, &"AbcDEF1239".into()));
+        assert!(serde_json::to_value(entry(by_operator)).unwrap().get("token_id").is_none());
+        // A member is not told from where others have changed something.
+        let viewed = ChangeEntry::new(record(by_token), Some(user), &BTreeMap::new());
+        assert_eq!(viewed.ip, None);
+    }
+}

@@ -24,6 +24,9 @@ pub struct PlainToken {
 }
 
 impl TokenId {
+    /// Number of characters, and of bytes.
+    pub const LENGTH: usize = ID_LENGTH;
+
     /// The id as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("base62 is ASCII")

@@ -79,13 +79,16 @@ fn key_that_looks_encrypted_is_taken_as_it_is_when_the_operator_says_so() {
 fn keys_that_no_request_could_present_are_errors_with_their_places() {
     let long = "x".repeat(513);
     let mistyped = format!("sk_live_{}", "a".repeat(59));
-    let keys = ["'a KEY'", "\"KEY\\n\"", "\"k\u{e4}y-KEY\"", &long, &mistyped, "\"\"", "\"KEY\\0\""];
+    let token = domain::management_token::PlainToken::generate().unwrap();
+    let token = token.expose().expose();
+    let keys = ["'a KEY'", "\"KEY\\n\"", "\"k\u{e4}y-KEY\"", &long, &mistyped, "\"\"", "\"KEY\\0\"", token];
     let keys: String = keys.iter().map(|key| format!("  - key: {key}\n")).collect();
     let text = format!("consumers:\n- username: a\n  keyauth_credentials:\n{keys}");
     let path = |index| format!("{}:10: consumers[0].keyauth_credentials[{index}].key", index + 4);
     let characters = "other than visible ASCII";
-    let whats = [characters, characters, characters, "longer than 512", "a wrong checksum", "is empty", characters];
-    let places: Vec<String> = (0..7).map(path).collect();
+    let forms = ["longer than 512", "a wrong checksum", "is empty", characters, "is a management token"];
+    let whats = [[characters; 3].as_slice(), &forms].concat();
+    let places: Vec<String> = (0..8).map(path).collect();
     let expected: Vec<(&str, &str)> = places.iter().map(|place| &**place).zip(whats).collect();
     assert_errors("kong", &text, &expected);
 }
