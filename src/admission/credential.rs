@@ -69,7 +69,7 @@ pub(super) fn read(head: &Parts, fields: FieldSet, places: Places<'_>) -> Result
 
 fn read_key(token: &[u8]) -> Result<PresentedKey, Refusal> {
     let id = key::parse(token);
-    // Only keys of keygate's format have a checksum. A management token is no key, even if somebody imported its digest.
+    // Only keys of keygate's format have a checksum. A management token is no key, even where its digest was imported.
     if id.is_none() && (key::is_mistyped(token) || management_token::parse(token).is_some()) {
         return Err(Refusal::MalformedKey);
     }

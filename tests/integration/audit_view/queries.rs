@@ -135,7 +135,7 @@ const ANSWERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("2", &["203.0.113.7|T0|LATE|5|2"]),
-    ("3", &["KEY|ORG|T0|LATE|6"]),
+    ("3", &["KEY|ORG|T0|LATE|7"]),
     // Not what the operator and the administrator have changed of her.
     (
         "4",

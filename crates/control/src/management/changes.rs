@@ -136,8 +136,9 @@ mod tests {
     fn record(by: &str) -> Record {
         let json = format!(
             r#"{{"id":"01a1feff-db5a-70fa-9bbd-47f5e31b72be","time":"2026-01-01T00:00:00Z","key_id":null,"org_id":null,
-            "ip":"203.0.113.7","user_agent":null,"action":"key.revoke","method":"ADMIN","path":"key.revoke","status":200,
-            "outcome":"completed","duration_us":1,"request_bytes":0,"response_bytes":0,"gateway":"gw",{by}}}"#
+            "ip":"203.0.113.7","user_agent":null,"action":"key.revoke","method":"ADMIN","path":"key.revoke",
+            "status":200,"outcome":"completed","duration_us":1,"request_bytes":0,"response_bytes":0,
+            "gateway":"gw",{by}}}"#
         );
         serde_json::from_str(&json).unwrap()
     }

@@ -1,8 +1,8 @@
 //! Redaction: removes the secrets of keys and of management tokens from foreign texts (paths, agents, messages) before
 //! they are logged or shown.
 //!
-//! Both kinds are found by the end of their prefix. Nearly every text has none, which is seen by reading many bytes at a
-//! time.
+//! Both kinds are found by the end of their prefix. Nearly every text has none, which is seen by reading many bytes at
+//! a time.
 
 use std::borrow::Cow;
 
@@ -68,7 +68,8 @@ struct Secret {
 }
 
 impl Secret {
-    /// The secret of the credential `<prefix><id>_<secret>` whose prefix ends before `id`; `None` when there is none, or not enough of it.
+    /// The secret of the credential `<prefix><id>_<secret>` whose prefix ends before `id`; `None` when there is none,
+    /// or not enough of it.
     fn find(text: &[u8], id: usize) -> Option<Self> {
         let alphanumeric = |from: usize| text[from..].iter().take_while(|c| c.is_ascii_alphanumeric()).count();
         let (prefix, id_length) = match &text[..id] {

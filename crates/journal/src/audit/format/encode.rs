@@ -15,8 +15,8 @@
 //! - `TIME` is the number of microseconds after the millisecond in the id (RFC 9562, section 5.7), with a sign when
 //!   negative: the last digits of the time.
 //! - `FLAGS` is `p` for a use that was admitted while the shared state was away.
-//! - The first `METHOD` is that of authentication: `k` for a key, `s` for a session, `a` for the admin socket, `t` for a
-//!   management token.
+//! - The first `METHOD` is that of authentication: `k` for a key, `s` for a session, `a` for the admin socket, `t` for
+//!   a management token.
 //! - Phrases of browsers in a user agent are a backslash and a capital letter (`phrases`).
 //! - `TRACE` is the id of the request's trace, as the other ids. It is there only when requests are traced.
 //! - `ACTOR` is who makes a change, as in records; `SUBJECT` is the id of the user who is acted on.

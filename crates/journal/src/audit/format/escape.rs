@@ -35,7 +35,7 @@ pub(crate) fn escape_capped(text: &[u8], cap: usize) -> Cow<'_, str> {
     }
 }
 
-/// True for visible ASCII without the characters of escapes, of percent-encoding and of the prefixes of keys and tokens:
+/// True for visible ASCII without the characters of escapes, of percent-encoding and of the prefixes of credentials:
 /// nearly every text. Reads all bytes without a branch, many at a time.
 fn is_simple(text: &[u8]) -> bool {
     let is_simple = |byte: &u8| (b' '..=b'~').contains(byte) & !matches!(byte, b'\\' | b'%' | b'_');
