@@ -65,7 +65,7 @@ fn documented_queries_answer_their_questions() {
     recorder.change(by_admin, "key.rotate", &admin.to_string(), Some(ada.user));
     let by_ada = Use { key_id: None, ..session(times[6]) };
     recorder.change(by_ada, "session.end", &ada.user.to_string(), Some(ada.user));
-    let by_program = Use { user_agent: Some(b"terraform/1.9"), ..session(times[6].after(second / 2)) };
+    let by_program = Use { user_agent: Some(b"terraform/1.9"), ..session(times[7]) };
     recorder.change_by_token(by_program, "key.set", token);
     let unknown = UseEnd { outcome: Outcome::Refused(Refusal::Unknown), status: Some(401), ..END };
     let opening = Use { key_id: None, user_id: None, org_id: None, number: None, ..ada.opening_at(times[7]) };
@@ -152,7 +152,7 @@ const ANSWERS: &[(&str, &[&str])] = &[
     (
         "6",
         &[
-            "T6|token:AbcDEF1239|key.set|KEY||token|203.0.113.7|completed",
+            "T7|token:AbcDEF1239|key.set|KEY||token|203.0.113.7|completed",
             "T6|ADA|session.end||ADA|session|203.0.113.7|completed",
             "T5|ADMIN|key.rotate|KEY|ADA|session|203.0.113.7|completed",
             "T3|unix:ada(1000)|key.revoke|KEY|ADA|admin-socket||completed",

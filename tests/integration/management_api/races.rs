@@ -8,7 +8,7 @@ use domain::management_token::TokenScope;
 use serde_json::json;
 
 use super::fixture::Setup;
-use crate::support::SetOnDrop;
+use crate::support::{SetOnDrop, eventually};
 
 /// Rounds, each with a token of its own.
 const ROUNDS: usize = 8;
@@ -37,6 +37,7 @@ fn revoked_token_changes_nothing_after_its_revocation() {
             // Half of them are of all organizations.
             let program = setup.program((round % 2 == 0).then_some(&*org), &[TokenScope::KeysCreate]);
             let path = format!("/orgs/{org}/keys");
+            let before = count(&setup, &org);
             let ended = AtomicBool::new(false);
             let after = thread::scope(|scope| {
                 let _end = SetOnDrop(&ended);
@@ -65,7 +66,7 @@ fn revoked_token_changes_nothing_after_its_revocation() {
                         })
                     })
                     .collect();
-                crate::support::eventually("keys are created", || count(&setup, &org) > round * 5);
+                eventually("keys are created", || count(&setup, &org) > before + 5);
                 setup.gateway.perform(Operation::RevokeToken { token: program.id.parse().unwrap() });
                 let after = count(&setup, &org);
                 ended.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use super::Conditions;
 use super::{Management, ManagementError, UnixUser};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, UserId};
-use domain::management_token::ManagementToken;
+use domain::management_token::{ManagementToken, TokenId};
 use domain::session::TokenDigest;
 use state::{ActorName, Org, PolicyScope, Session, User};
 
@@ -128,6 +128,14 @@ impl Actor {
             Self::Operator(_) => true,
             Self::Program(program) => program.token.org.is_none(),
             Self::Visitor(_) | Self::User(_) => false,
+        }
+    }
+
+    /// The management token of a program.
+    pub(super) fn token(&self) -> Option<TokenId> {
+        match self {
+            Self::Program(program) => Some(program.token.id),
+            Self::Operator(_) | Self::Visitor(_) | Self::User(_) => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use super::actor::AuditActor;
-use super::{ErrorKind, Management, ManagementError, conditions};
+use super::{Actor, ErrorKind, Management, ManagementError, conditions};
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::KeyId;
 use journal::audit::{AuditEntry, ChangeUse, Outcome, Unavailable, Use, UseEnd};
@@ -72,8 +72,9 @@ impl Management {
     ) -> Result<AuditEntry, Unavailable> {
         let actor = by.actor.audit_name(target.user);
         let opening = use_opening(action, path, target, by);
+        let token_id = by.actor.token();
         self.journal
-            .begin_change(&ChangeUse { opening, actor: &actor, subject: target.user, token_id: None }, withdraws)
+            .begin_change(&ChangeUse { opening, actor: &actor, subject: target.user, token_id }, withdraws)
             .await
     }
 }
@@ -88,7 +89,11 @@ fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActo
         key_id: target.key,
         user_id: by.actor.user(target.user),
         org_id: target.org,
-        auth_method: if client.is_some() { AuthMethod::Session } else { AuthMethod::AdminSocket },
+        auth_method: match by.actor {
+            Actor::Operator(_) => AuthMethod::AdminSocket,
+            Actor::Program(_) => AuthMethod::Token,
+            Actor::Visitor(_) | Actor::User(_) => AuthMethod::Session,
+        },
         ip: client.and_then(|client| client.ip),
         user_agent: client.and_then(|client| client.user_agent.as_deref()).map(str::as_bytes),
         action,

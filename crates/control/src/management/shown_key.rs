@@ -99,6 +99,7 @@ mod tests {
             revoked: None,
             revoked_by: None,
             marks: Vec::new(),
+            etag: None,
         };
         NewKey { api_key: ApiKey::from(&PlainKey::generate(id).unwrap()), key, warning: None }
     }
