@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use domain::clock;
+use domain::clock::{self, Micros};
 use state::{Change, ChangeError, IdempotencyPlace, IdempotentRequest, State};
 
 use super::cases_idempotency::{new_token, repeated, request};
@@ -87,6 +87,12 @@ fn restart_keeps_records_and_their_bound() {
     let refused = block_on(state.change(limit(3, &requests[2])));
     assert!(matches!(refused, Err(ChangeError::TooManyIdempotencyKeys(2))), "{refused:?}");
     // When they have expired, they are found no more, and count no more.
+    let is_found_at = |at: Micros| {
+        let place = IdempotencyPlace::Org(fixture.tag);
+        block_on(state.idempotency_record(place, &requests[1].id, at)).unwrap().is_some()
+    };
+    let expires = requests[1].expires;
+    assert!(is_found_at(Micros(expires.0 - 1)) && !is_found_at(expires));
     let later =
         IdempotentRequest { now: requests[1].expires, expires: requests[1].expires.after(Duration::MAX), ..once(0) };
     block_on(state.change(limit(5, &later))).unwrap();

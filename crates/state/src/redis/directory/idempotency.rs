@@ -127,6 +127,7 @@ impl IdempotencyRecords<'_> {
     async fn confirm(self, once: Once<'_>, mark: &str) -> Result<u32, CommitError> {
         let (mut transaction, record) =
             self.0.transaction_on(self.0.shared.names.idempotency(once.place, &once.request.id));
+        transaction.allow_oom();
         transaction.check(Check::Equal(record, "mark", mark), CommitError::Conflict);
         transaction.hset_field(record, "mark", mark);
         self.0.commit(transaction).await?.into_replicas()
@@ -153,6 +154,7 @@ impl IdempotencyRecords<'_> {
     pub(super) async fn leave(self, once: Once<'_>, mark: &str) -> Result<(), CommitError> {
         let name = self.0.shared.names.idempotency_of_token(once.request.token);
         let (mut transaction, entries) = self.0.transaction_on::<CommitError>(name);
+        transaction.allow_oom();
         transaction.zrem(entries, &once.entry(mark));
         self.0.commit_without_replicas(transaction).await?.into_replicas().map(drop)
     }
