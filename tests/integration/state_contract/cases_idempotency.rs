@@ -84,7 +84,8 @@ async fn one_key_for_equal_requests(state: &State) {
     }));
     let resource = only_resource(results.await);
     let keys = state.keys(fixture.org).await.unwrap();
-    assert_eq!(keys.iter().map(|key| key.id.to_string()).collect::<Vec<_>>(), [resource.clone()]);
+    let ids: Vec<String> = keys.iter().map(|key| key.id.to_string()).collect();
+    assert_eq!(ids, std::slice::from_ref(&resource));
     let found = find(state, place(&fixture), &equal).await.unwrap();
     assert_eq!((found.body, found.status, found.resource), (equal.body, 201, resource));
 

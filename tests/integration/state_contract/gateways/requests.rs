@@ -154,7 +154,7 @@ fn creation_of_an_organization_that_is_given_up_leaves_one() {
                 Err(error) => repeated(Err(error)).resource,
             };
             let found = org_ids(&state, &name).await;
-            assert_eq!(found, [resource.clone()]);
+            assert_eq!(found, std::slice::from_ref(&resource));
             let place = IdempotencyPlace::Installation;
             let stored = state.idempotency_record(place, &equal.id, clock::now()).await.unwrap();
             assert_eq!(stored.map(|stored| stored.resource), Some(resource));
