@@ -25,7 +25,7 @@ use super::CliError;
 use super::offline::this_user;
 use super::serve::Signals;
 use crate::app::App;
-use ::control::management::{ApiKey, Management, ManagementError, PolicyUpdate};
+use ::control::management::{ApiKey, Management, ManagementError, NewKeyRequest, PolicyUpdate, SecretSource};
 use domain::clock;
 use domain::identity::{OrgId, UserId};
 use platform::telemetry;
@@ -189,10 +189,10 @@ async fn create_user(
     let permissions = permissions.iter().map(|permission| permission.parse()).collect::<Result<_, _>>()?;
     let org = org.to_string();
     let user = management.create_user(&this_user(), &org, email, permissions, clock::now()).await?.id;
-    let new_key = management
-        .create_key(&this_user(), &org, &user.to_string(), "demo", PolicyUpdate::default(), clock::now())
-        .await?;
-    Ok((user, new_key.api_key))
+    let request = NewKeyRequest { user: &user.to_string(), name: "demo", policy: PolicyUpdate::default() };
+    let new_key = management.create_key(&this_user(), &org, request, SecretSource::Generated, clock::now()).await?;
+    let Some(api_key) = new_key.api_key else { unreachable!("the secret was generated") };
+    Ok((user, api_key))
 }
 
 /// Creates a sign-in link for the demo's administrator; none when the configuration has no web sessions.

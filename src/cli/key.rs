@@ -7,6 +7,7 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::installation::Installation;
+use super::key_generate::GenerateArgs;
 use super::key_id::KeyIdParser;
 use super::key_policy::{self, DisableArgs, PolicyFlags, SetArgs};
 use super::key_target::{KeyTarget, TargetArgs, read_key};
@@ -28,12 +29,18 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Make a key offline, without a configuration or a gateway: prints its id, the key and its SHA-256
+    ///
+    /// `key create --id ID --sha256 HEX` creates it later, so that the gateway never sees the secret before it is used.
+    Generate(GenerateArgs),
     /// Create a key for a user, and print it once
     Create {
         #[command(flatten)]
         owner: Owner,
         #[command(flatten)]
         policy: PolicyFlags,
+        #[command(flatten)]
+        secret: GivenSecret,
         /// Name: what the key is used for
         name: String,
     },
@@ -81,6 +88,9 @@ enum Command {
         /// Time for which the old secret stays valid, such as 1h; default: none
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         overlap: Option<Duration>,
+        /// SHA-256 of a new secret that `key generate --id` has made; default: one is made here, and printed
+        #[arg(long, value_name = "HEX")]
+        sha256: Option<String>,
     },
     /// Set the limits of a key; without options, show them
     Limits {
@@ -115,6 +125,17 @@ struct Owner {
     /// Id or email address of the user whose permissions the key has
     #[arg(long)]
     user: String,
+}
+
+/// A secret that was made offline.
+#[derive(Debug, clap::Args)]
+struct GivenSecret {
+    /// Id of a key that `key generate` has made
+    #[arg(long, value_name = "KEY_ID", value_parser = KeyIdParser, requires = "sha256")]
+    id: Option<KeyId>,
+    /// SHA-256 of the whole key, as `key generate` has printed it
+    #[arg(long, value_name = "HEX", requires = "id")]
+    sha256: Option<String>,
 }
 
 /// Which keys are listed.
@@ -175,8 +196,10 @@ impl Args {
             Command::Digest => print_digest(self.format),
             Command::Show { key_id } => show_key(installation, KeyTarget::Id(key_id), self.format),
             Command::Find { target } => show_key(installation, target.read()?, self.format),
-            Command::Create { owner: Owner { org, user }, policy, name } => {
-                let operation = Operation::CreateKey { org, user, name, policy: policy.into_policy()? };
+            Command::Generate(args) => args.run(self.format),
+            Command::Create { owner: Owner { org, user }, policy, secret: GivenSecret { id, sha256 }, name } => {
+                let policy = policy.into_policy()?;
+                let operation = Operation::CreateKey { org, user, name, policy, id, sha256 };
                 list::print(installation, operation, self.format)
             }
             Command::Set(args) => args.run(installation, self.format),
@@ -258,7 +281,7 @@ fn show_key(installation: &Installation, target: KeyTarget, format: Format) -> R
 
 fn operation(command: Command) -> Operation {
     match command {
-        Command::Rotate { key_id, overlap } => Operation::RotateKey { key: key_id, overlap },
+        Command::Rotate { key_id, overlap, sha256 } => Operation::RotateKey { key: key_id, overlap, sha256 },
         Command::Limits { key_id, default: true, .. } => Operation::LimitKey { key: key_id, limits: None },
         Command::Limits { key_id, limits: NewLimits { requests: None, per: None, burst: None }, .. } => {
             Operation::ShowKey { key: key_id }
@@ -267,9 +290,11 @@ fn operation(command: Command) -> Operation {
             Operation::LimitKey { key: key_id, limits: Some(management::LimitUpdate { requests, per, burst }) }
         }
         Command::Import { owner: Owner { org, user }, sha256, name } => {
-            Operation::ImportKey { org, user, sha256, name, limits: None, policy: Box::default(), disabled: false }
+            let policy = Box::default();
+            Operation::ImportKey { org, user, sha256, id: None, name, limits: None, policy, disabled: false }
         }
         Command::Create { .. }
+        | Command::Generate(_)
         | Command::Set(_)
         | Command::Disable(_)
         | Command::Enable { .. }

@@ -45,6 +45,7 @@ mod audit_ship;
 mod org;
 mod user;
 mod key;
+mod key_generate;
 mod key_policy;
 mod session;
 mod token;

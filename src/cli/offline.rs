@@ -94,7 +94,11 @@ pub(super) fn refused(error: ManagementError) -> CliError {
         ErrorKind::Unavailable | ErrorKind::TooMany => ExitStatus::Temporary,
         ErrorKind::Invalid => ExitStatus::Usage,
         ErrorKind::RateLimited => ExitStatus::Temporary,
-        ErrorKind::NotFound | ErrorKind::NotAllowed | ErrorKind::Conflict | ErrorKind::Stale => ExitStatus::Failed,
+        ErrorKind::Unprocessable
+        | ErrorKind::NotFound
+        | ErrorKind::NotAllowed
+        | ErrorKind::Conflict
+        | ErrorKind::Stale => ExitStatus::Failed,
     };
     CliError::new(exit, error)
 }

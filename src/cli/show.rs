@@ -166,7 +166,7 @@ fn user_fields(user: &User) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
+pub(super) fn key_fields(key: &Key) -> Vec<(&'static str, String)> {
     let mut shown = vec![
         ("id", key.id.to_string()),
         ("name", key.name.clone()),

@@ -39,6 +39,7 @@ mod config_session;
 mod config_shipping;
 mod journal;
 mod key_policy;
+mod offline_keys;
 mod shipping;
 mod audit_view;
 mod state_contract;

@@ -125,9 +125,11 @@ impl Gateway {
             user: user.to_string(),
             name: "test".into(),
             policy: Box::default(),
+            id: None,
+            sha256: None,
         };
         let Reply::NewKey(NewKey { api_key, key, .. }) = self.perform(create) else { panic!("not a key") };
-        Key { text: api_key.expose().to_owned(), id: key.id, org, user }
+        Key { text: api_key.unwrap().expose().to_owned(), id: key.id, org, user }
     }
 
     pub fn revoke(&self, key: &Key) {
@@ -136,11 +138,11 @@ impl Gateway {
 
     pub fn rotate(&self, key: &Key, overlap: Option<Duration>) -> Key {
         let Reply::NewKey(NewKey { api_key, key: shown, .. }) =
-            self.perform(Operation::RotateKey { key: key.id, overlap })
+            self.perform(Operation::RotateKey { key: key.id, overlap, sha256: None })
         else {
             panic!("not a key")
         };
-        Key { text: api_key.expose().to_owned(), id: shown.id, org: key.org, user: key.user }
+        Key { text: api_key.unwrap().expose().to_owned(), id: shown.id, org: key.org, user: key.user }
     }
 
     pub fn permit(&self, key: &Key, permissions: &[&str]) {

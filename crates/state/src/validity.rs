@@ -66,7 +66,7 @@ impl Validity {
     pub const FOREVER: Micros = Micros(EXACT);
 
     /// Validity of a secret of a key, or of a session quota key.
-    pub(crate) fn new(digest: KeyDigest, until: Micros) -> Self {
+    pub fn new(digest: KeyDigest, until: Micros) -> Self {
         Self { credential: CredentialId { digest, session: None }, until }
     }
 

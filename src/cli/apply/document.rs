@@ -55,7 +55,7 @@ pub(super) struct UserSpec {
     pub(super) removed: bool,
 }
 
-/// A key, named by the SHA-256 of its secret or, when it exists, by its id.
+/// A key, named by the SHA-256 of its secret or, when it exists, by its id. One that was made offline has both.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeySpec {
@@ -122,9 +122,9 @@ impl UserSpec {
 }
 
 impl KeySpec {
-    /// The digest in lower case, or the id.
-    pub(super) fn reference(&self) -> Option<String> {
-        self.digest().or_else(|| self.id.map(|id| id.to_string()))
+    /// The digest in lower case, and the id: those of the two that are given.
+    pub(super) fn references(&self) -> impl Iterator<Item = String> {
+        self.digest().into_iter().chain(self.id.map(|id| id.to_string()))
     }
 
     /// The digest in lower case.

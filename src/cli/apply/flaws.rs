@@ -84,14 +84,11 @@ impl<'a> Search<'a> {
     fn check_key(&mut self, key: &KeySpec, at: &[Step]) {
         let shown = key.shown();
         match (&key.id, &key.sha256) {
-            (Some(_), Some(_)) => {
-                self.report(at, &[], format!("key {shown} has an id and a sha256: keep one of them"));
-            }
             (None, None) => {
                 let what = "has neither an id nor a sha256; see `keygate key digest`";
                 self.report(at, &[], format!("key {shown} {what}"));
             }
-            (None, Some(digest)) => {
+            (_, Some(digest)) => {
                 if let Err(error) = management::check_digest(digest) {
                     let what = match error {
                         ManagementError::DocumentedDigest => error.to_string(),
@@ -128,7 +125,8 @@ impl<'a> Search<'a> {
             };
             self.report(at, &[Step::Key(field)], error.to_string());
         }
-        if key.reference().is_some_and(|reference| !self.keys.insert(reference)) {
+        let is_new = key.references().map(|reference| self.keys.insert(reference));
+        if !is_new.fold(true, |all, is_new| all & is_new) {
             self.report(at, &[], format!("key {shown} is there twice"));
         }
     }
@@ -174,13 +172,14 @@ mod tests {
     fn records_twice_and_keys_without_a_reference_are_flaws() {
         let key = |more: &str| format!("      - {{ name: k, user: a@b{more} }}\n");
         let text = format!(
-            "organizations:\n  - name: acme\n    users: [{{ email: a@b }}, {{ email: A@b }}]\n    keys:\n{}{}{}{}{}  - \
+            "organizations:\n  - name: acme\n    users: [{{ email: a@b }}, {{ email: A@b }}]\n    keys:\n{}{}{}{}{}{}  - \
              name: acme\n  - name: \u{430}cme\n",
             key(&format!(", sha256: {DIGEST}")),
             key(&format!(", sha256: {}", DIGEST.to_uppercase())),
             key(""),
             key(", sha256: ab12"),
-            key(&format!(", sha256: {DIGEST}, id: abcDEF123")),
+            key(&format!(", sha256: {}, id: abcDEF123", DIGEST.replace('d', "e"))),
+            key(&format!(", sha256: {}, id: abcDEF123", DIGEST.replace('d', "f"))),
         );
         let flaws = flaws(&text).join("\n");
         for flaw in [
@@ -188,9 +187,9 @@ mod tests {
             "6: key k is there twice",
             "7: key k has neither an id nor a sha256",
             "8: key k: the sha256 is not 64 hexadecimal digits",
-            "9: key abcDEF123 has an id and a sha256",
-            "10: organization acme is there twice",
-            "11: organization \u{430}cme looks the same as another one",
+            "10: key abcDEF123 is there twice",
+            "11: organization acme is there twice",
+            "12: organization \u{430}cme looks the same as another one",
         ] {
             assert!(flaws.contains(flaw), "{flaw}: {flaws}");
         }

@@ -106,21 +106,28 @@ fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>, present: &Present) ->
 
 fn key_step(org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>, present: &Present) -> Step {
     let mut step = Step::new(Action::Change, "key", format!("{}/{}", org.name, spec.shown()));
-    let id = spec.id.or_else(|| present.by_digest.get(&spec.digest()?).copied());
+    let id = match spec.digest() {
+        Some(digest) => present.by_digest.get(&digest).copied(),
+        None => spec.id,
+    };
     match id.map(|id| (id, present.keys.get(&id))) {
         None if spec.revoked => {}
-        None => new_key(&mut step, org, spec, users),
+        None => new_key(&mut step, org, spec, users, present.orgs.get(&org.name)),
         Some((id, None)) => step.conflict(&format!("there is no key {id}")),
         Some((_, Some(key))) => existing_key(&mut step, org, spec, present.orgs.get(&org.name), users, key),
     }
     step
 }
 
-fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>) {
+fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>, existing: Option<&PresentOrg>) {
     let user = spec.user.clone().unwrap_or_default().to_lowercase();
     let name = spec.name.clone().unwrap_or_default();
     if !users.will_have(&user) {
         return step.conflict(&format!("there is no user {user} in organization {}", org.name));
+    }
+    // The ids of the keys of an organization begin with its tag, which it gets when it is created.
+    if let Some(id) = spec.id.filter(|id| existing.is_none_or(|existing| existing.org.tag != id.tag())) {
+        return step.conflict(&format!("has the id {id}, which does not begin with the tag of {}", org.name));
     }
     if let Some(beyond) = policy_step::beyond_user(spec, None, users.permissions(&user)) {
         return step.conflict(&beyond_user(&user, beyond));
@@ -136,7 +143,7 @@ fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>)
     let policy = policy_step::plan_new(step, spec);
     let disabled = spec.disabled.unwrap_or(false);
     let org = org.name.clone();
-    step.operations.push(Operation::ImportKey { org, user, sha256, name, limits, policy, disabled });
+    step.operations.push(Operation::ImportKey { org, user, sha256, id: spec.id, name, limits, policy, disabled });
 }
 
 fn existing_key(
@@ -148,6 +155,9 @@ fn existing_key(
     key: &Key,
 ) {
     let id = key.id;
+    if let Some(other) = spec.id.filter(|other| *other != id) {
+        return step.conflict(&format!("has the sha256 of key {id}, and the id {other}; a key made offline has both"));
+    }
     if existing.is_none_or(|existing| existing.org.id != key.org) {
         return step.conflict(&format!("is key {id} of another organization than {}", org.name));
     }

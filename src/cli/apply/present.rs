@@ -65,7 +65,9 @@ impl Present {
             }
         }
         let by_digest = digests.iter().filter_map(|digest| self.by_digest.get(digest).copied());
-        let ids: Vec<KeyId> = by_digest.chain(spec.keys.iter().filter_map(|key| key.id)).collect();
+        // One with a digest as well does not exist yet, or has the digest.
+        let by_id = spec.keys.iter().filter(|key| key.sha256.is_none()).filter_map(|key| key.id);
+        let ids: Vec<KeyId> = by_digest.chain(by_id).collect();
         for id in ids {
             if let Reply::Key { key } = server.perform(&Operation::ShowKey { key: id }).await? {
                 self.keys.insert(id, key);

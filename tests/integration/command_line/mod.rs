@@ -8,6 +8,7 @@ mod convert;
 mod failures;
 mod key_policies;
 mod keys;
+mod offline_keys;
 mod policy;
 mod services;
 mod usage;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::thread;
 
 use ::control::admin;
-use control::management::{Actor, Management, UnixUser};
+use control::management::{Actor, Management, NewKeyRequest, PolicyUpdate, SecretSource, UnixUser};
 use domain::clock;
 use domain::clock::Micros;
 use domain::identity::AuthMethod;
@@ -111,16 +112,10 @@ audit: { low_water: 0%, path: audit }
             let mut ids = Vec::new();
             for number in 0..count {
                 let name = format!("key {number}");
-                let created = management
-                    .create_key(
-                        &Actor::Operator(UnixUser::ROOT),
-                        org,
-                        "ada@example.com",
-                        &name,
-                        control::management::PolicyUpdate::default(),
-                        clock::now(),
-                    )
-                    .await;
+                let request = NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default() };
+                let operator = Actor::Operator(UnixUser::ROOT);
+                let created =
+                    management.create_key(&operator, org, request, SecretSource::Generated, clock::now()).await;
                 ids.push(created.unwrap().key.id.to_string());
             }
             journal.close().await;

@@ -51,6 +51,7 @@ fn import(gateway: &Gateway, key: &Key, text: &str) {
         org: key.org.to_string(),
         user: key.user.to_string(),
         sha256: HEXLOWER.encode(&Sha256::digest(text)),
+        id: None,
         name: "imported".into(),
         limits: None,
         policy: Box::default(),

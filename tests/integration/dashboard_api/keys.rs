@@ -78,6 +78,8 @@ fn key_says_who_created_rotated_and_revoked_it() {
         user: "bob@example.com".into(),
         name: "server".into(),
         policy: Box::default(),
+        id: None,
+        sha256: None,
     };
     let Reply::NewKey(new) = setup.gateway.perform(create) else { panic!("a key") };
     let named = serde_json::to_value(&new.key).unwrap();

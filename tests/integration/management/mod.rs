@@ -3,6 +3,7 @@
 mod operations;
 mod services;
 mod recording;
+mod offline_keys;
 mod socket;
 mod listener;
 
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::management::{Actor, Management, NewKey, PolicyUpdate, UnixUser};
+use control::management::{Actor, Management, NewKey, NewKeyRequest, PolicyUpdate, SecretSource, UnixUser};
 use domain::clock::{self, Micros};
 use domain::key::KeyDigest;
 use domain::quota::Quota;
@@ -26,6 +27,11 @@ const OPERATOR: &Actor = &Actor::Operator(UnixUser::ROOT);
 const ORG: &str = "acme";
 /// Its user, by address.
 const ADA: &str = "ada@example.com";
+
+/// A key of Ada.
+fn laptop() -> NewKeyRequest<'static> {
+    NewKeyRequest { user: ADA, name: "laptop", policy: PolicyUpdate::default() }
+}
 
 /// Management over a state and a journal in a directory of their own.
 struct Fixture {
@@ -59,7 +65,7 @@ impl Fixture {
 
     /// Creates a key for Ada.
     async fn new_key(&self) -> NewKey {
-        self.management.create_key(OPERATOR, ORG, ADA, "laptop", PolicyUpdate::default(), clock::now()).await.unwrap()
+        self.management.create_key(OPERATOR, ORG, laptop(), SecretSource::Generated, clock::now()).await.unwrap()
     }
 
     /// The refusal of a request with this key at this time; none when it is admitted.

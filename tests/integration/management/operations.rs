@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use control::admin::{self, Operation};
-use control::management::{Actor, ClientInfo, ErrorKind, KeyImport, KeyStatus, LimitUpdate, PolicyUpdate, Rotation};
+use control::management::{
+    Actor, ClientInfo, ErrorKind, KeyImport, KeyStatus, LimitUpdate, PolicyUpdate, Rotation, SecretSource,
+};
 use domain::clock;
 use domain::key::{self, KeyId};
 use domain::page::PageQuery;
 use domain::refusal::Refusal;
 
-use super::{ADA, Fixture, OPERATOR, ORG};
+use super::{ADA, Fixture, OPERATOR, ORG, laptop};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -17,7 +19,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn organizations_are_created_limited_and_suspended() {
     let fixture = Fixture::with_ada().await;
     let management = &fixture.management;
-    let presented = fixture.new_key().await.api_key;
+    let presented = fixture.new_key().await.api_key.unwrap();
     let presented = presented.expose();
     let shown = management.show_org(OPERATOR, ORG, clock::now()).await.unwrap();
     let by_id = management.show_org(OPERATOR, &shown.id.to_string(), clock::now()).await.unwrap();
@@ -36,7 +38,7 @@ async fn organizations_are_created_limited_and_suspended() {
 async fn users_are_permitted_and_removed() {
     let fixture = Fixture::with_ada().await;
     let management = &fixture.management;
-    let presented = fixture.new_key().await.api_key;
+    let presented = fixture.new_key().await.api_key.unwrap();
     let permissions = ["b", "a", "b"].map(|text| text.parse().unwrap()).to_vec();
     let user = management.permit_user(OPERATOR, ORG, "ADA@example.com", permissions, clock::now()).await.unwrap();
     assert_eq!(user.email, ADA);
@@ -60,7 +62,7 @@ async fn users_are_suspended_and_resumed() {
     let management = &fixture.management;
     let presented = fixture.new_key().await;
     let id = presented.key.id;
-    let refusal = async || fixture.refusal(presented.api_key.expose(), clock::now()).await;
+    let refusal = async || fixture.refusal(presented.api_key.as_ref().unwrap().expose(), clock::now()).await;
     let suspended = management.suspend_user(OPERATOR, ORG, ADA, clock::now()).await.unwrap();
     assert!(suspended.suspended.is_some() && suspended.removed.is_none(), "{suspended:?}");
     assert_eq!(refusal().await, Some(Refusal::UserSuspended));
@@ -87,10 +89,13 @@ async fn unused_keys_are_disabled_by_the_sweep_and_used_ones_are_not() {
     assert_eq!(sweep(1000).await, 0, "never, unless it is configured");
     fixture.state.set_bounds(state::Bounds { unused_keys: Some(7 * DAY), ..state::Bounds::DEFAULT });
     assert_eq!(sweep(6).await, 0);
-    let presented = used.api_key.expose();
+    let presented = used.api_key.as_ref().unwrap().expose();
     assert_eq!(fixture.refusal(presented, now.after(6 * DAY)).await, None);
     assert_eq!((sweep(8).await, sweep(8).await), (1, 0), "once");
-    assert_eq!(fixture.refusal(unused.api_key.expose(), now.after(8 * DAY)).await, Some(Refusal::KeyDisabled));
+    assert_eq!(
+        fixture.refusal(unused.api_key.as_ref().unwrap().expose(), now.after(8 * DAY)).await,
+        Some(Refusal::KeyDisabled)
+    );
     assert_eq!(fixture.refusal(presented, now.after(8 * DAY)).await, None);
     let explained = management.explain_key(OPERATOR, unused.key.id, now.after(8 * DAY)).await.unwrap();
     assert_eq!(explained.key.status, KeyStatus::Disabled);
@@ -105,21 +110,22 @@ async fn keys_are_created_rotated_and_revoked() {
     let fixture = Fixture::with_ada().await;
     let management = &fixture.management;
     let new = fixture.new_key().await;
-    let (first, key) = (new.api_key.expose(), new.key);
+    let (first, key) = (new.api_key.as_ref().unwrap().expose(), new.key);
     assert_eq!(key::parse(first.as_bytes()), Some(key.id));
     assert_eq!((key.name.as_str(), key.email.as_str(), key.status), ("laptop", ADA, KeyStatus::Active));
     assert_eq!(fixture.refusal(first, clock::now()).await, None);
 
     let overlap = Some(Duration::from_secs(3600));
     let rotated = management.rotate_key(OPERATOR, key.id, Rotation::new(overlap), clock::now()).await.unwrap();
-    let second = rotated.api_key.expose();
+    let second = rotated.api_key.as_ref().unwrap().expose();
     let later = clock::now().after(Duration::from_secs(3601));
     assert_eq!((rotated.key.id, rotated.key.uses), (key.id, 1));
     assert_eq!(fixture.refusal(first, clock::now()).await, None, "the old secret, within the overlap");
     assert_eq!(fixture.refusal(first, later).await, Some(Refusal::Expired));
     assert_eq!(fixture.refusal(second, later).await, None);
 
-    let third = management.rotate_key(OPERATOR, key.id, Rotation::new(None), clock::now()).await.unwrap().api_key;
+    let third =
+        management.rotate_key(OPERATOR, key.id, Rotation::new(None), clock::now()).await.unwrap().api_key.unwrap();
     assert!(fixture.refusal(second, clock::now()).await.is_some(), "no overlap by default");
     let revoked = management.revoke_key(OPERATOR, key.id, clock::now()).await.unwrap();
     assert_eq!(revoked.status, KeyStatus::Revoked);
@@ -135,7 +141,7 @@ async fn keys_are_imported_by_their_digest() {
     let fixture = Fixture::with_ada().await;
     let import = async |sha256: &str, name: &str| {
         let policy = PolicyUpdate::default();
-        let import = KeyImport { org: ORG, user: ADA, sha256, name, limits: None, policy, disabled: false };
+        let import = KeyImport { org: ORG, user: ADA, sha256, id: None, name, limits: None, policy, disabled: false };
         fixture.management.import_key(OPERATOR, import, clock::now()).await
     };
     let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -150,7 +156,7 @@ async fn limits_of_a_key_override_the_configured_ones() {
     let fixture = Fixture::with_ada().await;
     let management = &fixture.management;
     let new = fixture.new_key().await;
-    let (presented, id) = (new.api_key.expose(), new.key.id);
+    let (presented, id) = (new.api_key.as_ref().unwrap().expose(), new.key.id);
     let limits = LimitUpdate { requests: Some(2), per: Some(MINUTE), burst: None };
     let limited = management.limit_key(OPERATOR, id, Some(limits), clock::now()).await.unwrap().limits;
     assert_eq!((limited.requests, limited.per, limited.burst), (2, MINUTE, 2));
@@ -186,7 +192,7 @@ async fn visitors_may_perform_no_operation() {
         management.list_orgs(&visitor, &first, now).await.unwrap_err().code(),
         management.show_org(&visitor, ORG, now).await.unwrap_err().code(),
         management.list_users(&visitor, ORG, &first, now).await.unwrap_err().code(),
-        management.create_key(&visitor, ORG, ADA, "laptop", PolicyUpdate::default(), now).await.unwrap_err().code(),
+        management.create_key(&visitor, ORG, laptop(), SecretSource::Generated, now).await.unwrap_err().code(),
         management.show_key(&visitor, key, now).await.unwrap_err().code(),
         management.revoke_key(&visitor, key, now).await.unwrap_err().code(),
         management.key_activity(&visitor, ORG, vec![key], now).await.unwrap_err().code(),
@@ -215,16 +221,25 @@ async fn wrong_operands_have_codes_of_their_own() {
                 user: "eve@example.com".into(),
                 name: "x".into(),
                 policy: Box::default(),
+                id: None,
+                sha256: None,
             },
             "no_such_user",
         ),
         (
-            Operation::CreateKey { org: acme(), user: ADA.into(), name: "x\u{200b}".into(), policy: Box::default() },
+            Operation::CreateKey {
+                org: acme(),
+                user: ADA.into(),
+                name: "x\u{200b}".into(),
+                policy: Box::default(),
+                id: None,
+                sha256: None,
+            },
             "invalid_name",
         ),
         (Operation::ShowKey { key }, "no_such_key"),
         (Operation::Explain { key }, "no_such_key"),
-        (Operation::RotateKey { key, overlap: Some(Duration::MAX) }, "invalid_overlap"),
+        (Operation::RotateKey { key, overlap: Some(Duration::MAX), sha256: None }, "invalid_overlap"),
         (Operation::Activity { org: acme(), keys: vec![key; 201] }, "invalid_limit"),
         (Operation::Activity { org: "other".into(), keys: vec![key; 200] }, "no_such_org"),
     ];

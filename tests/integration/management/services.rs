@@ -2,14 +2,14 @@
 
 use control::admin::Operation;
 use control::management::{
-    Actor, ClientInfo, ErrorKind, Management, PolicyUpdate, SignedInUser, User, UserKind, UserStatus,
+    Actor, ClientInfo, ErrorKind, Management, NewKeyRequest, SecretSource, SignedInUser, User, UserKind, UserStatus,
 };
 use domain::clock;
 use domain::identity::{PersonId, SessionId};
 use domain::page::PageQuery;
 use state::{Membership, Session};
 
-use super::{ADA, Fixture, OPERATOR, ORG};
+use super::{ADA, Fixture, OPERATOR, ORG, laptop};
 
 const BOB: &str = "bob@example.com";
 const NIGHTLY: &str = "nightly report";
@@ -42,7 +42,13 @@ async fn service_is_shown_with_its_responsible_person_wherever_it_is() {
     assert_eq!((responsible.id, responsible.email.as_str(), responsible.status), (ada.id, ADA, UserStatus::Active));
 
     let created = management
-        .create_key(OPERATOR, ORG, "Nightly Report", "k", PolicyUpdate::default(), clock::now())
+        .create_key(
+            OPERATOR,
+            ORG,
+            NewKeyRequest { user: "Nightly Report", ..laptop() },
+            SecretSource::Generated,
+            clock::now(),
+        )
         .await
         .unwrap();
     assert_eq!((created.key.email.as_str(), created.key.user_kind), (NIGHTLY, UserKind::Service));
@@ -52,7 +58,11 @@ async fn service_is_shown_with_its_responsible_person_wherever_it_is() {
     let marked = [&shown.responsible, &explained.user.responsible, &users(management).await[2].responsible]
         .map(|responsible| responsible.as_ref().map(|person| person.status));
     assert_eq!(marked, [Some(UserStatus::Suspended); 3]);
-    assert_eq!(fixture.refusal(created.api_key.expose(), clock::now()).await, None, "the service goes on");
+    assert_eq!(
+        fixture.refusal(created.api_key.as_ref().unwrap().expose(), clock::now()).await,
+        None,
+        "the service goes on"
+    );
 
     let reassigned = management.reassign_user(OPERATOR, ORG, NIGHTLY, "BOB@example.com", clock::now()).await.unwrap();
     assert_eq!(users(management).await[2], reassigned);
@@ -121,7 +131,10 @@ async fn service_does_not_count_as_an_admin_who_can_act() {
     // An admin suspends a service, whatever its permissions are, makes its keys, and neither creates nor reassigns one.
     management.suspend_user(actor, ORG, NIGHTLY, now).await.unwrap();
     management.resume_user(actor, ORG, NIGHTLY, now).await.unwrap();
-    management.create_key(actor, ORG, NIGHTLY, "k", PolicyUpdate::default(), now).await.unwrap();
+    management
+        .create_key(actor, ORG, NewKeyRequest { user: NIGHTLY, ..laptop() }, SecretSource::Generated, now)
+        .await
+        .unwrap();
     let created = management.create_service(actor, ORG, "weekly", ADA, Vec::new(), now).await.unwrap_err();
     let reassigned = management.reassign_user(actor, ORG, NIGHTLY, BOB, now).await.unwrap_err();
     assert_eq!([created.code(), reassigned.code()], ["not_allowed"; 2]);

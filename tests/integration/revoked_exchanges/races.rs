@@ -52,7 +52,7 @@ fn race(nodes: &[Node], key: &Key, seed: u64) -> Race {
         operator.perform(match seed % 6 {
             SUSPENSION => Operation::SuspendUser { org: key.org.to_string(), user: key.user.to_string() },
             DISABLING => Operation::DisableKey { key: key.id, leaked: false },
-            3 => Operation::RotateKey { key: key.id, overlap: None },
+            3 => Operation::RotateKey { key: key.id, overlap: None, sha256: None },
             _ => Operation::RevokeKey { key: key.id },
         });
         let acknowledged = Instant::now();

@@ -31,9 +31,11 @@ fn key(gateway: &Gateway, person: Member) -> String {
         user: person.user.to_string(),
         name: "laptop".into(),
         policy: Box::default(),
+        id: None,
+        sha256: None,
     };
     let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
-    api_key.expose().to_owned()
+    api_key.unwrap().expose().to_owned()
 }
 
 #[test]

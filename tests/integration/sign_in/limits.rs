@@ -83,9 +83,11 @@ fn responses_to_a_session_are_kept_from_shared_caches() {
         user: PERSON.into(),
         name: "k".into(),
         policy: Box::default(),
+        id: None,
+        sha256: None,
     };
     let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
-    let by_key = Client::connect(gateway.address).get("/x", api_key.expose());
+    let by_key = Client::connect(gateway.address).get("/x", api_key.unwrap().expose());
     assert_eq!((by_key.status, by_key.header("vary"), by_key.header("cache-control")), (200, None, None));
 }
 
@@ -172,11 +174,13 @@ fn making_keys_is_no_way_around_the_limit() {
         user: person.user.to_string(),
         name: "laptop".into(),
         policy: Box::default(),
+        id: None,
+        sha256: None,
     };
     let Reply::NewKey(NewKey { key, .. }) = gateway.perform(create) else { panic!("not a key") };
     let rotated = visitor.send("POST", &format!("/settings/api/v1/keys/{}/rotate", key.id), &own, "{}");
     assert_eq!((rotated.status, rotated.code().as_str()), (429, "key_creation_limited"));
-    gateway.perform(Operation::RotateKey { key: key.id, overlap: None });
+    gateway.perform(Operation::RotateKey { key: key.id, overlap: None, sha256: None });
 }
 
 #[test]

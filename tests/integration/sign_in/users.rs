@@ -20,9 +20,11 @@ fn add(gateway: &Gateway, email: &str, permission: &str) -> (String, String) {
         user: user.id.to_string(),
         name: "k".into(),
         policy: Box::default(),
+        id: None,
+        sha256: None,
     };
     let Reply::NewKey(key) = gateway.perform(create) else { panic!("not a key") };
-    (user.id.to_string(), key.api_key.expose().to_owned())
+    (user.id.to_string(), key.api_key.as_ref().unwrap().expose().to_owned())
 }
 
 fn page(visitor: &mut GatewayBrowser) -> String {

@@ -64,10 +64,16 @@ impl Setup {
 }
 
 fn key(gateway: &Gateway, org: OrgId, user: UserId) -> String {
-    let create =
-        Operation::CreateKey { org: org.to_string(), user: user.to_string(), name: "k".into(), policy: Box::default() };
+    let create = Operation::CreateKey {
+        org: org.to_string(),
+        user: user.to_string(),
+        name: "k".into(),
+        policy: Box::default(),
+        id: None,
+        sha256: None,
+    };
     let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
-    api_key.expose().to_owned()
+    api_key.unwrap().expose().to_owned()
 }
 
 /// Makes a provider claim these organizations from now on, and `org:admin`.

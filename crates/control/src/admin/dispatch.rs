@@ -2,7 +2,7 @@
 
 use super::operation::Operation;
 use super::reply::Reply;
-use crate::management::{Actor, KeyImport, Management, ManagementError, Rotation};
+use crate::management::{Actor, KeyImport, Management, ManagementError, NewKeyRequest, Rotation, SecretSource};
 use domain::clock::Micros;
 use domain::page::{Page, PageQuery};
 
@@ -39,8 +39,11 @@ pub async fn perform(
         Operation::ResumeUser { org, user } => Reply::User { user: to.resume_user(actor, &org, &user, now).await? },
         Operation::ReassignUser { org, user, responsible } =>
             Reply::User { user: to.reassign_user(actor, &org, &user, &responsible, now).await? },
-        Operation::CreateKey { org, user, name, policy } =>
-            Reply::NewKey(to.create_key(actor, &org, &user, &name, *policy, now).await?),
+        Operation::CreateKey { org, user, name, policy, id, sha256 } => {
+            let request = NewKeyRequest { user: &user, name: &name, policy: *policy };
+            let source = SecretSource::from_operands(id, sha256.as_deref())?;
+            Reply::NewKey(to.create_key(actor, &org, request, source, now).await?)
+        }
         Operation::SetKey { key, policy } => Reply::Key { key: to.set_key(actor, key, *policy, now).await? },
         Operation::DisableKey { key, leaked } => Reply::Key { key: to.disable_key(actor, key, leaked, now).await? },
         Operation::EnableKey { key } => Reply::Key { key: to.enable_key(actor, key, now).await? },
@@ -50,12 +53,16 @@ pub async fn perform(
         Operation::FindKeys { sha256 } =>
             Reply::FoundKeys { found: to.find_keys_by_digest(actor, &sha256, now).await? },
         Operation::RevokeKey { key } => Reply::Key { key: to.revoke_key(actor, key, now).await? },
-        Operation::RotateKey { key, overlap } =>
-            Reply::NewKey(to.rotate_key(actor, key, Rotation::new(overlap), now).await?),
+        Operation::RotateKey { key, overlap, sha256 } => {
+            let rotation = Rotation::new(overlap);
+            let rotation = sha256.map_or(Ok(rotation), |sha256| rotation.with_digest(&sha256))?;
+            Reply::NewKey(to.rotate_key(actor, key, rotation, now).await?)
+        }
         Operation::LimitKey { key, limits } => Reply::Key { key: to.limit_key(actor, key, limits, now).await? },
-        Operation::ImportKey { org, user, sha256, name, limits, policy, disabled } => {
+        Operation::ImportKey { org, user, sha256, id, name, limits, policy, disabled } => {
             let policy = *policy;
-            let import = KeyImport { org: &org, user: &user, sha256: &sha256, name: &name, limits, policy, disabled };
+            let import =
+                KeyImport { org: &org, user: &user, sha256: &sha256, id, name: &name, limits, policy, disabled };
             Reply::Key { key: to.import_key(actor, import, now).await? }
         }
         Operation::Explain { key } =>

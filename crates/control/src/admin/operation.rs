@@ -82,6 +82,11 @@ pub enum Operation {
         name: String,
         #[serde(default, skip_serializing_if = "is_empty")]
         policy: Box<PolicyUpdate>,
+        /// This and the next of a key that was made offline; neither: its secret is generated.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<KeyId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sha256: Option<String>,
     },
     /// [`set_key`](crate::management::Management::set_key)
     #[serde(rename = "key.set")]
@@ -122,6 +127,8 @@ pub enum Operation {
         key: KeyId,
         #[serde(default, with = "duration_text::option", skip_serializing_if = "Option::is_none")]
         overlap: Option<Duration>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sha256: Option<String>,
     },
     /// [`limit_key`](crate::management::Management::limit_key)
     #[serde(rename = "key.limits")]
@@ -132,6 +139,8 @@ pub enum Operation {
         org: String,
         user: String,
         sha256: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<KeyId>,
         name: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limits: Option<LimitUpdate>,
@@ -312,7 +321,7 @@ mod tests {
                 r#"{"operation":"key.list","org":"acme","cursor":"c","limit":5}"#,
             ),
             (
-                Operation::RotateKey { key, overlap: Some(Duration::from_secs(3600)) },
+                Operation::RotateKey { key, overlap: Some(Duration::from_secs(3600)), sha256: None },
                 r#"{"operation":"key.rotate","key":"abcDEF123","overlap":"1h"}"#,
             ),
             (

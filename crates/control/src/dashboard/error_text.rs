@@ -201,6 +201,7 @@ fn management_text(error: &ManagementError) -> ErrorText {
 fn kind_title(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Invalid => "Invalid request",
+        ErrorKind::Unprocessable => "Records that do not belong together",
         ErrorKind::NotAllowed => "Not allowed",
         ErrorKind::NotFound => "Not found",
         ErrorKind::Conflict => "Not possible in the current state",

@@ -11,6 +11,7 @@
 //! | [`Access::Key`], [`Access::Keys`] | yes | all of the organization | their own | of the organization |
 //! | [`Access::Tokens`], [`Access::Token`] | yes | those of the chosen one | no | of the organization |
 //! | [`Access::Session`] | yes | all of the organization | their own | no |
+//! | a secret by its digest ([`Management::require_digests_allowed`]) | yes | no | no | yes |
 //!
 //! - A program needs the scope of the operation besides. The scope is checked first: its answer tells nothing of what
 //!   the operation names.
@@ -95,6 +96,15 @@ impl Management {
             Actor::Program(program) => self.authorize_program(program, access).await?,
         }
         Ok(AuditActor { actor, now })
+    }
+
+    /// Requires an actor who may give a key a secret that was made elsewhere, by its digest. A signed-in person may not:
+    /// the dashboard shows people the secrets of their keys, and makes each of them with full randomness.
+    ///
+    /// # Errors
+    /// [`ManagementError::NotAllowed`].
+    pub(super) fn require_digests_allowed(actor: &Actor) -> Result<(), ManagementError> {
+        if actor.signed_in().is_some() { Err(ManagementError::NotAllowed) } else { Ok(()) }
     }
 
     async fn authorize_user(

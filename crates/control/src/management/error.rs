@@ -7,7 +7,7 @@ use domain::clock::Micros;
 use domain::counted::counted;
 use domain::identity::Permission;
 use domain::key::policy::InvalidKeyPolicy;
-use domain::key::{InvalidDigest, KeyId};
+use domain::key::{InvalidDigest, KeyId, OrgTag};
 use domain::management_token::{TokenId, TokenScope};
 use domain::names::{InvalidEmail, InvalidName};
 use domain::page::{InvalidCursor, InvalidPageLimit};
@@ -55,6 +55,9 @@ pub enum ManagementError {
     /// The SHA-256 is the digest of a session quota key.
     #[error("sha256 is not the SHA-256 of a key")]
     SessionQuotaDigest,
+    /// One of an id and a digest that only mean something together.
+    #[error("give `id` and `sha256` together, as `keygate key generate` prints them")]
+    IncompleteSecret,
     /// The page size is out of range.
     #[error(transparent)]
     PageLimit(#[from] InvalidPageLimit),
@@ -159,6 +162,29 @@ pub enum ManagementError {
     /// A key with this digest exists already.
     #[error("a key with this SHA-256 was imported or made already, as key {0}")]
     AlreadyImported(KeyId),
+    /// The id of a new key does not begin with the tag of its organization.
+    #[error(
+        "the key id {id} does not begin with `{tag}`, the tag of this organization; make the key with \
+         `keygate key generate --tag {tag}`"
+    )]
+    KeyIdOfAnotherOrg {
+        /// The id.
+        id: KeyId,
+        /// The organization's tag.
+        tag: OrgTag,
+    },
+    /// The id of a new key is that of another one.
+    #[error("the key id {0} is taken; make another key with `keygate key generate`")]
+    KeyIdTaken(KeyId),
+    /// The SHA-256 of a new secret is that of another one; with its key, when that is of the same organization.
+    #[error("a key{} has or had this SHA-256; make another with `keygate key generate`", key_text(.0))]
+    DigestTaken(Option<KeyId>),
+    /// The SHA-256 is that of a secret which a rotation has replaced.
+    #[error("key {0} had this SHA-256 before it was rotated, so that the secret is refused; rotate it to a new one")]
+    DigestReplaced(KeyId),
+    /// Another request is creating a key with the same SHA-256, or was broken off on its way.
+    #[error("another request is creating a key with this SHA-256; try again")]
+    CreationInProgress,
     /// The user has as many keys as signed-in users may create.
     #[error("this user already has {}, without the revoked ones; revoke one, or ask the operator of this \
              service", counted(.0,
@@ -234,20 +260,23 @@ impl ManagementError {
             Self::KeyCreationLimited(seconds) => Some(*seconds),
             // A new connection is accepted by the other process, which serves already.
             Self::HandedOver => Some(1),
+            Self::CreationInProgress => Some(1),
             _ => None,
         }
     }
 
     /// The table of kinds and codes. Codes are part of the contract.
     fn kind_and_code(&self) -> (ErrorKind, &'static str) {
-        use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, RateLimited, Stale, TooMany, Unavailable};
+        use ErrorKind::{Conflict, Invalid, NotAllowed, NotFound, RateLimited, Stale, TooMany, Unavailable, Unprocessable};
         match self {
             Self::InvalidName(_) => (Invalid, "invalid_name"),
             Self::InvalidEmail(_) => (Invalid, "invalid_email"),
             Self::InvalidConcurrent | Self::InvalidQuota(_) => (Invalid, "invalid_limits"),
             Self::InvalidPolicy(_) => (Invalid, "invalid_policy"),
             Self::OverlapTooLong => (Invalid, "invalid_overlap"),
-            Self::InvalidDigest(_) | Self::DocumentedDigest | Self::SessionQuotaDigest => (Invalid, "invalid_digest"),
+            Self::InvalidDigest(_) | Self::DocumentedDigest | Self::SessionQuotaDigest | Self::IncompleteSecret => {
+                (Invalid, "invalid_digest")
+            }
             Self::PageLimit(_) | Self::TooManyKeyIds => (Invalid, "invalid_limit"),
             Self::Cursor(_) => (Invalid, "invalid_cursor"),
             Self::NoOrg(_) => (NotFound, "no_such_org"),
@@ -276,6 +305,10 @@ impl ManagementError {
             Self::DisabledByOperator(_) => (NotAllowed, "disabled_by_operator"),
             Self::LastAdmin => (Conflict, "last_admin"),
             Self::Taken(_) | Self::AlreadyImported(_) => (Conflict, "taken"),
+            Self::KeyIdOfAnotherOrg { .. } => (Unprocessable, "key_id_of_another_org"),
+            Self::KeyIdTaken(_) => (Conflict, "key_id_taken"),
+            Self::DigestTaken(_) | Self::DigestReplaced(_) => (Conflict, "digest_taken"),
+            Self::CreationInProgress => (Conflict, "creation_in_progress"),
             Self::TooManyKeys(_) => (Conflict, "too_many_keys"),
             Self::KeyCreationLimited(_) => (RateLimited, "key_creation_limited"),
             Self::TooManySessions(_) => (Conflict, "too_many_sessions"),
@@ -308,6 +341,11 @@ fn rotation_text(by: Option<&str>, at: Option<Micros>) -> String {
     let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
     let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
     format!("{by}{at}")
+}
+
+/// ` abcDEF123`; empty for a key that is not named.
+fn key_text(key: &Option<KeyId>) -> String {
+    key.map(|key| format!(" {key}")).unwrap_or_default()
 }
 
 #[cfg(test)]

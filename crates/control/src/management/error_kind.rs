@@ -5,6 +5,8 @@
 pub enum ErrorKind {
     /// The request is invalid: 400.
     Invalid,
+    /// The request is valid by itself, and names records that do not belong together: 422.
+    Unprocessable,
     /// The request names something that does not exist: 404.
     NotFound,
     /// The actor may not do this: 403.
@@ -26,6 +28,7 @@ impl ErrorKind {
     pub fn status(self) -> http::StatusCode {
         match self {
             Self::Invalid => http::StatusCode::BAD_REQUEST,
+            Self::Unprocessable => http::StatusCode::UNPROCESSABLE_ENTITY,
             Self::NotAllowed => http::StatusCode::FORBIDDEN,
             Self::NotFound => http::StatusCode::NOT_FOUND,
             Self::Conflict => http::StatusCode::CONFLICT,

@@ -96,11 +96,11 @@ pub struct LimitUpdate {
     pub burst: Option<u32>,
 }
 
-/// Key with a new secret: the only time that the secret is shown.
+/// Key with a new secret: the only time that the secret is shown, if it was made here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewKey {
-    /// The key in the clear.
-    pub api_key: ApiKey,
+    /// The key in the clear; none (in JSON `null`) of a secret that was made elsewhere, and given by its digest.
+    pub api_key: Option<ApiKey>,
     /// Its record.
     pub key: Key,
     /// Reason for which the new key may be lost again; none as a rule. The key is shown all the same: without it,

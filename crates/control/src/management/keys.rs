@@ -1,19 +1,18 @@
-//! Keys: create, import, show, revoke, limit.
+//! Keys: import, show, revoke, limit. They are created in `key_creation.rs`.
 
 use super::audited_change::Target;
 use super::authorization::Access;
+use super::key_creation::NewDigest;
 use super::operands::check_digest;
 use super::user::Responsible;
 use super::{Actor, ApiKey, Key, KeyActor, KeyUpdate, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
-use domain::key::{KeyDigest, KeyId, PlainKey};
+use domain::key::{KeyDigest, KeyId};
 use domain::management_token::TokenScope;
 use domain::names;
 use domain::quota::Quota;
 use state::{self, Change, KeyActors, KeyEvent, Membership};
 
-/// Ids to try before giving up. There are 62^6 under a tag, so the second try is one in thousands of millions already.
-const MAX_ID_ATTEMPTS: usize = 5;
 /// Name of every session quota key.
 const SESSION_QUOTA_KEY_NAME: &str = "web sessions";
 
@@ -38,6 +37,8 @@ pub struct KeyImport<'a> {
     pub user: &'a str,
     /// SHA-256 of the whole key, in hexadecimal.
     pub sha256: &'a str,
+    /// Id of a key that was made offline, which is in its text; none: of a key of another format.
+    pub id: Option<KeyId>,
     /// Its name.
     pub name: &'a str,
     /// Its own limits; none: the configured ones.
@@ -49,67 +50,25 @@ pub struct KeyImport<'a> {
 }
 
 impl Management {
-    /// Creates a key for a user. Administrators create them for users of their organization, other
-    /// users for themselves.
-    ///
-    /// A new key has a full bucket of its own: without a bound, users could multiply their quota by creating
-    /// keys, using and revoking them. So keys of signed-in users are bounded in number and in the rate at
-    /// which they are created.
-    ///
-    /// # Errors
-    /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`],
-    /// [`ManagementError::InvalidKeyPolicy`], [`ManagementError::BeyondOwner`], [`ManagementError::TooLate`]; for
-    /// signed-in users [`ManagementError::TooManyKeys`] and [`ManagementError::KeyCreationLimited`].
-    pub async fn create_key(
-        &self,
-        actor: &Actor,
-        org: &str,
-        user: &str,
-        name: &str,
-        policy: PolicyUpdate,
-        now: Micros,
-    ) -> Result<NewKey, ManagementError> {
-        let by = self.authorize(actor, Access::NewKey { org, user }, now).await?;
-        let (org, user, name) = self.find_owner(org, user, name).await?;
-        let policy = policy.into_policy(&user.permissions, &org.policy, now)?;
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let plain = PlainKey::generate(KeyId::generate(org.tag)?)?;
-            let key = new_record(plain.id(), member(&user), name.clone(), now);
-            let key = state::Key { policy: policy.clone(), ..key };
-            let change = Change::CreateKey { key: key.clone(), digest: plain.digest() };
-            match self.apply_change("key.create", target(&key), bound(actor, change), by).await {
-                Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
-                added => return self.new_key(added, &plain, &OwnedKey::new(key, user, org, actor), now),
-            }
-        }
-    }
-
     /// Imports a key of an older system, with its limits and its policy, as one change. For the operator.
     ///
     /// # Errors
-    /// As [`check_digest`]; [`ManagementError::InvalidQuota`],
-    /// [`ManagementError::AlreadyImported`]; others as for [`Management::create_key`].
+    /// As [`check_digest`]; [`ManagementError::InvalidQuota`], [`ManagementError::AlreadyImported`],
+    /// [`ManagementError::KeyIdOfAnotherOrg`], [`ManagementError::KeyIdTaken`]; others as for [`Management::create_key`].
     pub async fn import_key(&self, actor: &Actor, import: KeyImport<'_>, now: Micros) -> Result<Key, ManagementError> {
-        let KeyImport { org, user, sha256, name, limits, policy, disabled } = import;
+        let KeyImport { org, user, sha256, id, name, limits, policy, disabled } = import;
         let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
         let digest = check_digest(sha256)?;
         let quota = limits.map(|limits| limits.quota_from(self.state.quota())).transpose()?;
         let (org, user, name) = self.find_owner(org, user, name).await?;
         let policy = policy.into_imported(&user.permissions, &org.policy, disabled, now)?;
         let path = if quota.is_some() { "key.import/limits" } else { "key.import" };
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let new = new_record(KeyId::generate(org.tag)?, member(&user), name.clone(), now);
-            let key = state::Key { imported: true, quota, policy: policy.clone(), ..new };
-            let change = Change::CreateKey { key: key.clone(), digest };
-            match self.apply_change_at("key.import", path, target(&key), change, by).await {
-                Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
-                Err(ManagementError::Taken("digest")) => return Err(self.already_imported(&digest).await),
-                added => return added.map(|()| self.show_owned(&OwnedKey::new(key, user, org, actor), now)),
-            }
+        let new = new_record(self.id_of_new_key(id, &org)?, member(&user), name, now);
+        let key = state::Key { imported: id.is_none(), quota, policy, ..new };
+        let import = NewDigest { action: "key.import", path, is_id_given: id.is_some(), digest };
+        match self.create_by_digest(import, key, by).await {
+            (_, Err(ManagementError::Taken("digest"))) => Err(self.already_imported(&digest).await),
+            (key, imported) => imported.map(|()| self.show_owned(&OwnedKey::new(key, user, org, actor), now)),
         }
     }
 
@@ -153,7 +112,7 @@ impl Management {
     }
 
     /// Looks up the organization and the user that a new key is for, and checks its name.
-    async fn find_owner(
+    pub(super) async fn find_owner(
         &self,
         org: &str,
         user: &str,
@@ -209,7 +168,7 @@ impl Management {
     pub(super) fn new_key(
         &self,
         made: Result<(), ManagementError>,
-        plain: &PlainKey,
+        api_key: Option<ApiKey>,
         owned: &OwnedKey,
         now: Micros,
     ) -> Result<NewKey, ManagementError> {
@@ -218,7 +177,7 @@ impl Management {
             Err(ManagementError::Unconfirmed(cause)) => Some(format!("{cause}; look whether the key is still there")),
             Err(error) => return Err(error),
         };
-        Ok(NewKey { api_key: ApiKey::from(plain), key: self.show_owned(owned, now), warning })
+        Ok(NewKey { api_key, key: self.show_owned(owned, now), warning })
     }
 
     /// A key as results show it at `now`.
@@ -236,7 +195,7 @@ impl Management {
 
 impl OwnedKey {
     /// A key that this actor has just created.
-    fn new(key: state::Key, user: state::User, org: state::Org, actor: &Actor) -> Self {
+    pub(super) fn new(key: state::Key, user: state::User, org: state::Org, actor: &Actor) -> Self {
         let mut actors = KeyActors::default();
         actors.record(KeyEvent::Created, key.created, KeyActor::of(actor));
         Self { key, user: Some(user), org: Some(org), responsible: None, actors }
@@ -251,12 +210,12 @@ pub(super) fn bound(actor: &Actor, change: Change) -> Change {
     }
 }
 
-fn member(user: &state::User) -> Membership {
+pub(super) fn member(user: &state::User) -> Membership {
     Membership { org: user.org, user: user.id }
 }
 
 /// The record of a new key.
-fn new_record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key {
+pub(super) fn new_record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key {
     state::Key {
         id,
         org: owner.org,

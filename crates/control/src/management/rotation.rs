@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::authorization::Access;
 use super::keys::{bound, target};
-use super::{Actor, KeyActor, Management, ManagementError, NewKey};
+use super::operands::check_digest;
+use super::{Actor, ApiKey, KeyActor, Management, ManagementError, NewKey};
 use domain::clock::Micros;
-use domain::key::{KeyId, PlainKey};
+use domain::key::{KeyDigest, KeyId, PlainKey};
 use domain::management_token::TokenScope;
 use state::{Change, KeyEvent, LastRotation};
 
@@ -23,12 +24,14 @@ pub struct Rotation {
     overlap: Option<Duration>,
     /// The rotation that has to be the key's last one.
     last: LastRotation,
+    /// Digest of a secret that was made elsewhere; none: a secret is generated here.
+    digest: Option<KeyDigest>,
 }
 
 impl Rotation {
     /// A rotation with this overlap, whatever the last one was.
     pub fn new(overlap: Option<Duration>) -> Self {
-        Self { overlap, last: LastRotation::Any }
+        Self { overlap, last: LastRotation::Any, digest: None }
     }
 
     /// The same, if the last one was at this time; `None`: if there was none.
@@ -36,15 +39,35 @@ impl Rotation {
     pub fn after(self, rotated: Option<Micros>) -> Self {
         Self { last: rotated.into(), ..self }
     }
+
+    /// The same, to a secret that was made elsewhere: the SHA-256 of the whole key, in hexadecimal.
+    ///
+    /// # Errors
+    /// As [`check_digest`].
+    pub fn with_digest(self, sha256: &str) -> Result<Self, ManagementError> {
+        Ok(Self { digest: Some(check_digest(sha256)?), ..self })
+    }
+}
+
+impl Rotation {
+    /// The digest of the new secret of a key, and the key in the clear when it is generated here.
+    fn secret(self, id: KeyId) -> Result<(KeyDigest, Option<ApiKey>), ManagementError> {
+        if let Some(digest) = self.digest {
+            return Ok((digest, None));
+        }
+        let plain = PlainKey::generate(id)?;
+        Ok((plain.digest(), Some(ApiKey::from(&plain))))
+    }
 }
 
 impl Management {
     /// Gives a key a new secret; the old one stays valid for the overlap. A secret that is still valid from an earlier
-    /// rotation is refused at once.
+    /// rotation is refused at once. The new one is generated here and returned once, or given by its digest.
     ///
     /// # Errors
     /// [`ManagementError::OverlapTooLong`], [`ManagementError::NoKey`], [`ManagementError::Revoked`],
-    /// [`ManagementError::Rotated`]; for signed-in users [`ManagementError::KeyCreationLimited`].
+    /// [`ManagementError::Rotated`]; with a digest [`ManagementError::DigestTaken`]; for signed-in users
+    /// [`ManagementError::KeyCreationLimited`], and with a digest [`ManagementError::NotAllowed`].
     pub async fn rotate_key(
         &self,
         actor: &Actor,
@@ -53,16 +76,18 @@ impl Management {
         now: Micros,
     ) -> Result<NewKey, ManagementError> {
         let by = self.authorize(actor, Access::Key(id, TokenScope::KeysRotate), now).await?;
+        if rotation.digest.is_some() {
+            Self::require_digests_allowed(actor)?;
+        }
         let overlap = rotation.overlap.unwrap_or_default();
         if overlap > MAX_OVERLAP {
             return Err(ManagementError::OverlapTooLong);
         }
         // All that the result shows is read before the change: no failure after it may lose the new secret.
         let mut owned = self.find_key(actor, id).await?;
-        let plain = PlainKey::generate(id)?;
+        let (digest, api_key) = rotation.secret(id)?;
         let previous_until = now.after(overlap);
-        let change =
-            Change::RotateKey { key: id, digest: plain.digest(), at: now, previous_until, last: rotation.last };
+        let change = Change::RotateKey { key: id, digest, at: now, previous_until, last: rotation.last };
         let changed = self.apply_change("key.rotate", target(&owned.key), bound(actor, change), by).await;
         if let Err(ManagementError::Rotated { key, at, .. }) = changed {
             // For the text of the error alone.
@@ -70,9 +95,12 @@ impl Management {
             let by = actors.iter().find_map(|actors| actors.find(KeyEvent::Rotated, at)).map(KeyActor::label);
             return Err(ManagementError::Rotated { key, by, at });
         }
+        if let Err(ManagementError::Taken("digest")) = changed {
+            return Err(self.digest_taken(&digest, id.tag()).await);
+        }
         owned.key.rotated = Some(now);
         owned.key.previous_until = Some(previous_until);
         owned.actors.record(KeyEvent::Rotated, now, KeyActor::of(actor));
-        self.new_key(changed, &plain, &owned, now)
+        self.new_key(changed, api_key, &owned, now)
     }
 }

@@ -104,10 +104,13 @@ async fn create_key(gateway: &Gateway, org: &str, user: &str, name: &str) -> any
         user: user.to_owned(),
         name: name.to_owned(),
         policy: Box::default(),
+        id: None,
+        sha256: None,
     };
     let reply = gateway.perform(&create).await?;
     let Reply::NewKey(new) = reply else { bail!("a key was created, and the reply is another one") };
-    let mut authorization = HeaderValue::from_str(&format!("Bearer {}", new.api_key.expose()))?;
+    let Some(api_key) = &new.api_key else { bail!("a key was created, and the reply does not show it") };
+    let mut authorization = HeaderValue::from_str(&format!("Bearer {}", api_key.expose()))?;
     authorization.set_sensitive(true);
     Ok(DemoKey { id: new.key.id, authorization })
 }

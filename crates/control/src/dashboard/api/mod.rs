@@ -19,7 +19,7 @@ use super::response::{self, DashboardResponse};
 use super::routes::{API, ApiEndpoint};
 use crate::json_input;
 use crate::management::{
-    Activity, Actor, KeyQuery, Management, ManagementError, Rotation, Session, SignedInUser, User,
+    Activity, Actor, KeyQuery, Management, ManagementError, NewKeyRequest, Rotation, SecretSource, Session, SignedInUser, User,
 };
 use crate::request::ControlRequest;
 use domain::page::PageQuery;
@@ -166,8 +166,9 @@ impl<'a> ApiCall<'a> {
     async fn create_key(&self) -> Result<DashboardResponse, ApiError> {
         let input::CreateKeyBody { name, user, policy } = json_input::body(self.request)?;
         let user = user.unwrap_or_else(|| self.user.user.id.to_string());
-        let created =
-            self.management.create_key(&self.actor, &self.org, &user, &name, policy, self.request.now).await?;
+        let request = NewKeyRequest { user: &user, name: &name, policy };
+        let secret = SecretSource::Generated;
+        let created = self.management.create_key(&self.actor, &self.org, request, secret, self.request.now).await?;
         let location = format!("{}/{API}/keys/{}", self.dashboard.settings.path, created.key.id);
         let mut response = json_response(StatusCode::CREATED, &json!(created));
         let location = HeaderValue::try_from(location).expect("paths and ids are visible ASCII");

@@ -7,7 +7,7 @@ use super::policy_form::PolicyInput;
 use super::{HandlerResult, PageContext, render_form};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{CreatePage, NavEntry, OwnerChoice, OwnerInput, PolicyFields};
-use crate::management::{ManagementError, PolicyUpdate, User};
+use crate::management::{ManagementError, NewKeyRequest, PolicyUpdate, SecretSource, User};
 use domain::key::policy::KeyPolicy;
 use domain::page::{PageLimit, PageQuery};
 
@@ -107,7 +107,9 @@ impl PageContext<'_> {
         }
         let update = self.within_owner(std::mem::take(&mut policy.update), owner).await?;
         let sealer = self.management.key_sealer(self.user).await?;
-        match self.management.create_key(&self.actor, &self.org(), owner, name, update, self.request.now).await {
+        let request = NewKeyRequest { user: owner, name, policy: update };
+        let secret = SecretSource::Generated;
+        match self.management.create_key(&self.actor, &self.org(), request, secret, self.request.now).await {
             Ok(created) => return self.lead_to_new_key(&sealer, &created),
             Err(ManagementError::InvalidName(_)) => {
                 input.name_error = Some("Enter a name of 1 to 100 characters that all show.");

@@ -1,0 +1,77 @@
+//! Secrets by their digests: what signed-in people may not do, and what the audit says of it.
+
+use control::management::{Actor, ClientInfo, GivenSecret, Rotation, SecretSource, SignedInUser};
+use domain::clock;
+use domain::identity::{PersonId, SessionId};
+use domain::key::{KeyId, PlainKey};
+use journal::audit::Outcome;
+use state::{Membership, Session};
+
+use super::{ADA, Fixture, OPERATOR, ORG, laptop};
+
+impl Fixture {
+    /// Ada, signed in.
+    async fn ada(&self) -> Actor {
+        let org = self.state.org_by_name(ORG).await.unwrap().unwrap();
+        let user = self.state.user_by_email(org.id, ADA).await.unwrap().unwrap();
+        let now = clock::now();
+        let session = Session {
+            id: SessionId::generate(),
+            person: PersonId::from_user(user.id),
+            email: ADA.into(),
+            provider: None,
+            memberships: vec![Membership { org: org.id, user: user.id }],
+            chosen: org.id,
+            created: now,
+            seen: now,
+            expires: now,
+            idle: std::time::Duration::ZERO,
+            id_token: None,
+            ip: None,
+            user_agent: None,
+        };
+        Actor::User(Box::new(SignedInUser { session, user, org, client: ClientInfo::default() }))
+    }
+}
+
+/// People get the secrets that are made here: no digest of theirs is taken, however much they may do otherwise.
+#[tokio::test]
+async fn signed_in_people_give_no_digests() {
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    management.permit_user(OPERATOR, ORG, ADA, vec!["org:admin".parse().unwrap()], clock::now()).await.unwrap();
+    let ada = fixture.ada().await;
+    let now = clock::now();
+    let own = management.create_key(&ada, ORG, laptop(), SecretSource::Generated, now).await.unwrap().key;
+    let tag = fixture.state.org_by_name(ORG).await.unwrap().unwrap().tag;
+    let key = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
+    let sha256 = key.digest().to_hex();
+    let given = SecretSource::Given(GivenSecret::new(key.id(), &sha256).unwrap());
+    let rotation = Rotation::new(None).with_digest(&sha256).unwrap();
+    let codes = [
+        management.create_key(&ada, ORG, laptop(), given, now).await.unwrap_err().code(),
+        management.rotate_key(&ada, own.id, rotation, now).await.unwrap_err().code(),
+        management.put_key_by_digest(&ada, ORG, &sha256, None, laptop(), now).await.unwrap_err().code(),
+    ];
+    assert_eq!(codes, ["not_allowed"; 3]);
+    management.create_key(OPERATOR, ORG, laptop(), given, now).await.unwrap();
+    assert_eq!(fixture.refusal(key.expose().expose(), now).await, None);
+}
+
+#[tokio::test]
+async fn creation_by_a_digest_is_recorded_as_one_and_a_put_that_finds_its_key_is_not() {
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    let tag = fixture.state.org_by_name(ORG).await.unwrap().unwrap().tag;
+    let key = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
+    let sha256 = key.digest().to_hex();
+    for _ in 0..3 {
+        let now = clock::now();
+        management.put_key_by_digest(OPERATOR, ORG, &sha256, Some(key.id()), laptop(), now).await.unwrap();
+    }
+    let records = fixture.records().await;
+    let created: Vec<_> = records.iter().filter(|record| record.action == "key.create").collect();
+    assert_eq!(created.len(), 1, "{created:?}");
+    assert_eq!((created[0].path.as_str(), created[0].outcome), ("key.create/digest", Outcome::Completed));
+    assert_eq!(created[0].key_id, Some(key.id()));
+}
