@@ -132,7 +132,7 @@ impl Output {
 
     fn print_orgs(&mut self, orgs: &[Org]) -> io::Result<()> {
         self.has_own_limits |= orgs.iter().any(|org| org.concurrent.is_some());
-        let header = &["NAME", "ID", "STATUS", "CONCURRENT", "CREATED"];
+        let header = &["NAME", "ID", "TAG", "STATUS", "CONCURRENT", "CREATED"];
         self.print_rows(orgs, header, org_row, "there are no organizations yet")
     }
 
@@ -187,9 +187,10 @@ impl Output {
     }
 }
 
-fn org_row(org: &Org) -> [String; 5] {
+fn org_row(org: &Org) -> [String; 6] {
     let concurrent = format!("{}{}", org.concurrent_in_force, asterisk(org.concurrent.is_some()));
-    [org.name.clone(), org.id.to_string(), org_status(org).into(), concurrent, seconds(org.created)]
+    let status = org_status(org).into();
+    [org.name.clone(), org.id.to_string(), org.tag.to_string(), status, concurrent, seconds(org.created)]
 }
 
 fn user_row(user: &User) -> [String; 7] {

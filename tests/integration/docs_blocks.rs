@@ -80,6 +80,7 @@ const BLOCKS: &[(&str, Check)] = &[
     ("$ keygate key disable --stdin < ci.key", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),
     ("$ keygate key set KEY_ID --network 198.5", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),
     ("$ keygate key list --org acme --expires-", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),
+    ("$ read -r id key sha256 < <(keygate key", By("key_made_offline_is_created_and_rotated_as_the_page_says")),
     ("keys:", By("key_of_the_page_is_applied_with_its_policy")),
     // Coming from elsewhere.
     ("keygate convert kong kong.yaml --org acm", By("keys_of_kong_are_moved")),

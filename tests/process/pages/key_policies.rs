@@ -29,6 +29,30 @@ fn key_with_a_policy_is_made_and_changed_as_the_page_says() {
     gateway.stop();
 }
 
+/// The secrets are in none of the files of the installation, the log of the gateway among them.
+#[test]
+fn key_made_offline_is_created_and_rotated_as_the_page_says() {
+    let office = Office::embedded();
+    office.setup.ok(&["org", "create", "acme"]);
+    office.setup.ok(&["user", "create", "--org", "acme", "ada@example.com", "--permission", "queries:read"]);
+    let org: serde_json::Value = serde_json::from_str(&office.setup.ok(&["org", "show", "acme", "--json"])).unwrap();
+    let gateway = office.setup.start_logged();
+    let shell = shell(&office).replace("TAG", org["org"]["tag"].as_str().unwrap());
+    let commands = block("$ read -r id key sha256 < <(keygate key");
+    shell.follow(&format!("{}\n$ echo \"$key $next\" > secrets\n", commands.trim_end()));
+    gateway.stop();
+    let file = office.setup.path().join("secrets");
+    let secrets = fs::read_to_string(&file).unwrap();
+    fs::remove_file(file).unwrap();
+    let grep = |text: &str| {
+        let grep = std::process::Command::new("grep").args(["-rqaF", text]).arg(office.setup.path()).status().unwrap();
+        grep.success()
+    };
+    let [old, new] = secrets.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{secrets}") };
+    assert!(grep(&old[8..17]) && grep("listening"), "the id, and the log");
+    assert!(!grep(&old[18..40]) && !grep(&new[18..40]));
+}
+
 #[test]
 fn key_of_the_page_is_applied_with_its_policy() {
     let office = Office::embedded();
