@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::installation::Installation;
-use super::key_generate::GenerateArgs;
+use super::key_generate::{GenerateArgs, GivenSecret};
 use super::key_id::KeyIdParser;
 use super::key_policy::{self, DisableArgs, PolicyFlags, SetArgs};
 use super::key_target::{KeyTarget, TargetArgs, read_key};
@@ -125,17 +125,6 @@ struct Owner {
     /// Id or email address of the user whose permissions the key has
     #[arg(long)]
     user: String,
-}
-
-/// A secret that was made offline.
-#[derive(Debug, clap::Args)]
-struct GivenSecret {
-    /// Id of a key that `key generate` has made
-    #[arg(long, value_name = "KEY_ID", value_parser = KeyIdParser, requires = "sha256")]
-    id: Option<KeyId>,
-    /// SHA-256 of the whole key, as `key generate` has printed it
-    #[arg(long, value_name = "HEX", requires = "id")]
-    sha256: Option<String>,
 }
 
 /// Which keys are listed.

@@ -29,6 +29,17 @@ pub(super) struct GenerateArgs {
     count: Option<u32>,
 }
 
+/// A secret that was made offline.
+#[derive(Debug, clap::Args)]
+pub(super) struct GivenSecret {
+    /// Id of a key that `key generate` has made
+    #[arg(long, value_name = "KEY_ID", value_parser = KeyIdParser, requires = "sha256")]
+    pub(super) id: Option<KeyId>,
+    /// SHA-256 of the whole key, as `key generate` has printed it
+    #[arg(long, value_name = "HEX", requires = "id")]
+    pub(super) sha256: Option<String>,
+}
+
 impl GenerateArgs {
     /// Makes the keys, and prints each with its id and its digest: as JSON; on a terminal with their names; elsewhere
     /// as words of one line, for `read -r id key sha256`.

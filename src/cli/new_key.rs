@@ -1,5 +1,5 @@
-//! Presentation of a new key: the key alone on standard output, and everything for people on standard error. A key whose
-//! secret was made elsewhere is shown as `key show` does.
+//! Presentation of a new key: the key alone on standard output, and everything for people on standard error. A key
+//! whose secret was made elsewhere is shown as `key show` does.
 
 use std::io::{self, IsTerminal as _};
 

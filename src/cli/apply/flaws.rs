@@ -172,8 +172,8 @@ mod tests {
     fn records_twice_and_keys_without_a_reference_are_flaws() {
         let key = |more: &str| format!("      - {{ name: k, user: a@b{more} }}\n");
         let text = format!(
-            "organizations:\n  - name: acme\n    users: [{{ email: a@b }}, {{ email: A@b }}]\n    keys:\n{}{}{}{}{}{}  - \
-             name: acme\n  - name: \u{430}cme\n",
+            "organizations:\n  - name: acme\n    users: [{{ email: a@b }}, {{ email: A@b }}]\n    keys:\n{}{}{}{}{}{}  \
+             - name: acme\n  - name: \u{430}cme\n",
             key(&format!(", sha256: {DIGEST}")),
             key(&format!(", sha256: {}", DIGEST.to_uppercase())),
             key(""),

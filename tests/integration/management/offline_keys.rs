@@ -47,7 +47,7 @@ async fn signed_in_people_give_no_digests() {
     let key = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
     let sha256 = key.digest().to_hex();
     let given = SecretSource::Given(GivenSecret::new(key.id(), &sha256).unwrap());
-    let rotation = Rotation::new(None).with_digest(&sha256).unwrap();
+    let rotation = Rotation::new(None).with_digest(Some(&sha256)).unwrap();
     let codes = [
         management.create_key(&ada, ORG, laptop(), given, now).await.unwrap_err().code(),
         management.rotate_key(&ada, own.id, rotation, now).await.unwrap_err().code(),

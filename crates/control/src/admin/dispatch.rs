@@ -2,7 +2,7 @@
 
 use super::operation::Operation;
 use super::reply::Reply;
-use crate::management::{Actor, KeyImport, Management, ManagementError, NewKeyRequest, Rotation, SecretSource};
+use crate::management::{Actor, Key, KeyImport, Management, ManagementError, NewKeyRequest, Rotation, SecretSource};
 use domain::clock::Micros;
 use domain::page::{Page, PageQuery};
 
@@ -54,17 +54,11 @@ pub async fn perform(
             Reply::FoundKeys { found: to.find_keys_by_digest(actor, &sha256, now).await? },
         Operation::RevokeKey { key } => Reply::Key { key: to.revoke_key(actor, key, now).await? },
         Operation::RotateKey { key, overlap, sha256 } => {
-            let rotation = Rotation::new(overlap);
-            let rotation = sha256.map_or(Ok(rotation), |sha256| rotation.with_digest(&sha256))?;
+            let rotation = Rotation::new(overlap).with_digest(sha256.as_deref())?;
             Reply::NewKey(to.rotate_key(actor, key, rotation, now).await?)
         }
         Operation::LimitKey { key, limits } => Reply::Key { key: to.limit_key(actor, key, limits, now).await? },
-        Operation::ImportKey { org, user, sha256, id, name, limits, policy, disabled } => {
-            let policy = *policy;
-            let import =
-                KeyImport { org: &org, user: &user, sha256: &sha256, id, name: &name, limits, policy, disabled };
-            Reply::Key { key: to.import_key(actor, import, now).await? }
-        }
+        import @ Operation::ImportKey { .. } => Reply::Key { key: import_key(to, actor, import, now).await? },
         Operation::Explain { key } =>
             Reply::Explanation { explanation: Box::new(to.explain_key(actor, key, now).await?) },
         Operation::ListUses { key, uses, cursor, limit } =>
@@ -81,4 +75,13 @@ pub async fn perform(
         Operation::EndSessions { org, user } =>
             Reply::Sessions(Page { items: to.end_sessions(actor, &org, &user, now).await?, next: None }),
     })
+}
+
+async fn import_key(to: &Management, actor: &Actor, operation: Operation, now: Micros) -> Result<Key, ManagementError> {
+    let Operation::ImportKey { org, user, sha256, id, name, limits, policy, disabled } = operation else {
+        unreachable!("the caller has an import")
+    };
+    let policy = *policy;
+    let import = KeyImport { org: &org, user: &user, sha256: &sha256, id, name: &name, limits, policy, disabled };
+    to.import_key(actor, import, now).await
 }

@@ -98,8 +98,8 @@ impl Management {
         Ok(AuditActor { actor, now })
     }
 
-    /// Requires an actor who may give a key a secret that was made elsewhere, by its digest. A signed-in person may not:
-    /// the dashboard shows people the secrets of their keys, and makes each of them with full randomness.
+    /// Requires an actor who may give a key a secret that was made elsewhere, by its digest. A signed-in person may
+    /// not: the dashboard shows people the secrets of their keys, and makes each of them with full randomness.
     ///
     /// # Errors
     /// [`ManagementError::NotAllowed`].

@@ -54,7 +54,8 @@ impl Management {
     ///
     /// # Errors
     /// As [`check_digest`]; [`ManagementError::InvalidQuota`], [`ManagementError::AlreadyImported`],
-    /// [`ManagementError::KeyIdOfAnotherOrg`], [`ManagementError::KeyIdTaken`]; others as for [`Management::create_key`].
+    /// [`ManagementError::KeyIdOfAnotherOrg`], [`ManagementError::KeyIdTaken`]; others as for
+    /// [`Management::create_key`].
     pub async fn import_key(&self, actor: &Actor, import: KeyImport<'_>, now: Micros) -> Result<Key, ManagementError> {
         let KeyImport { org, user, sha256, id, name, limits, policy, disabled } = import;
         let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;

@@ -66,6 +66,7 @@ mod conditions;
 mod audited_change;
 mod error;
 mod error_kind;
+mod error_parts;
 mod error_sources;
 
 pub use actor::{ADMIN, Actor, ClientInfo, Program, SignedInUser};

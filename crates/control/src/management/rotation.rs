@@ -40,12 +40,13 @@ impl Rotation {
         Self { last: rotated.into(), ..self }
     }
 
-    /// The same, to a secret that was made elsewhere: the SHA-256 of the whole key, in hexadecimal.
+    /// The same, to a secret that was made elsewhere: the SHA-256 of the whole key, in hexadecimal; none: to one that is
+    /// generated here.
     ///
     /// # Errors
     /// As [`check_digest`].
-    pub fn with_digest(self, sha256: &str) -> Result<Self, ManagementError> {
-        Ok(Self { digest: Some(check_digest(sha256)?), ..self })
+    pub fn with_digest(self, sha256: Option<&str>) -> Result<Self, ManagementError> {
+        Ok(Self { digest: sha256.map(check_digest).transpose()?, ..self })
     }
 }
 
