@@ -40,8 +40,8 @@ impl Rotation {
         Self { last: rotated.into(), ..self }
     }
 
-    /// The same, to a secret that was made elsewhere: the SHA-256 of the whole key, in hexadecimal; none: to one that is
-    /// generated here.
+    /// The same, to a secret that was made elsewhere: the SHA-256 of the whole key, in hexadecimal. Without one, the
+    /// secret is generated here.
     ///
     /// # Errors
     /// As [`check_digest`].
