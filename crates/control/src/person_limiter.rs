@@ -1,5 +1,5 @@
-//! Person limiter: bounds the requests of each signed-in person to the dashboard and its API, and of each program to the
-//! management API.
+//! Person limiter: bounds the requests of each signed-in person to the dashboard and its API, and of each program to
+//! the management API.
 //!
 //! - A person has one bucket on a gateway, shared by all of their sessions and organizations.
 //! - Revocations have a bucket for each session: a thief with one session cannot keep the person from ending it from

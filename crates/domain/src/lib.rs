@@ -12,6 +12,7 @@ pub mod trace_context;
 pub mod value_text;
 pub mod counted;
 pub mod identity;
+mod base62;
 pub mod key;
 pub mod management_token;
 pub mod session;

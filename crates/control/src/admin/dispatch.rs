@@ -64,6 +64,16 @@ pub async fn perform(
         Operation::ListUses { key, uses, cursor, limit } =>
             Reply::Uses(to.list_uses(actor, key, uses, &PageQuery { cursor, limit }, now).await?),
         Operation::Activity { org, keys } => Reply::Activity(to.key_activity(actor, &org, keys, now).await?),
+        of_access => perform_of_access(to, actor, of_access, now).await?,
+    })
+}
+
+/// Performs an operation on web sessions, sign-in links or management tokens.
+#[rustfmt::skip]
+async fn perform_of_access(
+    to: &Management, actor: &Actor, operation: Operation, now: Micros,
+) -> Result<Reply, ManagementError> {
+    Ok(match operation {
         Operation::LinkSession { org, user } => Reply::Link { link: to.create_link(actor, &org, &user, now).await? },
         Operation::ListSessions { org, cursor, limit } => Reply::Sessions(
             to.list_sessions(actor, org.as_deref(), false, &PageQuery { cursor, limit }, now).await?),
@@ -74,6 +84,7 @@ pub async fn perform(
         Operation::RevokeToken { token } => Reply::Token { token: to.revoke_token(actor, token, now).await? },
         Operation::EndSessions { org, user } =>
             Reply::Sessions(Page { items: to.end_sessions(actor, &org, &user, now).await?, next: None }),
+        _ => unreachable!("the caller performs those on organizations, users and keys"),
     })
 }
 

@@ -109,7 +109,8 @@ pub struct NewKey {
     pub warning: Option<String>,
 }
 
-/// API key or management token in the clear, on its way to its owner. It serializes as the key itself; `Debug` does not show it.
+/// API key or management token in the clear, on its way to its owner. It serializes as the key itself; `Debug` does
+/// not show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiKey(#[serde(with = "secret_text")] Secret);
 

@@ -124,13 +124,7 @@ impl Management {
             Some(person) => Some(self.find_person(user.org, &person).await?),
             None => None,
         };
-        let action = match (&permissions, suspended, &person) {
-            (Some(_), None, None) => "user.permit",
-            (None, Some(true), None) => "user.suspend",
-            (None, Some(false), None) => "user.resume",
-            (None, None, Some(_)) => "user.reassign",
-            _ => "user.update",
-        };
+        let action = user_action(permissions.is_some(), suspended, person.is_some());
         let is_permitted = permissions.is_some() && user.withdrawn.is_some();
         let is_resumed = suspended == Some(false) && user.suspended.is_some();
         if is_permitted || is_resumed {
@@ -206,6 +200,17 @@ impl Management {
         self.apply_change(action, keys::target(&owned.key), change, by).await?;
         // Read again: others may have changed other fields.
         Ok(self.show_owned(&self.find_key(actor, id).await?, now))
+    }
+}
+
+/// The action of a patch of a user, in its audit record.
+fn user_action(is_permitted: bool, suspended: Option<bool>, is_reassigned: bool) -> &'static str {
+    match (is_permitted, suspended, is_reassigned) {
+        (true, None, false) => "user.permit",
+        (false, Some(true), false) => "user.suspend",
+        (false, Some(false), false) => "user.resume",
+        (false, None, true) => "user.reassign",
+        _ => "user.update",
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_TYPE, IF_NONE_MATCH, LOCATION};
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::json;
 
@@ -13,7 +13,8 @@ use super::response;
 use super::routes::Endpoint;
 use crate::json_input;
 use crate::management::{
-    Actor, Key, Management, ManagementError, NewKey, Org, Program, Replay, Rotation, User, UserKind,
+    Actor, ApiKey, Key, Management, ManagementError, NewKey, NewKeyRequest, Org, Program, Replay, Rotation,
+    SecretSource, User, UserKind,
 };
 use crate::request::ControlRequest;
 use domain::key::KeyId;
@@ -38,7 +39,6 @@ impl<'a> Call<'a> {
         let Self { management, actor, .. } = self;
         let now = self.request.now;
         let value = |index: usize| input::reference(values.get(index).copied().unwrap_or_default());
-        let key = || input::key(values.first().copied().unwrap_or_default());
         let body = match endpoint {
             Endpoint::Document => return Err(ApiError::NotFound),
             Endpoint::ListOrgs => json!(management.list_orgs(actor, &self.page()?, now).await?),
@@ -66,23 +66,15 @@ impl<'a> Call<'a> {
                 json!(management.list_keys(actor, &value(0)?, &query, &self.page()?, now).await?)
             }
             Endpoint::CreateKey => return self.create_key(&value(0)?).await,
-            Endpoint::ShowKey => return Ok(of_key(&management.show_key(actor, key()?, now).await?)),
-            Endpoint::PatchKey => {
-                let update = json_input::body(self.request)?;
-                return Ok(of_key(&management.update_key(actor, key()?, update, now).await?));
-            }
-            Endpoint::RotateKey => return self.rotate_key(key()?).await,
-            Endpoint::RevokeKey => return Ok(of_key(&management.revoke_key(actor, key()?, now).await?)),
-            Endpoint::DisableKey => {
-                let input::DisableKeyBody { leaked } = json_input::optional_body(self.request)?;
-                return Ok(of_key(&management.disable_key(actor, key()?, leaked, now).await?));
-            }
-            Endpoint::EnableKey => return Ok(of_key(&management.enable_key(actor, key()?, now).await?)),
-            Endpoint::ListUses => {
-                let filter = json_input::use_filter(self.request)?;
-                json!(management.list_uses(actor, key()?, filter, &self.page()?, now).await?)
-            }
-            Endpoint::Explain => json!(management.explain_key(actor, key()?, now).await?),
+            Endpoint::PutKey => return self.put_key(&value(0)?, &value(1)?).await,
+            Endpoint::ShowKey
+            | Endpoint::PatchKey
+            | Endpoint::RotateKey
+            | Endpoint::RevokeKey
+            | Endpoint::DisableKey
+            | Endpoint::EnableKey
+            | Endpoint::ListUses
+            | Endpoint::Explain => return self.perform_on_key(endpoint, &value(0)?).await,
             Endpoint::ListChanges => {
                 let org =
                     self.request.parameter("org").ok_or_else(|| json_input::InputError::Query("give `org`".into()))?;
@@ -98,6 +90,34 @@ impl<'a> Call<'a> {
             }
         };
         Ok(response::json(StatusCode::OK, &body))
+    }
+
+    /// Performs an operation on one key.
+    async fn perform_on_key(&self, endpoint: Endpoint, key: &str) -> Result<Response<Bytes>, ApiError> {
+        let Self { management, actor, request } = self;
+        let key = input::key(key)?;
+        let now = request.now;
+        let shown = match endpoint {
+            Endpoint::ShowKey => management.show_key(actor, key, now).await?,
+            Endpoint::PatchKey => management.update_key(actor, key, json_input::body(request)?, now).await?,
+            Endpoint::RotateKey => return self.rotate_key(key).await,
+            Endpoint::RevokeKey => management.revoke_key(actor, key, now).await?,
+            Endpoint::DisableKey => {
+                let input::DisableKeyBody { leaked } = json_input::optional_body(request)?;
+                management.disable_key(actor, key, leaked, now).await?
+            }
+            Endpoint::EnableKey => management.enable_key(actor, key, now).await?,
+            Endpoint::ListUses => {
+                let filter = json_input::use_filter(request)?;
+                let uses = management.list_uses(actor, key, filter, &self.page()?, now).await?;
+                return Ok(response::json(StatusCode::OK, &uses));
+            }
+            Endpoint::Explain => {
+                return Ok(response::json(StatusCode::OK, &management.explain_key(actor, key, now).await?));
+            }
+            _ => unreachable!("the caller performs what is not on one key"),
+        };
+        Ok(of_key(&shown))
     }
 
     /// The result of a call that was made before.
@@ -131,14 +151,31 @@ impl<'a> Call<'a> {
     }
 
     async fn create_key(&self, org: &str) -> Result<Response<Bytes>, ApiError> {
-        let input::CreateKeyBody { name, user, policy } = json_input::body(self.request)?;
-        let new = self.management.create_key(&self.actor, org, &user, &name, policy, self.request.now).await?;
+        let input::CreateKeyBody { name, user, policy, id, sha256 } = json_input::body(self.request)?;
+        let request = NewKeyRequest { user: &user, name: &name, policy };
+        let source = SecretSource::from_operands(id, sha256.as_deref())?;
+        let new = self.management.create_key(&self.actor, org, request, source, self.request.now).await?;
         Ok(created(format!("/v1/keys/{}", new.key.id), with_secret(&new)))
     }
 
+    /// Creates the key with a digest, or shows the one that there is.
+    async fn put_key(&self, org: &str, sha256: &str) -> Result<Response<Bytes>, ApiError> {
+        let input::PutKeyBody { name, user, policy, id } = json_input::body(self.request)?;
+        let request = NewKeyRequest { user: &user, name: &name, policy };
+        let put = self.management.put_key_by_digest(&self.actor, org, sha256, id, request, self.request.now).await?;
+        if put.created {
+            return Ok(created(format!("/v1/keys/{}", put.key.id), of_key(&put.key)));
+        }
+        let must_be_new =
+            self.request.headers.get(IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes().trim_ascii() == b"*");
+        if must_be_new { Err(ApiError::Exists) } else { Ok(of_key(&put.key)) }
+    }
+
     async fn rotate_key(&self, id: KeyId) -> Result<Response<Bytes>, ApiError> {
-        let input::RotateKeyBody { overlap_seconds, expected_rotated } = json_input::optional_body(self.request)?;
-        let rotation = Rotation::new(overlap_seconds.map(|seconds| Duration::from_secs(seconds.0)));
+        let input::RotateKeyBody { overlap_seconds, expected_rotated, sha256 } =
+            json_input::optional_body(self.request)?;
+        let overlap = overlap_seconds.map(|seconds| Duration::from_secs(seconds.0));
+        let rotation = Rotation::new(overlap).with_digest(sha256.as_deref())?;
         let rotation = expected_rotated.map_or(rotation, |rotated| rotation.after(rotated));
         Ok(with_secret(&self.management.rotate_key(&self.actor, id, rotation, self.request.now).await?))
     }
@@ -155,7 +192,7 @@ impl<'a> Call<'a> {
 /// A key with its secret, which is shown this once.
 fn with_secret(new: &NewKey) -> Response<Bytes> {
     let mut body = json!(new.key);
-    body["key"] = json!(new.api_key.expose());
+    body["key"] = json!(new.api_key.as_ref().map(ApiKey::expose));
     response::record(StatusCode::OK, &body, new.key.etag)
 }
 

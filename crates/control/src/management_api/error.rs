@@ -54,6 +54,8 @@ pub(super) enum ApiError {
     InProgress,
     #[error("send one entity tag in `If-Match`, as `ETag` has it, or `*`")]
     IfMatch,
+    #[error("there is a key with this digest already, and `If-None-Match: *` asks for none")]
+    Exists,
     /// The handler panicked.
     #[error("the call ended unexpectedly; see the gateway's log")]
     Internal,
@@ -81,6 +83,7 @@ impl ApiError {
             Self::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
             Self::InProgress => (StatusCode::CONFLICT, "call_in_progress"),
             Self::IfMatch => (StatusCode::BAD_REQUEST, "invalid_if_match"),
+            Self::Exists => (StatusCode::PRECONDITION_FAILED, "key_exists"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         }
     }

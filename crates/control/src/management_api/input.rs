@@ -44,6 +44,23 @@ pub(super) struct CreateKeyBody {
     pub(super) user: String,
     #[serde(default, deserialize_with = "json_input::object")]
     pub(super) policy: PolicyUpdate,
+    /// Id of a key that was made offline, with its digest: both or neither.
+    pub(super) id: Option<KeyId>,
+    /// SHA-256 of the whole key, in hexadecimal.
+    pub(super) sha256: Option<String>,
+}
+
+/// Body of `PUT /orgs/{org}/keys/by-digest/{sha256}`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PutKeyBody {
+    pub(super) name: String,
+    /// Id or email address of the owner.
+    pub(super) user: String,
+    #[serde(default, deserialize_with = "json_input::object")]
+    pub(super) policy: PolicyUpdate,
+    /// Id of a key that was made offline; absent for one of another system.
+    pub(super) id: Option<KeyId>,
 }
 
 /// Body of `POST /keys/{key}/rotate`.
@@ -55,6 +72,8 @@ pub(super) struct RotateKeyBody {
     /// The member `rotated` of the key as the program knows it; absent: any.
     #[serde(default, deserialize_with = "json_input::given_time")]
     pub(super) expected_rotated: Option<Option<Micros>>,
+    /// SHA-256 of a whole key that was made offline; absent: the secret is generated.
+    pub(super) sha256: Option<String>,
 }
 
 /// Body of `POST /keys/{key}/disable`.

@@ -3,8 +3,8 @@
 
 use Endpoint::{
     CreateKey, CreateOrg, CreateToken, CreateUser, DisableKey, Document, EnableKey, Explain, ListChanges, ListKeys,
-    ListOrgs, ListTokens, ListUsers, ListUses, PatchKey, PatchOrg, PatchUser, RemoveUser, RevokeKey, RevokeToken,
-    RotateKey, ShowKey, ShowOrg, ShowUser,
+    ListOrgs, ListTokens, ListUsers, ListUses, PatchKey, PatchOrg, PatchUser, PutKey, RemoveUser, RevokeKey,
+    RevokeToken, RotateKey, ShowKey, ShowOrg, ShowUser,
 };
 
 /// The operations of the API.
@@ -22,6 +22,7 @@ pub(super) enum Endpoint {
     RemoveUser,
     ListKeys,
     CreateKey,
+    PutKey,
     ShowKey,
     PatchKey,
     RotateKey,
@@ -76,6 +77,7 @@ const ROUTES: &[Route] = &[
     route("DELETE", "orgs/{org}/users/{user}", RemoveUser, &[]),
     route("GET", "orgs/{org}/keys", ListKeys, KEYS),
     route("POST", "orgs/{org}/keys", CreateKey, &[]),
+    route("PUT", "orgs/{org}/keys/by-digest/{sha256}", PutKey, &[]),
     route("GET", "keys/{key}", ShowKey, &[]),
     route("PATCH", "keys/{key}", PatchKey, &[]),
     route("POST", "keys/{key}/rotate", RotateKey, &[]),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::key::{self, CHECKSUM_LENGTH, SECRET_LENGTH, base62_text};
+use crate::base62::{CHECKSUM_LENGTH, SECRET_LENGTH, base62_text, checksum, random_base62};
 use crate::secret::Secret;
 use crate::session::TokenDigest;
 
@@ -39,12 +39,12 @@ impl PlainToken {
     /// # Errors
     /// The operating system provides no randomness.
     pub fn generate() -> Result<Self, getrandom::Error> {
-        let id = TokenId(key::random_base62()?);
-        let secret = key::random_base62::<SECRET_LENGTH>()?;
+        let id = TokenId(random_base62()?);
+        let secret = random_base62::<SECRET_LENGTH>()?;
         let secret = std::str::from_utf8(&secret).expect("base62 is ASCII");
         let mut text = String::with_capacity(LENGTH);
         text.extend([PREFIX, id.as_str(), "_", secret]);
-        let checksum = key::checksum(text.as_bytes());
+        let checksum = checksum(text.as_bytes());
         text.push_str(std::str::from_utf8(&checksum).expect("base62 is ASCII"));
         Ok(Self { id, text: Secret::new(text) })
     }
@@ -74,7 +74,7 @@ pub fn parse(presented: &[u8]) -> Option<TokenId> {
     let (covered, given) = presented.split_at(LENGTH - CHECKSUM_LENGTH);
     let (id, secret) = body.split_at(ID_LENGTH);
     let is_alphanumeric = id.iter().chain(&secret[1..]).all(u8::is_ascii_alphanumeric);
-    (is_alphanumeric && key::checksum(covered) == given).then_some(id)?.try_into().ok().map(TokenId)
+    (is_alphanumeric && checksum(covered) == given).then_some(id)?.try_into().ok().map(TokenId)
 }
 
 /// The digest of a token as 64 hexadecimal digits.
@@ -106,8 +106,7 @@ base62_text!(TokenId, ID_LENGTH);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::PlainKey;
-    use crate::key::{KeyId, OrgTag};
+    use crate::key::{self, KeyId, OrgTag, PlainKey};
 
     #[test]
     fn generated_token_is_parsed_and_every_changed_character_detected() {

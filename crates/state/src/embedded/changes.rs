@@ -54,8 +54,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         Change::ChooseOrg { session, org } => session_rows::choose_org(sql, *session, *org),
         Change::EndSession { session } => session_rows::end(sql, *session),
         Change::EndMembership { session, org } => session_rows::end_membership(sql, *session, *org),
-        Change::CreateToken(token) => management_tokens::create(sql, token),
-        Change::RevokeToken { token, at } => management_tokens::revoke(sql, *token, *at),
+        Change::CreateToken(_) | Change::RevokeToken { .. } => management_tokens::write(sql, change),
         Change::PutTicket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),
     }
 }

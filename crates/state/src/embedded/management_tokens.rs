@@ -41,8 +41,17 @@ pub(super) fn load(connection: &Connection, tokens: &ManagementTokens) -> rusqli
     })
 }
 
+/// Writes a change of tokens.
+pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError> {
+    match change {
+        Change::CreateToken(token) => create(sql, token),
+        Change::RevokeToken { token, at } => revoke(sql, *token, *at),
+        _ => unreachable!("the caller has a change of tokens"),
+    }
+}
+
 /// Creates a token, and removes those that had expired when it was created.
-pub(super) fn create(sql: &Connection, token: &ManagementToken) -> Result<(), ChangeError> {
+fn create(sql: &Connection, token: &ManagementToken) -> Result<(), ChangeError> {
     execute(sql, "DELETE FROM management_tokens WHERE expires <= ?1", [integer(token.created.0)])?;
     let count: i64 = sql
         .prepare_cached("SELECT count(*) FROM management_tokens")
@@ -56,7 +65,7 @@ pub(super) fn create(sql: &Connection, token: &ManagementToken) -> Result<(), Ch
 }
 
 /// Revokes a token. Of several revocations the first stands.
-pub(super) fn revoke(sql: &Connection, id: TokenId, at: Micros) -> Result<(), ChangeError> {
+fn revoke(sql: &Connection, id: TokenId, at: Micros) -> Result<(), ChangeError> {
     let mut token = find(sql, id)?.ok_or(ChangeError::NoToken(id))?;
     token.revoked = token.revoked.or(Some(at));
     let update = "UPDATE management_tokens SET record = ?2 WHERE id = ?1";

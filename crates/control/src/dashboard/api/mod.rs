@@ -19,7 +19,8 @@ use super::response::{self, DashboardResponse};
 use super::routes::{API, ApiEndpoint};
 use crate::json_input;
 use crate::management::{
-    Activity, Actor, KeyQuery, Management, ManagementError, NewKeyRequest, Rotation, SecretSource, Session, SignedInUser, User,
+    Activity, Actor, KeyQuery, Management, ManagementError, NewKeyRequest, Rotation, SecretSource, Session,
+    SignedInUser, User,
 };
 use crate::request::ControlRequest;
 use domain::page::PageQuery;

@@ -12,8 +12,8 @@
 //! before it:
 //!
 //! ```text
-//! change > token_grants > management_tokens; key_updates > keys > key_list, key_actors, digest_claims, users > user_index > orgs > origin
-//!        > idempotency > transactions > transaction; sessions > session_index; tickets; revocation_log
+//! change > token_grants > management_tokens; key_updates > keys > key_list, key_actors, digest_claims,
+//!        > users > user_index > orgs > origin > idempotency > transactions > transaction; sessions > session_index; tickets; revocation_log
 //! ```
 
 mod change;

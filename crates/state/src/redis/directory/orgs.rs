@@ -108,8 +108,8 @@ impl Orgs<'_> {
         self.0.commit(transaction).await?.into_replicas()
     }
 
-    /// The result of a creation whose request was recorded meanwhile; else the token's grant was taken away, and the next
-    /// attempt says so.
+    /// The result of a creation whose request was recorded meanwhile; else the token's grant was taken away, and the
+    /// next attempt says so.
     async fn resolve_recorded(self, origin: Origin<'_>) -> Result<u32, CommitError> {
         let Some(once) = origin.once else { return Err(CommitError::Conflict) };
         IdempotencyRecords(self.0).resolve(once, origin.mark).await?.ok_or(CommitError::Conflict)
