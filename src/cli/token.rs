@@ -6,12 +6,12 @@ use clap::Subcommand;
 
 use super::expiry::parse_expiry;
 use super::installation::Installation;
-use super::output::{line, note, or_dash, seconds};
+use super::output::{line, note, or_dash, seconds, word};
 use super::show::{Format, time};
 use super::{CliError, list};
 use ::control::admin::Operation;
 use ::control::management::{NewToken, Token, TokenSettings};
-use domain::clock::{self, Micros};
+use domain::clock::Micros;
 use domain::key::policy::Network;
 use domain::management_token::{TokenId, TokenScope};
 
@@ -91,12 +91,12 @@ pub(super) fn token_fields(token: &Token) -> Vec<(&'static str, String)> {
         ("id", token.id.to_string()),
         ("name", token.name.clone()),
         ("organization", org(token)),
-        ("status", status(token).to_owned()),
+        ("status", word(token.status)),
         ("allow", scopes(token)),
         ("networks", networks(token)),
         ("certificate", or_dash(token.client_san.as_ref())),
         ("created", seconds(token.created)),
-        ("by", or_dash(token.created_by.as_ref())),
+        ("by", token.created_by.label()),
         ("expires", seconds(token.expires)),
         ("revoked", time(token.revoked)),
     ]
@@ -108,26 +108,16 @@ pub(super) fn token_row(token: &Token) -> [String; 8] {
         token.id.to_string(),
         token.name.clone(),
         org(token),
-        status(token).to_owned(),
+        word(token.status),
         scopes(token),
         networks(token),
         seconds(token.expires),
-        or_dash(token.created_by.as_ref()),
+        token.created_by.label(),
     ]
 }
 
 fn org(token: &Token) -> String {
     token.org.map_or_else(|| "all".to_owned(), |org| org.to_string())
-}
-
-fn status(token: &Token) -> &'static str {
-    if token.revoked.is_some() {
-        "revoked"
-    } else if token.is_live(clock::now()) {
-        "active"
-    } else {
-        "expired"
-    }
 }
 
 fn scopes(token: &Token) -> String {

@@ -189,7 +189,7 @@ impl SignedInUser {
 
     /// Returns whether the user administers the chosen organization.
     pub fn is_admin(&self) -> bool {
-        self.user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
+        is_admin(&self.user)
     }
 
     /// Returns whether a reference, an id or a name, names the chosen organization.
@@ -220,4 +220,9 @@ impl Management {
         let member = self.state.member(session.chosen, id).await?.filter(|(_, user)| user.is_active());
         Ok(member.map(|(org, user)| SignedInUser { session, user, org, client }))
     }
+}
+
+/// Returns whether a user has the permission of administrators. Suspended users keep their permissions.
+pub(super) fn is_admin(user: &User) -> bool {
+    user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
 }

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::actor::AuditActor;
-use super::{Actor, Management, ManagementError, Token, User};
+use super::{Actor, Management, ManagementError, User};
 use domain::clock::Micros;
 use state::{Change, ETag, IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
 
@@ -139,10 +139,10 @@ impl Management {
                 Err(_) => None,
             },
             ["tokens", token] => match token.parse() {
-                Ok(token) => {
-                    let found = self.state.management_token(token).await?;
-                    found.map(|token| (json!(Token::new(token, actor)), None))
-                }
+                Ok(token) => match self.state.management_token(token).await? {
+                    Some(token) => Some((json!(self.show_found(actor, token, now).await?), None)),
+                    None => None,
+                },
                 Err(_) => None,
             },
             _ => None,

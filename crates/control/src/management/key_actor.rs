@@ -15,7 +15,7 @@ use domain::key::KeyId;
 use domain::management_token::TokenId;
 use state::{ActorName, KeyActors, KeyEvent};
 
-/// Actor of a change of a key.
+/// Actor of a change of a key, or the creator of a management token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum KeyActor {
@@ -45,7 +45,8 @@ impl KeyActor {
         }
     }
 
-    fn new(name: &ActorName, viewer: &Actor, emails: &BTreeMap<UserId, String>) -> Self {
+    /// The actor with a recorded name, as the viewer may know them.
+    pub(super) fn new(name: &ActorName, viewer: &Actor, emails: &BTreeMap<UserId, String>) -> Self {
         match (name.user(), name.token()) {
             (Some(id), _) => Self::User(ChangeUser { id, email: emails.get(&id).cloned() }),
             (None, Some(token)) => Self::Program { token },

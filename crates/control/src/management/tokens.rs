@@ -1,79 +1,69 @@
-//! Management tokens: create, list, revoke, and the authentication of the programs that present them.
+//! Management tokens: create, list, show, revoke.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
 
+use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::token_settings::{check_creator, check_settings, default_expiry};
-use super::{ADMIN, Actor, ApiKey, ClientInfo, Conditions, Management, ManagementError, Program, TokenSettings};
+use super::{Actor, ApiKey, KeyActor, Management, ManagementError, NewToken, Token, TokenStatus};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::Network;
-use domain::management_token::{self, ManagementToken, PlainToken, TokenId, TokenScope};
+use domain::management_token::{
+    DEFAULT_DAYS, MAX_DAYS, MAX_NETWORKS, ManagementToken, PlainToken, TokenId, TokenScope,
+};
 use domain::names;
 use domain::page::{Page, PageQuery};
-use domain::session::TokenDigest;
-use state::{Change, TokenPosition};
+use state::{ActorName, Change, MAX_TOKENS, TokenPosition};
 
 /// Tokens of one organization at most, those included that are revoked and not expired.
 const MAX_TOKENS_OF_ORG: usize = 100;
-/// Management token, as operations show it: without its digest.
+/// Bytes of a subject alternative name at most.
+const MAX_SAN: usize = 255;
+/// Microseconds of a day.
+const DAY_US: u64 = 24 * 3600 * 1_000_000;
+/// Scopes that an administrator of an organization may give to a token of it.
+pub const ADMIN_SCOPES: [TokenScope; 11] = [
+    TokenScope::OrgsRead,
+    TokenScope::UsersRead,
+    TokenScope::UsersWrite,
+    TokenScope::KeysRead,
+    TokenScope::KeysCreate,
+    TokenScope::KeysRotate,
+    TokenScope::KeysRevoke,
+    TokenScope::KeysSet,
+    TokenScope::UsageRead,
+    TokenScope::AuditRead,
+    TokenScope::TokensManage,
+];
+
+/// Users by their ids.
+type Administrators = BTreeMap<UserId, state::User>;
+
+/// Settings of a token that is to be created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Token {
-    /// Its id.
-    pub id: TokenId,
+#[serde(deny_unknown_fields)]
+pub struct TokenSettings {
     /// Its name.
     pub name: String,
-    /// The only organization that it manages; none for all.
-    pub org: Option<OrgId>,
-    /// Operations that it may perform.
+    /// Id or name of the only organization that it manages; none for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub org: Option<String>,
+    /// Operations that it may perform, one at least.
     pub allow: BTreeSet<TokenScope>,
-    /// Networks from which it is accepted; empty for any.
+    /// Time from which it is refused, at most 366 days from now; none for 90 days from now, and not later than the
+    /// token of the program that creates it.
+    #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Micros>,
+    /// Networks from which it is accepted; none for any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub networks: Vec<Network>,
     /// Subject alternative name that the client's certificate has to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_san: Option<String>,
-    /// Time of its creation.
-    #[serde(with = "clock::rfc3339")]
-    pub created: Micros,
-    /// Actor who created it; none where the viewer may not know.
-    pub created_by: Option<String>,
-    /// Time from which it is refused.
-    #[serde(with = "clock::rfc3339")]
-    pub expires: Micros,
-    /// Time of its revocation.
-    #[serde(with = "clock::rfc3339::option")]
-    pub revoked: Option<Micros>,
-}
-
-/// New token, with its text. `Debug` does not show it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewToken {
-    /// Its text, to be shown once.
-    pub secret: ApiKey,
-    /// The token as lists show it.
-    pub token: Token,
-}
-
-/// Reason why a presented token is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenRefusal {
-    /// The text is no token, or no token has this id and secret, or it was revoked.
-    #[error("the token is not known, or was revoked; create one with `keygate token create`")]
-    Unknown,
-    /// Its time is over.
-    #[error("the token has expired; create another with `keygate token create`")]
-    Expired,
-    /// It is not accepted from the client's address.
-    #[error("the token is not accepted from this address")]
-    Address,
-    /// The client's certificate does not have the name that the token asks for.
-    #[error("the token asks for a client certificate with another name")]
-    Certificate,
-    /// The state did not answer.
-    #[error(transparent)]
-    State(#[from] state::Unavailable),
 }
 
 impl Management {
@@ -93,13 +83,15 @@ impl Management {
         let plain = PlainToken::generate()?;
         let token = self.token_of(actor, settings, &plain, now).await?;
         check_creator(actor, &token)?;
-        self.check_token_count(token.org).await?;
+        self.check_token_count(token.org, now).await?;
         let target = Target { org: token.org, user: None, key: None };
         // The id of the token is in the path: neither the organization nor a key names it.
         let path = format!("token.create/{}", token.id);
         let change = Change::CreateToken(Box::new(token.clone()));
         self.apply_change_at("token.create", &path, target, change, by).await?;
-        Ok(NewToken { secret: ApiKey::from_token(&plain), token: Token::new(token, actor) })
+        // Nothing is looked up now: no failure may lose the secret.
+        let token = Token::new(token, KeyActor::of(actor), TokenStatus::Active);
+        Ok(NewToken { secret: ApiKey::from_token(&plain), token })
     }
 
     /// Lists tokens, oldest first, a page at a time: those of one organization, or all that the actor may see.
@@ -124,7 +116,17 @@ impl Management {
         let sealer = self.cursor_sealer(&("tokens", org)).await?;
         let after: Option<TokenPosition> = sealer.open(page.cursor.as_deref())?;
         let found = self.state.page_of_management_tokens(org, after, page.limit.get()).await?;
-        sealer.seal(found.map(|token| Token::new(token, actor)))
+        sealer.seal(Page { items: self.show_tokens(actor, found.items, now).await?, next: found.next })
+    }
+
+    /// Shows one token.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoToken`].
+    pub async fn show_token(&self, actor: &Actor, id: TokenId, now: Micros) -> Result<Token, ManagementError> {
+        self.authorize(actor, Access::Token(id), now).await?;
+        let token = self.state.management_token(id).await?.ok_or(ManagementError::NoToken(id))?;
+        self.show_found(actor, token, now).await
     }
 
     /// Revokes a token, for every call that begins afterwards. Revoking it again changes nothing.
@@ -135,50 +137,35 @@ impl Management {
         let by = self.authorize(actor, Access::Token(id), now).await?;
         let mut token = self.state.management_token(id).await?.ok_or(ManagementError::NoToken(id))?;
         let target = Target { org: token.org, user: None, key: None };
+        token.revoked = token.revoked.or(Some(now));
+        // Looked up before the change: a failure afterwards would hide that it was made.
+        let shown = self.show_found(actor, token, now).await?;
         let change = Change::RevokeToken { token: id, at: now };
         self.apply_change_at("token.revoke", &format!("token.revoke/{id}"), target, change, by).await?;
-        token.revoked = token.revoked.or(Some(now));
-        Ok(Token::new(token, actor))
+        Ok(shown)
     }
 
-    /// Authenticates the program that presents a token. `sans` are the subject alternative names of its certificate.
-    ///
-    /// # Errors
-    /// [`TokenRefusal`].
-    pub async fn authenticate_token(
+    /// Tokens as the viewer may know them, in their order.
+    async fn show_tokens(
         &self,
-        presented: &[u8],
-        sans: &[String],
-        client: ClientInfo,
+        viewer: &Actor,
+        tokens: Vec<ManagementToken>,
         now: Micros,
-    ) -> Result<Program, TokenRefusal> {
-        let id = management_token::parse(presented).ok_or(TokenRefusal::Unknown)?;
-        let found = self.state.management_token(id).await?;
-        let token = found.filter(|token| token.digest == TokenDigest::of(presented) && token.revoked.is_none());
-        let token = token.ok_or(TokenRefusal::Unknown)?;
-        if !token.is_live(now) {
-            return Err(TokenRefusal::Expired);
-        }
-        if !token.allows_address(client.ip.as_ref()) {
-            return Err(TokenRefusal::Address);
-        }
-        if token.client_san.as_ref().is_some_and(|san| !sans.contains(san)) {
-            return Err(TokenRefusal::Certificate);
-        }
-        if let (Some(org), Some(admin)) = (token.org, token.admin)
-            && !self.is_admin_of(org, admin).await?
-        {
-            return Err(TokenRefusal::Unknown);
-        }
-        Ok(Program { token, client, conditions: Conditions::default() })
+    ) -> Result<Vec<Token>, state::Unavailable> {
+        let administrators = self.administrators_of(&tokens).await?;
+        Ok(tokens.into_iter().map(|token| show_token(viewer, token, &administrators, now)).collect())
     }
 
-    /// Returns whether a user is an active administrator of an organization.
-    async fn is_admin_of(&self, org: OrgId, user: UserId) -> Result<bool, state::Unavailable> {
-        let member = self.state.member(org, user).await?;
-        Ok(member.is_some_and(|(_, user)| {
-            user.is_active() && user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
-        }))
+    pub(super) async fn show_found(&self, viewer: &Actor, token: ManagementToken, now: Micros) -> Result<Token, ManagementError> {
+        let administrators = self.administrators_of(slice::from_ref(&token)).await?;
+        Ok(show_token(viewer, token, &administrators, now))
+    }
+
+    /// The users whose rights bound these tokens, as their organizations have them now.
+    async fn administrators_of(&self, tokens: &[ManagementToken]) -> Result<Administrators, state::Unavailable> {
+        let members: BTreeSet<(OrgId, UserId)> = tokens.iter().filter_map(|token| token.org.zip(token.admin)).collect();
+        let found = try_join_all(members.into_iter().map(|(org, user)| self.state.member(org, user))).await?;
+        Ok(found.into_iter().flatten().map(|(_, user)| (user.id, user)).collect())
     }
 
     async fn token_of(
@@ -213,34 +200,69 @@ impl Management {
         Ok(token)
     }
 
-    async fn check_token_count(&self, org: Option<OrgId>) -> Result<(), ManagementError> {
+    /// Checks the bound of an organization. Expired tokens do not count: the creation of another one removes them.
+    async fn check_token_count(&self, org: Option<OrgId>, now: Micros) -> Result<(), ManagementError> {
         let Some(org) = org else { return Ok(()) };
-        let tokens = self.state.page_of_management_tokens(Some(org), None, MAX_TOKENS_OF_ORG).await?;
+        let all = usize::try_from(MAX_TOKENS).expect("a constant");
+        let tokens = self.state.page_of_management_tokens(Some(org), None, all).await?.items;
+        let count = tokens.iter().filter(|token| now < token.expires).count();
         let limit = u32::try_from(MAX_TOKENS_OF_ORG).expect("a constant");
-        if tokens.items.len() < MAX_TOKENS_OF_ORG { Ok(()) } else { Err(ManagementError::TooManyTokens(limit)) }
+        if count < MAX_TOKENS_OF_ORG { Ok(()) } else { Err(ManagementError::TooManyTokens(limit)) }
     }
 }
 
-impl Token {
-    /// The token as an actor sees it.
-    pub(super) fn new(token: ManagementToken, viewer: &Actor) -> Self {
-        let created_by = Some(token.created_by).filter(|name| viewer.knows_operators() || !name.starts_with("unix:"));
-        Self {
-            id: token.id,
-            name: token.name,
-            org: token.org,
-            allow: token.scopes,
-            networks: token.networks,
-            client_san: token.client_san,
-            created: token.created,
-            created_by,
-            expires: token.expires,
-            revoked: token.revoked,
-        }
-    }
+/// A token as the viewer may know it.
+fn show_token(viewer: &Actor, token: ManagementToken, administrators: &Administrators, now: Micros) -> Token {
+    let name = ActorName::new(token.created_by.clone());
+    let creator = name.user().and_then(|id| administrators.get(&id));
+    let emails = creator.map(|user| (user.id, user.email.clone())).into_iter().collect();
+    let created_by = KeyActor::new(&name, viewer, &emails);
+    let administrator = token.admin.and_then(|admin| administrators.get(&admin));
+    let status = TokenStatus::new(&token, administrator, now);
+    Token::new(token, created_by, status)
+}
 
-    /// Returns whether it is accepted at this time, from the networks that it has.
-    pub fn is_live(&self, now: Micros) -> bool {
-        self.revoked.is_none() && now < self.expires
+/// Expiry of a token that none is given for: of one that a program creates not later than that of its own token.
+fn default_expiry(actor: &Actor, now: Micros) -> Micros {
+    let expires = Micros(now.0 + DEFAULT_DAYS * DAY_US);
+    match actor {
+        Actor::Program(program) => expires.min(program.token.expires),
+        Actor::Operator(_) | Actor::Visitor(_) | Actor::User(_) => expires,
+    }
+}
+
+/// Checks the settings of a token that is created `now`.
+fn check_settings(token: &ManagementToken, now: Micros) -> Result<(), ManagementError> {
+    let last = Micros(now.0 + MAX_DAYS * DAY_US);
+    let is_name =
+        |san: &String| !san.is_empty() && san.len() <= MAX_SAN && san.bytes().all(|byte| byte.is_ascii_graphic());
+    let invalid = if token.scopes.is_empty() {
+        "a token needs one scope at least"
+    } else if token.expires <= now {
+        "the token would have expired already"
+    } else if token.expires > last {
+        "a token expires after 366 days at most"
+    } else if token.networks.len() > MAX_NETWORKS {
+        "a token has 32 networks at most"
+    } else if !token.client_san.iter().all(is_name) {
+        "the name of a certificate has 1 to 255 visible ASCII characters"
+    } else if token.org.is_some() && token.scopes.contains(&TokenScope::StateExport) {
+        "the state is exported by tokens of all organizations only"
+    } else {
+        return Ok(());
+    };
+    Err(ManagementError::InvalidToken(invalid))
+}
+
+/// Checks that a new token does not exceed the rights of its creator.
+fn check_creator(actor: &Actor, token: &ManagementToken) -> Result<(), ManagementError> {
+    match actor {
+        Actor::Program(program) if !token.is_within(&program.token) => Err(ManagementError::TokenExceeds(
+            "its organization, scopes, networks, certificate and expiry are at most those of its creator",
+        )),
+        Actor::User(_) if !token.scopes.iter().all(|scope| ADMIN_SCOPES.contains(scope)) => {
+            Err(ManagementError::TokenExceeds("administrators give no orgs:write and no state:export"))
+        }
+        _ => Ok(()),
     }
 }
