@@ -118,6 +118,7 @@ impl ControlRequest {
 }
 
 /// Fields of a form.
+#[derive(Default)]
 pub(crate) struct Form(Vec<(String, String)>);
 
 impl Form {

@@ -1,13 +1,13 @@
 //! Which bucket of a person the requests to an endpoint are counted in.
 
-use super::routes::{ApiEndpoint, PageEndpoint};
+use super::endpoints::{ApiEndpoint, PageEndpoint};
 
 /// Bucket that the requests to an endpoint are counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counting {
     /// With the other requests of the person.
     Request,
-    /// It revokes or disables keys, suspends a user or ends a session.
+    /// It revokes or disables keys, revokes a management token, suspends a user or ends a session.
     Revocation,
     /// A page on the way to a revocation.
     Confirmation,
@@ -19,7 +19,7 @@ impl ApiEndpoint {
     /// Bucket that its requests are counted in.
     pub(super) fn counting(self) -> Counting {
         match self {
-            Self::RevokeKey | Self::DisableKey | Self::EndSession => Counting::Revocation,
+            Self::RevokeKey | Self::DisableKey | Self::EndSession | Self::RevokeToken => Counting::Revocation,
             Self::SignOut | Self::EndOtherSessions => Counting::Never,
             _ => Counting::Request,
         }
@@ -30,10 +30,13 @@ impl PageEndpoint {
     /// Bucket that its requests are counted in.
     pub(super) fn counting(self) -> Counting {
         match self {
-            Self::RevokeKey | Self::DisableKey | Self::ChangeSelectedKeys | Self::SuspendUser | Self::EndSession => {
-                Counting::Revocation
-            }
-            Self::ShowRevokeKey | Self::ShowSelectedKeys => Counting::Confirmation,
+            Self::RevokeKey
+            | Self::DisableKey
+            | Self::ChangeSelectedKeys
+            | Self::SuspendUser
+            | Self::EndSession
+            | Self::RevokeToken => Counting::Revocation,
+            Self::ShowRevokeKey | Self::ShowSelectedKeys | Self::ShowRevokeToken => Counting::Confirmation,
             Self::EndOtherSessions => Counting::Never,
             _ => Counting::Request,
         }

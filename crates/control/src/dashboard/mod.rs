@@ -40,6 +40,7 @@ mod curl_examples;
 
 mod request_count;
 // Requests and responses.
+mod endpoints;
 mod routes;
 mod counting;
 mod response;

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use http::Method;
 
+use super::endpoints::{ApiEndpoint, PageEndpoint, SignInEndpoint};
 use Endpoint::{Api, ApiDocument, Asset, Page, SignIn};
 
 /// The code behind a route, by the part of the dashboard that has it.
@@ -22,83 +23,6 @@ pub(super) enum Endpoint {
     SignIn(SignInEndpoint),
     /// A page or form for signed-in users.
     Page(PageEndpoint),
-}
-
-/// The operations of the JSON API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ApiEndpoint {
-    ShowSession,
-    ChooseOrg,
-    SignOut,
-    ShowOrg,
-    ListUsers,
-    ListKeys,
-    CreateKey,
-    ShowKey,
-    SetKey,
-    DisableKey,
-    EnableKey,
-    RevokeKey,
-    RotateKey,
-    ListUses,
-    Explain,
-    Activity,
-    ListChanges,
-    ListSessions,
-    EndOtherSessions,
-    EndSession,
-}
-
-/// The steps of signing in and out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SignInEndpoint {
-    /// The choice of identity providers.
-    ShowProviders,
-    /// Sends the browser to the provider of an email address.
-    FindProvider,
-    /// Sends the browser to a provider.
-    BeginSignIn,
-    /// The provider sends the browser back.
-    FinishSignIn,
-    /// Asks before a sign-in link is redeemed.
-    ShowLink,
-    RedeemLink,
-    SignOut,
-    ShowSignedOut,
-    ChooseOrg,
-}
-
-/// The pages and forms for signed-in users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PageEndpoint {
-    /// Redirects to the keys.
-    Home,
-    ListKeys,
-    /// Redirects to the list of what was searched for.
-    SearchKeys,
-    ShowCreateKey,
-    CreateKey,
-    ShowKey,
-    /// Shows a new key, once.
-    ShowNewKey,
-    /// Asks before selected keys are disabled or revoked.
-    ShowSelectedKeys,
-    ChangeSelectedKeys,
-    ShowKeyPolicy,
-    SetKeyPolicy,
-    DisableKey,
-    EnableKey,
-    ShowRevokeKey,
-    RevokeKey,
-    ShowRotateKey,
-    RotateKey,
-    ListChanges,
-    ListUsers,
-    SuspendUser,
-    ResumeUser,
-    ListSessions,
-    EndOtherSessions,
-    EndSession,
 }
 
 /// One row of the table.
@@ -148,8 +72,8 @@ const ROUTES: &[Route] = &[
     page("POST", "sign-in",               SignIn(SignInEndpoint::FindProvider)),
     page("POST", "sign-in/{provider}",    SignIn(SignInEndpoint::BeginSignIn)),
     page("GET",  "callback/{provider}",   SignIn(SignInEndpoint::FinishSignIn)),
-    page("GET",  "link/{token}",          SignIn(SignInEndpoint::ShowLink)),
-    page("POST", "link/{token}",          SignIn(SignInEndpoint::RedeemLink)),
+    page("GET",  "link/{link_token}",     SignIn(SignInEndpoint::ShowLink)),
+    page("POST", "link/{link_token}",     SignIn(SignInEndpoint::RedeemLink)),
     page("POST", "sign-out",              SignIn(SignInEndpoint::SignOut)),
     page("GET",  "signed-out",            SignIn(SignInEndpoint::ShowSignedOut)),
     page("POST", "org",                   SignIn(SignInEndpoint::ChooseOrg)),
@@ -178,6 +102,12 @@ const ROUTES: &[Route] = &[
     page("GET",  "sessions",              Page(PageEndpoint::ListSessions)),
     page("POST", "sessions/end-others",   Page(PageEndpoint::EndOtherSessions)),
     page("POST", "sessions/{session}/end", Page(PageEndpoint::EndSession)),
+    page("GET",  "tokens",                Page(PageEndpoint::ListTokens)),
+    page("GET",  "tokens/new",            Page(PageEndpoint::ShowCreateToken)),
+    page("POST", "tokens/new",            Page(PageEndpoint::CreateToken)),
+    page("GET",  "tokens/{token}/new",    Page(PageEndpoint::ShowNewToken)),
+    page("GET",  "tokens/{token}/revoke", Page(PageEndpoint::ShowRevokeToken)),
+    page("POST", "tokens/{token}/revoke", Page(PageEndpoint::RevokeToken)),
 
     page("GET",  "api/openapi.json",      ApiDocument),
     api("GET",    "api/v1/session",                ApiEndpoint::ShowSession,  &[]),
@@ -201,6 +131,9 @@ const ROUTES: &[Route] = &[
     api("GET",    "api/v1/sessions",               ApiEndpoint::ListSessions, PAGE),
     api("DELETE", "api/v1/sessions",               ApiEndpoint::EndOtherSessions, &[]),
     api("DELETE", "api/v1/sessions/{session}",     ApiEndpoint::EndSession,   &[]),
+    api("GET",    "api/v1/tokens",                 ApiEndpoint::ListTokens,   PAGE),
+    api("POST",   "api/v1/tokens",                 ApiEndpoint::CreateToken,  &[]),
+    api("DELETE", "api/v1/tokens/{token}",         ApiEndpoint::RevokeToken,  &[]),
 ];
 
 const fn page(method: &'static str, path: &'static str, endpoint: Endpoint) -> Route {
@@ -259,7 +192,7 @@ pub(super) fn is_api(segments: &[&str]) -> bool {
 /// Returns `true` if a path is among the pages for signed-in users, also when no page has it: a visitor is sent to sign
 /// in before the dashboard says which of these addresses exist.
 pub(super) fn requires_session(segments: &[&str]) -> bool {
-    matches!(segments, [""] | ["keys" | "audit" | "users" | "sessions", ..])
+    matches!(segments, [""] | ["keys" | "audit" | "users" | "sessions" | "tokens", ..])
 }
 
 impl Route {
@@ -318,7 +251,7 @@ mod tests {
         assert_eq!(hide_token("/settings", "/settings/link/abc/d"), "/settings/link/…");
         assert_eq!(hide_token("/settings", "/settings/keys/abc"), "/settings/keys/abc");
         assert_eq!(hide_token("/settings", "/other/link/abc"), "/other/link/abc");
-        let with_token = ROUTES.iter().filter(|route| route.path.contains("{token}"));
+        let with_token = ROUTES.iter().filter(|route| route.path.contains("{link_token}"));
         for route in with_token {
             let path = format!("/settings/{}", route.path);
             assert_eq!(hide_token("/settings", &path), "/settings/link/…", "{path}");
@@ -353,6 +286,7 @@ mod tests {
                     | ApiEndpoint::Activity
                     | ApiEndpoint::ListChanges
                     | ApiEndpoint::ListSessions
+                    | ApiEndpoint::ListTokens
             );
             assert_eq!(reads, route.method == "GET", "{}", route.path);
         }

@@ -1,6 +1,6 @@
 //! Authentication of the programs that present management tokens.
 
-use super::{ClientInfo, Management, Program, TokenStatus};
+use super::{ClientInfo, Conditions, Management, Program, TokenStatus};
 use domain::clock::Micros;
 use domain::management_token;
 use domain::session::TokenDigest;

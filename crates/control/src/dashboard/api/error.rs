@@ -35,6 +35,8 @@ pub(crate) enum ApiError {
     NoKey,
     #[error("there is no session with this id")]
     NoSuchSession,
+    #[error("there is no token with this id; a token's id is the ten characters after `kgm_`")]
+    NoSuchToken,
     /// An error that pages have as well.
     #[error(transparent)]
     Dashboard(#[from] DashboardError),
@@ -50,6 +52,7 @@ impl ApiError {
             Self::Input(error) => error.status_and_code(),
             Self::NoKey => (StatusCode::NOT_FOUND, "no_such_key"),
             Self::NoSuchSession => (StatusCode::NOT_FOUND, "no_such_session"),
+            Self::NoSuchToken => (StatusCode::NOT_FOUND, "no_such_token"),
             Self::Dashboard(error) => (error.text().status, error.text().code),
         }
     }
@@ -123,7 +126,7 @@ mod tests {
     fn errors() -> Vec<ApiError> {
         let id = "aB3dE6gH9".parse().unwrap();
         let own = [ApiError::NoSession, ApiError::KeyNotAccepted, ApiError::SessionEnded, InputError::MediaType.into()];
-        let own = own.into_iter().chain([ApiError::NoKey, ApiError::NoSuchSession]);
+        let own = own.into_iter().chain([ApiError::NoKey, ApiError::NoSuchSession, ApiError::NoSuchToken]);
         let own = own.chain([InputError::Query(String::new()).into(), InputError::Body(String::new()).into()]);
         let failed = [
             DashboardError::CrossSite,
@@ -141,6 +144,10 @@ mod tests {
             Error::NoUser(String::new()),
             Error::NoKey(id),
             Error::NoSession(String::new()),
+            Error::NoToken("aB3dE6gH9j".parse().unwrap()),
+            Error::InvalidToken("a token needs one scope at least"),
+            Error::TokenExceeds("administrators give no orgs:write and no state:export"),
+            Error::TooManyTokens(100),
             Error::Revoked(id),
             Error::InvalidKeyPolicy(domain::key::policy::InvalidKeyPolicy::NoSlot),
             Error::BeyondOwner("a".parse().unwrap()),

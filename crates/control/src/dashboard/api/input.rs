@@ -1,13 +1,17 @@
 //! Input of the API: bodies, and ids in paths.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 use super::error::ApiError;
 use crate::json_input::{self, WholeSeconds};
-use crate::management::PolicyUpdate;
-use domain::clock::Micros;
+use crate::management::{PolicyUpdate, TokenSettings};
+use domain::clock::{Micros, rfc3339};
 use domain::identity::SessionId;
 use domain::key::KeyId;
+use domain::key::policy::Network;
+use domain::management_token::{TokenId, TokenScope};
 
 /// Body of `PATCH /session`.
 #[derive(Deserialize)]
@@ -49,6 +53,27 @@ pub(super) struct RotateKeyBody {
     pub(super) expected_rotated: Option<Option<Micros>>,
 }
 
+/// Body of `POST /tokens`: the settings of a token without its organization, which is the chosen one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateTokenBody {
+    name: String,
+    allow: BTreeSet<TokenScope>,
+    #[serde(default, deserialize_with = "rfc3339::option::deserialize")]
+    expires: Option<Micros>,
+    #[serde(default)]
+    networks: Vec<Network>,
+    client_san: Option<String>,
+}
+
+impl CreateTokenBody {
+    /// The settings of a token of this organization.
+    pub(super) fn into_settings(self, org: &str) -> TokenSettings {
+        let Self { name, allow, expires, networks, client_san } = self;
+        TokenSettings { name, org: Some(org.to_owned()), allow, expires, networks, client_san }
+    }
+}
+
 /// The key id in a path.
 pub(super) fn key(segment: &str) -> Result<KeyId, ApiError> {
     json_input::decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoKey)
@@ -57,6 +82,11 @@ pub(super) fn key(segment: &str) -> Result<KeyId, ApiError> {
 /// The session id in a path.
 pub(super) fn session(segment: &str) -> Result<SessionId, ApiError> {
     json_input::decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoSuchSession)
+}
+
+/// The token id in a path.
+pub(super) fn token(segment: &str) -> Result<TokenId, ApiError> {
+    json_input::decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoSuchToken)
 }
 
 #[cfg(test)]

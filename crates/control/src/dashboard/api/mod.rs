@@ -14,9 +14,10 @@ use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 use super::Dashboard;
+use super::endpoints::ApiEndpoint;
 use super::error::DashboardError;
 use super::response::{self, DashboardResponse};
-use super::routes::{API, ApiEndpoint};
+use super::routes::API;
 use crate::json_input;
 use crate::management::{
     Activity, Actor, KeyQuery, Management, ManagementError, NewKeyRequest, Rotation, SecretSource, Session,
@@ -127,6 +128,11 @@ impl<'a> ApiCall<'a> {
             ApiEndpoint::EndSession => {
                 json!({ "session": management.end_session(actor, input::session(id)?, now).await? })
             }
+            ApiEndpoint::ListTokens => json!(management.list_tokens(actor, Some(org), &self.page()?, now).await?),
+            ApiEndpoint::CreateToken => return self.create_token().await,
+            ApiEndpoint::RevokeToken => {
+                json!({ "token": management.revoke_token(actor, input::token(id)?, now).await? })
+            }
         };
         Ok(json_response(StatusCode::OK, &body))
     }
@@ -175,6 +181,13 @@ impl<'a> ApiCall<'a> {
         let location = HeaderValue::try_from(location).expect("paths and ids are visible ASCII");
         response.headers_mut().insert(LOCATION, location);
         Ok(response)
+    }
+
+    async fn create_token(&self) -> Result<DashboardResponse, ApiError> {
+        let body: input::CreateTokenBody = json_input::body(self.request)?;
+        let settings = body.into_settings(&self.org);
+        let created = self.management.create_token(&self.actor, settings, self.request.now).await?;
+        Ok(json_response(StatusCode::CREATED, &json!(created)))
     }
 
     async fn set_key(&self, id: &str) -> Result<Value, ApiError> {

@@ -10,10 +10,10 @@ use http::StatusCode;
 
 use super::Dashboard;
 use super::curl_examples::CurlExamples;
+use super::endpoints::{PageEndpoint, SignInEndpoint};
 use super::error::DashboardError;
 use super::pages::{Layout, NavEntry, OrgChoice, Timestamp, Viewer};
 use super::response::{self, DashboardResponse};
-use super::routes::{PageEndpoint, SignInEndpoint};
 use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInUser};
 use crate::request::ControlRequest;
 use domain::clock::Micros;
@@ -34,6 +34,8 @@ mod rotate_key;
 mod audit;
 mod users;
 mod sessions;
+mod tokens;
+mod create_token;
 
 /// Value of the parameter `done` for a key that too few replicas have confirmed.
 const UNCONFIRMED: &str = "unconfirmed";
@@ -134,6 +136,12 @@ async fn perform(
         PageEndpoint::ListSessions => context.list_sessions().await,
         PageEndpoint::EndOtherSessions => context.end_other_sessions().await,
         PageEndpoint::EndSession => context.end_session(value).await,
+        PageEndpoint::ListTokens => context.list_tokens().await,
+        PageEndpoint::ShowCreateToken => context.show_create_token().await,
+        PageEndpoint::CreateToken => context.create_token().await,
+        PageEndpoint::ShowNewToken => context.show_new_token(value).await,
+        PageEndpoint::ShowRevokeToken => context.show_revoke_token(value).await,
+        PageEndpoint::RevokeToken => context.revoke_token(value).await,
     }
 }
 
@@ -197,6 +205,10 @@ impl PageContext<'_> {
             "resumed" => "The user is resumed. The keys work again; the user has to sign in anew.",
             "ended" => "The session is ended.",
             "ended-others" => "All your other sessions are ended.",
+            "revoked-token" => "The token is revoked. Calls with it are refused from now on.",
+            "shown-token" => {
+                "A new token is shown on one page, once. If it was not saved, revoke it and create another one."
+            }
             _ => return None,
         };
         Some(text.to_owned())

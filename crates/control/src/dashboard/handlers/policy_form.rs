@@ -125,15 +125,21 @@ fn parse_date(text: &str) -> Option<Micros> {
 
 #[allow(clippy::option_option, reason = "a field of a merge patch")]
 fn networks(form: &Form, before: &KeyPolicy) -> Result<Option<Option<Vec<Network>>>, String> {
-    let words = form.field("networks").split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
-    let networks: Result<Vec<Network>, _> = words.map(str::parse).collect();
-    let mut networks = networks.map_err(|error| sentence(&error.to_string()))?;
-    networks.sort_unstable();
-    networks.dedup();
+    let networks = parse_networks(form.field("networks"))?;
     if networks == before.networks {
         return Ok(None);
     }
     Ok(Some(Some(networks).filter(|networks| !networks.is_empty())))
+}
+
+/// Networks in a text, separated by blanks, line ends or commas; sorted, each once.
+pub(super) fn parse_networks(text: &str) -> Result<Vec<Network>, String> {
+    let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+    let networks: Result<Vec<Network>, _> = words.map(str::parse).collect();
+    let mut networks = networks.map_err(|error| sentence(&error.to_string()))?;
+    networks.sort_unstable();
+    networks.dedup();
+    Ok(networks)
 }
 
 #[allow(clippy::option_option, reason = "a field of a merge patch")]

@@ -43,7 +43,7 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 26] = [
+const ACTIONS: [(&str, &str); 28] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -69,6 +69,8 @@ const ACTIONS: [(&str, &str); 26] = [
     ("session.start", "Signed in"),
     ("session.choose_org", "Switched to the organization"),
     ("session.end", "Ended a session"),
+    ("token.create", "Created a management token"),
+    ("token.revoke", "Revoked a management token"),
     ("state.import", "Imported data"),
 ];
 

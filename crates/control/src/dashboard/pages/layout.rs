@@ -46,6 +46,8 @@ pub enum NavEntry {
     Audit,
     /// Users, for admins.
     Users,
+    /// Management tokens, for admins.
+    Tokens,
     /// Sessions.
     Sessions,
     /// None of the entries.

@@ -6,7 +6,7 @@ use super::layout::Layout;
 use super::timestamp::Timestamp;
 use domain::secret::Secret;
 
-/// A new key in the clear. The only page with a secret on it.
+/// A new key in the clear. Besides the page of a new management token the only page with a secret on it.
 #[derive(Clone, Debug, Template)]
 #[template(path = "new_key.html")]
 pub struct NewKeyPage {

@@ -9,7 +9,8 @@ use std::{env, fs};
 use askama::Template as _;
 
 use self::gallery::{
-    NEW_KEY, filtered_key, key, key_with_unsearched_records, keys, new_key, restricted_key, revoked_key, rows,
+    NEW_KEY, NEW_TOKEN, filtered_key, key, key_with_unsearched_records, keys, new_key, new_token, restricted_key,
+    revoked_key, rows,
 };
 use super::Issuance;
 use crate::management::{GoodPractice, KeyStatus};
@@ -90,6 +91,47 @@ fn new_key_is_on_its_page_and_hidden_by_debug() {
     let page = new_key(Issuance::Created);
     assert!(page.render().unwrap().contains(NEW_KEY));
     assert!(!format!("{page:?}").contains(NEW_KEY));
+}
+
+#[test]
+fn new_token_is_on_its_page_and_hidden_by_debug() {
+    let page = new_token();
+    assert!(page.render().unwrap().contains(NEW_TOKEN));
+    assert!(!format!("{page:?}").contains(NEW_TOKEN));
+}
+
+#[test]
+fn token_is_revoked_from_its_row_while_there_is_something_to_revoke() {
+    let pages = gallery::all();
+    let page = &pages.iter().find(|(found, _)| *found == "tokens").unwrap().1;
+    let row = |name: &str| page.split("<tr role=\"row\"").find(|row| row.contains(name)).unwrap();
+    for (name, status, is_revocable) in [
+        ("Terraform", "Revoked", false),
+        ("Pipeline", "Expired", false),
+        ("Nightly", "Refused", true),
+        ("Ingest of the", "Active", true),
+    ] {
+        let row = row(name);
+        assert!(row.contains(&format!("\">{status}</span>")), "{name}: {row}");
+        assert_eq!(row.contains("/revoke\""), is_revocable, "{name}: {row}");
+        assert_eq!(row.contains("Its creator is no longer an admin."), status == "Refused", "{name}: {row}");
+    }
+}
+
+#[test]
+fn form_of_a_token_has_each_scope_of_administrators_with_a_sentence() {
+    let pages = gallery::all();
+    let page = |name: &str| &pages.iter().find(|(found, _)| *found == name).unwrap().1;
+    let form = page("create-token");
+    assert_eq!(form.matches("name=\"scope\"").count(), 11);
+    for refused in ["orgs:write", "state:export"] {
+        assert!(!form.contains(refused), "{refused}");
+    }
+    let wrong = page("create-token-wrong");
+    for error in ["name", "scopes", "expiry", "networks"] {
+        assert!(wrong.contains(&format!("<a href=\"#{error}\">")), "{error}: a link from the summary of errors");
+        assert!(wrong.contains(&format!("id=\"{error}-error\"")), "{error}: the error is beside its field");
+    }
 }
 
 #[test]

@@ -9,12 +9,14 @@ mod forms;
 mod key;
 mod keys;
 mod sign_in;
+mod tokens;
 mod users;
 
 pub(super) use forms::{NEW_KEY, new_key};
 pub(super) use key::{filtered_key, key, key_with_unsearched_records, restricted_key, revoked_key};
 pub(super) use keys::{keys, rows};
 pub(super) use sign_in::sign_in;
+pub(super) use tokens::{NEW_TOKEN, new_token};
 
 /// Name and HTML of a page.
 type NamedPage = (&'static str, String);
@@ -31,7 +33,10 @@ const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 
 
 /// All pages.
 pub(super) fn all() -> Vec<NamedPage> {
-    [keys::pages(), forms::pages(), key::pages(), users::pages(), sign_in::pages()].into_iter().flatten().collect()
+    [keys::pages(), forms::pages(), key::pages(), users::pages(), tokens::pages(), sign_in::pages()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Renders pages that have names.

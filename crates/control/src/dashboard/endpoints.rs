@@ -1,0 +1,88 @@
+//! The endpoints of the dashboard: operations of the JSON API, steps of signing in and out, and pages.
+
+/// The operations of the JSON API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ApiEndpoint {
+    ShowSession,
+    ChooseOrg,
+    SignOut,
+    ShowOrg,
+    ListUsers,
+    ListKeys,
+    CreateKey,
+    ShowKey,
+    SetKey,
+    DisableKey,
+    EnableKey,
+    RevokeKey,
+    RotateKey,
+    ListUses,
+    Explain,
+    Activity,
+    ListChanges,
+    ListSessions,
+    EndOtherSessions,
+    EndSession,
+    ListTokens,
+    CreateToken,
+    RevokeToken,
+}
+
+/// The steps of signing in and out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SignInEndpoint {
+    /// The choice of identity providers.
+    ShowProviders,
+    /// Sends the browser to the provider of an email address.
+    FindProvider,
+    /// Sends the browser to a provider.
+    BeginSignIn,
+    /// The provider sends the browser back.
+    FinishSignIn,
+    /// Asks before a sign-in link is redeemed.
+    ShowLink,
+    RedeemLink,
+    SignOut,
+    ShowSignedOut,
+    ChooseOrg,
+}
+
+/// The pages and forms for signed-in users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageEndpoint {
+    /// Redirects to the keys.
+    Home,
+    ListKeys,
+    /// Redirects to the list of what was searched for.
+    SearchKeys,
+    ShowCreateKey,
+    CreateKey,
+    ShowKey,
+    /// Shows a new key, once.
+    ShowNewKey,
+    /// Asks before selected keys are disabled or revoked.
+    ShowSelectedKeys,
+    ChangeSelectedKeys,
+    ShowKeyPolicy,
+    SetKeyPolicy,
+    DisableKey,
+    EnableKey,
+    ShowRevokeKey,
+    RevokeKey,
+    ShowRotateKey,
+    RotateKey,
+    ListChanges,
+    ListUsers,
+    SuspendUser,
+    ResumeUser,
+    ListSessions,
+    EndOtherSessions,
+    EndSession,
+    ListTokens,
+    ShowCreateToken,
+    CreateToken,
+    /// Shows a new management token, once.
+    ShowNewToken,
+    ShowRevokeToken,
+    RevokeToken,
+}
