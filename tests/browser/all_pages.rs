@@ -36,12 +36,14 @@ fn pages_with_a_session_pass_all_checks() {
     checks.open("changes", &gateway.page("/audit"), 200);
     checks.open("users", &gateway.page("/users"), 200);
     checks.open("sessions", &gateway.page("/sessions"), 200);
+    tokens(&gateway, &browser, &mut checks);
     checks.open("no such page", &gateway.page("/nothing"), 404);
     checks.open("no such key", &gateway.page("/keys/aaaaaaaaa"), 404);
     gateway.sign_in(&browser, MEMBER);
     checks.open("a member's changes", &gateway.page("/audit"), 200);
     checks.open("a member's sessions", &gateway.page("/sessions"), 200);
-    checks.end(32);
+    checks.open("tokens are for admins", &gateway.page("/tokens"), 403);
+    checks.end(40);
     gateway.end(&browser);
 }
 
@@ -78,6 +80,20 @@ fn policies(gateway: &Gateway, browser: &Browser, checks: &mut PageChecks<'_>, i
     gateway.keygate(&["key", "revoke", &revoked]);
     browser.press("Disable 2 keys");
     checks.check("key that was not disabled", 200);
+}
+
+fn tokens(gateway: &Gateway, browser: &Browser, checks: &mut PageChecks<'_>) {
+    checks.open("no tokens", &gateway.page("/tokens"), 200);
+    checks.open("new token's form", &gateway.page("/tokens/new"), 200);
+    browser.fill("#networks", "10.0.0.1/8");
+    browser.press("Create token");
+    checks.check("new token's form with an error", 422);
+    let id = gateway.make_token(browser, "Nightly report");
+    checks.check("new token", 200);
+    checks.open("tokens", &gateway.page("/tokens"), 200);
+    checks.open("revocation of a token", &gateway.page(&format!("/tokens/{id}/revoke")), 200);
+    browser.press("Revoke this token");
+    checks.check("revoked token", 200);
 }
 
 fn rotated_and_revoked(gateway: &Gateway, browser: &Browser, checks: &mut PageChecks<'_>, id: &str) {

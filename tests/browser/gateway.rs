@@ -142,6 +142,23 @@ impl Gateway {
         (key.clone(), id.expect("a key has an id").to_owned())
     }
 
+    /// Creates a management token in the browser; returns its id.
+    pub fn make_token(&self, browser: &Browser, name: &str) -> String {
+        browser.go(&self.page("/tokens/new"));
+        browser.fill("#name", name);
+        browser.click("[name=scope][value='keys:read']");
+        browser.press("Create token");
+        self.new_token(browser)
+    }
+
+    /// The id of the management token on the current page.
+    pub fn new_token(&self, browser: &Browser) -> String {
+        let token = browser.text("#token");
+        self.keys.borrow_mut().insert(token.clone());
+        let id = token.strip_prefix("kgm_").and_then(|rest| rest.split('_').next());
+        id.expect("a token has an id").to_owned()
+    }
+
     /// Sends an API request with a key.
     pub fn list_with(&self, key: &str) -> Answer {
         paste(&format!("curl -s -i -H 'Authorization: Bearer {key}' '{}/api/queries?limit=2'", self.origin))

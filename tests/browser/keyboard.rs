@@ -21,7 +21,21 @@ fn pages_can_be_used_with_the_keyboard_alone() {
     let [policy, revoke] = ["policy", "revoke"].map(|form| format!("/keys/{id}/{form}"));
     let selected = format!("/keys/selected?action=revoke&key={id}");
     let key_page = format!("/keys/{id}");
-    for page in ["/keys", "/keys/new", &key_page, &policy, &revoke, &selected, "/audit", "/sessions"] {
+    let token = a_token_is_created(&gateway, &browser);
+    let token_form = format!("/tokens/{token}/revoke");
+    for page in [
+        "/keys",
+        "/keys/new",
+        &key_page,
+        &policy,
+        &revoke,
+        &selected,
+        "/audit",
+        "/sessions",
+        "/tokens",
+        "/tokens/new",
+        &token_form,
+    ] {
         browser.go(&gateway.page(page));
         assert_eq!(unreached(&browser), Vec::<String>::new(), "{page}");
     }
@@ -37,15 +51,7 @@ fn pages_can_be_used_with_the_keyboard_alone() {
 
 /// Unfolds the rest of the form, unticks the first permission, and chooses an expiry, all by keys.
 fn a_restricted_key_is_created(gateway: &Gateway, browser: &Browser) {
-    let focus = |css: &str| {
-        for _ in 0..MOST {
-            if browser.script(&format!("return document.activeElement.matches({css:?})")) == true {
-                return;
-            }
-            browser.keys(&char::from(Key::Tab).to_string());
-        }
-        panic!("the tab key does not reach {css}");
-    };
+    let focus = |css: &str| focus(browser, css);
     browser.go(&gateway.page("/keys/new"));
     browser.keys("Restricted");
     focus(".rest summary");
@@ -72,6 +78,34 @@ fn a_restricted_key_is_created(gateway: &Gateway, browser: &Browser) {
     focus("main button");
     browser.leave_by_keys(Key::Enter);
     assert!(browser.text(".notice").contains("The selected keys are disabled"));
+}
+
+/// Creates a management token by keys; returns its id.
+fn a_token_is_created(gateway: &Gateway, browser: &Browser) -> String {
+    browser.go(&gateway.page("/tokens/new"));
+    browser.keys("By keyboard");
+    focus(browser, "[name=scope][value='keys:create']");
+    browser.keys(" ");
+    focus(browser, "#expiry");
+    browser.keys(&char::from(Key::Up).to_string());
+    focus(browser, "main button");
+    browser.leave_by_keys(Key::Enter);
+    let id = gateway.new_token(browser);
+    let listed = gateway.keygate(&["token", "list", "--json"]);
+    let token = &serde_json::from_str::<serde_json::Value>(&listed).unwrap()["items"][0];
+    assert_eq!((&token["id"], &token["allow"]), (&id.as_str().into(), &serde_json::json!(["keys:create"])));
+    id
+}
+
+/// Presses the tab key until an element has the focus.
+fn focus(browser: &Browser, css: &str) {
+    for _ in 0..MOST {
+        if browser.script(&format!("return document.activeElement.matches({css:?})")) == true {
+            return;
+        }
+        browser.keys(&char::from(Key::Tab).to_string());
+    }
+    panic!("the tab key does not reach {css}");
 }
 
 /// Elements that the tab key does not reach, or that show no focus outline.

@@ -82,6 +82,7 @@ fn screenshots_of_the_pages_are_written() {
     let (key, _) = gateway.make_key(&browser, "Quarterly report");
     mask_secret(&browser, &key);
     album.take("new-key");
+    pictures_of_tokens(&gateway, &browser, &album);
     gateway.end(&browser);
 
     let provider = format!(
@@ -93,6 +94,21 @@ fn screenshots_of_the_pages_are_written() {
     album.take("sign-in");
     browser.press("Continue with Acme Login");
     album.take("provider-away");
+}
+
+fn pictures_of_tokens(gateway: &Gateway, browser: &Browser, album: &Album<'_>) {
+    gateway.keygate(&["token", "create", "--org", ORG, "Terraform", "--allow", "keys:read,keys:create,keys:set"]);
+    browser.go(&gateway.page("/tokens/new"));
+    album.take("create-token");
+    browser.press("Create token");
+    album.take("create-token-error");
+    let id = gateway.make_token(browser, "Pipeline of the warehouse");
+    mask_secret(browser, &browser.text("#token"));
+    album.take("new-token");
+    browser.go(&gateway.page("/tokens"));
+    album.take("tokens");
+    browser.go(&gateway.page(&format!("/tokens/{id}/revoke")));
+    album.take("revoke-token");
 }
 
 /// The directory of the screenshots.
@@ -177,11 +193,11 @@ fn use_key(gateway: &Gateway, key: &str, agent: &str, method: &str, times: usize
     assert!(curl.arg(url).status().unwrap().success());
 }
 
-/// Replaces the secret of the key on the page by dots.
+/// Replaces the secret of the key or token on the page by dots.
 fn mask_secret(browser: &Browser, key: &str) {
     browser.script(
-        "for (const code of document.querySelectorAll('#api-key, #curl, #exports')) {
-           code.textContent = code.textContent.replace(/(sk_live_)\\w+/, '$1' + '•'.repeat(30));
+        "for (const code of document.querySelectorAll('#api-key, #curl, #exports, #token')) {
+           code.textContent = code.textContent.replace(/(sk_live_|kgm_)\\w+/, '$1' + '•'.repeat(30));
          }",
     );
     assert!(!browser.source().contains(key));

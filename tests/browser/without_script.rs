@@ -30,6 +30,12 @@ fn pages_work_without_javascript() {
     browser.press("Revoke this key");
     assert!(browser.address().contains(&id));
     assert_eq!(paste(&line).status, 401);
+    let token = gateway.make_token(&browser, "Without a script");
+    browser.follow("I have saved it");
+    browser.click_link_or_submit(".tokens .do a");
+    assert!(browser.address().contains(&token));
+    browser.press("Revoke this token");
+    assert!(browser.text(".notice").contains("The token is revoked"));
     browser.press("Sign out");
     assert_eq!(browser.heading(), "You are signed out");
     browser.go(&gateway.page("/keys"));

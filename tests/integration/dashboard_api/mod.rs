@@ -10,4 +10,5 @@ mod policies;
 mod requests;
 mod lists;
 mod limits;
+mod tokens;
 mod schemathesis;

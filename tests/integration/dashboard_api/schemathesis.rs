@@ -36,7 +36,8 @@ fn run(setup: &Setup, person: &SessionUser<'_>, options: &[&str]) {
     // generated cursor is one that the gateway has sealed; and no pattern says which characters Unicode has assigned.
     let config = "[auth.openapi.session]\napi_key = \"${SESSION}\"\n[[operations]]\ninclude-operation-id = \
                   [\"listUsers\", \"listKeys\", \"listChanges\", \"listSessions\", \"listUses\", \
-                  \"createKey\", \"setKey\"]\nchecks.positive_data_acceptance.expected-statuses = [\"2xx\", \"400\", \
+                  \"createKey\", \"setKey\", \"listTokens\", \
+                  \"createToken\"]\nchecks.positive_data_acceptance.expected-statuses = [\"2xx\", \"400\", \
                   \"401\", \"403\", \"404\", \"409\", \"429\"]\n";
     std::fs::write(directory.path().join("schemathesis.toml"), config).unwrap();
     let examples = std::env::var("SCHEMATHESIS_EXAMPLES").ok();

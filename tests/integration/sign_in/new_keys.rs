@@ -69,6 +69,68 @@ fn new_key_is_shown_on_one_page_view_of_the_session_that_created_it() {
 }
 
 #[test]
+fn new_token_is_shown_on_one_page_view_of_the_session_that_created_it() {
+    let upstream = Upstream::start();
+    let gateway = fixture::gateway(&upstream, &[]);
+    let (mut ada, mut other) = (signed_in(&gateway), GatewayBrowser::new(&gateway));
+    let fields = [("name", "pipeline"), ("scope", "keys:read"), ("expiry", "30d"), ("networks", "")];
+    let created = ada.submit("/settings/tokens/new", &fields);
+    assert_eq!(created.status, 303, "{}", text(&created));
+    assert!(!text(&created).contains("kgm_") && !created.headers.iter().any(|(_, value)| value.contains("kgm_")));
+    let page = created.header("location").unwrap().to_owned();
+    let id = page.strip_prefix("/settings/tokens/").and_then(|rest| rest.strip_suffix("/new")).unwrap();
+    let cookie = format!("__Host-keygate-new-{id}");
+    other.plant(&cookie, &ada.cookie(&cookie).unwrap());
+    sign_in(&gateway, &mut other);
+    assert_eq!(other.open(&page).header("location"), Some("/settings/tokens?done=shown-token"), "another session");
+
+    assert!(ada.fetch("HEAD", &page).status == 200 && ada.cookie(&cookie).is_some(), "HEAD takes nothing away");
+    let shown = ada.open(&page);
+    assert!(shown.status == 200 && text(&shown).contains(&format!("kgm_{id}_")), "{}", text(&shown));
+    assert_eq!((shown.header("cache-control"), ada.cookie(&cookie)), (Some("no-store"), None));
+    let reloaded = ada.open(&page);
+    assert!(reloaded.status == 303 && !text(&reloaded).contains("kgm_"));
+    let led = ada.open(reloaded.header("location").unwrap());
+    assert!(text(&led).contains("A new token is shown on one page, once"), "{}", text(&led));
+
+    for (wrong, status) in [
+        (&[("name", "x"), ("expiry", "30d")][..], 422),
+        (&[("name", ""), fields[1], fields[2]], 422),
+        (&[fields[0], ("scope", "orgs:write"), fields[2]], 403),
+    ] {
+        assert_eq!(ada.submit("/settings/tokens/new", wrong).status, status, "{wrong:?}");
+    }
+    let form = page.replace("/new", "/revoke");
+    assert!(text(&ada.open(&form)).contains("Revoke this token"));
+    let revoked = ada.submit(&form, &[]);
+    assert_eq!(revoked.header("location"), Some("/settings/tokens?done=revoked-token"));
+    let list = ada.open("/settings/tokens");
+    assert!(text(&list).contains(">Revoked</span>") && !text(&list).contains(&form), "{}", text(&list));
+    assert_eq!(ada.open(&form).header("location"), Some("/settings/tokens"), "there is nothing to revoke");
+}
+
+#[test]
+fn pages_of_tokens_are_for_admins() {
+    let upstream = Upstream::start();
+    let gateway = fixture::gateway(&upstream, &[]);
+    let mut ada = signed_in(&gateway);
+    assert!(text(&ada.open("/settings/keys")).contains("href=\"/settings/tokens\""));
+    let permissions = vec!["queries:read".parse().unwrap()];
+    gateway.perform(Operation::PermitUser { org: "acme".into(), user: ADA.into(), permissions });
+    assert!(!text(&ada.open("/settings/keys")).contains("/settings/tokens"), "the navigation of a member");
+    for path in ["/settings/tokens", "/settings/tokens/new"] {
+        assert_eq!(ada.open(path).status, 403, "{path}");
+    }
+    for path in ["/settings/tokens/aB3dE6gH9j/new", "/settings/tokens/aB3dE6gH9j/revoke"] {
+        assert_eq!(ada.open(path).status, 404, "{path}");
+    }
+    assert_eq!(
+        ada.submit("/settings/tokens/new", &[("name", "x"), ("scope", "keys:read"), ("expiry", "30d")]).status,
+        403
+    );
+}
+
+#[test]
 fn secret_that_was_replaced_is_not_shown() {
     let upstream = Upstream::start();
     let gateway = fixture::gateway(&upstream, &[]);

@@ -156,7 +156,12 @@ impl Management {
         Ok(tokens.into_iter().map(|token| show_token(viewer, token, &administrators, now)).collect())
     }
 
-    pub(super) async fn show_found(&self, viewer: &Actor, token: ManagementToken, now: Micros) -> Result<Token, ManagementError> {
+    pub(super) async fn show_found(
+        &self,
+        viewer: &Actor,
+        token: ManagementToken,
+        now: Micros,
+    ) -> Result<Token, ManagementError> {
         let administrators = self.administrators_of(slice::from_ref(&token)).await?;
         Ok(show_token(viewer, token, &administrators, now))
     }
