@@ -292,6 +292,6 @@ fn check_dashboard_only(file: &Section<'_>, has_dashboard: bool, listen: Option<
         file.report("listen", "serves the dashboard, which needs a block `session`; add it, or remove `serves`");
     }
     if listen.iter().all(|listener| matches!(listener.role, ListenerRole::Dashboard | ListenerRole::Management)) {
-        file.report("listen", "serves no API of the upstream; add a listener for it");
+        file.report("listen", "serves nothing but the dashboard or management; add a listener for the API");
     }
 }

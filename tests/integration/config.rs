@@ -172,6 +172,11 @@ fn listener_roles_are_read() {
     let only = MINIMAL.replace("address: 127.0.0.1:8080", "address: 127.0.0.1:8080\n    serves: dashboard");
     let problem = parse(&only).unwrap_err().to_string();
     assert!(problem.contains("needs a block `session`") && problem.contains("nothing but the dashboard"), "{problem}");
+    let management = |address: &str| format!("- {{ address: '{address}', serves: management }}");
+    let with = |address: &str| MINIMAL.replacen("listen:\n", &format!("listen:\n  {}\n", management(address)), 1);
+    assert!(parse(&with("127.0.0.1:9443")).is_ok());
+    let problem = parse(&with("0.0.0.0:9443")).unwrap_err().to_string();
+    assert!(problem.contains("serves: management needs `tls` unless the address is of loopback"), "{problem}");
 }
 
 #[test]

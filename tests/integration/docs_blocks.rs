@@ -51,6 +51,10 @@ const BLOCKS: &[(&str, Check)] = &[
         "KEY=$(keygate key create --org main --us",
         By("quick_start_of_the_readme_ends_with_a_request_through_the_gateway"),
     ),
+    ("$ keygate token create pipeline --allow", By("program_manages_an_organization_as_the_page_says")),
+    ("$ api -X PATCH http://127.0.0.1:9443/v1/", By("program_manages_an_organization_as_the_page_says")),
+    ("$ api -H 'Idempotency-Key: deploy-17' ht", By("program_manages_an_organization_as_the_page_says")),
+    ("$ tag=$(api http://127.0.0.1:9443/v1/org", By("program_manages_an_organization_as_the_page_says")),
     ("keygate org create acme", By("first_key_is_created_used_revoked_and_explained")),
     // Operation.
     ("keygate check", By("gateway_is_checked_started_and_watched")),

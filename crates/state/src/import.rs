@@ -5,8 +5,8 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
+use super::redis::directory::{DigestClaims, Orgs, Users};
 use super::redis::import::{Confirmation, Writer};
-use super::redis::{DigestClaims, Orgs, Users};
 use super::{Change, ChangeError, CreationBucket, KeyExport, Org, State, Unavailable, User};
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::dispatch::{either, lookups};
-use super::redis::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
+use super::redis::directory::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
 use super::{
     CredentialStatus, CursorSecret, IdempotencyPlace, IdempotencyRecord, Key, KeyActors, KeyList, KeyPosition, Org,
     RevocationLog, Session, State, Unavailable, User, Validity,
@@ -83,14 +83,14 @@ lookups! {
     /// [`super::Bounds::keep_revoked`]. Session quota keys are left out.
     keys(org: OrgId) -> Vec<Key> {
         embedded => embedded.keys(org),
-        redis => redis::KeyList(redis).list(org),
+        redis => directory::KeyList(redis).list(org),
     }
 
     /// Some keys of a list behind a position, none for its beginning; at most `limit`, at least 1. Revoked keys are
     /// listed too, session quota keys are not.
     page_of_keys(list: KeyList, after: Option<KeyPosition>, limit: usize) -> Page<Key, KeyPosition> {
         embedded => embedded.page_of_keys(list, after, limit),
-        redis => redis::KeyList(redis).page(list, after, limit),
+        redis => directory::KeyList(redis).page(list, after, limit),
     }
 
     /// One key, also one that is no longer listed.

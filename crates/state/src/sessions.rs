@@ -140,7 +140,7 @@ impl State {
         match self {
             Self::Embedded(state) if state.is_frozen() => Box::pin(state.session_after_handover(digest, now)).await,
             Self::Embedded(state) => Ok(state.session(digest, now)),
-            Self::Redis(state) => redis::Sessions(&state.transactions).use_live(digest, now).await,
+            Self::Redis(state) => redis::directory::Sessions(&state.transactions).use_live(digest, now).await,
         }
     }
 
@@ -152,7 +152,7 @@ impl State {
     pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
         match self {
             Self::Embedded(state) => state.take_ticket(digest, now).await,
-            Self::Redis(state) => redis::Tickets(&state.transactions).take(digest, now).await,
+            Self::Redis(state) => redis::directory::Tickets(&state.transactions).take(digest, now).await,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod commands;
 mod key_policies;
+mod management_api;
 mod outputs;
 mod checkpoints;
 mod coming_from;

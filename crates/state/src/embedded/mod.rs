@@ -5,7 +5,7 @@
 //! - The usage of a key (bucket, Last Used, number of uses) is written back at checkpoints and at the end. Uses that a
 //!   crash kept from being written back are counted again from the journal ([`Embedded::replay`]): a restart never
 //!   refills a bucket. Until a journal is followed ([`Embedded::follow_journal`]), usage is written back each second.
-//! - Web sessions are in memory too; tickets, which are taken once, are in the file only.
+//! - Sessions and management tokens are in memory too; tickets, which are taken once, are in the file only.
 //! - One process has the file at a time (`state_file`). It keeps space for revocations on a full disk (`file_reserve`).
 
 use std::fmt;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
-use domain::key::{KeyDigest, KeyId};
+use domain::key::KeyId;
 use domain::page::Page;
 use domain::quota::{Quota, RateLimitStatus};
 use parking_lot::RwLockReadGuard;
@@ -261,20 +261,6 @@ impl Embedded {
     /// Replaces the limits of keys and organizations without limits of their own. See [`super::State::set_defaults`].
     pub fn set_defaults(&self, defaults: Defaults) {
         self.directory.set_defaults(defaults);
-    }
-
-    /// The key that has, or had, this digest.
-    pub fn key_of(&self, digest: &KeyDigest) -> Option<KeyId> {
-        let retired = || self.directory.retired.find(digest).map(|key| key.id);
-        self.directory.by_digest(digest).map(|record| record.id()).or_else(retired)
-    }
-
-    /// One key; a retired one is read from the file.
-    pub async fn key(&self, id: KeyId) -> Option<Key> {
-        match self.directory.key(id) {
-            Some(record) => Some(record.view()),
-            None => self.read_retired(id).await.map(|(stored, _)| stored.key),
-        }
     }
 
     /// The rate-limit status of a key. Takes nothing.

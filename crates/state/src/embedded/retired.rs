@@ -9,8 +9,9 @@ use dashmap::DashMap;
 use rusqlite::{Connection, params};
 use rustc_hash::FxBuildHasher;
 
+use super::Embedded;
 use super::sql::{for_each_row, integer, text};
-use crate::Decision;
+use crate::{Decision, Key};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, OrgId, Principal, PrincipalHeaders, UserId};
 use domain::key::{KeyDigest, KeyId};
@@ -29,6 +30,22 @@ pub(super) struct RetiredKey {
     pub(super) id: KeyId,
     pub(super) user: UserId,
     pub(super) org: OrgId,
+}
+
+impl Embedded {
+    /// The key that has, or had, this digest.
+    pub fn key_of(&self, digest: &KeyDigest) -> Option<KeyId> {
+        let retired = || self.directory.retired.find(digest).map(|key| key.id);
+        self.directory.by_digest(digest).map(|record| record.id()).or_else(retired)
+    }
+
+    /// One key; a retired one is read from the file.
+    pub async fn key(&self, id: KeyId) -> Option<Key> {
+        match self.directory.key(id) {
+            Some(record) => Some(record.view()),
+            None => self.read_retired(id).await.map(|(stored, _)| stored.key),
+        }
+    }
 }
 
 impl RetiredKeys {

@@ -66,7 +66,7 @@ mod scripts;
 mod decide;
 pub(super) mod slots;
 mod revocations;
-mod directory;
+pub(super) mod directory;
 mod digest_index;
 mod weak_index;
 mod open_credentials;
@@ -85,9 +85,6 @@ use redis_client::{ClientShared, RedisClient};
 use revocation_reader::RevocationReader;
 use revocations::assert_revocations;
 
-pub(super) use directory::{
-    DigestClaims, KeyActorIndex, KeyList, Keys, ManagementTokens, Orgs, Sessions, Tickets, UserIndex, Users,
-};
 pub(super) use unavailable::read;
 
 pub use format::OtherVersion;

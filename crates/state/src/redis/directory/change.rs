@@ -84,10 +84,7 @@ impl Changes<'_> {
                 Box::pin(self.write(change, Origin { person: Some(*person), ..origin }, is_retry)).await
             }
             Change::ByActor { actor, change } => {
-                let grant = match actor.token() {
-                    Some(token) if !change.revokes(token) => Some(TokenGrants(self.0).require(token, change).await?),
-                    _ => None,
-                };
+                let grant = TokenGrants(self.0).require_for(actor, change).await?;
                 Box::pin(self.write(change, Origin { actor: Some(actor), grant, ..origin }, is_retry)).await
             }
             Change::IfMatch { change, .. } if change.target().is_none() => Err(ChangeError::Stale.into()),
@@ -106,6 +103,7 @@ impl Changes<'_> {
             Change::PutTicket { digest, content, expires, .. } => Tickets(self.0).put(digest, content, *expires).await,
         }
     }
+
     /// Makes the change of a request with an idempotency key, with the record of the request.
     async fn write_recorded(
         self,

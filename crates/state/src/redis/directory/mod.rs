@@ -13,7 +13,8 @@
 //!
 //! ```text
 //! change > token_grants > management_tokens; key_updates > keys > key_list, key_actors, digest_claims,
-//!        > users > user_index > orgs > origin > idempotency > transactions > transaction; sessions > session_index; tickets; revocation_log
+//!        > users > user_index > orgs > origin > idempotency > transactions > transaction; sessions > session_index;
+//!        tickets; revocation_log
 //! ```
 
 mod change;

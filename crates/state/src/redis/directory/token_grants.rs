@@ -18,7 +18,7 @@ use super::idempotency::IdempotencyRecords;
 use super::management_tokens::ManagementTokens;
 use super::origin::{GRANT_FIELD, Grant, LIVE_GRANT, Origin};
 use super::transactions::Transactions;
-use crate::{Change, ChangeError, IdempotencyPlace};
+use crate::{ActorName, Change, ChangeError, IdempotencyPlace};
 use domain::clock::Micros;
 use domain::key::OrgTag;
 use domain::management_token::{ManagementToken, TokenId};
@@ -34,11 +34,22 @@ const KEPT_US: u64 = 24 * 3600 * 1_000_000;
 pub(super) struct TokenGrants<'a>(pub(super) &'a Transactions);
 
 impl TokenGrants<'_> {
+    /// The grant of the token of a program for its change; none of people, and of a program that revokes its own token.
+    ///
+    /// # Errors
+    /// [`ChangeError::TokenEnded`].
+    pub(super) async fn require_for(self, actor: &ActorName, change: &Change) -> Result<Option<Grant>, CommitError> {
+        match actor.token() {
+            Some(token) if !change.revokes(token) => self.require(token, change).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// The grant of a token for a change, which is written at the first change in its place.
     ///
     /// # Errors
     /// [`ChangeError::TokenEnded`].
-    pub(super) async fn require(self, token: TokenId, change: &Change) -> Result<Grant, CommitError> {
+    async fn require(self, token: TokenId, change: &Change) -> Result<Grant, CommitError> {
         let place = IdempotencyRecords(self.0).place_of(change).await?;
         let name = self.0.shared.names.token_grant(place, token);
         match self.0.read_field(&name, GRANT_FIELD).await?.as_deref() {
