@@ -14,6 +14,7 @@ use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{self, Listener, ListenerRole};
 use crate::gateway::{EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
 use control::dashboard::{self, CurlExample, CurlExamples, Dashboard};
+use control::federation::TokenEndpoint;
 use control::management_api::ManagementApi;
 use domain::head_fields::CredentialFields;
 use edge::forward::{ResponseOrigin, TrustedProxies};
@@ -40,6 +41,7 @@ struct WorkerServices {
     gateway: Rc<Gateway>,
     dashboard: Option<Rc<Dashboard>>,
     management_api: Option<Rc<ManagementApi>>,
+    tokens: Option<Rc<TokenEndpoint>>,
     /// Transport settings of each listener, in the order of the configuration.
     serving: Vec<Rc<ServeOptions>>,
     /// Role of each listener, in the same order.
@@ -68,6 +70,7 @@ impl ActiveConfig {
             gateway: Rc::clone(&services.gateway),
             dashboard: services.dashboard.clone(),
             management_api: services.management_api.clone(),
+            tokens: services.tokens.clone(),
             role: services.roles[listener],
             origin: services.origins[listener],
         }
@@ -107,6 +110,7 @@ impl SharedHandles {
             roles,
             dashboard: self.build_dashboard(snapshot).map(Rc::new),
             management_api: self.build_management_api(snapshot).map(Rc::new),
+            tokens: self.build_token_endpoint(snapshot).map(Rc::new),
             gateway,
         }
     }
@@ -127,6 +131,12 @@ impl SharedHandles {
         let shared = self.management_api.clone()?;
         let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
         Some(ManagementApi::new(shared, trusted, snapshot.sign_ins.clone(), self.metrics.clone()))
+    }
+
+    fn build_token_endpoint(&self, snapshot: &ConfigSnapshot) -> Option<TokenEndpoint> {
+        let shared = self.federation.clone()?;
+        let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
+        Some(TokenEndpoint::new(shared, trusted, snapshot.sign_ins.clone(), self.metrics.clone()))
     }
 
     fn build_gateway(&self, snapshot: &ConfigSnapshot, upstreams: Box<[Upstream]>, open: &OpenExchanges) -> Gateway {

@@ -26,6 +26,7 @@ use crate::config::{Config, Listener, ListenerRole};
 use crate::gateway::UsageReads;
 use control::admin::{ConfigStatus, Readiness};
 use control::dashboard;
+use control::federation::TokenExchange;
 use control::management::Management;
 use control::management_api::ManagementApiServices;
 use domain::clock::Micros;
@@ -65,6 +66,7 @@ impl Components {
         let dashboard = config.session.as_ref().map(|settings| share_dashboard(settings, &management)).transpose()?;
         let is_management = |listener: &Listener| listener.role == ListenerRole::Management;
         let management_api = config.listen.iter().any(is_management).then(|| ManagementApiServices::new(&management));
+        let federation = config.federation.as_ref().map(|settings| TokenExchange::new(settings, &management));
         let connection_limiter =
             ConnectionLimiter::new(config.max_connections, config.max_connections_per_address, config.proxies());
         let usage_reads = UsageReads::default();
@@ -77,6 +79,7 @@ impl Components {
             certificates,
             dashboard,
             management_api,
+            federation,
             usage_reads,
         };
         show_conditions(&handles);

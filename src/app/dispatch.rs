@@ -1,4 +1,4 @@
-//! Dispatch of requests on a listener: to the gateway, the dashboard or the management API.
+//! Dispatch of requests on a listener: to the gateway, the dashboard, the management API, or the exchange of tokens.
 
 use std::rc::Rc;
 
@@ -8,17 +8,20 @@ use hyper::body::Incoming;
 use crate::config::ListenerRole;
 use crate::gateway::{Connection, Gateway, ResponseFuture, own_observed};
 use control::dashboard::Dashboard;
+use control::federation::TokenEndpoint;
 use control::management_api::ManagementApi;
 use edge::forward::ResponseOrigin;
 
-/// Routes the requests of one listener to the gateway, the dashboard or the management API.
+/// Routes the requests of one listener to the gateway, the dashboard, the management API, or the exchange of tokens.
 ///
 /// - A listener for the management API serves nothing else, and no other listener serves it.
+/// - A request for the path of the exchange never reaches the upstream, on any listener.
 /// - A request under the dashboard's path never reaches the upstream, on any listener.
 pub(super) struct ListenerRouter {
     pub(super) gateway: Rc<Gateway>,
     pub(super) dashboard: Option<Rc<Dashboard>>,
     pub(super) management_api: Option<Rc<ManagementApi>>,
+    pub(super) tokens: Option<Rc<TokenEndpoint>>,
     pub(super) role: ListenerRole,
     /// Origin on which browsers see responses of the upstream.
     pub(super) origin: ResponseOrigin,
@@ -27,12 +30,23 @@ pub(super) struct ListenerRouter {
 impl ListenerRouter {
     /// Answers one request. To be called when the connection calls its service.
     pub(super) fn dispatch(self, connection: &Rc<Connection>, request: Request<Incoming>) -> ResponseFuture {
-        if let Some(api) = self.management_api.filter(|_| self.role == ListenerRole::Management) {
-            let connection = Rc::clone(connection);
+        if self.role == ListenerRole::Management {
+            let api = self.management_api.expect("a listener for management has it");
             let (head, body) = request.into_parts();
-            let observed = self.gateway.observe(&connection, &head, head.uri.path());
+            let observed = self.gateway.observe(connection, &head, head.uri.path());
             let request = Request::from_parts(head, body);
+            let connection = Rc::clone(connection);
             return Box::pin(async move { own_observed(api.handle(&connection.peer, request).await, observed) });
+        }
+        if let Some(tokens) = self.tokens
+            && self.role != ListenerRole::Dashboard
+            && tokens.is_path(request.uri().path())
+        {
+            let (head, body) = request.into_parts();
+            let observed = self.gateway.observe(connection, &head, head.uri.path());
+            let request = Request::from_parts(head, body);
+            let connection = Rc::clone(connection);
+            return Box::pin(async move { own_observed(tokens.handle(&connection.peer, request).await, observed) });
         }
         let Some(dashboard) = self.dashboard else {
             return self.gateway.handle(connection, self.origin, request);

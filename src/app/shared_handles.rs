@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::certificates::Certificates;
 use crate::gateway::UsageReads;
 use control::dashboard;
+use control::federation::TokenExchange;
 use control::management_api::ManagementApiServices;
 use edge::transport::ConnectionLimiter;
 use journal::audit::Journal;
@@ -30,6 +31,8 @@ pub(super) struct SharedHandles {
     pub(super) dashboard: Option<dashboard::DashboardServices>,
     /// The part of the management API that all workers share; none without a listener for it.
     pub(super) management_api: Option<ManagementApiServices>,
+    /// The part of token exchange that all workers share; none without a `federation` block.
+    pub(super) federation: Option<TokenExchange>,
     /// Turns to read the usage of callers.
     pub(super) usage_reads: UsageReads,
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::CliError;
 use super::control::{self, KeyActivities};
+use super::federation;
 use super::installation::Installation;
 use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::policy_text::policy_line;
@@ -125,6 +126,10 @@ impl Output {
             Reply::Tokens(page) => {
                 let header = &["ID", "NAME", "ORG", "STATUS", "ALLOW", "NETWORKS", "EXPIRES", "BY"];
                 self.print_rows(&page.items, header, token::token_row, "there are no tokens")
+            }
+            Reply::FederationRules(page) => {
+                let empty = "this organization has no federation rules yet";
+                self.print_rows(&page.items, &federation::COLUMNS, federation::rule_row, empty)
             }
             other => show::reply(other, self.format),
         }

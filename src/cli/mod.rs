@@ -49,6 +49,7 @@ mod key_generate;
 mod key_policy;
 mod session;
 mod token;
+mod federation;
 mod state;
 mod token_id;
 mod backup;
@@ -129,6 +130,8 @@ enum Command {
     Token(token::Args),
     /// Create sign-in links for the dashboard, list sessions, and end them
     Session(session::Args),
+    /// Manage federation rules: by which tokens of a CI are exchanged for keys, so that the CI holds no secret
+    Federation(federation::Args),
     /// Export and import the state, or copy it to a Redis that several gateways share
     State(state::Args),
     /// Create, change, revoke and remove organizations, users, permissions, keys and limits from a file
@@ -201,6 +204,7 @@ impl Cli {
             Command::Config(args) => args.run(installation),
             Command::Org(args) => args.run(installation),
             Command::User(args) => args.run(installation),
+            Command::Federation(args) => args.run(installation),
             Command::Apply(args) => args.run(installation),
             Command::Convert(args) => args.run(),
             Command::Key(args) => args.run(installation),

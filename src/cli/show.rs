@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::output::{fields, json, line, note, or_dash, seconds, word};
 use super::policy_text::policy_fields;
-use super::{new_key, token};
+use super::{federation, new_key, token};
 use ::control::admin::Reply;
 use ::control::management::{
     Explanation, Key, KeyActor, KeyLimits, KeyStatus, Org, Responsible, Session, User, UserKind,
@@ -38,6 +38,7 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::Session { session } => fields(&session_fields(&session)),
         Reply::NewToken(new) => token::show_new(&new),
         Reply::Token { token } => fields(&token::token_fields(&token)),
+        Reply::FederationRule { rule } => fields(&federation::rule_fields(&rule)),
         // No command asks for it; who sends the operation to the socket is a program. Lists have an
         // output of their own.
         reply @ (Reply::Activity(_)
@@ -47,7 +48,8 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         | Reply::Keys(_)
         | Reply::Uses(_)
         | Reply::Tokens(_)
-        | Reply::Sessions(_)) => json(&reply.untagged()?),
+        | Reply::Sessions(_)
+        | Reply::FederationRules(_)) => json(&reply.untagged()?),
         Reply::Link { link } => {
             note(format_args!("sign-in link for {}, valid once, until {}:", link.email, seconds(link.expires)));
             line(link.url.expose())

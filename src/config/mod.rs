@@ -11,8 +11,8 @@ use ipnet::IpNet;
 
 use crate::admission::{CorsSettings, RouteSettings};
 use crate::gateway::PublicSettings;
-use ::upstream::Protocol;
 use control::dashboard;
+use control::federation as token_exchange;
 use control::management::SessionSettings;
 use domain::quota::Quota;
 use edge::transport;
@@ -37,6 +37,7 @@ mod shipping;
 mod routes;
 mod cors;
 mod session;
+mod federation;
 mod process;
 mod traces;
 mod telemetry;
@@ -44,11 +45,13 @@ mod tls;
 mod outbound_tls;
 mod source;
 mod restart_only;
+mod across_blocks;
 
 pub use listeners::{AdminSettings, Listener, ListenerRole, admin_address, admin_socket};
 pub use source::{ConfigSource, ContentHash};
 pub use upstream::Upstream;
 
+use across_blocks::check_across_blocks;
 use routes::Surroundings;
 use telemetry::Telemetry;
 
@@ -97,6 +100,8 @@ pub struct Config {
     pub cors: Option<CorsSettings>,
     /// The dashboard and its web sessions; none without a `session` block.
     pub session: Option<dashboard::Settings>,
+    /// The exchange of tokens of CIs for keys; none without a `federation` block.
+    pub federation: Option<token_exchange::Settings>,
     /// Time without traffic after which a tunnel is closed.
     pub tunnel_idle: Duration,
     /// Time between the signal to stop and the drain, in which clients are asked to reconnect elsewhere.
@@ -216,12 +221,11 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let around = Surroundings { upstreams: &upstreams.names, has_key_fields, cors: cors_of_file };
     let routes = routes::of_file(file, &around);
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
+    let federation = federation::of_file(file, &routes, &session);
     let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
-    let read_upstreams = upstreams.read.as_deref().unwrap_or_default();
-    check_across_blocks(file, read_upstreams, &routes, session != Ok(None), listen.as_deref().ok());
+    check_across_blocks(file, upstreams.read.as_deref(), &routes, session != Ok(None), listen.as_deref().ok());
     let (audit, shipping) = audit?;
     let timeouts = timeouts?;
-    let state = state?;
     let http = http?;
     let Telemetry { log, access_log, otel_metrics, traces } = telemetry?;
     Ok(Config {
@@ -235,7 +239,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         max_connections_per_address: http.max_connections_per_address,
         transport: transport::Settings { credentials: credentials?, ..timeouts.with_sizes(http.transport) },
         upstreams: upstreams.read?,
-        state,
+        state: state?,
         bad_keys: limits?.bad_keys,
         sign_ins: limits?.sign_ins,
         public: limits?.public,
@@ -245,6 +249,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         cors: cors?,
         routes,
         session: session?,
+        federation: federation?,
         tunnel_idle: timeouts.tunnel_idle,
         lame_duck: timeouts.lame_duck,
         drain: timeouts.drain,
@@ -254,44 +259,4 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         access_log,
         otel_metrics,
     })
-}
-
-/// Reports contradictions between blocks, as far as these could be read.
-fn check_across_blocks(
-    file: &Section<'_>,
-    upstreams: &[Upstream],
-    routes: &[RouteSettings],
-    has_dashboard: bool,
-    listen: Option<&[Listener]>,
-) {
-    check_upgrades(file, upstreams, routes);
-    check_dashboard_only(file, has_dashboard, listen);
-}
-
-/// Reports `upgrade` over HTTP/2, where no connection can switch protocols (RFC 9113, section 8.6).
-fn check_upgrades(file: &Section<'_>, upstreams: &[Upstream], routes: &[RouteSettings]) {
-    let upgraded = routes.iter().filter(|route| !route.upgrade.is_empty());
-    let mut upgraded = upgraded.filter_map(|route| upstreams.get(route.upstream));
-    if let Some(upstream) = upgraded.find(|upstream| upstream.settings.protocol == Protocol::Http2) {
-        let block = if file.contains("upstreams") {
-            format!("upstreams.{}", upstream.settings.name)
-        } else {
-            "upstream".to_owned()
-        };
-        let what = format!("`upgrade` needs HTTP/1 to the upstream; remove it, or `{block}.protocol: http2`");
-        file.report("routes", what);
-    }
-}
-
-/// Reports listeners for a dashboard that is not configured, and a gateway without any listener for the API.
-///
-/// A `session` block with errors counts as a dashboard: its own errors were reported.
-fn check_dashboard_only(file: &Section<'_>, has_dashboard: bool, listen: Option<&[Listener]>) {
-    let Some(listen) = listen else { return };
-    if !has_dashboard && listen.iter().any(|listener| listener.role == ListenerRole::Dashboard) {
-        file.report("listen", "serves the dashboard, which needs a block `session`; add it, or remove `serves`");
-    }
-    if listen.iter().all(|listener| matches!(listener.role, ListenerRole::Dashboard | ListenerRole::Management)) {
-        file.report("listen", "serves nothing but the dashboard or management; add a listener for the API");
-    }
 }

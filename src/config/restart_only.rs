@@ -21,6 +21,7 @@ impl Config {
             audit,
             telemetry,
             session,
+            federation,
             otel_metrics,
             // Can change while the gateway runs.
             source: _,
@@ -53,6 +54,7 @@ impl Config {
         changed.telemetry(telemetry, &new.telemetry);
         changed.compare("telemetry.otel_metrics", otel_metrics == &new.otel_metrics);
         changed.compare("session", session == &new.session);
+        changed.compare("federation", federation == &new.federation);
         changed.0
     }
 }

@@ -102,7 +102,8 @@ fn any_origin(value: &Value<'_>) -> Result<String, Reported> {
     })
 }
 
-fn path(value: &Value<'_>) -> Result<String, Reported> {
+/// Reads a path of the gateway's own.
+pub(super) fn path(value: &Value<'_>) -> Result<String, Reported> {
     let text = value.text()?;
     let plain =
         |segment: &str| !segment.is_empty() && segment.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_".contains(&c));

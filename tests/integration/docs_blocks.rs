@@ -71,6 +71,11 @@ const BLOCKS: &[(&str, Check)] = &[
     ("RateLimit-Policy: \"key\";q=1000;w=3600, \"", By("responses_have_the_fields_of_the_page")),
     ("{\"type\":\"about:blank\",\"title\":\"Too Many", By("errors_page_has_every_code")),
     ("make fleet", Not("runs for minutes; the bench in test mode runs a small fleet")),
+    // Keys for CI.
+    ("keygate federation create github --org a", By("workflows_of_the_page_get_a_key_and_use_it")),
+    ("# .github/workflows/deploy.yml", By("workflows_of_the_page_get_a_key_and_use_it")),
+    ("# .gitlab-ci.yml", By("workflows_of_the_page_get_a_key_and_use_it")),
+    ("# job.yaml", By("workflows_of_the_page_get_a_key_and_use_it")),
     // State.
     ("keygate state export --out keygate.jsonl", By("state_is_exported_imported_and_verified")),
     ("{\"format\":\"keygate-state\",\"version\":2,\"t", By("export_has_the_lines_of_the_page")),

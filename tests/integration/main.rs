@@ -26,6 +26,7 @@ mod tls;
 mod upgrades;
 mod wire;
 mod edge;
+mod federation;
 mod dashboard_api;
 mod discovery;
 mod pools;

@@ -2,11 +2,13 @@
 //!
 //! [`management`] has one function for each operation on organizations, users, keys and sessions. [`admin`] offers them
 //! on a socket for programs, [`dashboard`] on web pages and as a JSON API for users, who sign in with [`oidc`].
+//! [`federation`] exchanges tokens of CIs for keys.
 
 pub mod management;
 pub mod admin;
 pub mod dashboard;
 pub mod management_api;
+pub mod federation;
 pub mod oidc;
 mod request;
 mod person_limiter;

@@ -46,11 +46,19 @@ impl AddressLimiter {
     /// There were too many already; this one is not counted. The whole seconds until the next one is allowed, at least
     /// 1.
     pub fn count(&self, address: IpAddr, now: Micros) -> Result<(), u64> {
+        self.0.limit.count(self.cell(address), now).map_err(|wait| wait.div_ceil(1_000_000).max(1))
+    }
+
+    /// Takes back an attempt that was counted.
+    pub fn uncount(&self, address: IpAddr) {
+        self.0.limit.uncount(self.cell(address));
+    }
+
+    fn cell(&self, address: IpAddr) -> &ArrivalTime {
         let table = &*self.0;
         let hash = table.hasher.hash_one(client_prefix(address));
         let cells = table.cells.get_or_init(|| (0..CELLS).map(|_| ArrivalTime::default()).collect());
-        let cell = &cells[usize::try_from(hash % CELLS as u64).expect("less than the number of cells")];
-        table.limit.count(cell, now).map_err(|wait| wait.div_ceil(1_000_000).max(1))
+        &cells[usize::try_from(hash % CELLS as u64).expect("less than the number of cells")]
     }
 }
 
@@ -71,5 +79,7 @@ mod tests {
         let later = Micros(now.0 + 10_000_000);
         assert!(limiter.count(address, later).is_ok());
         assert_eq!(limiter.count(address, Micros(later.0 + 1)), Err(10));
+        limiter.uncount(address);
+        assert!(limiter.count(address, Micros(later.0 + 1)).is_ok(), "one that is taken back does not count");
     }
 }

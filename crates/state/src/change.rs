@@ -8,7 +8,9 @@ use domain::key::{KeyDigest, KeyId};
 use domain::management_token::{ManagementToken, TokenId};
 use domain::session::TokenDigest;
 
-use super::{ActorName, ChangeError, Key, LastRotation, Org, Session, TicketSource, User};
+use super::{
+    ActorName, ChangeError, FederationExchange, Key, LastRotation, Org, RuleChange, Session, TicketSource, User,
+};
 use super::{ETag, IdempotentRequest, KeyPatch, OrgPatch, UserPatch};
 use super::{is_session_quota_digest, session_quota_digest};
 
@@ -118,6 +120,16 @@ pub enum Change {
         /// The change.
         change: Box<Change>,
     },
+    /// Creates a key in exchange for a token: once for each token and rule, within the rate of the rule, and only while
+    /// the rule is as it was read; all of it in the transaction that creates the key.
+    ByFederation {
+        /// The exchange.
+        exchange: Box<FederationExchange>,
+        /// [`Change::CreateKey`].
+        change: Box<Change>,
+    },
+    /// Changes the federation rules of an organization.
+    FederationRule(RuleChange),
     /// Creates a web session.
     CreateSession {
         /// Its record.
@@ -182,9 +194,11 @@ impl Change {
             | Self::EndMembership { .. }
             | Self::RevokeToken { .. }
             | Self::EndSession { .. } => true,
-            Self::ByPerson { change, .. } | Self::ByActor { change, .. } | Self::IfMatch { change, .. } => {
-                change.withdraws()
-            }
+            Self::FederationRule(change) => matches!(change, RuleChange::Remove { .. }),
+            Self::ByPerson { change, .. }
+            | Self::ByActor { change, .. }
+            | Self::ByFederation { change, .. }
+            | Self::IfMatch { change, .. } => change.withdraws(),
             // It adds the record of its request.
             Self::Once { .. }
             | Self::CreateOrg(_)
@@ -203,6 +217,7 @@ impl Change {
         match self {
             Self::ByPerson { change, .. }
             | Self::ByActor { change, .. }
+            | Self::ByFederation { change, .. }
             | Self::IfMatch { change, .. }
             | Self::Once { change, .. } => change.as_made(),
             change => change,
@@ -246,6 +261,8 @@ impl fmt::Debug for Change {
             Self::ByActor { .. } => "ByActor",
             Self::IfMatch { .. } => "IfMatch",
             Self::Once { .. } => "Once",
+            Self::ByFederation { .. } => "ByFederation",
+            Self::FederationRule(_) => "FederationRule",
             Self::CreateSession { .. } => "CreateSession",
             Self::ChooseOrg { .. } => "ChooseOrg",
             Self::EndMembership { .. } => "EndMembership",

@@ -122,6 +122,18 @@ pub enum ChangeError {
     /// The management token has as many live idempotency records as one may have.
     #[error("the token has {} already", counted(.0, "live idempotency key"))]
     TooManyIdempotencyKeys(u32),
+    /// The organization has no such federation rule, or the rule is another one than was read.
+    #[error("there is no federation rule `{0}` in this organization, or it was changed meanwhile")]
+    NoFederationRule(String),
+    /// The token was exchanged under this rule already.
+    #[error("the token was exchanged already")]
+    TokenReplayed,
+    /// As many tokens were exchanged under the rule as may be for now.
+    #[error("too many tokens were exchanged by this rule")]
+    ExchangeLimited {
+        /// Microseconds until one more may be exchanged.
+        wait_us: u64,
+    },
     /// The state could not be written. Nothing was changed in SQLite; in Redis the change may have been made.
     #[error("the state could not be written")]
     Unavailable(#[source] StorageError),

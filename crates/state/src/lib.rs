@@ -21,6 +21,7 @@ mod decision;
 mod records;
 mod org_policy;
 mod policy_scope;
+pub mod federation;
 pub mod duration_text;
 mod dispatch;
 mod validity;
@@ -54,6 +55,7 @@ pub use error::{ChangeError, LOOK_TAKEN, StorageError, Unavailable};
 pub use etag::{ETag, InvalidETag};
 pub use export::{CreationBucket, KeyExport, UserExport};
 pub use exporter::{Exporter, StateRecord};
+pub use federation::{ClaimPattern, FederationExchange, FederationRule, InvalidFederationRule, RuleChange};
 pub use idempotency::{IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
 pub use key_actors::{ActorName, KeyActors, KeyEvent};
 pub use last_rotation::LastRotation;
@@ -231,6 +233,7 @@ mod tests {
         send(|state| state.session(&TOKEN, now));
         send(|state| state.sessions(now));
         send(|state| state.take_ticket(&TOKEN, now));
+        send(|state| state.federation_rule(org, "deploy"));
         send(|state| state.close());
     }
 }

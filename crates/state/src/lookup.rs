@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::dispatch::{either, lookups};
 use super::redis::directory::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
 use super::{
-    CredentialStatus, CursorSecret, IdempotencyPlace, IdempotencyRecord, Key, KeyActors, KeyList, KeyPosition, Org,
-    RevocationLog, Session, State, Unavailable, User, Validity,
+    CredentialStatus, CursorSecret, FederationRule, IdempotencyPlace, IdempotencyRecord, Key, KeyActors, KeyList,
+    KeyPosition, Org, RevocationLog, Session, State, Unavailable, User, Validity,
 };
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, Principal, SessionId, UserId};
@@ -121,6 +121,18 @@ lookups! {
     key_of(digest: &KeyDigest) -> Option<KeyId> {
         embedded => embedded.key_of(digest),
         redis => Keys(redis).find_by_digest(digest),
+    }
+
+    /// The federation rule of an organization with this name.
+    federation_rule(org: OrgId, name: &str) -> Option<FederationRule> {
+        embedded => embedded.federation_rules().find(org, name),
+        redis => redis.federation_rules().find(org, name),
+    }
+
+    /// The federation rules of an organization, by their names.
+    federation_rules(org: OrgId) -> Vec<FederationRule> {
+        embedded => embedded.federation_rules().list(org),
+        redis => redis.federation_rules().list(org),
     }
 
     /// The live session with this id. The look-up does not count as a use.

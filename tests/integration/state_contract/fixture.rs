@@ -20,7 +20,7 @@ pub(super) struct Fixture {
 }
 
 /// A key as a caller has it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct HeldKey {
     pub(super) id: KeyId,
     pub(super) digest: KeyDigest,

@@ -29,6 +29,7 @@ mod cases_session_quota;
 mod cases_sessions;
 mod cases_tickets;
 mod cases_bounds;
+mod cases_federation;
 
 // Equality of the variants.
 mod same_trace;
@@ -194,6 +195,13 @@ macro_rules! contract {
                 ticket_is_taken_once,
                 expired_ticket_is_not_handed_out,
                 ticket_goes_to_one_of_several_takers,
+            ],
+            cases_federation: [
+                rules_are_of_services_and_found_by_name,
+                token_is_exchanged_once_by_a_rule,
+                exchange_by_a_rule_that_was_changed_is_refused,
+                exchanges_of_a_rule_are_bounded,
+                key_of_a_rule_leaves_the_lists_an_hour_after_its_end,
             ],
             cases_bounds: [
                 keys_of_a_person_are_bounded_at_once,

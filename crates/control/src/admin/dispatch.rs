@@ -12,9 +12,8 @@ use domain::page::{Page, PageQuery};
 /// # Errors
 /// Those of the operation.
 #[rustfmt::skip]
-pub async fn perform(
-    to: &Management, actor: &Actor, operation: Operation, now: Micros,
-) -> Result<Reply, ManagementError> {
+pub async fn perform(to: &Management, actor: &Actor, operation: Operation, now: Micros)
+    -> Result<Reply, ManagementError> {
     Ok(match operation {
         Operation::CreateOrg { name } => Reply::Org { org: to.create_org(actor, &name, now).await? },
         Operation::ListOrgs { cursor, limit } =>
@@ -84,8 +83,28 @@ async fn perform_of_access(
         Operation::RevokeToken { token } => Reply::Token { token: to.revoke_token(actor, token, now).await? },
         Operation::EndSessions { org, user } =>
             Reply::Sessions(Page { items: to.end_sessions(actor, &org, &user, now).await?, next: None }),
-        _ => unreachable!("the caller performs those on organizations, users and keys"),
+        operation => perform_on_rules(to, actor, operation, now).await?,
     })
+}
+
+/// The same of the operations on federation rules.
+async fn perform_on_rules(
+    to: &Management,
+    actor: &Actor,
+    operation: Operation,
+    now: Micros,
+) -> Result<Reply, ManagementError> {
+    let rule = match operation {
+        Operation::CreateRule { rule } => to.create_federation_rule(actor, *rule, now).await?,
+        Operation::ShowRule { org, rule } => to.show_federation_rule(actor, &org, &rule, now).await?,
+        Operation::RemoveRule { org, rule } => to.remove_federation_rule(actor, &org, &rule, now).await?,
+        Operation::ListRules { org } => {
+            let items = to.list_federation_rules(actor, &org, now).await?;
+            return Ok(Reply::FederationRules(Page { items, next: None }));
+        }
+        other => unreachable!("no operation on rules: {other:?}"),
+    };
+    Ok(Reply::FederationRule { rule: Box::new(rule) })
 }
 
 async fn import_key(to: &Management, actor: &Actor, operation: Operation, now: Micros) -> Result<Key, ManagementError> {

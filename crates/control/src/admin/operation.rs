@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::management::{
-    KeyQuery, LimitUpdate, OrgPolicyUpdate, PolicyUpdate, TokenSettings, UseFilter, duration_text,
+    KeyQuery, LimitUpdate, NewFederationRule, OrgPolicyUpdate, PolicyUpdate, TokenSettings, UseFilter, duration_text,
 };
 use domain::identity::{Permission, SessionId};
 use domain::key::KeyId;
@@ -201,6 +201,18 @@ pub enum Operation {
     /// [`revoke_token`](crate::management::Management::revoke_token)
     #[serde(rename = "token.revoke")]
     RevokeToken { token: TokenId },
+    /// [`create_federation_rule`](crate::management::Management::create_federation_rule)
+    #[serde(rename = "federation.create")]
+    CreateRule { rule: Box<NewFederationRule> },
+    /// [`list_federation_rules`](crate::management::Management::list_federation_rules)
+    #[serde(rename = "federation.list")]
+    ListRules { org: String },
+    /// [`show_federation_rule`](crate::management::Management::show_federation_rule)
+    #[serde(rename = "federation.show")]
+    ShowRule { org: String, rule: String },
+    /// [`remove_federation_rule`](crate::management::Management::remove_federation_rule)
+    #[serde(rename = "federation.remove")]
+    RemoveRule { org: String, rule: String },
 }
 
 impl Operation {
@@ -260,7 +272,9 @@ impl Operation {
             | Self::ListUses { .. }
             | Self::Activity { .. }
             | Self::ListTokens { .. }
-            | Self::ListSessions { .. } => true,
+            | Self::ListSessions { .. }
+            | Self::ListRules { .. }
+            | Self::ShowRule { .. } => true,
             Self::CreateOrg { .. }
             | Self::SuspendOrg { .. }
             | Self::ResumeOrg { .. }
@@ -285,7 +299,9 @@ impl Operation {
             | Self::EndSession { .. }
             | Self::EndSessions { .. }
             | Self::CreateToken { .. }
-            | Self::RevokeToken { .. } => false,
+            | Self::RevokeToken { .. }
+            | Self::CreateRule { .. }
+            | Self::RemoveRule { .. } => false,
         }
     }
 }

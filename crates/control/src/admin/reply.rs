@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::management::{ActivityReport, Explanation, Key, Link, NewKey, NewToken, Org, Session, Token, UsePage, User};
+use crate::management::{
+    ActivityReport, Explanation, FederationRule, Key, Link, NewKey, NewToken, Org, Session, Token, UsePage, User,
+};
 use domain::key::KeyId;
 use domain::page::Page;
 
@@ -45,6 +47,10 @@ pub enum Reply {
     Token { token: Token },
     /// Management tokens, oldest first.
     Tokens(Page<Token>),
+    /// A federation rule, as it is now, or was before it was removed.
+    FederationRule { rule: Box<FederationRule> },
+    /// The federation rules of an organization, by their names.
+    FederationRules(Page<FederationRule>),
     /// Why a key is, or would be, refused.
     Explanation { explanation: Box<Explanation> },
 }

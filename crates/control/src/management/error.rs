@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use super::FederationError;
 use super::error_parts::{key_text, rotation_text};
 use domain::clock::Micros;
 use domain::counted::counted;
@@ -203,6 +204,10 @@ pub enum ManagementError {
     /// Sign-in links are disabled.
     #[error("sign-in links are switched off by `session.links`; sign in by an identity provider")]
     LinksDisabled,
+
+    /// A federation rule is not valid or does not exist, or a token is not exchanged by it.
+    #[error(transparent)]
+    Federation(#[from] FederationError),
 
     /// Too many reads of the journal by the same person wait already.
     #[error(

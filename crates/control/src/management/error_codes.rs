@@ -17,6 +17,7 @@ impl ManagementError {
     pub fn retry_after(&self) -> Option<u64> {
         match self {
             Self::KeyCreationLimited(seconds) => Some(*seconds),
+            Self::Federation(error) => error.retry_after(),
             // A new connection is accepted by the other process, which serves already.
             Self::HandedOver => Some(1),
             Self::CreationInProgress => Some(1),
@@ -75,6 +76,7 @@ impl ManagementError {
             Self::TooManySessions(_) => (Conflict, "too_many_sessions"),
             Self::NoSessions => (Conflict, "no_sessions"),
             Self::LinksDisabled => (Conflict, "no_links"),
+            Self::Federation(error) => error.kind_and_code(),
             Self::TooManyReads => (TooMany, "too_many_reads"),
             Self::JournalBusy | Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
             Self::Unconfirmed(_) | Self::NotAcknowledged(_) | Self::StateUnavailable(_) => {

@@ -1,7 +1,7 @@
 //! Errors of operations that come from elsewhere.
 
-use super::ManagementError;
 use super::read_queue::QueueFull;
+use super::{FederationError, ManagementError};
 use state::ChangeError;
 
 impl From<QueueFull> for ManagementError {
@@ -36,6 +36,11 @@ impl From<ChangeError> for ManagementError {
             ChangeError::TokenEnded(_) => Self::TokenEnded,
             ChangeError::NoToken(token) => Self::NoToken(token),
             ChangeError::TooManyTokens(limit) => Self::TooManyTokens(limit),
+            ChangeError::NoFederationRule(rule) => FederationError::NoRule(rule).into(),
+            ChangeError::TokenReplayed => FederationError::Replayed.into(),
+            ChangeError::ExchangeLimited { wait_us } => {
+                FederationError::Limited(wait_us.div_ceil(1_000_000).max(1)).into()
+            }
             ChangeError::HandedOver => Self::HandedOver,
             ChangeError::NotReplicated { .. } => Self::Unconfirmed(error),
             ChangeError::Unavailable(_) | ChangeError::Closed => Self::NotAcknowledged(error),

@@ -17,7 +17,7 @@ use domain::key::{KeyDigest, KeyId, PlainKey};
 use state::{self, Change};
 
 /// Ids to try before giving up. There are 62^6 under a tag, so the second try is one in thousands of millions already.
-const MAX_ID_ATTEMPTS: usize = 5;
+pub(super) const MAX_ID_ATTEMPTS: usize = 5;
 
 /// Key to create.
 #[derive(Clone, Debug)]

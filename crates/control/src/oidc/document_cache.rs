@@ -27,11 +27,15 @@ const STALE_RETRY: Duration = Duration::from_secs(30);
 /// Time between two reads of the key set for unknown keys.
 const KEY_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Document cache of one provider, shared by all threads.
-pub(super) struct DocumentCache {
+/// Reads a discovery document of an issuer.
+type ParseMetadata<M> = fn(&[u8], &str) -> Result<M, Error>;
+
+/// Document cache of one provider, shared by all threads. `M` is what is read of its discovery document.
+pub(super) struct DocumentCache<M = Metadata> {
     issuer: String,
     discovery: Url,
-    metadata: Mutex<Option<Cached<Metadata>>>,
+    parse: ParseMetadata<M>,
+    metadata: Mutex<Option<Cached<M>>>,
     keys: Mutex<Option<Cached<KeySet>>>,
     /// Time at which the key set was last read because of an unknown key.
     last_refresh: Mutex<Option<Micros>>,
@@ -60,12 +64,13 @@ impl<T> Clone for Cached<T> {
     }
 }
 
-impl DocumentCache {
+impl<M> DocumentCache<M> {
     /// An empty cache for the documents of this issuer.
-    pub(super) fn new(issuer: &str, address: &Url) -> Self {
+    pub(super) fn new(issuer: &str, address: &Url, parse: ParseMetadata<M>) -> Self {
         Self {
             issuer: issuer.to_owned(),
             discovery: metadata::discovery_url(address),
+            parse,
             metadata: Mutex::default(),
             keys: Mutex::default(),
             last_refresh: Mutex::default(),
@@ -76,7 +81,7 @@ impl DocumentCache {
     ///
     /// # Errors
     /// [`Error::Unreachable`] when nothing is cached; [`Error::InvalidResponse`] and [`Error::IssuerMismatch`].
-    pub(super) async fn metadata(&self, http: &HttpClient, now: Micros) -> Result<Arc<Metadata>, Error> {
+    pub(super) async fn metadata(&self, http: &HttpClient, now: Micros) -> Result<Arc<M>, Error> {
         let cached = self.metadata.lock().clone();
         if let Some(fresh) = cached.as_ref().filter(|cached| cached.is_fresh(now)) {
             return Ok(Arc::clone(&fresh.value));
@@ -140,9 +145,9 @@ impl DocumentCache {
         due
     }
 
-    async fn read_metadata(&self, http: &HttpClient) -> Result<Metadata, Error> {
+    async fn read_metadata(&self, http: &HttpClient) -> Result<M, Error> {
         let response = get(http, &self.discovery, ProviderEndpoint::Discovery).await?;
-        Metadata::parse(&response.body, &self.issuer)
+        (self.parse)(&response.body, &self.issuer)
     }
 
     async fn read_keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<KeySet>, Error> {

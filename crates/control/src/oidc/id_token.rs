@@ -21,9 +21,9 @@ use domain::clock::Micros;
 use domain::secret::Secret;
 
 /// Difference allowed between the clocks of the provider and of this gateway.
-const CLOCK_LEEWAY: Duration = Duration::from_secs(60);
+pub(super) const CLOCK_LEEWAY: Duration = Duration::from_secs(60);
 /// The longest subject, in bytes (OpenID Connect Core 1.0, section 2).
-const MAX_SUBJECT: usize = 255;
+pub(super) const MAX_SUBJECT: usize = 255;
 
 /// Values that an ID token is verified against.
 pub(super) struct IdTokenVerifier<'a> {
@@ -51,7 +51,7 @@ impl IdTokenVerifier<'_> {
             return Err(Error::Subject);
         }
         let claims = parse_payload(raw)?;
-        self.check_not_before(&claims)?;
+        check_not_before(&claims, self.now)?;
         Ok(claims)
     }
 
@@ -84,16 +84,6 @@ impl IdTokenVerifier<'_> {
         if claims.issue_time().timestamp_micros() > latest { Err(Error::NotYetValid) } else { Ok(()) }
     }
 
-    /// `nbf`, in seconds, must have passed (RFC 7519, section 4.1.5).
-    fn check_not_before(&self, claims: &Map<String, Value>) -> Result<(), Error> {
-        let latest = Duration::from_micros(self.now.after(CLOCK_LEEWAY).0).as_secs_f64();
-        match claims.get("nbf").map(Value::as_f64) {
-            Some(Some(begins)) if begins > latest => Err(Error::NotYetValid),
-            Some(None) => Err(Error::Malformed),
-            _ => Ok(()),
-        }
-    }
-
     /// Section 3.1.3.8: `at_hash`, when the token has it, must be the hash of the access token that came with it, so
     /// that an access token of another user cannot be put beside a valid ID token (token substitution).
     fn check_access_token(
@@ -113,14 +103,24 @@ impl IdTokenVerifier<'_> {
     }
 }
 
+/// `nbf`, in seconds, must have passed (RFC 7519, section 4.1.5).
+pub(super) fn check_not_before(claims: &Map<String, Value>, now: Micros) -> Result<(), Error> {
+    let latest = Duration::from_micros(now.after(CLOCK_LEEWAY).0).as_secs_f64();
+    match claims.get("nbf").map(Value::as_f64) {
+        Some(Some(begins)) if begins > latest => Err(Error::NotYetValid),
+        Some(None) => Err(Error::Malformed),
+        _ => Ok(()),
+    }
+}
+
 /// Parses all claims of a token that has been verified: the library's type has only the standard ones.
-fn parse_payload(raw: &Secret) -> Result<Map<String, Value>, Error> {
+pub(super) fn parse_payload(raw: &Secret) -> Result<Map<String, Value>, Error> {
     let payload = raw.expose().split('.').nth(1).ok_or(Error::Malformed)?;
     let payload = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).map_err(|_| Error::Malformed)?;
     serde_json::from_slice(&payload).map_err(|_| Error::Malformed)
 }
 
-fn from_claims_error(error: ClaimsVerificationError) -> Error {
+pub(super) fn from_claims_error(error: ClaimsVerificationError) -> Error {
     match error {
         ClaimsVerificationError::Expired(_) => Error::Expired,
         ClaimsVerificationError::InvalidAudience(_) => Error::Audience,

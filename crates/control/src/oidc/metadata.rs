@@ -95,14 +95,7 @@ impl Metadata {
 
     /// The signature algorithms that both sides accept; RS256, which every provider has, when it lists none.
     pub(super) fn algorithms(&self) -> Vec<Algorithm> {
-        let offered = &self.id_token_signing_alg_values_supported;
-        let is_offered = |name: &str| offered.iter().any(|offered| offered == name);
-        let is_accepted = |name: &str| is_offered(name) || (offered.is_empty() && name == "RS256");
-        ACCEPTED_ALGORITHMS
-            .iter()
-            .filter(|(name, _)| is_accepted(name))
-            .map(|(_, algorithm)| algorithm.clone())
-            .collect()
+        accepted_algorithms(&self.id_token_signing_alg_values_supported)
     }
 
     /// Selects the client authentication; `client_secret_basic` when both are supported.
@@ -122,7 +115,14 @@ impl Metadata {
     }
 }
 
-fn invalid(flaw: InvalidProviderResponse) -> Error {
+/// The signature algorithms among these that are accepted; RS256 when there are none.
+pub(super) fn accepted_algorithms(offered: &[String]) -> Vec<Algorithm> {
+    let is_offered = |name: &str| offered.iter().any(|offered| offered == name);
+    let is_accepted = |name: &str| is_offered(name) || (offered.is_empty() && name == "RS256");
+    ACCEPTED_ALGORITHMS.iter().filter(|(name, _)| is_accepted(name)).map(|(_, algorithm)| algorithm.clone()).collect()
+}
+
+pub(super) fn invalid(flaw: InvalidProviderResponse) -> Error {
     Error::InvalidResponse(ProviderEndpoint::Discovery, flaw)
 }
 

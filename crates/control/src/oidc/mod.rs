@@ -4,6 +4,7 @@
 //! Provider::begin_sign_in    builds the authorization request: the address to send the browser to
 //! Provider::finish_sign_in   takes the authorization response, exchanges the code, and verifies the user's ID token
 //! Provider::sign_out_url     the address to send the browser to, to sign the user out at the provider as well
+//! Issuer::verify             verifies a token of a CI, which is exchanged for a key
 //! ```
 //!
 //! - Authorization code flow (OpenID Connect Core 1.0, section 3.1) with PKCE S256 (RFC 7636), `state` and `nonce` of
@@ -27,6 +28,8 @@ mod code_exchange;
 mod id_token;
 mod userinfo;
 mod verified_identity;
+mod issuer;
+mod subject_token;
 mod document_cache;
 mod metadata;
 mod http;
@@ -38,6 +41,8 @@ pub use authorization_response::AuthorizationResponse;
 pub use error::{Error, Fault};
 pub use http::HttpError;
 pub use invalid_response::{ErrorDescription, InvalidAuthorizationResponse, InvalidProviderResponse, ProviderEndpoint};
+pub use issuer::Issuer;
 pub use provider::Provider;
 pub use settings::{InvalidIssuer, Settings};
+pub use subject_token::{SubjectToken, SubjectTokenError};
 pub use verified_identity::VerifiedIdentity;

@@ -36,7 +36,7 @@ impl Provider {
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let issuer = parse_issuer(&settings.issuer).map_err(Error::Issuer)?;
         let http = HttpClient::new(is_https(&issuer), &settings.tls).map_err(Error::Tls)?;
-        Ok(Self { documents: DocumentCache::new(&settings.issuer, &issuer), http, settings })
+        Ok(Self { documents: DocumentCache::new(&settings.issuer, &issuer, Metadata::parse), http, settings })
     }
 
     /// The settings of the provider.

@@ -44,9 +44,10 @@ impl Gcra {
     }
 
     /// Takes back an event that was counted.
-    pub fn uncount(self, arrival: &mut ArrivalTime) {
-        let arrival = arrival.0.get_mut();
-        *arrival = arrival.saturating_sub(self.interval);
+    pub fn uncount(self, arrival: &ArrivalTime) {
+        let earlier = |arrival: u64| Some(arrival.saturating_sub(self.interval));
+        // Never refused: there is an earlier time for each.
+        arrival.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier).ok();
     }
 }
 

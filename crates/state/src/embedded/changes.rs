@@ -14,7 +14,8 @@ use domain::quota::Quota;
 
 use super::sql::{classify_error, execute, exists, integer, micros};
 use super::{
-    key_actors, key_creation, key_policies, management_tokens, org_rows, preconditions, services, session_rows, tickets,
+    federation, key_actors, key_creation, key_policies, management_tokens, org_rows, preconditions, services,
+    session_rows, tickets,
 };
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
@@ -48,6 +49,8 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
             preconditions::write_record(sql, request)?;
             write(sql, change, bounds)
         }
+        Change::ByFederation { exchange, change } => federation::write(sql, exchange, change, bounds),
+        Change::FederationRule(change) => federation::change_rule(sql, change),
         Change::CreateSession { session, digest } => {
             session_rows::create(sql, session, digest, bounds.sessions_per_person)
         }

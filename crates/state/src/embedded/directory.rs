@@ -22,6 +22,7 @@ use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
 
 use super::entitlements::Secrets;
+use super::federation::FederationRules;
 use super::key_index::ByDigest;
 use super::key_record::{DirtyKeys, KeyRecord};
 use super::management_tokens::ManagementTokens;
@@ -45,6 +46,7 @@ pub(super) struct Directory {
     pub(super) sessions: Sessions,
     pub(super) management_tokens: ManagementTokens,
     pub(super) revocations: Arc<RevocationLog>,
+    pub(super) federation: FederationRules,
     /// The keys that have left the rest of the directory.
     pub(super) retired: RetiredKeys,
     /// None until they were set.
@@ -62,6 +64,7 @@ impl Directory {
             sessions: Sessions::default(),
             management_tokens: ManagementTokens::default(),
             revocations: Arc::new(RevocationLog::new()),
+            federation: FederationRules::default(),
             retired: RetiredKeys::default(),
             bounds: RwLock::default(),
         }
@@ -143,7 +146,7 @@ impl Directory {
 
     /// Makes a committed change effective. The records that it names exist: the commit has checked that.
     fn apply(&self, change: Change) {
-        match change {
+        match change.into_made() {
             Change::CreateOrg(org) => self.write().add_org(org),
             Change::UpdateOrg { org, patch } => self.write().update_org(org, &patch),
             Change::CreateUser(user) => self.write().add_user(user),
@@ -162,11 +165,8 @@ impl Directory {
                 record.rotate(digest, at, previous_until);
             }),
             Change::UpdateKey { key, patch } => self.update_key(key, patch),
-            Change::ByPerson { change, .. }
-            | Change::ByActor { change, .. }
-            | Change::IfMatch { change, .. }
-            | Change::Once { change, .. } => self.apply(*change),
-            Change::CreateToken(_) | Change::RevokeToken { .. } => self.management_tokens.apply(&change),
+            change @ (Change::CreateToken(_) | Change::RevokeToken { .. }) => self.management_tokens.apply(&change),
+            Change::FederationRule(change) => self.federation.apply(change),
             of_session => self.sessions.apply(of_session),
         }
     }

@@ -21,9 +21,10 @@ pub(super) fn check(sql: &Connection, person: UserId, change: &Change, bounds: &
     }
 }
 
-/// Checks the number of a user's keys that are not revoked, the new one included.
+/// Checks the number of a user's keys that are not revoked, the new one included, those of federation rules apart.
 fn check_count(sql: &Connection, user: UserId, limit: u32) -> Result<(), ChangeError> {
-    let query = "SELECT count(*) FROM keys WHERE user = ?1 AND revoked IS NULL AND NOT session_quota_key";
+    let query = "SELECT count(*) FROM keys WHERE user = ?1 AND revoked IS NULL AND NOT session_quota_key
+                 AND id NOT IN (SELECT key FROM federation_keys)";
     let mut query = sql.prepare_cached(query).map_err(classify_error)?;
     let count: i64 = query.query_row([user.to_string()], |row| row.get(0)).map_err(classify_error)?;
     if count > i64::from(limit) { Err(ChangeError::TooManyKeys(limit)) } else { Ok(()) }

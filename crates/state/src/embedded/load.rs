@@ -13,7 +13,7 @@ use domain::key::{KeyDigest, KeyId, OrgTag};
 use super::directory::Directory;
 use super::sql::{Columns, for_each_row, invalid, micros, text, time};
 use super::stored_key::StoredKey;
-use super::{key_policies, load_keys, management_tokens, retired, session_rows, usage_blocks};
+use super::{federation, key_policies, load_keys, management_tokens, retired, session_rows, usage_blocks};
 
 /// The columns of a user, in the order in which [`user`] reads them.
 const USER_COLUMNS: &str =
@@ -37,6 +37,7 @@ pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> 
     retired::load_replaced(connection, &directory.retired)?;
     session_rows::load(connection, &directory.sessions)?;
     management_tokens::load(connection, &directory.management_tokens)?;
+    federation::load(connection, &directory.federation)?;
     Ok(directory)
 }
 

@@ -48,6 +48,7 @@ mod session_rows;
 mod usage_blocks;
 mod key_creation;
 mod key_actors;
+mod federation;
 mod org_looks;
 mod retired;
 mod preconditions;

@@ -10,7 +10,7 @@ use crate::ChangeError;
 use domain::clock::Micros;
 
 /// The unique constraints of the schema, by their columns as SQLite names them, and the field that is then taken.
-const UNIQUE: [(&str, &str); 11] = [
+const UNIQUE: [(&str, &str); 12] = [
     ("orgs.id", "id"),
     ("orgs.tag", "tag"),
     ("orgs.name", "name"),
@@ -22,6 +22,7 @@ const UNIQUE: [(&str, &str); 11] = [
     ("sessions.id", "id"),
     ("sessions.digest", "digest"),
     ("management_tokens.id", "id"),
+    ("federation_rules.org, federation_rules.name", "name"),
 ];
 
 /// Returns true when a query has a row.

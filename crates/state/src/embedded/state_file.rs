@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::Connection;
 
 use super::open_error::OpenError;
-use super::{key_actors, key_policies, management_tokens, org_looks, preconditions};
+use super::{federation, key_actors, key_policies, management_tokens, org_looks, preconditions};
 
 /// Version of the schema, in `PRAGMA user_version`: the only one that is read. The numbers below it were those of
 /// builds before the first release.
@@ -188,6 +188,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     key_policies::create_table(&connection).map_err(sqlite)?;
     management_tokens::create_table(&connection).map_err(sqlite)?;
     preconditions::create_table(&connection).map_err(sqlite)?;
+    federation::create_tables(&connection).map_err(sqlite)?;
     for (table, column, kind) in ADDED_COLUMNS {
         add_column(&connection, table, column, kind).map_err(sqlite)?;
     }

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use domain::clock;
+use domain::key::KeyId;
 
 use super::checkpoint::{Checkpoint, Round};
 use super::file_reserve::Demand;
 use super::usage_blocks::CountedUpTo;
 use super::writer::{SESSION_INTERVAL, WriterThread};
-use super::{checkpoint, retired, session_rows, usage_blocks};
+use super::{checkpoint, federation, retired, session_rows, usage_blocks};
 
 /// Longest time between a use reading the clock and its key being marked dirty. No thread is suspended between
 /// the two for longer than this on a machine that still serves.
@@ -107,7 +108,15 @@ impl WriterThread {
         self.retire_due = Instant::now() + SESSION_INTERVAL;
         let Some(keep) = self.directory.keep_revoked() else { return };
         let now = clock::now();
-        match retired::retire(&mut self.connection, now.before(keep), now) {
+        let retired = retired::retire(&mut self.connection, now.before(keep), now);
+        self.take_out(retired);
+        let ended = federation::retire_ended(&mut self.connection, now);
+        self.take_out(ended);
+    }
+
+    /// Takes keys out of the directory that the file has as retired.
+    fn take_out(&mut self, retired: rusqlite::Result<Vec<KeyId>>) {
+        match retired {
             Ok(keys) => {
                 if u32::try_from(keys.len()) == Ok(retired::KEYS_PER_ROUND) {
                     self.retire_due = Instant::now();

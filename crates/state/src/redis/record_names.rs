@@ -12,6 +12,9 @@
 //! | key, with its bucket | `P:{tag}:key:ID` | hash |
 //! | slots of a key that has a limit of its own, and their leases | `P:{tag}:key:ID:slots` | hash that expires |
 //! | who created, rotated and revoked the keys of an organization | `P:{tag}:keys:actors` | hash: the time and the actor by key and event |
+//! | federation rules of an organization | `P:{tag}:federation` | hash: JSON by name |
+//! | bucket of a rule, tokens that were exchanged by it | `P:{tag}:federation:NAME`, `P:{tag}:federation:NAME:HEX` | hashes that expire |
+//! | listed keys of rules, by the time at which they leave the lists | `P:{tag}:federation-keys` | sorted set of ids |
 //! | reported uses that had been admitted offline | `P:{tag}:debts` | hash that expires |
 //! | all organizations, in the order of their creation | `P:{orgs}:list` | list of ids |
 //! | their tags, their names, the looks of their names | `P:{orgs}:tags`, `P:{orgs}:names`, `P:{orgs}:looks` | hashes |
@@ -104,6 +107,26 @@ impl RecordNames {
 
     pub(super) fn key_actors(&self, tag: OrgTag) -> String {
         self.of_org(tag, "keys:actors")
+    }
+
+    /// The federation rules of an organization.
+    pub(super) fn federation_rules(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "federation")
+    }
+
+    /// The bucket of a federation rule.
+    pub(super) fn federation_bucket(&self, tag: OrgTag, rule: &str) -> String {
+        self.of_org(tag, &format!("federation:{rule}"))
+    }
+
+    /// A token that was exchanged by a federation rule.
+    pub(super) fn federation_token(&self, tag: OrgTag, rule: &str, token: &TokenDigest) -> String {
+        self.of_org(tag, &format!("federation:{rule}:{}", hex(token.as_bytes())))
+    }
+
+    /// The listed keys of federation rules.
+    pub(super) fn federation_keys(&self, tag: OrgTag) -> String {
+        self.of_org(tag, "federation-keys")
     }
 
     pub(crate) fn digest(&self, digest: &KeyDigest) -> String {

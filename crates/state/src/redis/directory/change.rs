@@ -7,6 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::change_steps::{ChangeSteps, ChangeWrite};
 use super::commit_error::CommitError;
+use super::federation::FederationRules;
 use super::idempotency::{IdempotencyRecords, Once};
 use super::keys::{Keys, Rotation};
 use super::management_tokens::ManagementTokens;
@@ -80,18 +81,16 @@ impl Changes<'_> {
                 let rotation = Rotation { digest, at: *at, previous_until: *previous_until, last: *last };
                 keys.rotate(*key, rotation, origin).await
             }
-            Change::ByPerson { person, change } => {
-                Box::pin(self.write(change, Origin { person: Some(*person), ..origin }, is_retry)).await
-            }
-            Change::ByActor { actor, change } => {
-                let grant = TokenGrants(self.0).require_for(actor, change).await?;
-                Box::pin(self.write(change, Origin { actor: Some(actor), grant, ..origin }, is_retry)).await
+            Change::ByActor { actor, change: made } => {
+                let grant = TokenGrants(self.0).require_for(actor, made).await?;
+                Box::pin(self.write(made, Origin { grant, ..origin.within(change) }, is_retry)).await
             }
             Change::IfMatch { change, .. } if change.target().is_none() => Err(ChangeError::Stale.into()),
-            Change::IfMatch { etag, change } => {
-                Box::pin(self.write(change, Origin { etag: Some(*etag), ..origin }, is_retry)).await
-            }
+            Change::ByPerson { change: made, .. }
+            | Change::ByFederation { change: made, .. }
+            | Change::IfMatch { change: made, .. } => Box::pin(self.write(made, origin.within(change), is_retry)).await,
             Change::Once { request, change } => Box::pin(self.write_recorded(request, change, origin, is_retry)).await,
+            Change::FederationRule(change) => FederationRules(self.0).change(change, is_retry).await,
             Change::RevokeKey { key, at } => keys.revoke(*key, *at, origin).await,
             Change::UpdateKey { key, patch } => keys.update(*key, patch, origin).await,
             Change::CreateSession { session, digest } => sessions.create(session, digest, is_retry).await,

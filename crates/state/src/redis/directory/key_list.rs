@@ -12,6 +12,7 @@
 use redis::{FromRedisValue as _, cmd};
 
 use super::commit_error::CommitError;
+use super::federation::FederationRules;
 use super::orgs::Orgs;
 use super::transaction::{Record, Transaction};
 use super::transactions::{Transactions, parse_id, parse_ids, read_each};
@@ -24,7 +25,7 @@ use domain::page::Page;
 use redis_client::CommandError;
 
 /// Keys that one script or command touches: tens of microseconds of the server's time.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 /// Lists of keys, over the transactions of one thread.
 #[derive(Clone, Copy)]
@@ -129,6 +130,7 @@ impl KeyList<'_> {
     /// Takes the keys out of the lists of an organization whose time is over.
     pub(crate) async fn retire_all(self, tag: OrgTag) -> Result<(), CommandError> {
         while self.retire_some(tag).await? {}
+        while FederationRules(self.0).retire_ended(tag).await? {}
         Ok(())
     }
 
@@ -228,6 +230,6 @@ impl KeyList<'_> {
 }
 
 /// The indexes that a key is listed in: of its organization and of its user.
-fn indexes_of<F>(transaction: &mut Transaction<F>, names: &RecordNames, key: &Key) -> [Record; 2] {
+pub(super) fn indexes_of<F>(transaction: &mut Transaction<F>, names: &RecordNames, key: &Key) -> [Record; 2] {
     transaction.records([None, Some(key.user)].map(|owner| names.listed_keys(key.id.tag(), owner)))
 }

@@ -2,25 +2,25 @@
 
 use super::check::Check;
 use super::commit_error::CommitError;
+use super::creation_token::CreationToken;
 use super::digest_claims::DigestClaims;
+use super::federation::FederationRules;
 use super::idempotency::IdempotencyRecords;
 use super::key_actors;
 use super::key_list::KeyList;
 use super::orgs::Orgs;
 use super::origin::Origin;
-use super::record_fields::{key_fields, quota_numbers};
+use super::record_fields::key_fields;
 use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::Transactions;
-use super::users::Users;
 use crate::bucket::Bucket;
 use crate::redis::digest_index;
 use crate::redis::record_codec::StoredKey;
 use crate::redis::record_names::hex;
 use crate::redis::revocations::Revocation;
 use crate::{ChangeError, Key, KeyEvent, LastRotation, User};
-use domain::clock::{self, Micros};
-use domain::identity::UserId;
-use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::clock::Micros;
+use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 use redis_client::CommandError;
 
@@ -32,6 +32,8 @@ enum NewKeyCheck {
     FewKeys(u32),
     /// With the microseconds until a key may be created again.
     Token(u64),
+    /// Of the exchange for which it is created.
+    Exchange(ChangeError),
 }
 
 /// The new secret of a key.
@@ -43,15 +45,6 @@ pub(super) struct Rotation<'a> {
     /// Time until which the replaced secret stays valid; `at` for no overlap.
     pub(super) previous_until: Micros,
     pub(super) last: LastRotation,
-}
-
-/// The token that a person needs to create or rotate a key.
-pub(super) struct CreationToken {
-    /// Name of the person's record, which has the bucket.
-    record: String,
-    quota: serde_json::Value,
-    /// Microseconds until there is a token, as of the read before the change.
-    wait_us: u64,
 }
 
 /// Keys, over the transactions of one thread.
@@ -66,7 +59,7 @@ impl Keys<'_> {
         if key.id.tag() != tag {
             return Err(ChangeError::NoOrg(key.org).into());
         }
-        let token = self.creation_token(tag, origin.person).await?;
+        let token = CreationToken::find(self.0, tag, origin.person).await?;
         DigestClaims(self.0).claim(digest, key.id, key.created).await?;
         let created = self.write((key, digest), &user, token, origin).await;
         // After any other error the key may have been written, or the next attempt needs the claim again.
@@ -97,12 +90,14 @@ impl Keys<'_> {
             let limit = self.0.bounds().keys_per_user;
             let keys_of = transaction.record(names.keys_of(tag, user.id));
             transaction.check(Check::Fewer(keys_of, limit), NewKeyCheck::FewKeys(limit));
-            let wait_us = token.wait_us;
-            token.take(&mut transaction, NewKeyCheck::Token(wait_us));
+            token.take(&mut transaction, NewKeyCheck::Token(token.wait_us));
         }
         transaction.init_key(record, (full, quota), key.uses, used)?;
         transaction.hset(record, &key_fields(key, digest));
         KeyList(self.0).add(&mut transaction, key);
+        if let Some(exchange) = origin.exchange {
+            FederationRules(self.0).add_exchange(&mut transaction, key, exchange, NewKeyCheck::Exchange);
+        }
         key_actors::add(&mut transaction, names, (key.id, KeyEvent::Created, key.created), origin.actor);
         match self.0.commit(transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
@@ -120,6 +115,7 @@ impl Keys<'_> {
                 let pruned = KeyList(self.0).prune_user(key.id.tag(), key.user).await?;
                 Err(if pruned { CommitError::Conflict } else { ChangeError::TooManyKeys(limit).into() })
             }
+            NewKeyCheck::Exchange(refused) => Err(refused.into()),
             NewKeyCheck::Token(wait_us) => Err(ChangeError::KeyCreationLimited { wait_us }.into()),
             NewKeyCheck::IdFree => match self.0.read_key(key.id).await? {
                 // Written by an earlier attempt whose reply was lost; this write is for replicas to confirm.
@@ -144,18 +140,6 @@ impl Keys<'_> {
             return Ok(());
         }
         DigestClaims(self.0).release(digest, key).await
-    }
-
-    /// The token that a person needs; none for the operator.
-    async fn creation_token(self, tag: OrgTag, person: Option<UserId>) -> Result<Option<CreationToken>, CommandError> {
-        let Some(person) = person else { return Ok(None) };
-        let quota = self.0.bounds().key_creation;
-        let now = clock::now();
-        let stored = Users(self.0).read_creation_bucket(tag, person).await?;
-        let bucket = stored.map_or(Bucket::full(quota, now), |stored| stored.bucket.convert(stored.per_us, quota));
-        // The server decides by its own clock; one microsecond stands for "try again now".
-        let wait_us = bucket.refill(quota, now).token_in_us(quota).max(1);
-        Ok(Some(CreationToken { record: self.0.shared.names.user(tag, person), quota: quota_numbers(quota), wait_us }))
     }
 
     pub(super) async fn revoke(self, id: KeyId, at: Micros, origin: Origin<'_>) -> Result<u32, CommitError> {
@@ -191,7 +175,7 @@ impl Keys<'_> {
         }
         // The write requires the version that was read here, so that another rotation begins this anew.
         last.check(id, stored.key.rotated)?;
-        let token = self.creation_token(id.tag(), origin.person).await?;
+        let token = CreationToken::find(self.0, id.tag(), origin.person).await?;
         DigestClaims(self.0).claim(digest, id, at).await?;
         let fields = [
             ("digest", hex(digest.as_bytes())),
@@ -274,14 +258,5 @@ impl Keys<'_> {
         let Some(id) = id else { return Ok(None) };
         // A claim without a record is no key.
         Ok(self.0.read_key(id).await?.map(|stored| stored.key.id))
-    }
-}
-
-impl CreationToken {
-    /// Takes the token, or fails.
-    fn take<F>(&self, transaction: &mut Transaction<F>, failure: F) {
-        let record = transaction.record(self.record.clone());
-        transaction.check(Check::Token(record, &self.quota), failure);
-        transaction.take_token(record, &self.quota);
     }
 }

@@ -12,7 +12,7 @@
 //! before it:
 //!
 //! ```text
-//! change > token_grants > management_tokens; key_updates > keys > key_list, key_actors, digest_claims,
+//! change > token_grants > management_tokens; key_updates > keys > key_list, federation, key_actors, digest_claims,
 //!        > users > user_index > orgs > origin > idempotency > transactions > transaction; sessions > session_index;
 //!        tickets; revocation_log
 //! ```
@@ -22,8 +22,10 @@ mod change_steps;
 mod orgs;
 mod user_index;
 mod users;
+mod creation_token;
 mod digest_claims;
 mod key_list;
+mod federation;
 mod key_actors;
 mod origin;
 mod idempotency;

@@ -5,7 +5,7 @@ use super::idempotency::Once;
 use super::transaction::Transaction;
 use crate::redis::record_codec::{Version, new_version};
 use crate::redis::record_names::RecordNames;
-use crate::{ActorName, ChangeError, ETag, IdempotencyPlace};
+use crate::{ActorName, Change, ChangeError, ETag, FederationExchange, IdempotencyPlace};
 use domain::identity::UserId;
 use domain::management_token::TokenId;
 
@@ -28,6 +28,8 @@ pub(super) struct Origin<'a> {
     pub(super) person: Option<UserId>,
     /// The actor to record; none when it is not known.
     pub(super) actor: Option<&'a ActorName>,
+    /// The exchange for which a key is created; none of others.
+    pub(super) exchange: Option<&'a FederationExchange>,
     /// The entity tag that the record must have.
     pub(super) etag: Option<ETag>,
     /// The grant of the program's token, which the transaction requires.
@@ -37,6 +39,19 @@ pub(super) struct Origin<'a> {
     /// Random text of a change with conditions, the same in all its attempts: by it an attempt recognizes what an
     /// earlier one wrote whose reply was lost. Empty without conditions.
     pub(super) mark: &'a str,
+}
+
+impl<'a> Origin<'a> {
+    /// The origin of a change within this one.
+    pub(super) fn within(self, change: &'a Change) -> Self {
+        match change {
+            Change::ByPerson { person, .. } => Self { person: Some(*person), ..self },
+            Change::ByActor { actor, .. } => Self { actor: Some(actor), ..self },
+            Change::ByFederation { exchange, .. } => Self { exchange: Some(exchange), ..self },
+            Change::IfMatch { etag, .. } => Self { etag: Some(*etag), ..self },
+            _ => self,
+        }
+    }
 }
 
 impl Origin<'_> {

@@ -1,0 +1,175 @@
+//! Token exchange (RFC 8693): a CI presents a token of its own identity, and gets a key for a while.
+//!
+//! - One path, of listeners for the API. Without the block `federation` of the configuration it is the upstream's.
+//! - The audience of a request names a federation rule; only issuers of rules are asked for their keys.
+//! - What one client address may try is bounded, as sign-ins are: an attempt counts until it has succeeded.
+//! - Nothing of a token is logged or repeated, but the name of a claim that does not match.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::USER_AGENT;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use hyper::body::Incoming;
+use uuid::Uuid;
+
+use crate::management::{ClientInfo, FederationError, Management, ManagementError};
+use crate::oidc::SubjectToken;
+use domain::address_limiter::AddressLimiter;
+use domain::clock::{self, Micros};
+use domain::identity::{Peer, X_REQUEST_ID};
+use edge::forward::{Client, TrustedProxies};
+use platform::metrics::{Metrics, RouteMetrics};
+use platform::tls::ClientSettings;
+
+mod error;
+mod issuers;
+mod request;
+mod response;
+
+use error::ExchangeError;
+use issuers::Issuers;
+use request::ExchangeRequest;
+
+/// Value of the metrics' label `route` for all exchanges.
+const ROUTE: &str = "token-exchange";
+/// Characters of a user agent that are kept.
+const USER_AGENT_LENGTH: usize = 1000;
+
+/// Settings of token exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The path of the endpoint.
+    pub path: String,
+    /// The authorities that the certificates of issuers must come from.
+    pub tls: ClientSettings,
+}
+
+/// What all workers share: an issuer's documents are read once.
+#[derive(Clone)]
+pub struct TokenExchange {
+    settings: Arc<Settings>,
+    issuers: Arc<Issuers>,
+    management: Arc<Management>,
+}
+
+/// One worker's endpoint.
+pub struct TokenEndpoint {
+    shared: TokenExchange,
+    /// Proxies whose `X-Forwarded-For` is trusted.
+    trusted: TrustedProxies,
+    /// Limits exchanges that have not succeeded, by client address.
+    attempts: AddressLimiter,
+    metrics: Metrics,
+    route_metrics: RouteMetrics,
+}
+
+impl TokenExchange {
+    /// Token exchange by these settings. Sends nothing to any issuer yet.
+    pub fn new(settings: &Settings, management: &Arc<Management>) -> Self {
+        Self {
+            settings: Arc::new(settings.clone()),
+            issuers: Arc::new(Issuers::new(settings.tls.clone())),
+            management: Arc::clone(management),
+        }
+    }
+}
+
+impl TokenEndpoint {
+    /// A worker's endpoint. Client addresses come from `trusted` proxies; `attempts` limits exchanges by them.
+    pub fn new(shared: TokenExchange, trusted: TrustedProxies, attempts: AddressLimiter, metrics: Metrics) -> Self {
+        let route_metrics = metrics.route(ROUTE);
+        Self { shared, trusted, attempts, metrics, route_metrics }
+    }
+
+    /// Returns whether a path is the endpoint's.
+    pub fn is_path(&self, path: &str) -> bool {
+        path == self.shared.settings.path
+    }
+
+    /// Handles one request. Never fails: errors and panics become responses. It runs to its end even when the client
+    /// disconnects, so that no change is abandoned halfway.
+    pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
+        let id = Uuid::now_v7();
+        let arrived = clock::now();
+        let is_head = request.method() == Method::HEAD;
+        let this = Rc::clone(self);
+        let peer = Rc::clone(peer);
+        // A task of its own: dropping this future leaves the task running.
+        let task = tokio::task::spawn_local(async move { this.respond(id, &peer, request, arrived).await });
+        let mut response = task.await.unwrap_or_else(|error| {
+            tracing::error!(request_id = %id, %error, "panic while a token was exchanged");
+            self.metrics.panics.inc();
+            response::failure(id, &ExchangeError::Internal)
+        });
+        let value = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII");
+        response.headers_mut().insert(X_REQUEST_ID, value);
+        #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
+        self.route_metrics.duration.observe(clock::now().since(arrived) as f64 / 1e6);
+        self.route_metrics.count_response(response.status());
+        if is_head {
+            *response.body_mut() = Bytes::new();
+        }
+        response
+    }
+
+    async fn respond(&self, id: Uuid, peer: &Peer, request: Request<Incoming>, now: Micros) -> Response<Bytes> {
+        let (head, body) = request.into_parts();
+        let ip = Client::find(peer, &head.headers, &self.trusted).ip;
+        // Counted before any work, and taken back after a success: those at the same time are bounded, too.
+        if let Err(seconds) = self.attempts.count(ip, now) {
+            self.metrics.attempts_refused.inc();
+            return response::failure(id, &ExchangeError::TooManyAttempts(seconds));
+        }
+        let client = ClientInfo { ip: Some(ip), user_agent: user_agent(&head.headers) };
+        match self.exchange(head, body, &client, now).await {
+            Ok(response) => {
+                self.attempts.uncount(ip);
+                response
+            }
+            Err(error) => {
+                if error.is_of_gateway() {
+                    self.attempts.uncount(ip);
+                }
+                let cause = error.in_full();
+                tracing::warn!(request_id = %id, client = %ip, code = error.code(), cause, "token exchange refused");
+                response::failure(id, &error)
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        head: Parts,
+        body: Incoming,
+        client: &ClientInfo,
+        now: Micros,
+    ) -> Result<Response<Bytes>, ExchangeError> {
+        let request = ExchangeRequest::read(&head, body).await?;
+        let management = &self.shared.management;
+        let target = management.find_exchange_target(&request.audience).await?;
+        // A token of another issuer is told nothing about the rule, not even that there is one.
+        if SubjectToken::claimed_issuer(&request.subject_token).as_deref() != Some(target.issuer()) {
+            return Err(ManagementError::from(FederationError::Target).into());
+        }
+        let issuer = self.shared.issuers.find(target.issuer()).map_err(FederationError::from)?;
+        let verified = issuer.verify(&request.subject_token, target.audience(), now).await;
+        let token = verified.map_err(FederationError::from)?;
+        let key = management.exchange_token(&target, &token, request.scope, client, now).await?;
+        Ok(response::success(&key, now))
+    }
+}
+
+fn user_agent(headers: &HeaderMap) -> Option<String> {
+    let agent = headers.get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
+    agent.map(|agent| agent.chars().take(USER_AGENT_LENGTH).collect())
+}
+
+impl fmt::Debug for TokenEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenEndpoint").field("settings", &self.shared.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,200 @@
+//! Federation rules: create, list, show, remove. For the operator.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::audited_change::Target;
+use super::authorization::Access;
+use super::operands::normalize_permissions;
+use super::{Actor, FederationError, Management, ManagementError};
+use crate::oidc;
+use domain::clock::{self, Micros};
+use domain::identity::{OrgId, Permission, UserId};
+use state::{self, Change, ClaimPattern, RuleChange, duration_text};
+
+/// Lifetime of the keys of a rule that says none.
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// A rule to be created, as it travels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewFederationRule {
+    /// Id or name of the organization.
+    pub org: String,
+    /// Its name, unique in the organization.
+    pub name: String,
+    /// Id or name of the service whose keys it makes.
+    pub user: String,
+    /// The issuer of the tokens, to the letter.
+    pub issuer: String,
+    /// The audience of the tokens, to the letter.
+    pub audience: String,
+    /// Patterns of claims by their names.
+    pub claims: BTreeMap<String, ClaimPattern>,
+    /// Permissions of its keys.
+    pub permissions: Vec<Permission>,
+    /// Lifetime of its keys; one hour where it is absent.
+    #[serde(default, with = "duration_text::option", skip_serializing_if = "Option::is_none")]
+    pub max: Option<Duration>,
+    /// Tags of its keys besides those of every rule.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// Federation rule, as results show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as in state::FederationRule")]
+pub struct FederationRule {
+    pub name: String,
+    pub org: OrgId,
+    pub user: UserId,
+    /// Name of the service; none of one that was removed.
+    pub service: Option<String>,
+    /// `audience` of an exchange by this rule.
+    pub target: String,
+    pub issuer: String,
+    pub audience: String,
+    pub claims: BTreeMap<String, ClaimPattern>,
+    pub permissions: Vec<Permission>,
+    #[serde(with = "duration_text")]
+    pub max: Duration,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    #[serde(with = "clock::rfc3339")]
+    pub created: Micros,
+}
+
+impl Management {
+    /// Creates a federation rule. For the operator.
+    ///
+    /// # Errors
+    /// [`FederationError::InvalidRule`], [`FederationError::InvalidIssuer`], [`ManagementError::NoOrg`],
+    /// [`ManagementError::NoUser`], [`ManagementError::NotService`], [`ManagementError::BeyondOwner`],
+    /// [`ManagementError::Taken`].
+    pub async fn create_federation_rule(
+        &self,
+        actor: &Actor,
+        new: NewFederationRule,
+        now: Micros,
+    ) -> Result<FederationRule, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let org = self.find_org(&new.org).await?;
+        let user = self.find_user(org.id, &new.user).await?;
+        if !user.is_service() {
+            return Err(ManagementError::NotService(user.email));
+        }
+        let rule = new.into_rule(org.id, user.id, now)?;
+        if let Some(beyond) = rule.permissions.iter().find(|permission| !user.permissions.contains(permission)) {
+            return Err(ManagementError::BeyondOwner(beyond.clone()));
+        }
+        let change = Change::FederationRule(RuleChange::Create(Box::new(rule.clone())));
+        self.apply_change_at("federation.create", &path("federation.create", &rule.name), target(&rule), change, by)
+            .await?;
+        Ok(FederationRule::new(rule, &org.name, Some(user.email)))
+    }
+
+    /// Lists the federation rules of an organization, by their names. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`].
+    pub async fn list_federation_rules(
+        &self,
+        actor: &Actor,
+        org: &str,
+        now: Micros,
+    ) -> Result<Vec<FederationRule>, ManagementError> {
+        self.authorize(actor, Access::Operator, now).await?;
+        let org = self.find_org(org).await?;
+        let mut shown = Vec::new();
+        for rule in self.state.federation_rules(org.id).await? {
+            shown.push(self.show_rule(rule, &org.name).await?);
+        }
+        Ok(shown)
+    }
+
+    /// Shows a federation rule. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`FederationError::NoRule`].
+    pub async fn show_federation_rule(
+        &self,
+        actor: &Actor,
+        org: &str,
+        name: &str,
+        now: Micros,
+    ) -> Result<FederationRule, ManagementError> {
+        self.authorize(actor, Access::Operator, now).await?;
+        let org = self.find_org(org).await?;
+        self.show_rule(self.find_rule(org.id, name).await?, &org.name).await
+    }
+
+    /// Removes a federation rule: no token is exchanged by it from then on. Its keys stay until they end. For the
+    /// operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`FederationError::NoRule`].
+    pub async fn remove_federation_rule(
+        &self,
+        actor: &Actor,
+        org: &str,
+        name: &str,
+        now: Micros,
+    ) -> Result<FederationRule, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let org = self.find_org(org).await?;
+        let rule = self.find_rule(org.id, name).await?;
+        let change = Change::FederationRule(RuleChange::Remove { org: org.id, name: rule.name.clone() });
+        self.apply_change_at("federation.remove", &path("federation.remove", &rule.name), target(&rule), change, by)
+            .await?;
+        self.show_rule(rule, &org.name).await
+    }
+
+    async fn find_rule(&self, org: OrgId, name: &str) -> Result<state::FederationRule, ManagementError> {
+        let found = self.state.federation_rule(org, name).await?;
+        found.ok_or_else(|| FederationError::NoRule(name.to_owned()).into())
+    }
+
+    async fn show_rule(&self, rule: state::FederationRule, org: &str) -> Result<FederationRule, ManagementError> {
+        let member = self.state.member(rule.org, rule.user).await?;
+        let service = member.filter(|(_, user)| user.removed.is_none()).map(|(_, user)| user.email);
+        Ok(FederationRule::new(rule, org, service))
+    }
+}
+
+impl NewFederationRule {
+    fn into_rule(self, org: OrgId, user: UserId, now: Micros) -> Result<state::FederationRule, FederationError> {
+        oidc::Settings::check_issuer(&self.issuer).map_err(FederationError::InvalidIssuer)?;
+        let rule = state::FederationRule {
+            name: self.name,
+            org,
+            user,
+            issuer: self.issuer,
+            audience: self.audience,
+            claims: self.claims,
+            permissions: normalize_permissions(self.permissions),
+            max: self.max.unwrap_or(LIFETIME),
+            tags: self.tags,
+            created: now,
+        };
+        rule.validate()?;
+        Ok(rule)
+    }
+}
+
+impl FederationRule {
+    fn new(rule: state::FederationRule, org_name: &str, service: Option<String>) -> Self {
+        let state::FederationRule { name, org, user, issuer, audience, claims, permissions, max, tags, created } = rule;
+        let target = format!("{org_name}/{name}");
+        Self { target, name, org, user, service, issuer, audience, claims, permissions, max, tags, created }
+    }
+}
+
+fn target(rule: &state::FederationRule) -> Target {
+    Target { org: Some(rule.org), user: Some(rule.user), key: None }
+}
+
+fn path(action: &str, rule: &str) -> String {
+    format!("{action}/{rule}")
+}

@@ -1,0 +1,168 @@
+//! `keygate federation`: manages the rules by which tokens of a CI are exchanged for keys.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::Subcommand;
+
+use super::installation::Installation;
+use super::output::{or_dash, seconds};
+use super::show::{Format, joined};
+use super::{CliError, ExitStatus, list};
+use ::control::admin::Operation;
+use ::control::management::{FederationRule, NewFederationRule};
+use domain::identity::Permission;
+use platform::settings::{WithUnit, parse_duration};
+use state::ClaimPattern;
+
+/// Columns of a list of rules.
+pub(super) const COLUMNS: [&str; 7] = ["NAME", "SERVICE", "ISSUER", "AUDIENCE", "CLAIMS", "PERMISSIONS", "MAX"];
+
+/// Arguments of `keygate federation`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create a rule: whose tokens are exchanged for keys of which service
+    Create {
+        #[command(flatten)]
+        org: InOrg,
+        /// Name of the rule: 1 to 40 of a-z, 0-9 and -; must be unique in the organization
+        name: String,
+        /// Id or name of the service whose keys it makes
+        #[arg(long, value_name = "SERVICE")]
+        user: String,
+        /// Issuer (`iss`) of the tokens, to the letter, such as https://token.actions.githubusercontent.com
+        #[arg(long, value_name = "URL")]
+        issuer: String,
+        /// Audience (`aud`) of the tokens, to the letter
+        #[arg(long, value_name = "AUD")]
+        audience: String,
+        /// Claim that the tokens must have, such as sub=repo:acme/*:ref:refs/heads/main; may be repeated, and all must
+        /// match. `*` stands for characters of one segment, between `/` and `:`; `**` at the end for the rest
+        #[arg(long = "claim", value_name = "NAME=PATTERN", value_parser = claim, required = true)]
+        claims: Vec<(String, ClaimPattern)>,
+        /// Permission of the keys, as far as the service has it; may be repeated
+        #[arg(long = "permission", value_name = "PERMISSION", required = true)]
+        permissions: Vec<Permission>,
+        /// Lifetime of the keys, 1m to 12h [default: 1h]
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+        max: Option<Duration>,
+        /// Tag of the keys; may be repeated
+        #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = tag)]
+        tags: Vec<(String, String)>,
+    },
+    /// List the rules of an organization
+    List {
+        #[command(flatten)]
+        org: InOrg,
+    },
+    /// Show one rule
+    Show {
+        #[command(flatten)]
+        org: InOrg,
+        /// Name of the rule
+        name: String,
+    },
+    /// Remove a rule: no token is exchanged by it any more; its keys stay until they end
+    Remove {
+        #[command(flatten)]
+        org: InOrg,
+        /// Name of the rule
+        name: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct InOrg {
+    /// Id or name of the organization
+    #[arg(long, value_name = "ORG")]
+    org: String,
+}
+
+impl Args {
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
+        if let Command::Create { claims, tags, .. } = &self.command {
+            require_distinct("--claim", claims)?;
+            require_distinct("--tag", tags)?;
+        }
+        list::print(installation, operation(self.command), self.format)
+    }
+}
+
+fn operation(command: Command) -> Operation {
+    match command {
+        Command::Create { org: InOrg { org }, name, user, issuer, audience, claims, permissions, max, tags } => {
+            let claims = claims.into_iter().collect();
+            let tags = tags.into_iter().collect();
+            let rule = NewFederationRule { org, name, user, issuer, audience, claims, permissions, max, tags };
+            Operation::CreateRule { rule: Box::new(rule) }
+        }
+        Command::List { org: InOrg { org } } => Operation::ListRules { org },
+        Command::Show { org: InOrg { org }, name } => Operation::ShowRule { org, rule: name },
+        Command::Remove { org: InOrg { org }, name } => Operation::RemoveRule { org, rule: name },
+    }
+}
+
+/// Refuses a name that is given twice: one of the two would be left out, and the rule be wider than it was meant.
+fn require_distinct<T>(flag: &str, pairs: &[(String, T)]) -> Result<(), CliError> {
+    let is_repeated = |at: usize| pairs[..at].iter().any(|(name, _)| *name == pairs[at].0);
+    match (0..pairs.len()).find(|at| is_repeated(*at)) {
+        Some(at) => Err(CliError::new(ExitStatus::Usage, anyhow!("{flag} {} is given twice", pairs[at].0))),
+        None => Ok(()),
+    }
+}
+
+fn claim(text: &str) -> Result<(String, ClaimPattern), String> {
+    let (name, pattern) = text.split_once('=').ok_or("a claim is NAME=PATTERN")?;
+    Ok((name.to_owned(), pattern.parse().map_err(|error: state::federation::InvalidPattern| error.to_string())?))
+}
+
+fn tag(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("a tag is NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// The names and values of a rule.
+pub(super) fn rule_fields(rule: &FederationRule) -> Vec<(&'static str, String)> {
+    let mut fields = vec![
+        ("rule", rule.target.clone()),
+        ("service", or_dash(rule.service.clone())),
+        ("issuer", rule.issuer.clone()),
+        ("audience", rule.audience.clone()),
+        ("claims", claims_text(&rule.claims)),
+        ("permissions", joined(&rule.permissions)),
+        ("max", WithUnit::Duration(rule.max).to_string()),
+        ("created", seconds(rule.created)),
+    ];
+    if !rule.tags.is_empty() {
+        let tags: Vec<String> = rule.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        fields.push(("tags", tags.join(" ")));
+    }
+    fields
+}
+
+/// A rule as a row under [`COLUMNS`].
+pub(super) fn rule_row(rule: &FederationRule) -> [String; 7] {
+    [
+        rule.name.clone(),
+        or_dash(rule.service.clone()),
+        rule.issuer.clone(),
+        rule.audience.clone(),
+        claims_text(&rule.claims),
+        joined(&rule.permissions),
+        WithUnit::Duration(rule.max).to_string(),
+    ]
+}
+
+fn claims_text(claims: &BTreeMap<String, ClaimPattern>) -> String {
+    let claims: Vec<String> = claims.iter().map(|(name, pattern)| format!("{name}={pattern}")).collect();
+    claims.join(" ")
+}
