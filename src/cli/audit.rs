@@ -1,7 +1,7 @@
 //! `keygate audit`: reads the audit journal: uses of keys, with user, address, time and action.
 //!
 //! It reads the journal's files directly, also while a gateway runs; where the audit is shipped to PostgreSQL, also the
-//! records of all gateways from there.
+//! records of all gateways from there. With `--server`, a gateway elsewhere lists them.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -15,8 +15,9 @@ use serde::Serialize;
 use super::audit_filter::FilterArgs;
 use super::installation::Installation;
 use super::output::{self, or_dash, seconds, word};
+use super::remote::{self, RemoteArgs};
 use super::show::Format;
-use super::{CliError, audit_proofs, audit_ship, check_proof};
+use super::{CliError, ExitStatus, audit_proofs, audit_ship, check_proof};
 use crate::config::Config;
 use domain::counted::Counted;
 use journal::audit::{
@@ -27,6 +28,9 @@ use journal::audit::{
 const POLL: Duration = Duration::from_millis(200);
 /// Time that PostgreSQL has for a part of a list: a command may search all days.
 const FLEET_DEADLINE: Duration = Duration::from_secs(60);
+/// Error of a command that reads the files of a journal.
+const OF_THE_MACHINE: &str = "this reads the files of the journal, or the sinks of the running gateway; run it on the \
+                              machine of the gateway, without --server, or use `audit list`";
 
 /// Arguments of `keygate audit`.
 #[derive(Debug, clap::Args)]
@@ -35,6 +39,8 @@ pub(super) struct Args {
     command: Command,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    pub(super) remote: RemoteArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -81,13 +87,23 @@ impl Args {
         // The sinks are the running gateway's, and a proof is checked where there is no gateway; all else is read from
         // the journal's files.
         match &self.command {
-            Command::Ship(ship) => return ship.run(installation, self.format),
+            Command::Ship(ship) if installation.remote().is_none() => return ship.run(installation, self.format),
             Command::CheckProof(args) => return args.run(self.format),
             _ => {}
         }
+        if let Some(server) = installation.remote() {
+            let Command::List { filter, limit } = self.command else {
+                return Err(CliError::new(ExitStatus::Usage, anyhow!(OF_THE_MACHINE)));
+            };
+            let (records, status) = remote::records(server, &filter.resolve(installation)?, limit)?;
+            return show_list(&records, status.as_ref(), self.format);
+        }
         let config = &installation.config()?;
         match self.command {
-            Command::List { filter, limit } => list(&open(config)?, &filter.resolve(installation)?, limit, self.format),
+            Command::List { filter, limit } => {
+                let ViewPage { records, status, .. } = page(&open(config)?, &filter.resolve(installation)?, limit)?;
+                show_list(&records, status.as_ref(), self.format)
+            }
             Command::Tail { filter, limit } => tail(&open(config)?, filter.resolve(installation)?, limit, self.format),
             Command::Export { filter } => export(&open(config)?, &filter.resolve(installation)?),
             Command::Verify(args) => args.run(&open_journal(config)?, config, self.format),
@@ -106,13 +122,12 @@ struct RecordList<'a> {
     view: Option<&'a ViewStatus>,
 }
 
-fn list(view: &AuditView, filter: &Filter, limit: usize, format: Format) -> Result<(), CliError> {
-    let ViewPage { records, status, .. } = page(view, filter, limit)?;
+fn show_list(records: &[Record], status: Option<&ViewStatus>, format: Format) -> Result<(), CliError> {
     if format.json {
-        return Ok(output::json(&RecordList { records: &records, view: status.as_ref() })?);
+        return Ok(output::json(&RecordList { records, view: status })?);
     }
-    show_records(&records)?;
-    note_status(status.as_ref());
+    show_records(records)?;
+    note_status(status);
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Performs management operations: on the running gateway through its admin socket, or on the stores when none runs.
+//! Performs management operations: on the running gateway through its admin socket, on the stores when none runs, or on
+//! a gateway elsewhere through its management API.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,6 +15,7 @@ use tokio::net::UnixStream;
 use super::client::ClientRequest;
 use super::installation::Installation;
 use super::offline::Stores;
+use super::remote::Remote;
 use super::{CliError, ExitStatus};
 use ::control::admin::OPERATIONS_PATH;
 use ::control::admin::{Operation, Reply};
@@ -53,15 +55,20 @@ pub(super) fn for_each_page(
 }
 
 /// Performs an operation on the running gateway, and again for each further page of its list. Calls `each` with every
-/// reply; with none when no gateway runs: its stores are not opened for this.
+/// reply; with none when no gateway runs on this machine: its stores are not opened for this.
 pub(super) fn for_each_page_of_gateway(
     installation: &Installation,
     mut operation: Operation,
     mut each: impl FnMut(Reply),
 ) -> Result<(), CliError> {
     runtime()?.block_on(async {
-        let Some(stream) = connect(installation.socket()).await? else { return Ok(()) };
-        let mut server = Server::Gateway(installation, Some(stream));
+        let mut server = match installation.remote() {
+            Some(remote) => Server::Remote(Remote::new(remote)),
+            None => match connect(installation.socket()).await? {
+                Some(stream) => Server::Gateway(installation, Some(stream)),
+                None => return Ok(()),
+            },
+        };
         loop {
             let reply = server.perform(&operation).await?;
             let next = reply.next_cursor().map(str::to_owned);
@@ -78,10 +85,15 @@ pub(super) enum Server<'a> {
     Gateway(&'a Installation, Option<UnixStream>),
     /// The stores of a gateway that does not run.
     Stores(Box<Stores>),
+    /// A gateway elsewhere.
+    Remote(Remote<'a>),
 }
 
 impl<'a> Server<'a> {
     pub(super) async fn open(installation: &'a Installation) -> Result<Self, CliError> {
+        if let Some(remote) = installation.remote() {
+            return Ok(Self::Remote(Remote::new(remote)));
+        }
         if let Some(stream) = connect(installation.socket()).await? {
             return Ok(Self::Gateway(installation, Some(stream)));
         }
@@ -95,6 +107,7 @@ impl<'a> Server<'a> {
     pub(super) async fn perform(&mut self, operation: &Operation) -> Result<Reply, CliError> {
         match self {
             Self::Stores(stores) => stores.perform(operation.clone()).await,
+            Self::Remote(remote) => remote.perform(operation).await,
             Self::Gateway(installation, stream) => {
                 let stream = take_stream(installation, stream).await?;
                 send_operation(installation, stream, operation).await
@@ -131,7 +144,7 @@ impl<'a> Server<'a> {
 
     pub(super) async fn close(self) {
         match self {
-            Self::Gateway(..) => {}
+            Self::Gateway(..) | Self::Remote(_) => {}
             Self::Stores(stores) => stores.close().await,
         }
     }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::audit::{self, note_status, page, show_records};
 use super::installation::Installation;
 use super::key_id::KeyIdParser;
+use super::remote::{self, RemoteArgs, RemoteServer};
 use super::show::{self, Format};
 use super::{CliError, control, output};
 use ::control::admin::{Operation, Reply};
@@ -29,6 +30,8 @@ pub(super) struct Args {
     key_id: KeyId,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    pub(super) remote: RemoteArgs,
 }
 
 impl Args {
@@ -37,9 +40,12 @@ impl Args {
         let Reply::Explanation { mut explanation } = reply else {
             return Err(anyhow!("the gateway answered something else").into());
         };
-        let last = LastDecisions::read(installation, self.key_id)?;
-        let decisions = last.as_ref().map_or(&[][..], |last| &last.page.records);
-        let view = last.as_ref().and_then(|last| last.page.status.as_ref());
+        let last = match installation.remote() {
+            Some(server) => LastDecisions::fetch(server, self.key_id),
+            None => LastDecisions::read(installation, self.key_id)?,
+        };
+        let decisions = last.as_ref().map_or(&[][..], |last| &last.records);
+        let view = last.as_ref().and_then(|last| last.status.as_ref());
         let last_of = |refusal| decisions.iter().find(|record| record.outcome == Outcome::Refused(refusal));
         if let Some(expired) = last_of(Refusal::Expired) {
             let at = output::seconds(expired.last());
@@ -68,7 +74,8 @@ impl Args {
 
 /// The last decisions about a key, and its last refusal.
 struct LastDecisions {
-    page: ViewPage,
+    records: Vec<Record>,
+    status: Option<ViewStatus>,
     /// None among the records that were read.
     refusal: Option<Record>,
 }
@@ -84,12 +91,26 @@ impl LastDecisions {
         let filter = Filter { key: Some(key), kind: Some(RecordKind::Request), ..Filter::default() };
         let refusals = audit.list(&Filter { refused: Some(true), ..filter }, 1, None, MAX_READ)?;
         let refusal = refusals.records.into_iter().next();
-        Ok(Some(Self { page: page(&audit, &filter, DECISIONS)?, refusal }))
+        let ViewPage { records, status, .. } = page(&audit, &filter, DECISIONS)?;
+        Ok(Some(Self { records, status, refusal }))
+    }
+
+    /// The same of a gateway elsewhere; none where its audit cannot be read.
+    fn fetch(server: &RemoteServer, key: KeyId) -> Option<Self> {
+        let filter = Filter { key: Some(key), kind: Some(RecordKind::Request), ..Filter::default() };
+        let read = || {
+            let (refusals, _) = remote::records(server, &Filter { refused: Some(true), ..filter }, 1)?;
+            let (records, status) = remote::records(server, &filter, DECISIONS)?;
+            Ok::<_, CliError>(Self { records, status, refusal: refusals.into_iter().next() })
+        };
+        read()
+            .map_err(|error| output::note(format_args!("the last decisions are not shown: {:#}", error.into_cause())))
+            .ok()
     }
 
     /// The last refusal. The list of decisions may be the later one.
     fn refusal(&self) -> Option<&Record> {
-        let mut shown = self.page.records.iter();
+        let mut shown = self.records.iter();
         shown.find(|record| record.outcome.is_refusal()).or(self.refusal.as_ref())
     }
 }

@@ -1,4 +1,5 @@
-//! Installation that a command works on: the configuration file, and the admin socket of the gateway.
+//! Installation that a command works on: the configuration file and the admin socket of the gateway, or a gateway
+//! elsewhere.
 //!
 //! A gateway goes on serving by the content that it has read when its file is broken afterwards, and what ends an
 //! incident has to work then as well. So a command reads no more of the file than the path of the admin socket, and the
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
+use super::remote::{RemoteArgs, RemoteServer};
 use super::{CliError, ExitStatus, output};
 use crate::config::{self, Config};
 use platform::settings::SettingsErrors;
@@ -32,6 +34,8 @@ pub(super) struct Installation {
     given_socket: Option<PathBuf>,
     /// The admin socket by the file, once it was needed.
     found: OnceCell<AdminSocket>,
+    /// The gateway elsewhere that the command works on, in place of these.
+    remote: Option<RemoteServer>,
 }
 
 /// Admin socket of the file, or the default place with the reason why the file names none.
@@ -43,7 +47,19 @@ struct AdminSocket {
 impl Installation {
     /// From the values of `--config` and `--socket`.
     pub(super) fn new(file: Option<PathBuf>, given_socket: Option<PathBuf>) -> Self {
-        Self { file: file.unwrap_or_else(default_file), given_socket, found: OnceCell::new() }
+        Self { file: file.unwrap_or_else(default_file), given_socket, found: OnceCell::new(), remote: None }
+    }
+
+    /// The same, or the gateway elsewhere that the options of a command name.
+    pub(super) fn with_remote(self, options: Option<&RemoteArgs>) -> Result<Self, CliError> {
+        let Some(options) = options else { return Ok(self) };
+        let remote = options.resolve(self.given_socket.is_some())?;
+        Ok(Self { remote, ..self })
+    }
+
+    /// The gateway elsewhere that the command works on.
+    pub(super) fn remote(&self) -> Option<&RemoteServer> {
+        self.remote.as_ref()
     }
 
     /// Path of the configuration file.

@@ -11,6 +11,7 @@ use super::key_generate::{GenerateArgs, GivenSecret};
 use super::key_id::KeyIdParser;
 use super::key_policy::{self, DisableArgs, PolicyFlags, SetArgs};
 use super::key_target::{KeyTarget, TargetArgs, read_key};
+use super::remote::RemoteArgs;
 use super::show::{self, Format};
 use super::{CliError, control, list, output};
 use ::control::admin::{Operation, Reply};
@@ -25,6 +26,8 @@ pub(super) struct Args {
     command: Command,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    pub(super) remote: RemoteArgs,
 }
 
 #[derive(Debug, Subcommand)]

@@ -17,6 +17,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use domain::key::redact;
 use installation::Installation;
 use platform::cli_docs::DocsCommand;
+use remote::RemoteArgs;
 
 // Commands that run a gateway.
 mod demo;
@@ -59,6 +60,7 @@ mod apply;
 mod installation;
 mod control;
 mod client;
+mod remote;
 mod offline;
 mod output;
 mod progress;
@@ -194,7 +196,8 @@ impl Cli {
     /// [`CliError`]: the message, and the exit code.
     pub fn run(self) -> Result<(), CliError> {
         let is_file_named = self.config.is_some();
-        let installation = &Installation::new(self.config, self.socket);
+        let installation = Installation::new(self.config, self.socket).with_remote(self.command.remote())?;
+        let installation = &installation;
         match self.command {
             Command::Demo(args) => demo::run(args),
             Command::Init(args) => args.run(is_file_named),
@@ -219,6 +222,23 @@ impl Cli {
             Command::Doctor(args) => args.run(installation.file()),
             Command::Docs(docs) => Ok(docs.run(Self::command())?),
         }
+    }
+}
+
+impl Command {
+    /// The options that name a gateway elsewhere, of a command that has them.
+    fn remote(&self) -> Option<&RemoteArgs> {
+        Some(match self {
+            Self::Org(args) => &args.remote,
+            Self::User(args) => &args.remote,
+            Self::Key(args) => &args.remote,
+            Self::Token(args) => &args.remote,
+            Self::Apply(args) => &args.remote,
+            Self::Audit(args) => &args.remote,
+            Self::Usage(args) => &args.remote,
+            Self::Explain(args) => &args.remote,
+            _ => return None,
+        })
     }
 }
 

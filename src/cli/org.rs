@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Subcommand;
 
 use super::installation::Installation;
+use super::remote::RemoteArgs;
 use super::show::Format;
 use super::{CliError, list};
 use ::control::admin::Operation;
@@ -19,6 +20,8 @@ pub(super) struct Args {
     command: Command,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    pub(super) remote: RemoteArgs,
 }
 
 #[derive(Debug, Subcommand)]

@@ -7,6 +7,7 @@ use clap::Subcommand;
 use super::expiry::parse_expiry;
 use super::installation::Installation;
 use super::output::{line, note, or_dash, seconds, word};
+use super::remote::RemoteArgs;
 use super::show::{Format, time};
 use super::{CliError, list};
 use ::control::admin::Operation;
@@ -22,6 +23,8 @@ pub(super) struct Args {
     command: Command,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    pub(super) remote: RemoteArgs,
 }
 
 #[derive(Debug, Subcommand)]

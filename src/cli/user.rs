@@ -3,6 +3,7 @@
 use clap::Subcommand;
 
 use super::installation::Installation;
+use super::remote::RemoteArgs;
 use super::show::Format;
 use super::{CliError, list};
 use ::control::admin::Operation;
@@ -15,6 +16,8 @@ pub(super) struct Args {
     command: Command,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    pub(super) remote: RemoteArgs,
 }
 
 #[derive(Debug, Subcommand)]

@@ -100,6 +100,9 @@ const BLOCKS: &[(&str, Check)] = &[
     ("admin() { curl -sf -H \"X-API-KEY: $ADMIN", By("keys_of_apisix_are_moved")),
     ("{\"keys\": [", By("keys_of_unkey_are_moved")),
     ("keygate convert unkey unkey.json --org a", By("keys_of_unkey_are_moved")),
+    // From another machine.
+    ("$ (umask 077 && keygate token create pip", By("page_is_followed_by_a_pipeline")),
+    ("$ keygate apply --file acme.yaml --dry-r", By("page_is_followed_by_a_pipeline")),
     // Audit.
     ("keygate audit list --key KEY_ID --since", By("records_are_listed_explained_verified_and_proven")),
     ("keygate audit export --key mZvzkepCv | j", By("records_of_a_trace_are_found")),

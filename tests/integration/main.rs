@@ -47,6 +47,7 @@ mod state_contract;
 mod management;
 mod management_api;
 mod command_line;
+mod remote;
 mod doctor;
 mod migration;
 mod oidc;

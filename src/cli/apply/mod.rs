@@ -27,6 +27,7 @@ use super::control::{self, Server};
 use super::installation::Installation;
 use super::output::Escaped;
 use super::progress::ProgressLine;
+use super::remote::RemoteArgs;
 use super::show::Format;
 use super::{CliError, ExitStatus, output};
 use domain::counted::Counted;
@@ -45,6 +46,8 @@ pub(super) struct Args {
     yes: bool,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    pub(super) remote: RemoteArgs,
 }
 
 impl Args {

@@ -45,6 +45,7 @@ pub(super) async fn read_export(
             }
             Ok(())
         }
+        Server::Remote(_) => Err(of_the_machine()),
     }
 }
 
@@ -62,7 +63,13 @@ pub(super) async fn send_records(server: &mut Server<'_>, records: &[StateRecord
                 status => Err(problem(status, &body)),
             }
         }
+        Server::Remote(_) => Err(of_the_machine()),
     }
+}
+
+/// The error for a gateway elsewhere: an export has the digests of all keys, and an import replaces what is there.
+fn of_the_machine() -> CliError {
+    CliError::new(ExitStatus::Usage, anyhow!("run this on the machine of the gateway, without --server"))
 }
 
 fn gone(error: anyhow::Error) -> CliError {

@@ -12,9 +12,10 @@ use serde::Serialize;
 
 use super::present::{UsageItem, subject_name};
 use crate::cli::output;
+use ::control::management::UsageSummary;
 use domain::clock::Micros;
 use domain::counted::Counted;
-use journal::audit::{BillingPeriod, UsageReport, UsageRow};
+use journal::audit::{BillingPeriod, UsageRow};
 
 /// An event with its attributes and data.
 #[derive(Serialize)]
@@ -32,9 +33,9 @@ struct CloudEvent<'a> {
 }
 
 impl<'a> CloudEvent<'a> {
-    fn new(report: &UsageReport, row: &'a UsageRow) -> Self {
-        let by = subject_name(report.query.by);
-        let per = report.query.per;
+    fn new(usage: &UsageSummary, row: &'a UsageRow) -> Self {
+        let by = subject_name(usage.by);
+        let per = usage.per;
         let subject = row.subject.to_string();
         let gateway = utf8_percent_encode(row.gateway.as_deref().unwrap_or_default(), NON_ALPHANUMERIC);
         Self {
@@ -45,16 +46,15 @@ impl<'a> CloudEvent<'a> {
             subject,
             time: row.period.end,
             datacontenttype: "application/json",
-            data: UsageItem::new(report, row),
+            data: UsageItem::new(usage, row),
         }
     }
 }
 
 /// Prints the final rows as events, and notes how many others there are.
-pub(super) fn print(reports: &[UsageReport], as_batch: bool) -> io::Result<()> {
-    let rows = || reports.iter().flat_map(|report| report.rows.iter().map(move |row| (report, row)));
-    let finals = rows().filter(|(report, row)| report.is_final(row));
-    let events: Vec<_> = finals.map(|(report, row)| CloudEvent::new(report, row)).collect();
+pub(super) fn print(usage: &UsageSummary, as_batch: bool) -> io::Result<()> {
+    let finals = usage.items.iter().filter(|item| item.is_final);
+    let events: Vec<_> = finals.map(|item| CloudEvent::new(usage, &item.row)).collect();
     let mut out = io::BufWriter::new(io::stdout().lock());
     if as_batch {
         serde_json::to_writer(&mut out, &events)?;
@@ -63,17 +63,17 @@ pub(super) fn print(reports: &[UsageReport], as_batch: bool) -> io::Result<()> {
         events.iter().try_for_each(|event| writeln!(out, "{}", output::json_text(event)?))?;
     }
     out.flush()?;
-    let withheld: Vec<_> = rows().filter(|(report, row)| !report.is_final(row)).collect();
-    note_withheld(&withheld);
+    let withheld: Vec<_> = usage.items.iter().filter(|item| !item.is_final).map(|item| &item.row).collect();
+    note_withheld(usage.per, &withheld);
     Ok(())
 }
 
-fn note_withheld(withheld: &[(&UsageReport, &UsageRow)]) {
-    let Some((report, first)) = withheld.iter().min_by_key(|(_, row)| row.period) else { return };
+fn note_withheld(per: BillingPeriod, withheld: &[&UsageRow]) {
+    let Some(first) = withheld.iter().min_by_key(|row| row.period) else { return };
     let count = withheld.len();
-    let open = withheld.iter().map(|(_, row)| row.open).sum::<u64>();
-    let period = report.query.per.label(first.period.start);
-    let (unit, again) = match report.query.per {
+    let open = withheld.iter().map(|row| row.open).sum::<u64>();
+    let period = per.label(first.period.start);
+    let (unit, again) = match per {
         BillingPeriod::Day => ("day", "tomorrow"),
         BillingPeriod::Month => ("month", "next month"),
     };

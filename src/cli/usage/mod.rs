@@ -1,25 +1,30 @@
 //! `keygate usage`: usage to bill by, from the records of the audit journal.
 //!
 //! It reads the records of all gateways where the audit is shipped to PostgreSQL, and the journal's files elsewhere,
-//! also while a gateway runs. It says whose records it has counted, and up to when.
+//! also while a gateway runs; with `--server`, a gateway elsewhere does so. It says whose records it has counted, and
+//! up to when.
 
 mod cloudevents;
-mod fleet;
 mod names;
 mod present;
+
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 
 use super::installation::Installation;
+use super::remote::{self, RemoteArgs};
 use super::show::Format;
 use super::{CliError, ExitStatus, audit, audit_filter};
 use crate::config::Config;
+use ::control::management::{UsageScope, UsageSummary};
 use domain::clock::{self, Micros};
-use journal::audit::{
-    BillingPeriod, GatewayFreshness, Reader, UsageBy, UsageQuery, UsageReport, ViewScope, ViewStatus,
-};
+use journal::audit::{AuditView, BillingPeriod, Fleet, UsageBy, UsageQuery};
 use names::Names;
+
+/// Time that PostgreSQL has to add up the records of all days.
+const FLEET_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// Arguments of `keygate usage`.
 #[derive(Debug, clap::Args)]
@@ -48,6 +53,8 @@ pub(super) struct Args {
     cloudevents: Option<Form>,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    pub(super) remote: RemoteArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -79,12 +86,28 @@ enum Form {
 
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        let config = &installation.config()?;
         if self.since.is_some() && self.until.is_some() && self.since >= self.until {
             let message = anyhow::anyhow!("--since is not before --until; no use can match");
             return Err(CliError::new(ExitStatus::Usage, message));
         }
-        let query = UsageQuery {
+        let query = self.query();
+        let usage = match installation.remote() {
+            Some(remote) => remote::usage(remote, query, self.scope())?,
+            None => self.read(&installation.config()?, query)?,
+        };
+        present::note_gaps(&usage);
+        if let Some(form) = self.cloudevents {
+            cloudevents::print(&usage, form == Form::Batch)?;
+        } else {
+            let names = Names::fetch(installation, &usage)?;
+            if self.format.json { present::json(&usage, &names)? } else { present::table(&usage, &names)? }
+        }
+        audit::note_status(Some(&usage.view));
+        Ok(())
+    }
+
+    fn query(&self) -> UsageQuery {
+        UsageQuery {
             by: match self.by {
                 By::Org => UsageBy::Org,
                 By::Key => UsageBy::Key,
@@ -97,38 +120,31 @@ impl Args {
             since: self.since,
             until: self.until,
             by_gateway: self.cloudevents.is_some(),
-        };
+            org: None,
+        }
+    }
+
+    fn scope(&self) -> Option<UsageScope> {
+        if self.own { Some(UsageScope::Gateway) } else { self.fleet.then_some(UsageScope::Fleet) }
+    }
+
+    /// Reads the usage of this machine's installation.
+    fn read(&self, config: &Config, query: UsageQuery) -> Result<UsageSummary, CliError> {
         let is_fleet = !self.own && (self.fleet || config.shipping.postgresql().is_some());
-        let (reports, status) = if is_fleet { fleet::read(database(config)?, query)? } else { own(config, query)? };
-        reports.iter().for_each(present::note_gaps);
-        if let Some(form) = self.cloudevents {
-            cloudevents::print(&reports, form == Form::Batch)?;
-            audit::note_status(Some(&status));
-            return Ok(());
-        }
-        // Without events there is one report for all gateways.
-        for report in &reports {
-            let names = Names::fetch(installation, report)?;
-            if self.format.json { present::json(report, &status, &names)? } else { present::table(report, &names)? }
-        }
-        audit::note_status(Some(&status));
-        Ok(())
+        let (reports, status) = if is_fleet {
+            let view = AuditView::without_journal(&config.audit.path);
+            view.set_fleet(Some(Fleet::open(database(config)?, FLEET_DEADLINE).context(NO_FLEET)?));
+            view.usage_of_fleet(query).context(NO_FLEET)?
+        } else {
+            let view = AuditView::of_directory(&config.audit.path);
+            let view = view.map_err(|error| audit::unreadable(config, error))?;
+            view.usage_of_gateway(query, config.audit.gateway.clone(), clock::now())?
+        };
+        Ok(UsageSummary::new(query, &reports, status))
     }
 }
 
-/// The usage in the journal of this gateway.
-fn own(config: &Config, query: UsageQuery) -> Result<(Vec<UsageReport>, ViewStatus), CliError> {
-    let now = clock::now();
-    let report = journal(config)?.usage(query, now)?;
-    let gateway = config.audit.gateway.clone();
-    let gateways = vec![GatewayFreshness { gateway, complete_until: report.settled_before, updated: now }];
-    Ok((vec![report], ViewStatus { scope: ViewScope::Gateway, reason: None, gateways }))
-}
-
-/// The journal of this machine.
-fn journal(config: &Config) -> anyhow::Result<Reader> {
-    Reader::open(&config.audit.path).map_err(|error| audit::unreadable(config, error))
-}
+const NO_FLEET: &str = "the records of all gateways cannot be read; --own counts those of this gateway alone";
 
 /// The database with the records of all gateways.
 fn database(config: &Config) -> Result<platform::postgresql::Settings, CliError> {

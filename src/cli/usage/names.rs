@@ -1,15 +1,18 @@
-//! Names of the organizations, keys and users of rows, from the gateway that runs on this machine.
+//! Names of the organizations, keys and users of rows, from the gateway that runs on this machine, or is asked over the
+//! network.
 //!
-//! Names can be changed, and records have ids: where no gateway runs, usage is shown by ids alone.
+//! Names can be changed, and records have ids: where no gateway runs, or a token may not read names, usage is shown by
+//! ids alone.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::cli::installation::Installation;
-use crate::cli::{CliError, control};
+use crate::cli::{CliError, control, output};
 use ::control::admin::{Operation, Reply};
+use ::control::management::UsageSummary;
 use domain::identity::OrgId;
 use domain::key::KeyId;
-use journal::audit::{UsageBy, UsageReport, UsageSubject};
+use journal::audit::{UsageBy, UsageSubject};
 
 /// Names of subjects.
 #[derive(Debug, Default)]
@@ -24,22 +27,33 @@ impl Names {
     ///
     /// # Errors
     /// When the running gateway cannot be asked, or refuses the answer.
-    pub(super) fn fetch(installation: &Installation, report: &UsageReport) -> Result<Self, CliError> {
+    pub(super) fn fetch(installation: &Installation, usage: &UsageSummary) -> Result<Self, CliError> {
         let mut names = Self::default();
-        let orgs: BTreeSet<OrgId> = report.rows.iter().filter_map(|row| org_of(&row.subject)).collect();
+        match names.read(installation, usage) {
+            Err(error) if installation.remote().is_some() => {
+                output::note(format_args!("names are not shown: {:#}", error.into_cause()));
+            }
+            read => read?,
+        }
+        Ok(names)
+    }
+
+    fn read(&mut self, installation: &Installation, usage: &UsageSummary) -> Result<(), CliError> {
+        let names = self;
+        let orgs: BTreeSet<OrgId> = usage.items.iter().filter_map(|item| org_of(&item.row.subject)).collect();
         if orgs.is_empty() {
-            return Ok(names);
+            return Ok(());
         }
         control::for_each_page_of_gateway(installation, Operation::list_orgs(), |reply| names.add(reply))?;
         // No other organization's keys are asked for: there may be many.
-        let with_keys = orgs.iter().filter(|_| report.query.by == UsageBy::Key);
+        let with_keys = orgs.iter().filter(|_| usage.by == UsageBy::Key);
         for org in with_keys {
             if names.orgs.contains_key(org) {
                 let list_keys = Operation::list_keys(org.to_string());
                 control::for_each_page_of_gateway(installation, list_keys, |reply| names.add(reply))?;
             }
         }
-        Ok(names)
+        Ok(())
     }
 
     fn add(&mut self, reply: Reply) {

@@ -8,11 +8,12 @@ use serde::ser::SerializeMap as _;
 
 use super::names::Names;
 use crate::cli::output::{self, or_dash, seconds};
+use ::control::management::UsageSummary;
 use domain::clock::Micros;
 use domain::counted::Counted;
 use domain::identity::OrgId;
 use domain::key::KeyId;
-use journal::audit::{Outcome, UsageBy, UsageReport, UsageRow, UsageSubject, ViewStatus};
+use journal::audit::{Outcome, UsageBy, UsageRow, UsageSubject, ViewStatus};
 
 /// Usage of one subject within one period, as JSON has it.
 #[derive(Serialize)]
@@ -44,7 +45,7 @@ enum SubjectFields<'a> {
     Route { route: Option<&'a str> },
 }
 
-/// JSON form of a report.
+/// JSON form of usage.
 #[derive(Serialize)]
 struct ReportFields<'a> {
     by: &'static str,
@@ -74,9 +75,9 @@ struct NamedItem<'a> {
 }
 
 impl<'a> UsageItem<'a> {
-    pub(super) fn new(report: &UsageReport, row: &'a UsageRow) -> Self {
+    pub(super) fn new(usage: &UsageSummary, row: &'a UsageRow) -> Self {
         Self {
-            period: report.query.per.label(row.period.start),
+            period: usage.per.label(row.period.start),
             start: row.period.start,
             end: row.period.end,
             gateway: row.gateway.as_deref(),
@@ -96,9 +97,9 @@ impl<'a> UsageItem<'a> {
 }
 
 impl<'a> NamedItem<'a> {
-    fn new(report: &UsageReport, row: &'a UsageRow, names: &'a Names) -> Self {
+    fn new(usage: &UsageSummary, row: &'a UsageRow, names: &'a Names) -> Self {
         let (key, user) = names.key(&row.subject).unzip();
-        Self { item: UsageItem::new(report, row), org: names.org(&row.subject), key, user }
+        Self { item: UsageItem::new(usage, row), org: names.org(&row.subject), key, user }
     }
 }
 
@@ -113,42 +114,42 @@ fn by_name<S: serde::Serializer>(outcomes: &&[(Outcome, u64)], serializer: S) ->
 }
 
 /// Notes on standard error in which part of the range records are missing.
-pub(super) fn note_gaps(report: &UsageReport) {
-    if let Some(from) = report.complete_from {
+pub(super) fn note_gaps(usage: &UsageSummary) {
+    if let Some(from) = usage.complete_from {
         let from = seconds(from);
         output::note(format_args!(
             "incomplete before {from}: records from before that time were removed, and are not counted"
         ));
     }
-    if report.damaged_lines > 0 {
-        let lines = report.damaged_lines;
+    if usage.damaged_lines > 0 {
+        let lines = usage.damaged_lines;
         output::note(format_args!("{lines} damaged lines of the journal are not counted; run `keygate audit verify`"));
     }
 }
 
-pub(super) fn json(report: &UsageReport, view: &ViewStatus, names: &Names) -> io::Result<()> {
+pub(super) fn json(usage: &UsageSummary, names: &Names) -> io::Result<()> {
     output::json(&ReportFields {
-        by: subject_name(report.query.by),
-        per: report.query.per.name(),
-        since: report.query.since,
-        until: report.query.until,
-        complete_from: report.complete_from,
-        damaged_lines: report.damaged_lines,
-        view,
-        items: report.rows.iter().map(|row| NamedItem::new(report, row, names)).collect(),
+        by: subject_name(usage.by),
+        per: usage.per.name(),
+        since: usage.since,
+        until: usage.until,
+        complete_from: usage.complete_from,
+        damaged_lines: usage.damaged_lines,
+        view: &usage.view,
+        items: usage.items.iter().map(|item| NamedItem::new(usage, &item.row, names)).collect(),
     })
 }
 
 /// Shows the rows, and notes which periods have uses that have not ended.
-pub(super) fn table(report: &UsageReport, names: &Names) -> io::Result<()> {
-    let subject = heading(report.query.by);
+pub(super) fn table(usage: &UsageSummary, names: &Names) -> io::Result<()> {
+    let subject = heading(usage.by);
     let header =
         ["PERIOD", subject, "REQUESTS", "REFUSALS", "OPEN", "OUTCOMES", "BYTES IN", "BYTES OUT", "NAME", "USER"];
-    let rows: Vec<_> = report.rows.iter().map(|row| cells(report, row, names)).collect();
+    let rows: Vec<_> = usage.items.iter().map(|item| cells(usage, &item.row, names)).collect();
     output::table(&header, &rows, "there are no requests in this time")?;
     let mut open: BTreeMap<String, u64> = BTreeMap::new();
-    for row in report.rows.iter().filter(|row| row.open > 0) {
-        *open.entry(report.query.per.label(row.period.start)).or_default() += row.open;
+    for row in usage.items.iter().map(|item| &item.row).filter(|row| row.open > 0) {
+        *open.entry(usage.per.label(row.period.start)).or_default() += row.open;
     }
     for (period, count) in open {
         let open = Counted(count, "open request");
@@ -157,13 +158,13 @@ pub(super) fn table(report: &UsageReport, names: &Names) -> io::Result<()> {
     Ok(())
 }
 
-fn cells(report: &UsageReport, row: &UsageRow, names: &Names) -> [String; 10] {
+fn cells(usage: &UsageSummary, row: &UsageRow, names: &Names) -> [String; 10] {
     let outcomes: Vec<String> =
         row.outcomes.iter().map(|(outcome, count)| format!("{}={count}", outcome.name())).collect();
     let (key, user) = names.key(&row.subject).unzip();
     let name: Vec<&str> = names.org(&row.subject).into_iter().chain(key).collect();
     [
-        report.query.per.label(row.period.start),
+        usage.per.label(row.period.start),
         row.subject.to_string(),
         row.requests.to_string(),
         row.refusals.to_string(),

@@ -31,7 +31,7 @@ type RowName = (String, String);
 type Counts = (u64, u64, u64, u64, u64, BTreeMap<&'static str, u64>);
 
 fn query(by: UsageBy, per: BillingPeriod) -> UsageQuery {
-    UsageQuery { by, per, since: None, until: None, by_gateway: false }
+    UsageQuery { by, per, since: None, until: None, by_gateway: false, org: None }
 }
 
 fn read(settings: &Settings, query: UsageQuery) -> UsageReport {

@@ -81,7 +81,7 @@ fn equal_calls_at_two_gateways_make_one_key() {
     let body = json!({ "name": "k", "user": "ada@acme.example" });
     let ids: Vec<String> = thread::scope(|scope| {
         let send = |number: usize| {
-            let address = if number % 2 == 0 { setup.api() } else { other.addresses()[1] };
+            let address = if number.is_multiple_of(2) { setup.api() } else { other.addresses()[1] };
             let program = program.at(address);
             let (path, body) = (&path, &body);
             move || {

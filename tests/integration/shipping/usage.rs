@@ -7,7 +7,7 @@ use std::time::Duration;
 use domain::clock::{self, Micros};
 use domain::identity::AuthMethod;
 use domain::refusal::Refusal;
-use journal::audit::{Outcome, Settings, Use, UseEnd};
+use journal::audit::{AuditView, BillingPeriod, Fleet, Outcome, Settings, UsageBy, UsageQuery, Use, UseEnd};
 use journal::shipping::Shippers;
 use platform::metrics::Metrics;
 use serde_json::{Value, json};
@@ -44,6 +44,22 @@ fn write_and_ship(settings: &Settings, server: &Postgresql, callers: &[Caller], 
     let shippers = Shippers::start(journal.tap(), &sink(server), &Metrics::new().shipping).unwrap();
     block_on(journal.close());
     shippers.finish(Duration::from_secs(60));
+}
+
+/// The usage by route of one organization is that organization's, although its rows do not name it.
+fn compare_usage_of(caller: &Caller, server: &Postgresql, gateway: &Path, by_org: &[Value]) {
+    let view = AuditView::of_directory(&gateway.join("audit")).unwrap();
+    let database = platform::postgresql::Settings::parse(&server.url(), None).unwrap();
+    view.set_fleet(Some(Fleet::open(database, Duration::from_secs(60)).unwrap()));
+    let (by, per, org) = (UsageBy::Route, BillingPeriod::Day, Some(caller.org));
+    let query = UsageQuery { by, per, since: None, until: None, by_gateway: false, org };
+    let (reports, _) = view.usage_of_fleet(query).unwrap();
+    let rows = reports.iter().flat_map(|report| &report.rows);
+    let all: u64 = rows.map(|row| row.requests + row.refusals).sum();
+    let own = by_org.iter().filter(|item| item["org_id"] == caller.org.to_string());
+    let number = |item: &Value, name: &str| item[name].as_u64().unwrap();
+    let expected: u64 = own.map(|item| number(item, "requests") + number(item, "refusals")).sum();
+    assert!(all == expected && all > 0, "{all} of {expected}");
 }
 
 fn usage(config: &Path, arguments: &str) -> String {
@@ -98,6 +114,9 @@ fn usage_in_the_database_is_that_of_the_journals() {
                 assert_eq!(item[name], parts.0[name], "{query}");
             }
         }
+    }
+    for caller in &callers {
+        compare_usage_of(caller, &server, &directory.path().join("gw-1"), &items(&configs[0], "--by org"));
     }
     // The events are those of the gateways themselves, under the same ids: exported by either, they are billed once.
     let events = |config: &Path, more: &str| {

@@ -13,6 +13,7 @@
 //! first, within seconds.
 
 mod operation;
+mod reads;
 mod reply;
 mod dispatch;
 mod backup;

@@ -103,6 +103,14 @@ impl Actor {
         }
     }
 
+    /// The only organization that the token of a program manages.
+    pub(super) fn token_org(&self) -> Option<OrgId> {
+        match self {
+            Self::Program(program) => program.token.org,
+            Self::Operator(_) | Self::Visitor(_) | Self::User(_) => None,
+        }
+    }
+
     /// Returns whether it acts with the rights of the operator, as programs do whose token the operator created.
     pub(super) fn is_operator(&self) -> bool {
         match self {

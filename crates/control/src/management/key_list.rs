@@ -28,12 +28,19 @@ impl Management {
         sha256: &[String],
         now: Micros,
     ) -> Result<BTreeMap<String, KeyId>, ManagementError> {
-        self.authorize(actor, Access::AllOrgs(TokenScope::KeysRead), now).await?;
+        let own = actor.token_org();
+        match own.map(|org| org.to_string()) {
+            Some(org) => self.authorize(actor, Access::Org(&org, TokenScope::KeysRead), now).await?,
+            None => self.authorize(actor, Access::AllOrgs(TokenScope::KeysRead), now).await?,
+        };
         operands::check_key_count(sha256)?;
         let found = sha256.iter().map(async |text| {
             let digest = KeyDigest::from_hex(text)?;
-            let key = self.state.key_of(&digest).await?;
-            Ok::<_, ManagementError>(key.map(|key| (text.clone(), key)))
+            let Some(id) = self.state.key_of(&digest).await? else { return Ok::<_, ManagementError>(None) };
+            let Some(own) = own else { return Ok(Some((text.clone(), id))) };
+            // A key of another organization is reported as absent.
+            let key = self.state.key(id).await?;
+            Ok(key.filter(|key| key.org == own && !key.session_quota_key).map(|key| (text.clone(), key.id)))
         });
         Ok(try_join_all(found).await?.into_iter().flatten().collect())
     }

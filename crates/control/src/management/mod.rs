@@ -50,6 +50,9 @@ mod key_actor;
 mod explain;
 mod good_practice;
 mod uses;
+mod usage;
+mod usage_summary;
+mod records;
 mod changes;
 mod read_queue;
 mod sessions;
@@ -108,6 +111,8 @@ pub use token_authentication::TokenRefusal;
 pub use token_exchange::{ExchangeTarget, ExchangedKey};
 pub use tokens::{ADMIN_SCOPES, TokenSettings};
 pub use unix_user::UnixUser;
+pub use usage::{UsageRequest, UsageScope};
+pub use usage_summary::{UsageItem, UsageSummary};
 pub use user::{Responsible, User, UserKind, UserStatus};
 pub use uses::{Activity, ActivityReport, UseFilter, UsePage};
 

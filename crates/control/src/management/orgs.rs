@@ -71,16 +71,15 @@ impl Management {
         }
     }
 
-    /// Lists all organizations in the order of their creation, a page at a time. For the operator; a program of one
-    /// organization lists that one.
+    /// Lists all organizations in the order of their creation, a page at a time; for a program of one organization,
+    /// that one. For the operator and for programs.
     ///
     /// # Errors
     /// [`ManagementError::Cursor`].
     pub async fn list_orgs(&self, actor: &Actor, page: &PageQuery, now: Micros) -> Result<Page<Org>, ManagementError> {
-        if let Actor::Program(program) = actor
-            && let Some(org) = program.token.org
-        {
-            return Ok(Page { items: vec![self.show_org(actor, &org.to_string(), now).await?], next: None });
+        if let Some(own) = actor.token_org() {
+            let own = self.show_org(actor, &own.to_string(), now).await?;
+            return Ok(Page { items: vec![own], next: None });
         }
         self.authorize(actor, Access::AllOrgs(TokenScope::OrgsRead), now).await?;
         let sealer = self.cursor_sealer(&"orgs").await?;

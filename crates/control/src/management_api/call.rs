@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, IF_NONE_MATCH, LOCATION};
+use http::header::{IF_NONE_MATCH, LOCATION};
 use http::{HeaderValue, Response, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::input;
+use super::reading;
 use super::response;
 use super::routes::Endpoint;
 use crate::json_input;
 use crate::management::{
-    Actor, ApiKey, Key, Management, ManagementError, NewKey, NewKeyRequest, Org, Program, Replay, Rotation,
+    Actor, ApiKey, Key, KeyImport, Management, ManagementError, NewKey, NewKeyRequest, Org, Program, Replay, Rotation,
     SecretSource, User, UserKind,
 };
 use crate::request::ControlRequest;
@@ -57,15 +58,13 @@ impl<'a> Call<'a> {
                 let update = json_input::body(self.request)?;
                 return Ok(of_user(&management.update_user(actor, &value(0)?, &value(1)?, update, now).await?));
             }
-            Endpoint::RemoveUser => {
-                management.remove_user(actor, &value(0)?, &value(1)?, now).await?;
-                return Ok(no_content());
-            }
+            Endpoint::RemoveUser => json!(management.remove_user(actor, &value(0)?, &value(1)?, now).await?),
             Endpoint::ListKeys => {
                 let query = input::key_query(self.request)?;
                 json!(management.list_keys(actor, &value(0)?, &query, &self.page()?, now).await?)
             }
             Endpoint::CreateKey => return self.create_key(&value(0)?).await,
+            Endpoint::ImportKey => return self.import_key(&value(0)?).await,
             Endpoint::PutKey => return self.put_key(&value(0)?, &value(1)?).await,
             Endpoint::ShowKey
             | Endpoint::PatchKey
@@ -73,13 +72,12 @@ impl<'a> Call<'a> {
             | Endpoint::RevokeKey
             | Endpoint::DisableKey
             | Endpoint::EnableKey
-            | Endpoint::ListUses
             | Endpoint::Explain => return self.perform_on_key(endpoint, &value(0)?).await,
-            Endpoint::ListChanges => {
-                let org =
-                    self.request.parameter("org").ok_or_else(|| json_input::InputError::Query("give `org`".into()))?;
-                json!(management.list_changes(actor, org, &self.page()?, now).await?)
-            }
+            Endpoint::ListFoundKeys
+            | Endpoint::ShowActivity
+            | Endpoint::ListUses
+            | Endpoint::ShowUsage
+            | Endpoint::ListRecords => self.read(endpoint, values).await?,
             Endpoint::ListTokens => {
                 json!(management.list_tokens(actor, self.request.parameter("org"), &self.page()?, now).await?)
             }
@@ -107,17 +105,43 @@ impl<'a> Call<'a> {
                 management.disable_key(actor, key, leaked, now).await?
             }
             Endpoint::EnableKey => management.enable_key(actor, key, now).await?,
-            Endpoint::ListUses => {
-                let filter = json_input::use_filter(request)?;
-                let uses = management.list_uses(actor, key, filter, &self.page()?, now).await?;
-                return Ok(response::json(StatusCode::OK, &uses));
-            }
             Endpoint::Explain => {
                 return Ok(response::json(StatusCode::OK, &management.explain_key(actor, key, now).await?));
             }
             _ => unreachable!("the caller performs what is not on one key"),
         };
         Ok(of_key(&shown))
+    }
+
+    /// Performs an operation that looks keys up by their digests, or reads the audit.
+    async fn read(&self, endpoint: Endpoint, values: &[&str]) -> Result<Value, ApiError> {
+        let Self { management, actor, request } = self;
+        let now = request.now;
+        let segment = values.first().copied().unwrap_or_default();
+        Ok(match endpoint {
+            Endpoint::ListFoundKeys => {
+                let digests = input::digests(request)?;
+                json!({ "found": management.find_keys_by_digest(actor, &digests, now).await? })
+            }
+            Endpoint::ShowActivity => {
+                let keys = input::key_list(request)?;
+                json!(management.key_activity(actor, &input::reference(segment)?, keys, now).await?)
+            }
+            Endpoint::ListUses => {
+                let filter = json_input::use_filter(request)?;
+                json!(management.list_uses(actor, input::key(segment)?, filter, &self.page()?, now).await?)
+            }
+            Endpoint::ShowUsage => {
+                let usage = reading::usage(request, management.has_fleet())?;
+                json!(management.show_usage(actor, usage, now).await?)
+            }
+            Endpoint::ListRecords => {
+                let filter = reading::records(request)?;
+                let org = request.parameter("org");
+                json!(management.list_records(actor, org, filter, &self.page()?, now).await?)
+            }
+            _ => unreachable!("the caller has matched these endpoints"),
+        })
     }
 
     /// The result of a call that was made before.
@@ -171,6 +195,13 @@ impl<'a> Call<'a> {
         if must_be_new { Err(ApiError::Exists) } else { Ok(of_key(&put.key)) }
     }
 
+    async fn import_key(&self, org: &str) -> Result<Response<Bytes>, ApiError> {
+        let input::ImportKeyBody { user, sha256, id, name, limits, policy, disabled } = json_input::body(self.request)?;
+        let import = KeyImport { org, user: &user, sha256: &sha256, id, name: &name, limits, policy, disabled };
+        let key = self.management.import_key(&self.actor, import, self.request.now).await?;
+        Ok(created(format!("/v1/keys/{}", key.id), of_key(&key)))
+    }
+
     async fn rotate_key(&self, id: KeyId) -> Result<Response<Bytes>, ApiError> {
         let input::RotateKeyBody { overlap_seconds, expected_rotated, sha256 } =
             json_input::optional_body(self.request)?;
@@ -193,6 +224,9 @@ impl<'a> Call<'a> {
 fn with_secret(new: &NewKey) -> Response<Bytes> {
     let mut body = json!(new.key);
     body["key"] = json!(new.api_key.as_ref().map(ApiKey::expose));
+    if let Some(warning) = &new.warning {
+        body["warning"] = json!(warning);
+    }
     response::record(StatusCode::OK, &body, new.key.etag)
 }
 
@@ -213,12 +247,6 @@ fn created(location: String, mut response: Response<Bytes>) -> Response<Bytes> {
     *response.status_mut() = StatusCode::CREATED;
     let location = HeaderValue::try_from(location).expect("ids are visible ASCII");
     response.headers_mut().insert(LOCATION, location);
-    response
-}
-
-fn no_content() -> Response<Bytes> {
-    let mut response = response::build(StatusCode::NO_CONTENT, "application/json", "");
-    response.headers_mut().remove(CONTENT_TYPE);
     response
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::error::ApiError;
 use crate::json_input::{self, InputError, WholeSeconds};
-use crate::management::{KeyQuery, PolicyUpdate, UserKind};
+use crate::management::{KeyQuery, LimitUpdate, PolicyUpdate, UserKind};
 use crate::request::ControlRequest;
 use domain::clock::Micros;
 use domain::identity::Permission;
@@ -63,6 +63,26 @@ pub(super) struct PutKeyBody {
     pub(super) id: Option<KeyId>,
 }
 
+/// Body of `POST /orgs/{org}/keys/import`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ImportKeyBody {
+    /// Id or email address of the owner.
+    pub(super) user: String,
+    /// SHA-256 of the whole key, in hexadecimal.
+    pub(super) sha256: String,
+    /// Id of a key that was made offline; absent for one of another system.
+    pub(super) id: Option<KeyId>,
+    pub(super) name: String,
+    /// The key's own limits; absent or `null`: the configured ones.
+    pub(super) limits: Option<LimitUpdate>,
+    #[serde(default, deserialize_with = "json_input::object")]
+    pub(super) policy: PolicyUpdate,
+    /// The key is refused until it is enabled.
+    #[serde(default)]
+    pub(super) disabled: bool,
+}
+
 /// Body of `POST /keys/{key}/rotate`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -117,6 +137,19 @@ pub(super) fn key_query(request: &ControlRequest) -> Result<KeyQuery, ApiError> 
         expires_within: duration(request, "expires_within")?,
         newest_first: request.parameter("newest_first").map(boolean).transpose()?.unwrap_or(false),
     })
+}
+
+/// The ids of the parameter `keys`, separated by commas.
+pub(super) fn key_list(request: &ControlRequest) -> Result<Vec<KeyId>, ApiError> {
+    let invalid = || InputError::Query("`keys` must be ids of keys, separated by commas".into());
+    let ids = request.parameter("keys").ok_or_else(invalid)?.split(',').map(|id| id.parse().map_err(|_| invalid()));
+    Ok(ids.collect::<Result<_, _>>()?)
+}
+
+/// The digests of the parameter `sha256`, separated by commas.
+pub(super) fn digests(request: &ControlRequest) -> Result<Vec<String>, ApiError> {
+    let missing = || InputError::Query("give `sha256`: digests of keys, separated by commas".into());
+    Ok(request.parameter("sha256").ok_or_else(missing)?.split(',').map(str::to_owned).collect())
 }
 
 fn duration(request: &ControlRequest, name: &str) -> Result<Option<Duration>, InputError> {

@@ -39,6 +39,7 @@ use routes::Endpoint;
 mod routes;
 mod call;
 mod input;
+mod reading;
 mod response;
 mod error;
 mod idempotency;

@@ -2,9 +2,9 @@
 //! parameters; a test compares them.
 
 use Endpoint::{
-    CreateKey, CreateOrg, CreateToken, CreateUser, DisableKey, Document, EnableKey, Explain, ListChanges, ListKeys,
-    ListOrgs, ListTokens, ListUsers, ListUses, PatchKey, PatchOrg, PatchUser, PutKey, RemoveUser, RevokeKey,
-    RevokeToken, RotateKey, ShowKey, ShowOrg, ShowUser,
+    CreateKey, CreateOrg, CreateToken, CreateUser, DisableKey, Document, EnableKey, Explain, ImportKey, ListFoundKeys,
+    ListKeys, ListOrgs, ListRecords, ListTokens, ListUsers, ListUses, PatchKey, PatchOrg, PatchUser, PutKey,
+    RemoveUser, RevokeKey, RevokeToken, RotateKey, ShowActivity, ShowKey, ShowOrg, ShowUsage, ShowUser,
 };
 
 /// The operations of the API.
@@ -23,6 +23,9 @@ pub(super) enum Endpoint {
     ListKeys,
     CreateKey,
     PutKey,
+    ImportKey,
+    ShowActivity,
+    ListFoundKeys,
     ShowKey,
     PatchKey,
     RotateKey,
@@ -31,7 +34,8 @@ pub(super) enum Endpoint {
     EnableKey,
     ListUses,
     Explain,
-    ListChanges,
+    ShowUsage,
+    ListRecords,
     ListTokens,
     CreateToken,
     RevokeToken,
@@ -64,6 +68,13 @@ const PAGE: &[&str] = &["cursor", "limit"];
 const KEYS: &[&str] =
     &["cursor", "limit", "search", "name", "user", "status", "unused_for", "expires_within", "newest_first"];
 
+/// Query parameters of usage.
+const USAGE: &[&str] = &["by", "per", "since", "until", "org", "by_gateway", "scope"];
+/// Query parameters of a list of audit records.
+const RECORDS: &[&str] = &[
+    "cursor", "limit", "org", "key", "user", "subject", "token", "since", "until", "id", "outcome", "refused", "kind",
+];
+
 const ROUTES: &[Route] = &[
     route("GET", "openapi.json", Document, &[]),
     route("GET", "orgs", ListOrgs, PAGE),
@@ -78,6 +89,9 @@ const ROUTES: &[Route] = &[
     route("GET", "orgs/{org}/keys", ListKeys, KEYS),
     route("POST", "orgs/{org}/keys", CreateKey, &[]),
     route("PUT", "orgs/{org}/keys/by-digest/{sha256}", PutKey, &[]),
+    route("POST", "orgs/{org}/keys/import", ImportKey, &[]),
+    route("GET", "orgs/{org}/activity", ShowActivity, &["keys"]),
+    route("GET", "keys", ListFoundKeys, &["sha256"]),
     route("GET", "keys/{key}", ShowKey, &[]),
     route("PATCH", "keys/{key}", PatchKey, &[]),
     route("POST", "keys/{key}/rotate", RotateKey, &[]),
@@ -86,7 +100,8 @@ const ROUTES: &[Route] = &[
     route("POST", "keys/{key}/enable", EnableKey, &[]),
     route("GET", "keys/{key}/uses", ListUses, &["cursor", "limit", "outcome", "refused"]),
     route("GET", "keys/{key}/explain", Explain, &[]),
-    route("GET", "audit", ListChanges, &["cursor", "limit", "org"]),
+    route("GET", "usage", ShowUsage, USAGE),
+    route("GET", "audit", ListRecords, RECORDS),
     route("GET", "tokens", ListTokens, &["cursor", "limit", "org"]),
     route("POST", "tokens", CreateToken, &[]),
     route("DELETE", "tokens/{token}", RevokeToken, &[]),
@@ -145,7 +160,7 @@ mod tests {
         assert_eq!(found("GET", "orgs"), Ok((ListOrgs, vec![])));
         assert_eq!(found("PATCH", "orgs/acme/users/ada"), Ok((PatchUser, vec!["acme", "ada"])));
         assert_eq!(found("POST", "keys/abc/rotate"), Ok((RotateKey, vec!["abc"])));
-        for path in ["", "org", "orgs/", "orgs/acme/", "keys", "keys//rotate", "keys/a/b/c", "orgs/a/users/b/c"] {
+        for path in ["", "org", "orgs/", "orgs/acme/", "keys/", "keys//rotate", "keys/a/b/c", "orgs/a/users/b/c"] {
             assert_eq!(found("GET", path), Err(RouteError::NotFound), "{path}");
         }
         let allow = |methods: &str| Err(RouteError::MethodNotAllowed(methods.into()));

@@ -25,10 +25,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         Change::UpdateOrg { org, patch } => org_rows::update(sql, *org, patch),
         Change::CreateUser(user) => services::create_new_user(sql, user),
         Change::UpdateUser { org, user, patch } => update_user(sql, *org, *user, patch),
-        Change::WithdrawUser { org, user, at } => {
-            let update = "UPDATE users SET withdrawn = coalesce(withdrawn, ?2) WHERE id = ?1";
-            change_user(sql, *org, *user, update, integer(at.0))
-        }
+        Change::WithdrawUser { org, user, at } => withdraw_user(sql, *org, *user, *at),
         Change::RemoveUser { org, user, at } => remove_user(sql, *org, *user, *at),
         Change::CreateKey { key, digest } => create_key(sql, key, digest),
         Change::RevokeKey { key, at } => revoke_key(sql, *key, *at),
@@ -54,9 +51,9 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         Change::CreateSession { session, digest } => {
             session_rows::create(sql, session, digest, bounds.sessions_per_person)
         }
-        Change::ChooseOrg { session, org } => session_rows::choose_org(sql, *session, *org),
-        Change::EndSession { session } => session_rows::end(sql, *session),
-        Change::EndMembership { session, org } => session_rows::end_membership(sql, *session, *org),
+        Change::ChooseOrg { .. } | Change::EndSession { .. } | Change::EndMembership { .. } => {
+            session_rows::change(sql, change)
+        }
         Change::CreateToken(_) | Change::RevokeToken { .. } => management_tokens::write(sql, change),
         Change::PutTicket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),
     }
@@ -137,6 +134,11 @@ fn voucher_columns(vouched_by: Option<&Voucher>) -> (Option<&str>, Option<String
 fn suspend_user(sql: &Connection, user: UserId, at: Option<Micros>) -> Result<(), ChangeError> {
     let update = "UPDATE users SET suspended = iif(?2 IS NULL, NULL, coalesce(suspended, ?2)) WHERE id = ?1";
     execute(sql, update, params![user.to_string(), at.map(|at| integer(at.0))]).map(drop)
+}
+
+fn withdraw_user(sql: &Connection, org: OrgId, user: UserId, at: Micros) -> Result<(), ChangeError> {
+    let update = "UPDATE users SET withdrawn = coalesce(withdrawn, ?2) WHERE id = ?1";
+    change_user(sql, org, user, update, integer(at.0))
 }
 
 fn remove_user(sql: &Connection, org: OrgId, user: UserId, at: Micros) -> Result<(), ChangeError> {

@@ -181,7 +181,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let connection = state_file::open(&directory.path().join("state.db")).unwrap();
         let mut constraints = Vec::new();
-        for table in ["orgs", "users", "keys", "replaced", "sessions"] {
+        for table in ["orgs", "users", "keys", "replaced", "sessions", "management_tokens", "federation_rules"] {
             let indexes = format!("SELECT name FROM pragma_index_list('{table}') WHERE \"unique\"");
             for index in strings(&connection, &indexes) {
                 let columns = strings(&connection, &format!("SELECT name FROM pragma_index_info('{index}')"));

@@ -44,7 +44,7 @@ pub(crate) fn read_usage(
     // In this order: what is settled now is in the segments that are listed next.
     let settled_before = settled_before(directory, now)?;
     let segments = segment::list(directory)?;
-    let filter = Filter { since: query.since, until: query.until, ..Filter::default() };
+    let filter = Filter { org: query.org, since: query.since, until: query.until, ..Filter::default() };
     let candidates = lookup::candidate_blocks(directory, None, &segments, &filter);
     let mut scan = MeteringScan::new(directory, query, stop);
     for segment in &segments {

@@ -11,7 +11,8 @@
 //!   shipped; [`joined`]: both.
 //! - [`order`], [`cursor`]: the order over all gateways, and places in it. [`status`]: which records a
 //!   view has, how fresh.
-//! - [`activity`]: counts and last uses of keys; [`arrivals`], [`follower`]: what is recorded while one watches.
+//! - [`activity`]: counts and last uses of keys; [`usage`]: usage to bill by; [`arrivals`], [`follower`]: what is
+//!   recorded while one watches.
 //! - Calls block, up to a deadline: run them on a thread that may wait.
 
 mod activity;
@@ -24,6 +25,7 @@ mod order;
 mod rest;
 mod source;
 mod status;
+mod usage;
 
 use std::collections::HashMap;
 use std::io;

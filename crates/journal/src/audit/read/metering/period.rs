@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
+use serde::{Deserialize, Serialize};
 
 use domain::clock::Micros;
 
@@ -12,7 +13,8 @@ use domain::clock::Micros;
 const DAY: u64 = 86_400_000_000;
 
 /// Length of the periods by which usage is added up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BillingPeriod {
     /// A day, from midnight UTC.
     Day,

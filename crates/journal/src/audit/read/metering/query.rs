@@ -1,10 +1,14 @@
 //! Questions about usage.
 
+use serde::{Deserialize, Serialize};
+
 use super::period::BillingPeriod;
 use domain::clock::Micros;
+use domain::identity::OrgId;
 
 /// The subjects by which usage is added up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum UsageBy {
     /// Organizations.
     Org,
@@ -27,4 +31,6 @@ pub struct UsageQuery {
     pub until: Option<Micros>,
     /// A row for each gateway that recorded uses, where the journal has several names.
     pub by_gateway: bool,
+    /// Uses of this organization only.
+    pub org: Option<OrgId>,
 }

@@ -137,10 +137,13 @@ impl UsageTally {
 
     /// The place of the row to which a use belongs; `None` when it is no usage within the range.
     fn place_of(&mut self, begun: &UseEvent<'_>) -> Option<usize> {
-        let UsageQuery { since, until, .. } = self.query;
+        let UsageQuery { since, until, org: only, .. } = self.query;
         let in_range = since.is_none_or(|since| begun.time >= since) && until.is_none_or(|until| begun.time < until);
         let is_unknown = begun.outcome == Some(Outcome::Refused(Refusal::Unknown));
         let org = begun.org_id.filter(|_| in_range && !is_unknown && begun.kind() == RecordKind::Request)?;
+        if only.is_some_and(|only| only != org) {
+            return None;
+        }
         if !self.period.contains(begun.time) {
             self.period = self.query.per.containing(begun.time);
         }

@@ -9,6 +9,7 @@ mod error;
 mod pool;
 mod rows;
 mod statement;
+mod usage;
 
 pub use error::OpenFleetError;
 pub use pool::Fleet;

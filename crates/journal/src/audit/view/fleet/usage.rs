@@ -3,21 +3,23 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio_postgres::Row;
 
-use crate::cli::CliError;
+use super::error::FleetError;
+use super::pool::Snapshot;
+use super::statement::refusals;
+use crate::audit::format::record::Outcome;
+use crate::audit::read::metering::query::{UsageBy, UsageQuery};
+use crate::audit::read::metering::report::UsageReport;
+use crate::audit::read::metering::tally::{UsageRow, UsageSubject};
+use crate::audit::view::status::GatewayFreshness;
 use domain::clock::Micros;
-use journal::audit::{
-    GatewayFreshness, Outcome, UsageBy, UsageQuery, UsageReport, UsageRow, UsageSubject, ViewScope, ViewStatus,
-};
-use platform::postgresql::{self, Connector};
 
 /// Time within which the record of a request is in the journal of its gateway.
 const SETTLING: Duration = Duration::from_secs(60);
 
-/// Sums by period, gateway, subject and outcome. `$1` is `day` or `month`, `$2` and `$3` the range in microseconds; the
-/// placeholders in braces are made from the query.
+/// Sums by period, gateway, subject and outcome. `$1` is `day` or `month`, `$2` and `$3` the range in microseconds,
+/// `$5` the only organization or null; the placeholders in braces are made from the query.
 const SUMS: &str = "
 SELECT (extract(epoch FROM date_trunc($1::text, time AT TIME ZONE 'UTC')) * 1000000)::bigint,
        {gateway}, {org}, {key}, {route}, outcome,
@@ -27,7 +29,8 @@ SELECT (extract(epoch FROM date_trunc($1::text, time AT TIME ZONE 'UTC')) * 1000
 FROM keygate.records
 WHERE time >= 'epoch'::timestamptz + $2::bigint::double precision * interval '1 microsecond'
   AND time < 'epoch'::timestamptz + $3::bigint::double precision * interval '1 microsecond'
-  AND org_id IS NOT NULL AND outcome <> 'unknown' AND NOT (method = 'ADMIN' AND auth_method <> 'api-key')
+  AND org_id IS NOT NULL AND ($5::text IS NULL OR org_id = $5)
+  AND outcome <> 'unknown' AND NOT (method = 'ADMIN' AND auth_method <> 'api-key')
 GROUP BY 1, 2, 3, 4, 5, 6";
 
 /// The first day that retention has not removed: it notes each day that it drops.
@@ -42,36 +45,21 @@ SELECT gateway, (extract(epoch FROM max(complete_until)) * 1000000)::bigint,
        (extract(epoch FROM max(updated_at)) * 1000000)::bigint
 FROM keygate.journals GROUP BY gateway ORDER BY gateway";
 
-/// Reads the usage of all gateways: with `by_gateway` a report for each, else one.
-pub(super) fn read(
-    settings: postgresql::Settings,
-    query: UsageQuery,
-) -> Result<(Vec<UsageReport>, ViewStatus), CliError> {
-    let read = read_records(settings, query);
-    Ok(read.context("the records of all gateways cannot be read; --own counts those of this gateway alone")?)
-}
-
-fn read_records(settings: postgresql::Settings, query: UsageQuery) -> anyhow::Result<(Vec<UsageReport>, ViewStatus)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let connector = Connector::open(settings)?;
-        let mut client = connector.connect("keygate usage").await?;
-        // One snapshot: what is complete by the freshness is among the sums.
-        let transaction = client.build_transaction().read_only(true);
-        let transaction = transaction.isolation_level(tokio_postgres::IsolationLevel::RepeatableRead).start().await?;
-        let fresh = transaction.query(FRESHNESS, &[]).await.context("cannot read the journals in the database")?;
-        let gateways: Vec<GatewayFreshness> = fresh.iter().map(freshness).collect();
-        let first: Option<String> = transaction.query_one(FIRST_KEPT, &[]).await?.get(0);
+impl Snapshot<'_> {
+    /// Usage of all gateways, with `by_gateway` a report for each, and how fresh their records are. One snapshot: all
+    /// that is complete by the freshness is among the sums.
+    pub(crate) fn usage(&self, query: UsageQuery) -> Result<(Vec<UsageReport>, Vec<GatewayFreshness>), FleetError> {
+        let gateways: Vec<GatewayFreshness> = self.query(FRESHNESS, &[])?.iter().map(freshness).collect();
+        let first = self.query(FIRST_KEPT, &[])?;
+        let first = first.first().and_then(|row| row.get::<_, Option<String>>(0));
         let first = first.and_then(|day| format!("{day}T00:00:00Z").parse().ok());
-        let since = query.since.unwrap_or_default();
-        let until = query.until.unwrap_or(Micros(u64::MAX / 4096));
-        let refusals: Vec<&str> = Outcome::all().filter(|outcome| outcome.is_refusal()).map(Outcome::name).collect();
-        let range = (since.0.cast_signed(), until.0.cast_signed());
-        let sums = transaction.query(&statement(query), &[&query.per.name(), &range.0, &range.1, &refusals]).await;
-        let rows = rows(query, &sums.context("cannot read the records in the database")?);
-        let reports = reports(query, rows, first, &gateways);
-        Ok((reports, ViewStatus { scope: ViewScope::Fleet, reason: None, gateways }))
-    })
+        let since = query.since.unwrap_or_default().0.cast_signed();
+        let until = query.until.unwrap_or(Micros(u64::MAX / 4096)).0.cast_signed();
+        let refusals = refusals();
+        let org = query.org.map(|org| org.to_string());
+        let sums = self.query(&statement(query), &[&query.per.name(), &since, &until, &refusals, &org])?;
+        Ok((reports(query, rows(query, &sums), first, &gateways), gateways))
+    }
 }
 
 fn freshness(row: &Row) -> GatewayFreshness {

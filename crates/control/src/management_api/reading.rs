@@ -1,0 +1,70 @@
+//! Queries for usage and audit records, with the filters of `keygate usage` and `keygate audit list`.
+
+use std::str::FromStr;
+
+use crate::json_input::{InputError, use_filter};
+use crate::management::{UsageRequest, UsageScope, UseFilter};
+use crate::request::ControlRequest;
+use domain::clock::Micros;
+use journal::audit::{BillingPeriod, Filter, RecordKind, UsageBy};
+
+/// The usage that a query asks for, at a gateway that reads the records of all gateways or not.
+pub(super) fn usage(request: &ControlRequest, has_fleet: bool) -> Result<UsageRequest, InputError> {
+    let by = [("org", UsageBy::Org), ("key", UsageBy::Key), ("route", UsageBy::Route)];
+    let per = [("day", BillingPeriod::Day), ("month", BillingPeriod::Month)];
+    let scope = [("fleet", UsageScope::Fleet), ("gateway", UsageScope::Gateway)];
+    let by = choice(request, "by", &by)?;
+    let scope = choice(request, "scope", &scope)?;
+    if scope == Some(UsageScope::Fleet) && !has_fleet {
+        return Err(InputError::Query("`scope` is fleet, and `audit.ship` of this gateway has no PostgreSQL".into()));
+    }
+    let since = time(request, "since")?;
+    let until = time(request, "until")?;
+    if since.zip(until).is_some_and(|(since, until)| since >= until) {
+        return Err(InputError::Query("`since` is not before `until`; no use can match".into()));
+    }
+    Ok(UsageRequest {
+        by: by.ok_or_else(|| InputError::Query("give `by`: org, key or route".into()))?,
+        per: choice(request, "per", &per)?.unwrap_or(BillingPeriod::Day),
+        since,
+        until,
+        by_gateway: parsed(request, "by_gateway", "true or false")?.unwrap_or(false),
+        org: request.parameter("org").map(str::to_owned),
+        scope,
+    })
+}
+
+/// The filter of a list of records, without its organization.
+pub(super) fn records(request: &ControlRequest) -> Result<Filter, InputError> {
+    let kinds = [("request", RecordKind::Request), ("change", RecordKind::Change)];
+    let UseFilter { outcome, refused } = use_filter(request)?;
+    Ok(Filter {
+        key: parsed(request, "key", "the id of a key")?,
+        user: parsed(request, "user", "the id of a user")?,
+        subject: parsed(request, "subject", "the id of a user")?,
+        token: parsed(request, "token", "the id of a token")?,
+        org: None,
+        since: time(request, "since")?,
+        until: time(request, "until")?,
+        id: parsed(request, "id", "the id of a request")?,
+        outcome,
+        kind: choice(request, "kind", &kinds)?,
+        refused,
+    })
+}
+
+fn time(request: &ControlRequest, name: &str) -> Result<Option<Micros>, InputError> {
+    parsed(request, name, "an RFC 3339 time, such as 2026-01-31T12:00:00Z")
+}
+
+fn parsed<T: FromStr>(request: &ControlRequest, name: &str, what: &str) -> Result<Option<T>, InputError> {
+    let parse = |text: &str| text.parse().map_err(|_| InputError::Query(format!("`{name}` must be {what}")));
+    request.parameter(name).map(parse).transpose()
+}
+
+fn choice<T: Copy>(request: &ControlRequest, name: &str, values: &[(&str, T)]) -> Result<Option<T>, InputError> {
+    let Some(text) = request.parameter(name) else { return Ok(None) };
+    let found = values.iter().find(|(value, _)| *value == text).map(|(_, value)| *value);
+    let names = || values.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    found.map(Some).ok_or_else(|| InputError::Query(format!("`{name}` must be one of {}", names())))
+}

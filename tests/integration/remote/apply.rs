@@ -1,0 +1,65 @@
+//! `keygate apply --server`, and the check of a pipeline that the state is what the file says.
+
+use super::*;
+use crate::support::Shell;
+use crate::support::page::block;
+
+const FILE: &str = "organizations:
+  - name: acme
+    concurrent: 7
+    users:
+      - { email: ada@example.com, permissions: [queries:read] }
+      - { service: nightly, responsible: ada@example.com }
+    keys:
+      - { name: laptop, user: ada@example.com, networks: [10.0.0.0/8], limits: { requests: 5, per: 1m },
+          sha256: d6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e9aea03 }
+";
+
+#[test]
+fn drift_is_shown_by_exit_status_3_until_the_file_is_applied() {
+    let fixture = Fixture::start();
+    let file = fixture.write("acme.yaml", FILE);
+    let apply = |options: &str| format!("apply --file {} {options}", file.display());
+    let [local, remote] = [fixture.local(&apply("--dry-run")), fixture.remote(&apply("--dry-run"))];
+    assert_eq!(local.code, 3, "{local:?}");
+    assert_eq!(remote, local);
+    assert_eq!(fixture.same("org list --json"), "{\"items\":[]}\n", "nothing was changed");
+    let applied = fixture.remote(&apply("--yes"));
+    assert_eq!((applied.code, applied.out), (0, format!("{}applied 4 changes\n", local.out)), "{}", applied.err);
+    assert_eq!(fixture.same(&apply("--dry-run")), "nothing to change\n");
+
+    // What somebody changes by hand is drift.
+    let key = fixture.json("key list --org acme")["items"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(fixture.local(&format!("key set {key} --clear networks")).code, 0);
+    let drift = fixture.remote(&apply("--dry-run"));
+    assert_eq!(drift.code, 3, "{drift:?}");
+    assert_eq!(drift.out, "~ key acme/laptop: networks any -> 10.0.0.0/8\n");
+    assert_eq!(fixture.remote(&apply("--yes")).code, 0);
+    assert_eq!(fixture.remote(&apply("--dry-run --json")).code, 0);
+}
+
+#[test]
+fn page_is_followed_by_a_pipeline() {
+    let fixture = Fixture::start();
+    fixture.write(
+        "acme.yaml",
+        "organizations: [{ name: acme, users: [{ email: ada@example.com, permissions: [queries:read] }] }]",
+    );
+    let config = fixture.gateway.dir.path().join("keygate.yaml");
+    let shell = Shell::at(fixture.files.path()).set("KEYGATE_CONFIG", config.to_str().unwrap());
+    let shell = shell.replace("127.0.0.1:9443", &fixture.api().to_string());
+    let drift = block("$ keygate apply --file acme.yaml --dry-r");
+    shell.follow(&format!("{}{drift}", block("$ (umask 077 && keygate token create pip")));
+}
+
+#[test]
+fn more_calls_than_a_token_has_in_a_minute_are_put_off() {
+    let fixture = Fixture::start();
+    let user = |number: usize| format!("      - {{ email: user-{number}@example.com, permissions: [queries:read] }}\n");
+    let users: String = (0..640).map(user).collect();
+    let file = fixture.write("many.yaml", &format!("organizations:\n  - name: acme\n    users:\n{users}"));
+    let applied = fixture.remote(&format!("apply --yes --file {}", file.display()));
+    assert_eq!(applied.code, 0, "{}", applied.err);
+    assert!(applied.out.ends_with("applied 641 changes\n"));
+    assert_eq!(fixture.remote("user list --org acme").out.lines().count(), 641);
+}
