@@ -24,6 +24,7 @@ install_packages() {
     need jq jq
     need openssl openssl
     need prlimit util-linux
+    need ip iproute2
     need redis-server redis-server
     # Debian keeps the programs of each version of PostgreSQL outside of PATH.
     ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
@@ -49,7 +50,8 @@ install_packages() {
     if [ -n "$missing" ]; then
         if ! command -v apt-get >/dev/null 2>&1; then
             echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl, jq and" \
-                "openssl for the commands of the pages, prlimit for a full disk, redis-server for shared state," \
+                "openssl for the commands of the pages, prlimit for a full disk, iproute2 for a client in another" \
+                "network, redis-server for shared state," \
                 "postgresql 15 or newer in /usr/lib/postgresql, node for the identity provider, chromium for the" \
                 "pages, valgrind and strace to count the cost of a request, prometheus for the alerts, and" \
                 "python3-venv for the management API)" >&2

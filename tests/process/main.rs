@@ -23,6 +23,7 @@ mod drain;
 mod reload;
 mod broken_configuration;
 mod leaked_keys;
+mod management_api;
 mod unconfirmed_changes;
 mod owner;
 mod rolling;
