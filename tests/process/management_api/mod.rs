@@ -9,6 +9,7 @@ use crate::support::{Client, Response, Setup, Upstream, free_address};
 mod namespace;
 mod network;
 mod deaths;
+mod terraform;
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
