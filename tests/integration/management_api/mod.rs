@@ -4,5 +4,7 @@ mod fixture;
 mod calls;
 mod conditions;
 mod isolation;
+mod calls_at_random;
+mod stranger;
 mod races;
 mod tokens;
