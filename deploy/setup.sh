@@ -75,8 +75,8 @@ install_packages() {
     fi
 }
 
-# Installs tests/NAME/requirements.txt into target/NAME, a virtual environment, which is created anew for another version.
-# The stamp is written last, so that an interrupted installation is repeated.
+# Installs tests/NAME/requirements.txt into target/NAME, a virtual environment, which is created anew for another
+# version. The stamp is written last, so that an interrupted installation is repeated.
 install_python_tool() {
     wanted="$(dirname "$0")/../tests/$1/requirements.txt"
     tools="$(dirname "$0")/../target/$1"

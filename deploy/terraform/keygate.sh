@@ -14,7 +14,7 @@ trap 'rm -f "$answer"' EXIT
 set -- --silent --show-error --max-time 60 --retry 5 --retry-connrefused --output "$answer" --write-out '%{http_code}'
 [ -z "${KEYGATE_CA-}" ] || set -- "$@" --cacert "$KEYGATE_CA"
 [ -z "$body" ] || set -- "$@" --header 'Content-Type: application/json' --data-binary "$body"
-[ -z "${CALL-}" ] || set -- "$@" --header "Idempotency-Key: $CALL"
+[ -z "${CALL-}" ] || [ "$method" != POST ] || set -- "$@" --header "Idempotency-Key: $CALL"
 status=$(printf 'Authorization: Bearer %s\n' "$(cat "$KEYGATE_TOKEN_FILE")" |
     curl "$@" --request "$method" --header @- "$KEYGATE_SERVER/v1$path")
 

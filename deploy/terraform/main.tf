@@ -84,6 +84,7 @@ resource "terraform_data" "service" {
     command = "${local.call} POST /orgs/${var.org}/users \"$BODY\""
     environment = {
       ACCEPT = "409"
+      CALL   = self.id
       BODY   = jsonencode({ email = var.service, kind = "service", responsible = var.responsible })
     }
   }
@@ -138,6 +139,7 @@ resource "terraform_data" "key_secret" {
     EOT
     environment = {
       BODY     = jsonencode({ name = each.key, user = var.service, id = each.value.id })
+      CALL     = self.id
       ROTATION = jsonencode({ sha256 = each.value.sha256 })
     }
   }

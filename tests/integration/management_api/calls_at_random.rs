@@ -89,8 +89,8 @@ impl Known {
         self.users.iter().map(String::as_str).filter(|user| user.contains('@'))
     }
 
-    /// Learns the id of something that a call has created. The latest are known, since earlier ones are mostly revoked or
-    /// removed.
+    /// Learns the id of something that a call has created. The latest are known, since earlier ones are mostly revoked
+    /// or removed.
     pub fn learn(&mut self, change: &str, answer: &Response) {
         let list = match change {
             "user.create" => &mut self.users,

@@ -18,9 +18,9 @@ pub struct ClientNetwork {
 }
 
 impl ClientNetwork {
-    /// Runs the test again within a network namespace of its own, so that the network of the machine stays as it is, and
-    /// links a second one to it there. Returns `None` in the first process, when the test has passed. `test` is its full
-    /// name.
+    /// Runs the test again within a network namespace of its own, so that the network of the machine stays as it is,
+    /// and links a second one to it there. Returns `None` in the first process, when the test has passed. `test` is its
+    /// full name.
     pub fn link(test: &str) -> Option<Self> {
         if std::env::var_os(WITHIN).is_none() {
             run_within(test);
