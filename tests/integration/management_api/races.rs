@@ -53,8 +53,9 @@ fn revoked_token_changes_nothing_after_its_revocation() {
                                     made += 1;
                                     continue;
                                 }
-                                let refused = ["invalid_token", "too_many_attempts"];
-                                assert!(refused.contains(&&*answer.code()), "{answer:?}");
+                                // Of an address, more wrong tokens than a few are refused before they are looked up.
+                                let refusals = ["invalid_token", "too_many_attempts", "too_many_requests"];
+                                assert!(refusals.contains(&&*answer.code()), "{answer:?}");
                                 if ended.load(Ordering::Relaxed) {
                                     break;
                                 }
