@@ -130,7 +130,13 @@ impl SharedHandles {
     fn build_management_api(&self, snapshot: &ConfigSnapshot) -> Option<ManagementApi> {
         let shared = self.management_api.clone()?;
         let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
-        Some(ManagementApi::new(shared, trusted, snapshot.sign_ins.clone(), self.metrics.clone()))
+        Some(ManagementApi::new(
+            shared,
+            snapshot.calls.clone(),
+            trusted,
+            snapshot.sign_ins.clone(),
+            self.metrics.clone(),
+        ))
     }
 
     fn build_token_endpoint(&self, snapshot: &ConfigSnapshot) -> Option<TokenEndpoint> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::gateway::PublicLimits;
+use control::management_api::CallLimiter;
 use domain::address_limiter::AddressLimiter;
 use domain::quota::Quota;
 use platform::metrics::{Metrics, TraceMetrics};
@@ -26,6 +27,8 @@ pub(super) struct ConfigSnapshot {
     pub(super) sign_ins: AddressLimiter,
     /// Limits of requests without keys, shared by all workers.
     pub(super) public: PublicLimits,
+    /// Limiter of calls by management token, shared by all workers.
+    pub(super) calls: CallLimiter,
     /// The access log; none unless one is configured.
     pub(super) access_log: Option<AccessLog>,
     /// Begins traces, of all workers; none when traces are off.
@@ -56,9 +59,20 @@ impl ConfigSnapshot {
         let bad_keys = AddressLimiter::new(config.bad_keys);
         let sign_ins = AddressLimiter::new(config.sign_ins);
         let public = PublicLimits::new(config.public);
+        let calls = CallLimiter::new(config.management);
         let exporters = TraceExporters::default();
         let tracer = start_tracer(&exporters, config.traces.as_ref(), None, &metrics.traces)?;
-        Ok(Self { upstreams, bad_keys, sign_ins, public, access_log, tracer, exporters, config: Arc::new(config) })
+        Ok(Self {
+            upstreams,
+            bad_keys,
+            sign_ins,
+            public,
+            calls,
+            access_log,
+            tracer,
+            exporters,
+            config: Arc::new(config),
+        })
     }
 
     /// The exporters of traces, also of snapshots before this one.
@@ -81,10 +95,25 @@ impl ConfigSnapshot {
         let bad_keys = limiter(&self.bad_keys, self.config.bad_keys, config.bad_keys);
         let sign_ins = limiter(&self.sign_ins, self.config.sign_ins, config.sign_ins);
         let public = self.public.changed(config.public);
+        let calls = if config.management == self.config.management {
+            self.calls.clone()
+        } else {
+            CallLimiter::new(config.management)
+        };
         let tracer = start_tracer(&self.exporters, config.traces.as_ref(), self.tracer.as_ref(), &metrics.traces)?;
         let exporters = self.exporters.clone();
         let access_log = self.access_log.clone();
-        Ok(Self { upstreams, bad_keys, sign_ins, public, access_log, tracer, exporters, config: Arc::new(config) })
+        Ok(Self {
+            upstreams,
+            bad_keys,
+            sign_ins,
+            public,
+            calls,
+            access_log,
+            tracer,
+            exporters,
+            config: Arc::new(config),
+        })
     }
 
     /// The same snapshot with another access log.

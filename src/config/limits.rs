@@ -1,5 +1,5 @@
-//! The block `limits`: default limits of keys and organizations, the limits of failed authentications, and the bounds
-//! of what people create.
+//! The block `limits`: default limits of keys and organizations, the limits of failed authentications and of programs,
+//! and the bounds of what people create.
 
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ const PUBLIC: PublicSettings = PublicSettings {
     concurrent: 100,
 };
 
+/// Calls of one management token: enough for a program that manages thousands of keys.
+const MANAGEMENT: Quota = Quota { requests: 600, per: Duration::from_secs(60), burst: 600, strict: false };
+
 /// Limits that apply where no own limits are set.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
@@ -33,6 +36,8 @@ pub(super) struct Limits {
     pub(super) sign_ins: Quota,
     /// Requests without keys.
     pub(super) public: PublicSettings,
+    /// Calls of one management token.
+    pub(super) management: Quota,
     /// Of what people create.
     pub(super) bounds: Bounds,
 }
@@ -45,6 +50,7 @@ impl Limits {
         bad_keys: BAD_KEYS,
         sign_ins: BAD_KEYS,
         public: PUBLIC,
+        management: MANAGEMENT,
         bounds: Bounds::DEFAULT,
     };
 }
@@ -65,6 +71,7 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
         let concurrent = section.value_or("concurrent", default.public.concurrent, concurrent);
         Ok(PublicSettings { quota: quota(section, default.public.quota), concurrent })
     });
+    let management = section.section("management", |section| Ok(quota(section, default.management)));
     let bounds = bounds(section);
     let concurrent = section.section("org", |org| Ok(org.value_or("concurrent", default.concurrent, concurrent)));
     // A block that cannot be read was reported; the default lets the rest of the file be checked.
@@ -74,6 +81,7 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
         bad_keys,
         sign_ins: sign_ins.unwrap_or(bad_keys),
         public: public.unwrap_or(default.public),
+        management: management.unwrap_or(default.management),
         bounds,
     }
 }

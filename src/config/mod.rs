@@ -88,6 +88,8 @@ pub struct Config {
     pub sign_ins: Quota,
     /// Limits of requests to public routes, and of preflights.
     pub public: PublicSettings,
+    /// Limit of the calls of one management token.
+    pub management: Quota,
     /// Bounds of the keys and sessions that people create.
     pub bounds: ::state::Bounds,
     /// The audit journal.
@@ -199,6 +201,11 @@ impl Config {
     }
 }
 
+/// The block, where it is there and was read.
+fn configured<T>(block: &Result<Option<T>, Reported>) -> Option<&T> {
+    block.as_ref().ok().and_then(Option::as_ref)
+}
+
 /// Reads all blocks, and only then looks at their results, so that an error in one block hides none in another.
 fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported> {
     let gateway = file.value_or_else("gateway", process::host_name, process::gateway);
@@ -217,8 +224,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     // A block with errors counts as one with fields: its own errors were reported.
     let has_key_fields = credentials.as_ref().map_or(true, |fields| !fields.is_empty());
     let cors = file.optional("cors", |block| block.section(cors::cors));
-    let cors_of_file = cors.as_ref().ok().and_then(Option::as_ref);
-    let around = Surroundings { upstreams: &upstreams.names, has_key_fields, cors: cors_of_file };
+    let around = Surroundings { upstreams: &upstreams.names, has_key_fields, cors: configured(&cors) };
     let routes = routes::of_file(file, &around);
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let federation = federation::of_file(file, &routes, &session);
@@ -243,6 +249,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         bad_keys: limits?.bad_keys,
         sign_ins: limits?.sign_ins,
         public: limits?.public,
+        management: limits?.management,
         bounds: limits?.bounds,
         audit,
         shipping,

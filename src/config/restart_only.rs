@@ -35,6 +35,7 @@ impl Config {
             bad_keys: _,
             sign_ins: _,
             public: _,
+            management: _,
             bounds: _,
             shipping: _,
             lame_duck: _,

@@ -46,6 +46,7 @@ mod audit_view;
 mod state_contract;
 mod management;
 mod management_api;
+mod openapi;
 mod command_line;
 mod remote;
 mod doctor;

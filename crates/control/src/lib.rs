@@ -14,6 +14,8 @@ mod request;
 mod person_limiter;
 mod json_input;
 mod secret_text;
+#[cfg(test)]
+mod api_document;
 
 /// The example of the README is compiled and run with the tests of the documentation.
 #[cfg(doctest)]

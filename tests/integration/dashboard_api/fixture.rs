@@ -7,7 +7,7 @@ use domain::identity::{OrgId, UserId};
 use journal::audit::{Filter, Outcome, Reader, Record, RecordKind};
 use serde_json::Value;
 
-use super::document::Document;
+use crate::openapi::Document;
 use crate::support::{Client, Gateway, Response, Upstream, eventually};
 
 pub const API: &str = "/settings/api/v1";

@@ -1,6 +1,5 @@
 //! The management API, as programs in a browser use it: operations, permissions, errors, and its OpenAPI document.
 
-mod document;
 mod fixture;
 
 mod users;

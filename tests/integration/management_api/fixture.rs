@@ -1,12 +1,14 @@
 //! Gateways with a management listener, and programs with tokens.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use control::admin::{Operation, Reply};
 use control::management::{NewToken, TokenSettings};
 use domain::management_token::TokenScope;
 use serde_json::{Value, json};
 
+use crate::openapi::Document;
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Response, Upstream};
 
@@ -17,6 +19,7 @@ const LISTEN: &str = "listen: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0,
 pub struct Setup {
     pub gateway: Gateway,
     pub redis: Option<Redis>,
+    pub document: Arc<Document>,
     upstream: Upstream,
 }
 
@@ -26,18 +29,25 @@ pub struct Program {
     pub address: SocketAddr,
     pub id: String,
     pub secret: String,
+    pub document: Arc<Document>,
 }
 
 impl Setup {
     pub fn embedded() -> Self {
+        Self::with("")
+    }
+
+    /// On the embedded state, with more blocks of configuration.
+    pub fn with(more: &str) -> Self {
         let upstream = Upstream::start();
-        Self { gateway: Gateway::with(&[upstream.address], LISTEN), redis: None, upstream }
+        let gateway = Gateway::with(&[upstream.address], &format!("{LISTEN}{more}"));
+        Self { document: served_document(&gateway), gateway, redis: None, upstream }
     }
 
     pub fn on_redis() -> Self {
         let (redis, upstream) = (Redis::start(), Upstream::start());
         let gateway = over(&redis, &upstream);
-        Self { gateway, redis: Some(redis), upstream }
+        Self { document: served_document(&gateway), gateway, redis: Some(redis), upstream }
     }
 
     /// One of each.
@@ -63,7 +73,8 @@ impl Setup {
     pub fn program_with(&self, settings: &TokenSettings) -> Program {
         let create = Operation::CreateToken { settings: Box::new(settings.clone()) };
         let Reply::NewToken(NewToken { secret, token }) = self.gateway.perform(create) else { panic!("no token") };
-        Program { address: self.api(), id: token.id.to_string(), secret: secret.expose().to_owned() }
+        let document = Arc::clone(&self.document);
+        Program { address: self.api(), id: token.id.to_string(), secret: secret.expose().to_owned(), document }
     }
 
     /// A program that may do everything.
@@ -79,6 +90,13 @@ impl Setup {
         assert_eq!(root.post(&format!("/orgs/{org}/users"), &user).status, 201);
         org
     }
+}
+
+/// The document that a gateway serves, without a token.
+fn served_document(gateway: &Gateway) -> Arc<Document> {
+    let served = Client::connect(gateway.addresses()[1]).get("/v1/openapi.json", "");
+    assert_eq!((served.status, served.header("content-type")), (200, Some("application/json")));
+    Arc::new(Document::new(&served.body))
 }
 
 fn over(redis: &Redis, upstream: &Upstream) -> Gateway {
@@ -103,8 +121,14 @@ impl Program {
         Self { address, ..self.clone() }
     }
 
+    /// Makes a call, and validates the response against the document.
     pub fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
-        Client::connect(self.address).request(method, &format!("/v1{path}"), &self.secret, headers, body)
+        let response =
+            Client::connect(self.address).request(method, &format!("/v1{path}"), &self.secret, headers, body);
+        if method != "HEAD" && response.status != 405 {
+            self.document.validate(method, path, &response);
+        }
+        response
     }
 
     pub fn get(&self, path: &str) -> Response {

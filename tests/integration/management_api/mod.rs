@@ -8,3 +8,4 @@ mod calls_at_random;
 mod stranger;
 mod races;
 mod tokens;
+mod schemathesis;

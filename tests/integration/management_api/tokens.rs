@@ -7,7 +7,7 @@ use domain::management_token::TokenScope;
 use serde_json::json;
 
 use super::fixture::{Program, Setup, settings};
-use crate::support::Client;
+use crate::support::{Client, eventually};
 
 #[test]
 fn revoked_token_is_refused_from_the_next_call_on_at_every_gateway() {
@@ -94,18 +94,25 @@ fn wrong_tokens_are_bounded_by_address_and_a_right_one_still_works() {
 }
 
 #[test]
-fn calls_of_a_token_are_600_in_a_minute() {
-    let setup = Setup::embedded();
+fn calls_of_a_token_are_limited_as_configured() {
+    let setup = Setup::with("limits: { management: { requests: 3, per: 1h } }\n");
     let (token, other) = (setup.root(), setup.root());
-    let mut client = Client::connect(token.address);
-    let limited = (0..1500).find_map(|_| {
-        let answer = client.request("GET", "/v1/orgs", &token.secret, &[], b"");
-        (answer.status == 429).then_some(answer)
-    });
-    let limited = limited.expect("more than 600 calls");
-    assert_eq!(limited.code(), "too_many_requests");
+    let status = |program: &Program| program.get("/orgs").status;
+    assert_eq!([(); 4].map(|()| status(&token)), [200, 200, 200, 429]);
+    let limited = token.get("/orgs");
+    assert_eq!(limited.code(), "rate_limited");
     assert!(limited.header("retry-after").is_some());
-    assert_eq!(other.get("/orgs").status, 200, "another token has a bucket of its own");
+    assert_eq!(status(&other), 200, "another token has a bucket of its own");
+    let loaded = || setup.gateway.metric("keygate_config_last_reload_success_timestamp_seconds");
+    let reload = |from: &str, to: &str| {
+        let before = loaded();
+        setup.gateway.reconfigure(|config| config.replace(from, to));
+        eventually("the configuration is loaded", || loaded() > before);
+    };
+    reload("per: 1h }", "per: 1h }, keys_per_user: 99");
+    assert_eq!(status(&token), 429, "a reload of other values gives no calls back");
+    reload("requests: 3", "requests: 5");
+    assert_eq!([(); 6].map(|()| status(&token)), [200, 200, 200, 200, 200, 429]);
 }
 
 #[test]

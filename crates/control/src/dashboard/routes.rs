@@ -220,31 +220,11 @@ impl Route {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
-    use serde_json::Value;
-
     use super::*;
+    use crate::api_document::{self, Operations};
 
     /// The API's description.
     const DOCUMENT: &str = include_str!("../../../../docs/openapi.json");
-
-    /// Methods and paths, each with the parameters of its query.
-    type Operations = BTreeMap<(String, String), BTreeSet<String>>;
-
-    fn documented() -> Operations {
-        let document: Value = serde_json::from_str(DOCUMENT).unwrap();
-        let mut operations = Operations::new();
-        for (path, item) in document["paths"].as_object().unwrap() {
-            for (method, operation) in item.as_object().unwrap().iter().filter(|(name, _)| *name != "parameters") {
-                let parameters = operation["parameters"].as_array().into_iter().flatten();
-                let query = parameters.filter(|parameter| parameter["in"] == "query");
-                let names = query.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect();
-                operations.insert((method.to_uppercase(), path.clone()), names);
-            }
-        }
-        operations
-    }
 
     #[test]
     fn token_of_a_sign_in_link_is_hidden() {
@@ -264,7 +244,7 @@ mod tests {
             let query = route.query?.iter().map(|name| (*name).to_owned()).collect();
             Some(((route.method.to_owned(), route.path.strip_prefix(API)?.to_owned()), query))
         };
-        assert_eq!(documented(), ROUTES.iter().filter_map(operation).collect::<Operations>());
+        assert_eq!(api_document::operations(DOCUMENT), ROUTES.iter().filter_map(operation).collect::<Operations>());
         for route in ROUTES {
             assert_eq!(matches!(route.endpoint, Api(_)), route.path.starts_with(API), "{}", route.path);
         }

@@ -13,6 +13,14 @@ pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     Option::<T>::deserialize(deserializer).map(Some)
 }
 
+/// Reads a field that is present, of which `null` is no value.
+///
+/// # Errors
+/// The value is not one of the type.
+pub fn value<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 /// The same for a duration, which is a text such as `90d`.
 pub(super) mod duration {
     use std::time::Duration;

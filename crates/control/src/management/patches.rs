@@ -1,6 +1,6 @@
 //! Patches of organizations, users and keys: each a merge patch (RFC 7396), made whole, as one change.
 //!
-//! - What is absent stays; `null` takes a value away.
+//! - What is absent stays; `null` takes a value away, and is refused where there is none to take away.
 //! - The record of a patch of one field has the name of the command that sets it, such as `org.suspend`; that of
 //!   several is `org.update`, `user.update` or `key.update`.
 
@@ -25,6 +25,7 @@ use state::{Change, KeyPatch, OrgPatch, OrgPolicy, Permitted, PolicyChange, User
 #[serde(deny_unknown_fields)]
 pub struct OrgUpdate {
     /// True to suspend it, false to resume it.
+    #[serde(default, deserialize_with = "given::value")]
     pub suspended: Option<bool>,
     /// Requests in flight at most, 1 to 1,000,000; `null` for the configured limit.
     #[serde(default, deserialize_with = "given::deserialize")]
@@ -39,10 +40,13 @@ pub struct OrgUpdate {
 #[serde(deny_unknown_fields)]
 pub struct UserUpdate {
     /// All permissions.
+    #[serde(default, deserialize_with = "given::value")]
     pub permissions: Option<Vec<Permission>>,
     /// True to suspend the user, false to resume it.
+    #[serde(default, deserialize_with = "given::value")]
     pub suspended: Option<bool>,
     /// Id or email address of the person who is responsible for a service.
+    #[serde(default, deserialize_with = "given::value")]
     pub responsible: Option<String>,
 }
 

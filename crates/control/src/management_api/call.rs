@@ -58,7 +58,9 @@ impl<'a> Call<'a> {
                 let update = json_input::body(self.request)?;
                 return Ok(of_user(&management.update_user(actor, &value(0)?, &value(1)?, update, now).await?));
             }
-            Endpoint::RemoveUser => json!(management.remove_user(actor, &value(0)?, &value(1)?, now).await?),
+            Endpoint::RemoveUser => {
+                return Ok(of_user(&management.remove_user(actor, &value(0)?, &value(1)?, now).await?));
+            }
             Endpoint::ListKeys => {
                 let query = input::key_query(self.request)?;
                 json!(management.list_keys(actor, &value(0)?, &query, &self.page()?, now).await?)

@@ -36,7 +36,7 @@ pub(super) enum ApiError {
     #[error("too many calls with wrong tokens came from this address; wait {0} seconds")]
     TooManyAttempts(u64),
     /// With the seconds after which the next call is accepted.
-    #[error("this token has been used 600 times in a minute; wait {0} seconds, then retry with exponential backoff")]
+    #[error("this token has made too many calls; wait {0} seconds, then retry with exponential backoff")]
     TooManyCalls(u64),
     #[error("the request body is too large, or the connection broke off")]
     BodyLost,
@@ -74,7 +74,7 @@ impl ApiError {
             Self::NoKey => (StatusCode::NOT_FOUND, "no_such_key"),
             Self::NoSuchToken => (StatusCode::NOT_FOUND, "no_such_token"),
             Self::TooManyAttempts(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_attempts"),
-            Self::TooManyCalls(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
+            Self::TooManyCalls(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
             Self::BodyLost => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
             Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
             Self::Input(error) => error.status_and_code(),
@@ -84,7 +84,7 @@ impl ApiError {
             Self::InProgress => (StatusCode::CONFLICT, "call_in_progress"),
             Self::IfMatch => (StatusCode::BAD_REQUEST, "invalid_if_match"),
             Self::Exists => (StatusCode::PRECONDITION_FAILED, "key_exists"),
-            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         }
     }
 
@@ -150,6 +150,115 @@ impl From<RouteError> for ApiError {
         match error {
             RouteError::NotFound => Self::NotFound,
             RouteError::MethodNotAllowed(methods) => Self::MethodNotAllowed(methods),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::DOCUMENT;
+    use super::*;
+    use crate::api_document;
+    use crate::management::ManagementError as Error;
+    use domain::key::KeyId;
+    use domain::key::policy::InvalidKeyPolicy;
+    use domain::management_token::TokenScope;
+    use domain::names::{InvalidEmail, InvalidName};
+    use domain::page::{InvalidCursor, InvalidPageLimit};
+    use state::Unavailable;
+
+    /// Errors of the transport, sent before the API sees a request.
+    const TRANSPORT: [(u16, &str); 3] = [(400, "malformed_request"), (414, "target_too_long"), (431, "head_too_large")];
+
+    /// The errors of calls to paths that there are, by methods that these support.
+    fn errors() -> Vec<ApiError> {
+        let own = [
+            ApiError::NotFound,
+            ApiError::NoToken,
+            TokenRefusal::Unknown.into(),
+            TokenRefusal::Address.into(),
+            TokenRefusal::Certificate.into(),
+            TokenRefusal::State(Unavailable::TimedOut).into(),
+            ApiError::NoKey,
+            ApiError::NoSuchToken,
+            ApiError::TooManyAttempts(1),
+            ApiError::TooManyCalls(1),
+            ApiError::BodyLost,
+            ApiError::BodyTimeout,
+            InputError::MediaType.into(),
+            InputError::Query(String::new()).into(),
+            InputError::Body(String::new()).into(),
+            ApiError::IdempotencyKey,
+            ApiError::KeyReused,
+            ApiError::InProgress,
+            ApiError::IfMatch,
+            ApiError::Exists,
+            ApiError::Internal,
+        ];
+        own.into_iter().chain(of_operations().into_iter().map(ApiError::from)).collect()
+    }
+
+    fn of_operations() -> Vec<Error> {
+        let id: KeyId = "aB3dE6gH9".parse().unwrap();
+        vec![
+            Error::InvalidName(InvalidName::Characters),
+            Error::InvalidEmail(InvalidEmail(String::new())),
+            Error::InvalidConcurrent,
+            Error::InvalidKeyPolicy(InvalidKeyPolicy::NoSlot),
+            Error::OverlapTooLong,
+            Error::InvalidToken("…"),
+            Error::IncompleteSecret,
+            Error::PageLimit(InvalidPageLimit),
+            Error::Cursor(InvalidCursor),
+            Error::NoOrg(String::new()),
+            Error::NoUser(String::new()),
+            Error::NotAllowed,
+            Error::MissingScope(TokenScope::KeysRead),
+            Error::TokenExceeds("…"),
+            Error::Widened(id),
+            Error::DisabledByOperator(id),
+            Error::NotPerson(String::new()),
+            Error::NotService(String::new()),
+            Error::LastAdmin,
+            Error::Taken("name"),
+            Error::KeyIdTaken(id),
+            Error::KeyIdOfAnotherOrg { id, tag: id.tag() },
+            Error::DigestTaken(None),
+            Error::CreationInProgress,
+            Error::Revoked(id),
+            Error::Rotated { key: id, by: None, at: None },
+            Error::TooManyKeys(100),
+            Error::TooManyTokens(100),
+            Error::KeyCreationLimited(180),
+            Error::TooManyIdempotencyKeys(10_000),
+            Error::Stale,
+            Error::TooManyReads,
+            Error::JournalBusy,
+            Error::HandedOver,
+            Error::Randomness(getrandom::Error::UNSUPPORTED),
+        ]
+    }
+
+    #[test]
+    fn errors_are_those_of_the_document() {
+        let code = |error: &ApiError| {
+            let (status, code) = error.status_and_code();
+            (status.as_u16(), code.to_owned())
+        };
+        let mut actual: BTreeSet<_> = errors().iter().map(code).collect();
+        actual.extend(TRANSPORT.map(|(status, code)| (status, code.to_owned())));
+        assert_eq!(api_document::errors(DOCUMENT), actual);
+    }
+
+    #[test]
+    fn every_429_and_503_has_retry_after() {
+        for error in errors() {
+            let response = error.response(Uuid::nil());
+            let waits = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&response.status());
+            let has_wait = response.headers().contains_key(RETRY_AFTER);
+            assert!(has_wait || !waits, "{error}");
         }
     }
 }

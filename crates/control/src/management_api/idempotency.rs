@@ -52,9 +52,10 @@ impl Drop for Begun {
     }
 }
 
-/// The conditions of a call, by its fields `If-Match` and `Idempotency-Key`.
+/// The conditions of a call, by its fields `If-Match`, which is for changes, and `Idempotency-Key`.
 pub(super) fn conditions(request: &ControlRequest, token: TokenId) -> Result<Conditions, ApiError> {
-    Ok(Conditions { if_match: if_match(request)?, call: idempotent_call(request, token)? })
+    let if_match = if request.method.is_safe() { None } else { if_match(request)? };
+    Ok(Conditions { if_match, call: idempotent_call(request, token)? })
 }
 
 /// The entity tag of `If-Match`; none without the field, and for `*`. The comparison is the strong one (RFC 9110,

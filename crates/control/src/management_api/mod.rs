@@ -12,7 +12,6 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH};
@@ -25,8 +24,9 @@ use crate::management::{Management, Program, TokenRefusal};
 use crate::person_limiter::{Bucket, PersonLimiter};
 use crate::request::{ControlRequest, ReadError};
 use domain::address_limiter::AddressLimiter;
-use domain::clock;
+use domain::clock::{self, Micros};
 use domain::identity::{Peer, PersonId, X_REQUEST_ID};
+use domain::management_token::TokenId;
 use domain::quota::Quota;
 use edge::forward::TrustedProxies;
 use error::ApiError;
@@ -48,8 +48,6 @@ mod idempotency;
 const BASE: &str = "/v1";
 /// Value of the metrics' label `route` for all calls.
 const ROUTE: &str = "management";
-/// Calls of one token: enough for a program that manages thousands of keys.
-const CALLS: Quota = Quota { requests: 600, per: Duration::from_secs(60), burst: 600, strict: false };
 /// The API's description (OpenAPI 3.1).
 const DOCUMENT: &str = include_str!("../../../../docs/openapi-management.json");
 
@@ -57,16 +55,33 @@ const DOCUMENT: &str = include_str!("../../../../docs/openapi-management.json");
 #[derive(Clone, Debug)]
 pub struct ManagementApiServices {
     management: Arc<Management>,
-    /// Limits calls by token.
-    limiter: PersonLimiter,
     /// Calls with idempotency keys that are being made.
     in_progress: InProgress,
+}
+
+/// Limiter of calls by token, shared by all workers.
+#[derive(Clone, Debug)]
+pub struct CallLimiter(PersonLimiter);
+
+impl CallLimiter {
+    /// A limiter that allows each token the calls of this quota.
+    pub fn new(calls: Quota) -> Self {
+        Self(PersonLimiter::new(calls))
+    }
+
+    /// Counts a call of a token.
+    fn count(&self, token: TokenId, now: Micros) -> Result<(), ApiError> {
+        let bucket = Bucket::Requests(PersonId::from_token(token));
+        self.0.count_request(bucket, now).map_err(ApiError::TooManyCalls)
+    }
 }
 
 /// One worker's management API.
 #[derive(Debug)]
 pub struct ManagementApi {
     services: ManagementApiServices,
+    /// Limits calls by token.
+    calls: CallLimiter,
     /// Proxies whose `X-Forwarded-For` is trusted.
     trusted: TrustedProxies,
     /// Limits calls with wrong tokens by client address.
@@ -78,24 +93,22 @@ pub struct ManagementApi {
 impl ManagementApiServices {
     /// The services over this management.
     pub fn new(management: &Arc<Management>) -> Self {
-        Self {
-            management: Arc::clone(management),
-            limiter: PersonLimiter::new(CALLS),
-            in_progress: InProgress::default(),
-        }
+        Self { management: Arc::clone(management), in_progress: InProgress::default() }
     }
 }
 
 impl ManagementApi {
-    /// A worker's API. Client addresses come from `trusted` proxies; `attempts` limits wrong tokens by them.
+    /// A worker's API. `calls` limits the calls of each token. Client addresses come from `trusted` proxies; `attempts`
+    /// limits wrong tokens by them.
     pub fn new(
         services: ManagementApiServices,
+        calls: CallLimiter,
         trusted: TrustedProxies,
         attempts: AddressLimiter,
         metrics: Metrics,
     ) -> Self {
         let route_metrics = metrics.route(ROUTE);
-        Self { services, trusted, attempts, metrics, route_metrics }
+        Self { services, calls, trusted, attempts, metrics, route_metrics }
     }
 
     /// Handles one call. Never fails: errors and panics become responses.
@@ -153,10 +166,7 @@ impl ManagementApi {
         // Which paths there are is told to programs with a token alone.
         let program = self.authenticate(peer, request).await?;
         let token = program.token.id;
-        self.services
-            .limiter
-            .count_request(Bucket::Requests(PersonId::from_token(token)), request.now)
-            .map_err(ApiError::TooManyCalls)?;
+        self.calls.count(token, request.now)?;
         let (route, values) = found?;
         json_input::check_query(request, route.query)?;
         let conditions = idempotency::conditions(request, token)?;

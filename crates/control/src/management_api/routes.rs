@@ -148,7 +148,9 @@ impl Route {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DOCUMENT;
     use super::*;
+    use crate::api_document::{self, Operations};
 
     fn found(method: &str, path: &'static str) -> Result<(Endpoint, Vec<&'static str>), RouteError> {
         let segments: Vec<&str> = path.split('/').collect();
@@ -166,6 +168,15 @@ mod tests {
         let allow = |methods: &str| Err(RouteError::MethodNotAllowed(methods.into()));
         assert_eq!(found("PUT", "orgs"), allow("GET, HEAD, POST"));
         assert_eq!(found("GET", "keys/abc/rotate"), allow("POST"));
+    }
+
+    #[test]
+    fn routes_are_those_of_the_document() {
+        let operation = |route: &Route| {
+            let query = route.query.iter().map(|name| (*name).to_owned()).collect();
+            ((route.method.to_owned(), format!("/{}", route.path)), query)
+        };
+        assert_eq!(api_document::operations(DOCUMENT), ROUTES.iter().map(operation).collect::<Operations>());
     }
 
     #[test]

@@ -1,17 +1,29 @@
-//! Validation of responses against the API's description.
+//! Validation of responses against the description of an API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
+use jsonschema::Validator;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::support::Response;
 
 /// The OpenAPI document that a gateway serves.
-pub struct Document(Value);
+pub struct Document {
+    text: Value,
+    /// Components whose schemas forbid members that are not described.
+    closed: Value,
+    /// Validators of schemas, by their text.
+    validators: Mutex<HashMap<String, Arc<Validator>>>,
+}
 
 impl Document {
     pub fn new(text: &[u8]) -> Self {
-        Self(serde_json::from_slice(text).unwrap())
+        let text: Value = serde_json::from_slice(text).unwrap();
+        let mut closed = text["components"].clone();
+        closed["schemas"].as_object_mut().unwrap().values_mut().for_each(close);
+        Self { text, closed, validators: Mutex::default() }
     }
 
     /// Fails unless the response to this request is described: status, header fields, media type, and every member of
@@ -38,7 +50,7 @@ impl Document {
     }
 
     fn operation(&self, method: &str, path: &str) -> &Value {
-        let paths = self.0["paths"].as_object().unwrap();
+        let paths = self.text["paths"].as_object().unwrap();
         let found = paths.iter().find(|(template, _)| matches(template, path));
         let (_, item) = found.unwrap_or_else(|| panic!("{path} is not documented"));
         let operation = &item[method.to_lowercase()];
@@ -48,24 +60,25 @@ impl Document {
 
     fn resolved<'a>(&'a self, value: &'a Value) -> &'a Value {
         let Some(reference) = value["$ref"].as_str() else { return value };
-        self.0.pointer(reference.strip_prefix('#').unwrap()).unwrap()
+        self.text.pointer(reference.strip_prefix('#').unwrap()).unwrap()
     }
 
     fn errors(&self, schema: &Value, instance: &Value) -> Vec<String> {
-        let mut components = self.0["components"].clone();
-        components["schemas"].as_object_mut().unwrap().values_mut().for_each(close);
-        let root = json!({ "allOf": [schema], "components": components });
-        let validator = jsonschema::options()
-            .with_draft(jsonschema::Draft::Draft202012)
-            .should_validate_formats(true)
-            .build(&root)
-            .unwrap();
+        let validator = Arc::clone(
+            self.validators.lock().entry(schema.to_string()).or_insert_with(|| Arc::new(self.validator(schema))),
+        );
         validator.iter_errors(instance).map(|error| format!("{}: {error}", error.instance_path())).collect()
+    }
+
+    fn validator(&self, schema: &Value) -> Validator {
+        let root = json!({ "allOf": [schema], "components": self.closed });
+        let options = jsonschema::options().with_draft(jsonschema::Draft::Draft202012).should_validate_formats(true);
+        options.build(&root).unwrap()
     }
 
     /// The errors in the document's examples, by the name of the schema.
     pub fn wrong_examples(&self) -> BTreeMap<String, Vec<String>> {
-        let schemas = self.0["components"]["schemas"].as_object().unwrap();
+        let schemas = self.text["components"]["schemas"].as_object().unwrap();
         let examples = schemas.iter().flat_map(|(name, schema)| {
             schema["examples"].as_array().into_iter().flatten().map(move |example| (name, schema, example))
         });
