@@ -62,6 +62,9 @@ pub(super) struct Call {
 /// Sessions and links are credentials of people, who sign in themselves.
 const OF_PEOPLE: &str = "sessions and sign-in links are of people, and no program makes or ends them; run it on the \
                          machine of the gateway, without --server";
+/// A rule lets whom an issuer names make keys, and has the gateway fetch the issuer's key set.
+const OF_THE_OPERATOR: &str = "federation rules say whose tokens become keys, and are of the operator alone; run it on \
+                               the machine of the gateway, without --server";
 
 const ORG: ReplyOf = ReplyOf::Record("org");
 const USER: ReplyOf = ReplyOf::Record("user");
@@ -101,6 +104,10 @@ const ROWS: &[Row] = &[
     row("token.create", Method::POST, "tokens", settings, ReplyOf::NewToken),
     row("token.list", Method::GET, "tokens", as_it_is, ReplyOf::List("tokens")),
     row("token.revoke", Method::DELETE, "tokens/{token}", as_it_is, TOKEN),
+    none("federation.create", OF_THE_OPERATOR),
+    none("federation.list", OF_THE_OPERATOR),
+    none("federation.show", OF_THE_OPERATOR),
+    none("federation.remove", OF_THE_OPERATOR),
     none("session.link", OF_PEOPLE),
     none("session.list", OF_PEOPLE),
     none("session.end", OF_PEOPLE),
