@@ -5,6 +5,7 @@ use clap::Subcommand;
 use super::CliError;
 use super::backup::{self, ExportArgs, ImportArgs, VerifyArgs};
 use super::installation::Installation;
+use super::remote::RemoteArgs;
 use super::show::Format;
 
 /// Arguments of `keygate state`.
@@ -14,6 +15,8 @@ pub(super) struct Args {
     command: Command,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    pub(super) remote: RemoteArgs,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,4 +1,5 @@
-//! Transfer of the lines of a file: to and from the running gateway, or the stores of one that does not run.
+//! Transfer of the lines of a file: to and from the running gateway, or the stores of one that does not run; from a
+//! gateway elsewhere.
 
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub(super) async fn read_export(
             }
             Ok(())
         }
-        Server::Remote(_) => Err(of_the_machine()),
+        Server::Remote(remote) => take(&remote.export().await?),
     }
 }
 
@@ -63,13 +64,11 @@ pub(super) async fn send_records(server: &mut Server<'_>, records: &[StateRecord
                 status => Err(problem(status, &body)),
             }
         }
-        Server::Remote(_) => Err(of_the_machine()),
+        Server::Remote(_) => {
+            let message = "an import can plant keys: run it on the machine of the gateway, without --server";
+            Err(CliError::new(ExitStatus::Usage, anyhow!(message)))
+        }
     }
-}
-
-/// The error for a gateway elsewhere: an export has the digests of all keys, and an import replaces what is there.
-fn of_the_machine() -> CliError {
-    CliError::new(ExitStatus::Usage, anyhow!("run this on the machine of the gateway, without --server"))
 }
 
 fn gone(error: anyhow::Error) -> CliError {

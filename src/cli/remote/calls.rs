@@ -34,7 +34,7 @@ enum Way {
 }
 
 /// Members of an operation by name.
-type Members = Map<String, Value>;
+pub(super) type Members = Map<String, Value>;
 
 /// Reply of an operation, by the name that it has on the admin socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

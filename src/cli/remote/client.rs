@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::answer;
 use super::args::RemoteServer;
-use super::calls::{self, Call};
+use super::calls::{self, Call, Members, ReplyOf};
 use super::http::{Answer, Connection};
 use crate::cli::{CliError, ExitStatus};
 use ::control::admin::{Operation, Reply};
@@ -57,6 +57,12 @@ impl<'a> Remote<'a> {
         let call = calls::call(operation)?;
         let answer = self.send(&call, TIMEOUT).await?;
         answer::reply(&call, &answer)
+    }
+
+    /// Reads the lines of an export of the state.
+    pub(in crate::cli) async fn export(&mut self) -> Result<Bytes, CliError> {
+        let call = Call::new(Method::GET, "state", Members::new(), ReplyOf::List("records"));
+        Ok(self.send(&call, LONG_TIMEOUT).await?.body)
     }
 
     /// Sends a call. An answer that is a problem is an error.

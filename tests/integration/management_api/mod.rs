@@ -8,4 +8,5 @@ mod calls_at_random;
 mod stranger;
 mod races;
 mod tokens;
+mod export;
 mod schemathesis;

@@ -4,6 +4,7 @@ mod apply;
 mod audit;
 mod commands;
 mod errors;
+mod state;
 
 use std::fs;
 use std::io::Write as _;

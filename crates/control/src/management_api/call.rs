@@ -41,7 +41,8 @@ impl<'a> Call<'a> {
         let now = self.request.now;
         let value = |index: usize| input::reference(values.get(index).copied().unwrap_or_default());
         let body = match endpoint {
-            Endpoint::Document => return Err(ApiError::NotFound),
+            // Answered before.
+            Endpoint::Document | Endpoint::ExportState => return Err(ApiError::NotFound),
             Endpoint::ListOrgs => json!(management.list_orgs(actor, &self.page()?, now).await?),
             Endpoint::CreateOrg => return self.create_org().await,
             Endpoint::ShowOrg => return Ok(of_org(&management.show_org(actor, &value(0)?, now).await?)),

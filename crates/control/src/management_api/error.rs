@@ -56,6 +56,10 @@ pub(super) enum ApiError {
     IfMatch,
     #[error("there is a key with this digest already, and `If-None-Match: *` asks for none")]
     Exists,
+    #[error("another program exports the state; send the call again when it is done")]
+    Exporting,
+    #[error("the state is larger than 128 MiB; run `keygate state export` on the machine of a gateway")]
+    ExportTooLarge,
     /// The handler panicked.
     #[error("the call ended unexpectedly; see the gateway's log")]
     Internal,
@@ -84,6 +88,8 @@ impl ApiError {
             Self::InProgress => (StatusCode::CONFLICT, "call_in_progress"),
             Self::IfMatch => (StatusCode::BAD_REQUEST, "invalid_if_match"),
             Self::Exists => (StatusCode::PRECONDITION_FAILED, "key_exists"),
+            Self::Exporting => (StatusCode::CONFLICT, "export_in_progress"),
+            Self::ExportTooLarge => (StatusCode::CONFLICT, "export_too_large"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         }
     }
@@ -98,6 +104,7 @@ impl ApiError {
             }),
             Self::Refused(TokenRefusal::State(_)) => Some(RETRY_SOON),
             Self::InProgress => Some(RETRY_READ),
+            Self::Exporting => Some(RETRY_SOON),
             _ => None,
         }
     }
@@ -195,6 +202,8 @@ mod tests {
             ApiError::InProgress,
             ApiError::IfMatch,
             ApiError::Exists,
+            ApiError::Exporting,
+            ApiError::ExportTooLarge,
             ApiError::Internal,
         ];
         own.into_iter().chain(of_operations().into_iter().map(ApiError::from)).collect()

@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use uuid::Uuid;
 
 use crate::json_input;
-use crate::management::{Management, Program, TokenRefusal};
+use crate::management::{Actor, Management, Program, TokenRefusal};
 use crate::person_limiter::{Bucket, PersonLimiter};
 use crate::request::{ControlRequest, ReadError};
 use domain::address_limiter::AddressLimiter;
@@ -35,6 +35,7 @@ use platform::abort_on_drop::AbortOnDrop;
 use platform::metrics::{Metrics, RouteMetrics};
 use platform::tls::CertificateFacts;
 use routes::Endpoint;
+use state_export::ExportTurns;
 
 mod routes;
 mod call;
@@ -43,6 +44,7 @@ mod reading;
 mod response;
 mod error;
 mod idempotency;
+mod state_export;
 
 /// Path of the API.
 const BASE: &str = "/v1";
@@ -57,6 +59,8 @@ pub struct ManagementApiServices {
     management: Arc<Management>,
     /// Calls with idempotency keys that are being made.
     in_progress: InProgress,
+    /// Turns to export the state.
+    exports: ExportTurns,
 }
 
 /// Limiter of calls by token, shared by all workers.
@@ -93,7 +97,7 @@ pub struct ManagementApi {
 impl ManagementApiServices {
     /// The services over this management.
     pub fn new(management: &Arc<Management>) -> Self {
-        Self { management: Arc::clone(management), in_progress: InProgress::default() }
+        Self { management: Arc::clone(management), in_progress: InProgress::default(), exports: ExportTurns::default() }
     }
 }
 
@@ -169,6 +173,10 @@ impl ManagementApi {
         self.calls.count(token, request.now)?;
         let (route, values) = found?;
         json_input::check_query(request, route.query)?;
+        if route.endpoint == Endpoint::ExportState {
+            let actor = Actor::Program(Box::new(program));
+            return self.services.exports.export(Arc::clone(&self.services.management), actor, request.now).await;
+        }
         let conditions = idempotency::conditions(request, token)?;
         let program = Program { conditions, ..program };
         let response = self.perform_once(request, program, route.endpoint, &values).await?;

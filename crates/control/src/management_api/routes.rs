@@ -2,15 +2,16 @@
 //! parameters; a test compares them.
 
 use Endpoint::{
-    CreateKey, CreateOrg, CreateToken, CreateUser, DisableKey, Document, EnableKey, Explain, ImportKey, ListFoundKeys,
-    ListKeys, ListOrgs, ListRecords, ListTokens, ListUsers, ListUses, PatchKey, PatchOrg, PatchUser, PutKey,
-    RemoveUser, RevokeKey, RevokeToken, RotateKey, ShowActivity, ShowKey, ShowOrg, ShowUsage, ShowUser,
+    CreateKey, CreateOrg, CreateToken, CreateUser, DisableKey, Document, EnableKey, Explain, ExportState, ImportKey,
+    ListFoundKeys, ListKeys, ListOrgs, ListRecords, ListTokens, ListUsers, ListUses, PatchKey, PatchOrg, PatchUser,
+    PutKey, RemoveUser, RevokeKey, RevokeToken, RotateKey, ShowActivity, ShowKey, ShowOrg, ShowUsage, ShowUser,
 };
 
 /// The operations of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Document,
+    ExportState,
     ListOrgs,
     CreateOrg,
     ShowOrg,
@@ -77,6 +78,7 @@ const RECORDS: &[&str] = &[
 
 const ROUTES: &[Route] = &[
     route("GET", "openapi.json", Document, &[]),
+    route("GET", "state", ExportState, &[]),
     route("GET", "orgs", ListOrgs, PAGE),
     route("POST", "orgs", CreateOrg, &[]),
     route("GET", "orgs/{org}", ShowOrg, &[]),
@@ -183,7 +185,7 @@ mod tests {
     fn calls_read_by_get_and_change_by_other_methods() {
         for route in ROUTES {
             let name = format!("{:?}", route.endpoint);
-            let reads = ["List", "Show", "Explain", "Document"].iter().any(|verb| name.starts_with(verb));
+            let reads = ["List", "Show", "Explain", "Export", "Document"].iter().any(|verb| name.starts_with(verb));
             assert_eq!(reads, route.method == "GET", "{name}");
         }
     }

@@ -1,0 +1,84 @@
+//! Export of the state as a whole, for programs with the scope `state:export`.
+//!
+//! - It is read beside the requests, on a thread of its own, one at a time, and answered when it is whole: a program
+//!   never takes a part for all of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::error::ApiError;
+use super::response;
+use crate::management::{Actor, Management};
+use domain::clock::Micros;
+
+/// Bytes of an export at most: hundreds of thousands of keys.
+const MAX_BYTES: usize = 128 << 20;
+/// Media type of JSON lines.
+const MEDIA_TYPE: &str = "application/x-ndjson";
+
+/// Turns to export, shared by all workers.
+#[derive(Clone, Debug)]
+pub(super) struct ExportTurns(Arc<Semaphore>);
+
+impl Default for ExportTurns {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl ExportTurns {
+    /// Exports the state for a program.
+    ///
+    /// # Errors
+    /// [`ApiError::Exporting`] while another export is made; [`ApiError::ExportTooLarge`]; those of the export.
+    pub(super) async fn export(
+        &self,
+        management: Arc<Management>,
+        actor: Actor,
+        now: Micros,
+    ) -> Result<Response<Bytes>, ApiError> {
+        let turn = Arc::clone(&self.0).try_acquire_owned().map_err(|_| ApiError::Exporting)?;
+        let runtime = Handle::current();
+        let reading = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            runtime.block_on(read(&management, &actor, now))
+        });
+        let lines = reading.await.map_err(|_| ApiError::Internal)??;
+        Ok(response::build(StatusCode::OK, MEDIA_TYPE, lines))
+    }
+}
+
+async fn read(management: &Management, actor: &Actor, now: Micros) -> Result<Vec<u8>, ApiError> {
+    let mut export = management.export_state(actor, now).await?;
+    let mut lines = Vec::new();
+    while let Some(part) = export.next_lines().await? {
+        append(&mut lines, &part, MAX_BYTES)?;
+    }
+    Ok(lines)
+}
+
+/// Appends a part, unless there would be more than `max` bytes.
+fn append(lines: &mut Vec<u8>, part: &[u8], max: usize) -> Result<(), ApiError> {
+    if lines.len() + part.len() > max {
+        return Err(ApiError::ExportTooLarge);
+    }
+    lines.extend_from_slice(part);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn export_of_more_bytes_is_refused_and_not_cut() {
+        let mut lines = Vec::new();
+        append(&mut lines, b"1234", 7).unwrap();
+        append(&mut lines, b"567", 7).unwrap();
+        assert!(matches!(append(&mut lines, b"8", 7), Err(ApiError::ExportTooLarge)));
+    }
+}
