@@ -223,6 +223,7 @@ fn records_are_listed_explained_verified_and_proven() {
     let request = records.split("\"id\":\"").nth(2).unwrap().split('"').next().unwrap().to_owned();
     let script =
         block("keygate audit list --key KEY_ID --since").replace("KEY_ID", &id).replace("REQUEST_ID", &request);
+    let script = script.replace("TOKEN_ID", "aB3dE6gH9k");
     let script = script.replace("FILE", directory.join("audit/checkpoint").to_str().unwrap());
     let output = month.shell.run(&script);
     for part in [&format!("{id}  completed  200"), "user.create", "requests are admitted", "0 problems", "tlog-proof"] {
