@@ -1,5 +1,6 @@
 //! Dispatch of requests on a listener: to the gateway, the dashboard, the management API, or the exchange of tokens.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use http::Request;
@@ -11,6 +12,7 @@ use control::dashboard::Dashboard;
 use control::federation::TokenEndpoint;
 use control::management_api::ManagementApi;
 use edge::forward::ResponseOrigin;
+use platform::telemetry::ObservedRequest;
 
 /// Routes the requests of one listener to the gateway, the dashboard, the management API, or the exchange of tokens.
 ///
@@ -32,9 +34,7 @@ impl ListenerRouter {
     pub(super) fn dispatch(self, connection: &Rc<Connection>, request: Request<Incoming>) -> ResponseFuture {
         if self.role == ListenerRole::Management {
             let api = self.management_api.expect("a listener for management has it");
-            let (head, body) = request.into_parts();
-            let observed = self.gateway.observe(connection, &head, head.uri.path());
-            let request = Request::from_parts(head, body);
+            let (observed, request) = observe(&self.gateway, connection, request, |path| path.into());
             let connection = Rc::clone(connection);
             return Box::pin(async move { own_observed(api.handle(&connection.peer, request).await, observed) });
         }
@@ -42,9 +42,7 @@ impl ListenerRouter {
             && self.role != ListenerRole::Dashboard
             && tokens.is_path(request.uri().path())
         {
-            let (head, body) = request.into_parts();
-            let observed = self.gateway.observe(connection, &head, head.uri.path());
-            let request = Request::from_parts(head, body);
+            let (observed, request) = observe(&self.gateway, connection, request, |path| path.into());
             let connection = Rc::clone(connection);
             return Box::pin(async move { own_observed(tokens.handle(&connection.peer, request).await, observed) });
         }
@@ -55,9 +53,7 @@ impl ListenerRouter {
         if self.role != ListenerRole::Dashboard && !is_dashboard_path {
             return self.gateway.handle(connection, self.origin, request);
         }
-        let (head, body) = request.into_parts();
-        let observed = self.gateway.observe(connection, &head, &dashboard.public_path(head.uri.path()));
-        let request = Request::from_parts(head, body);
+        let (observed, request) = observe(&self.gateway, connection, request, |path| dashboard.public_path(path));
         match self.role {
             ListenerRole::All | ListenerRole::Dashboard => {
                 let connection = Rc::clone(connection);
@@ -69,4 +65,16 @@ impl ListenerRouter {
             }
         }
     }
+}
+
+/// Begins to observe a request that is answered here, at its public path.
+fn observe(
+    gateway: &Gateway,
+    connection: &Connection,
+    request: Request<Incoming>,
+    public_path: impl FnOnce(&str) -> Cow<'_, str>,
+) -> (Option<Rc<ObservedRequest>>, Request<Incoming>) {
+    let (head, body) = request.into_parts();
+    let observed = gateway.observe(connection, &head, &public_path(head.uri.path()));
+    (observed, Request::from_parts(head, body))
 }

@@ -263,7 +263,7 @@ fn row(record: &Record) -> [String; 10] {
     ]
 }
 
-/// Who made a change: a program by its token, anybody else by the name of the actor.
+/// The actor of a change: `token:ID` of a program, else the name that the record has.
 fn maker(record: &Record) -> Option<Cow<'_, str>> {
     let program = record.token_id.map(|token| Cow::Owned(format!("token:{token}")));
     program.or_else(|| record.actor.as_deref().map(Cow::Borrowed))

@@ -67,6 +67,13 @@ impl<'a> Problem<'a> {
     }
 }
 
+/// A text with a capital letter at its beginning and a full stop at its end.
+pub fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

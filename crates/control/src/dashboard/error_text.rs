@@ -7,6 +7,7 @@ use super::claim_mapping::ClaimError;
 use super::error::{DashboardError, SignInError};
 use crate::management::{ErrorKind, ManagementError};
 use crate::oidc;
+use domain::problem::sentence;
 
 /// An error as a response presents it.
 pub(super) struct ErrorText {
@@ -216,11 +217,4 @@ fn kind_title(kind: ErrorKind) -> &'static str {
 pub(super) fn error_sentence(error: &ManagementError) -> String {
     let text = error.to_string();
     sentence(text.split("; see `keygate").next().unwrap_or(&text))
-}
-
-/// A text with a capital letter at its beginning and a full stop at its end.
-pub(super) fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
 }

@@ -48,7 +48,7 @@ pub struct Settings {
     pub tls: ClientSettings,
 }
 
-/// What all workers share: an issuer's documents are read once.
+/// The part of the token exchange that all workers share, so that an issuer's documents are read once.
 #[derive(Clone)]
 pub struct TokenExchange {
     settings: Arc<Settings>,

@@ -20,8 +20,8 @@ pub enum FederationError {
     #[error("there is no federation rule `{0}` in this organization; see `keygate federation list --org ORG`")]
     NoRule(String),
 
-    /// The audience of an exchange names no rule for tokens of this issuer. Also where there is no such organization:
-    /// who has no token cannot tell which there are.
+    /// The audience of an exchange names no rule for tokens of this issuer. Also where there is no such organization,
+    /// so that a client without a token does not learn which organizations there are.
     #[error("there is no rule of this name for tokens of this issuer; name it ORGANIZATION/RULE")]
     Target,
     /// The token is not accepted.

@@ -41,8 +41,7 @@ impl<'a> Call<'a> {
         let now = self.request.now;
         let value = |index: usize| input::reference(values.get(index).copied().unwrap_or_default());
         let body = match endpoint {
-            // Answered before.
-            Endpoint::Document | Endpoint::ExportState => return Err(ApiError::NotFound),
+            Endpoint::Document | Endpoint::ExportState => unreachable!("the API has answered these"),
             Endpoint::ListOrgs => json!(management.list_orgs(actor, &self.page()?, now).await?),
             Endpoint::CreateOrg => return self.create_org().await,
             Endpoint::ShowOrg => return Ok(of_org(&management.show_org(actor, &value(0)?, now).await?)),

@@ -9,7 +9,7 @@ use super::response;
 use super::routes::RouteError;
 use crate::json_input::InputError;
 use crate::management::{ErrorKind, ManagementError, TokenRefusal};
-use domain::problem::{self, Problem};
+use domain::problem::{self, Problem, sentence};
 
 /// `Retry-After` of 503, in seconds: the end of an outage cannot be predicted.
 const RETRY_SOON: u64 = 5;
@@ -133,13 +133,6 @@ impl ApiError {
         }
         response
     }
-}
-
-/// A text as a sentence.
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
 }
 
 impl From<ManagementError> for ApiError {

@@ -26,8 +26,8 @@ pub struct Issuer {
     documents: DocumentCache<IssuerMetadata>,
 }
 
-/// The discovery document as far as tokens are verified by it. An issuer that signs nobody in has no endpoints but that
-/// of its keys, which sign-ins ask for.
+/// The discovery document, as far as tokens are verified by it: the issuer of a CI has no authorization endpoint, which
+/// only sign-ins need.
 ///
 /// - Checked: the issuer is the expected one, and its keys come encrypted if it is.
 #[derive(Debug, Deserialize)]

@@ -61,7 +61,7 @@ impl Decoded {
 
 /// The place of a credential's secret in a text.
 struct Secret {
-    /// Where the prefix begins.
+    /// Beginning of the prefix.
     credential: usize,
     start: usize,
     end: usize,

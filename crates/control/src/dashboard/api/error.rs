@@ -4,11 +4,11 @@ use http::StatusCode;
 use uuid::Uuid;
 
 use crate::dashboard::error::DashboardError;
-use crate::dashboard::error_text::sentence;
 use crate::dashboard::response::{self, DashboardResponse};
 use crate::dashboard::routes::RouteError;
 use crate::json_input::InputError;
 use crate::management::ManagementError;
+use domain::problem::sentence;
 use domain::problem::{self, Problem};
 
 /// Advice of every 429.

@@ -3,7 +3,6 @@
 use super::policy_form::PolicyInput;
 use super::{HandlerResult, PageContext, render_form};
 use crate::dashboard::error::DashboardError;
-use crate::dashboard::error_text::sentence;
 use crate::dashboard::pages::{
     DisabledFact, Expiry, NavEntry, PermissionChoice, PolicyFacts, PolicyFields, PolicyPage, format_count,
 };
@@ -11,6 +10,7 @@ use crate::dashboard::response;
 use crate::management::{Key, ManagementError, User};
 use domain::key::KeyId;
 use domain::key::policy::{DisabledBy, KeyPolicy};
+use domain::problem::sentence;
 
 impl PageContext<'_> {
     pub(super) async fn show_key_policy(&self, id: &str) -> HandlerResult {

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use crate::dashboard::error_text::sentence;
 use crate::dashboard::pages::{Expiry, PermissionChoice, PolicyErrors, PolicyFields};
 use crate::management::{ManagementError, PolicyUpdate};
 use crate::request::Form;
 use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::policy::{InvalidKeyPolicy, KeyPolicy, Network};
+use domain::problem::sentence;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

@@ -52,7 +52,7 @@ pub struct TokenErrors {
 }
 
 impl ScopeChoice {
-    /// What the scope allows in an organization, as a sentence.
+    /// The operations that the scope allows in an organization, as a sentence.
     pub fn sentence(&self) -> &'static str {
         match self.scope {
             TokenScope::OrgsRead => "Read the organization, with its limits and its policy for new keys.",

@@ -12,8 +12,8 @@ use super::policy::PolicyFacts;
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
 use super::users::ResponsibleCell;
-use crate::dashboard::error_text::sentence;
 use crate::management::KeyStatus;
+use domain::problem::sentence;
 
 /// The page of a key.
 #[derive(Clone, Debug, Template)]
