@@ -8,6 +8,7 @@ use clap::Subcommand;
 
 use super::installation::Installation;
 use super::output::{or_dash, seconds};
+use super::remote::RemoteArgs;
 use super::show::{Format, joined};
 use super::{CliError, ExitStatus, list};
 use ::control::admin::Operation;
@@ -26,6 +27,8 @@ pub(super) struct Args {
     command: Command,
     #[command(flatten)]
     format: Format,
+    #[command(flatten)]
+    pub(super) remote: RemoteArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -102,10 +105,10 @@ fn operation(command: Command) -> Operation {
         Command::Create { org: InOrg { org }, name, user, issuer, audience, claims, permissions, max, tags } => {
             let claims = claims.into_iter().collect();
             let tags = tags.into_iter().collect();
-            let rule = NewFederationRule { org, name, user, issuer, audience, claims, permissions, max, tags };
-            Operation::CreateRule { rule: Box::new(rule) }
+            let rule = NewFederationRule { name, user, issuer, audience, claims, permissions, max, tags };
+            Operation::CreateRule { org, rule: Box::new(rule) }
         }
-        Command::List { org: InOrg { org } } => Operation::ListRules { org },
+        Command::List { org: InOrg { org } } => Operation::list_rules(org),
         Command::Show { org: InOrg { org }, name } => Operation::ShowRule { org, rule: name },
         Command::Remove { org: InOrg { org }, name } => Operation::RemoveRule { org, rule: name },
     }
@@ -162,7 +165,7 @@ pub(super) fn rule_row(rule: &FederationRule) -> [String; 7] {
     ]
 }
 
-fn claims_text(claims: &BTreeMap<String, ClaimPattern>) -> String {
+pub(super) fn claims_text(claims: &BTreeMap<String, ClaimPattern>) -> String {
     let claims: Vec<String> = claims.iter().map(|(name, pattern)| format!("{name}={pattern}")).collect();
     claims.join(" ")
 }

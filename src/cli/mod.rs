@@ -233,6 +233,7 @@ impl Command {
             Self::User(args) => &args.remote,
             Self::Key(args) => &args.remote,
             Self::Token(args) => &args.remote,
+            Self::Federation(args) => &args.remote,
             Self::State(args) => &args.remote,
             Self::Apply(args) => &args.remote,
             Self::Audit(args) => &args.remote,

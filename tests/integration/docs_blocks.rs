@@ -55,6 +55,7 @@ const BLOCKS: &[(&str, Check)] = &[
     ("$ api -X PATCH http://127.0.0.1:9443/v1/", By("program_manages_an_organization_as_the_page_says")),
     ("$ api -H 'Idempotency-Key: deploy-17' ht", By("program_manages_an_organization_as_the_page_says")),
     ("$ tag=$(api http://127.0.0.1:9443/v1/org", By("program_manages_an_organization_as_the_page_says")),
+    ("$ users=http://127.0.0.1:9443/v1/orgs/ac", By("program_manages_an_organization_as_the_page_says")),
     ("keygate org create acme", By("first_key_is_created_used_revoked_and_explained")),
     // Operation.
     ("keygate check", By("gateway_is_checked_started_and_watched")),

@@ -55,7 +55,7 @@ pub enum IdempotencyPlace {
     Installation,
     /// Requests that create a management token.
     Tokens,
-    /// Requests that change an organization, or one of its users or keys.
+    /// Requests that change an organization, or one of its users, keys or federation rules.
     Org(OrgTag),
 }
 
@@ -106,7 +106,8 @@ impl Change {
         }
     }
 
-    /// Returns whether it is a change of an organization, a user, a key or a management token, and not one of sessions.
+    /// Returns whether it is a change of an organization, a user, a key, a federation rule or a management token, and
+    /// not one of sessions.
     pub(super) fn is_of_records(&self) -> bool {
         self.takes_record() || matches!(self.as_made(), Self::RevokeToken { .. })
     }
@@ -116,12 +117,17 @@ impl Change {
         matches!(self.as_made(), Self::RevokeToken { token: revoked, .. } if *revoked == token)
     }
 
-    /// Returns whether it is a change of an organization, a user or a key, or a new management token.
+    /// Returns whether it is a change of an organization, a user, a key or a federation rule, or a new management
+    /// token.
     fn takes_record(&self) -> bool {
         self.target().is_some()
             || matches!(
                 self.as_made(),
-                Self::CreateOrg(_) | Self::CreateUser(_) | Self::CreateKey { .. } | Self::CreateToken(_)
+                Self::CreateOrg(_)
+                    | Self::CreateUser(_)
+                    | Self::CreateKey { .. }
+                    | Self::CreateToken(_)
+                    | Self::FederationRule(_)
             )
     }
 

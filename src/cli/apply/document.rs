@@ -11,11 +11,12 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::cli::expiry::FixedExpiry;
-use ::control::management::{OrgPolicyUpdate, duration_text, given};
+use ::control::management::{NewFederationRule, OrgPolicyUpdate, duration_text, given};
 use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::Network;
 use platform::settings::Outline;
+use state::ClaimPattern;
 
 /// A whole file.
 #[derive(Debug, Deserialize)]
@@ -38,6 +39,8 @@ pub(super) struct OrgSpec {
     #[serde(default)]
     pub(super) users: Vec<UserSpec>,
     #[serde(default)]
+    pub(super) federation_rules: Vec<RuleSpec>,
+    #[serde(default)]
     pub(super) keys: Vec<KeySpec>,
 }
 
@@ -51,6 +54,30 @@ pub(super) struct UserSpec {
     pub(super) responsible: Option<String>,
     pub(super) permissions: Option<Vec<Permission>>,
     pub(super) suspended: Option<bool>,
+    #[serde(default)]
+    pub(super) removed: bool,
+}
+
+/// A federation rule, named by its name; all of it, unless it is removed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RuleSpec {
+    pub(super) name: String,
+    /// Name of the service whose keys it makes.
+    #[serde(default)]
+    pub(super) user: String,
+    #[serde(default)]
+    pub(super) issuer: String,
+    #[serde(default)]
+    pub(super) audience: String,
+    #[serde(default)]
+    pub(super) claims: BTreeMap<String, ClaimPattern>,
+    #[serde(default)]
+    pub(super) permissions: Vec<Permission>,
+    #[serde(default, with = "duration_text::option")]
+    pub(super) max: Option<Duration>,
+    #[serde(default)]
+    pub(super) tags: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) removed: bool,
 }
@@ -118,6 +145,25 @@ impl UserSpec {
     /// The email address or the name of the service, in lower case. The file was checked to have one of them.
     pub(super) fn handle(&self) -> String {
         self.email.as_ref().or(self.service.as_ref()).map(|handle| handle.to_lowercase()).unwrap_or_default()
+    }
+}
+
+impl RuleSpec {
+    /// The rule that the file wants.
+    pub(super) fn to_rule(&self) -> NewFederationRule {
+        let mut permissions = self.permissions.clone();
+        permissions.sort_unstable();
+        permissions.dedup();
+        NewFederationRule {
+            name: self.name.clone(),
+            user: self.user.to_lowercase(),
+            issuer: self.issuer.clone(),
+            audience: self.audience.clone(),
+            claims: self.claims.clone(),
+            permissions,
+            max: self.max,
+            tags: self.tags.clone(),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::document::{Document, KeySpec, LimitSpec, OrgSpec, UserSpec};
+use super::document::{Document, KeySpec, LimitSpec, OrgSpec, RuleSpec, UserSpec};
 use super::policy_step;
 use crate::cli::output::Escaped;
 use ::control::management::{self, LimitUpdate, ManagementError};
@@ -62,6 +62,14 @@ impl<'a> Search<'a> {
                 self.report(&at, &[Step::Key(field)], what);
             }
         }
+        let mut rules = HashSet::new();
+        for (index, rule) in org.federation_rules.iter().enumerate() {
+            let at = [at, &[Step::Key("federation_rules"), Step::Item(index)]].concat();
+            self.check_rule(rule, &at);
+            if !rules.insert(&*rule.name) {
+                self.report(&at, &[], format!("rule {} of organization {} is there twice", rule.name, org.name));
+            }
+        }
         for (index, key) in org.keys.iter().enumerate() {
             self.check_key(key, &[at, &[Step::Key("keys"), Step::Item(index)]].concat());
         }
@@ -78,6 +86,13 @@ impl<'a> Search<'a> {
         self.check(at, &steps, names::validate_email(responsible));
         if user.service.is_none() {
             self.report(at, &steps, "only a service has a responsible person".to_owned());
+        }
+    }
+
+    fn check_rule(&mut self, rule: &RuleSpec, at: &[Step]) {
+        if !rule.removed {
+            self.check(at, &[Step::Key("user")], names::validate_service_name(&rule.user));
+            self.check(at, &[], rule.to_rule().check());
         }
     }
 

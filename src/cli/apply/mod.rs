@@ -11,6 +11,7 @@ mod plan;
 mod org_policy_step;
 mod user_step;
 mod policy_step;
+mod rule_step;
 mod org_users;
 mod present;
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::document::{Document, KeySpec, LimitSpec, OrgSpec};
 use super::org_users::OrgUsers;
 use super::present::{Present, PresentOrg};
-use super::{org_policy_step, policy_step, user_step};
+use super::{org_policy_step, policy_step, rule_step, user_step};
 use ::control::admin::Operation;
 use ::control::management::{Key, KeyLimits, LimitUpdate};
 use domain::identity::Permission;
@@ -24,7 +24,7 @@ use platform::settings::WithUnit;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Step {
     pub(super) action: Action,
-    /// `organization`, `user` or `key`.
+    /// `organization`, `user`, `rule` or `key`.
     pub(super) record: &'static str,
     pub(super) name: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -43,7 +43,7 @@ pub(super) struct Step {
 pub(super) enum Action {
     Create,
     Change,
-    /// Revokes a key, removes a user.
+    /// Revokes a key, removes a user or a federation rule.
     Withdraw,
     /// Cannot be done; then nothing is.
     Conflict,
@@ -67,6 +67,8 @@ fn plan_org(spec: &OrgSpec, present: &Present) -> Vec<Step> {
     let users = OrgUsers::new(spec, existing);
     let mut steps = vec![org_step(spec, existing, present)];
     steps.extend(user_step::plan(spec, &users));
+    let rules = existing.map_or(&[][..], |existing| &existing.rules);
+    steps.extend(spec.federation_rules.iter().map(|rule| rule_step::plan(spec, rule, rules, &users)));
     steps.extend(spec.keys.iter().map(|key| key_step(spec, key, &users, present)));
     steps.retain(|step| !step.is_empty());
     steps

@@ -6,7 +6,7 @@ use super::document::{Document, OrgSpec};
 use crate::cli::CliError;
 use crate::cli::control::Server;
 use ::control::admin::{Operation, Reply};
-use ::control::management::{Key, Org, User};
+use ::control::management::{FederationRule, Key, Org, User};
 use domain::key::KeyId;
 use domain::names;
 
@@ -26,11 +26,12 @@ pub(super) struct Present {
     pub(super) by_digest: BTreeMap<String, KeyId>,
 }
 
-/// An organization with its users, removed ones too.
+/// An organization with its users, removed ones too, and with its federation rules if the file has some.
 #[derive(Debug)]
 pub(super) struct PresentOrg {
     pub(super) org: Org,
     pub(super) users: Vec<User>,
+    pub(super) rules: Vec<FederationRule>,
 }
 
 impl Present {
@@ -50,7 +51,8 @@ impl Present {
                     _ => Vec::new(),
                 });
                 let users = users.await?;
-                present.orgs.insert(spec.name.clone(), PresentOrg { org, users });
+                let rules = read_rules(server, spec, &org).await?;
+                present.orgs.insert(spec.name.clone(), PresentOrg { org, users, rules });
             }
             present.read_keys(server, spec).await?;
         }
@@ -75,6 +77,15 @@ impl Present {
         }
         Ok(())
     }
+}
+
+/// Reads the federation rules of an organization; none for a file that has none of it.
+async fn read_rules(server: &mut Server<'_>, spec: &OrgSpec, org: &Org) -> Result<Vec<FederationRule>, CliError> {
+    if spec.federation_rules.is_empty() {
+        return Ok(Vec::new());
+    }
+    let items = |reply| if let Reply::FederationRules(page) = reply { page.items } else { Vec::new() };
+    read_all(server, Operation::list_rules(org.id.to_string()), items).await
 }
 
 /// Reads all pages of a list.

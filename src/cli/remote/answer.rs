@@ -32,6 +32,7 @@ pub(super) fn reply(call: &Call, answer: &Answer) -> Result<Reply, CliError> {
         }
         ReplyOf::NewKey => new_key(body, answer.headers.contains_key(&REPLAYED) && !call.has_member("sha256"))?,
         ReplyOf::NewToken => new_token(body)?,
+        ReplyOf::FederationRule => json!({ "reply": "federation_rule", "rule": body }),
     };
     let reply = serde_json::from_value(tagged);
     Ok(reply.context("cannot parse the gateway's answer; is it of another version?")?)

@@ -47,6 +47,8 @@ pub(super) enum ReplyOf {
     NewKey,
     /// A management token.
     NewToken,
+    /// A federation rule.
+    FederationRule,
 }
 
 /// A call of the API.
@@ -62,14 +64,11 @@ pub(super) struct Call {
 /// Sessions and links are credentials of people, who sign in themselves.
 const OF_PEOPLE: &str = "sessions and sign-in links are of people, and no program makes or ends them; run it on the \
                          machine of the gateway, without --server";
-/// A rule lets whom an issuer names make keys, and has the gateway fetch the issuer's key set.
-const OF_THE_OPERATOR: &str = "federation rules say whose tokens become keys, and are of the operator alone; run it on \
-                               the machine of the gateway, without --server";
-
 const ORG: ReplyOf = ReplyOf::Record("org");
 const USER: ReplyOf = ReplyOf::Record("user");
 const KEY: ReplyOf = ReplyOf::Record("key");
 const TOKEN: ReplyOf = ReplyOf::Record("token");
+const RULE: ReplyOf = ReplyOf::FederationRule;
 
 const ROWS: &[Row] = &[
     row("org.create", Method::POST, "orgs", as_it_is, ORG),
@@ -104,10 +103,10 @@ const ROWS: &[Row] = &[
     row("token.create", Method::POST, "tokens", settings, ReplyOf::NewToken),
     row("token.list", Method::GET, "tokens", as_it_is, ReplyOf::List("tokens")),
     row("token.revoke", Method::DELETE, "tokens/{token}", as_it_is, TOKEN),
-    none("federation.create", OF_THE_OPERATOR),
-    none("federation.list", OF_THE_OPERATOR),
-    none("federation.show", OF_THE_OPERATOR),
-    none("federation.remove", OF_THE_OPERATOR),
+    row("federation.create", Method::POST, "orgs/{org}/federation-rules", rule, RULE),
+    row("federation.list", Method::GET, "orgs/{org}/federation-rules", as_it_is, ReplyOf::List("federation_rules")),
+    row("federation.show", Method::GET, "orgs/{org}/federation-rules/{rule}", as_it_is, RULE),
+    row("federation.remove", Method::DELETE, "orgs/{org}/federation-rules/{rule}", as_it_is, RULE),
     none("session.link", OF_PEOPLE),
     none("session.list", OF_PEOPLE),
     none("session.end", OF_PEOPLE),
@@ -219,6 +218,11 @@ fn use_filter(members: &mut Members) {
 /// The settings of a token are the whole body.
 fn settings(members: &mut Members) {
     spread(members, "settings");
+}
+
+/// The rule is the whole body.
+fn rule(members: &mut Members) {
+    spread(members, "rule");
 }
 
 /// The overlap in seconds; a part of a second is a whole one.

@@ -87,6 +87,8 @@ fn admin_makes_a_token_that_works_in_their_organization_until_it_is_revoked() {
     assert_eq!(days, 90);
     let token = Token { text: made["secret"].as_str().unwrap().into(), id: token["id"].as_str().unwrap().into() };
     assert_eq!(call(&setup, &token, "GET", &keys_path(setup.org), None).status, 200);
+    let rules = format!("/v1/orgs/{}/federation-rules", setup.org);
+    assert_eq!(answer(&call(&setup, &token, "GET", &rules, None)), refused(403, "not_allowed"), "of the operator");
     assert_eq!(Client::connect(setup.address()).get("/", &token.text).status, 401, "it is no API key");
 
     let path = format!("/tokens/{}", token.id);

@@ -78,7 +78,6 @@ impl World {
 
     fn rule(&self) -> NewFederationRule {
         NewFederationRule {
-            org: ORG.into(),
             name: "deploy".into(),
             user: "ci".into(),
             issuer: self.ci.issuer(),
@@ -91,7 +90,7 @@ impl World {
     }
 
     fn create_rule(&self, rule: NewFederationRule) -> FederationRule {
-        let created = self.perform(Operation::CreateRule { rule: Box::new(rule) });
+        let created = self.perform(Operation::CreateRule { org: ORG.into(), rule: Box::new(rule) });
         let Reply::FederationRule { rule } = created else { panic!("not a rule") };
         *rule
     }

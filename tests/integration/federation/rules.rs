@@ -10,9 +10,7 @@ fn rules_are_created_listed_shown_and_removed() {
     let shown = world.perform(Operation::ShowRule { org: ORG.into(), rule: "deploy".into() });
     let Reply::FederationRule { rule } = shown else { panic!("not a rule") };
     assert_eq!((&*rule.target, rule.service.as_deref()), (TARGET, Some("ci")));
-    let Reply::FederationRules(listed) = world.perform(Operation::ListRules { org: ORG.into() }) else {
-        panic!("not rules")
-    };
+    let Reply::FederationRules(listed) = world.perform(Operation::list_rules(ORG.into())) else { panic!("not rules") };
     assert_eq!(listed.items, [*rule]);
     issued(&world.exchange(&world.token()));
     world.perform(Operation::RemoveRule { org: ORG.into(), rule: "deploy".into() });
@@ -46,6 +44,10 @@ fn rule_that_is_too_wide_is_refused() {
     changed("taken", &|rule| rule.name = "deploy".into());
     for (rule, code) in cases {
         let text = format!("{rule:?}");
-        assert_eq!(world.gateway.refused(Operation::CreateRule { rule: Box::new(rule) }), code, "{text}");
+        assert_eq!(
+            world.gateway.refused(Operation::CreateRule { org: ORG.into(), rule: Box::new(rule) }),
+            code,
+            "{text}"
+        );
     }
 }

@@ -9,4 +9,5 @@ mod stranger;
 mod races;
 mod tokens;
 mod export;
+mod federation_rules;
 mod schemathesis;

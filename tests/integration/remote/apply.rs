@@ -9,7 +9,10 @@ const FILE: &str = "organizations:
     concurrent: 7
     users:
       - { email: ada@example.com, permissions: [queries:read] }
-      - { service: nightly, responsible: ada@example.com }
+      - { service: nightly, responsible: ada@example.com, permissions: [queries:read] }
+    federation_rules:
+      - { name: deploy, user: nightly, issuer: 'https://ci.example.com', audience: api, permissions: [queries:read],
+          claims: { sub: 'repo:acme/*:ref:refs/heads/main' } }
     keys:
       - { name: laptop, user: ada@example.com, networks: [10.0.0.0/8], limits: { requests: 5, per: 1m },
           sha256: d6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e9aea03 }
@@ -25,7 +28,7 @@ fn drift_is_shown_by_exit_status_3_until_the_file_is_applied() {
     assert_eq!(remote, local);
     assert_eq!(fixture.same("org list --json"), "{\"items\":[]}\n", "nothing was changed");
     let applied = fixture.remote(&apply("--yes"));
-    assert_eq!((applied.code, applied.out), (0, format!("{}applied 4 changes\n", local.out)), "{}", applied.err);
+    assert_eq!((applied.code, applied.out), (0, format!("{}applied 5 changes\n", local.out)), "{}", applied.err);
     assert_eq!(fixture.same(&apply("--dry-run")), "nothing to change\n");
 
     // What somebody changes by hand is drift.
@@ -36,6 +39,18 @@ fn drift_is_shown_by_exit_status_3_until_the_file_is_applied() {
     assert_eq!(drift.out, "~ key acme/laptop: networks any -> 10.0.0.0/8\n");
     assert_eq!(fixture.remote(&apply("--yes")).code, 0);
     assert_eq!(fixture.remote(&apply("--dry-run --json")).code, 0);
+
+    // A rule that differs is removed and created anew.
+    fixture.write("acme.yaml", &FILE.replace("audience: api", "audience: other, max: 30m"));
+    let changed = fixture.remote(&apply("--yes"));
+    let expected = "~ rule acme/deploy: audience api -> other; max 1h -> 30m\napplied 1 change\n";
+    assert_eq!((changed.code, &*changed.out), (0, expected), "{}", changed.err);
+    assert_eq!(fixture.same(&apply("--dry-run")), "nothing to change\n");
+    let (before, after) = FILE.split_once("{ name: deploy").unwrap();
+    let (_, after) = after.split_once("} }").unwrap();
+    fixture.write("acme.yaml", &format!("{before}{{ name: deploy, removed: true }}{after}"));
+    assert_eq!(fixture.remote(&apply("--yes")).out, "- rule acme/deploy\napplied 1 change\n");
+    assert_eq!(fixture.same("federation list --org acme --json"), "{\"items\":[]}\n");
 }
 
 #[test]

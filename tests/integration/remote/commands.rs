@@ -75,6 +75,11 @@ fn commands_change_and_show_the_same_over_the_socket_and_over_the_api() {
         "user resume --org ORG nightly",
         "user reassign --org ORG nightly --responsible ada@example.com",
         "user list --org ORG",
+        "federation create deploy --org ORG --user nightly --issuer https://ci.example.com --audience api \
+         --claim sub=repo:acme/*:ref:refs/heads/main --permission queries:read --tag team=ci",
+        "federation list --org ORG",
+        "federation show deploy --org ORG --json",
+        "federation remove deploy --org ORG",
     ] {
         run(line, "", "");
     }

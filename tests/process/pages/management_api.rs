@@ -18,6 +18,7 @@ fn program_manages_an_organization_as_the_page_says() {
         block("$ api -X PATCH http://127.0.0.1:9443/v1/"),
         block("$ api -H 'Idempotency-Key: deploy-17' ht"),
         block("$ tag=$(api http://127.0.0.1:9443/v1/org"),
+        block("$ users=http://127.0.0.1:9443/v1/orgs/ac"),
     ];
     shell.follow(&parts.concat());
     gateway.stop();

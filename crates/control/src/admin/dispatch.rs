@@ -95,12 +95,12 @@ async fn perform_on_rules(
     now: Micros,
 ) -> Result<Reply, ManagementError> {
     let rule = match operation {
-        Operation::CreateRule { rule } => to.create_federation_rule(actor, *rule, now).await?,
+        Operation::CreateRule { org, rule } => to.create_federation_rule(actor, &org, *rule, now).await?,
         Operation::ShowRule { org, rule } => to.show_federation_rule(actor, &org, &rule, now).await?,
         Operation::RemoveRule { org, rule } => to.remove_federation_rule(actor, &org, &rule, now).await?,
-        Operation::ListRules { org } => {
-            let items = to.list_federation_rules(actor, &org, now).await?;
-            return Ok(Reply::FederationRules(Page { items, next: None }));
+        Operation::ListRules { org, cursor, limit } => {
+            let rules = to.list_federation_rules(actor, &org, &PageQuery { cursor, limit }, now).await?;
+            return Ok(Reply::FederationRules(rules));
         }
         other => unreachable!("no operation on rules: {other:?}"),
     };

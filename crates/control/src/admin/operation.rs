@@ -203,10 +203,16 @@ pub enum Operation {
     RevokeToken { token: TokenId },
     /// [`create_federation_rule`](crate::management::Management::create_federation_rule)
     #[serde(rename = "federation.create")]
-    CreateRule { rule: Box<NewFederationRule> },
+    CreateRule { org: String, rule: Box<NewFederationRule> },
     /// [`list_federation_rules`](crate::management::Management::list_federation_rules)
     #[serde(rename = "federation.list")]
-    ListRules { org: String },
+    ListRules {
+        org: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        #[serde(default)]
+        limit: PageLimit,
+    },
     /// [`show_federation_rule`](crate::management::Management::show_federation_rule)
     #[serde(rename = "federation.show")]
     ShowRule { org: String, rule: String },
@@ -246,6 +252,11 @@ impl Operation {
         Self::ListTokens { org, cursor: None, limit: PageLimit::MAX }
     }
 
+    /// The operation that lists the federation rules of an organization.
+    pub fn list_rules(org: String) -> Self {
+        Self::ListRules { org, cursor: None, limit: PageLimit::MAX }
+    }
+
     /// The cursor of an operation that lists.
     pub fn cursor_mut(&mut self) -> Option<&mut Option<String>> {
         match self {
@@ -254,6 +265,7 @@ impl Operation {
             | Self::ListKeys { cursor, .. }
             | Self::ListUses { cursor, .. }
             | Self::ListTokens { cursor, .. }
+            | Self::ListRules { cursor, .. }
             | Self::ListSessions { cursor, .. } => Some(cursor),
             _ => None,
         }

@@ -75,6 +75,7 @@ impl Reply {
             Self::Uses(uses) => uses.page.next.as_deref(),
             Self::Sessions(page) => page.next.as_deref(),
             Self::Tokens(page) => page.next.as_deref(),
+            Self::FederationRules(page) => page.next.as_deref(),
             _ => None,
         }
     }

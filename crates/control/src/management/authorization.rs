@@ -37,7 +37,7 @@ pub(super) enum Access<'a> {
     Operator,
     /// To everything, across organizations.
     AllOrgs(TokenScope),
-    /// To what the operator may see and change of an organization.
+    /// To what the operator may see and change of an organization, its federation rules included.
     OrgOperator(&'a str, TokenScope),
     /// To what every member of an organization may see.
     Org(&'a str, TokenScope),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::actor::AuditActor;
 use super::{Actor, Management, ManagementError, User};
 use domain::clock::Micros;
-use state::{Change, ETag, IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
+use state::{Change, ETag, IdempotencyPlace, IdempotencyRecord, IdempotentRequest, RuleChange};
 
 /// Time for which a call with an idempotency key is remembered, in microseconds: a day.
 const REMEMBERED_US: u64 = 24 * 3600 * 1_000_000;
@@ -37,9 +37,9 @@ pub struct Replay {
     pub status: u16,
     /// Path of the record below the API's.
     pub path: String,
-    /// The record as JSON; none of one that is gone.
+    /// The record as JSON; none of a kind that a gateway of another version has recorded.
     pub body: Option<Value>,
-    /// Its entity tag.
+    /// Its entity tag, if it has one.
     pub etag: Option<ETag>,
 }
 
@@ -76,7 +76,14 @@ fn resource(change: &Change) -> Option<(u16, String)> {
         Change::UpdateKey { key, .. } | Change::RotateKey { key, .. } | Change::RevokeKey { key, .. } => {
             (200, format!("keys/{key}"))
         }
+        Change::FederationRule(RuleChange::Create(rule)) => {
+            (201, format!("orgs/{}/federation-rules/{}", rule.org, rule.name))
+        }
+        Change::FederationRule(RuleChange::Remove { org, name }) => {
+            (200, format!("orgs/{org}/federation-rules/{name}"))
+        }
         Change::CreateToken(token) => (201, format!("tokens/{}", token.id)),
+        Change::RevokeToken { token, .. } => (200, format!("tokens/{token}")),
         _ => return None,
     })
 }
@@ -107,7 +114,7 @@ impl Management {
     /// The result of a call that was made before. The record shows that the actor's token may know it.
     ///
     /// # Errors
-    /// Those of [`ManagementError`] that concern the state.
+    /// The record is gone: as of the operation that shows it. Those of [`ManagementError`] that concern the state.
     pub async fn replay(
         &self,
         actor: &Actor,
@@ -117,20 +124,15 @@ impl Management {
         let path: Vec<&str> = record.resource.split('/').collect();
         let found = match path[..] {
             ["orgs", org] => {
-                let found = self.look_up_org(org).await?.map(|org| self.show(org));
-                found.map(|org| (json!(org), org.etag))
+                let org = self.show(self.find_org(org).await?);
+                Some((json!(org), org.etag))
             }
-            ["orgs", org, "users", user] => match (org.parse(), user.parse()) {
-                (Ok(org), Ok(user)) => match self.state.member(org, user).await? {
-                    Some((_, user)) => {
-                        let responsible = self.find_responsible(&user).await?;
-                        let user = User::new(user, responsible);
-                        Some((json!(user), user.etag))
-                    }
-                    None => None,
-                },
-                _ => None,
-            },
+            ["orgs", org, "users", user] => self.show_member(org, user).await?,
+            ["orgs", org, "federation-rules", rule] => {
+                let org = self.find_org(org).await?;
+                let rule = self.find_rule(org.id, rule).await?;
+                Some((json!(self.show_rule(rule, &org.name).await?), None))
+            }
             ["keys", key] => match key.parse() {
                 Ok(key) => {
                     let key = self.show_owned(&self.find_key(actor, key).await?, now);
@@ -139,15 +141,24 @@ impl Management {
                 Err(_) => None,
             },
             ["tokens", token] => match token.parse() {
-                Ok(token) => match self.state.management_token(token).await? {
-                    Some(token) => Some((json!(self.show_found(actor, token, now).await?), None)),
-                    None => None,
-                },
+                Ok(id) => {
+                    let token = self.state.management_token(id).await?.ok_or(ManagementError::NoToken(id))?;
+                    Some((json!(self.show_found(actor, token, now).await?), None))
+                }
                 Err(_) => None,
             },
             _ => None,
         };
         let (body, etag) = found.unzip();
         Ok(Replay { status: record.status, path: record.resource.clone(), body, etag: etag.flatten() })
+    }
+
+    /// A user, who may be removed, with the entity tag.
+    async fn show_member(&self, org: &str, user: &str) -> Result<Option<(Value, Option<ETag>)>, ManagementError> {
+        let (Ok(org), Ok(user)) = (org.parse(), user.parse()) else { return Ok(None) };
+        let Some((_, user)) = self.state.member(org, user).await? else { return Ok(None) };
+        let responsible = self.find_responsible(&user).await?;
+        let user = User::new(user, responsible);
+        Ok(Some((json!(user), user.etag)))
     }
 }

@@ -1,8 +1,12 @@
-//! Federation rules: create, list, show, remove. For the operator.
+//! Federation rules: create, list, show, remove.
+//!
+//! A rule has the gateway fetch the key set of an issuer, and makes keys for longer than a token lives. So rules are
+//! for the operator, and for programs with tokens that the operator has made.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use super::audited_change::Target;
@@ -12,17 +16,17 @@ use super::{Actor, FederationError, Management, ManagementError};
 use crate::oidc;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
+use domain::management_token::TokenScope;
+use domain::page::{Page, PageQuery};
 use state::{self, Change, ClaimPattern, RuleChange, duration_text};
 
 /// Lifetime of the keys of a rule that says none.
-const LIFETIME: Duration = Duration::from_secs(3600);
+pub const FEDERATED_KEY_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// A rule to be created, as it travels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewFederationRule {
-    /// Id or name of the organization.
-    pub org: String,
     /// Its name, unique in the organization.
     pub name: String,
     /// Id or name of the service whose keys it makes.
@@ -67,7 +71,7 @@ pub struct FederationRule {
 }
 
 impl Management {
-    /// Creates a federation rule. For the operator.
+    /// Creates a federation rule.
     ///
     /// # Errors
     /// [`FederationError::InvalidRule`], [`FederationError::InvalidIssuer`], [`ManagementError::NoOrg`],
@@ -76,11 +80,12 @@ impl Management {
     pub async fn create_federation_rule(
         &self,
         actor: &Actor,
+        org: &str,
         new: NewFederationRule,
         now: Micros,
     ) -> Result<FederationRule, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
-        let org = self.find_org(&new.org).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
+        let org = self.find_org(org).await?;
         let user = self.find_user(org.id, &new.user).await?;
         if !user.is_service() {
             return Err(ManagementError::NotService(user.email));
@@ -95,26 +100,31 @@ impl Management {
         Ok(FederationRule::new(rule, &org.name, Some(user.email)))
     }
 
-    /// Lists the federation rules of an organization, by their names. For the operator.
+    /// Lists the federation rules of an organization, by their names, a page at a time.
     ///
     /// # Errors
-    /// [`ManagementError::NoOrg`].
+    /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
     pub async fn list_federation_rules(
         &self,
         actor: &Actor,
         org: &str,
+        page: &PageQuery,
         now: Micros,
-    ) -> Result<Vec<FederationRule>, ManagementError> {
-        self.authorize(actor, Access::Operator, now).await?;
+    ) -> Result<Page<FederationRule>, ManagementError> {
+        self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysRead), now).await?;
         let org = self.find_org(org).await?;
-        let mut shown = Vec::new();
-        for rule in self.state.federation_rules(org.id).await? {
-            shown.push(self.show_rule(rule, &org.name).await?);
-        }
-        Ok(shown)
+        let sealer = self.cursor_sealer(&("federation rules", org.id)).await?;
+        let after: Option<String> = sealer.open(page.cursor.as_deref())?;
+        let mut rules = self.state.federation_rules(org.id).await?;
+        rules.retain(|rule| after.as_ref().is_none_or(|after| rule.name > *after));
+        let has_more = rules.len() > page.limit.get();
+        rules.truncate(page.limit.get());
+        let next = rules.last().filter(|_| has_more).map(|rule| rule.name.clone());
+        let items = try_join_all(rules.into_iter().map(|rule| self.show_rule(rule, &org.name))).await?;
+        sealer.seal(Page { items, next })
     }
 
-    /// Shows a federation rule. For the operator.
+    /// Shows a federation rule.
     ///
     /// # Errors
     /// [`ManagementError::NoOrg`], [`FederationError::NoRule`].
@@ -125,13 +135,12 @@ impl Management {
         name: &str,
         now: Micros,
     ) -> Result<FederationRule, ManagementError> {
-        self.authorize(actor, Access::Operator, now).await?;
+        self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysRead), now).await?;
         let org = self.find_org(org).await?;
         self.show_rule(self.find_rule(org.id, name).await?, &org.name).await
     }
 
-    /// Removes a federation rule: no token is exchanged by it from then on. Its keys stay until they end. For the
-    /// operator.
+    /// Removes a federation rule: no token is exchanged by it from then on. Its keys stay until they end.
     ///
     /// # Errors
     /// [`ManagementError::NoOrg`], [`FederationError::NoRule`].
@@ -142,7 +151,7 @@ impl Management {
         name: &str,
         now: Micros,
     ) -> Result<FederationRule, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
+        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
         let org = self.find_org(org).await?;
         let rule = self.find_rule(org.id, name).await?;
         let change = Change::FederationRule(RuleChange::Remove { org: org.id, name: rule.name.clone() });
@@ -151,12 +160,16 @@ impl Management {
         self.show_rule(rule, &org.name).await
     }
 
-    async fn find_rule(&self, org: OrgId, name: &str) -> Result<state::FederationRule, ManagementError> {
+    pub(super) async fn find_rule(&self, org: OrgId, name: &str) -> Result<state::FederationRule, ManagementError> {
         let found = self.state.federation_rule(org, name).await?;
         found.ok_or_else(|| FederationError::NoRule(name.to_owned()).into())
     }
 
-    async fn show_rule(&self, rule: state::FederationRule, org: &str) -> Result<FederationRule, ManagementError> {
+    pub(super) async fn show_rule(
+        &self,
+        rule: state::FederationRule,
+        org: &str,
+    ) -> Result<FederationRule, ManagementError> {
         let member = self.state.member(rule.org, rule.user).await?;
         let service = member.filter(|(_, user)| user.removed.is_none()).map(|(_, user)| user.email);
         Ok(FederationRule::new(rule, org, service))
@@ -164,6 +177,15 @@ impl Management {
 }
 
 impl NewFederationRule {
+    /// Checks all that does not depend on the state.
+    ///
+    /// # Errors
+    /// [`FederationError::InvalidRule`], [`FederationError::InvalidIssuer`].
+    pub fn check(&self) -> Result<(), FederationError> {
+        // Ids are valid, whatever they name.
+        self.clone().into_rule(OrgId::generate(), UserId::generate(), Micros(0)).map(drop)
+    }
+
     fn into_rule(self, org: OrgId, user: UserId, now: Micros) -> Result<state::FederationRule, FederationError> {
         oidc::Settings::check_issuer(&self.issuer).map_err(FederationError::InvalidIssuer)?;
         let rule = state::FederationRule {
@@ -174,7 +196,7 @@ impl NewFederationRule {
             audience: self.audience,
             claims: self.claims,
             permissions: normalize_permissions(self.permissions),
-            max: self.max.unwrap_or(LIFETIME),
+            max: self.max.unwrap_or(FEDERATED_KEY_LIFETIME),
             tags: self.tags,
             created: now,
         };

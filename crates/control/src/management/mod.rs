@@ -86,7 +86,7 @@ pub use error::ManagementError;
 pub use error_kind::ErrorKind;
 pub use explain::{Explanation, LimitStatus};
 pub use federation_error::FederationError;
-pub use federation_rules::{FederationRule, NewFederationRule};
+pub use federation_rules::{FEDERATED_KEY_LIFETIME, FederationRule, NewFederationRule};
 pub use good_practice::GoodPractice;
 pub use key::{ApiKey, Key, KeyLimits, LimitUpdate, NewKey};
 pub use key_actor::KeyActor;

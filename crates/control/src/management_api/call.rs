@@ -80,6 +80,9 @@ impl<'a> Call<'a> {
             | Endpoint::ListUses
             | Endpoint::ShowUsage
             | Endpoint::ListRecords => self.read(endpoint, values).await?,
+            Endpoint::ListRules | Endpoint::CreateRule | Endpoint::ShowRule | Endpoint::RemoveRule => {
+                return self.perform_on_rules(endpoint, &value(0)?, values).await;
+            }
             Endpoint::ListTokens => {
                 json!(management.list_tokens(actor, self.request.parameter("org"), &self.page()?, now).await?)
             }
@@ -113,6 +116,31 @@ impl<'a> Call<'a> {
             _ => unreachable!("the caller performs what is not on one key"),
         };
         Ok(of_key(&shown))
+    }
+
+    /// Performs an operation on the federation rules of an organization.
+    async fn perform_on_rules(
+        &self,
+        endpoint: Endpoint,
+        org: &str,
+        values: &[&str],
+    ) -> Result<Response<Bytes>, ApiError> {
+        let Self { management, actor, request } = self;
+        let now = request.now;
+        let name = || input::reference(values.get(1).copied().unwrap_or_default());
+        let body = match endpoint {
+            Endpoint::ListRules => json!(management.list_federation_rules(actor, org, &self.page()?, now).await?),
+            Endpoint::CreateRule => {
+                let rule = json_input::body(request)?;
+                let rule = management.create_federation_rule(actor, org, rule, now).await?;
+                let location = format!("/v1/orgs/{}/federation-rules/{}", rule.org, rule.name);
+                return Ok(created(location, response::json(StatusCode::OK, &rule)));
+            }
+            Endpoint::ShowRule => json!(management.show_federation_rule(actor, org, &name()?, now).await?),
+            Endpoint::RemoveRule => json!(management.remove_federation_rule(actor, org, &name()?, now).await?),
+            _ => unreachable!("the caller performs what is not on rules"),
+        };
+        Ok(response::json(StatusCode::OK, &body))
     }
 
     /// Performs an operation that looks keys up by their digests, or reads the audit.

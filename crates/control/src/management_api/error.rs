@@ -161,13 +161,13 @@ mod tests {
     use super::super::DOCUMENT;
     use super::*;
     use crate::api_document;
-    use crate::management::ManagementError as Error;
+    use crate::management::{FederationError, ManagementError as Error};
     use domain::key::KeyId;
     use domain::key::policy::InvalidKeyPolicy;
     use domain::management_token::TokenScope;
     use domain::names::{InvalidEmail, InvalidName};
     use domain::page::{InvalidCursor, InvalidPageLimit};
-    use state::Unavailable;
+    use state::{InvalidFederationRule, Unavailable};
 
     /// Errors of the transport, sent before the API sees a request.
     const TRANSPORT: [(u16, &str); 3] = [(400, "malformed_request"), (414, "target_too_long"), (431, "head_too_large")];
@@ -216,6 +216,8 @@ mod tests {
             Error::Cursor(InvalidCursor),
             Error::NoOrg(String::new()),
             Error::NoUser(String::new()),
+            FederationError::NoRule(String::new()).into(),
+            FederationError::InvalidRule(InvalidFederationRule::Name).into(),
             Error::NotAllowed,
             Error::MissingScope(TokenScope::KeysRead),
             Error::TokenExceeds("…"),

@@ -135,7 +135,7 @@ impl ManagementApi {
         Ok(match endpoint {
             Endpoint::CreateOrg => Some(IdempotencyPlace::Installation),
             Endpoint::CreateToken => Some(IdempotencyPlace::Tokens),
-            Endpoint::CreateUser | Endpoint::CreateKey | Endpoint::ImportKey => {
+            Endpoint::CreateUser | Endpoint::CreateKey | Endpoint::ImportKey | Endpoint::CreateRule => {
                 self.services.management.idempotency_place(&input::reference(first)?).await?
             }
             _ => Some(IdempotencyPlace::Org(input::key(first)?.tag())),

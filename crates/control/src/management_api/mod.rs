@@ -173,11 +173,11 @@ impl ManagementApi {
         self.calls.count(token, request.now)?;
         let (route, values) = found?;
         json_input::check_query(request, route.query)?;
+        let conditions = idempotency::conditions(request, token)?;
         if route.endpoint == Endpoint::ExportState {
             let actor = Actor::Program(Box::new(program));
             return self.services.exports.export(Arc::clone(&self.services.management), actor, request.now).await;
         }
-        let conditions = idempotency::conditions(request, token)?;
         let program = Program { conditions, ..program };
         let response = self.perform_once(request, program, route.endpoint, &values).await?;
         Ok(if request.method.is_safe() { response::unless_known(&request.headers, response) } else { response })

@@ -2,9 +2,10 @@
 //! parameters; a test compares them.
 
 use Endpoint::{
-    CreateKey, CreateOrg, CreateToken, CreateUser, DisableKey, Document, EnableKey, Explain, ExportState, ImportKey,
-    ListFoundKeys, ListKeys, ListOrgs, ListRecords, ListTokens, ListUsers, ListUses, PatchKey, PatchOrg, PatchUser,
-    PutKey, RemoveUser, RevokeKey, RevokeToken, RotateKey, ShowActivity, ShowKey, ShowOrg, ShowUsage, ShowUser,
+    CreateKey, CreateOrg, CreateRule, CreateToken, CreateUser, DisableKey, Document, EnableKey, Explain, ExportState,
+    ImportKey, ListFoundKeys, ListKeys, ListOrgs, ListRecords, ListRules, ListTokens, ListUsers, ListUses, PatchKey,
+    PatchOrg, PatchUser, PutKey, RemoveRule, RemoveUser, RevokeKey, RevokeToken, RotateKey, ShowActivity, ShowKey,
+    ShowOrg, ShowRule, ShowUsage, ShowUser,
 };
 
 /// The operations of the API.
@@ -26,6 +27,10 @@ pub(super) enum Endpoint {
     PutKey,
     ImportKey,
     ShowActivity,
+    ListRules,
+    CreateRule,
+    ShowRule,
+    RemoveRule,
     ListFoundKeys,
     ShowKey,
     PatchKey,
@@ -93,6 +98,10 @@ const ROUTES: &[Route] = &[
     route("PUT", "orgs/{org}/keys/by-digest/{sha256}", PutKey, &[]),
     route("POST", "orgs/{org}/keys/import", ImportKey, &[]),
     route("GET", "orgs/{org}/activity", ShowActivity, &["keys"]),
+    route("GET", "orgs/{org}/federation-rules", ListRules, PAGE),
+    route("POST", "orgs/{org}/federation-rules", CreateRule, &[]),
+    route("GET", "orgs/{org}/federation-rules/{rule}", ShowRule, &[]),
+    route("DELETE", "orgs/{org}/federation-rules/{rule}", RemoveRule, &[]),
     route("GET", "keys", ListFoundKeys, &["sha256"]),
     route("GET", "keys/{key}", ShowKey, &[]),
     route("PATCH", "keys/{key}", PatchKey, &[]),

@@ -111,6 +111,16 @@ pub enum RuleChange {
     },
 }
 
+impl RuleChange {
+    /// The organization whose rules are changed.
+    pub fn org(&self) -> OrgId {
+        match self {
+            Self::Create(rule) => rule.org,
+            Self::Remove { org, .. } => *org,
+        }
+    }
+}
+
 /// Reason why a rule is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidFederationRule {

@@ -90,7 +90,7 @@ impl Changes<'_> {
             | Change::ByFederation { change: made, .. }
             | Change::IfMatch { change: made, .. } => Box::pin(self.write(made, origin.within(change), is_retry)).await,
             Change::Once { request, change } => Box::pin(self.write_recorded(request, change, origin, is_retry)).await,
-            Change::FederationRule(change) => FederationRules(self.0).change(change, is_retry).await,
+            Change::FederationRule(change) => FederationRules(self.0).change(change, origin, is_retry).await,
             Change::RevokeKey { key, at } => keys.revoke(*key, *at, origin).await,
             Change::UpdateKey { key, patch } => keys.update(*key, patch, origin).await,
             Change::CreateSession { session, digest } => sessions.create(session, digest, is_retry).await,

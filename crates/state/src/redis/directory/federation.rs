@@ -10,6 +10,7 @@ use super::check::Check;
 use super::commit_error::CommitError;
 use super::key_list::{BATCH, KeyList, indexes_of};
 use super::orgs::Orgs;
+use super::origin::Origin;
 use super::record_fields::quota_numbers;
 use super::sessions::milliseconds;
 use super::transaction::Transaction;
@@ -54,14 +55,19 @@ impl FederationRules<'_> {
     }
 
     /// Makes a change of the rules.
-    pub(super) async fn change(self, change: &RuleChange, is_retry: bool) -> Result<u32, CommitError> {
+    pub(super) async fn change(
+        self,
+        change: &RuleChange,
+        origin: Origin<'_>,
+        is_retry: bool,
+    ) -> Result<u32, CommitError> {
         match change {
-            RuleChange::Create(rule) => self.create(rule).await,
-            RuleChange::Remove { org, name } => self.remove(*org, name, is_retry).await,
+            RuleChange::Create(rule) => self.create(rule, origin).await,
+            RuleChange::Remove { org, name } => self.remove(*org, name, origin, is_retry).await,
         }
     }
 
-    async fn create(self, rule: &FederationRule) -> Result<u32, CommitError> {
+    async fn create(self, rule: &FederationRule, origin: Origin<'_>) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
         let tag = Orgs(self.0).require_tag(rule.org).await?;
         let user = self.0.read_user(tag, rule.user).await?.filter(|user| user.org == rule.org);
@@ -69,16 +75,17 @@ impl FederationRules<'_> {
             return Err(ChangeError::NotService(rule.user).into());
         }
         let json = rule.to_json();
-        let mut transaction = self.0.transaction::<ChangeError>();
+        let mut transaction = self.0.transaction();
+        origin.write_record(&mut transaction, names, || CommitError::Conflict);
         let [rules, owner] = transaction.records([names.federation_rules(tag), names.user(tag, rule.user)]);
-        transaction.check(Check::NoField(owner, "removed"), ChangeError::NoUser(rule.user));
+        transaction.check(Check::NoField(owner, "removed"), ChangeError::NoUser(rule.user).into());
         // An earlier attempt whose reply was lost has written the same.
-        transaction.check(Check::Free(rules, &rule.name, &json), ChangeError::Taken("name"));
+        transaction.check(Check::Free(rules, &rule.name, &json), ChangeError::Taken("name").into());
         transaction.hset_field(rules, &rule.name, &json);
         self.0.commit(transaction).await?.into_replicas()
     }
 
-    async fn remove(self, org: OrgId, name: &str, is_retry: bool) -> Result<u32, CommitError> {
+    async fn remove(self, org: OrgId, name: &str, origin: Origin<'_>, is_retry: bool) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
         let tag = Orgs(self.0).require_tag(org).await?;
         let found = self.0.read_field(&names.federation_rules(tag), name).await?.is_some();
@@ -86,8 +93,9 @@ impl FederationRules<'_> {
         if !found && !is_retry {
             return Err(ChangeError::NoFederationRule(name.to_owned()).into());
         }
-        let mut transaction = self.0.transaction::<ChangeError>();
+        let mut transaction = self.0.transaction();
         transaction.allow_oom();
+        origin.write_record(&mut transaction, names, || CommitError::Conflict);
         let [rules, bucket] = transaction.records([names.federation_rules(tag), names.federation_bucket(tag, name)]);
         transaction.hdel(rules, &[name]);
         transaction.del(bucket);

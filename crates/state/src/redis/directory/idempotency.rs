@@ -101,6 +101,7 @@ impl IdempotencyRecords<'_> {
             (Change::CreateKey { key, .. }, _) => return Ok(IdempotencyPlace::Org(key.id.tag())),
             (_, Some(Target::Key(key))) => return Ok(IdempotencyPlace::Org(key.tag())),
             (Change::CreateUser(user), _) => user.org,
+            (Change::FederationRule(change), _) => change.org(),
             (_, Some(Target::Org(org) | Target::User(org, _))) => org,
             _ => unreachable!("checked by Change::once and Change::by"),
         };

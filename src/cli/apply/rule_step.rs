@@ -1,0 +1,83 @@
+//! Federation rules in the plan of `keygate apply`.
+//!
+//! A rule is not changed in place: one that differs is removed, and created as the file says. No token is exchanged by
+//! it in between; its keys stay.
+
+use super::document::{OrgSpec, RuleSpec};
+use super::org_users::OrgUsers;
+use super::plan::{Action, FieldChange, Step};
+use crate::cli::federation::claims_text;
+use crate::cli::policy_text::{permissions_text, tags_text};
+use ::control::admin::Operation;
+use ::control::management::{FEDERATED_KEY_LIFETIME, FederationRule, NewFederationRule};
+use domain::identity::Permission;
+use platform::settings::WithUnit;
+
+/// The step that makes a rule what the file says.
+pub(super) fn plan(org: &OrgSpec, spec: &RuleSpec, present: &[FederationRule], users: &OrgUsers<'_>) -> Step {
+    let mut step = Step::new(Action::Change, "rule", format!("{}/{}", org.name, spec.name));
+    let present = present.iter().find(|rule| rule.name == spec.name);
+    let remove = || Operation::RemoveRule { org: org.name.clone(), rule: spec.name.clone() };
+    if spec.removed {
+        if present.is_some() {
+            step.action = Action::Withdraw;
+            step.operations.push(remove());
+        }
+        return step;
+    }
+    let wanted = spec.to_rule();
+    let new = fields(&wanted);
+    let old = present.map(|present| fields(&as_in_file(present)));
+    if old.as_ref() == Some(&new) {
+        return step;
+    }
+    if !users.will_have(&wanted.user) {
+        step.conflict(&format!("there is no service {} in organization {}", wanted.user, org.name));
+        return step;
+    }
+    if let Some(beyond) = beyond_service(&wanted, users.permissions(&wanted.user)) {
+        step.conflict(&format!(
+            "the service {} does not have the permission {beyond}; give it to the service as well, or leave it out",
+            wanted.user
+        ));
+        return step;
+    }
+    match old {
+        None => {
+            step.action = Action::Create;
+            new.into_iter().filter(|(_, new)| new != "none").for_each(|(field, new)| step.show(field, new));
+        }
+        Some(old) => {
+            let changed = old.into_iter().zip(new).filter(|(old, new)| old != new);
+            step.changes.extend(changed.map(|((field, old), (_, new))| FieldChange { field, old: Some(old), new }));
+            step.operations.push(remove());
+        }
+    }
+    step.operations.push(Operation::CreateRule { org: org.name.clone(), rule: Box::new(wanted) });
+    step
+}
+
+/// The first permission that the service will not have, which the creation would refuse.
+fn beyond_service<'a>(rule: &'a NewFederationRule, of_service: &[Permission]) -> Option<&'a Permission> {
+    rule.permissions.iter().find(|permission| !of_service.contains(permission))
+}
+
+/// The rule as a file would have it.
+fn as_in_file(rule: &FederationRule) -> NewFederationRule {
+    let FederationRule { name, user, service, issuer, audience, claims, permissions, max, tags, .. } = rule.clone();
+    let user = service.unwrap_or_else(|| user.to_string());
+    NewFederationRule { name, user, issuer, audience, claims, permissions, max: Some(max), tags }
+}
+
+fn fields(rule: &NewFederationRule) -> [(&'static str, String); 7] {
+    let max = rule.max.unwrap_or(FEDERATED_KEY_LIFETIME);
+    [
+        ("user", rule.user.clone()),
+        ("issuer", rule.issuer.clone()),
+        ("audience", rule.audience.clone()),
+        ("claims", claims_text(&rule.claims)),
+        ("permissions", permissions_text(&rule.permissions)),
+        ("max", WithUnit::Duration(max).to_string()),
+        ("tags", tags_text(&rule.tags)),
+    ]
+}
