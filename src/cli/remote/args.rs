@@ -14,7 +14,7 @@ use crate::cli::{CliError, ExitStatus, output};
 use domain::management_token;
 use domain::secret::Secret;
 use platform::outbound::{HttpUrl, Server};
-use platform::tls::{ClientSettings, ClientTls};
+use platform::tls::{CertificateFiles, ClientSettings, ClientTls};
 
 /// Environment variable with the address of the gateway.
 const SERVER_VARIABLE: &str = "KEYGATE_SERVER";
@@ -37,6 +37,12 @@ pub(in crate::cli) struct RemoteArgs {
     /// Authorities (PEM) that certify the server [default: those of the system]
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// Certificate of this client (PEM), for a token that requires one
+    #[arg(long, global = true, value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, global = true, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
 }
 
 /// A gateway elsewhere, and the token for it.
@@ -56,9 +62,10 @@ impl RemoteArgs {
         }
         let of_environment = || variable(SERVER_VARIABLE).filter(|_| !is_socket_named);
         let Some(text) = self.server.clone().or_else(of_environment) else {
-            let alone = self.token_file.as_ref().map(|_| "--token-file").or(self.ca.as_ref().map(|_| "--ca"));
-            return match alone {
-                Some(option) => Err(usage(format!("{option} has no effect without --server"))),
+            let options =
+                [("--token-file", &self.token_file), ("--ca", &self.ca), ("--client-cert", &self.client_cert)];
+            return match options.into_iter().find(|(_, given)| given.is_some()) {
+                Some((option, _)) => Err(usage(format!("{option} has no effect without --server"))),
                 None => Ok(None),
             };
         };
@@ -67,12 +74,20 @@ impl RemoteArgs {
         let file = self.token_file.clone().or_else(|| variable(TOKEN_VARIABLE).map(PathBuf::from));
         let token = read_token(&file.ok_or_else(missing)?)?;
         let tls = url.is_encrypted().then(|| {
-            let settings = ClientSettings { ca: self.ca.clone(), identity: None };
+            let settings = ClientSettings { ca: self.ca.clone(), identity: self.identity() };
             ClientTls::open(&settings, &[b"http/1.1"]).map(Arc::new)
         });
         let tls = tls.transpose().context("TLS cannot be set up")?;
         let server = Server { host: url.host().to_owned(), port: url.port(), tls };
         Ok(Some(RemoteServer { url, server, token }))
+    }
+}
+
+impl RemoteArgs {
+    /// The certificate of this client, with its key.
+    fn identity(&self) -> Option<CertificateFiles> {
+        let (chain, key) = self.client_cert.clone().zip(self.client_key.clone())?;
+        Some(CertificateFiles { chain, key })
     }
 }
 
@@ -122,7 +137,8 @@ mod tests {
     use domain::management_token::PlainToken;
 
     fn resolved(server: &str, file: &Path) -> Result<RemoteServer, String> {
-        let args = RemoteArgs { server: Some(server.into()), token_file: Some(file.to_owned()), ca: None };
+        let args =
+            RemoteArgs { server: Some(server.into()), token_file: Some(file.to_owned()), ..RemoteArgs::default() };
         args.resolve(false).map(Option::unwrap).map_err(|error| format!("{:#}", error.into_cause()))
     }
 

@@ -66,6 +66,21 @@ fn server_is_verified_and_named_once() {
 }
 
 #[test]
+fn token_that_requires_a_certificate_is_sent_with_it() {
+    let fixture = Fixture::with(", client_ca: FILES/ca.pem");
+    fixture.token("bound", "token create bound --allow orgs:read --client-san pipeline.example");
+    fixture.token("other", "token create other --allow orgs:read --client-san other.example");
+    let [certificate, key] = ["client.pem", "client.key"].map(|name| fixture.files.path().join(name));
+    let certified = format!("org list --client-cert {} --client-key {}", certificate.display(), key.display());
+    assert_eq!(fixture.with_token("bound", &certified, "").code, 0);
+    let refused = fixture.with_token("other", &certified, "");
+    assert!(refused.code == 1 && refused.err.contains("certificate"), "{refused:?}");
+    assert_eq!(fixture.with_token("bound", "org list", "").code, 69, "no connection without a certificate");
+    let half = format!("org list --client-cert {}", certificate.display());
+    assert!(fixture.with_token("bound", &half, "").err.contains("--client-key"));
+}
+
+#[test]
 fn environment_names_the_server_and_the_token() {
     let fixture = Fixture::start();
     fs::set_permissions(fixture.files.path().join("token"), fs::Permissions::from_mode(0o644)).unwrap();

@@ -41,14 +41,22 @@ const ALL: &str = "orgs:read,orgs:write,users:read,users:write,keys:read,keys:cr
 impl Fixture {
     /// Starts it with a token of all scopes and organizations in the file `token`.
     fn start() -> Self {
+        Self::with("")
+    }
+
+    /// The same, with more TLS settings of the management listener. The authority has certified the client, too, by the
+    /// name `pipeline.example`.
+    fn with(tls: &str) -> Self {
         let files = tempfile::tempdir().unwrap();
         let authority = Authority::new();
         authority.write(&files.path().join("ca.pem"));
         authority.certify(&["127.0.0.1"]).write(files.path(), "server");
+        authority.certify(&["pipeline.example"]).write(files.path(), "client");
         let path = files.path().display();
         let listen = format!(
             "\nlisten: [{{ address: 127.0.0.1:0 }}, {{ address: 127.0.0.1:0, serves: management, \
-             tls: {{ certificates: [{{ chain: {path}/server.pem, key: {path}/server.key }}] }} }}]\n"
+             tls: {{ certificates: [{{ chain: {path}/server.pem, key: {path}/server.key }}] {} }} }}]\n",
+            tls.replace("FILES", &path.to_string()),
         );
         let upstream = Upstream::start();
         let gateway = Gateway::with(&[upstream.address], &listen);
