@@ -9,6 +9,7 @@ use http_body::Body as _;
 
 use super::exchange::{CallerGrant, Exchange, Grant};
 use super::guarded_body::GuardedBody;
+use super::public::PublicSlot;
 use super::request::{Arrival, AuditTexts};
 use super::{Gateway, Unsent, own_response};
 use crate::admission::Route;
@@ -23,10 +24,38 @@ use state::Admitted;
 /// Admitted request: its route, its exchange, and its head for the upstream.
 pub(super) type AdmittedRequest<'a> = (&'a Route, Box<Exchange>, Request<RequestBody>);
 
+/// What an admitted request was granted, before its exchange begins.
+#[expect(clippy::large_enum_variant, reason = "handed on at once; a box would be an allocation for each request")]
+pub(super) enum Granted {
+    /// To a caller, whose audit entry is open.
+    Caller { admitted: Admitted, entry: AuditEntry },
+    /// To anybody, on a public route.
+    Public(PublicSlot),
+}
+
+impl Granted {
+    /// The caller; none on a public route.
+    pub(super) fn principal(&self) -> Option<&Principal> {
+        match self {
+            Self::Caller { admitted, .. } => Some(&admitted.principal),
+            Self::Public(_) => None,
+        }
+    }
+
+    /// The grant of the exchange that begins now.
+    pub(super) fn into_grant(self, gateway: &Gateway, arrival: &Arrival, route: &Route, has_key_field: bool) -> Grant {
+        match self {
+            Self::Caller { admitted, entry } => {
+                Grant::Caller(CallerGrant::new(gateway, arrival, route, admitted, entry, has_key_field))
+            }
+            Self::Public(slot) => Grant::Public(slot),
+        }
+    }
+}
+
 impl Gateway {
-    /// Authorizes a request, opens its audit entry, and takes it through `forward` on its way to the upstream; or
-    /// records and answers its denial. Apart from `serve`, whose future would have room for all of this while it waits
-    /// for the upstream.
+    /// Admits a request, and takes it through `forward` on its way to the upstream; or answers its denial. Apart from
+    /// `serve`, whose future would have room for all of this while it waits for the upstream.
     pub(super) async fn admit(
         &self,
         arrival: &Arrival,
@@ -36,9 +65,26 @@ impl Gateway {
         if let Some(response) = self.answer_preflight(arrival, head) {
             return Err(response);
         }
+        let (route, granted) = self.grant(arrival, head).await?;
+        let request = unsent.take().expect("a request is admitted once");
+        let has_key_field = request.head.fields().contains(FieldSet::CREDENTIAL);
+        let (request, features) = self.rewrite_request(arrival, route, granted.principal(), request);
+        let grant = granted.into_grant(self, arrival, route, has_key_field);
+        let exchange = Exchange::begin(self, arrival, route, grant, request.body().upload(), features);
+        Ok((route, Box::new(exchange), request))
+    }
+
+    /// Finds the route of a request, authorizes the request, and opens its audit entry; or records and answers its
+    /// denial.
+    pub(super) async fn grant(
+        &self,
+        arrival: &Arrival,
+        head: &ValidatedHead,
+    ) -> Result<(&Route, Granted), Response<GuardedBody>> {
         let route = self.admission.find_route(head);
         if let Some(public) = &route.public {
-            return self.admit_public(arrival, unsent, route, public).map_err(|refused| *refused);
+            let slot = self.admit_public(arrival, head, route, public).map_err(|refused| *refused)?;
+            return Ok((route, Granted::Public(slot)));
         }
         // Before the decision: a request that cannot be recorded must not cost a token.
         if !self.journal.accepts_requests() {
@@ -50,12 +96,7 @@ impl Gateway {
         let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
             return Err(own_response::reject_unrecorded(arrival, &admitted, route));
         };
-        let request = unsent.take().expect("a request is admitted once");
-        let has_key_field = request.head.fields().contains(FieldSet::CREDENTIAL);
-        let (request, features) = self.rewrite_request(arrival, route, Some(&admitted.principal), request);
-        let grant = CallerGrant::new(self, arrival, route, admitted, entry, has_key_field);
-        let exchange = Exchange::begin(self, arrival, route, Grant::Caller(grant), request.body().upload(), features);
-        Ok((route, Box::new(exchange), request))
+        Ok((route, Granted::Caller { admitted, entry }))
     }
 
     /// Decides about a request, and notes its caller; or records and answers its denial. Apart from `admit`, whose

@@ -10,18 +10,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use http::Response;
 
-use super::admit::AdmittedRequest;
-use super::exchange::{Exchange, Grant};
+use super::Gateway;
 use super::guarded_body::GuardedBody;
 use super::own_response::own;
 use super::rejection::Rejection;
 use super::request::Arrival;
-use super::{Gateway, Unsent};
 use crate::admission::Route;
 use domain::address_limiter::AddressLimiter;
 use domain::clock::Micros;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
+use edge::forward::ValidatedHead;
 use platform::metrics::PublicRouteMetrics;
 
 /// Limits of requests without keys, as the configuration states them.
@@ -93,24 +92,19 @@ impl Drop for PublicSlot {
 }
 
 impl Gateway {
-    /// Admits a request to a public route, and takes it through `forward` on its way to the upstream; or refuses it.
-    pub(super) fn admit_public<'a>(
-        &'a self,
+    /// Admits a request to a public route; or refuses it.
+    pub(super) fn admit_public(
+        &self,
         arrival: &Arrival,
-        unsent: &mut Option<Unsent>,
-        route: &'a Route,
+        head: &ValidatedHead,
+        route: &Route,
         metrics: &PublicRouteMetrics,
-    ) -> Result<AdmittedRequest<'a>, Box<Response<GuardedBody>>> {
-        let head = &unsent.as_ref().expect("a request is admitted once").head;
+    ) -> Result<PublicSlot, Box<Response<GuardedBody>>> {
         arrival.note_admission(head, route, &self.settings.credentials, || None);
         match self.public.admit(arrival.client.ip, arrival.time) {
             Ok(slot) => {
                 metrics.admitted.inc();
-                let request = unsent.take().expect("a request is admitted once");
-                let (request, features) = self.rewrite_request(arrival, route, None, request);
-                let upload = request.body().upload();
-                let exchange = Exchange::begin(self, arrival, route, Grant::Public(slot), upload, features);
-                Ok((route, Box::new(exchange), request))
+                Ok(slot)
             }
             Err(seconds) => {
                 let rejection = if let Some(seconds) = seconds {
