@@ -12,7 +12,7 @@ use super::dispatch::ListenerRouter;
 use super::shared_handles::SharedHandles;
 use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{self, Listener, ListenerRole};
-use crate::gateway::{EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
+use crate::gateway::{Decisions, EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
 use control::dashboard::{self, CurlExample, CurlExamples, Dashboard};
 use control::federation::TokenEndpoint;
 use control::management_api::ManagementApi;
@@ -48,6 +48,8 @@ struct WorkerServices {
     roles: Vec<ListenerRole>,
     /// Origins on which browsers see responses of the upstream, in the same order.
     origins: Vec<ResponseOrigin>,
+    /// Decisions of each listener that serves them, in the same order.
+    decisions: Vec<Option<Rc<Decisions>>>,
 }
 
 impl ActiveConfig {
@@ -73,6 +75,7 @@ impl ActiveConfig {
             tokens: services.tokens.clone(),
             role: services.roles[listener],
             origin: services.origins[listener],
+            decisions: services.decisions[listener].clone(),
         }
     }
 
@@ -104,7 +107,11 @@ impl SharedHandles {
         let serving = listeners.map(|(index, listener)| Rc::new(self.build_serving(index, listener, &gateway)));
         let roles: Vec<ListenerRole> = snapshot.config.listen.iter().map(|listener| listener.role).collect();
         let session = snapshot.config.session.as_ref();
+        let trusted = &gateway.trusted_proxies;
+        let decisions = snapshot.config.listen.iter().map(|listener| &listener.decisions);
+        let decisions = decisions.map(|settings| Some(Rc::new(Decisions::new(settings.clone()?, trusted)))).collect();
         WorkerServices {
+            decisions,
             serving: serving.collect(),
             origins: roles.iter().map(|role| response_origin(*role, session)).collect(),
             roles,
@@ -201,6 +208,7 @@ impl SharedHandles {
             tls: self.certificates.store(index).cloned(),
             http2: listener.http2,
             proxy_networks: listener.proxy_protocol.as_slice().into(),
+            peers: listener.decisions.as_ref().map(|decisions| decisions.peers.as_slice().into()),
             connection_limiter: self.connection_limiter.clone(),
             connections: self.metrics.connections.clone(),
             timeouts: self.metrics.timeouts.clone(),

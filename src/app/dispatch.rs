@@ -1,4 +1,5 @@
-//! Dispatch of requests on a listener: to the gateway, the dashboard, the management API, or the exchange of tokens.
+//! Dispatch of requests on a listener: to the gateway, the dashboard, the management API, decisions for other proxies,
+//! or the exchange of tokens.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -7,15 +8,17 @@ use http::Request;
 use hyper::body::Incoming;
 
 use crate::config::ListenerRole;
-use crate::gateway::{Connection, Gateway, ResponseFuture, own_observed};
+use crate::gateway::{Connection, Decisions, Gateway, ResponseFuture, own_observed};
 use control::dashboard::Dashboard;
 use control::federation::TokenEndpoint;
 use control::management_api::ManagementApi;
 use edge::forward::ResponseOrigin;
 use platform::telemetry::ObservedRequest;
 
-/// Routes the requests of one listener to the gateway, the dashboard, the management API, or the exchange of tokens.
+/// Routes the requests of one listener to the gateway, the dashboard, the management API, decisions, or the exchange of
+/// tokens.
 ///
+/// - A listener for decisions serves nothing else.
 /// - A listener for the management API serves nothing else, and no other listener serves it.
 /// - A request for the path of the exchange never reaches the upstream, on any listener.
 /// - A request under the dashboard's path never reaches the upstream, on any listener.
@@ -27,11 +30,16 @@ pub(super) struct ListenerRouter {
     pub(super) role: ListenerRole,
     /// Origin on which browsers see responses of the upstream.
     pub(super) origin: ResponseOrigin,
+    /// Decisions for other proxies; none on a listener that does not serve them.
+    pub(super) decisions: Option<Rc<Decisions>>,
 }
 
 impl ListenerRouter {
     /// Answers one request. To be called when the connection calls its service.
     pub(super) fn dispatch(self, connection: &Rc<Connection>, request: Request<Incoming>) -> ResponseFuture {
+        if let Some(decisions) = self.decisions {
+            return decisions.handle(self.gateway, connection, request);
+        }
         if self.role == ListenerRole::Management {
             let api = self.management_api.expect("a listener for management has it");
             let (observed, request) = observe(&self.gateway, connection, request, |path| path.into());
@@ -60,7 +68,7 @@ impl ListenerRouter {
                 Box::pin(async move { own_observed(dashboard.handle(&connection.peer, request).await, observed) })
             }
             // Forwarding the path would show the upstream requests that carry a session cookie of the dashboard.
-            ListenerRole::Api | ListenerRole::Management => {
+            ListenerRole::Api | ListenerRole::Management | ListenerRole::Decisions => {
                 Box::pin(std::future::ready(own_observed(dashboard.not_found(), observed)))
             }
         }

@@ -40,7 +40,7 @@ fn check_dashboard_only(file: &Section<'_>, has_dashboard: bool, listen: Option<
     if !has_dashboard && listen.iter().any(|listener| listener.role == ListenerRole::Dashboard) {
         file.report("listen", "serves the dashboard, which needs a block `session`; add it, or remove `serves`");
     }
-    if listen.iter().all(|listener| matches!(listener.role, ListenerRole::Dashboard | ListenerRole::Management)) {
-        file.report("listen", "serves nothing but the dashboard or management; add a listener for the API");
+    if !listen.iter().any(|listener| listener.role.forwards() || listener.role == ListenerRole::Decisions) {
+        file.report("listen", "serves nothing but the dashboard or management; add one for the API or for decisions");
     }
 }

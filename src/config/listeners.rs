@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 
-use super::tls;
+use super::{decisions, tls};
+use crate::gateway::DecisionSettings;
 use edge::transport::Http2Negotiation;
 use platform::settings::{Document, Reported, Section, SettingsErrors, Value};
 use platform::tls::ServerSettings;
@@ -28,6 +29,8 @@ pub struct Listener {
     pub tls: Option<ServerSettings>,
     /// Part of the gateway that the listener serves.
     pub role: ListenerRole,
+    /// Decisions that it serves; none of another role.
+    pub decisions: Option<DecisionSettings>,
 }
 
 /// Role of a listener: what it serves (`serves` in the file).
@@ -41,6 +44,15 @@ pub enum ListenerRole {
     Dashboard,
     /// The management API only.
     Management,
+    /// Decisions for other proxies only.
+    Decisions,
+}
+
+impl ListenerRole {
+    /// Returns whether the listener takes requests for the upstream.
+    pub(super) fn forwards(self) -> bool {
+        matches!(self, Self::All | Self::Api)
+    }
 }
 
 /// Listeners for operators and their tools.
@@ -103,13 +115,30 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Result<Lis
         ("api", ListenerRole::Api),
         ("dashboard", ListenerRole::Dashboard),
         ("management", ListenerRole::Management),
+        ("decisions", ListenerRole::Decisions),
     ];
     let role = section.value_or("serves", ListenerRole::All, |value| value.choice(&roles));
-    let (address, tls) = (address?, tls?);
+    let decisions = section.optional("decisions", |value| value.section(decisions::decisions));
+    let (address, tls, decisions) = (address?, tls?, decisions?);
+    check_decisions(section, role, decisions.is_some(), &proxy_protocol);
     if role == ListenerRole::Management && tls.is_none() && !address.ip().is_loopback() {
         section.report("serves", "management needs `tls` unless the address is of loopback: tokens would be readable");
     }
-    Ok(Listener { address, http2, proxy_protocol, tls, role })
+    Ok(Listener { address, http2, proxy_protocol, tls, role, decisions })
+}
+
+/// Reports a role that does not fit the blocks of the listener.
+fn check_decisions(section: &Section<'_>, role: ListenerRole, has_block: bool, proxy_protocol: &[IpNet]) {
+    let is_of_decisions = role == ListenerRole::Decisions;
+    if is_of_decisions && !has_block {
+        section.report("serves", "decisions needs a block `decisions` beside it, with `protocol` and `slots`");
+    }
+    if !is_of_decisions && has_block {
+        section.report("decisions", "needs `serves: decisions` beside it");
+    }
+    if is_of_decisions && !proxy_protocol.is_empty() {
+        section.report("proxy_protocol", "is not for decisions: their `peers` are the proxies that connect");
+    }
 }
 
 /// Reads the address of a listener, which no other listener may have.

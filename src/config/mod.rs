@@ -19,6 +19,7 @@ use edge::transport;
 use platform::settings::{Document, Reported, SecretSource, Section, SettingsErrors};
 
 mod listeners;
+mod decisions;
 mod credentials;
 mod timeouts;
 mod http;
@@ -131,10 +132,13 @@ impl Config {
         Self::parse(path, &Document::read_text(path)?)
     }
 
-    /// Networks from which one connection carries requests of many clients: trusted proxies and PROXY protocol peers.
+    /// Networks from which one connection carries requests of many clients: trusted proxies, PROXY protocol peers, and
+    /// proxies that ask for decisions.
     pub fn proxies(&self) -> Vec<IpNet> {
         let proxies = self.listen.iter().flat_map(|listener| &listener.proxy_protocol);
-        self.trusted_proxies.iter().chain(proxies).copied().collect()
+        let peers = self.listen.iter().filter_map(|listener| listener.decisions.as_ref());
+        let peers = peers.flat_map(|decisions| &decisions.peers);
+        self.trusted_proxies.iter().chain(proxies).chain(peers).copied().collect()
     }
 
     /// Warnings about a valid configuration, each a sentence for the log.
@@ -215,7 +219,8 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let trusted_proxies = file.value_or("trusted_proxies", Vec::new(), listeners::networks);
     let timeouts = file.section("timeouts", |section| Ok(timeouts::timeouts(section)));
     let exchange = timeouts.as_ref().map_or_else(|_| Default::default(), |timeouts| timeouts.upstream);
-    let upstreams = upstreams::upstreams(file, exchange);
+    let needs_upstream = listen.as_ref().map_or(true, |listen| listen.iter().any(|listener| listener.role.forwards()));
+    let upstreams = upstreams::upstreams(file, exchange, needs_upstream);
     let http = file.section("http", |section| Ok(http::http(section)));
     let limits = file.section("limits", |section| Ok(limits::limits(section)));
     let state = file.section("state", |section| state::state(section, limits));

@@ -1,4 +1,5 @@
 //! The upstreams: the only one in the block `upstream`, or several in the block `upstreams`, each under its name.
+//! Where other proxies forward, there may be none.
 
 use super::upstream::{Upstream, upstream};
 use platform::settings::{Reported, Section, Value};
@@ -16,9 +17,13 @@ pub(super) struct Upstreams {
     pub(super) read: Result<Vec<Upstream>, Reported>,
 }
 
-/// Reads the block `upstream` or `upstreams`. `timeouts` are the defaults of each upstream.
-pub(super) fn upstreams(file: &mut Section<'_>, timeouts: Timeouts) -> Upstreams {
+/// Reads the block `upstream` or `upstreams`. `timeouts` are the defaults of each upstream. Where no listener forwards,
+/// there may be none.
+pub(super) fn upstreams(file: &mut Section<'_>, timeouts: Timeouts, is_needed: bool) -> Upstreams {
     let mut names = Vec::new();
+    if !is_needed && !file.contains("upstream") && !file.contains("upstreams") {
+        return Upstreams { names, read: Ok(Vec::new()) };
+    }
     match file.optional("upstreams", |value| several(value, timeouts, &mut names)) {
         Ok(None) => {
             let only = file.section("upstream", |section| upstream(section, DEFAULT_NAME, timeouts));

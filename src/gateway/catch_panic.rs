@@ -147,7 +147,7 @@ mod tests {
         let open = OpenExchanges::new(Arc::clone(state.revocations()), metrics.terminated.clone());
         let rate_limit = RateLimitFields::new(admitted.rate_limit, admitted.principal.method);
         let grant = CallerGrant {
-            _permit: admitted.permit,
+            permit: Some(admitted.permit),
             entry: Some(entry),
             open: open.register(admitted.principal, admitted.validity, ResetHandle::default(), 0),
             rate_limit,

@@ -45,6 +45,11 @@ impl Connection {
         self.refusals_in_a_row.set(0);
     }
 
+    /// Forgets the refusals in a row, on a connection with the requests of many clients.
+    pub(super) fn forget_refusals(&self) {
+        self.refusals_in_a_row.set(0);
+    }
+
     /// Notes the refusal of a known key or session, and closes the connection with its response when there
     /// were too many in a row.
     pub(super) fn count_refusal<B>(&self, version: Version, response: &mut Response<B>) {

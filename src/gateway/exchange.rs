@@ -71,8 +71,9 @@ pub(super) enum Grant {
 
 /// Grant of a caller.
 pub(super) struct CallerGrant {
-    /// Slot of the organization, given back when the exchange is dropped.
-    pub(super) _permit: Permit,
+    /// Slots of the organization and the key, given back when the exchange is dropped; taken where they are held for
+    /// longer.
+    pub(super) permit: Option<Permit>,
     /// Open audit entry. Taken by the drop alone, which closes it: exactly one outcome for each use.
     pub(super) entry: Option<AuditEntry>,
     /// Registration among the worker's open exchanges, which resets the exchange when its credential is revoked.
@@ -110,7 +111,7 @@ impl CallerGrant {
         let reset = arrival.downstream.reset_handle();
         arrival.note(|facts| facts.is_audited = entry.is_recorded());
         Self {
-            _permit: permit,
+            permit: Some(permit),
             entry: Some(entry),
             open: gateway.open.register(principal, validity, reset, arrival.log_position),
             rate_limit,
@@ -132,8 +133,9 @@ impl Exchange {
     ) -> Self {
         gateway.metrics.in_flight.inc();
         arrival.note(|facts| {
-            let upstream = route.serve.is_none().then(|| gateway.upstreams[route.upstream].pool.upstream());
-            facts.upstream = upstream.map(str::to_owned);
+            // None where another proxy forwards.
+            let upstream = gateway.upstreams.get(route.upstream).filter(|_| route.serve.is_none());
+            facts.upstream = upstream.map(|upstream| upstream.pool.upstream().to_owned());
         });
         Self {
             grant,

@@ -44,6 +44,7 @@ mod own_response;
 mod caller_usage;
 mod usage;
 mod rate_limit;
+mod decisions;
 mod catch_panic;
 
 use std::pin::Pin;
@@ -73,6 +74,7 @@ use catch_panic::catch_panic;
 use request::Arrival;
 
 pub use connection::Connection;
+pub use decisions::{DecisionProtocol, DecisionSettings, DecisionSlots, Decisions};
 pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
 pub use open_exchanges::OpenExchanges;

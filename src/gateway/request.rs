@@ -100,6 +100,12 @@ impl Arrival {
         arrival
     }
 
+    /// The arrival of a request of this client that another proxy describes. `is_head` says whether it asks by `HEAD`.
+    pub(super) fn of_other_proxy(self, client: Client, is_head: bool) -> Self {
+        // Its body, and the fields that pages of other origins need, are not asked for.
+        Self { client, is_head, expects_continue: false, cors: None, fields: None, ..self }
+    }
+
     /// Begins to observe the request.
     fn observe(&self, gateway: &Gateway, observer: &Rc<Observer>, head: &Parts) -> Rc<ObservedRequest> {
         let peer = &self.connection.peer;

@@ -147,6 +147,9 @@ refusals! {
         outcome: Some("client_error"), closes_connection: true,
         ..row(400, "malformed_request", "This is not a well-formed HTTP request.")
     };
+    /// Another proxy's question lacks a fact of the request, or has one twice.
+    MalformedDecision => row(400, "malformed_decision", "The proxy in front does not say which request it has: its \
+        configuration is not that of the gateway's documentation.");
     /// The request expects something other than `100-continue`.
     ExpectationFailed => Row {
         closes_connection: true,
@@ -264,7 +267,7 @@ mod tests {
     type Wire = (Refusal, u16, &'static str, Option<&'static str>, Option<&'static str>, Option<u64>);
 
     #[rustfmt::skip]
-    const WIRE: [Wire; 40] = [
+    const WIRE: [Wire; 41] = [
         (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
         (Refusal::RepeatedCredential, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
@@ -291,6 +294,7 @@ mod tests {
         (Refusal::AddressLimited, 429, "address_limited", None, None, None),
         (Refusal::PublicBusy, 503, "public_busy", None, None, None),
         (Refusal::MalformedRequest, 400, "malformed_request", Some("client_error"), None, None),
+        (Refusal::MalformedDecision, 400, "malformed_decision", None, None, None),
         (Refusal::ExpectationFailed, 417, "expectation_failed", None, None, None),
         (Refusal::HeadTooLarge, 431, "head_too_large", None, None, None),
         (Refusal::TargetTooLong, 414, "target_too_long", None, None, None),

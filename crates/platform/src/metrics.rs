@@ -63,6 +63,8 @@ metrics! {
         counter "panics_total" => pub panics;
         /// Attempts with invalid credentials refused because their address made too many
         counter "attempts_refused_total" => pub attempts_refused;
+        /// Questions of other proxies refused because they lack a fact of the request, or have one twice
+        counter "malformed_decisions_total" => pub malformed_decisions;
         /// Requests to public routes, which need no key
         counters "public_requests_total" { route, result } => public;
         /// Requests to the dashboard refused because their person had sent too many

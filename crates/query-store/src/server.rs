@@ -110,6 +110,7 @@ fn transport_options() -> transport::ServeOptions {
         tls: None,
         http2: transport::Http2Negotiation::PriorKnowledge,
         proxy_networks: Rc::default(),
+        peers: None,
         connection_limiter: transport::ConnectionLimiter::new(MAX_CONNECTIONS, MAX_CONNECTIONS, Vec::new()),
         connections: metrics.connections,
         timeouts: metrics.timeouts,

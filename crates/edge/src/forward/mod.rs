@@ -30,7 +30,7 @@ mod cookies;
 pub use client::{Client, ConnectionClients, TrustedProxies};
 pub use features::{AllowedFeatures, RequestFeatures};
 pub use passed_fields::{InvalidPassedField, PassedField, PassedFields};
-pub use request::{ForwardContext, UpstreamRequest, rewrite_request};
+pub use request::{ForwardContext, IDENTITY_FIELDS, UpstreamRequest, identity_fields, rewrite_request};
 pub use response::{InvalidResponse, ResponseOrigin, rewrite_response};
 pub use trailers::rewrite_trailers;
 pub use validated_head::{InvalidHead, ValidatedHead};

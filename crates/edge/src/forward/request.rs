@@ -1,7 +1,7 @@
 //! First door: the head of a client's request becomes the head that goes to the upstream.
 
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, VIA};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use super::client::Client;
 use super::features::{AllowedFeatures, RequestFeatures};
@@ -69,7 +69,7 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     let host = requested_host(&head.uri).or(host);
     let dropped_fields = remove_fields(&mut headers, fields, &context);
     headers.reserve(FIELDS_SET);
-    set_identity(&mut headers, &context);
+    set_identity(&mut headers, context.principal, context.request_id);
     set_origin(&mut headers, &context, host, proto);
     if let Some(trace) = context.trace {
         trace.write_state(&mut headers);
@@ -110,9 +110,9 @@ fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, context: &ForwardCon
 }
 
 /// Sets the identity that the upstream trusts.
-fn set_identity(headers: &mut HeaderMap, context: &ForwardContext<'_>) {
-    headers.insert(X_REQUEST_ID, context.request_id.clone());
-    let Some(principal) = context.principal else {
+fn set_identity(headers: &mut HeaderMap, principal: Option<&Principal>, request_id: &HeaderValue) {
+    headers.insert(X_REQUEST_ID, request_id.clone());
+    let Some(principal) = principal else {
         headers.insert(X_AUTH_METHOD, NO_AUTH_METHOD);
         return;
     };
@@ -124,6 +124,23 @@ fn set_identity(headers: &mut HeaderMap, context: &ForwardContext<'_>) {
         headers.insert(X_KEY_ID, key_id.clone());
     }
     headers.insert(X_PERMISSIONS, values.permissions.clone());
+}
+
+/// Number of [`IDENTITY_FIELDS`].
+const IDENTITY: usize = 6;
+
+/// Fields that say who the caller is, and which request it is.
+pub static IDENTITY_FIELDS: [HeaderName; IDENTITY] =
+    [X_REQUEST_ID, X_AUTH_METHOD, X_USER_ID, X_ORG_ID, X_KEY_ID, X_PERMISSIONS];
+
+/// The fields that [`rewrite_request`] sets for a caller, each with its value, or none where the caller has none.
+pub fn identity_fields(
+    principal: Option<&Principal>,
+    request_id: &HeaderValue,
+) -> [(HeaderName, Option<HeaderValue>); IDENTITY] {
+    let mut headers = HeaderMap::with_capacity(IDENTITY);
+    set_identity(&mut headers, principal, request_id);
+    IDENTITY_FIELDS.each_ref().map(|name| (name.clone(), headers.remove(name)))
 }
 
 /// Sets the fields that say where the request came from.

@@ -31,6 +31,8 @@ pub struct ServeOptions {
     pub http2: Http2Negotiation,
     /// Networks whose connections must begin with a PROXY header.
     pub proxy_networks: Rc<[IpNet]>,
+    /// Networks from which connections are accepted; none: from any. Others are closed without a byte.
+    pub peers: Option<Rc<[IpNet]>>,
     /// Limits the number of connections.
     pub connection_limiter: ConnectionLimiter,
     /// Counters of connections.

@@ -19,7 +19,9 @@ metrics! {
         counter "connections_refused_total" { reason } =>
             pub refused_total("total"),
             /// That of their address.
-            pub refused_address("address");
+            pub refused_address("address"),
+            /// By an address that is not among the proxies that may ask.
+            pub refused_peer("peer");
         /// Connections that failed before HTTP
         counter "handshake_failures_total" { kind } =>
             pub failed_tls("tls"),

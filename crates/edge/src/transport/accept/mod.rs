@@ -118,9 +118,14 @@ enum End {
     Shutdown,
 }
 
-/// Acquires the permit of a connection; none when it exceeds a limit. Such a connection is closed at once: a response
+/// Acquires the permit of a connection; none when its peer may not connect, or when it exceeds a limit. Such a connection is closed at once: a response
 /// would cost more than the limit is meant to allow.
 fn acquire_permit(address: SocketAddr, options: &ServeOptions) -> Option<ConnectionPermit> {
+    let ip = address.ip().to_canonical();
+    if options.peers.as_ref().is_some_and(|peers| !peers.iter().any(|network| network.contains(&ip))) {
+        options.connections.refused_peer.inc();
+        return None;
+    }
     match options.connection_limiter.acquire(address.ip()) {
         Ok(permit) => return Some(permit),
         Err(LimitReached::Total) => options.connections.refused_total.inc(),

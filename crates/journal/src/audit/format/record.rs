@@ -87,6 +87,8 @@ pub enum Outcome {
     InProgress,
     /// The upstream's response, or a tunnel, went to its end.
     Completed,
+    /// Admitted for another proxy, which forwards the request: its end is not seen.
+    Decided,
     /// Refused by the gateway before anything was sent to the upstream. The table of refusals has the name in the
     /// record. [`Refusal::Unknown`] stands for all keys that do not exist (recorded at a bounded rate).
     Refused(Refusal),
@@ -106,9 +108,10 @@ pub enum Outcome {
 
 impl Outcome {
     /// Outcomes that are not refusals.
-    const OTHERS: [Self; 8] = [
+    const OTHERS: [Self; 9] = [
         Self::InProgress,
         Self::Completed,
+        Self::Decided,
         Self::UpstreamError,
         Self::InternalError,
         Self::ClientError,
@@ -121,7 +124,7 @@ impl Outcome {
     pub fn all() -> impl Iterator<Item = Self> {
         let has_own = |refusal: &Refusal| Self::of_refusal(*refusal) == Some(Self::Refused(*refusal));
         let refused = Refusal::ALL.iter().copied().filter(has_own).map(Self::Refused);
-        let (succeeded, failed) = Self::OTHERS.split_at(2);
+        let (succeeded, failed) = Self::OTHERS.split_at(3);
         succeeded.iter().copied().chain(refused).chain(failed.iter().copied())
     }
 
@@ -148,6 +151,7 @@ impl Outcome {
             Self::Refused(refusal) => refusal.row().outcome.expect("of_refusal gives only refusals that are recorded"),
             Self::InProgress => "in_progress",
             Self::Completed => "completed",
+            Self::Decided => "decided",
             Self::UpstreamError => "upstream_error",
             Self::ClientError => "client_error",
             Self::InternalError => "internal_error",

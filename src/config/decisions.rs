@@ -1,0 +1,57 @@
+//! The block `decisions` of a listener: which proxies ask, how, and what becomes of slots.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::listeners::networks;
+use crate::gateway::{DecisionProtocol, DecisionSettings, DecisionSlots};
+use platform::settings::{Reported, Section, Value};
+
+/// Networks from which proxies may ask unless others are named: this machine.
+const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
+/// Shortest prefixes of networks of proxies, of IPv4 and of IPv6.
+const WIDEST: (u8, u8) = (8, 32);
+/// Times for which slots can be held: longer ones would refuse most requests, whatever became of the first.
+const LEASE: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+
+/// Reads the block `decisions`.
+pub(super) fn decisions(section: &mut Section<'_>) -> Result<DecisionSettings, Reported> {
+    let protocols = [
+        ("nginx", DecisionProtocol::Nginx),
+        ("forward_auth", DecisionProtocol::ForwardAuth),
+        ("envoy_http", DecisionProtocol::EnvoyHttp),
+    ];
+    let protocol = section.required("protocol", |value| value.choice(&protocols));
+    let local = || LOOPBACK.map(|network| network.parse().expect("a constant")).to_vec();
+    let peers = section.value_or_else("peers", local, peers);
+    let slots = section.required("slots", slots);
+    Ok(DecisionSettings { protocol: protocol?, peers, slots: slots? })
+}
+
+/// Reads networks of proxies. Whoever is in them is believed on the address of the client.
+fn peers(value: &Value<'_>) -> Result<Vec<IpNet>, Reported> {
+    let peers = networks(value)?;
+    let is_wide = |network: &&IpNet| match network {
+        IpNet::V4(network) => network.prefix_len() < WIDEST.0,
+        IpNet::V6(network) => network.prefix_len() < WIDEST.1,
+    };
+    match peers.iter().find(is_wide) {
+        Some(network) => value.reject(format_args!(
+            "{network} is wider than /{} (IPv4) or /{} (IPv6): clients in it could ask as a proxy; list the addresses of \
+             your proxies",
+            WIDEST.0, WIDEST.1
+        )),
+        None if peers.is_empty() => value.reject("is empty; list the addresses of your proxies"),
+        None => Ok(peers),
+    }
+}
+
+/// Reads `none`, or `{ lease: TIME }`.
+fn slots(value: &Value<'_>) -> Result<DecisionSlots, Reported> {
+    if value.is_block() {
+        let lease = value.section(|section| section.required("lease", |value| value.duration(LEASE)))?;
+        return Ok(DecisionSlots::Lease(lease));
+    }
+    value.choice(&[("none", DecisionSlots::None)])
+}

@@ -1,0 +1,56 @@
+//! Answers to questions over HTTP, as each proxy understands them.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+
+use super::{Admitted, DecisionProtocol};
+use crate::gateway::Gateway;
+use crate::gateway::guarded_body::GuardedBody;
+
+/// Names that Envoy removes from the request.
+const X_ENVOY_AUTH_HEADERS_TO_REMOVE: HeaderName = HeaderName::from_static("x-envoy-auth-headers-to-remove");
+/// Status of a refusal, where its response has another one.
+const X_KEYGATE_STATUS: HeaderName = HeaderName::from_static("x-keygate-status");
+
+/// Answers in a protocol.
+pub(super) struct Answers(pub(super) DecisionProtocol);
+
+impl Answers {
+    /// Answer to an admitted request: its identity.
+    pub(super) fn admitted(&self, gateway: &Gateway, admitted: &Admitted<'_>) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
+        // nginx keeps the connection of its subrequest only if there is no body.
+        *response.status_mut() =
+            if self.0 == DecisionProtocol::Nginx { StatusCode::NO_CONTENT } else { StatusCode::OK };
+        let headers = response.headers_mut();
+        for (name, value) in admitted.identity.fields() {
+            match value {
+                Some(value) => drop(headers.insert(name, value)),
+                // Copied like the others: the client's own is overwritten.
+                None if self.0 == DecisionProtocol::ForwardAuth => {
+                    headers.insert(name, HeaderValue::from_static(""));
+                }
+                None => {}
+            }
+        }
+        if self.0 == DecisionProtocol::EnvoyHttp {
+            let names = admitted.identity.unseen_removals(&gateway.settings.credentials).join(",");
+            let names = HeaderValue::try_from(names).expect("names of fields are visible ASCII");
+            headers.insert(X_ENVOY_AUTH_HEADERS_TO_REMOVE, names);
+        }
+        if let Some(caller) = admitted.exchange.caller() {
+            caller.rate_limit.write(headers, &gateway.policies);
+        }
+        response
+    }
+
+    /// Answer to a refused request. nginx passes no status on but 401 and 403: the others are told in a field.
+    pub(super) fn refused(&self, mut response: Response<GuardedBody>) -> Response<GuardedBody> {
+        let status = response.status();
+        if self.0 == DecisionProtocol::Nginx && status != StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(X_KEYGATE_STATUS, HeaderValue::from(status.as_u16()));
+            *response.status_mut() = StatusCode::FORBIDDEN;
+        }
+        response
+    }
+}

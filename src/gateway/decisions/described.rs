@@ -1,0 +1,155 @@
+//! Requests that other proxies describe, as heads. Bytes are taken as they are: the validation of heads comes later.
+
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+
+use super::settings::DecisionProtocol;
+use domain::identity::{X_FORWARDED_FOR, X_FORWARDED_HOST};
+use edge::forward::Client;
+
+const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
+const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+/// Beginning of the path of an nginx subrequest; method and target follow, one behind the other.
+const NGINX: &str = "/v1/nginx/";
+/// Beginning of the path of a question of Envoy over HTTP; the target follows.
+const ENVOY: &str = "/v1/envoy";
+
+/// Request that another proxy describes.
+pub(super) struct Described {
+    pub(super) head: Parts,
+    /// Its client; none: by the trusted-proxy rule from the fields of the head.
+    pub(super) client: Option<Client>,
+}
+
+/// The described request; else the question as it is, which lacks a fact or has one twice.
+pub(super) fn read(protocol: DecisionProtocol, asking: Parts) -> Result<Described, Box<Parts>> {
+    let described = match protocol {
+        DecisionProtocol::Nginx => nginx(&asking),
+        DecisionProtocol::ForwardAuth => forward_auth(&asking),
+        DecisionProtocol::EnvoyHttp => envoy_http(&asking),
+    };
+    let Some(Facts { method, target, host }) = described else { return Err(Box::new(asking)) };
+    let mut head = asking;
+    head.method = method;
+    head.uri = Uri::from(target);
+    if let Some(host) = host {
+        head.headers.insert(HOST, host);
+    }
+    // The body of the described request stays with the other proxy.
+    for name in [X_FORWARDED_METHOD, X_FORWARDED_URI, CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT] {
+        head.headers.remove(name);
+    }
+    Ok(Described { head, client: None })
+}
+
+/// Facts of a described request beside its fields.
+struct Facts {
+    method: Method,
+    target: PathAndQuery,
+    /// Its host; none: as the fields have it.
+    host: Option<HeaderValue>,
+}
+
+/// `/v1/nginx/GET/path?query`. nginx passes the fields of the client on, and those that the operator sets.
+fn nginx(asking: &Parts) -> Option<Facts> {
+    let described = target(asking)?.strip_prefix(NGINX)?;
+    let (method, path) = described.split_at(described.find('/')?);
+    only(&asking.headers, &X_FORWARDED_FOR)?;
+    Some(Facts { method: parse_method(method.as_bytes())?, target: path.parse().ok()?, host: None })
+}
+
+fn forward_auth(asking: &Parts) -> Option<Facts> {
+    let headers = &asking.headers;
+    let method = parse_method(only(headers, &X_FORWARDED_METHOD)?.as_bytes())?;
+    let target = only(headers, &X_FORWARDED_URI)?.to_str().ok().filter(|target| target.starts_with('/'))?;
+    only(headers, &X_FORWARDED_FOR)?;
+    let host = only(headers, &X_FORWARDED_HOST)?.clone();
+    Some(Facts { method, target: target.parse().ok()?, host: Some(host) })
+}
+
+fn envoy_http(asking: &Parts) -> Option<Facts> {
+    let path = target(asking)?.strip_prefix(ENVOY).filter(|path| path.starts_with('/'))?;
+    Some(Facts { method: asking.method.clone(), target: path.parse().ok()?, host: None })
+}
+
+fn target(asking: &Parts) -> Option<&str> {
+    asking.uri.path_and_query().map(PathAndQuery::as_str)
+}
+
+/// A method as clients write it: upper case.
+fn parse_method(text: &[u8]) -> Option<Method> {
+    let is_method = !text.is_empty() && text.iter().all(u8::is_ascii_uppercase);
+    Method::from_bytes(text).ok().filter(|_| is_method)
+}
+
+/// The value of a field that is there once.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut values = headers.get_all(name).into_iter();
+    values.next().filter(|_| values.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn described(protocol: DecisionProtocol, target: &str, fields: &[(&str, &str)]) -> Option<String> {
+        let mut request = Request::get(target).header("host", "h");
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let Described { head, .. } = read(protocol, request.body(()).unwrap().into_parts().0).ok()?;
+        let host = head.headers[HOST].to_str().unwrap();
+        Some(format!("{} {} {host}", head.method, head.uri))
+    }
+
+    #[test]
+    fn nginx_has_the_request_in_its_target() {
+        let read = |target| described(DecisionProtocol::Nginx, target, &[("x-forwarded-for", "192.0.2.1")]);
+        assert_eq!(read("/v1/nginx/GET/a/../b?c=/d").as_deref(), Some("GET /a/../b?c=/d h"));
+        assert_eq!(read("/v1/nginx/DELETE/").as_deref(), Some("DELETE / h"));
+        for malformed in
+            ["/", "/v1/nginx/GET", "/v1/nginx//a", "/v1/nginx/get/a", "/v1/nginx/OPTIONS*", "/v1/envoy/GET/a"]
+        {
+            assert_eq!(read(malformed), None, "{malformed}");
+        }
+        assert_eq!(described(DecisionProtocol::Nginx, "/v1/nginx/GET/a", &[]), None, "no client");
+        let others = [("x-forwarded-for", "192.0.2.1"), ("x-forwarded-method", "PUT"), ("x-forwarded-uri", "/x")];
+        let read = described(DecisionProtocol::Nginx, "/v1/nginx/GET/a", &others);
+        assert_eq!(read.as_deref(), Some("GET /a h"), "fields of another protocol are not believed");
+    }
+
+    #[test]
+    fn forward_auth_has_each_fact_once() {
+        let facts = [
+            ("x-forwarded-method", "POST"),
+            ("x-forwarded-uri", "/a?b"),
+            ("x-forwarded-host", "api.example"),
+            ("x-forwarded-for", "192.0.2.1"),
+        ];
+        let read = |fields: &[_]| described(DecisionProtocol::ForwardAuth, "/anything", fields);
+        assert_eq!(read(&facts).as_deref(), Some("POST /a?b api.example"));
+        for (index, fact) in facts.iter().enumerate() {
+            let mut others = facts.to_vec();
+            others.remove(index);
+            assert_eq!(read(&others), None, "{fact:?} is missing");
+            assert_eq!(read(&[&facts[..], &[*fact]].concat()), None, "{fact:?} twice");
+        }
+        for target in ["a", "", "http://h/a", "*", "/a\u{e4}"] {
+            let changed = facts.map(|(name, value)| (name, if name == "x-forwarded-uri" { target } else { value }));
+            assert_eq!(read(&changed), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn envoy_has_its_own_method_and_the_target_below_the_prefix() {
+        let read = |target| described(DecisionProtocol::EnvoyHttp, target, &[]);
+        assert_eq!(read("/v1/envoy/a?b").as_deref(), Some("GET /a?b h"));
+        for malformed in ["/v1/envoy", "/v1/envoya", "/a", "/v1/envoy?a"] {
+            assert_eq!(read(malformed), None, "{malformed}");
+        }
+    }
+}

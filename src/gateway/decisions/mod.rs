@@ -1,0 +1,168 @@
+//! Decisions for other proxies: a proxy describes a request that it has, and is told whether to pass it on.
+//!
+//! ```text
+//! client ──request──▶ proxy ──described request──▶ decisions ─▶ head ─▶ validation ─▶ grant
+//!                       ◀──identity, or the refusal──┘
+//! ```
+//!
+//! - The described request becomes a head, which takes the way of every request: the strict validation, admission,
+//!   the audit entry. There is no second parser and no second rule.
+//! - A fact that is missing or doubled is a refusal, never a default.
+//! - Each listener speaks one protocol, so that no field of one is believed in another.
+//! - The end of the exchange is the other proxy's: the use has the outcome `decided`. Its slots are given back with the
+//!   answer, or held for a fixed time ([`DecisionSlots`]).
+//! - Answers to pages of other origins are the other proxy's.
+
+mod described;
+mod answer;
+mod identity;
+mod leases;
+mod settings;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::request::Parts;
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
+use tracing::field::display;
+
+use super::admit::Granted;
+use super::catch_panic::catch_panic;
+use super::connection::Connection;
+use super::exchange::{Exchange, Grant};
+use super::guarded_body::GuardedBody;
+use super::request::Arrival;
+use super::{Gateway, ResponseFuture, head, own_response};
+use crate::admission::Route;
+use domain::head_fields::FieldSet;
+use domain::refusal::Refusal;
+use edge::forward::{RequestFeatures, ResponseOrigin, TrustedProxies, ValidatedHead};
+use journal::audit::Outcome;
+use platform::request_body::UploadProgress;
+
+use answer::Answers;
+use described::Described;
+use identity::Identity;
+use leases::Leases;
+
+pub use settings::{DecisionProtocol, DecisionSettings, DecisionSlots};
+
+/// Decisions of one listener, on one worker.
+pub struct Decisions {
+    settings: DecisionSettings,
+    /// Proxies whose word on the client counts: those that are trusted anyway, and those that ask.
+    trusted: TrustedProxies,
+    leases: Leases,
+}
+
+/// Admitted request of another proxy.
+struct Admitted<'a> {
+    exchange: Exchange,
+    identity: Identity<'a>,
+}
+
+impl Decisions {
+    /// Decisions by these settings.
+    pub fn new(settings: DecisionSettings, trusted: &TrustedProxies) -> Self {
+        let trusted = TrustedProxies(trusted.0.iter().chain(&settings.peers).copied().collect());
+        Self { settings, trusted, leases: Leases::default() }
+    }
+
+    /// Decides about the request that this one describes. To be called when the connection calls its service.
+    pub fn handle(
+        self: Rc<Self>,
+        gateway: Rc<Gateway>,
+        connection: &Rc<Connection>,
+        request: Request<Incoming>,
+    ) -> ResponseFuture {
+        let (asking, body) = request.into_parts();
+        // It carries the requests of many clients: that one of them is refused again and again says nothing of it.
+        connection.forget_refusals();
+        let is_head = asking.method == Method::HEAD;
+        let described = described::read(self.settings.protocol, asking);
+        let client = |head: &Parts| connection.clients.find(&connection.peer, &head.headers, &self.trusted);
+        let (arrival, checked) = match described {
+            Ok(Described { head, client: source }) => {
+                let client = source.unwrap_or_else(|| client(&head));
+                let arrival =
+                    Arrival::new(&gateway, connection, ResponseOrigin::Api, &head).of_other_proxy(client, is_head);
+                let checked = head::validate(head, None, &gateway.settings);
+                (arrival, checked)
+            }
+            Err(asking) => {
+                gateway.metrics.malformed_decisions.inc();
+                let client = client(&asking);
+                let arrival =
+                    Arrival::new(&gateway, connection, ResponseOrigin::Api, &asking).of_other_proxy(client, is_head);
+                (arrival, Err(Refusal::MalformedDecision))
+            }
+        };
+        Box::pin(async move {
+            let response = match checked {
+                Ok(head) => match catch_panic(self.answer(&gateway, &arrival, &head)).await {
+                    Some(response) => response,
+                    None => self.answer_panic(&gateway, &arrival),
+                },
+                Err(refusal) => self.refuse(&gateway, &arrival, refusal),
+            };
+            own_response::finish(response, arrival, Some(body)).await
+        })
+    }
+
+    async fn answer(&self, gateway: &Gateway, arrival: &Arrival, head: &ValidatedHead) -> Response<GuardedBody> {
+        let answers = Answers(self.settings.protocol);
+        if self.settings.protocol == DecisionProtocol::ForwardAuth && identity::has_look_alike(&head.headers) {
+            return self.refuse(gateway, arrival, Refusal::MalformedRequest);
+        }
+        match decide(gateway, arrival, head).await {
+            Ok((route, mut admitted)) => {
+                gateway.metrics.overhead.observe(arrival.seconds_until(Instant::now()));
+                let response = answers.admitted(gateway, &admitted);
+                route.metrics.count_response(response.status());
+                if let (DecisionSlots::Lease(time), Grant::Caller(caller)) =
+                    (self.settings.slots, &mut admitted.exchange.grant)
+                {
+                    self.leases.hold(caller.permit.take(), time);
+                }
+                own_response::own(response)
+            }
+            Err(refused) => answers.refused(refused),
+        }
+    }
+
+    fn refuse(&self, gateway: &Gateway, arrival: &Arrival, refusal: Refusal) -> Response<GuardedBody> {
+        Answers(self.settings.protocol).refused(gateway.early_rejection.refuse(refusal, arrival))
+    }
+
+    fn answer_panic(&self, gateway: &Gateway, arrival: &Arrival) -> Response<GuardedBody> {
+        let trace_id = arrival.trace_id().map(display);
+        tracing::error!(request_id = display(arrival.id), trace_id, "the gateway panicked while deciding");
+        gateway.metrics.panics.inc();
+        self.refuse(gateway, arrival, Refusal::InternalError)
+    }
+}
+
+/// Decides about a request as about one that is to be forwarded, and begins its exchange, whose end is not seen unless
+/// another outcome is set.
+async fn decide<'a>(
+    gateway: &'a Gateway,
+    arrival: &'a Arrival,
+    head: &ValidatedHead,
+) -> Result<(&'a Route, Admitted<'a>), Response<GuardedBody>> {
+    let (route, granted) = gateway.grant(arrival, head).await?;
+    if matches!(granted, Granted::Caller { .. }) {
+        arrival.connection.count_admission();
+    }
+    let caller = match &granted {
+        Granted::Caller { admitted, .. } => Some(Arc::clone(&admitted.principal)),
+        Granted::Public(_) => None,
+    };
+    let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
+    let grant = granted.into_grant(gateway, arrival, route, has_key_field);
+    let features = RequestFeatures::default();
+    let mut exchange = Exchange::begin(gateway, arrival, route, grant, UploadProgress::default(), features);
+    exchange.end(Outcome::Decided);
+    Ok((route, Admitted { exchange, identity: Identity { caller, route, request_id: &arrival.id_header } }))
+}

@@ -1,0 +1,36 @@
+//! Settings of a listener for decisions.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+/// Settings of a listener for decisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecisionSettings {
+    /// Protocol of the proxies that ask.
+    pub protocol: DecisionProtocol,
+    /// Networks of the proxies that may ask. Others get no byte.
+    pub peers: Vec<IpNet>,
+    /// What becomes of the slots of an admitted request.
+    pub slots: DecisionSlots,
+}
+
+/// Protocol in which a proxy describes a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionProtocol {
+    /// `auth_request` of nginx: method and target are in the path of the subrequest, below `/v1/nginx/`.
+    Nginx,
+    /// ForwardAuth of Traefik, `forward_auth` of Caddy: they are in `X-Forwarded-Method` and `X-Forwarded-Uri`.
+    ForwardAuth,
+    /// `ext_authz` of Envoy over HTTP: the method is its own, the target its own below `/v1/envoy`.
+    EnvoyHttp,
+}
+
+/// What becomes of the slots of a request that another proxy forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionSlots {
+    /// Given back with the answer.
+    None,
+    /// Given back after this time, whatever happens.
+    Lease(Duration),
+}
