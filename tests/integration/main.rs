@@ -9,6 +9,7 @@ mod support;
 mod access_log;
 mod answers;
 mod credentials;
+mod decisions;
 mod routing;
 mod forwarding;
 mod grpc;

@@ -1,0 +1,91 @@
+//! Decisions for other proxies, as a proxy asks for them.
+
+mod answers;
+mod settings;
+mod slots;
+mod verdicts;
+
+use std::net::SocketAddr;
+
+use crate::support::{Client, Gateway, Response, Upstream};
+
+/// Protocols over HTTP, in the order of the listeners behind that of the API.
+pub const PROTOCOLS: [Protocol; 3] = [Protocol::Nginx, Protocol::ForwardAuth, Protocol::EnvoyHttp];
+
+/// Protocol of a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Nginx,
+    ForwardAuth,
+    EnvoyHttp,
+}
+
+/// A request that a proxy has.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    pub method: &'a str,
+    pub target: &'a str,
+    pub key: &'a str,
+    pub fields: &'a [(&'a str, &'a str)],
+}
+
+const CLIENT: &str = "192.0.2.9";
+
+impl<'a> Asked<'a> {
+    pub fn get(target: &'a str, key: &'a str) -> Self {
+        Self { method: "GET", target, key, fields: &[] }
+    }
+}
+
+impl Protocol {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::ForwardAuth => "forward_auth",
+            Self::EnvoyHttp => "envoy_http",
+        }
+    }
+
+    /// Asks as the proxy does, over a connection of its own.
+    pub fn ask(self, address: SocketAddr, asked: Asked<'_>) -> Response {
+        self.ask_over(&mut Client::connect(address), asked)
+    }
+
+    /// Asks as the proxy does.
+    pub fn ask_over(self, connection: &mut Client, asked: Asked<'_>) -> Response {
+        let Asked { method, target, key, fields } = asked;
+        let mut fields = fields.to_vec();
+        fields.push(("X-Forwarded-For", CLIENT));
+        match self {
+            Self::Nginx => connection.request("GET", &format!("/v1/nginx/{method}{target}"), key, &fields, b""),
+            Self::ForwardAuth => {
+                fields.extend([("X-Forwarded-Method", method), ("X-Forwarded-Uri", target), ("X-Forwarded-Host", "h")]);
+                connection.request("GET", "/", key, &fields, b"")
+            }
+            Self::EnvoyHttp => connection.request(method, &format!("/v1/envoy{target}"), key, &fields, b""),
+        }
+    }
+
+    /// The status that the proxy's client gets.
+    pub fn status(self, answer: &Response) -> u16 {
+        let told = answer.header("x-keygate-status").map(|status| status.parse().unwrap());
+        if self == Self::Nginx { told.unwrap_or(answer.status) } else { answer.status }
+    }
+}
+
+/// A gateway that forwards, and decides in each protocol.
+pub fn gateway(upstream: &Upstream, slots: &str, blocks: &str) -> Gateway {
+    Gateway::with(&[upstream.address], &format!("{}{blocks}", listen(slots)))
+}
+
+/// Listeners of the API and of each protocol.
+pub fn listen(slots: &str) -> String {
+    let decisions = |protocol: &Protocol| {
+        let protocol = protocol.name();
+        format!(
+            ", {{ address: 127.0.0.1:0, serves: decisions, decisions: {{ protocol: {protocol}, slots: {slots} }} }}"
+        )
+    };
+    let decisions: String = PROTOCOLS.iter().map(decisions).collect();
+    format!("\nlisten: [{{ address: 127.0.0.1:0 }}{decisions}]\n")
+}
