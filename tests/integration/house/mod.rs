@@ -22,6 +22,7 @@ const DATA_PATH: &[&str] = &[
     "crates/upstream/src",
     "crates/journal/src/audit",
     "crates/redis-client/src",
+    "crates/envoy-wire/src",
     "crates/state/src",
 ];
 /// Of the last one, what requests do not pass.
