@@ -21,12 +21,17 @@ pub(super) fn decisions(section: &mut Section<'_>) -> Result<DecisionSettings, R
         ("nginx", DecisionProtocol::Nginx),
         ("forward_auth", DecisionProtocol::ForwardAuth),
         ("envoy_http", DecisionProtocol::EnvoyHttp),
+        ("envoy", DecisionProtocol::Envoy),
     ];
     let protocol = section.required("protocol", |value| value.choice(&protocols));
     let local = || LOOPBACK.map(|network| network.parse().expect("a constant")).to_vec();
     let peers = section.value_or_else("peers", local, peers);
     let slots = section.required("slots", slots);
-    Ok(DecisionSettings { protocol: protocol?, peers, slots: slots? })
+    let (protocol, slots) = (protocol?, slots?);
+    if slots == DecisionSlots::Stream && protocol != DecisionProtocol::Envoy {
+        section.report("slots", "stream is for `protocol: envoy`, by ext_proc; give `none` or `{ lease: 30s }`");
+    }
+    Ok(DecisionSettings { protocol, peers, slots })
 }
 
 /// Reads networks of proxies. Whoever is in them is believed on the address of the client.
@@ -47,11 +52,11 @@ fn peers(value: &Value<'_>) -> Result<Vec<IpNet>, Reported> {
     }
 }
 
-/// Reads `none`, or `{ lease: TIME }`.
+/// Reads `stream`, `none`, or `{ lease: TIME }`.
 fn slots(value: &Value<'_>) -> Result<DecisionSlots, Reported> {
     if value.is_block() {
         let lease = value.section(|section| section.required("lease", |value| value.duration(LEASE)))?;
         return Ok(DecisionSlots::Lease(lease));
     }
-    value.choice(&[("none", DecisionSlots::None)])
+    value.choice(&[("stream", DecisionSlots::Stream), ("none", DecisionSlots::None)])
 }

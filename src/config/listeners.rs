@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 
 use super::{decisions, tls};
-use crate::gateway::DecisionSettings;
+use crate::gateway::{DecisionProtocol, DecisionSettings};
 use edge::transport::Http2Negotiation;
 use platform::settings::{Document, Reported, Section, SettingsErrors, Value};
 use platform::tls::ServerSettings;
@@ -121,6 +121,9 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Result<Lis
     let decisions = section.optional("decisions", |value| value.section(decisions::decisions));
     let (address, tls, decisions) = (address?, tls?, decisions?);
     check_decisions(section, role, decisions.is_some(), &proxy_protocol);
+    // gRPC is HTTP/2, which Envoy speaks at once where there is no TLS.
+    let is_grpc = decisions.as_ref().is_some_and(|decisions| decisions.protocol == DecisionProtocol::Envoy);
+    let http2 = if is_grpc { Http2Negotiation::PriorKnowledge } else { http2 };
     if role == ListenerRole::Management && tls.is_none() && !address.ip().is_loopback() {
         section.report("serves", "management needs `tls` unless the address is of loopback: tokens would be readable");
     }

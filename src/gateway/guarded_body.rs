@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
+use super::decisions::CallBody;
 use super::exchange::{Exchange, ForwardedBody};
 use edge::forward;
 use journal::audit::Outcome;
@@ -20,6 +21,8 @@ pub enum GuardedBody {
     Own(OwnBody),
     /// Exchange, which holds the body of the upstream's response and ends with it. Boxed: it moves with every response.
     Upstream(Box<Exchange>),
+    /// Messages of a call of gRPC.
+    Call(Box<CallBody>),
 }
 
 /// Body that the gateway wrote itself.
@@ -41,6 +44,7 @@ impl Body for GuardedBody {
         match &mut *self {
             Self::Own(own) => Pin::new(&mut own.body).poll_frame(cx).map_err(|never| match never {}),
             Self::Upstream(exchange) => exchange.poll_frame(cx),
+            Self::Call(call) => call.poll_frame(cx).map(|frame| frame.map(Ok)),
         }
     }
 
@@ -48,6 +52,7 @@ impl Body for GuardedBody {
         match self {
             Self::Own(own) => own.body.is_end_stream(),
             Self::Upstream(exchange) => exchange.body.as_ref().is_none_or(|body| !body.length_only && body.has_ended()),
+            Self::Call(call) => call.has_ended(),
         }
     }
 
@@ -58,6 +63,7 @@ impl Body for GuardedBody {
                 Some(body) if !body.length_only => body.frames.size_hint(),
                 _ => SizeHint::default(),
             },
+            Self::Call(_) => SizeHint::default(),
         }
     }
 }

@@ -74,7 +74,7 @@ use catch_panic::catch_panic;
 use request::Arrival;
 
 pub use connection::Connection;
-pub use decisions::{DecisionProtocol, DecisionSettings, DecisionSlots, Decisions};
+pub use decisions::{CallBody, DecisionProtocol, DecisionSettings, DecisionSlots, Decisions};
 pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
 pub use open_exchanges::OpenExchanges;
@@ -189,7 +189,7 @@ impl Gateway {
             };
             match response.body() {
                 GuardedBody::Upstream(_) => arrival.mark(response),
-                GuardedBody::Own(_) => {
+                GuardedBody::Own(_) | GuardedBody::Call(_) => {
                     let unread = unsent.map(|request| request.body);
                     Box::pin(own_response::finish(response, arrival, unread)).await
                 }

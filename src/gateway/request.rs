@@ -73,9 +73,19 @@ pub(super) struct AuditTexts<'a> {
 
 impl Arrival {
     pub(super) fn new(gateway: &Gateway, connection: &Rc<Connection>, origin: ResponseOrigin, head: &Parts) -> Self {
+        Self::on(connection.exchange(), gateway, connection, origin, head)
+    }
+
+    /// The arrival of a request on this exchange of a connection.
+    pub(super) fn on(
+        downstream: ExchangeHandle,
+        gateway: &Gateway,
+        connection: &Rc<Connection>,
+        origin: ResponseOrigin,
+        head: &Parts,
+    ) -> Self {
         let Reading { time, instant: begun } = clock::read();
         let id = id_at(time, &gateway.ids);
-        let downstream = connection.exchange();
         let fields = downstream.fields(&gateway.settings.credentials);
         let has_expect = fields.map(|fields| fields.contains(FieldSet::EXPECT));
         let client = connection.clients.find(&connection.peer, &head.headers, &gateway.trusted_proxies);

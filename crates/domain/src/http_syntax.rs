@@ -3,6 +3,8 @@
 //!
 //! Each set is defined here once, so that no two readers of the same head can disagree on it.
 
+use std::borrow::Cow;
+
 /// The largest `Content-Length`. The HTTP library counts in 64 bits, and means bodies without a length by the
 /// two highest numbers.
 pub const MAX_CONTENT_LENGTH: u64 = u64::MAX - 2;
@@ -53,6 +55,14 @@ pub fn is_target(bytes: &[u8]) -> bool {
 /// `X-User-Id` both become `HTTP_X_USER_ID`.
 pub fn is_plain_name(name: &[u8]) -> bool {
     all_in(&PLAIN, name)
+}
+
+/// A field name as servers that fold other characters than letters and digits read it: with `-` in their place.
+pub fn folded_name(name: &str) -> Cow<'_, str> {
+    if is_plain_name(name.as_bytes()) {
+        return name.into();
+    }
+    name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect::<String>().into()
 }
 
 /// True if the bytes are a host name or IPv4 address as nearly all `Host` fields have it, with or without a port. Other

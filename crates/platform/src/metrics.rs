@@ -65,6 +65,8 @@ metrics! {
         counter "attempts_refused_total" => pub attempts_refused;
         /// Questions of other proxies refused because they lack a fact of the request, or have one twice
         counter "malformed_decisions_total" => pub malformed_decisions;
+        /// Streams of ext_proc that ended before the response began, so that their slots bounded nothing
+        counter "decision_streams_early_total" => pub early_streams;
         /// Requests to public routes, which need no key
         counters "public_requests_total" { route, result } => public;
         /// Requests to the dashboard refused because their person had sent too many

@@ -1,16 +1,25 @@
 //! Requests that other proxies describe, as heads. Bytes are taken as they are: the validation of heads comes later.
 
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use envoy_wire::ext_authz::CheckRequest;
+use envoy_wire::ext_proc::HttpHeaders;
+use envoy_wire::{Kind, Struct};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 
 use super::settings::DecisionProtocol;
-use domain::identity::{X_FORWARDED_FOR, X_FORWARDED_HOST};
-use edge::forward::Client;
+use domain::head_fields::CredentialFields;
+use domain::identity::{Peer, X_FORWARDED_FOR, X_FORWARDED_HOST};
+use edge::forward::{Client, TrustedProxies};
 
 const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
 const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+/// Attribute of a stream with the address of the client.
+const SOURCE: &str = "source.address";
 /// Beginning of the path of an nginx subrequest; method and target follow, one behind the other.
 const NGINX: &str = "/v1/nginx/";
 /// Beginning of the path of a question of Envoy over HTTP; the target follows.
@@ -29,6 +38,7 @@ pub(super) fn read(protocol: DecisionProtocol, asking: Parts) -> Result<Describe
         DecisionProtocol::Nginx => nginx(&asking),
         DecisionProtocol::ForwardAuth => forward_auth(&asking),
         DecisionProtocol::EnvoyHttp => envoy_http(&asking),
+        DecisionProtocol::Envoy => unreachable!("it describes requests in messages"),
     };
     let Some(Facts { method, target, host }) = described else { return Err(Box::new(asking)) };
     let mut head = asking;
@@ -50,6 +60,82 @@ struct Facts {
     target: PathAndQuery,
     /// Its host; none: as the fields have it.
     host: Option<HeaderValue>,
+}
+
+/// The request of `ext_authz`. Envoy joins fields of one name by commas: where a key may be, they are taken apart, so that
+/// two keys are seen to be two.
+pub(super) fn of_check(
+    question: &CheckRequest,
+    credentials: &CredentialFields,
+    trusted: &TrustedProxies,
+) -> Option<Described> {
+    let http = question.http()?;
+    let source = question.source()?.socket_addr()?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in http.fields().filter(|(name, _)| !name.starts_with(':')) {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        if name == AUTHORIZATION || credentials.contains(name.as_str().as_bytes()) {
+            for part in value.split(|byte| *byte == b',') {
+                headers.append(&name, HeaderValue::from_bytes(part.trim_ascii()).ok()?);
+            }
+        } else {
+            headers.append(name, HeaderValue::from_bytes(value).ok()?);
+        }
+    }
+    described(http.method.as_bytes(), &http.path, http.host.as_bytes(), headers, source, trusted)
+}
+
+/// The request of `ext_proc`, from the pseudo-fields of its head and the attribute with the address of the client.
+pub(super) fn of_stream(
+    head: &HttpHeaders,
+    attributes: &BTreeMap<String, Struct>,
+    trusted: &TrustedProxies,
+) -> Option<Described> {
+    let mut sources = attributes.values().filter_map(|attributes| attributes.fields.get(SOURCE));
+    let source = sources.next().filter(|_| sources.next().is_none())?;
+    let Some(Kind::StringValue(source)) = &source.kind else { return None };
+    let mut headers = HeaderMap::new();
+    let mut pseudo = BTreeMap::new();
+    for (name, value) in head.fields() {
+        if name.starts_with(':') {
+            if pseudo.insert(name, value).is_some() {
+                return None;
+            }
+        } else {
+            headers.append(HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?);
+        }
+    }
+    let path = std::str::from_utf8(pseudo.get(":path")?).ok()?;
+    let (method, host) = (pseudo.get(":method")?, pseudo.get(":authority")?);
+    described(method, path, host, headers, source.parse().ok()?, trusted)
+}
+
+/// A request with these facts, which came from this address.
+fn described(
+    method: &[u8],
+    path: &str,
+    host: &[u8],
+    mut headers: HeaderMap,
+    source: SocketAddr,
+    trusted: &TrustedProxies,
+) -> Option<Described> {
+    headers.insert(HOST, HeaderValue::from_bytes(host).ok()?);
+    let mut head = nothing();
+    head.method = parse_method(method)?;
+    head.uri = Uri::from(path.parse::<PathAndQuery>().ok().filter(|_| path.starts_with('/'))?);
+    head.version = Version::HTTP_2;
+    let peer = Peer { address: source, tls: None, certificate: None };
+    let client = Client::find(&peer, &headers, trusted);
+    for name in [CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT] {
+        headers.remove(name);
+    }
+    head.headers = headers;
+    Some(Described { head, client: Some(client) })
+}
+
+/// A head without a fact.
+pub(super) fn nothing() -> Parts {
+    http::Request::new(()).into_parts().0
 }
 
 /// `/v1/nginx/GET/path?query`. nginx passes the fields of the client on, and those that the operator sets.

@@ -58,15 +58,8 @@ pub(super) fn has_look_alike(headers: &HeaderMap) -> bool {
 }
 
 fn is_look_alike(name: &str) -> bool {
-    if http_syntax::is_plain_name(name.as_bytes()) {
-        return false;
-    }
-    let is_same = |own: &HeaderName| {
-        let own = own.as_str().as_bytes();
-        let folds = |(a, b): (&u8, &u8)| if a.is_ascii_alphanumeric() { a.eq_ignore_ascii_case(b) } else { *b == b'-' };
-        own.len() == name.len() && name.as_bytes().iter().zip(own).all(folds)
-    };
-    IDENTITY_FIELDS.iter().any(is_same)
+    let folded = http_syntax::folded_name(name);
+    folded != name && IDENTITY_FIELDS.iter().any(|own| folded.eq_ignore_ascii_case(own.as_str()))
 }
 
 #[cfg(test)]

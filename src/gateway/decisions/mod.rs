@@ -16,15 +16,19 @@
 mod described;
 mod answer;
 mod identity;
+mod call;
+mod envoy;
+mod stream;
 mod leases;
 mod settings;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{HeaderName, Method, Request, Response};
 use hyper::body::Incoming;
 use tracing::field::display;
 
@@ -47,6 +51,7 @@ use described::Described;
 use identity::Identity;
 use leases::Leases;
 
+pub use call::CallBody;
 pub use settings::{DecisionProtocol, DecisionSettings, DecisionSlots};
 
 /// Decisions of one listener, on one worker.
@@ -55,19 +60,38 @@ pub struct Decisions {
     /// Proxies whose word on the client counts: those that are trusted anyway, and those that ask.
     trusted: TrustedProxies,
     leases: Leases,
+    /// True once the head of a response was seen in a stream.
+    sees_responses: Cell<bool>,
+    /// True once a stream that ended early was warned of.
+    has_warned: Cell<bool>,
 }
 
 /// Admitted request of another proxy.
 struct Admitted<'a> {
     exchange: Exchange,
     identity: Identity<'a>,
+    /// Names of fields of the request that the upstream must not get, where the request is seen as a whole.
+    untrusted: Vec<HeaderName>,
+}
+
+impl Admitted<'_> {
+    /// Names that the other proxy has to remove, as text.
+    fn removals(&self) -> Vec<String> {
+        self.untrusted.iter().map(ToString::to_string).collect()
+    }
 }
 
 impl Decisions {
     /// Decisions by these settings.
     pub fn new(settings: DecisionSettings, trusted: &TrustedProxies) -> Self {
         let trusted = TrustedProxies(trusted.0.iter().chain(&settings.peers).copied().collect());
-        Self { settings, trusted, leases: Leases::default() }
+        Self {
+            settings,
+            trusted,
+            leases: Leases::default(),
+            sees_responses: Cell::default(),
+            has_warned: Cell::default(),
+        }
     }
 
     /// Decides about the request that this one describes. To be called when the connection calls its service.
@@ -77,6 +101,9 @@ impl Decisions {
         connection: &Rc<Connection>,
         request: Request<Incoming>,
     ) -> ResponseFuture {
+        if self.settings.protocol == DecisionProtocol::Envoy {
+            return self.call(gateway, connection, request);
+        }
         let (asking, body) = request.into_parts();
         // It carries the requests of many clients: that one of them is refused again and again says nothing of it.
         connection.forget_refusals();
@@ -121,14 +148,28 @@ impl Decisions {
                 gateway.metrics.overhead.observe(arrival.seconds_until(Instant::now()));
                 let response = answers.admitted(gateway, &admitted);
                 route.metrics.count_response(response.status());
-                if let (DecisionSlots::Lease(time), Grant::Caller(caller)) =
-                    (self.settings.slots, &mut admitted.exchange.grant)
-                {
-                    self.leases.hold(caller.permit.take(), time);
-                }
+                admitted.exchange.end(Outcome::Decided);
+                self.settle_slots(&mut admitted.exchange);
                 own_response::own(response)
             }
             Err(refused) => answers.refused(refused),
+        }
+    }
+
+    /// Holds the slots of an exchange whose end is not seen, where they are leased.
+    fn settle_slots(&self, exchange: &mut Exchange) {
+        if let (DecisionSlots::Lease(time), Grant::Caller(caller)) = (self.settings.slots, &mut exchange.grant) {
+            self.leases.hold(caller.permit.take(), time);
+        }
+    }
+
+    /// Warns once of streams that end before the response: their slots bound nothing.
+    fn warn_of_early_stream(&self) {
+        if !self.has_warned.replace(true) {
+            tracing::warn!(
+                "a stream of ext_proc ended before its response began, so that its slots were not held: set \
+                 `allow_mode_override: true` and `response_header_mode: SEND` in Envoy's filter"
+            );
         }
     }
 
@@ -144,8 +185,7 @@ impl Decisions {
     }
 }
 
-/// Decides about a request as about one that is to be forwarded, and begins its exchange, whose end is not seen unless
-/// another outcome is set.
+/// Decides about a request as about one that is to be forwarded, and begins its exchange.
 async fn decide<'a>(
     gateway: &'a Gateway,
     arrival: &'a Arrival,
@@ -162,7 +202,7 @@ async fn decide<'a>(
     let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
     let grant = granted.into_grant(gateway, arrival, route, has_key_field);
     let features = RequestFeatures::default();
-    let mut exchange = Exchange::begin(gateway, arrival, route, grant, UploadProgress::default(), features);
-    exchange.end(Outcome::Decided);
-    Ok((route, Admitted { exchange, identity: Identity { caller, route, request_id: &arrival.id_header } }))
+    let exchange = Exchange::begin(gateway, arrival, route, grant, UploadProgress::default(), features);
+    let identity = Identity { caller, route, request_id: &arrival.id_header };
+    Ok((route, Admitted { exchange, identity, untrusted: Vec::new() }))
 }

@@ -24,6 +24,8 @@ pub enum DecisionProtocol {
     ForwardAuth,
     /// `ext_authz` of Envoy over HTTP: the method is its own, the target its own below `/v1/envoy`.
     EnvoyHttp,
+    /// `ext_authz` and `ext_proc` of Envoy over gRPC.
+    Envoy,
 }
 
 /// What becomes of the slots of a request that another proxy forwards.
@@ -31,6 +33,8 @@ pub enum DecisionProtocol {
 pub enum DecisionSlots {
     /// Given back with the answer.
     None,
+    /// Given back at the end of the stream, which is that of the exchange: `ext_proc`.
+    Stream,
     /// Given back after this time, whatever happens.
     Lease(Duration),
 }

@@ -56,7 +56,7 @@ fn refusal_has_the_status_of_the_proxy_mode_and_no_identity() {
             ("/none", &key.text, 404, "not_found"),
         ] {
             let answer = protocol.ask(*address, Asked::get(target, key));
-            assert_eq!((protocol.status(&answer), &*answer.code()), (status, code), "{protocol:?} {target}");
+            assert_eq!((protocol.status(&answer), &*Protocol::code(&answer)), (status, code), "{protocol:?} {target}");
             if *protocol == Protocol::Nginx {
                 assert_eq!(answer.status, if status == 401 { 401 } else { 403 });
             }
@@ -128,7 +128,7 @@ fn missing_or_doubled_fact_is_refused_and_counted() {
     ];
     for (listener, target, fields) in &cases {
         let answer = Client::connect(gateway.addresses()[*listener]).request("GET", target, &key, fields, b"");
-        assert_eq!(answer.code(), "malformed_decision", "{target} {fields:?}: {answer:?}");
+        assert_eq!(Protocol::code(&answer), "malformed_decision", "{target} {fields:?}: {answer:?}");
         let told = PROTOCOLS[listener - 1].status(&answer);
         assert_eq!(told, 400, "{answer:?}");
     }
@@ -146,7 +146,7 @@ fn identity_in_another_spelling_is_refused_where_it_cannot_be_removed() {
     for name in ["X_Org_Id", "x.user.id", "X-User_Id", "X~Key~Id", "x_permissions"] {
         let asked = Asked { fields: &[(name, "forged")], ..Asked::get("/reads/a", &key) };
         let answer = Protocol::ForwardAuth.ask(address, asked);
-        assert_eq!((answer.status, &*answer.code()), (400, "malformed_request"), "{name}");
+        assert_eq!((answer.status, &*Protocol::code(&answer)), (400, "malformed_request"), "{name}");
     }
     let asked = Asked { fields: &[("X-Org-Id", "forged"), ("X_Trace", "a")], ..Asked::get("/reads/a", &key) };
     let answer = Protocol::ForwardAuth.ask(address, asked);

@@ -66,6 +66,12 @@ impl Protocol {
         }
     }
 
+    /// The code of a refusal.
+    pub fn code(answer: &Response) -> String {
+        let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        problem["code"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// The status that the proxy's client gets.
     pub fn status(self, answer: &Response) -> u16 {
         let told = answer.header("x-keygate-status").map(|status| status.parse().unwrap());

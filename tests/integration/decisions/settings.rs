@@ -7,7 +7,7 @@ use std::path::Path;
 use keygate::config::Config;
 
 use super::{Asked, Protocol, gateway};
-use crate::support::{Gateway, Upstream};
+use crate::support::{Client, Gateway, Upstream, until};
 
 const REST: &str = "\nadmin: { socket: a.sock }\nstate: { embedded: { path: s.db } }\naudit: { path: audit }\n";
 
@@ -56,8 +56,13 @@ fn peer_that_may_not_ask_is_closed_without_a_byte_until_a_reload_names_it() {
     assert!(bytes.is_empty() && !matches!(read, Ok(1..)), "{read:?}");
     assert_eq!(gateway.metric("keygate_connections_refused_total{reason=\"peer\"}"), 1.0);
     gateway.reconfigure(|text| text.replace("192.0.2.0/24", "127.0.0.1"));
-    let answer = Protocol::Nginx.ask(gateway.address, Asked::get("/", ""));
-    assert_eq!(answer.status, 401);
+    // The workers take the new configuration one after the other.
+    let ask = || {
+        let mut client = Client::connect(gateway.address);
+        client.try_send("GET /v1/nginx/GET/ HTTP/1.1\r\nhost: h\r\nx-forwarded-for: 192.0.2.9\r\n\r\n").ok()?;
+        client.try_response_to("GET").ok()
+    };
+    assert_eq!(until("the peer may ask", ask).status, 401);
 }
 
 #[test]

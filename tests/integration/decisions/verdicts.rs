@@ -2,13 +2,13 @@
 
 use control::admin::Operation;
 
-use super::{Asked, PROTOCOLS, listen};
+use super::{Asked, PROTOCOLS, Protocol, listen};
 use crate::support::random::Random;
 use crate::support::{Client, Gateway, Key, Response, Upstream};
 
 const REQUESTS: usize = 10_000;
-const BLOCKS: &str =
-    "limits: { key: { requests: 400, per: 24h, burst: 400 }, bad_keys: { requests: 100000, per: 24h } }
+const BLOCKS: &str = "limits: { key: { requests: 20, per: 24h, burst: 20 }, bad_keys: { requests: 100000, per: 24h },
+  public: { requests: 100000, per: 24h } }
 routes:
   - { name: reads, path: '/reads/**', methods: [GET, HEAD], permission: 'queries:read' }
   - { name: item, path: '/items/{id}', permission: 'queries:write' }
@@ -56,8 +56,7 @@ fn verdict(status: u16, response: &Response) -> String {
     if status < 300 {
         return "admitted".to_owned();
     }
-    let code = serde_json::from_slice::<serde_json::Value>(&response.body).ok();
-    format!("{status} {}", code.and_then(|body| body["code"].as_str().map(str::to_owned)).unwrap_or_default())
+    format!("{status} {}", Protocol::code(response))
 }
 
 #[test]
@@ -73,17 +72,20 @@ fn trace_has_the_same_verdicts_in_the_proxy_mode_and_in_each_protocol() {
         let mut expected = None;
         for (place, (world, connection)) in worlds.iter().zip(&mut connections).enumerate() {
             let key = &world.keys[key];
-            let verdict = match place.checked_sub(1).map(|place| PROTOCOLS[place]) {
+            let (verdict, is_closed) = match place.checked_sub(1).map(|place| PROTOCOLS[place]) {
                 None => {
                     let response = connection.request(method, &target, key, &[], b"");
-                    verdict(response.status, &response)
+                    (verdict(response.status, &response), response.header("connection").is_some())
                 }
                 Some(protocol) => {
                     let asked = Asked { method, target: &target, key, fields: &[] };
                     let response = protocol.ask_over(connection, asked);
-                    verdict(protocol.status(&response), &response)
+                    (verdict(protocol.status(&response), &response), response.header("connection").is_some())
                 }
             };
+            if is_closed {
+                *connection = Client::connect(world.gateway.addresses()[place]);
+            }
             // Without a body there is no code.
             let verdict = if method == "HEAD" { verdict[..verdict.len().min(3)].to_owned() } else { verdict };
             let expected = expected.get_or_insert_with(|| verdict.clone());

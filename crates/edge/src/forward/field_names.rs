@@ -7,8 +7,47 @@
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 
-use domain::head_fields::{self, Removal};
+use super::passed_fields::PassedFields;
+use domain::head_fields::{self, CredentialFields, Removal};
 use domain::http_syntax;
+
+/// Fields that a proxy in front sets itself.
+const OF_A_PROXY: [&str; 7] = [
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-client-cert",
+    "forwarded",
+    "via",
+];
+/// Prefix of fields that Envoy sets itself, and lets nobody remove.
+const OF_ENVOY: &str = "x-envoy-";
+
+/// Names of the fields of a request that the proxy which forwards it has to remove: those that the upstream must not
+/// get, but for what that proxy sets itself and what is for one connection. A name that is not plain is one of them if
+/// some server could take it for such a name.
+pub fn untrusted_names(
+    headers: &HeaderMap,
+    credentials: &CredentialFields,
+    passed: &PassedFields,
+    pass_authorization: bool,
+) -> Vec<HeaderName> {
+    let is_of_proxy = |name: &str| OF_A_PROXY.contains(&name) || name.starts_with(OF_ENVOY);
+    let is_untrusted = |name: &&HeaderName| {
+        let text = name.as_str();
+        if credentials.contains(text.as_bytes()) {
+            return true;
+        }
+        match Removal::of(http_syntax::folded_name(text).as_bytes()) {
+            Some(Removal::Connection) | None => false,
+            Some(_) if is_of_proxy(text) => false,
+            Some(Removal::Spoofable) => !passed.names().contains(name),
+            Some(Removal::Reserved) => **name != AUTHORIZATION || !pass_authorization,
+        }
+    };
+    headers.keys().filter(is_untrusted).cloned().collect()
+}
 
 /// Removes from a request every field that the upstream must not get, except the spoofable ones that `passed` lets
 /// through, and `Authorization` where that is the upstream's. Returns how many names were not plain.

@@ -29,6 +29,7 @@ mod cookies;
 
 pub use client::{Client, ConnectionClients, TrustedProxies};
 pub use features::{AllowedFeatures, RequestFeatures};
+pub use field_names::untrusted_names;
 pub use passed_fields::{InvalidPassedField, PassedField, PassedFields};
 pub use request::{ForwardContext, IDENTITY_FIELDS, UpstreamRequest, identity_fields, rewrite_request};
 pub use response::{InvalidResponse, ResponseOrigin, rewrite_response};

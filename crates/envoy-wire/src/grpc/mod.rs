@@ -7,4 +7,6 @@ mod status;
 
 pub use call::{InvalidCall, rpc_path};
 pub use message::{MessageError, MessageReader, encode_message};
+/// A message of Protocol Buffers.
+pub use prost::Message;
 pub use status::{Code, response_headers, trailers, trailers_only};

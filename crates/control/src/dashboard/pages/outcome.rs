@@ -25,8 +25,9 @@ pub enum OutcomeClass {
 }
 
 #[rustfmt::skip]
-const ALL: [OutcomeText; 21] = [
+const ALL: [OutcomeText; 22] = [
     good("completed", "Completed", "The whole response was sent."),
+    good("decided", "Decided", "The request was admitted, and another proxy has forwarded it."),
     good("in_progress", "In progress", "The request has not ended yet."),
     refused("rate_limited", "Rate limited",
         "The key had no requests left. Spread requests out, and wait for the seconds in Retry-After; for more, ask for \
