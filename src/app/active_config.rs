@@ -12,7 +12,7 @@ use super::dispatch::ListenerRouter;
 use super::shared_handles::SharedHandles;
 use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{self, Listener, ListenerRole};
-use crate::gateway::{Decisions, EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
+use crate::gateway::{DecisionSettings, Decisions, EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
 use control::dashboard::{self, CurlExample, CurlExamples, Dashboard};
 use control::federation::TokenEndpoint;
 use control::management_api::ManagementApi;
@@ -109,7 +109,8 @@ impl SharedHandles {
         let session = snapshot.config.session.as_ref();
         let trusted = &gateway.trusted_proxies;
         let decisions = snapshot.config.listen.iter().map(|listener| &listener.decisions);
-        let decisions = decisions.map(|settings| Some(Rc::new(Decisions::new(settings.clone()?, trusted)))).collect();
+        let build = |settings: &DecisionSettings| Decisions::new(settings.clone(), trusted, self.streams_end.clone());
+        let decisions = decisions.map(|settings| settings.as_ref().map(build).map(Rc::new)).collect();
         WorkerServices {
             decisions,
             serving: serving.collect(),

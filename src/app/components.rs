@@ -23,7 +23,7 @@ use super::systemd::ServiceNotifier;
 use super::worker::Worker;
 use super::worker_pool::WorkerPool;
 use crate::config::{Config, Listener, ListenerRole};
-use crate::gateway::UsageReads;
+use crate::gateway::{StreamsEnd, UsageReads};
 use control::admin::{ConfigStatus, Readiness};
 use control::dashboard;
 use control::federation::TokenExchange;
@@ -80,6 +80,7 @@ impl Components {
             dashboard,
             management_api,
             federation,
+            streams_end: StreamsEnd::default(),
             usage_reads,
         };
         show_conditions(&handles);

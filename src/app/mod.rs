@@ -43,6 +43,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::config::{Config, Upstream};
+use crate::gateway::StreamsEnd;
 use control::admin::Readiness;
 use control::management::Management;
 use journal::audit::{self, Journal};
@@ -82,6 +83,8 @@ pub struct App {
     state: Arc<State>,
     journal: Journal,
     shippers: Arc<Shippers>,
+    /// Ends the streams of other proxies.
+    streams_end: StreamsEnd,
     process: ProcessHandles,
     /// The active snapshot; the reloader replaces it.
     snapshot: Arc<ArcSwap<ConfigSnapshot>>,
@@ -161,6 +164,7 @@ impl App {
             state: components.handles.state,
             journal: components.handles.journal,
             shippers: components.handles.shippers,
+            streams_end: components.handles.streams_end,
             process,
             snapshot: active,
             phase,

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::App;
 use super::shutdown::{DrainResult, Phase};
+use crate::config::Listener;
 use control::admin::UpgradeReport;
 use journal::audit::Journal;
 use state::State;
@@ -18,6 +19,9 @@ const HANDOVER_LAME_DUCK: Duration = Duration::from_millis(200);
 
 /// Least time in which the rest of the audit is shipped, when the drain has taken all of its own.
 const LEAST_SHIPPING: Duration = Duration::from_secs(1);
+
+/// Time for the streams of other proxies to end without an error, behind the drain.
+const STREAMS_END: Duration = Duration::from_millis(500);
 
 impl App {
     /// Starts a new process from a binary, and waits until it has taken over or failed. The log has the reason. When it
@@ -74,6 +78,10 @@ impl App {
             DrainResult::TimedOut => {
                 tracing::warn!("drain timed out (timeouts.drain): dropping exchanges in flight");
             }
+        }
+        if config.listen.iter().any(Listener::holds_streams) {
+            self.streams_end.end();
+            self.drain_wait.wait(STREAMS_END);
         }
         {
             let _turn = self.handover.server.wait_for_turn();

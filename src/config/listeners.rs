@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 
 use super::{decisions, tls};
-use crate::gateway::{DecisionProtocol, DecisionSettings};
+use crate::gateway::{DecisionProtocol, DecisionSettings, DecisionSlots};
 use edge::transport::Http2Negotiation;
 use platform::settings::{Document, Reported, Section, SettingsErrors, Value};
 use platform::tls::ServerSettings;
@@ -31,6 +31,13 @@ pub struct Listener {
     pub role: ListenerRole,
     /// Decisions that it serves; none of another role.
     pub decisions: Option<DecisionSettings>,
+}
+
+impl Listener {
+    /// Returns whether streams of other proxies are open on it as long as their exchanges.
+    pub fn holds_streams(&self) -> bool {
+        self.decisions.as_ref().is_some_and(|decisions| decisions.slots == DecisionSlots::Stream)
+    }
 }
 
 /// Role of a listener: what it serves (`serves` in the file).

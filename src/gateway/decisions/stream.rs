@@ -7,6 +7,7 @@
 //! | it ends behind the head of a response with a body | `decided`, with the status: Envoy ends it in the same way when the client has gone |
 //! | it ends before | `aborted`: the client has gone |
 //! | the same, and no head of a response was ever sent | `decided`, and counted: Envoy sends none, and slots bound nothing |
+//! | the process is about to end | as above: the stream ends without an error, and the exchange goes on without its slots |
 //! | the credential is revoked | `terminated`: the stream is reset, and by that the exchange at the client |
 //!
 //! Envoy ends streams by a reset, so that the conversation is dropped wherever it waits.
@@ -21,7 +22,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use super::call::Status;
 use super::described;
 use super::envoy::{Call, Fields, into_refusal, set_fields};
-use super::{Admitted, Decisions};
+use super::{Admitted, Decisions, StreamsEnd};
 use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::request::Arrival;
@@ -81,7 +82,12 @@ impl Call {
         let mut exchange = StreamExchange::new(self, exchange);
         let mut shown = Some(shown);
         loop {
-            let part: ProcessingRequest = match self.inbox.next().await {
+            let part = tokio::select! {
+                part = self.inbox.next() => part,
+                // Envoy lets the exchange go on, and its slots are given back: the excess is at most the open streams.
+                () = exchange.streams_end.wait() => return Status::OK,
+            };
+            let part: ProcessingRequest = match part {
                 Ok(Some(part)) => part,
                 Ok(None) => return Status::OK,
                 Err(error) => return error.status(),
@@ -110,6 +116,7 @@ struct StreamExchange {
     exchange: Exchange,
     decisions: Rc<Decisions>,
     gateway: Rc<Gateway>,
+    streams_end: StreamsEnd,
     /// True once the whole response was sent.
     has_ended: bool,
 }
@@ -117,7 +124,8 @@ struct StreamExchange {
 impl StreamExchange {
     fn new(call: &Call, exchange: Exchange) -> Self {
         let decisions = Rc::clone(&call.decisions);
-        Self { exchange, decisions, gateway: Rc::clone(&call.gateway), has_ended: false }
+        let streams_end = decisions.streams_end.clone();
+        Self { exchange, decisions, streams_end, gateway: Rc::clone(&call.gateway), has_ended: false }
     }
 
     fn record_head(&mut self, headers: &HttpHeaders) {
