@@ -1,6 +1,8 @@
 //! Decisions for other proxies, as a proxy asks for them.
 
 mod answers;
+mod envoy;
+mod grpc;
 mod settings;
 mod slots;
 mod verdicts;
@@ -84,7 +86,7 @@ pub fn gateway(upstream: &Upstream, slots: &str, blocks: &str) -> Gateway {
     Gateway::with(&[upstream.address], &format!("{}{blocks}", listen(slots)))
 }
 
-/// Listeners of the API and of each protocol.
+/// Listeners of the API, of each protocol over HTTP, and of Envoy by gRPC: first `ext_authz`, then `ext_proc`.
 pub fn listen(slots: &str) -> String {
     let decisions = |protocol: &Protocol| {
         let protocol = protocol.name();
@@ -92,6 +94,10 @@ pub fn listen(slots: &str) -> String {
             ", {{ address: 127.0.0.1:0, serves: decisions, decisions: {{ protocol: {protocol}, slots: {slots} }} }}"
         )
     };
-    let decisions: String = PROTOCOLS.iter().map(decisions).collect();
-    format!("\nlisten: [{{ address: 127.0.0.1:0 }}{decisions}]\n")
+    let over_http: String = PROTOCOLS.iter().map(decisions).collect();
+    let by_grpc = |slots: &str| {
+        format!(", {{ address: 127.0.0.1:0, serves: decisions, decisions: {{ protocol: envoy, slots: {slots} }} }}")
+    };
+    let by_grpc = format!("{}{}", by_grpc(slots), by_grpc("stream"));
+    format!("\nlisten: [{{ address: 127.0.0.1:0 }}{over_http}{by_grpc}]\n")
 }

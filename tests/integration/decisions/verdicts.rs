@@ -1,10 +1,16 @@
 //! The same trace of requests through the proxy mode and through each protocol gives the same verdicts.
 
-use control::admin::Operation;
+use std::collections::BTreeMap;
 
+use control::admin::Operation;
+use envoy_wire::HttpStatus;
+use envoy_wire::ext_authz::HttpResponse;
+use envoy_wire::ext_proc::Response as Answer;
+
+use super::grpc::{Envoy, head, question};
 use super::{Asked, PROTOCOLS, Protocol, listen};
 use crate::support::random::Random;
-use crate::support::{Client, Gateway, Key, Response, Upstream};
+use crate::support::{Client, Gateway, Key, Upstream};
 
 const REQUESTS: usize = 10_000;
 const BLOCKS: &str = "limits: { key: { requests: 20, per: 24h, burst: 20 }, bad_keys: { requests: 100000, per: 24h },
@@ -52,49 +58,87 @@ fn request(random: &mut Random) -> (&'static str, String, usize) {
 }
 
 /// The verdict: whether it is admitted, else the status and the code.
-fn verdict(status: u16, response: &Response) -> String {
+fn verdict(status: u16, body: &[u8]) -> String {
     if status < 300 {
         return "admitted".to_owned();
     }
-    format!("{status} {}", Protocol::code(response))
+    let problem: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    format!("{status} {}", problem["code"].as_str().unwrap_or_default())
+}
+
+/// A way to ask about a request; the first one is to send it.
+enum Way {
+    Proxied(Client),
+    OverHttp(Protocol, Client),
+    Check(Envoy),
+    Process(Envoy),
+}
+
+impl Way {
+    /// All ways, each to a gateway of its own.
+    fn all(upstream: &Upstream) -> Vec<(Self, World)> {
+        let mut ways = Vec::new();
+        for place in 0..=PROTOCOLS.len() + 2 {
+            let world = World::new(upstream);
+            let address = world.gateway.addresses()[place];
+            let way = match place {
+                0 => Self::Proxied(Client::connect(address)),
+                4 => Self::Check(Envoy::connect(address)),
+                5 => Self::Process(Envoy::connect(address)),
+                place => Self::OverHttp(PROTOCOLS[place - 1], Client::connect(address)),
+            };
+            ways.push((way, world));
+        }
+        ways
+    }
+
+    fn verdict(&mut self, world: &World, asked: Asked<'_>) -> String {
+        match self {
+            Self::Proxied(client) => {
+                let response = client.request(asked.method, asked.target, asked.key, &[], b"");
+                if response.header("connection").is_some() {
+                    *client = Client::connect(world.gateway.addresses()[0]);
+                }
+                verdict(response.status, &response.body)
+            }
+            Self::OverHttp(protocol, client) => {
+                let response = protocol.ask_over(client, asked);
+                verdict(protocol.status(&response), &response.body)
+            }
+            Self::Check(envoy) => match envoy.check(&question(asked)).http_response {
+                Some(HttpResponse::DeniedResponse(denied)) => {
+                    verdict(status(denied.status.as_ref()), denied.body.as_bytes())
+                }
+                _ => verdict(200, b""),
+            },
+            Self::Process(envoy) => match envoy.process(&head(asked)).1.response {
+                Some(Answer::ImmediateResponse(refused)) => verdict(status(refused.status.as_ref()), &refused.body),
+                _ => verdict(200, b""),
+            },
+        }
+    }
+}
+
+fn status(status: Option<&HttpStatus>) -> u16 {
+    status.unwrap().code.try_into().unwrap()
 }
 
 #[test]
 fn trace_has_the_same_verdicts_in_the_proxy_mode_and_in_each_protocol() {
     let upstream = Upstream::start();
-    let worlds: Vec<World> = (0..=PROTOCOLS.len()).map(|_| World::new(&upstream)).collect();
-    let mut connections: Vec<Client> =
-        worlds.iter().enumerate().map(|(place, world)| Client::connect(world.gateway.addresses()[place])).collect();
+    let mut ways = Way::all(&upstream);
     let mut random = Random::new(0x5eed);
-    let mut seen = std::collections::BTreeMap::<String, usize>::new();
+    let mut seen = BTreeMap::<String, usize>::new();
     for number in 0..REQUESTS {
         let (method, target, key) = request(&mut random);
-        let mut expected = None;
-        for (place, (world, connection)) in worlds.iter().zip(&mut connections).enumerate() {
-            let key = &world.keys[key];
-            let (verdict, is_closed) = match place.checked_sub(1).map(|place| PROTOCOLS[place]) {
-                None => {
-                    let response = connection.request(method, &target, key, &[], b"");
-                    (verdict(response.status, &response), response.header("connection").is_some())
-                }
-                Some(protocol) => {
-                    let asked = Asked { method, target: &target, key, fields: &[] };
-                    let response = protocol.ask_over(connection, asked);
-                    (verdict(protocol.status(&response), &response), response.header("connection").is_some())
-                }
-            };
-            if is_closed {
-                *connection = Client::connect(world.gateway.addresses()[place]);
-            }
+        let mut expected: Option<String> = None;
+        for (place, (way, world)) in ways.iter_mut().enumerate() {
+            let asked = Asked { method, target: &target, key: &world.keys[key], fields: &[] };
+            let verdict = way.verdict(world, asked);
             // Without a body there is no code.
             let verdict = if method == "HEAD" { verdict[..verdict.len().min(3)].to_owned() } else { verdict };
             let expected = expected.get_or_insert_with(|| verdict.clone());
-            assert_eq!(
-                *expected,
-                verdict,
-                "request {number}, {:?}: {method} {target}",
-                PROTOCOLS.get(place.wrapping_sub(1))
-            );
+            assert_eq!(*expected, verdict, "request {number}, way {place}: {method} {target}");
         }
         *seen.entry(expected.unwrap_or_default()).or_default() += 1;
     }
