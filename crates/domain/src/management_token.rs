@@ -35,6 +35,10 @@ pub const MAX_NETWORKS: usize = 32;
 pub const DEFAULT_DAYS: u64 = 90;
 /// Days until a token expires at most.
 pub const MAX_DAYS: u64 = 366;
+/// Bytes of a subject alternative name at most.
+const MAX_SAN: usize = 255;
+/// Microseconds of a day.
+const DAY_US: u64 = 24 * 3600 * 1_000_000;
 
 /// Record of a management token.
 ///
@@ -79,7 +83,40 @@ pub struct ManagementToken {
     pub revoked: Option<Micros>,
 }
 
+/// Reason why the settings of a token are not valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidTokenSettings(pub &'static str);
+
 impl ManagementToken {
+    /// Checks the settings with which it was created, except its name.
+    ///
+    /// # Errors
+    /// [`InvalidTokenSettings`].
+    pub fn validate(&self) -> Result<(), InvalidTokenSettings> {
+        let last = Micros(self.created.0.saturating_add(MAX_DAYS * DAY_US));
+        let is_name =
+            |san: &String| !san.is_empty() && san.len() <= MAX_SAN && san.bytes().all(|byte| byte.is_ascii_graphic());
+        let invalid = if self.scopes.is_empty() {
+            "a token needs one scope at least"
+        } else if self.expires <= self.created {
+            "the token would have expired already"
+        } else if self.expires > last {
+            "a token expires after 366 days at most"
+        } else if self.networks.len() > MAX_NETWORKS {
+            "a token has 32 networks at most"
+        } else if !self.networks.is_sorted_by(|one, next| one < next) {
+            "the networks of a token are sorted, each once"
+        } else if !self.client_san.iter().all(is_name) {
+            "the name of a certificate has 1 to 255 visible ASCII characters"
+        } else if self.org.is_some() && self.scopes.contains(&TokenScope::StateExport) {
+            "the state is exported by tokens of all organizations only"
+        } else {
+            return Ok(());
+        };
+        Err(InvalidTokenSettings(invalid))
+    }
+
     /// Returns whether it is neither revoked nor expired.
     pub fn is_live(&self, now: Micros) -> bool {
         self.revoked.is_none() && now < self.expires

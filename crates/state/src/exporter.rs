@@ -1,20 +1,23 @@
 //! Export of a state as a sequence of records, some at a time: what a backup and a migration read.
 //!
 //! - The order is the same for all variants of the state: the organizations in the order of their creation; then, for
-//!   each of them, its users in the order of their creation, and its keys in the order of their ids.
-//! - Memory is bounded by the ids of one organization; on Redis, where no list has all keys, by 48
-//!   bytes for each digest.
+//!   each of them, its users in the order of their creation, its federation rules by their names, and its keys in the
+//!   order of their ids; at the end the management tokens in the order of their creation.
+//! - Memory is bounded by the ids and the rules of one organization, and by all tokens, which are few; on Redis, where
+//!   no list has all keys, by 48 bytes for each digest.
 //! - A record is consistent in itself. One that is changed during the export is in it as before or after the change,
 //!   and one that is created meanwhile may be missing.
+//! - Tokens of a CI that were exchanged, and idempotency records, are left out: they are forgotten soon.
 //! - Web sessions and tickets are left out. An ended session leaves nothing behind by which another state could know
 //!   that it has ended: to import it would bring it back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{KeyExport, Org, State, StorageError, UserExport, redis};
+use super::{FederationRule, KeyExport, Org, State, StorageError, TokenPosition, UserExport, redis};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId};
+use domain::management_token::ManagementToken;
 
 /// Records that are read together.
 const CHUNK: usize = 256;
@@ -30,10 +33,15 @@ pub enum StateRecord {
     Key(Box<KeyExport>),
     /// More digests that a key had, where they are too many for its own record.
     Digests(KeyId, Vec<KeyDigest>),
+    /// A federation rule.
+    Rule(Box<FederationRule>),
+    /// A management token.
+    Token(Box<ManagementToken>),
 }
 
 /// Reads all records of a state, in their order.
 pub struct Exporter<'a> {
+    state: &'a State,
     source: Source<'a>,
     /// The steps that are left, the next one first.
     steps: VecDeque<Step>,
@@ -49,8 +57,12 @@ enum Step {
     Orgs(Vec<Arc<Org>>),
     ListUsers(Arc<Org>),
     Users(Arc<Org>, Vec<UserId>),
+    ListRules(Arc<Org>),
     ListKeys(Arc<Org>),
     Keys(Vec<KeyId>),
+    ListTokens,
+    /// Records that were read with their list.
+    Records(Vec<StateRecord>),
 }
 
 impl<'a> Exporter<'a> {
@@ -67,9 +79,10 @@ impl<'a> Exporter<'a> {
         let orgs: Vec<Arc<Org>> = orgs.into_iter().map(Arc::new).collect();
         let mut steps: VecDeque<Step> = orgs.chunks(CHUNK).map(|chunk| Step::Orgs(chunk.to_vec())).collect();
         for org in orgs {
-            steps.extend([Step::ListUsers(Arc::clone(&org)), Step::ListKeys(org)]);
+            steps.extend([Step::ListUsers(Arc::clone(&org)), Step::ListRules(Arc::clone(&org)), Step::ListKeys(org)]);
         }
-        Ok(Self { source, steps })
+        steps.push_back(Step::ListTokens);
+        Ok(Self { state, source, steps })
     }
 
     /// Reads the next records; none when all were read.
@@ -86,12 +99,26 @@ impl<'a> Exporter<'a> {
                     continue;
                 }
                 Step::Users(org, ids) => self.users(&org, &ids).await?,
+                Step::ListRules(org) => {
+                    let rules = self.state.federation_rules(org.id).await.map_err(StorageError::Redis)?;
+                    let records: Vec<_> = rules.into_iter().map(|rule| StateRecord::Rule(Box::new(rule))).collect();
+                    self.read_next(&records, Step::Records);
+                    continue;
+                }
                 Step::ListKeys(org) => {
                     let ids = self.key_ids(&org).await?;
                     self.read_next(&ids, Step::Keys);
                     continue;
                 }
                 Step::Keys(ids) => self.keys(&ids).await?,
+                Step::ListTokens => {
+                    let mut tokens = self.state.management_tokens().await.map_err(StorageError::Redis)?;
+                    tokens.sort_unstable_by_key(|token| TokenPosition::from(token));
+                    let records: Vec<_> = tokens.into_iter().map(|token| StateRecord::Token(Box::new(token))).collect();
+                    self.read_next(&records, Step::Records);
+                    continue;
+                }
+                Step::Records(records) => records,
             };
             if !records.is_empty() {
                 return Ok(Some(records));
@@ -100,7 +127,7 @@ impl<'a> Exporter<'a> {
         Ok(None)
     }
 
-    /// Has the records with these ids read next, in this order.
+    /// Has the records with these ids read next, in this order, or the records themselves.
     fn read_next<I: Clone>(&mut self, ids: &[I], step: impl Fn(Vec<I>) -> Step) {
         for chunk in ids.chunks(CHUNK).rev() {
             self.steps.push_front(step(chunk.to_vec()));

@@ -5,11 +5,13 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::redis::directory::{DigestClaims, Orgs, Users};
+use super::redis::directory::{DigestClaims, ManagementTokens, Orgs, Users};
 use super::redis::import::{Confirmation, Writer};
-use super::{Change, ChangeError, CreationBucket, KeyExport, Org, State, Unavailable, User};
+use super::{Change, ChangeError, CreationBucket, FederationRule, KeyExport, Org, State, Unavailable, User};
+use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::management_token::ManagementToken;
 use domain::quota::Quota;
 
 /// Records that are written side by side.
@@ -49,6 +51,21 @@ pub enum Import {
     },
     /// Adds a digest that no key had when it was looked at. On Redis the key itself may be written afterwards.
     Digest(DigestClaim),
+    /// Creates a federation rule, whose user is a service of the organization, removed or not.
+    Rule {
+        /// Tag of the organization.
+        tag: OrgTag,
+        /// The rule.
+        rule: Box<FederationRule>,
+    },
+    /// Creates a management token, which may be revoked, and removes some that have expired. On Redis it is written by
+    /// itself.
+    Token {
+        /// The token.
+        token: Box<ManagementToken>,
+        /// Time of the import.
+        now: Micros,
+    },
 }
 
 /// The owner of a digest, as seen from one key.
@@ -156,6 +173,20 @@ impl Importer<'_> {
         )
     }
 
+    /// The federation rule of an organization with a name.
+    pub async fn rule(self, org: OrgId, name: &str) -> Result<Option<FederationRule>, ImportError> {
+        either!(
+            self,
+            state => state.federation_rules().find(org, name),
+            redis => redis.federation_rules().find(org, name).await?
+        )
+    }
+
+    /// All management tokens, live or not.
+    pub async fn tokens(self) -> Result<Vec<ManagementToken>, ImportError> {
+        either!(self, state => state.management_tokens(), redis => ManagementTokens(redis).list().await?)
+    }
+
     /// One key; on Redis without the digests that its last two replaced.
     pub async fn key(self, id: KeyId) -> Result<Option<KeyExport>, ImportError> {
         either!(
@@ -219,17 +250,22 @@ impl Importer<'_> {
         self.0.change(change).await.map_err(|error| match error {
             ChangeError::NotReplicated { .. } => ImportError::NotReplicated(error),
             // Another writer was faster: what is left to withdraw is looked up again.
-            ChangeError::Widened(_) | ChangeError::Revoked(_) => ImportError::Conflict,
+            ChangeError::Widened(_) | ChangeError::Revoked(_) | ChangeError::NoToken(_) => ImportError::Conflict,
             error => ImportError::Refused(error),
         })
     }
 
-    /// Returns the writes after which replicas have all records of these organizations, and these keys; none when no
-    /// replica is waited for.
-    pub fn confirmations(self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> Vec<Confirmation> {
+    /// Returns the writes after which replicas have all records of these organizations, these keys, and these tokens;
+    /// none when no replica is waited for.
+    pub fn confirmations(
+        self,
+        orgs: &[(OrgId, OrgTag)],
+        keys: &[&KeyExport],
+        tokens: &[&ManagementToken],
+    ) -> Vec<Confirmation> {
         match self.0 {
             State::Embedded(_) => Vec::new(),
-            State::Redis(state) => Writer(&state.transactions).confirmations(orgs, keys),
+            State::Redis(state) => Writer(&state.transactions).confirmations(orgs, keys, tokens),
         }
     }
 

@@ -76,16 +76,19 @@ fn show(path: &Path, summary: &Summary, json: bool) -> io::Result<()> {
     if json {
         return output::json(&json!({
             "file": path, "orgs": counts.orgs, "users": counts.users, "keys": counts.keys, "digests": counts.digests,
-            "sha256": sha256,
+            "rules": counts.rules, "tokens": counts.tokens, "sha256": sha256,
         }));
     }
-    let [orgs, users, keys, digests] = [
+    let [orgs, users, keys, digests, rules, tokens] = [
         Counted(counts.orgs, "organization"),
         Counted(counts.users, "user"),
         Counted(counts.keys, "key"),
         Counted(counts.digests, "digest"),
+        Counted(counts.rules, "rule"),
+        Counted(counts.tokens, "token"),
     ];
-    output::line(format_args!("exported {orgs}, {users}, {keys} with {digests} to {}", path.display()))
+    let path = path.display();
+    output::line(format_args!("exported {orgs}, {users}, {keys} with {digests}, {rules} and {tokens} to {path}"))
 }
 
 /// A file under another name; removed on drop unless it was renamed.

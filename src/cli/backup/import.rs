@@ -15,7 +15,7 @@ use crate::cli::{CliError, ExitStatus, output};
 use domain::counted::Counted;
 use state::StateRecord;
 use state::migration::file::{self, FileError, MAX_LINE, Reader, Writer};
-use state::migration::{Count, Report};
+use state::migration::{Count, LeftOut, Report};
 
 /// Records of a part: some tens of milliseconds of a state's time.
 const RECORDS_PER_PART: usize = 512;
@@ -134,6 +134,9 @@ fn show(imported: &Imported, json: bool) -> io::Result<()> {
             Counted(report.withdrawn, "record")
         ))?;
     }
+    if report.expired > 0 {
+        output::line(format_args!("not imported, because expired: {}", Counted(report.expired, "token")))?;
+    }
     for finding in &report.kept {
         output::line(format_args!("kept: {finding}"))?;
     }
@@ -143,12 +146,15 @@ fn show(imported: &Imported, json: bool) -> io::Result<()> {
     if imported.more > 0 {
         output::line(format_args!("and {} more of these", imported.more))?;
     }
-    let users = report.left_out.users;
-    let keys = report.left_out.keys;
-    if users + keys > 0 {
-        let users = Counted(users, "user");
-        let keys = Counted(keys, "key");
-        output::line(format_args!("left out, because their organization or user was: {users}, {keys}"))?;
+    let LeftOut { users, keys, rules, tokens } = report.left_out;
+    let left_out = [(users, "user"), (keys, "key"), (rules, "rule"), (tokens, "token")];
+    let left_out: Vec<String> = left_out
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, noun)| Counted(*count, noun).to_string())
+        .collect();
+    if !left_out.is_empty() {
+        output::line(format_args!("left out, because their organization or user was: {}", left_out.join(", ")))?;
     }
     Ok(())
 }
@@ -161,6 +167,8 @@ fn show_counts(report: &Report) -> io::Result<()> {
         row("users", report.users),
         row("keys", report.keys),
         row("digests", report.digests),
+        row("rules", report.rules),
+        row("tokens", report.tokens),
     ];
     output::table(&["", "IMPORTED", "ALREADY THERE"], &rows, "")?;
     if report.caught_up > 0 {

@@ -107,8 +107,9 @@ pub(super) async fn assert_round_trip(file: &[u8], state: &State) {
     assert!(report.is_complete() && report.kept.is_empty(), "{report:?}");
     assert_same_file(file, &export(state).await);
     let again = import_file(file, state).await;
-    let copied = [again.orgs, again.users, again.keys, again.digests].map(|count| count.copied);
-    assert_eq!((copied, again.caught_up, again.withdrawn), ([0; 4], 0, 0), "{again:?}");
+    let counts = [again.orgs, again.users, again.keys, again.digests, again.rules, again.tokens];
+    let copied = counts.map(|count| count.copied);
+    assert_eq!((copied, again.caught_up, again.withdrawn), ([0; 6], 0, 0), "{again:?}");
     assert_same_file(file, &export(state).await);
 }
 
@@ -120,6 +121,7 @@ async fn populated(state: &State) -> Vec<u8> {
     let org = maker.org("people").await;
     let person = maker.user(&org, "person@example.com").await;
     maker.keys_by(&org, person, 3).await;
+    maker.programs(&org, person).await;
     export(state).await
 }
 
@@ -197,7 +199,7 @@ fn file_of_the_version_before_is_imported_without_actors() {
         let file = export(&source).await;
         let (mut reader, _) = Reader::begin(&*file).unwrap();
         let (mut writer, header) = Writer::begin(clock::now(), "test");
-        let mut old = String::from_utf8(header).unwrap().replace("\"version\":2", "\"version\":1").into_bytes();
+        let mut old = String::from_utf8(header).unwrap().replace("\"version\":3", "\"version\":1").into_bytes();
         while let Some(mut record) = reader.next_record().unwrap() {
             if let StateRecord::Key(key) = &mut record {
                 key.actors = KeyActors::default();

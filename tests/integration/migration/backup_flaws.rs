@@ -65,11 +65,11 @@ fn flawed_files_are_refused_with_their_lines() {
     let one = flaws(&edited(&|lines| lines[7] = "{}".into()));
     assert!(one.len() == 1 && one[0].starts_with("line 8: "), "{one:?}");
     // Other formats and versions.
-    let newer = flaws(&edited(&|lines| lines[0] = lines[0].replace("\"version\":2", "\"version\":3,\"more\":true")));
+    let newer = flaws(&edited(&|lines| lines[0] = lines[0].replace("\"version\":3", "\"version\":4,\"more\":true")));
     assert!(
-        newer[0].starts_with("line 1: the format has version 3, and this keygate reads versions 1 to 2; import it")
+        newer[0].starts_with("line 1: the format has version 4, and this keygate reads versions 1 to 3; import it")
     );
-    let unknown = verify(&*edited(&|lines| lines[0] = lines[0].replace("\"version\":2", "\"version\":0"))).unwrap_err();
+    let unknown = verify(&*edited(&|lines| lines[0] = lines[0].replace("\"version\":3", "\"version\":0"))).unwrap_err();
     assert!(matches!(unknown[0].flaw, Flaw::Version(0)), "{unknown:?}");
     let other = edited(&|lines| lines[0] = lines[0].replace("keygate-state", "other-state"));
     for other in [&other[..], b"", b"\n", b"{\"orgs\":[]}\n", b"SQLite format 3\0"] {

@@ -23,6 +23,7 @@ mod deaths;
 mod merging;
 mod concurrency;
 mod policies;
+mod programs;
 mod conflicts;
 mod records;
 mod installation;

@@ -6,9 +6,11 @@ use domain::clock::{self, Micros};
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
 use domain::key::policy::{Disabled, DisabledBy, KeyPolicy};
 use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
+use domain::management_token::{ManagementToken, PlainToken, TokenScope};
 use domain::quota::Quota;
 use state::{
-    Change, DecideRequest, Decision, Key, LastRotation, Org, OrgPolicy, RouteAccess, State, User, session_quota_digest,
+    Change, DecideRequest, Decision, FederationRule, Key, LastRotation, Org, OrgPolicy, RouteAccess, RuleChange, State,
+    User, session_quota_digest,
 };
 
 /// Overlap of rotated secrets.
@@ -70,6 +72,41 @@ pub(super) fn new_key(org: &Org, user: UserId, name: &str) -> (Key, KeyDigest) {
         uses: 0,
     };
     (key, plain.digest())
+}
+
+/// A rule of a service.
+pub(super) fn new_rule(service: &User, name: &str) -> FederationRule {
+    FederationRule {
+        name: name.into(),
+        org: service.org,
+        user: service.id,
+        issuer: "https://ci.example.com".into(),
+        audience: "https://gateway.example.com".into(),
+        claims: [("sub".to_owned(), "repo:acme/*:ref:refs/heads/main".parse().unwrap())].into(),
+        permissions: vec!["a".parse().unwrap()],
+        max: OVERLAP,
+        tags: [("team".to_owned(), "billing".to_owned())].into(),
+        created: clock::now(),
+    }
+}
+
+/// A token of all organizations that expires in a day.
+pub(super) fn new_token(name: &str) -> ManagementToken {
+    let (plain, created) = (PlainToken::generate().unwrap(), clock::now());
+    ManagementToken {
+        id: plain.id(),
+        digest: plain.digest(),
+        name: name.into(),
+        org: None,
+        admin: None,
+        scopes: [TokenScope::KeysRead, TokenScope::KeysCreate].into(),
+        networks: vec!["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
+        client_san: Some("ci.example.com".into()),
+        created,
+        created_by: "unix:ada(1000)".into(),
+        expires: created.after(24 * OVERLAP),
+        revoked: None,
+    }
 }
 
 /// A policy with every field.
@@ -214,6 +251,23 @@ impl<'a> RecordMaker<'a> {
         self.change(Change::CreateKey { key, digest }).await;
         self.digests.push(digest);
         self.take(&digest, 6).await;
+    }
+
+    /// Creates federation rules of a service, and management tokens, one of them revoked.
+    pub(super) async fn programs(&self, org: &Org, admin: UserId) {
+        let service = User { responsible: Some(admin), ..new_user(org.id, "pipeline") };
+        self.change(Change::CreateUser(service.clone())).await;
+        for name in ["release", "deploy"] {
+            let rule = Box::new(new_rule(&service, name));
+            self.change(Change::FederationRule(RuleChange::Create(rule))).await;
+        }
+        let of_operator = new_token("of the operator");
+        let of_admin = ManagementToken { org: Some(org.id), admin: Some(admin), ..new_token("of an admin") };
+        let revoked = new_token("revoked");
+        for token in [of_operator, of_admin, revoked.clone()] {
+            self.change(Change::CreateToken(Box::new(token))).await;
+        }
+        self.change(Change::RevokeToken { token: revoked.id, at: self.now }).await;
     }
 
     /// Creates an organization with many keys of two users, each key used once.

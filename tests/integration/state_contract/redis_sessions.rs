@@ -1,5 +1,6 @@
 //! Sessions and tickets in the Redis state, with several gateways.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -226,6 +227,19 @@ fn session_quota_key_is_taken_only_once_it_is_written() {
     });
 }
 
+/// The commands that the scripts of the Redis state call.
+fn commands_of_scripts() -> BTreeSet<String> {
+    let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/state/src/redis/scripts");
+    let scripts =
+        std::fs::read_dir(scripts).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap());
+    let named = |script: String| -> Vec<String> {
+        script.split("call('").skip(1).map(|rest| rest.split('\'').next().unwrap().to_lowercase()).collect()
+    };
+    let found: BTreeSet<String> = scripts.flat_map(named).collect();
+    assert!(found.contains("hget"));
+    found
+}
+
 /// The ACL rights that the configuration file tells the operator to grant.
 #[test]
 fn acl_rights_named_in_the_configuration_are_enough() {
@@ -237,6 +251,9 @@ fn acl_rights_named_in_the_configuration_are_enough() {
     let server = Redis::start();
     let mut user = vec!["ACL", "SETUSER", "keygate", "on", ">secret", "~keygate:*"];
     user.extend(rights);
+    for command in commands_of_scripts() {
+        assert!(user.contains(&&*format!("+{command}")), "a script calls {command}");
+    }
     server.cli::<()>(&user);
     let login = Login { user: Some("keygate".into()), password: Some(Secret::new("secret".to_owned())) };
     let state = open(Settings { login, ..settings(Servers::Single(at(&server))) });

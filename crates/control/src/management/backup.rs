@@ -29,7 +29,8 @@ pub struct StateExport<'a> {
 }
 
 impl Management {
-    /// Begins to export the whole state: organizations, users, keys with their digests and buckets. For the operator.
+    /// Begins to export the whole state: organizations, users, federation rules, keys with their digests and buckets,
+    /// management tokens. For the operator.
     ///
     /// # Errors
     /// [`ManagementError::ExportFailed`].

@@ -12,17 +12,13 @@ use super::{Actor, ApiKey, KeyActor, Management, ManagementError, NewToken, Toke
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::Network;
-use domain::management_token::{
-    DEFAULT_DAYS, MAX_DAYS, MAX_NETWORKS, ManagementToken, PlainToken, TokenId, TokenScope,
-};
+use domain::management_token::{DEFAULT_DAYS, InvalidTokenSettings, ManagementToken, PlainToken, TokenId, TokenScope};
 use domain::names;
 use domain::page::{Page, PageQuery};
 use state::{ActorName, Change, MAX_TOKENS, TokenPosition};
 
 /// Tokens of one organization at most, those included that are revoked and not expired.
 const MAX_TOKENS_OF_ORG: usize = 100;
-/// Bytes of a subject alternative name at most.
-const MAX_SAN: usize = 255;
 /// Microseconds of a day.
 const DAY_US: u64 = 24 * 3600 * 1_000_000;
 /// Scopes that an administrator of an organization may give to a token of it.
@@ -201,7 +197,7 @@ impl Management {
             expires: expires.unwrap_or_else(|| default_expiry(actor, now)),
             revoked: None,
         };
-        check_settings(&token, now)?;
+        token.validate().map_err(|InvalidTokenSettings(invalid)| ManagementError::InvalidToken(invalid))?;
         Ok(token)
     }
 
@@ -234,29 +230,6 @@ fn default_expiry(actor: &Actor, now: Micros) -> Micros {
         Actor::Program(program) => expires.min(program.token.expires),
         Actor::Operator(_) | Actor::Visitor(_) | Actor::User(_) => expires,
     }
-}
-
-/// Checks the settings of a token that is created `now`.
-fn check_settings(token: &ManagementToken, now: Micros) -> Result<(), ManagementError> {
-    let last = Micros(now.0 + MAX_DAYS * DAY_US);
-    let is_name =
-        |san: &String| !san.is_empty() && san.len() <= MAX_SAN && san.bytes().all(|byte| byte.is_ascii_graphic());
-    let invalid = if token.scopes.is_empty() {
-        "a token needs one scope at least"
-    } else if token.expires <= now {
-        "the token would have expired already"
-    } else if token.expires > last {
-        "a token expires after 366 days at most"
-    } else if token.networks.len() > MAX_NETWORKS {
-        "a token has 32 networks at most"
-    } else if !token.client_san.iter().all(is_name) {
-        "the name of a certificate has 1 to 255 visible ASCII characters"
-    } else if token.org.is_some() && token.scopes.contains(&TokenScope::StateExport) {
-        "the state is exported by tokens of all organizations only"
-    } else {
-        return Ok(());
-    };
-    Err(ManagementError::InvalidToken(invalid))
 }
 
 /// Checks that a new token does not exceed the rights of its creator.

@@ -16,7 +16,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::import::Import;
 use crate::{Bounds, Change, Defaults, KeyExport, KeyPatch, Org, OrgPatch, PolicyChange, RevocationEntry};
-use crate::{RevocationLog, User, UserPatch, session_quota_digest};
+use crate::{RevocationLog, RuleChange, User, UserPatch, session_quota_digest};
 use domain::clock;
 use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
@@ -183,6 +183,8 @@ impl Directory {
                 record.merge_usage(&export, clock::now(), &self.dirty);
             }),
             Import::Digest(claim) => self.add_replaced_digest(claim.digest, claim.key),
+            Import::Rule { rule, .. } => self.federation.apply(RuleChange::Create(rule)),
+            Import::Token { token, now } => self.management_tokens.add(*token, now),
         }
     }
 

@@ -104,6 +104,11 @@ pub(super) fn change_rule(sql: &Connection, change: &RuleChange) -> Result<(), C
 fn create_rule(sql: &Connection, rule: &FederationRule) -> Result<(), ChangeError> {
     changes::require_user(sql, rule.org, rule.user)?;
     require_service(sql, rule.user)?;
+    insert_rule(sql, rule)
+}
+
+/// Writes a rule of a new name.
+pub(super) fn insert_rule(sql: &Connection, rule: &FederationRule) -> Result<(), ChangeError> {
     let insert = "INSERT INTO federation_rules (org, name, record) VALUES (?1, ?2, ?3)";
     execute(sql, insert, params![rule.org.to_string(), rule.name, rule.to_json()]).map(drop)
 }

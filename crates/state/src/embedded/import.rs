@@ -61,7 +61,9 @@ fn logged<T: Default>(read: rusqlite::Result<T>, what: &str) -> T {
 /// Another writer was faster, or the file refuses the record.
 fn refused(error: ChangeError) -> ImportError {
     match error {
-        ChangeError::Taken(_) | ChangeError::NoUser(_) | ChangeError::NoOrg(_) => ImportError::Conflict,
+        ChangeError::Taken(_) | ChangeError::NoUser(_) | ChangeError::NoOrg(_) | ChangeError::TooManyTokens(_) => {
+            ImportError::Conflict
+        }
         error => ImportError::Refused(error),
     }
 }

@@ -5,12 +5,12 @@ use rusqlite::{Connection, params};
 use super::directory::Directory;
 use super::key_state::Usage;
 use super::sql::{classify_error, execute, exists};
-use super::{changes, key_actors, key_creation, load, org_rows, usage_blocks};
+use super::{changes, federation, key_actors, key_creation, load, management_tokens, org_rows, usage_blocks};
 use crate::bucket::Bucket;
 use crate::import::Import;
-use crate::{ChangeError, CreationBucket, Key, KeyExport};
+use crate::{ChangeError, CreationBucket, FederationRule, Key, KeyExport};
 use domain::clock;
-use domain::identity::UserId;
+use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
@@ -28,6 +28,8 @@ pub(super) fn write(sql: &Connection, import: &Import, directory: &Directory) ->
         Import::Key(export) => create_key(sql, export, directory.defaults().quota),
         Import::Usage { export, own: _ } => merge_usage(sql, export, directory),
         Import::Digest(claim) => add_digest(sql, claim.key, &claim.digest),
+        Import::Rule { rule, .. } => create_rule(sql, rule),
+        Import::Token { token, now } => management_tokens::create(sql, token, *now),
     }
 }
 
@@ -40,10 +42,7 @@ fn limit_creation(sql: &Connection, user: UserId, from: &CreationBucket, quota: 
 
 fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<(), ChangeError> {
     let KeyExport { key, digest, previous, replaced, actors, .. } = export;
-    let owner = "SELECT 1 FROM users WHERE id = ?1 AND org = ?2";
-    if !exists(sql, owner, [key.user.to_string(), key.org.to_string()])? {
-        return Err(ChangeError::NoUser(key.user));
-    }
+    require_owner(sql, key.org, key.user)?;
     changes::insert_key(sql, key, digest)?;
     key_actors::record_all(sql, key.id, actors)?;
     let row = u32::try_from(sql.last_insert_rowid()).map_err(|_| ChangeError::Taken("row"))?;
@@ -55,6 +54,18 @@ fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<()
     }
     let usage = usage_of(export, default.in_force(key.quota));
     usage_blocks::write_block(sql, &[(row, usage)]).map_err(classify_error)
+}
+
+fn create_rule(sql: &Connection, rule: &FederationRule) -> Result<(), ChangeError> {
+    require_owner(sql, rule.org, rule.user)?;
+    federation::insert_rule(sql, rule)
+}
+
+/// Requires a user of the organization, removed or not.
+fn require_owner(sql: &Connection, org: OrgId, user: UserId) -> Result<(), ChangeError> {
+    let owner = "SELECT 1 FROM users WHERE id = ?1 AND org = ?2";
+    let found = exists(sql, owner, [user.to_string(), org.to_string()])?;
+    if found { Ok(()) } else { Err(ChangeError::NoUser(user)) }
 }
 
 fn add_digest(sql: &Connection, key: KeyId, digest: &KeyDigest) -> Result<(), ChangeError> {

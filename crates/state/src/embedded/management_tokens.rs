@@ -44,15 +44,15 @@ pub(super) fn load(connection: &Connection, tokens: &ManagementTokens) -> rusqli
 /// Writes a change of tokens.
 pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError> {
     match change {
-        Change::CreateToken(token) => create(sql, token),
+        Change::CreateToken(token) => create(sql, token, token.created),
         Change::RevokeToken { token, at } => revoke(sql, *token, *at),
         _ => unreachable!("the caller has a change of tokens"),
     }
 }
 
-/// Creates a token, and removes those that had expired when it was created.
-fn create(sql: &Connection, token: &ManagementToken) -> Result<(), ChangeError> {
-    execute(sql, "DELETE FROM management_tokens WHERE expires <= ?1", [integer(token.created.0)])?;
+/// Creates a token, and removes those that have expired.
+pub(super) fn create(sql: &Connection, token: &ManagementToken, now: Micros) -> Result<(), ChangeError> {
+    execute(sql, "DELETE FROM management_tokens WHERE expires <= ?1", [integer(now.0)])?;
     let count: i64 = sql
         .prepare_cached("SELECT count(*) FROM management_tokens")
         .and_then(|mut count| count.query_row([], |row| row.get(0)))
@@ -93,14 +93,17 @@ fn record(token: &ManagementToken) -> String {
 }
 
 impl ManagementTokens {
+    /// Adds a token that was created, and removes those that have expired.
+    pub(super) fn add(&self, token: ManagementToken, now: Micros) {
+        let mut tokens = self.0.write();
+        tokens.retain(|_, other| other.expires > now);
+        tokens.insert(token.id, token);
+    }
+
     /// Makes a committed change effective; changes that concern no token are ignored.
     pub(super) fn apply(&self, change: &Change) {
         match change {
-            Change::CreateToken(token) => {
-                let mut tokens = self.0.write();
-                tokens.retain(|_, other| other.expires > token.created);
-                tokens.insert(token.id, (**token).clone());
-            }
+            Change::CreateToken(token) => self.add((**token).clone(), token.created),
             Change::RevokeToken { token, at } => {
                 if let Some(token) = self.0.write().get_mut(token) {
                     token.revoked = token.revoked.or(Some(*at));

@@ -227,7 +227,7 @@ impl FederationRule {
     }
 
     /// The rule as records have it: JSON.
-    pub(super) fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a rule is texts, and maps and lists of them")
     }
 }

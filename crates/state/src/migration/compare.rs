@@ -2,6 +2,7 @@
 //!
 //! - The second export is the later one, as after a move to a state from which gateways serve already: a key with more
 //!   uses there was used since, and neither its bucket nor its Last Used is compared.
+//! - A management token that has expired may have left the second export, and is not compared.
 //! - Records that only the second export has are counted, and are no difference.
 
 use std::collections::BTreeMap;
@@ -11,11 +12,12 @@ use serde::Serialize;
 
 use super::file::{FileError, Reader};
 use super::report::{Finding, Mismatch, Record};
-use super::{keys, orgs, users};
-use crate::{CreationBucket, KeyEvent, KeyExport, Org, StateRecord, UserExport};
+use super::{keys, orgs, rules, tokens, users};
+use crate::{CreationBucket, FederationRule, KeyEvent, KeyExport, Org, StateRecord, UserExport};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
+use domain::management_token::{ManagementToken, TokenId};
 
 /// The records of an export by their ids: some 700 bytes for each key.
 #[derive(Default)]
@@ -23,6 +25,8 @@ pub struct Records {
     orgs: BTreeMap<OrgId, Org>,
     users: BTreeMap<UserId, UserExport>,
     keys: BTreeMap<KeyId, KeyExport>,
+    rules: BTreeMap<(OrgId, String), FederationRule>,
+    tokens: BTreeMap<TokenId, ManagementToken>,
 }
 
 /// Result of a comparison.
@@ -69,15 +73,23 @@ impl Records {
                     key.replaced.extend(digests);
                 }
             }
+            StateRecord::Rule(rule) => drop(self.rules.insert((rule.org, rule.name.clone()), *rule)),
+            StateRecord::Token(token) => drop(self.tokens.insert(token.id, *token)),
         }
     }
 
-    fn count(&self) -> usize {
-        self.orgs.len() + self.users.len() + self.keys.len()
+    /// The tokens that have not expired.
+    fn live_tokens(&self, now: Micros) -> impl Iterator<Item = &ManagementToken> {
+        self.tokens.values().filter(move |token| now < token.expires)
+    }
+
+    fn count(&self, now: Micros) -> usize {
+        let tokens = self.live_tokens(now).count();
+        self.orgs.len() + self.users.len() + self.keys.len() + self.rules.len() + tokens
     }
 }
 
-/// Compares two exports. Buckets are compared as of `now`.
+/// Compares two exports. Buckets are compared as of `now`, and tokens that have expired by then are left out.
 pub fn compare(first: &Records, second: &Records, now: Micros) -> Comparison {
     let mut comparison = Comparison::default();
     for (id, org) in &first.orgs {
@@ -89,8 +101,16 @@ pub fn compare(first: &Records, second: &Records, now: Micros) -> Comparison {
     for (id, key) in &first.keys {
         comparison.add(Record::Key(*id), second.keys.get(id), |found| compare_keys(key, found, now));
     }
-    let found = first.count() - comparison.count_missing();
-    comparison.only_in_second = (second.count() - found) as u64;
+    for (name, rule) in &first.rules {
+        let found = second.rules.get(name);
+        comparison.add(Record::of_rule(rule), found, |found| entirely(rules::differences(rule, found)));
+    }
+    for token in first.live_tokens(now) {
+        let found = second.tokens.get(&token.id);
+        comparison.add(Record::Token(token.id), found, |found| entirely(tokens::differences(token, found)));
+    }
+    let found = first.count(now) - comparison.count_missing();
+    comparison.only_in_second = second.count(now).saturating_sub(found) as u64;
     comparison
 }
 

@@ -11,16 +11,17 @@ use super::batch::BATCH;
 use super::keys::{import_batch, look_up_digests};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::{MigrationError, retry};
-use super::{orgs, users};
+use super::{orgs, rules, tokens, users};
 use crate::import::{Import, Importer};
-use crate::{KeyExport, Org, State, StateRecord, UserExport};
+use crate::{FederationRule, KeyExport, Org, State, StateRecord, UserExport};
 use domain::identity::OrgId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::management_token::ManagementToken;
 
 /// Batches of keys that are written side by side.
 const CONCURRENT_BATCHES: usize = 8;
 
-/// Imports records in their order: an organization before its users, and those before their keys.
+/// Imports records in their order: an organization before its users, and those before their rules, keys and tokens.
 ///
 /// # Errors
 /// [`MigrationError`] when it ended early; what was written stays. Conflicts are in the report.
@@ -45,6 +46,17 @@ pub async fn import(records: &[StateRecord], state: &State) -> Result<Report, Mi
                 import_keys(store, first.key.org, first.key.id.tag(), &keys, &mut report).await?;
             }
             Some(StateRecord::Digests(key, digests)) => import_digests(store, *key, digests, &mut report).await?,
+            Some(StateRecord::Rule(first)) => {
+                let rules: Vec<&FederationRule> = run.iter().filter_map(as_rule).collect();
+                match retry(async || store.tag_of(first.org).await).await? {
+                    Some(tag) => rules::import_rules(store, tag, &rules, &mut report).await?,
+                    None => report.left_out.rules += rules.len() as u64,
+                }
+            }
+            Some(StateRecord::Token(_)) => {
+                let tokens: Vec<&ManagementToken> = run.iter().filter_map(as_token).collect();
+                tokens::import_tokens(store, &tokens, &mut report).await?;
+            }
             None => {}
         }
     }
@@ -57,12 +69,14 @@ async fn confirm(store: Importer<'_>, records: &[StateRecord]) -> Result<(), Mig
     let keys: Vec<&KeyExport> = records.iter().filter_map(as_key).collect();
     let mut orgs: Vec<(OrgId, OrgTag)> = records.iter().filter_map(as_org).map(|org| (org.id, org.tag)).collect();
     orgs.extend(keys.iter().map(|key| (key.key.org, key.key.id.tag())));
-    let mut of_users: Vec<OrgId> = records.iter().filter_map(as_user).map(|user| user.user.org).collect();
-    of_users.dedup();
-    for org in of_users {
+    let owner = |record| as_user(record).map(|user| user.user.org).or_else(|| as_rule(record).map(|rule| rule.org));
+    let mut owners: Vec<OrgId> = records.iter().filter_map(owner).collect();
+    owners.dedup();
+    for org in owners {
         orgs.extend(retry(async || store.tag_of(org).await).await?.map(|tag| (org, tag)));
     }
-    for confirmation in store.confirmations(&orgs, &keys) {
+    let tokens: Vec<&ManagementToken> = records.iter().filter_map(as_token).collect();
+    for confirmation in store.confirmations(&orgs, &keys, &tokens) {
         retry(async || store.confirm(&confirmation).await).await?;
     }
     Ok(())
@@ -76,6 +90,8 @@ fn is_same_group(one: &StateRecord, next: &StateRecord) -> bool {
         (StateRecord::Key(one), StateRecord::Key(next)) => {
             one.key.org == next.key.org && one.key.id.tag() == next.key.id.tag()
         }
+        (StateRecord::Rule(one), StateRecord::Rule(next)) => one.org == next.org,
+        (StateRecord::Token(_), StateRecord::Token(_)) => true,
         _ => false,
     }
 }
@@ -137,4 +153,12 @@ fn as_user(record: &StateRecord) -> Option<&UserExport> {
 
 fn as_key(record: &StateRecord) -> Option<&KeyExport> {
     if let StateRecord::Key(key) = record { Some(key) } else { None }
+}
+
+fn as_rule(record: &StateRecord) -> Option<&FederationRule> {
+    if let StateRecord::Rule(rule) = record { Some(rule) } else { None }
+}
+
+fn as_token(record: &StateRecord) -> Option<&ManagementToken> {
+    if let StateRecord::Token(token) = record { Some(token) } else { None }
 }

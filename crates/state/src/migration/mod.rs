@@ -4,7 +4,7 @@
 //! - [`import()`] takes records from a file ([`mod@file`]) into any state. Missing records are created. Of what exists,
 //!   the stricter of two wins, so an old file brings no revoked key back and fills no bucket. Conflicts are reported,
 //!   never overwritten.
-//! - Organizations come first, then the users of each, then its keys.
+//! - Organizations come first, then the users of each, then its federation rules and keys, and management tokens last.
 //! - A batch is looked up on the target, and what is missing is written by one script, unless another writer was
 //!   faster. So an import that was interrupted anywhere is completed by another one.
 //! - [`compare()`] finds what one file has and another one lacks or has otherwise: with an export of the target, the
@@ -16,6 +16,8 @@ mod batch;
 mod orgs;
 mod users;
 mod keys;
+mod rules;
+mod tokens;
 mod import;
 mod compare;
 pub mod file;

@@ -4,8 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::FederationRule;
+use domain::counted::counted;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
+use domain::management_token::TokenId;
 
 /// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,9 +21,19 @@ pub struct Report {
     pub keys: Count,
     /// Digests that keys have or had.
     pub digests: Count,
+    /// Federation rules.
+    #[serde(default)]
+    pub rules: Count,
+    /// Management tokens, revoked ones too.
+    #[serde(default)]
+    pub tokens: Count,
+    /// Management tokens that were not copied because they have expired.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub expired: u64,
     /// Existing keys that took over more uses, a later last use or an emptier bucket.
     pub caught_up: u64,
-    /// Organizations suspended, users removed, and keys revoked or narrowed because they are so in the source.
+    /// Organizations suspended, users removed, keys revoked or narrowed, and management tokens revoked because they are
+    /// so in the source.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub withdrawn: u64,
     /// Existing records that differ in fields of which none is the stricter, and that stayed as they were.
@@ -46,6 +59,10 @@ pub struct Count {
 pub struct LeftOut {
     pub users: u64,
     pub keys: u64,
+    #[serde(default)]
+    pub rules: u64,
+    #[serde(default)]
+    pub tokens: u64,
 }
 
 /// A record, and its mismatch.
@@ -59,13 +76,16 @@ pub struct Finding {
 }
 
 /// A record of the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "record", content = "id", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "each is what its name says")]
 pub enum Record {
     Org(OrgId),
     User(UserId),
     Key(KeyId),
+    /// The id of its organization, a slash, and its name.
+    Rule(String),
+    Token(TokenId),
 }
 
 /// Mismatch between a record of the source and the target. It serializes as its text.
@@ -96,6 +116,9 @@ pub enum Mismatch {
     /// Another key has one of its digests.
     #[error("another key has, or had, one of its digests: {0}")]
     DigestTaken(KeyId),
+    /// There are as many management tokens as there may be.
+    #[error("there are {} already; those that expire make room", counted(.0, "token"))]
+    TooManyTokens(u32),
     /// The other record differs in these fields.
     #[error("it is there, and is not the same: {}", .0.join(", "))]
     Differs(Vec<&'static str>),
@@ -133,17 +156,29 @@ impl Report {
             (&mut self.users, other.users),
             (&mut self.keys, other.keys),
             (&mut self.digests, other.digests),
+            (&mut self.rules, other.rules),
+            (&mut self.tokens, other.tokens),
         ];
         for (count, more) in counts {
             count.copied += more.copied;
             count.already_there += more.already_there;
         }
+        self.expired += other.expired;
         self.caught_up += other.caught_up;
         self.withdrawn += other.withdrawn;
         self.kept.extend(other.kept);
         self.left_out.users += other.left_out.users;
         self.left_out.keys += other.left_out.keys;
+        self.left_out.rules += other.left_out.rules;
+        self.left_out.tokens += other.left_out.tokens;
         self.in_the_way.extend(other.in_the_way);
+    }
+}
+
+impl Record {
+    /// A federation rule.
+    pub(super) fn of_rule(rule: &FederationRule) -> Self {
+        Self::Rule(format!("{}/{}", rule.org, rule.name))
     }
 }
 
@@ -165,17 +200,19 @@ impl<'de> Deserialize<'de> for Mismatch {
     }
 }
 
-fn is_zero(count: &u64) -> bool {
+pub(super) fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let problem = &self.problem;
-        match self.record {
+        match &self.record {
             Record::Org(id) => write!(f, "organization {id}: {problem}"),
             Record::User(id) => write!(f, "user {id}: {problem}"),
             Record::Key(id) => write!(f, "key {id}: {problem}"),
+            Record::Rule(id) => write!(f, "rule {id}: {problem}"),
+            Record::Token(id) => write!(f, "token {id}: {problem}"),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Reasons why a record of a file is not valid.
 
-use crate::InvalidPolicy;
+use crate::{InvalidFederationRule, InvalidPolicy};
 use domain::key::InvalidDigest;
 use domain::key::policy::InvalidKeyPolicy;
+use domain::management_token::InvalidTokenSettings;
 use domain::names::{InvalidEmail, InvalidName};
 use domain::quota::QuotaError;
 
@@ -50,6 +51,18 @@ pub enum InvalidRecord {
     /// An actor is not a line of text, or the key has no such change.
     #[error("the actor `{}` is none of a change of this key", .0.escape_debug())]
     Actor(String),
+    /// A federation rule is not valid.
+    #[error("the rule is not valid: {0}")]
+    Rule(#[from] InvalidFederationRule),
+    /// A management token is not valid.
+    #[error("the token is not valid: {0}")]
+    Token(#[from] InvalidTokenSettings),
+    /// A management token has an administrator and no organization.
+    #[error("the token is not valid: one of an administrator is one of an organization")]
+    AdminWithoutOrg,
+    /// The creator of a management token is not a line of text.
+    #[error("the actor `{}` is none who could create a token", .0.escape_debug())]
+    Creator(String),
     /// The last line stands where a record is expected.
     #[error("it is the last line of a file")]
     End,

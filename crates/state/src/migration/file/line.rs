@@ -6,14 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use super::fields::{BucketLine, PolicyLine, QuotaLine, hex, hex_all, parse_actors, parse_all};
 use super::invalid_record::InvalidRecord;
+use super::programs::{check_rule, check_token};
 use super::user_line::UserLine;
 use super::{Counts, Summary};
-use crate::{ActorName, Key, KeyEvent, KeyExport, Org, StateRecord};
+use crate::{ActorName, FederationRule, Key, KeyEvent, KeyExport, Org, StateRecord};
 use crate::{is_session_quota_digest, session_quota_digest};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::management_token::ManagementToken;
 use domain::names::{self, InvalidName};
 use domain::quota::Quota;
 
@@ -28,6 +30,8 @@ pub(super) enum Line {
     User(UserLine),
     Key(Box<KeyLine>),
     Digests(DigestsLine),
+    Rule(Box<FederationRule>),
+    Token(Box<ManagementToken>),
     End(Summary),
 }
 
@@ -109,6 +113,8 @@ pub(super) fn lines(record: &StateRecord) -> Vec<Line> {
             [line].into_iter().chain(digest_lines(key.key.id, others)).collect()
         }
         StateRecord::Digests(key, digests) => digest_lines(*key, digests).collect(),
+        StateRecord::Rule(rule) => vec![Line::Rule(rule.clone())],
+        StateRecord::Token(token) => vec![Line::Token(token.clone())],
     }
 }
 
@@ -123,6 +129,8 @@ impl Line {
             Self::User(user) => StateRecord::User(Box::new(user.into_export()?)),
             Self::Key(key) => StateRecord::Key(Box::new(key.into_export()?)),
             Self::Digests(DigestsLine { key, replaced }) => StateRecord::Digests(key, parse_all(&replaced)?),
+            Self::Rule(rule) => check_rule(&rule).map(|()| StateRecord::Rule(rule))?,
+            Self::Token(token) => check_token(&token).map(|()| StateRecord::Token(token))?,
             Self::End(_) => return Err(InvalidRecord::End),
         })
     }
@@ -148,6 +156,8 @@ pub(super) fn count(counts: &mut Counts, record: &StateRecord) {
             counts.digests += key.digests().count() as u64;
         }
         StateRecord::Digests(_, digests) => counts.digests += digests.len() as u64,
+        StateRecord::Rule(_) => counts.rules += 1,
+        StateRecord::Token(_) => counts.tokens += 1,
     }
 }
 

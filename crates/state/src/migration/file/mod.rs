@@ -1,11 +1,13 @@
 //! File of an exported state: JSON lines, the same for every variant of the state.
 //!
 //! ```text
-//! {"format":"keygate-state","version":2,"time":"2026-11-22T17:00:00.000000Z","state":"embedded"}
+//! {"format":"keygate-state","version":3,"time":"2026-11-22T17:00:00.000000Z","state":"embedded"}
 //! {"org":{"id":"org_…","tag":"aB3","name":"acme",…}}
 //! {"user":{"id":"usr_…","org":"org_…","email":"ada@example.com",…}}
+//! {"rule":{"name":"deploy","org":"org_…","user":"usr_…","issuer":"https://…",…}}
 //! {"key":{"id":"aB3dEf012","org":"org_…","user":"usr_…","name":"laptop",…,"sha256":"…","bucket":{…}}}
-//! {"end":{"orgs":1,"users":1,"keys":1,"digests":1,"sha256":"…"}}
+//! {"token":{"id":"Ab0Cd1Ef2G","digest":"…","name":"pipeline","scopes":["keys:read"],…}}
+//! {"end":{"orgs":1,"users":1,"keys":1,"digests":1,"rules":1,"tokens":1,"sha256":"…"}}
 //! ```
 //!
 //! - The first line names the format, its version, the time and the variant of the state. Everything after it is the
@@ -18,11 +20,13 @@ mod invalid_record;
 mod fields;
 mod line;
 mod user_line;
+mod programs;
 mod reader;
 mod writer;
 
 use serde::{Deserialize, Serialize};
 
+use super::report::is_zero;
 use domain::clock::{self, Micros};
 
 pub use invalid_record::InvalidRecord;
@@ -32,8 +36,9 @@ pub use writer::Writer;
 
 /// Name of the format.
 const FORMAT: &str = "keygate-state";
-/// The version that this program writes. Since version 2, keys have actors.
-const VERSION: u64 = 2;
+/// The version that this program writes. Since version 2, keys have actors; since version 3, there are federation rules
+/// and management tokens.
+const VERSION: u64 = 3;
 /// The oldest version that this program reads.
 const OLDEST_VERSION: u64 = 1;
 /// Bytes of a line at most. A key with a thousand former digests takes a tenth of it.
@@ -61,6 +66,11 @@ pub struct Counts {
     pub users: u64,
     pub keys: u64,
     pub digests: u64,
+    /// This and the next are left out when there are none, as in every file before version 3.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rules: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens: u64,
 }
 
 /// Content of a whole file, as its last line has it.
@@ -74,8 +84,8 @@ pub struct Summary {
 }
 
 impl Counts {
-    /// Number of organizations, users and keys.
+    /// Number of organizations, users, keys, federation rules and management tokens.
     pub fn records(&self) -> u64 {
-        self.orgs + self.users + self.keys
+        self.orgs + self.users + self.keys + self.rules + self.tokens
     }
 }

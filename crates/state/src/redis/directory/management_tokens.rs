@@ -47,7 +47,7 @@ impl ManagementTokens<'_> {
         is_retry: bool,
     ) -> Result<u32, CommitError> {
         let id = token.id.as_str();
-        let json = json(token);
+        let json = token_json(token);
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, &self.0.shared.names, || CommitError::Conflict);
         let [records, ends] = self.records(&mut transaction);
@@ -59,6 +59,18 @@ impl ManagementTokens<'_> {
         transaction.hset_field(records, id, &json);
         transaction.zadd(ends, token.expires.0, id);
         self.0.commit(transaction).await?.into_replicas()
+    }
+
+    /// Adds the creation of a token from another state to a transaction, which creates no other one, and the removal of
+    /// some that have expired.
+    pub(crate) fn add_import(self, transaction: &mut Transaction<CommitError>, token: &ManagementToken) {
+        let id = token.id.as_str();
+        let [records, ends] = self.records(transaction);
+        transaction.check(Check::NoField(records, id), CommitError::Conflict);
+        transaction.check(Check::FewerScored(ends, MAX_TOKENS, id), CommitError::Conflict);
+        transaction.sweep(ends, records, MAX_SWEPT);
+        transaction.hset_field(records, id, &token_json(token));
+        transaction.zadd(ends, token.expires.0, id);
     }
 
     /// Marks a token as revoked, and returns it. Of several revocations the first stands.
@@ -75,7 +87,7 @@ impl ManagementTokens<'_> {
         origin.write_record(&mut transaction, &self.0.shared.names, || CommitError::Conflict);
         let [records, _] = self.records(&mut transaction);
         transaction.check(Check::Equal(records, id.as_str(), &found), CommitError::Conflict);
-        transaction.hset_field(records, id.as_str(), &json(&token));
+        transaction.hset_field(records, id.as_str(), &token_json(&token));
         let replicas = self.0.commit(transaction).await?.into_replicas()?;
         Ok((token, replicas))
     }
@@ -90,6 +102,7 @@ fn parse(record: &str) -> Result<ManagementToken, CommandError> {
     serde_json::from_str(record).map_err(|_| CommandError::UnexpectedReply)
 }
 
-fn json(token: &ManagementToken) -> String {
+/// The record of a token.
+pub(crate) fn token_json(token: &ManagementToken) -> String {
     serde_json::to_string(token).expect("a token is text, numbers and lists of them")
 }

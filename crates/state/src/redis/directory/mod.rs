@@ -51,7 +51,7 @@ pub(crate) use digest_claims::DigestClaims;
 pub(crate) use key_actors::{KeyActorIndex, add_all as add_key_actors};
 pub(crate) use key_list::KeyList;
 pub(crate) use keys::Keys;
-pub(crate) use management_tokens::ManagementTokens;
+pub(crate) use management_tokens::{ManagementTokens, token_json};
 pub(crate) use orgs::Orgs;
 pub use record_fields::{key_fields, org_fields, user_fields};
 pub(super) use revocation_log::{decode as decode_revocation, decode_final as decode_final_refusal};

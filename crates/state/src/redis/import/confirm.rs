@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use super::Writer;
 use crate::KeyExport;
 use crate::import::ImportError;
-use crate::redis::directory::{ChangeSteps, Check, CommitResult};
+use crate::redis::directory::{ChangeSteps, Check, CommitResult, token_json};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
+use domain::management_token::ManagementToken;
 use redis_client::hash_slot;
 
 /// Fields of imported records at one primary, of which the first that has its value is to be written once more: a
@@ -24,17 +25,29 @@ struct Field {
 }
 
 impl Writer<'_> {
-    /// Returns the writes after which replicas have all records of these organizations, and these keys; none when no
-    /// replica is waited for.
-    pub(crate) fn confirmations(self, orgs: &[(OrgId, OrgTag)], keys: &[&KeyExport]) -> Vec<Confirmation> {
+    /// Returns the writes after which replicas have all records of these organizations, these keys, and these tokens;
+    /// none when no replica is waited for.
+    pub(crate) fn confirmations(
+        self,
+        orgs: &[(OrgId, OrgTag)],
+        keys: &[&KeyExport],
+        tokens: &[&ManagementToken],
+    ) -> Vec<Confirmation> {
         if self.0.shared.settings.durability.replicas == 0 {
             return Vec::new();
         }
         let fields = self.fields_by_slot(orgs, keys).into_values();
+        // All of them: one that was revoked since has another value.
+        let of_tokens = tokens.iter().map(|token| Field {
+            record: self.0.shared.names.management_tokens(),
+            name: token.id.to_string(),
+            value: token_json(token),
+        });
         if self.0.client.is_cluster() {
-            return fields.map(|field| Confirmation(vec![field])).collect();
+            let of_tokens = Confirmation(of_tokens.collect());
+            return fields.map(|field| Confirmation(vec![field])).chain([of_tokens]).collect();
         }
-        vec![Confirmation(fields.collect())]
+        vec![Confirmation(fields.chain(of_tokens).collect())]
     }
 
     /// One field in each hash slot that has imported records.

@@ -1,14 +1,14 @@
 //! Writes of an import: whole batches, each by one script.
 
 use super::directory::{
-    Check, CommitError, KeyList, Transaction, Transactions, UserIndex, add_key_actors, key_fields, org_fields,
-    user_fields,
+    Check, CommitError, KeyList, ManagementTokens, Transaction, Transactions, UserIndex, add_key_actors, key_fields,
+    org_fields, user_fields,
 };
 use super::format;
 use super::record_codec::new_version;
 use super::record_names::hex;
 use crate::import::{DigestClaim, Import, ImportError};
-use crate::{CreationBucket, KeyExport, Org, Unavailable, User};
+use crate::{CreationBucket, FederationRule, KeyExport, Org, Unavailable, User};
 use domain::clock;
 use domain::key::OrgTag;
 use domain::names::looks as looks_of;
@@ -45,6 +45,11 @@ impl Writer<'_> {
                 Import::Key(export) => self.create_key(&mut transaction, export)?,
                 Import::Usage { export, own } => self.merge(&mut transaction, export, *own),
                 Import::Digest(claim) => self.claim(&mut transaction, claim),
+                Import::Rule { tag, rule } => self.create_rule(&mut transaction, *tag, rule),
+                // Redis has its own time.
+                Import::Token { token, now: _ } => {
+                    ManagementTokens(self.0).add_import(&mut transaction, token);
+                }
             }
         }
         self.commit(transaction).await
@@ -122,6 +127,14 @@ impl Writer<'_> {
         KeyList(self.0).add(transaction, key);
         add_key_actors(transaction, &self.0.shared.names, key.id, actors);
         Ok(())
+    }
+
+    fn create_rule(self, transaction: &mut Transaction<CommitError>, tag: OrgTag, rule: &FederationRule) {
+        let names = &self.0.shared.names;
+        let [rules, owner] = transaction.records([names.federation_rules(tag), names.user(tag, rule.user)]);
+        transaction.check(Check::Present(owner), CommitError::Conflict);
+        transaction.check(Check::NoField(rules, &rule.name), CommitError::Conflict);
+        transaction.hset_field(rules, &rule.name, &rule.to_json());
     }
 
     fn merge(self, transaction: &mut Transaction<CommitError>, export: &KeyExport, own: Option<Quota>) {
