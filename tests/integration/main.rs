@@ -32,6 +32,7 @@ mod dashboard_api;
 mod discovery;
 mod pools;
 mod traces;
+mod proxies;
 
 // What it is made of.
 mod config;
