@@ -43,8 +43,8 @@ fn peers(value: &Value<'_>) -> Result<Vec<IpNet>, Reported> {
     };
     match peers.iter().find(is_wide) {
         Some(network) => value.reject(format_args!(
-            "{network} is wider than /{} (IPv4) or /{} (IPv6): clients in it could ask as a proxy; list the addresses of \
-             your proxies",
+            "{network} is wider than /{} (IPv4) or /{} (IPv6): clients in it could ask as a proxy; list the addresses \
+             of your proxies",
             WIDEST.0, WIDEST.1
         )),
         None if peers.is_empty() => value.reject("is empty; list the addresses of your proxies"),

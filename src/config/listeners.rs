@@ -137,6 +137,11 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Result<Lis
     Ok(Listener { address, http2, proxy_protocol, tls, role, decisions })
 }
 
+/// Returns whether some listener forwards, so that an upstream is needed; also where the listeners have errors.
+pub(super) fn need_upstream(listen: &Result<Vec<Listener>, Reported>) -> bool {
+    listen.as_ref().map_or(true, |listen| listen.iter().any(|listener| listener.role.forwards()))
+}
+
 /// Reports a role that does not fit the blocks of the listener.
 fn check_decisions(section: &Section<'_>, role: ListenerRole, has_block: bool, proxy_protocol: &[IpNet]) {
     let is_of_decisions = role == ListenerRole::Decisions;

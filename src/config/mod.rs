@@ -219,8 +219,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let trusted_proxies = file.value_or("trusted_proxies", Vec::new(), listeners::networks);
     let timeouts = file.section("timeouts", |section| Ok(timeouts::timeouts(section)));
     let exchange = timeouts.as_ref().map_or_else(|_| Default::default(), |timeouts| timeouts.upstream);
-    let needs_upstream = listen.as_ref().map_or(true, |listen| listen.iter().any(|listener| listener.role.forwards()));
-    let upstreams = upstreams::upstreams(file, exchange, needs_upstream);
+    let upstreams = upstreams::upstreams(file, exchange, listeners::need_upstream(&listen));
     let http = file.section("http", |section| Ok(http::http(section)));
     let limits = file.section("limits", |section| Ok(limits::limits(section)));
     let state = file.section("state", |section| state::state(section, limits));

@@ -25,15 +25,14 @@ const NGINX: &str = "/v1/nginx/";
 /// Beginning of the path of a question of Envoy over HTTP; the target follows.
 const ENVOY: &str = "/v1/envoy";
 
-/// Request that another proxy describes.
+/// Request that Envoy describes by gRPC.
 pub(super) struct Described {
     pub(super) head: Parts,
-    /// Its client; none: by the trusted-proxy rule from the fields of the head.
-    pub(super) client: Option<Client>,
+    pub(super) client: Client,
 }
 
-/// The described request; else the question as it is, which lacks a fact or has one twice.
-pub(super) fn read(protocol: DecisionProtocol, asking: Parts) -> Result<Described, Box<Parts>> {
+/// The request that is described over HTTP; else the question as it is, which lacks a fact or has one twice.
+pub(super) fn read(protocol: DecisionProtocol, asking: Parts) -> Result<Parts, Box<Parts>> {
     let described = match protocol {
         DecisionProtocol::Nginx => nginx(&asking),
         DecisionProtocol::ForwardAuth => forward_auth(&asking),
@@ -51,7 +50,7 @@ pub(super) fn read(protocol: DecisionProtocol, asking: Parts) -> Result<Describe
     for name in [X_FORWARDED_METHOD, X_FORWARDED_URI, CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT] {
         head.headers.remove(name);
     }
-    Ok(Described { head, client: None })
+    Ok(head)
 }
 
 /// Facts of a described request beside its fields.
@@ -62,8 +61,8 @@ struct Facts {
     host: Option<HeaderValue>,
 }
 
-/// The request of `ext_authz`. Envoy joins fields of one name by commas: where a key may be, they are taken apart, so that
-/// two keys are seen to be two.
+/// The request of `ext_authz`. Envoy joins fields of one name by commas: where a key may be, they are taken apart, so
+/// that two keys are seen to be two.
 pub(super) fn of_check(
     question: &CheckRequest,
     credentials: &CredentialFields,
@@ -130,7 +129,7 @@ fn described(
         headers.remove(name);
     }
     head.headers = headers;
-    Some(Described { head, client: Some(client) })
+    Some(Described { head, client })
 }
 
 /// A head without a fact.
@@ -187,7 +186,7 @@ mod tests {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let Described { head, .. } = read(protocol, request.body(()).unwrap().into_parts().0).ok()?;
+        let head = read(protocol, request.body(()).unwrap().into_parts().0).ok()?;
         let host = head.headers[HOST].to_str().unwrap();
         Some(format!("{} {} {host}", head.method, head.uri))
     }

@@ -1,5 +1,5 @@
-//! Envoy over gRPC: `ext_authz`, which asks once, and `ext_proc`, whose stream lives as long as the exchange, with health
-//! checks beside them.
+//! Envoy over gRPC: `ext_authz`, which asks once, and `ext_proc`, whose stream lives as long as the exchange, with
+//! health checks beside them.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -57,10 +57,8 @@ impl Decisions {
     ) -> ResponseFuture {
         let exchange = connection.exchange();
         let (head, body) = request.into_parts();
-        let path = grpc::rpc_path(&head);
         let limit = gateway.settings.max_head * HEADS_PER_MESSAGE + MESSAGE_ROOM;
         let outbox = Outbox::default();
-        let holds_streams = self.settings.slots == DecisionSlots::Stream;
         let call = Call {
             decisions: self,
             gateway: Rc::clone(&gateway),
@@ -69,28 +67,28 @@ impl Decisions {
             inbox: Inbox::new(body, limit),
             outbox: outbox.clone(),
         };
-        let conversation: Conversation = match path {
-            Ok(ext_authz::CHECK) if !holds_streams => Box::pin(call.check()),
-            Ok(ext_proc::PROCESS) if holds_streams => Box::pin(call.process()),
-            Ok(ext_authz::CHECK | ext_proc::PROCESS) => Box::pin(call.refuse_by_slots()),
-            Ok(health::CHECK) => Box::pin(call.check_health(false)),
-            Ok(health::WATCH) => Box::pin(call.check_health(true)),
-            Ok(_) => return Box::pin(std::future::ready(refuse_call(InvalidCall::Path))),
-            Err(invalid) => return Box::pin(std::future::ready(refuse_call(invalid))),
+        let response = match grpc::rpc_path(&head).and_then(|path| call.converse(path)) {
+            Ok(conversation) => {
+                let conversation = end_panic(gateway, conversation);
+                let body = CallBody::new(outbox, Box::pin(conversation));
+                let mut response = Response::new(GuardedBody::Call(Box::new(body)));
+                *response.headers_mut() = grpc::response_headers();
+                response
+            }
+            Err(invalid) => refuse_call(invalid),
         };
-        let conversation = async move {
-            let ended = catch_panic(conversation).await;
-            ended.unwrap_or_else(|| {
-                tracing::error!("the gateway panicked while deciding");
-                gateway.metrics.panics.inc();
-                Status(Code::Internal, "the gateway failed")
-            })
-        };
-        let body = CallBody::new(outbox, Box::pin(conversation));
-        let mut response = Response::new(GuardedBody::Call(Box::new(body)));
-        *response.headers_mut() = grpc::response_headers();
         Box::pin(std::future::ready(response))
     }
+}
+
+/// The conversation, which ends as failed when it panics.
+async fn end_panic(gateway: Rc<Gateway>, conversation: Conversation) -> Status {
+    let ended = catch_panic(conversation).await;
+    ended.unwrap_or_else(|| {
+        tracing::error!("the gateway panicked while deciding");
+        gateway.metrics.panics.inc();
+        Status(Code::Internal, "the gateway failed")
+    })
 }
 
 /// The answer to a request that is no call, or one of another method.
@@ -104,6 +102,19 @@ fn refuse_call(invalid: InvalidCall) -> Response<GuardedBody> {
 }
 
 impl Call {
+    /// The conversation of a call to this path.
+    fn converse(self, path: &str) -> Result<Conversation, InvalidCall> {
+        let holds_streams = self.decisions.settings.slots == DecisionSlots::Stream;
+        Ok(match path {
+            ext_authz::CHECK if !holds_streams => Box::pin(self.check()),
+            ext_proc::PROCESS if holds_streams => Box::pin(self.process()),
+            ext_authz::CHECK | ext_proc::PROCESS => Box::pin(self.refuse_by_slots()),
+            health::CHECK => Box::pin(self.check_health(false)),
+            health::WATCH => Box::pin(self.check_health(true)),
+            _ => return Err(InvalidCall::Path),
+        })
+    }
+
     async fn refuse_by_slots(self) -> Status {
         Status(Code::Unimplemented, "ext_proc needs slots: stream, and ext_authz another setting of slots")
     }
@@ -159,21 +170,17 @@ impl Call {
     pub(super) fn arrive(&self, described: Option<Described>) -> (Arrival, Result<ValidatedHead, Refusal>) {
         let gateway = &*self.gateway;
         self.connection.forget_refusals();
-        let (Described { head, client }, is_malformed) = match described {
-            Some(described) => (described, false),
+        let arrive = |head| Arrival::on(self.exchange.clone(), gateway, &self.connection, ResponseOrigin::Api, head);
+        match described {
+            Some(Described { head, client }) => {
+                let arrival = arrive(&head).of_other_proxy(client, false);
+                (arrival, head::validate(head, None, &gateway.settings))
+            }
             None => {
                 gateway.metrics.malformed_decisions.inc();
-                (Described { head: described::nothing(), client: None }, true)
+                (arrive(&described::nothing()), Err(Refusal::MalformedDecision))
             }
-        };
-        let arrival = Arrival::on(self.exchange.clone(), gateway, &self.connection, ResponseOrigin::Api, &head);
-        let arrival = match client {
-            Some(client) => arrival.of_other_proxy(client, false),
-            None => arrival,
-        };
-        let checked =
-            if is_malformed { Err(Refusal::MalformedDecision) } else { head::validate(head, None, &gateway.settings) };
-        (arrival, checked)
+        }
     }
 
     /// Decides about a described request.

@@ -48,7 +48,6 @@ use journal::audit::Outcome;
 use platform::request_body::UploadProgress;
 
 use answer::Answers;
-use described::Described;
 use identity::Identity;
 use leases::Leases;
 
@@ -110,27 +109,7 @@ impl Decisions {
             return self.call(gateway, connection, request);
         }
         let (asking, body) = request.into_parts();
-        // It carries the requests of many clients: that one of them is refused again and again says nothing of it.
-        connection.forget_refusals();
-        let is_head = asking.method == Method::HEAD;
-        let described = described::read(self.settings.protocol, asking);
-        let client = |head: &Parts| connection.clients.find(&connection.peer, &head.headers, &self.trusted);
-        let (arrival, checked) = match described {
-            Ok(Described { head, client: source }) => {
-                let client = source.unwrap_or_else(|| client(&head));
-                let arrival =
-                    Arrival::new(&gateway, connection, ResponseOrigin::Api, &head).of_other_proxy(client, is_head);
-                let checked = head::validate(head, None, &gateway.settings);
-                (arrival, checked)
-            }
-            Err(asking) => {
-                gateway.metrics.malformed_decisions.inc();
-                let client = client(&asking);
-                let arrival =
-                    Arrival::new(&gateway, connection, ResponseOrigin::Api, &asking).of_other_proxy(client, is_head);
-                (arrival, Err(Refusal::MalformedDecision))
-            }
-        };
+        let (arrival, checked) = self.arrive(&gateway, connection, asking);
         Box::pin(async move {
             let response = match checked {
                 Ok(head) => match catch_panic(self.answer(&gateway, &arrival, &head)).await {
@@ -141,6 +120,30 @@ impl Decisions {
             };
             own_response::finish(response, arrival, Some(body)).await
         })
+    }
+
+    /// The arrival of the request that this one describes, and its head as far as it is valid.
+    fn arrive(
+        &self,
+        gateway: &Gateway,
+        connection: &Rc<Connection>,
+        asking: Parts,
+    ) -> (Arrival, Result<ValidatedHead, Refusal>) {
+        // It carries the requests of many clients: that one of them is refused again and again says nothing of it.
+        connection.forget_refusals();
+        let is_head = asking.method == Method::HEAD;
+        let find_client = |head: &Parts| connection.clients.find(&connection.peer, &head.headers, &self.trusted);
+        let arrive = |head: &Parts| {
+            let arrival = Arrival::new(gateway, connection, ResponseOrigin::Api, head);
+            arrival.of_other_proxy(find_client(head), is_head)
+        };
+        match described::read(self.settings.protocol, asking) {
+            Ok(head) => (arrive(&head), head::validate(head, None, &gateway.settings)),
+            Err(asking) => {
+                gateway.metrics.malformed_decisions.inc();
+                (arrive(&asking), Err(Refusal::MalformedDecision))
+            }
+        }
     }
 
     async fn answer(&self, gateway: &Gateway, arrival: &Arrival, head: &ValidatedHead) -> Response<GuardedBody> {

@@ -1,14 +1,14 @@
-//! `ext_proc`: a stream is an exchange. It holds its slots and its audit entry until Envoy ends it, and is reset when the
-//! credential is revoked.
+//! `ext_proc`: a stream is an exchange. It holds its slots and its audit entry until Envoy ends it, and is reset when
+//! the credential is revoked.
 //!
 //! | event | outcome |
 //! |---|---|
 //! | the stream ends behind the trailers of the response, or its head, if that is all | `completed` |
-//! | it ends behind the head of a response with a body | `decided`, with the status: Envoy ends it in the same way when the client has gone |
+//! | it ends behind the head of a response with a body | `decided`, with the status: maybe the client has gone |
 //! | it ends before | `aborted`: the client has gone |
-//! | the same, and no head of a response was ever sent | `decided`, and counted: Envoy sends none, and slots bound nothing |
-//! | the process is about to end | as above: the stream ends without an error, and the exchange goes on without its slots |
-//! | the credential is revoked | `terminated`: the stream is reset, and by that the exchange at the client |
+//! | the same, and no head was ever sent | `decided`, and counted: Envoy sends none, and slots bound nothing |
+//! | the process is about to end | as above: the stream ends without an error, and the exchange goes on |
+//! | the credential is revoked | `terminated`: the stream is reset, and by that the exchange |
 //!
 //! Envoy ends streams by a reset, so that the conversation is dropped wherever it waits.
 

@@ -106,6 +106,9 @@ fn names_that_envoy_removes_are_never_those_that_are_set() {
     }
 }
 
+/// Place of a listener, and a target and fields that lack a fact.
+type Case<'a> = (usize, &'a str, Vec<(&'a str, &'a str)>);
+
 #[test]
 fn missing_or_doubled_fact_is_refused_and_counted() {
     let upstream = Upstream::start();
@@ -115,7 +118,7 @@ fn missing_or_doubled_fact_is_refused_and_counted() {
     let method = ("X-Forwarded-Method", "GET");
     let host = ("X-Forwarded-Host", "h");
     let client = ("X-Forwarded-For", CLIENT);
-    let cases: [(usize, &str, Vec<(&str, &str)>); 9] = [
+    let cases: [Case<'_>; 9] = [
         (1, "/reads/a", vec![client]),
         (1, "/v1/nginx/GET", vec![client]),
         (1, "/v1/nginx/GET/reads/a", vec![]),

@@ -101,7 +101,8 @@ fn refusals_of_ext_authz_have_their_status_and_the_body_of_the_proxy_mode() {
     assert_eq!(check(Asked { fields: &joined, ..Asked::get("/reads/a", "") }), (400, "invalid_request".into(), 7));
     let limit = Operation::LimitOrg { org: world.key.org.to_string(), concurrent: Some(1) };
     world.gateway.perform(limit);
-    let (open, _) = world.envoy(PROCESS).process(&head(Asked::get("/reads/a", key)));
+    let mut streams = world.envoy(PROCESS);
+    let (open, _) = streams.process(&head(Asked::get("/reads/a", key)));
     assert_eq!(check(Asked::get("/reads/a", key)), (429, "too_many_in_flight".into(), 8));
     drop(open);
 }

@@ -1,6 +1,7 @@
 //! The same trace of requests through the proxy mode and through each protocol gives the same verdicts.
 
 use std::collections::BTreeMap;
+use std::thread;
 
 use control::admin::Operation;
 use envoy_wire::HttpStatus;
@@ -92,6 +93,13 @@ impl Way {
         ways
     }
 
+    fn verdict_on(&mut self, world: &World, (method, target, key): &(&'static str, String, usize)) -> String {
+        let asked = Asked { method, target, key: &world.keys[*key], fields: &[] };
+        let verdict = self.verdict(world, asked);
+        // Without a body there is no code.
+        if *method == "HEAD" { verdict[..verdict.len().min(3)].to_owned() } else { verdict }
+    }
+
     fn verdict(&mut self, world: &World, asked: Asked<'_>) -> String {
         match self {
             Self::Proxied(client) => {
@@ -126,22 +134,25 @@ fn status(status: Option<&HttpStatus>) -> u16 {
 #[test]
 fn trace_has_the_same_verdicts_in_the_proxy_mode_and_in_each_protocol() {
     let upstream = Upstream::start();
-    let mut ways = Way::all(&upstream);
     let mut random = Random::new(0x5eed);
-    let mut seen = BTreeMap::<String, usize>::new();
-    for number in 0..REQUESTS {
-        let (method, target, key) = request(&mut random);
-        let mut expected: Option<String> = None;
-        for (place, (way, world)) in ways.iter_mut().enumerate() {
-            let asked = Asked { method, target: &target, key: &world.keys[key], fields: &[] };
-            let verdict = way.verdict(world, asked);
-            // Without a body there is no code.
-            let verdict = if method == "HEAD" { verdict[..verdict.len().min(3)].to_owned() } else { verdict };
-            let expected = expected.get_or_insert_with(|| verdict.clone());
-            assert_eq!(*expected, verdict, "request {number}, way {place}: {method} {target}");
+    let trace: Vec<_> = (0..REQUESTS).map(|_| request(&mut random)).collect();
+    let ways = Way::all(&upstream);
+    let verdicts: Vec<Vec<String>> = thread::scope(|scope| {
+        let ask = |(mut way, world): (Way, World)| {
+            let trace = &trace;
+            scope.spawn(move || trace.iter().map(|request| way.verdict_on(&world, request)).collect())
+        };
+        let asking: Vec<_> = ways.into_iter().map(ask).collect();
+        asking.into_iter().map(|asking| asking.join().unwrap()).collect()
+    });
+    let (expected, others) = verdicts.split_first().unwrap();
+    for (place, verdicts) in others.iter().enumerate() {
+        for (number, (expected, verdict)) in expected.iter().zip(verdicts).enumerate() {
+            assert_eq!(expected, verdict, "request {number}, way {}: {:?}", place + 1, trace[number]);
         }
-        *seen.entry(expected.unwrap_or_default()).or_default() += 1;
     }
+    let mut seen = BTreeMap::<&str, usize>::new();
+    expected.iter().for_each(|verdict| *seen.entry(verdict).or_default() += 1);
     for verdict in ["admitted", "401 unauthenticated", "401 invalid_token", "403 insufficient_scope", "404 not_found"] {
         assert!(seen.get(verdict).is_some_and(|count| *count > 100), "{verdict}: {seen:?}");
     }

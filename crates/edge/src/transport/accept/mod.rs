@@ -118,8 +118,8 @@ enum End {
     Shutdown,
 }
 
-/// Acquires the permit of a connection; none when its peer may not connect, or when it exceeds a limit. Such a connection is closed at once: a response
-/// would cost more than the limit is meant to allow.
+/// Acquires the permit of a connection; none when its peer may not connect, or when it exceeds a limit. Such a
+/// connection is closed at once: a response would cost more than the limit is meant to allow.
 fn acquire_permit(address: SocketAddr, options: &ServeOptions) -> Option<ConnectionPermit> {
     let ip = address.ip().to_canonical();
     if options.peers.as_ref().is_some_and(|peers| !peers.iter().any(|network| network.contains(&ip))) {
