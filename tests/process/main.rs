@@ -13,6 +13,10 @@ mod authority;
 #[path = "../integration/edge/frames.rs"]
 mod frames;
 
+#[allow(dead_code, reason = "the integration tests need more of it")]
+#[path = "../integration/proxies/program.rs"]
+mod proxy;
+
 mod key_limit;
 mod access_log;
 mod canary;
@@ -36,6 +40,7 @@ mod soak;
 mod idle_connections;
 mod refusals;
 mod four_gateways;
+mod envoys;
 mod retention;
 mod procedures;
 mod pages;

@@ -200,9 +200,6 @@ async fn decide<'a>(
     head: &ValidatedHead,
 ) -> Result<(&'a Route, Admitted<'a>), Response<GuardedBody>> {
     let (route, granted) = gateway.grant(arrival, head).await?;
-    if matches!(granted, Granted::Caller { .. }) {
-        arrival.connection.count_admission();
-    }
     let caller = match &granted {
         Granted::Caller { admitted, .. } => Some(Arc::clone(&admitted.principal)),
         Granted::Public(_) => None,

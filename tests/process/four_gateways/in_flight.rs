@@ -21,7 +21,7 @@ const PLENTY: &str = "limits: { key: { requests: 1000000000, per: 1s, burst: 100
 
 /// Upstream that holds its requests, and counts them.
 #[derive(Clone, Default)]
-struct Keeping(Arc<Kept>);
+pub struct Keeping(Arc<Kept>);
 
 #[derive(Default)]
 struct Kept {
@@ -32,7 +32,7 @@ struct Kept {
 }
 
 impl Keeping {
-    fn start(&self) -> Upstream {
+    pub fn start(&self) -> Upstream {
         let kept = self.clone();
         Upstream::answering(move |request, stream| {
             let now = kept.0.now.fetch_add(1, Ordering::SeqCst) + 1;
@@ -61,16 +61,16 @@ impl Keeping {
         b"0\r\n\r\n"
     }
 
-    fn now(&self) -> usize {
+    pub fn now(&self) -> usize {
         self.0.now.load(Ordering::SeqCst)
     }
 
-    fn most(&self) -> usize {
+    pub fn most(&self) -> usize {
         self.0.most.load(Ordering::SeqCst)
     }
 
     /// Waits until this many requests are at the upstream.
-    fn has(&self, count: usize) {
+    pub fn has(&self, count: usize) {
         eventually(&format!("{count} requests are at the upstream"), || self.now() == count);
     }
 }

@@ -4,7 +4,7 @@ use crate::support::redis::Redis;
 use crate::support::{Client, Running, Setup, Upstream};
 
 mod hammer;
-mod in_flight;
+pub mod in_flight;
 mod windows;
 
 /// Four gateways, a Redis and an organization.
