@@ -109,7 +109,7 @@ impl SharedHandles {
         let session = snapshot.config.session.as_ref();
         let trusted = &gateway.trusted_proxies;
         let decisions = snapshot.config.listen.iter().map(|listener| &listener.decisions);
-        let build = |settings: &DecisionSettings| Decisions::new(settings.clone(), trusted, self.streams_end.clone());
+        let build = |settings: &DecisionSettings| Decisions::new(settings.clone(), trusted, self.process_end.clone());
         let decisions = decisions.map(|settings| settings.as_ref().map(build).map(Rc::new)).collect();
         WorkerServices {
             decisions,

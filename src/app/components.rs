@@ -23,7 +23,7 @@ use super::systemd::ServiceNotifier;
 use super::worker::Worker;
 use super::worker_pool::WorkerPool;
 use crate::config::{Config, Listener, ListenerRole};
-use crate::gateway::{StreamsEnd, UsageReads};
+use crate::gateway::{ProcessEnd, UsageReads};
 use control::admin::{ConfigStatus, Readiness};
 use control::dashboard;
 use control::federation::TokenExchange;
@@ -80,7 +80,7 @@ impl Components {
             dashboard,
             management_api,
             federation,
-            streams_end: StreamsEnd::default(),
+            process_end: ProcessEnd::default(),
             usage_reads,
         };
         show_conditions(&handles);

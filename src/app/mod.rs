@@ -43,7 +43,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::config::{Config, Upstream};
-use crate::gateway::StreamsEnd;
+use crate::gateway::ProcessEnd;
 use control::admin::Readiness;
 use control::management::Management;
 use journal::audit::{self, Journal};
@@ -83,8 +83,8 @@ pub struct App {
     state: Arc<State>,
     journal: Journal,
     shippers: Arc<Shippers>,
-    /// Ends the streams of other proxies.
-    streams_end: StreamsEnd,
+    /// How far the process is from its end, for other proxies.
+    process_end: ProcessEnd,
     process: ProcessHandles,
     /// The active snapshot; the reloader replaces it.
     snapshot: Arc<ArcSwap<ConfigSnapshot>>,
@@ -164,7 +164,7 @@ impl App {
             state: components.handles.state,
             journal: components.handles.journal,
             shippers: components.handles.shippers,
-            streams_end: components.handles.streams_end,
+            process_end: components.handles.process_end,
             process,
             snapshot: active,
             phase,

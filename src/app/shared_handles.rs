@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::certificates::Certificates;
-use crate::gateway::{StreamsEnd, UsageReads};
+use crate::gateway::{ProcessEnd, UsageReads};
 use control::dashboard;
 use control::federation::TokenExchange;
 use control::management_api::ManagementApiServices;
@@ -33,8 +33,8 @@ pub(super) struct SharedHandles {
     pub(super) management_api: Option<ManagementApiServices>,
     /// The part of token exchange that all workers share; none without a `federation` block.
     pub(super) federation: Option<TokenExchange>,
-    /// Ends the streams of other proxies.
-    pub(super) streams_end: StreamsEnd,
+    /// How far the process is from its end, for other proxies.
+    pub(super) process_end: ProcessEnd,
     /// Turns to read the usage of callers.
     pub(super) usage_reads: UsageReads,
 }

@@ -45,6 +45,7 @@ impl App {
     /// Stops the gateway: lame duck, drain, end. Returns when the journal and the state are flushed and closed.
     pub fn stop(mut self) {
         self.readiness.drain();
+        self.process_end.leave();
         let handed_over = *self.handover.server.subscribe().borrow();
         // The process that took over notifies systemd now.
         if !handed_over {
@@ -80,7 +81,7 @@ impl App {
             }
         }
         if config.listen.iter().any(Listener::holds_streams) {
-            self.streams_end.end();
+            self.process_end.end_streams();
             self.drain_wait.wait(STREAMS_END);
         }
         {

@@ -74,7 +74,7 @@ use catch_panic::catch_panic;
 use request::Arrival;
 
 pub use connection::Connection;
-pub use decisions::{CallBody, DecisionProtocol, DecisionSettings, DecisionSlots, Decisions, StreamsEnd};
+pub use decisions::{CallBody, DecisionProtocol, DecisionSettings, DecisionSlots, Decisions, ProcessEnd};
 pub use early_rejection::EarlyRejection;
 pub use guarded_body::GuardedBody;
 pub use open_exchanges::OpenExchanges;

@@ -98,6 +98,27 @@ impl Inbox {
             Err(_) => Err(Status(Code::Unavailable, "the message did not come in time")),
         }
     }
+
+    /// The only message, within a time.
+    ///
+    /// # Errors
+    /// How the call ends without one, or with another one.
+    pub(super) async fn only<M: Message + Default>(&mut self, time: Duration) -> Result<M, Status> {
+        let message = self.first(time).await?;
+        match timeout(time, self.next::<M>()).await {
+            Ok(Ok(None)) => Ok(message),
+            Ok(Ok(Some(_))) => Err(Status(Code::InvalidArgument, "the call has more than one message")),
+            Ok(Err(error)) => Err(error.status()),
+            Err(_) => Err(Status(Code::Unavailable, "the end of the call did not come in time")),
+        }
+    }
+
+    /// Waits until the peer has ended its side, at most for a time. A call that ends before is reset by the HTTP
+    /// library, and what is on its way then counts as an error of the peer.
+    pub(super) async fn end<M: Message + Default>(&mut self, time: Duration) {
+        // Whatever comes, and however it ends: the call is over.
+        let _ = timeout(time, async { while let Ok(Some(_)) = self.next::<M>().await {} }).await;
+    }
 }
 
 impl InboxError {

@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 
 use super::call::{CallBody, Conversation, Inbox, Outbox, Status};
 use super::described::{self, Described};
+use super::process_end::Stage;
 use super::{Admitted, DecisionSlots, Decisions, decide};
 use crate::admission::Route;
 use crate::gateway::catch_panic::catch_panic;
@@ -119,19 +120,20 @@ impl Call {
         Status(Code::Unimplemented, "ext_proc needs slots: stream, and ext_authz another setting of slots")
     }
 
-    /// Answers whether the gateway serves: once, or also as long as the call is open.
+    /// Answers whether proxies may ask here: once, or at each change as long as the call is open.
     async fn check_health(mut self, watches: bool) -> Status {
         let time = self.gateway.settings.body_idle_timeout;
-        match self.inbox.first::<HealthCheckRequest>(time).await {
-            Ok(HealthCheckRequest { .. }) => {}
-            Err(status) => return status,
+        if let Err(status) = self.inbox.only::<HealthCheckRequest>(time).await {
+            return status;
         }
+        let process_end = self.decisions.process_end.clone();
         // Without the audit every request would be refused.
-        let is_serving = self.gateway.journal.accepts_requests();
-        let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-        self.outbox.send(&HealthCheckResponse::from(status));
-        if watches {
-            while let Ok(Some(_)) = self.inbox.next::<HealthCheckRequest>().await {}
+        let is_serving = !process_end.has_reached(Stage::Leaving) && self.gateway.journal.accepts_requests();
+        let told = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+        self.outbox.send(&HealthCheckResponse::from(told));
+        if watches && is_serving {
+            process_end.wait_for(Stage::Leaving).await;
+            self.outbox.send(&HealthCheckResponse::from(ServingStatus::NotServing));
         }
         Status::OK
     }
@@ -139,7 +141,7 @@ impl Call {
     /// `ext_authz`: one question, one answer.
     async fn check(mut self) -> Status {
         let time = self.gateway.settings.body_idle_timeout;
-        let question: CheckRequest = match self.inbox.first(time).await {
+        let question: CheckRequest = match self.inbox.only(time).await {
             Ok(question) => question,
             Err(status) => return status,
         };

@@ -19,7 +19,7 @@ mod identity;
 mod call;
 mod envoy;
 mod stream;
-mod streams_end;
+mod process_end;
 mod leases;
 mod settings;
 
@@ -52,8 +52,8 @@ use identity::Identity;
 use leases::Leases;
 
 pub use call::CallBody;
+pub use process_end::ProcessEnd;
 pub use settings::{DecisionProtocol, DecisionSettings, DecisionSlots};
-pub use streams_end::StreamsEnd;
 
 /// Decisions of one listener, on one worker.
 pub struct Decisions {
@@ -61,8 +61,8 @@ pub struct Decisions {
     /// Proxies whose word on the client counts: those that are trusted anyway, and those that ask.
     trusted: TrustedProxies,
     leases: Leases,
-    /// Ends the streams of `ext_proc`.
-    streams_end: StreamsEnd,
+    /// How far the process is from its end.
+    process_end: ProcessEnd,
     /// True once the head of a response was seen in a stream.
     sees_responses: Cell<bool>,
     /// True once a stream that ended early was warned of.
@@ -86,13 +86,13 @@ impl Admitted<'_> {
 
 impl Decisions {
     /// Decisions by these settings.
-    pub fn new(settings: DecisionSettings, trusted: &TrustedProxies, streams_end: StreamsEnd) -> Self {
+    pub fn new(settings: DecisionSettings, trusted: &TrustedProxies, process_end: ProcessEnd) -> Self {
         let trusted = TrustedProxies(trusted.0.iter().chain(&settings.peers).copied().collect());
         Self {
             settings,
             trusted,
             leases: Leases::default(),
-            streams_end,
+            process_end,
             sees_responses: Cell::default(),
             has_warned: Cell::default(),
         }

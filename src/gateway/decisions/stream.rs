@@ -22,7 +22,8 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use super::call::Status;
 use super::described;
 use super::envoy::{Call, Fields, into_refusal, set_fields};
-use super::{Admitted, Decisions, StreamsEnd};
+use super::process_end::Stage;
+use super::{Admitted, Decisions, ProcessEnd};
 use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::request::Arrival;
@@ -65,6 +66,7 @@ impl Call {
             Err(refused) => {
                 let (status, fields, body) = into_refusal(refused, arrival).await;
                 self.outbox.send(&ProcessingResponse::immediate(status, fields.into_iter().map(raw), body));
+                self.inbox.end::<ProcessingRequest>(time).await;
                 Status::OK
             }
         }
@@ -85,7 +87,7 @@ impl Call {
             let part = tokio::select! {
                 part = self.inbox.next() => part,
                 // Envoy lets the exchange go on, and its slots are given back: the excess is at most the open streams.
-                () = exchange.streams_end.wait() => return Status::OK,
+                () = exchange.process_end.wait_for(Stage::Ending) => return Status::OK,
             };
             let part: ProcessingRequest = match part {
                 Ok(Some(part)) => part,
@@ -116,7 +118,7 @@ struct StreamExchange {
     exchange: Exchange,
     decisions: Rc<Decisions>,
     gateway: Rc<Gateway>,
-    streams_end: StreamsEnd,
+    process_end: ProcessEnd,
     /// True once the whole response was sent.
     has_ended: bool,
 }
@@ -124,8 +126,8 @@ struct StreamExchange {
 impl StreamExchange {
     fn new(call: &Call, exchange: Exchange) -> Self {
         let decisions = Rc::clone(&call.decisions);
-        let streams_end = decisions.streams_end.clone();
-        Self { exchange, decisions, streams_end, gateway: Rc::clone(&call.gateway), has_ended: false }
+        let process_end = decisions.process_end.clone();
+        Self { exchange, decisions, process_end, gateway: Rc::clone(&call.gateway), has_ended: false }
     }
 
     fn record_head(&mut self, headers: &HttpHeaders) {

@@ -229,9 +229,28 @@ fn streams_end_without_an_error_behind_the_drain() {
     let (mut call, _) = envoy.process(&head(Asked::get("/reads/a", &key.text)));
     call.send(response_head(200, false));
     envoy.next::<ProcessingResponse>(&mut call).unwrap();
+    let mut health = envoy.ask(health::WATCH, &HealthCheckRequest::default());
+    assert_eq!(envoy.next::<HealthCheckResponse>(&mut health), Ok(ServingStatus::Serving.into()));
     let stopping = std::thread::spawn(move || drop(gateway));
+    assert_eq!(envoy.next::<HealthCheckResponse>(&mut health), Ok(ServingStatus::NotServing.into()));
     assert_eq!(envoy.next::<ProcessingResponse>(&mut call), Err(Some("0".to_owned())), "the exchange goes on");
     stopping.join().unwrap();
+}
+
+/// What one client of Envoy does, many times, does not end the connection that all share.
+#[test]
+fn clients_that_go_away_or_are_refused_do_not_end_the_connection_of_the_others() {
+    let world = World::new();
+    let mut envoy = world.envoy(PROCESS);
+    let admitted = head(Asked::get("/reads/a", &world.key.text));
+    let refused = head(Asked::get("/reads/a", ""));
+    let (mut open, _) = envoy.process(&admitted);
+    for _ in 0..1200 {
+        drop(envoy.open(ext_proc::PROCESS, &admitted));
+        drop(envoy.process(&refused));
+    }
+    open.send(response_head(200, false));
+    envoy.next::<ProcessingResponse>(&mut open).unwrap();
 }
 
 #[test]
@@ -241,13 +260,13 @@ fn each_slots_setting_serves_its_protocol_and_health_is_told() {
     let mut envoy = world.envoy(CHECK);
     let mut call = envoy.open(ext_proc::PROCESS, &head(Asked::get("/reads/a", &world.key.text)));
     assert_eq!(envoy.next::<ProcessingResponse>(&mut call), unimplemented);
-    let mut call = envoy.open(health::CHECK, &HealthCheckRequest::default());
+    let mut call = envoy.ask(health::CHECK, &HealthCheckRequest::default());
     let healthy = HealthCheckResponse::from(ServingStatus::Serving);
     assert_eq!(envoy.next::<HealthCheckResponse>(&mut call), Ok(healthy));
     let mut envoy = world.envoy(PROCESS);
-    let mut call = envoy.open(ext_authz::CHECK, &question(Asked::get("/reads/a", &world.key.text)));
+    let mut call = envoy.ask(ext_authz::CHECK, &question(Asked::get("/reads/a", &world.key.text)));
     assert_eq!(envoy.next::<CheckResponse>(&mut call).err(), unimplemented.err());
-    let mut call = envoy.open(health::WATCH, &HealthCheckRequest::default());
+    let mut call = envoy.ask(health::WATCH, &HealthCheckRequest::default());
     assert_eq!(envoy.next::<HealthCheckResponse>(&mut call), Ok(healthy));
     let mut call = envoy.open(ext_proc::PROCESS, &ProcessingRequest::from(response_head(200, true)));
     assert_eq!(envoy.next::<ProcessingResponse>(&mut call), Err(Some("3".to_owned())), "it begins with the request");

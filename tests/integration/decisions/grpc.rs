@@ -53,6 +53,13 @@ impl Envoy {
         Self { runtime, sender }
     }
 
+    /// Makes a call with one message.
+    pub fn ask(&mut self, path: &str, only: &impl Message) -> Call {
+        let mut call = self.open(path, only);
+        call.parts = None;
+        call
+    }
+
     /// Opens a call with its first message.
     pub fn open(&mut self, path: &str, first: &impl Message) -> Call {
         let (parts, receiver) = mpsc::unbounded_channel();
@@ -92,8 +99,7 @@ impl Envoy {
 
     /// Asks by `ext_authz`.
     pub fn check(&mut self, question: &CheckRequest) -> CheckResponse {
-        let mut call = self.open(ext_authz::CHECK, question);
-        call.parts = None;
+        let mut call = self.ask(ext_authz::CHECK, question);
         let answer = self.next(&mut call).unwrap();
         assert_eq!(self.next::<CheckResponse>(&mut call), Err(Some("0".to_owned())));
         answer

@@ -11,9 +11,14 @@ use envoy_wire::ext_proc::Response as Answer;
 use super::grpc::{Envoy, head, question};
 use super::{Asked, PROTOCOLS, Protocol, listen};
 use crate::support::random::Random;
+use crate::support::strict::is_strict;
 use crate::support::{Client, Gateway, Key, Upstream};
 
-const REQUESTS: usize = 10_000;
+/// Requests of the trace: in a strict run ten thousand.
+fn requests() -> usize {
+    if is_strict() { 10_000 } else { 2_000 }
+}
+
 const BLOCKS: &str = "limits: { key: { requests: 20, per: 24h, burst: 20 }, bad_keys: { requests: 100000, per: 24h },
   public: { requests: 100000, per: 24h } }
 routes:
@@ -135,7 +140,7 @@ fn status(status: Option<&HttpStatus>) -> u16 {
 fn trace_has_the_same_verdicts_in_the_proxy_mode_and_in_each_protocol() {
     let upstream = Upstream::start();
     let mut random = Random::new(0x5eed);
-    let trace: Vec<_> = (0..REQUESTS).map(|_| request(&mut random)).collect();
+    let trace: Vec<_> = (0..requests()).map(|_| request(&mut random)).collect();
     let ways = Way::all(&upstream);
     let verdicts: Vec<Vec<String>> = thread::scope(|scope| {
         let ask = |(mut way, world): (Way, World)| {
@@ -154,7 +159,7 @@ fn trace_has_the_same_verdicts_in_the_proxy_mode_and_in_each_protocol() {
     let mut seen = BTreeMap::<&str, usize>::new();
     expected.iter().for_each(|verdict| *seen.entry(verdict).or_default() += 1);
     for verdict in ["admitted", "401 unauthenticated", "401 invalid_token", "403 insufficient_scope", "404 not_found"] {
-        assert!(seen.get(verdict).is_some_and(|count| *count > 100), "{verdict}: {seen:?}");
+        assert!(seen.get(verdict).is_some_and(|count| *count > 50), "{verdict}: {seen:?}");
     }
     assert!(seen.contains_key("429 rate_limited"), "{seen:?}");
 }

@@ -41,6 +41,14 @@ pub struct ServeOptions {
     pub timeouts: TimeoutMetrics,
 }
 
+impl ServeOptions {
+    /// Returns whether the peers are listed: they are proxies, whose connections carry what many clients do. So none of
+    /// these may end such a connection for the others, by frames that a single client is not to send so many of.
+    pub(super) fn has_listed_peers(&self) -> bool {
+        self.peers.is_some()
+    }
+}
+
 /// Responses of a service.
 type ResponseOf<S> = Response<<S as ConnectionService>::ResponseBody>;
 

@@ -47,6 +47,8 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// Streams that the client has reset before they were served, held at a time. A flood of them (CVE-2023-44487) ends the
 /// connection.
 const MAX_PENDING_RESETS: usize = 64;
+/// The same of a peer that is listed: its own clients go away in bursts.
+const MAX_PENDING_RESETS_OF_LISTED: usize = 16 * 1024;
 /// Streams of a connection that we reset for the client's errors, in all its life. A flood of them (CVE-2025-8671) ends
 /// the connection. The number is the library's default: an honest client may cause some, and its connection may last
 /// for days.
@@ -66,7 +68,8 @@ pub(super) async fn run(
     handle: &ConnectionHandle,
 ) {
     let state = Rc::new(Http2State::default());
-    let inspector = FrameInspector::new(Rc::clone(&state), options.settings.max_streams);
+    let max_streams = if options.has_listed_peers() { u32::MAX } else { options.settings.max_streams };
+    let inspector = FrameInspector::new(Rc::clone(&state), max_streams);
     let io = byte_stream::SharedStream::new(WriteGatherer::new(InspectedStream::new(stream.clone(), inspector)));
     let exchange_state = Rc::clone(&state);
     let upgrade_slot = handle.upgrade_slot.clone();
@@ -170,6 +173,9 @@ fn builder(options: &ServeOptions, state: &Rc<Http2State>) -> http2::Builder<Str
         // Heads up to twice the limit are read, so that the service can refuse them with a response of its own. The
         // library answers larger ones with an empty 431.
         .max_header_list_size(u32::try_from(settings.max_head.saturating_mul(2)).unwrap_or(u32::MAX));
+    if options.has_listed_peers() {
+        builder.max_pending_accept_reset_streams(MAX_PENDING_RESETS_OF_LISTED).max_local_error_reset_streams(None);
+    }
     builder
 }
 
