@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use crate::peers::job::Job;
-use crate::peers::{Peer, Proxy, Setup};
-use crate::{KEYS, callgrind, load, strace};
+use crate::peers::{Frontend, Peer, Proxy, Questions, Setup};
+use crate::{CHECK, FORWARD_AUTH, KEYS, callgrind, load, strace};
 
 /// Requests of each count.
 const REQUESTS: usize = 4_000;
@@ -35,6 +35,17 @@ struct Baseline {
     background_instructions: f64,
     system_calls_1_connection: f64,
     system_calls_64_connections: f64,
+    /// A decision for another proxy that asks by `forward_auth`.
+    decision: Decision,
+    /// The same for one that asks by gRPC.
+    grpc_decision: Decision,
+}
+
+/// Counts for each decision, one connection.
+#[derive(Serialize, Deserialize)]
+struct Decision {
+    instructions: f64,
+    system_calls: f64,
 }
 
 /// Compares with the file, or writes it; returns whether nothing has risen.
@@ -60,18 +71,32 @@ pub(crate) fn check(write: bool) -> bool {
 
 fn count() -> Baseline {
     let job = Job::new(KEYS, load::upstream());
-    let counts: Vec<[f64; 4]> = (0..COUNTS).map(|_| count_once(&job)).collect();
-    let lowest = |figure: usize| counts.iter().map(|figures| figures[figure]).fold(f64::INFINITY, f64::min);
+    let [instructions, background, one, many] = lowest(|| count_once(&job));
+    let [decision, grpc_decision] = [FORWARD_AUTH, CHECK].map(|questions| {
+        let [instructions, system_calls] = lowest(|| count_decisions(&job, questions));
+        Decision { instructions: instructions.round(), system_calls: hundredths(system_calls) }
+    });
     Baseline {
         about: "Counts for each request of the build that `make cost-check` counts; `make cost-baseline` writes this \
                 file. They are higher than those of the build that is deployed (`make cost`), which takes too long to \
                 build for each change."
             .to_owned(),
-        instructions: lowest(0).round(),
-        background_instructions: lowest(1).round(),
-        system_calls_1_connection: hundredths(lowest(2)),
-        system_calls_64_connections: hundredths(lowest(3)),
+        instructions: instructions.round(),
+        background_instructions: background.round(),
+        system_calls_1_connection: hundredths(one),
+        system_calls_64_connections: hundredths(many),
+        decision,
+        grpc_decision,
     }
+}
+
+/// The lowest of each figure of several counts.
+fn lowest<const N: usize>(mut count: impl FnMut() -> [f64; N]) -> [f64; N] {
+    let mut lowest = [f64::INFINITY; N];
+    for _ in 0..COUNTS {
+        lowest.iter_mut().zip(count()).for_each(|(lowest, counted)| *lowest = lowest.min(counted));
+    }
+    lowest
 }
 
 /// The figures of the file, in its order.
@@ -83,6 +108,15 @@ fn count_once(job: &Job) -> [f64; 4] {
     let is_worker = |name: &str| name.starts_with("worker");
     let background = instructions.threads.iter().filter(|(name, _)| !is_worker(name)).map(|(_, count)| count).sum();
     [instructions.total(), background, one, many]
+}
+
+/// Instructions and system calls of a decision.
+fn count_decisions(job: &Job, questions: Questions) -> [f64; 2] {
+    let setup = Setup { frontend: Frontend::Decisions(questions), ..Setup::default() };
+    let proxy = Proxy::start(Peer::Keygate, job, &setup);
+    let calls = strace::count_with(&proxy, job, &setup, 1, REQUESTS).total();
+    drop(proxy);
+    [callgrind::count(Peer::Keygate, job, &setup, REQUESTS).total(), calls]
 }
 
 /// Prints all figures; returns whether none has risen too far.
@@ -99,9 +133,25 @@ fn compare(baseline: &Baseline, counted: &Baseline) -> bool {
             true,
         ),
     ];
+    let decisions = [
+        ("decision, instructions", baseline.decision.instructions, counted.decision.instructions, true),
+        ("decision, system calls", baseline.decision.system_calls, counted.decision.system_calls, true),
+        (
+            "decision by gRPC, instructions",
+            baseline.grpc_decision.instructions,
+            counted.grpc_decision.instructions,
+            true,
+        ),
+        (
+            "decision by gRPC, system calls",
+            baseline.grpc_decision.system_calls,
+            counted.grpc_decision.system_calls,
+            true,
+        ),
+    ];
     println!("{:32}{:>12}{:>12}{:>10}", "cost of a request", "baseline", "counted", "change");
     let mut holds = true;
-    for (name, baseline, counted, is_bound) in rows {
+    for (name, baseline, counted, is_bound) in rows.into_iter().chain(decisions) {
         println!("{name:32}{baseline:>12}{counted:>12}{:>9.1}%", (counted / baseline - 1.0) * 100.0);
         if is_bound && counted > baseline * MOST_RISE {
             holds = false;

@@ -11,6 +11,8 @@
 //! - `--only NAME`: only the peers whose name begins so;
 //! - `--redis`: counts with the rate in a Redis, instructions and system calls only;
 //! - `--tls`, `--http2`: the same over TLS 1.3, or over HTTP/2 with eight requests in flight on each connection;
+//! - `--decisions`, `--checks`: the cost of a decision for another proxy, asked by `forward_auth` or by gRPC (`Check` of
+//!   Envoy's `ext_authz`);
 //! - `--functions`: also the functions with the most instructions;
 //! - `--baseline`: counts only what `baseline.json` holds, and fails when it has risen; with
 //!   `--write`, writes the file.
@@ -42,7 +44,7 @@ mod strace;
 use callgrind::Instructions;
 use load::{Load, Protocol, Shape};
 use peers::job::Job;
-use peers::{Frontend, Peer, Proxy, Setup};
+use peers::{Frontend, Peer, Proxy, Questions, Setup};
 use space::Space;
 use strace::SystemCalls;
 use support::ports;
@@ -60,6 +62,10 @@ const PEERS_ON_REDIS: [Peer; 4] = [Peer::Keygate, Peer::Pingora, Peer::NginxLua,
 
 /// The same over TLS and HTTP/2.
 const PEERS_OF_FRONTENDS: [Peer; 4] = [Peer::Keygate, Peer::Hyper, Peer::Haproxy, Peer::NginxPure];
+/// Questions of other proxies, over HTTP/1.1 and by gRPC.
+const FORWARD_AUTH: Questions = Questions { protocol: "forward_auth", slots: "none" };
+const CHECK: Questions = Questions { protocol: "envoy", slots: "none" };
+
 /// Requests in flight on each connection with HTTP/2.
 const STREAMS: usize = 8;
 
@@ -106,6 +112,8 @@ fn main() {
     let frontend = match () {
         () if has("--tls") => Frontend::Tls,
         () if has("--http2") => Frontend::Http2,
+        () if has("--decisions") => Frontend::Decisions(FORWARD_AUTH),
+        () if has("--checks") => Frontend::Decisions(CHECK),
         () => Frontend::Plain,
     };
     let setup = Setup { redis: redis.as_ref().map(Redis::port), frontend, ..Setup::default() };
@@ -114,6 +122,7 @@ fn main() {
         Frontend::Plain if redis.is_none() => &PEERS[..],
         Frontend::Plain => &PEERS_ON_REDIS,
         Frontend::Tls | Frontend::Http2 => &PEERS_OF_FRONTENDS,
+        Frontend::Decisions(_) => &[Peer::Keygate],
     };
     let mut costs = Vec::new();
     for peer in peers.iter().copied() {
@@ -129,6 +138,9 @@ fn main() {
             true => cost(peer, &job, &setup, &size, measure),
             false => cost_of_path(peer, &job, &setup, &size),
         });
+    }
+    if !measure {
+        try_decisions(&job, size.requests);
     }
     match has("--json") {
         true => println!("{}", report::json(&costs)),
@@ -156,12 +168,23 @@ fn cost_of_path(peer: Peer, job: &Job, setup: &Setup<'_>, size: &Size) -> Cost {
     Cost { peer, instructions, bytes_copied: None, system_calls, space: Space::default() }
 }
 
+/// Asks the gateway for decisions, each of which must admit.
+fn try_decisions(job: &Job, requests: usize) {
+    for questions in [FORWARD_AUTH, CHECK] {
+        let setup = Setup { frontend: Frontend::Decisions(questions), ..Setup::default() };
+        let proxy = Proxy::start(Peer::Keygate, job, &setup);
+        run_load(&proxy, job, &setup, 1, requests);
+    }
+}
+
 /// Sends requests with one key in the way of the frontend.
 fn run_load(proxy: &Proxy, job: &Job, setup: &Setup<'_>, connections: usize, requests: usize) {
     let protocol = match setup.frontend {
         Frontend::Plain => Protocol::Http1,
         Frontend::Tls => Protocol::Tls(job.trust.clone()),
         Frontend::Http2 => Protocol::Http2(STREAMS),
+        Frontend::Decisions(FORWARD_AUTH) => Protocol::ForwardAuth,
+        Frontend::Decisions(_) => Protocol::Check,
     };
     Load { keys: &job.keys[..1], protocol, shape: Shape::Small, connections, requests }.run(proxy.address);
 }

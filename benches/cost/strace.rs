@@ -28,11 +28,21 @@ const MORE: usize = 4;
 
 /// Counts with one connection and with [`CONNECTIONS`].
 pub(crate) fn count_both(proxy: &Proxy, job: &Job, setup: &Setup<'_>, requests: usize) -> [SystemCalls; 2] {
-    [(1, requests), (CONNECTIONS, requests * MORE)].map(|(connections, requests)| {
-        let run = |requests| crate::run_load(proxy, job, setup, connections, requests);
-        run(requests / 10 + connections);
-        count(proxy, requests, run)
-    })
+    [(1, requests), (CONNECTIONS, requests * MORE)]
+        .map(|(connections, requests)| count_with(proxy, job, setup, connections, requests))
+}
+
+/// Counts with this many connections.
+pub(crate) fn count_with(
+    proxy: &Proxy,
+    job: &Job,
+    setup: &Setup<'_>,
+    connections: usize,
+    requests: usize,
+) -> SystemCalls {
+    let run = |requests| crate::run_load(proxy, job, setup, connections, requests);
+    run(requests / 10 + connections);
+    count(proxy, requests, run)
 }
 
 /// Counts the system calls of this many requests.

@@ -91,6 +91,7 @@ fn load<'a>(scenario: &Scenario, job: &'a Job, requests: usize) -> Load<'a> {
         Frontend::Plain => Protocol::Http1,
         Frontend::Tls => Protocol::Tls(job.trust.clone()),
         Frontend::Http2 => Protocol::Http2(scenario.streams),
+        Frontend::Decisions(_) => unreachable!("no scenario asks for decisions"),
     };
     Load { keys: &job.keys, protocol, shape: scenario.shape, connections: scenario.connections, requests }
 }

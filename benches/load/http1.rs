@@ -9,19 +9,14 @@ use super::{LARGE, Shape};
 /// Sends requests, each after the answer to the one before, and adds their microseconds to `times`.
 pub(crate) async fn requests(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    key: &str,
-    shape: Shape,
+    request: &[u8],
     requests: usize,
     times: &mut Vec<u32>,
 ) {
-    let mut request = head(key, shape).into_bytes();
-    if shape == Shape::Large {
-        request.resize(request.len() + LARGE, b'x');
-    }
     let mut buffer = vec![0; 64 << 10];
     for _ in 0..requests {
         let begun = Instant::now();
-        stream.write_all(&request).await.unwrap();
+        stream.write_all(request).await.unwrap();
         // TLS keeps what is written until it is flushed.
         stream.flush().await.unwrap();
         answer(stream, &mut buffer).await;
@@ -58,8 +53,16 @@ fn body_left(bytes: &[u8]) -> Option<usize> {
     Some(head + length - bytes.len())
 }
 
-/// Head of the request.
-pub(crate) fn head(key: &str, shape: Shape) -> String {
+/// A request with this key.
+pub(crate) fn request(key: &str, shape: Shape) -> Vec<u8> {
+    let mut request = head(key, shape).into_bytes();
+    if shape == Shape::Large {
+        request.resize(request.len() + LARGE, b'x');
+    }
+    request
+}
+
+fn head(key: &str, shape: Shape) -> String {
     let (method, length, close) = match shape {
         Shape::Small => ("GET", String::new(), ""),
         Shape::NewConnections => ("GET", String::new(), "Connection: close\r\n"),

@@ -18,11 +18,15 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// `:method: GET` and `:scheme: http` of the static table.
-const METHOD_AND_SCHEME: [u8; 2] = [0x82, 0x86];
+const GET: [u8; 2] = [0x82, 0x86];
+/// `:method: POST`, and the same scheme.
+const POST: [u8; 2] = [0x83, 0x86];
 /// `:status: 200` of the static table.
 const STATUS_200: u8 = 0x88;
 /// Index of the newest entry of the dynamic table.
 const NEWEST: u8 = 62;
+/// Field of an admitted request, in the answer to a call.
+const IDENTITY: &[u8] = b"x-user-id";
 /// A field that is named by its index.
 const INDEXED: u8 = 0x80;
 
@@ -33,6 +37,10 @@ pub(crate) struct Connection<S> {
     block: Vec<u8>,
     /// The block of all requests after the first.
     later: Vec<u8>,
+    /// Message of each call of gRPC; empty for requests without a body.
+    message: Vec<u8>,
+    /// True once the call in flight was answered with an identity.
+    is_admitted: bool,
     next_stream: u32,
     out: Vec<u8>,
     read: Vec<u8>,
@@ -40,23 +48,51 @@ pub(crate) struct Connection<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Sends the preface.
-    pub(crate) async fn open(mut stream: S, key: &str) -> Self {
+    pub(crate) async fn open(stream: S, key: &str) -> Self {
         let authorization = format!("Bearer {key}");
-        // Names by their index in the static table, values literally, with incremental indexing.
-        let fields: [(u8, &str); 5] =
-            [(4, "/api/queries?limit=20"), (1, "bench.test"), (58, "bench/1"), (19, "*/*"), (23, &authorization)];
-        let (mut block, mut later) = (METHOD_AND_SCHEME.to_vec(), METHOD_AND_SCHEME.to_vec());
-        for (entries_after, (name, value)) in (0..5).rev().zip(fields) {
+        // Names by their index in the static table.
+        let fields: [(&[u8], &str); 5] = [
+            (&[0x40 | 4], "/api/queries?limit=20"),
+            (&[0x40 | 1], "bench.test"),
+            (&[0x40 | 58], "bench/1"),
+            (&[0x40 | 19], "*/*"),
+            (&[0x40 | 23], &authorization),
+        ];
+        Self::begin(stream, GET, fields, Vec::new()).await
+    }
+
+    /// The same for calls of gRPC, one in flight at a time, each with this message. An answer must name a user.
+    pub(crate) async fn open_calls(stream: S, path: &str, message: Vec<u8>) -> Self {
+        let fields: [(&[u8], &str); 4] = [
+            (&[0x40 | 4], path),
+            (&[0x40 | 1], "keygate"),
+            (b"\x40\x02te", "trailers"),
+            (&[0x40 | 31], "application/grpc"),
+        ];
+        Self::begin(stream, POST, fields, message).await
+    }
+
+    /// Sends the preface. Each field is the representation of its name, with incremental indexing, and its value.
+    async fn begin<const N: usize>(
+        mut stream: S,
+        method_and_scheme: [u8; 2],
+        fields: [(&[u8], &str); N],
+        message: Vec<u8>,
+    ) -> Self {
+        let (mut block, mut later) = (method_and_scheme.to_vec(), method_and_scheme.to_vec());
+        for (entries_after, (name, value)) in (0..N).rev().zip(fields) {
             let length = u8::try_from(value.len()).ok().filter(|length| *length < 127).expect("short values");
-            block.extend([0x40 | name, length]);
+            block.extend(name);
+            block.push(length);
             block.extend(value.as_bytes());
-            later.push(INDEXED | (NEWEST + entries_after));
+            later.push(INDEXED | (NEWEST + u8::try_from(entries_after).expect("few fields")));
         }
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(&mut out, SETTINGS, 0, 0, &[]);
         frame(&mut out, WINDOW_UPDATE, 0, 0, &((1_u32 << 31) - 1 - 65_535).to_be_bytes());
         stream.write_all(&out).await.unwrap();
-        Self { stream, block, later, next_stream: 1, out: Vec::new(), read: Vec::new() }
+        let (out, read) = (Vec::new(), Vec::new());
+        Self { stream, block, later, message, is_admitted: false, next_stream: 1, out, read }
     }
 
     /// Sends requests, at most `streams` in flight, and adds their microseconds to `times`.
@@ -87,7 +123,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn request(&mut self) -> u32 {
         let stream = self.next_stream;
         self.next_stream += 2;
-        frame(&mut self.out, HEADERS, END_STREAM | END_HEADERS, stream, &self.block);
+        if self.message.is_empty() {
+            frame(&mut self.out, HEADERS, END_STREAM | END_HEADERS, stream, &self.block);
+        } else {
+            frame(&mut self.out, HEADERS, END_HEADERS, stream, &self.block);
+            frame(&mut self.out, DATA, END_STREAM, stream, &self.message);
+        }
         if stream == 1 {
             self.block = std::mem::take(&mut self.later);
         }
@@ -102,6 +143,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let Some(payload) = self.read.get(at + 9..at + 9 + length) else { break };
             let stream = u32::from_be_bytes(stream);
             match kind {
+                // Trailers.
+                HEADERS if !self.message.is_empty() && flags & END_STREAM != 0 => {
+                    assert!(std::mem::take(&mut self.is_admitted), "the call is not admitted: {payload:?}");
+                }
+                DATA if !self.message.is_empty() => {
+                    self.is_admitted = payload.windows(IDENTITY.len()).any(|name| name == IDENTITY);
+                }
                 // A change of the table's size may come before the status.
                 HEADERS => assert!(payload.iter().take(8).any(|byte| *byte == STATUS_200), "{payload:?}"),
                 SETTINGS if flags & ACK == 0 => frame(&mut self.out, SETTINGS, ACK, 0, &[]),

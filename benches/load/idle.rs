@@ -46,12 +46,12 @@ async fn held(proxy: SocketAddr, protocol: &Protocol, trust: &Trust, key: &str) 
     match protocol {
         Protocol::Http1 => {
             let mut stream = connect(proxy).await;
-            http1::requests(&mut stream, key, Shape::Small, 1, &mut times).await;
+            http1::requests(&mut stream, &http1::request(key, Shape::Small), 1, &mut times).await;
             Held::Plain(stream)
         }
         Protocol::Tls(trust) => {
             let mut stream = connect_tls(proxy, trust, b"http/1.1").await;
-            http1::requests(&mut stream, key, Shape::Small, 1, &mut times).await;
+            http1::requests(&mut stream, &http1::request(key, Shape::Small), 1, &mut times).await;
             Held::Tls(Box::new(stream))
         }
         Protocol::Http2(_) => {
@@ -59,5 +59,6 @@ async fn held(proxy: SocketAddr, protocol: &Protocol, trust: &Trust, key: &str) 
             connection.requests(1, 1, &mut times).await;
             Held::Http2(Box::new(connection))
         }
+        Protocol::ForwardAuth | Protocol::Check => unreachable!("clients do not ask for decisions"),
     }
 }

@@ -5,12 +5,14 @@
 mod http1;
 mod http2;
 mod idle;
+mod questions;
 mod upstream;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use envoy_wire::ext_authz::CHECK;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio_rustls::TlsConnector;
@@ -44,6 +46,10 @@ pub(crate) enum Protocol {
     Tls(Trust),
     /// HTTP/2 with prior knowledge, with this many requests in flight on each connection.
     Http2(usize),
+    /// Questions of another proxy about the small request, by `forward_auth` over HTTP/1.1.
+    ForwardAuth,
+    /// The same by gRPC: `Check` of Envoy's `ext_authz`.
+    Check,
 }
 
 /// The certificate that the proxies have.
@@ -120,13 +126,25 @@ async fn connection(proxy: SocketAddr, key: String, protocol: Protocol, shape: S
     for _ in 0..connections {
         let begun = Instant::now();
         match &protocol {
-            Protocol::Http1 => http1::requests(&mut connect(proxy).await, &key, shape, each, &mut times).await,
+            Protocol::Http1 => {
+                let bytes = http1::request(&key, shape);
+                http1::requests(&mut connect(proxy).await, &bytes, each, &mut times).await;
+            }
             Protocol::Tls(trust) => {
-                http1::requests(&mut connect_tls(proxy, trust, b"http/1.1").await, &key, shape, each, &mut times).await;
+                let mut stream = connect_tls(proxy, trust, b"http/1.1").await;
+                http1::requests(&mut stream, &http1::request(&key, shape), each, &mut times).await;
             }
             Protocol::Http2(streams) => {
                 let mut connection = http2::Connection::open(connect(proxy).await, &key).await;
                 connection.requests(each, *streams, &mut times).await;
+            }
+            Protocol::ForwardAuth => {
+                let bytes = questions::forward_auth(&key);
+                http1::requests(&mut connect(proxy).await, &bytes, each, &mut times).await;
+            }
+            Protocol::Check => {
+                let (stream, message) = (connect(proxy).await, questions::check(&key));
+                http2::Connection::open_calls(stream, CHECK, message).await.requests(each, 1, &mut times).await;
             }
         }
         if let (Shape::NewConnections, Some(time)) = (shape, times.last_mut()) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::job::{CONCURRENT, Job, NO_LIMIT};
-use super::{Frontend, Peer, Setup, minimal};
+use super::{Frontend, Peer, Questions, Setup, minimal};
 
 /// Files of the modules that nginx needs for Lua and for Redis, as Debian installs them.
 pub(crate) const LUA_MODULES: [&str; 3] = [
@@ -58,6 +58,9 @@ fn keygate(
              '{of_job}/certificate.key' }}] }}"
         ),
         Frontend::Http2 => ", http2: prior_knowledge".to_owned(),
+        Frontend::Decisions(Questions { protocol, slots }) => {
+            format!(", serves: decisions, decisions: {{ protocol: {protocol}, slots: {slots} }}")
+        }
     };
     let state = match setup.redis {
         Some(port) => format!("redis: {{ url: 'redis://127.0.0.1:{port}', deadline: 2s }}"),
@@ -99,6 +102,7 @@ fn haproxy(job: &Job, setup: &Setup<'_>, dir: &Path, address: SocketAddr) -> (Co
             format!("ssl crt {}/haproxy.pem alpn h2,http/1.1 ssl-min-ver TLSv1.3", job.dir.path().display())
         }
         Frontend::Http2 => "proto h2".to_owned(),
+        Frontend::Decisions(_) => unreachable!("only the gateway decides for others"),
     };
     let text = include_str!("haproxy.cfg")
         .replace("@DIR@", job.dir.path().to_str().unwrap())
@@ -126,6 +130,7 @@ fn nginx(job: &Job, setup: &Setup<'_>, dir: &Path, address: SocketAddr, lua: boo
         Frontend::Plain => "",
         Frontend::Tls => "ssl http2",
         Frontend::Http2 => "http2",
+        Frontend::Decisions(_) => unreachable!("only the gateway decides for others"),
     };
     let only_with_lua = |text: &'static str| if lua { text } else { "" };
     let text = include_str!("nginx.conf")

@@ -88,6 +88,15 @@ pub(crate) enum Frontend {
     Tls,
     /// HTTP/2 with prior knowledge.
     Http2,
+    /// The gateway only: questions of other proxies.
+    Decisions(Questions),
+}
+
+/// Protocol of the proxies that ask, and what becomes of the slots, as the configuration names them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Questions {
+    pub(crate) protocol: &'static str,
+    pub(crate) slots: &'static str,
 }
 
 impl Default for Setup<'_> {

@@ -73,14 +73,16 @@ pub(super) struct AuditTexts<'a> {
 
 impl Arrival {
     pub(super) fn new(gateway: &Gateway, connection: &Rc<Connection>, origin: ResponseOrigin, head: &Parts) -> Self {
-        Self::on(connection.exchange(), gateway, connection, origin, head)
+        let client = connection.clients.find(&connection.peer, &head.headers, &gateway.trusted_proxies);
+        Self::on(connection.exchange(), gateway, connection, client, origin, head)
     }
 
-    /// The arrival of a request on this exchange of a connection.
+    /// The arrival of a request of this client on this exchange of a connection.
     pub(super) fn on(
         downstream: ExchangeHandle,
         gateway: &Gateway,
         connection: &Rc<Connection>,
+        client: Client,
         origin: ResponseOrigin,
         head: &Parts,
     ) -> Self {
@@ -88,7 +90,6 @@ impl Arrival {
         let id = id_at(time, &gateway.ids);
         let fields = downstream.fields(&gateway.settings.credentials);
         let has_expect = fields.map(|fields| fields.contains(FieldSet::EXPECT));
-        let client = connection.clients.find(&connection.peer, &head.headers, &gateway.trusted_proxies);
         let mut arrival = Self {
             id,
             id_header: id_header(id),
@@ -110,10 +111,10 @@ impl Arrival {
         arrival
     }
 
-    /// The arrival of a request of this client that another proxy describes. `is_head` says whether it asks by `HEAD`.
-    pub(super) fn of_other_proxy(self, client: Client, is_head: bool) -> Self {
+    /// The arrival of a request that another proxy describes. `is_head` says whether it asks by `HEAD`.
+    pub(super) fn of_other_proxy(self, is_head: bool) -> Self {
         // Its body, and the fields that pages of other origins need, are not asked for.
-        Self { client, is_head, expects_continue: false, cors: None, fields: None, ..self }
+        Self { is_head, expects_continue: false, cors: None, fields: None, ..self }
     }
 
     /// Begins to observe the request.

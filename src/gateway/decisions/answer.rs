@@ -34,7 +34,7 @@ impl Answers {
             }
         }
         if self.0 == DecisionProtocol::EnvoyHttp {
-            let names = admitted.identity.unseen_removals(&gateway.settings.credentials).join(",");
+            let names = admitted.identity.unseen_removals(&gateway.settings.credentials);
             let names = HeaderValue::try_from(names).expect("names of fields are visible ASCII");
             headers.insert(X_ENVOY_AUTH_HEADERS_TO_REMOVE, names);
         }

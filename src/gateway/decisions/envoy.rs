@@ -172,15 +172,21 @@ impl Call {
     pub(super) fn arrive(&self, described: Option<Described>) -> (Arrival, Result<ValidatedHead, Refusal>) {
         let gateway = &*self.gateway;
         self.connection.forget_refusals();
-        let arrive = |head| Arrival::on(self.exchange.clone(), gateway, &self.connection, ResponseOrigin::Api, head);
+        let arrive = |client, head| {
+            let origin = ResponseOrigin::Api;
+            Arrival::on(self.exchange.clone(), gateway, &self.connection, client, origin, head)
+        };
         match described {
             Some(Described { head, client }) => {
-                let arrival = arrive(&head).of_other_proxy(client, false);
+                let arrival = arrive(client, &head).of_other_proxy(false);
                 (arrival, head::validate(head, None, &gateway.settings))
             }
             None => {
                 gateway.metrics.malformed_decisions.inc();
-                (arrive(&described::nothing()), Err(Refusal::MalformedDecision))
+                let nothing = described::nothing();
+                let clients = &self.connection.clients;
+                let client = clients.find(&self.connection.peer, &nothing.headers, &gateway.trusted_proxies);
+                (arrive(client, &nothing), Err(Refusal::MalformedDecision))
             }
         }
     }
@@ -230,7 +236,7 @@ pub(super) async fn into_refusal(
 }
 
 fn text((name, value): (HeaderName, HeaderValue)) -> (String, String) {
-    (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
 /// Names of fields that Envoy has to remove.

@@ -80,7 +80,7 @@ struct Admitted<'a> {
 impl Admitted<'_> {
     /// Names that the other proxy has to remove, as text.
     fn removals(&self) -> Vec<String> {
-        self.untrusted.iter().map(ToString::to_string).collect()
+        self.untrusted.iter().map(|name| name.as_str().to_owned()).collect()
     }
 }
 
@@ -132,10 +132,10 @@ impl Decisions {
         // It carries the requests of many clients: that one of them is refused again and again says nothing of it.
         connection.forget_refusals();
         let is_head = asking.method == Method::HEAD;
-        let find_client = |head: &Parts| connection.clients.find(&connection.peer, &head.headers, &self.trusted);
         let arrive = |head: &Parts| {
-            let arrival = Arrival::new(gateway, connection, ResponseOrigin::Api, head);
-            arrival.of_other_proxy(find_client(head), is_head)
+            let client = connection.clients.find(&connection.peer, &head.headers, &self.trusted);
+            let arrival = Arrival::on(connection.exchange(), gateway, connection, client, ResponseOrigin::Api, head);
+            arrival.of_other_proxy(is_head)
         };
         match described::read(self.settings.protocol, asking) {
             Ok(head) => (arrive(&head), head::validate(head, None, &gateway.settings)),

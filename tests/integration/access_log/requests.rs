@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{FILE, lines};
+use crate::decisions::{self, Asked, PROTOCOLS};
 use crate::support::{Client, Collector, Gateway, Upstream, eventually, fetch_http2, free_address, head};
 
 /// The members of a line with these names.
@@ -45,6 +46,20 @@ fn line_says_who_did_what_by_which_way_and_how_it_ended() {
     assert!(line["event.duration"].as_u64().unwrap() > 0);
     assert!(line["http.request.bytes"].as_u64().unwrap() > 100, "{line}");
     assert_eq!(line["@timestamp"], gateway.records()[0].time.to_string(), "the time of the audit record");
+}
+
+#[test]
+fn line_of_a_decision_names_the_client_and_not_the_proxy_that_asks() {
+    let upstream = Upstream::start();
+    let gateway = decisions::gateway(&upstream, "none", FILE);
+    let key = gateway.key();
+    for (protocol, address) in PROTOCOLS.iter().zip(&gateway.addresses()[1..]) {
+        protocol.ask(*address, Asked::get("/a", &key.text));
+    }
+    for line in lines(&gateway, PROTOCOLS.len()) {
+        let names = ["client.ip", "source.ip", "url.path", "keygate.outcome"];
+        assert_eq!(members(&line, names), ["192.0.2.9", "127.0.0.1", "/a", "decided"].map(Value::from));
+    }
 }
 
 /// The trace of a line is that of the audit record and of the problem.

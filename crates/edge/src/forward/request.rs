@@ -111,19 +111,27 @@ fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, context: &ForwardCon
 
 /// Sets the identity that the upstream trusts.
 fn set_identity(headers: &mut HeaderMap, principal: Option<&Principal>, request_id: &HeaderValue) {
-    headers.insert(X_REQUEST_ID, request_id.clone());
-    let Some(principal) = principal else {
-        headers.insert(X_AUTH_METHOD, NO_AUTH_METHOD);
-        return;
-    };
-    headers.insert(X_AUTH_METHOD, principal.method.header());
-    let values = &principal.headers;
-    headers.insert(X_USER_ID, values.user_id.clone());
-    headers.insert(X_ORG_ID, values.org_id.clone());
-    if let Some(key_id) = &values.key_id {
-        headers.insert(X_KEY_ID, key_id.clone());
-    }
-    headers.insert(X_PERMISSIONS, values.permissions.clone());
+    visit_identity(principal, request_id, |name, value| {
+        if let Some(value) = value {
+            headers.insert(name, value);
+        }
+    });
+}
+
+/// Calls a function with each of [`IDENTITY_FIELDS`], in their order.
+#[inline]
+fn visit_identity(
+    principal: Option<&Principal>,
+    request_id: &HeaderValue,
+    mut visit: impl FnMut(HeaderName, Option<HeaderValue>),
+) {
+    let values = principal.map(|principal| &principal.headers);
+    visit(X_REQUEST_ID, Some(request_id.clone()));
+    visit(X_AUTH_METHOD, Some(principal.map_or(NO_AUTH_METHOD, |principal| principal.method.header())));
+    visit(X_USER_ID, values.map(|values| values.user_id.clone()));
+    visit(X_ORG_ID, values.map(|values| values.org_id.clone()));
+    visit(X_KEY_ID, values.and_then(|values| values.key_id.clone()));
+    visit(X_PERMISSIONS, values.map(|values| values.permissions.clone()));
 }
 
 /// Number of [`IDENTITY_FIELDS`].
@@ -137,10 +145,10 @@ pub static IDENTITY_FIELDS: [HeaderName; IDENTITY] =
 pub fn identity_fields(
     principal: Option<&Principal>,
     request_id: &HeaderValue,
-) -> [(HeaderName, Option<HeaderValue>); IDENTITY] {
-    let mut headers = HeaderMap::with_capacity(IDENTITY);
-    set_identity(&mut headers, principal, request_id);
-    IDENTITY_FIELDS.each_ref().map(|name| (name.clone(), headers.remove(name)))
+) -> Vec<(HeaderName, Option<HeaderValue>)> {
+    let mut fields = Vec::with_capacity(IDENTITY);
+    visit_identity(principal, request_id, |name, value| fields.push((name, value)));
+    fields
 }
 
 /// Sets the fields that say where the request came from.

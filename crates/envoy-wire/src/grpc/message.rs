@@ -51,11 +51,11 @@ impl MessageError {
 /// Encodes a message with its prefix, for one frame of a response.
 pub fn encode_message(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
-    let mut encoded = BytesMut::with_capacity(PREFIX + length);
+    let mut encoded = Vec::with_capacity(PREFIX + length);
     encoded.put_u8(0);
     encoded.put_u32(u32::try_from(length).expect("messages of this crate have less than 4 GiB"));
-    message.encode(&mut encoded).expect("a BytesMut grows");
-    encoded.freeze()
+    message.encode(&mut encoded).expect("a vector grows");
+    encoded.into()
 }
 
 /// Reader of a call's messages: [`push`](Self::push) each frame, take messages until there is none, and call
