@@ -11,8 +11,8 @@
 //! - `--only NAME`: only the peers whose name begins so;
 //! - `--redis`: counts with the rate in a Redis, instructions and system calls only;
 //! - `--tls`, `--http2`: the same over TLS 1.3, or over HTTP/2 with eight requests in flight on each connection;
-//! - `--decisions`, `--checks`: the cost of a decision for another proxy, asked by `forward_auth` or by gRPC (`Check` of
-//!   Envoy's `ext_authz`);
+//! - `--decisions`, `--checks`: the cost of a decision for another proxy, asked by `forward_auth`, or by gRPC (`Check`
+//!   of Envoy's `ext_authz`);
 //! - `--functions`: also the functions with the most instructions;
 //! - `--baseline`: counts only what `baseline.json` holds, and fails when it has risen; with
 //!   `--write`, writes the file.
