@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, UdpSocket};
 
+use super::decisions;
 use super::environment::Environment;
 use super::finding::Findings;
 use crate::config::{Config, ListenerRole};
@@ -12,6 +13,7 @@ pub(super) fn check(environment: &Environment, findings: &mut Findings) {
     judge_admin(config.admin.address.ip(), main_address(), findings);
     judge_dashboard(&facts(config), findings);
     judge_plain_listeners(config, findings);
+    decisions::judge(&config.listen, findings);
 }
 
 /// The address of this machine on its way to the internet; none without one. Sends nothing: a UDP socket that is
@@ -92,9 +94,9 @@ pub(super) fn host(origin: &str) -> &str {
     }
 }
 
-/// Judges listeners without TLS, over which keys travel readably.
+/// Judges listeners of clients without TLS, over which keys travel readably.
 fn judge_plain_listeners(config: &Config, findings: &mut Findings) {
-    for listener in config.listen.iter().filter(|listener| listener.tls.is_none()) {
+    for listener in config.listen.iter().filter(|listener| listener.tls.is_none() && listener.decisions.is_none()) {
         let address = listener.address;
         if !address.ip().is_loopback() && listener.proxy_protocol.is_empty() && config.trusted_proxies.is_empty() {
             let advice = "add `tls`, or terminate TLS in a proxy before it, and list that in trusted_proxies: keys \

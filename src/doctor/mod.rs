@@ -26,6 +26,7 @@ mod upstreams;
 mod exposure;
 mod routes;
 mod listeners;
+mod decisions;
 mod files;
 
 use std::path::Path;

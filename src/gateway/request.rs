@@ -1,6 +1,7 @@
 //! Facts about a request that are known when its head has arrived.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -61,6 +62,8 @@ pub(super) struct Arrival {
     /// Facts for the access log, the trace and the metrics by convention; none when all of them are off. Shared with
     /// the exchange and the tries at the upstream: they are rendered when the last holder is dropped.
     pub(super) observed: Option<Rc<ObservedRequest>>,
+    /// Code of the last refusal that was built; none before one.
+    refusal_code: Cell<Option<&'static str>>,
 }
 
 /// Texts of a request in its audit record.
@@ -106,6 +109,7 @@ impl Arrival {
             expects_continue: has_expect.unwrap_or_else(|| head.headers.contains_key(EXPECT)),
             cors: CrossOrigin::of(gateway, head),
             origin,
+            refusal_code: Cell::default(),
         };
         arrival.observed = gateway.observer.as_ref().map(|observer| arrival.observe(gateway, observer, head));
         arrival
@@ -134,7 +138,13 @@ impl Arrival {
 
     /// Builds the response to the request when it is refused, and notes the refusal.
     pub(super) fn reject(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
+        self.refusal_code.set(Some(rejection.code()));
         rejection.response(self.id, self.observed.as_deref())
+    }
+
+    /// Code of the request's refusal; none where it is not refused.
+    pub(super) fn refusal_code(&self) -> Option<&'static str> {
+        self.refusal_code.get()
     }
 
     /// Id of the trace, if there is one.

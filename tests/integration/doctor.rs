@@ -94,6 +94,25 @@ fn doctor_examines_a_running_gateway() {
 }
 
 #[test]
+fn doctor_judges_listeners_for_other_proxies() {
+    let setup = Setup::new(free_address(), "");
+    let decisions = "serves: decisions, decisions: { protocol: envoy, slots: stream, peers: [127.0.0.1, 10.1.0.0/16] }";
+    setup.write(&setup.text().replace("http2: prior_knowledge", decisions));
+    let _gateway = setup.start();
+    let examined = Examined::of(&setup);
+    let subject = format!("listener {}", setup.address);
+    let found = examined.items.iter().filter(|item| item["subject"] == *subject).map(|item| {
+        assert_eq!(item["check"], "listeners");
+        (item["severity"].as_str().unwrap(), item["found"].as_str().unwrap())
+    });
+    let [(plain, readable), (rewrite, path), (breaker, requests)] = found.collect::<Vec<_>>()[..] else {
+        panic!("{:#?}", examined.items)
+    };
+    assert_eq!([plain, rewrite, breaker], ["warning", "note", "note"]);
+    assert!(readable.contains("10.1.0.0/16") && path.contains("rewritten") && requests.contains("max_requests"));
+}
+
+#[test]
 fn doctor_compares_the_file_with_the_active_configuration() {
     let upstream = Upstream::start();
     let setup = Setup::new(upstream.address, ROUTES);

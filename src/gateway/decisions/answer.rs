@@ -6,11 +6,14 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use super::{Admitted, DecisionProtocol};
 use crate::gateway::Gateway;
 use crate::gateway::guarded_body::GuardedBody;
+use crate::gateway::request::Arrival;
 
 /// Names that Envoy removes from the request.
 const X_ENVOY_AUTH_HEADERS_TO_REMOVE: HeaderName = HeaderName::from_static("x-envoy-auth-headers-to-remove");
 /// Status of a refusal, where its response has another one.
 const X_KEYGATE_STATUS: HeaderName = HeaderName::from_static("x-keygate-status");
+/// Code of a refusal, where its body is lost on the way.
+const X_KEYGATE_CODE: HeaderName = HeaderName::from_static("x-keygate-code");
 
 /// Answers in a protocol.
 pub(super) struct Answers(pub(super) DecisionProtocol);
@@ -44,10 +47,17 @@ impl Answers {
         response
     }
 
-    /// Answer to a refused request. nginx passes no status on but 401 and 403: the others are told in a field.
-    pub(super) fn refused(&self, mut response: Response<GuardedBody>) -> Response<GuardedBody> {
+    /// Answer to a refused request. nginx passes no status on but 401 and 403, and no body: status and code are in
+    /// fields.
+    pub(super) fn refused(&self, arrival: &Arrival, mut response: Response<GuardedBody>) -> Response<GuardedBody> {
+        if self.0 != DecisionProtocol::Nginx {
+            return response;
+        }
+        if let Some(code) = arrival.refusal_code() {
+            response.headers_mut().insert(X_KEYGATE_CODE, HeaderValue::from_static(code));
+        }
         let status = response.status();
-        if self.0 == DecisionProtocol::Nginx && status != StatusCode::UNAUTHORIZED {
+        if status != StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(X_KEYGATE_STATUS, HeaderValue::from(status.as_u16()));
             *response.status_mut() = StatusCode::FORBIDDEN;
         }

@@ -31,8 +31,13 @@ pub(super) struct Described {
     pub(super) client: Client,
 }
 
-/// The request that is described over HTTP; else the question as it is, which lacks a fact or has one twice.
-pub(super) fn read(protocol: DecisionProtocol, asking: Parts) -> Result<Parts, Box<Parts>> {
+/// The request that is described over HTTP; else the question as it is, which lacks a fact or has one twice. Keys may
+/// be in these fields.
+pub(super) fn read(
+    protocol: DecisionProtocol,
+    asking: Parts,
+    credentials: &CredentialFields,
+) -> Result<Parts, Box<Parts>> {
     let described = match protocol {
         DecisionProtocol::Nginx => nginx(&asking),
         DecisionProtocol::ForwardAuth => forward_auth(&asking),
@@ -50,6 +55,9 @@ pub(super) fn read(protocol: DecisionProtocol, asking: Parts) -> Result<Parts, B
     for name in [X_FORWARDED_METHOD, X_FORWARDED_URI, CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT] {
         head.headers.remove(name);
     }
+    if protocol == DecisionProtocol::EnvoyHttp {
+        head.headers = with_parted_keys(head.headers, credentials);
+    }
     Ok(head)
 }
 
@@ -61,8 +69,27 @@ struct Facts {
     host: Option<HeaderValue>,
 }
 
-/// The request of `ext_authz`. Envoy joins fields of one name by commas: where a key may be, they are taken apart, so
+/// The same fields, where Envoy has joined those of one name by commas: where a key may be, they are taken apart, so
 /// that two keys are seen to be two.
+fn with_parted_keys(mut headers: HeaderMap, credentials: &CredentialFields) -> HeaderMap {
+    let has_key = |name: &HeaderName| *name == AUTHORIZATION || credentials.contains(name.as_str().as_bytes());
+    let joined = |(name, value): (&HeaderName, &HeaderValue)| has_key(name) && value.as_bytes().contains(&b',');
+    if !headers.iter().any(joined) {
+        return headers;
+    }
+    let names: Vec<HeaderName> = headers.keys().filter(|name| has_key(name)).cloned().collect();
+    for name in names {
+        let values: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
+        headers.remove(&name);
+        let parts = values.iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+        for part in parts.filter_map(|part| HeaderValue::from_bytes(part.trim_ascii()).ok()) {
+            headers.append(&name, part);
+        }
+    }
+    headers
+}
+
+/// The request of `ext_authz`.
 pub(super) fn of_check(
     question: &CheckRequest,
     credentials: &CredentialFields,
@@ -72,15 +99,9 @@ pub(super) fn of_check(
     let source = question.source()?.socket_addr()?;
     let mut headers = HeaderMap::new();
     for (name, value) in http.fields().filter(|(name, _)| !name.starts_with(':')) {
-        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        if name == AUTHORIZATION || credentials.contains(name.as_str().as_bytes()) {
-            for part in value.split(|byte| *byte == b',') {
-                headers.append(&name, HeaderValue::from_bytes(part.trim_ascii()).ok()?);
-            }
-        } else {
-            headers.append(name, HeaderValue::from_bytes(value).ok()?);
-        }
+        headers.append(HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?);
     }
+    let headers = with_parted_keys(headers, credentials);
     described(http.method.as_bytes(), &http.path, http.host.as_bytes(), headers, source, trusted)
 }
 
@@ -88,6 +109,7 @@ pub(super) fn of_check(
 pub(super) fn of_stream(
     head: &HttpHeaders,
     attributes: &BTreeMap<String, Struct>,
+    credentials: &CredentialFields,
     trusted: &TrustedProxies,
 ) -> Option<Described> {
     let mut sources = attributes.values().filter_map(|attributes| attributes.fields.get(SOURCE));
@@ -106,6 +128,7 @@ pub(super) fn of_stream(
     }
     let path = std::str::from_utf8(pseudo.get(":path")?).ok()?;
     let (method, host) = (pseudo.get(":method")?, pseudo.get(":authority")?);
+    let headers = with_parted_keys(headers, credentials);
     described(method, path, host, headers, source.parse().ok()?, trusted)
 }
 
@@ -186,7 +209,7 @@ mod tests {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let head = read(protocol, request.body(()).unwrap().into_parts().0).ok()?;
+        let head = read(protocol, request.body(()).unwrap().into_parts().0, &CredentialFields::NONE).ok()?;
         let host = head.headers[HOST].to_str().unwrap();
         Some(format!("{} {} {host}", head.method, head.uri))
     }

@@ -137,7 +137,7 @@ impl Decisions {
             let arrival = Arrival::on(connection.exchange(), gateway, connection, client, ResponseOrigin::Api, head);
             arrival.of_other_proxy(is_head)
         };
-        match described::read(self.settings.protocol, asking) {
+        match described::read(self.settings.protocol, asking, &gateway.settings.credentials) {
             Ok(head) => (arrive(&head), head::validate(head, None, &gateway.settings)),
             Err(asking) => {
                 gateway.metrics.malformed_decisions.inc();
@@ -160,7 +160,7 @@ impl Decisions {
                 self.settle_slots(&mut admitted.exchange);
                 own_response::own(response)
             }
-            Err(refused) => answers.refused(refused),
+            Err(refused) => answers.refused(arrival, refused),
         }
     }
 
@@ -182,7 +182,7 @@ impl Decisions {
     }
 
     fn refuse(&self, gateway: &Gateway, arrival: &Arrival, refusal: Refusal) -> Response<GuardedBody> {
-        Answers(self.settings.protocol).refused(gateway.early_rejection.refuse(refusal, arrival))
+        Answers(self.settings.protocol).refused(arrival, gateway.early_rejection.refuse(refusal, arrival))
     }
 
     fn answer_panic(&self, gateway: &Gateway, arrival: &Arrival) -> Response<GuardedBody> {

@@ -55,7 +55,8 @@ impl Call {
             return OBSERVED;
         }
         let Some(Part::RequestHeaders(headers)) = &first.request else { return OUT_OF_ORDER };
-        let described = described::of_stream(headers, &first.attributes, &self.gateway.trusted_proxies);
+        let Gateway { settings, trusted_proxies, .. } = &*self.gateway;
+        let described = described::of_stream(headers, &first.attributes, &settings.credentials, trusted_proxies);
         let (arrival, checked) = self.arrive(described);
         let decided = self.decide(&arrival, checked).await.map(|admitted| self.begin(&arrival, admitted));
         match decided {

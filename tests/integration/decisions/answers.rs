@@ -57,9 +57,12 @@ fn refusal_has_the_status_of_the_proxy_mode_and_no_identity() {
         ] {
             let answer = protocol.ask(*address, Asked::get(target, key));
             assert_eq!((protocol.status(&answer), &*Protocol::code(&answer)), (status, code), "{protocol:?} {target}");
-            if *protocol == Protocol::Nginx {
+            let is_nginx = *protocol == Protocol::Nginx;
+            if is_nginx {
                 assert_eq!(answer.status, if status == 401 { 401 } else { 403 });
             }
+            // nginx drops the body.
+            assert_eq!(answer.header("x-keygate-code"), is_nginx.then_some(code), "{protocol:?} {target}");
             let identity = IDENTITY.iter().skip(1).filter(|name| answer.header(name).is_some());
             assert_eq!(identity.count(), 0, "{answer:?}");
         }
@@ -155,6 +158,23 @@ fn identity_in_another_spelling_is_refused_where_it_cannot_be_removed() {
     let answer = Protocol::ForwardAuth.ask(address, asked);
     assert_eq!(answer.status, 200, "the proxy overwrites it");
     assert_ne!(answer.header("x-org-id"), Some("forged"));
+}
+
+/// Envoy joins fields of one name.
+#[test]
+fn keys_that_envoy_has_joined_are_two() {
+    let upstream = Upstream::start();
+    let gateway = gateway(&upstream, "none", &format!("credentials: {{ headers: [X-API-Key] }}\n{ROUTES}"));
+    let key = gateway.key_with(&["queries:read"]).text;
+    let ask = |key: &str, fields: &[(&str, &str)]| {
+        let answer = Protocol::EnvoyHttp.ask(gateway.addresses()[3], Asked { fields, ..Asked::get("/reads/a", key) });
+        (answer.status, Protocol::code(&answer))
+    };
+    assert_eq!(ask("", &[("X-API-Key", &key)]), (200, String::new()));
+    let refused = (400, "invalid_request".to_owned());
+    assert_eq!(ask(&format!("{key},Bearer {key}"), &[]), refused);
+    assert_eq!(ask("", &[("x_api_key", &format!("{key},{key}"))]), refused);
+    assert_eq!(ask("", &[("X-API-Key", &format!("{key},"))]), refused);
 }
 
 #[test]

@@ -14,8 +14,9 @@ use super::grpc::{Envoy, head, question, response_head};
 use super::{Asked, gateway};
 use crate::support::{Gateway, Key, Upstream, eventually};
 
-const ROUTES: &str = "credentials: { headers: [X-API-Key] }\nroutes:\n  - { name: reads, path: '/reads/**', permission: \
-                      'queries:read' }\n  - { name: open, path: /open, access: public }\n";
+const ROUTES: &str = "credentials: { headers: [X-API-Key] }\nroutes:\n  \
+                      - { name: reads, path: '/reads/**', permission: 'queries:read' }\n  \
+                      - { name: open, path: /open, access: public }\n";
 /// Places of the listeners of `ext_authz` and of `ext_proc`.
 const CHECK: usize = 4;
 const PROCESS: usize = 5;

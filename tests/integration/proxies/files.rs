@@ -19,7 +19,7 @@ fn envoy_accepts_its_files() {
 fn files_name_every_identity_field() {
     for file in ["nginx.conf", "traefik-dynamic.yaml", "Caddyfile", "envoy-http.yaml"] {
         let text = fs::read_to_string(format!("deploy/proxies/{file}")).unwrap().to_ascii_lowercase();
-        for (name, _) in IDENTITY {
+        for name in IDENTITY {
             let name = name.to_ascii_lowercase();
             assert!(text.contains(&name), "{file} does not name {name}");
         }

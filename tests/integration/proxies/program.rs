@@ -25,15 +25,24 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Those that ask over HTTP; nginx of Debian only where it is installed.
-    pub fn over_http() -> Vec<Self> {
-        let mut kinds = vec![Self::Nginx, Self::Traefik, Self::Caddy, Self::EnvoyHttp];
+    /// All of them; nginx of Debian only where it is installed.
+    pub fn all() -> Vec<Self> {
+        let mut kinds = vec![Self::Nginx, Self::Traefik, Self::Caddy];
+        kinds.extend([Self::EnvoyHttp, Self::EnvoyExtAuthz, Self::EnvoyExtProc]);
         kinds.extend(Path::new(DEBIAN_NGINX).exists().then_some(Self::DebianNginx));
         kinds
     }
 
-    /// Those that ask by gRPC.
-    pub const BY_GRPC: [Self; 2] = [Self::EnvoyExtAuthz, Self::EnvoyExtProc];
+    /// Protocol and slots of the listener that it asks.
+    pub const fn asks(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Nginx | Self::DebianNginx => ("nginx", "none"),
+            Self::Traefik | Self::Caddy => ("forward_auth", "none"),
+            Self::EnvoyHttp => ("envoy_http", "none"),
+            Self::EnvoyExtAuthz => ("envoy", "none"),
+            Self::EnvoyExtProc => ("envoy", "stream"),
+        }
+    }
 
     /// Files of `deploy/proxies`; the first one is that which the program is started with.
     const fn files(self) -> &'static [&'static str] {

@@ -1,74 +1,94 @@
-//! Refused requests: the client gets the status of the refusal, and the upstream gets nothing.
+//! Refused requests: the client gets the status, the fields and the body of the refusal, and the upstream gets nothing.
 
-use super::{Kind, Setup};
+use super::{Kind, Setup, blocks};
+use crate::support::Response;
+use crate::support::redis::Redis;
 
-/// Statuses of keygate's refusals.
-const STATUSES: [u16; 9] = [400, 401, 403, 404, 414, 417, 429, 431, 503];
+/// Asserts that a response is this refusal, with all that the proxy lets through.
+#[track_caller]
+fn assert_refused(kind: Kind, response: &Response, status: u16, code: &str) {
+    assert_eq!(response.status, status, "{kind:?}: {response:?}");
+    assert_eq!(response.header("content-type"), Some("application/problem+json"), "{kind:?}: {response:?}");
+    let problem = response.json();
+    assert_eq!((&problem["status"], &problem["code"]), (&status.into(), &code.into()), "{kind:?}: {problem}");
+    let id = fields(response, "x-request-id");
+    assert_eq!(id, [problem["request_id"].as_str().unwrap()], "{kind:?}");
+    if !kind.is_nginx() {
+        // nginx drops the body, and makes one of what is in the fields.
+        assert_eq!(response.code(), code, "{kind:?}");
+    }
+    let challenges = fields(response, "www-authenticate").len();
+    assert_eq!(challenges, usize::from(matches!(code, "unauthenticated" | "invalid_token" | "insufficient_scope")));
+    for name in ["x-user-id", "x-org-id", "x-key-id", "x-permissions", "x-auth-method"] {
+        assert!(response.header(name).is_none(), "{kind:?}: {response:?}");
+    }
+}
 
-/// Returns whether the client gets nothing but a status: over HTTP, Envoy takes a 5xx for the failure of the peer, and
-/// answers by itself.
-fn is_bare(kind: Kind, status: u16) -> bool {
-    kind == Kind::EnvoyHttp && status >= 500
+fn fields<'a>(response: &'a Response, name: &str) -> Vec<&'a str> {
+    let fields = response.headers.iter().filter(|(given, _)| given == name);
+    fields.map(|(_, value)| value.as_str()).collect()
 }
 
 #[test]
-fn refusal_reaches_the_client_with_its_status() {
-    for kind in Kind::over_http() {
+fn refusal_reaches_the_client_with_its_status_its_fields_and_its_code() {
+    for kind in Kind::all() {
         let setup = Setup::start(kind);
-        for status in STATUSES {
-            for method in ["GET", "POST"] {
-                let body: &[u8] = if method == "POST" { b"body" } else { b"" };
-                let response = setup.proxy.client().request(method, &format!("/refused/{status}"), "good", &[], body);
-                assert_eq!(response.status, status, "{kind:?}: {response:?}");
-                if is_bare(kind, status) {
-                    continue;
-                }
-                assert_eq!(response.header("content-type"), Some("application/problem+json"), "{kind:?}: {status}");
-                assert_eq!(response.json()["status"], status, "{kind:?}");
-                // nginx drops the body of the refusal, and makes one of what is in its fields.
-                assert!(kind.is_nginx() || response.json()["code"] == "of_the_peer", "{kind:?}: {response:?}");
+        let revoked = setup.gateway.another_key(&setup.key);
+        setup.gateway.revoke(&revoked);
+        let key = &*setup.key.text;
+        for (target, key, status, code) in [
+            ("/reads/a", "", 401, "unauthenticated"),
+            ("/reads/a", "sk_live_unknown", 401, "invalid_token"),
+            ("/reads/a", &revoked.text, 401, "invalid_token"),
+            ("/writes/a", key, 403, "insufficient_scope"),
+            ("/none", key, 404, "not_found"),
+        ] {
+            for (method, body) in [("GET", &b""[..]), ("POST", b"body"), ("DELETE", b"")] {
+                let response = setup.proxy.client().request(method, target, key, &[], body);
+                assert_refused(kind, &response, status, code);
             }
+            let response = setup.proxy.client().request("HEAD", target, key, &[], b"");
+            assert_eq!(response.status, status, "{kind:?}: {response:?}");
         }
         assert_eq!(setup.upstream.count(), 0, "{kind:?}");
     }
 }
 
 #[test]
-fn refusal_has_the_fields_that_clients_act_on() {
-    for kind in Kind::over_http() {
-        let setup = Setup::start(kind);
-        let fields = |path: &str, name: &str| {
-            let response = setup.proxy.client().get(path, "good");
-            let found: Vec<_> = response.headers.iter().filter(|(given, _)| given == name).collect();
-            assert_eq!(found.len(), 1, "{kind:?}: {path}: {name}: {response:?}");
-            found[0].1.clone()
-        };
-        assert_eq!(fields("/refused/429", "retry-after"), "7");
-        assert_eq!(fields("/refused/429", "ratelimit"), "\"key\";r=0;t=7");
-        assert_eq!(fields("/refused/429", "ratelimit-policy"), "\"key\";q=10;w=60");
-        if !is_bare(kind, 503) {
-            assert_eq!(fields("/refused/503", "retry-after"), "7");
+fn limited_client_learns_when_to_come_back() {
+    for kind in Kind::all() {
+        let blocks = blocks(kind).replace("key: { requests: 1000000, per: 1h }", "key: { requests: 2, per: 1h }");
+        let setup = Setup::with(kind, &blocks);
+        for _ in 0..2 {
+            assert_eq!(setup.request("GET", "/reads/a", &[], b"").status, 200, "{kind:?}");
         }
-        for path in ["/refused/401", "/refused/403"] {
-            assert_eq!(fields(path, "www-authenticate"), "Bearer realm=\"keygate\"");
+        for (method, body) in [("GET", &b""[..]), ("POST", b"body")] {
+            let response = setup.request(method, "/reads/a", &[], body);
+            assert_refused(kind, &response, 429, "rate_limited");
+            let retry_after: u64 = fields(&response, "retry-after")[0].parse().unwrap();
+            assert!((1..=1800).contains(&retry_after), "{kind:?}: {retry_after}");
+            assert!(fields(&response, "ratelimit")[0].contains("\"key\";r=0;t="), "{kind:?}: {response:?}");
+            assert!(fields(&response, "ratelimit-policy")[0].contains("\"key\";q=2;w=3600"), "{kind:?}: {response:?}");
         }
-        for status in [401, 403, 404, 429] {
-            assert!(!fields(&format!("/refused/{status}"), "x-request-id").is_empty());
-        }
+        assert_eq!(setup.upstream.count(), 2, "{kind:?}");
     }
 }
 
-/// No credential, and an unknown one, in every way that proxies read a request.
+/// keygate's own failure is a 503. Over HTTP, Envoy takes it for no answer, and makes its own.
 #[test]
-fn request_without_a_good_key_is_refused() {
-    for kind in Kind::over_http() {
-        let setup = Setup::start(kind);
-        for key in ["", "bad"] {
-            assert_eq!(setup.proxy.client().get("/plain", key).status, 401, "{kind:?}");
+fn failure_of_the_gateway_is_a_503_that_says_so() {
+    for kind in Kind::all() {
+        let redis = Redis::start();
+        let state = format!("state: {{ redis: {{ url: '{}', deadline: 1s }} }}\n", redis.url());
+        let setup = Setup::with(kind, &format!("{}{state}", blocks(kind)));
+        redis.kill();
+        let response = setup.request("GET", "/reads/a", &[], b"");
+        if kind == Kind::EnvoyHttp {
+            assert_eq!((response.status, response.body.len()), (503, 0), "{response:?}");
+        } else {
+            assert_refused(kind, &response, 503, "state_unavailable");
+            assert_eq!(fields(&response, "retry-after"), ["1"], "{kind:?}");
         }
-        // An identity of its own does not help.
-        let forged = [("X-User-Id", "forged"), ("X-Auth-Method", "api-key")];
-        assert_eq!(setup.proxy.client().request("GET", "/plain", "bad", &forged, b"").status, 401, "{kind:?}");
         assert_eq!(setup.upstream.count(), 0, "{kind:?}");
     }
 }
@@ -76,10 +96,10 @@ fn request_without_a_good_key_is_refused() {
 /// The refusals of the upstream itself are its own.
 #[test]
 fn statuses_of_the_upstream_stay() {
-    for kind in Kind::over_http() {
+    for kind in Kind::all() {
         let setup = Setup::start(kind);
         for status in [401, 403, 404, 429, 500, 503] {
-            let response = setup.proxy.client().get(&format!("/own/{status}"), "good");
+            let response = setup.request("GET", &format!("/reads/own/{status}"), &[], b"");
             assert_eq!((response.status, response.body.as_slice()), (status, &b"ok"[..]), "{kind:?}");
         }
     }

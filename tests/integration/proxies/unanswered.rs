@@ -32,7 +32,7 @@ fn assert_refused(kind: Kind, name: &str, proxy: &Proxy, upstream: &Upstream) {
 
 #[test]
 fn peer_that_is_gone_is_a_refusal() {
-    for kind in Kind::over_http().into_iter().chain(Kind::BY_GRPC) {
+    for kind in Kind::all() {
         let upstream = upstream();
         let proxy = Proxy::start(kind, free_address(), upstream.address);
         assert_refused(kind, "gone", &proxy, &upstream);
@@ -41,7 +41,7 @@ fn peer_that_is_gone_is_a_refusal() {
 
 #[test]
 fn answer_that_is_no_decision_is_a_refusal() {
-    for kind in Kind::over_http().into_iter().chain(Kind::BY_GRPC) {
+    for kind in Kind::all() {
         for (name, answer) in NO_DECISIONS {
             let upstream = upstream();
             let peer = Upstream::answering(move |_: &Received, stream: &mut TcpStream| {
@@ -58,7 +58,7 @@ fn answer_that_is_no_decision_is_a_refusal() {
 #[test]
 fn peer_that_is_silent_is_a_refusal_in_time() {
     std::thread::scope(|scope| {
-        for kind in Kind::over_http().into_iter().chain(Kind::BY_GRPC).filter(|kind| *kind != Kind::Traefik) {
+        for kind in Kind::all().into_iter().filter(|kind| *kind != Kind::Traefik) {
             scope.spawn(move || {
                 let (upstream, peer) = (upstream(), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
                 let proxy = Proxy::start(kind, peer.local_addr().unwrap(), upstream.address);

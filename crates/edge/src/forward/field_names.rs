@@ -11,16 +11,8 @@ use super::passed_fields::PassedFields;
 use domain::head_fields::{self, CredentialFields, Removal};
 use domain::http_syntax;
 
-/// Fields that a proxy in front sets itself.
-const OF_A_PROXY: [&str; 7] = [
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-client-cert",
-    "forwarded",
-    "via",
-];
+/// Fields that Envoy sets itself, or removes.
+const OF_A_PROXY: [&str; 4] = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-client-cert", "via"];
 /// Prefix of fields that Envoy sets itself, and lets nobody remove.
 const OF_ENVOY: &str = "x-envoy-";
 
