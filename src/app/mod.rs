@@ -148,8 +148,7 @@ impl App {
         let watchdog = watchdog::start(process.notifier, workers.clone(), phases)?;
         discovery.follow(snapshot.config.upstreams.iter().map(|upstream| (&upstream.settings, &upstream.discovery)));
         let reloader = components.reloader(Arc::clone(&active), workers, process.clone(), discovery);
-        let reloader = reloader.start(requests)?;
-        threads.extend([control, reloader]);
+        threads.extend([control, reloader.start(requests)?]);
         finish(takeover, &components.handles.state, &mut running)?;
         process.notifier.notify_ready("serving");
         Ok(Self {

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::App;
-use super::shutdown::{DrainResult, Phase};
-use crate::config::Listener;
+use super::shutdown::{DrainResult, DrainWait, Phase};
+use crate::config::{Config, Listener};
+use crate::gateway::ProcessEnd;
 use control::admin::UpgradeReport;
 use journal::audit::Journal;
 use state::State;
@@ -80,10 +81,7 @@ impl App {
                 tracing::warn!("drain timed out (timeouts.drain): dropping exchanges in flight");
             }
         }
-        if config.listen.iter().any(Listener::holds_streams) {
-            self.process_end.end_streams();
-            self.drain_wait.wait(STREAMS_END);
-        }
+        end_streams(&config, &self.process_end, &mut self.drain_wait);
         {
             let _turn = self.handover.server.wait_for_turn();
             self.handover.kept.close();
@@ -105,6 +103,14 @@ impl App {
             self.running.leave();
         }
         drop(self.running);
+    }
+}
+
+/// Ends the streams of other proxies without an error, where there may be some.
+fn end_streams(config: &Config, process_end: &ProcessEnd, drain_wait: &mut DrainWait) {
+    if config.listen.iter().any(Listener::holds_streams) {
+        process_end.end_streams();
+        drain_wait.wait(STREAMS_END);
     }
 }
 

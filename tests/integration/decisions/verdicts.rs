@@ -19,7 +19,7 @@ fn requests() -> usize {
     if is_strict() { 10_000 } else { 2_000 }
 }
 
-const BLOCKS: &str = "limits: { key: { requests: 20, per: 24h, burst: 20 }, bad_keys: { requests: 100000, per: 24h },
+const BLOCKS: &str = "limits: { key: { requests: 5, per: 24h, burst: 5 }, bad_keys: { requests: 100000, per: 24h },
   public: { requests: 100000, per: 24h } }
 routes:
   - { name: reads, path: '/reads/**', methods: [GET, HEAD], permission: 'queries:read' }
