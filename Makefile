@@ -43,6 +43,7 @@ strict: setup
 	KEYGATE_STRICT=1 cargo test --locked --test browser key_is_created_used_monitored_and_revoked -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test process hostile -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration decisions::verdicts -- --test-threads 1
+	KEYGATE_STRICT=1 cargo test --locked --test integration proxies::streams -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test process envoys:: -- --test-threads 1
 
 SOAK_MINUTES ?= 30

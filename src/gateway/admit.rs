@@ -76,27 +76,30 @@ impl Gateway {
 
     /// Finds the route of a request, authorizes the request, and opens its audit entry; or records and answers its
     /// denial.
-    pub(super) async fn grant(
-        &self,
+    pub(super) fn grant<'a>(
+        &'a self,
         arrival: &Arrival,
         head: &ValidatedHead,
-    ) -> Result<(&Route, Granted), Response<GuardedBody>> {
+    ) -> impl Future<Output = Result<(&'a Route, Granted), Response<GuardedBody>>> {
         let route = self.admission.find_route(head);
-        if let Some(public) = &route.public {
-            let slot = self.admit_public(arrival, head, route, public).map_err(|refused| *refused)?;
-            return Ok((route, Granted::Public(slot)));
+        // A block and not an `async fn`, which has room for its arguments twice.
+        async move {
+            if let Some(public) = &route.public {
+                let slot = self.admit_public(arrival, head, route, public).map_err(|refused| *refused)?;
+                return Ok((route, Granted::Public(slot)));
+            }
+            // Before the decision: a request that cannot be recorded must not cost a token.
+            if !self.journal.accepts_requests() {
+                self.metrics.audit.refused.inc();
+                return Err(self.early_rejection.refuse(Refusal::AuditUnavailable, arrival));
+            }
+            let admitted = self.authorize(arrival, head, route).await?;
+            arrival.connection.count_admission();
+            let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
+                return Err(own_response::reject_unrecorded(arrival, &admitted, route));
+            };
+            Ok((route, Granted::Caller { admitted, entry }))
         }
-        // Before the decision: a request that cannot be recorded must not cost a token.
-        if !self.journal.accepts_requests() {
-            self.metrics.audit.refused.inc();
-            return Err(self.early_rejection.refuse(Refusal::AuditUnavailable, arrival));
-        }
-        let admitted = self.authorize(arrival, head, route).await?;
-        arrival.connection.count_admission();
-        let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
-            return Err(own_response::reject_unrecorded(arrival, &admitted, route));
-        };
-        Ok((route, Granted::Caller { admitted, entry }))
     }
 
     /// Decides about a request, and notes its caller; or records and answers its denial. Apart from `admit`, whose

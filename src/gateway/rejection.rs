@@ -30,7 +30,7 @@ const REFUSED: &str = "refused";
 pub(super) struct Rejection<'a> {
     pub(super) refusal: Refusal,
     /// Authentication method of the caller; `ApiKey` for unknown callers.
-    method: AuthMethod,
+    pub(super) method: AuthMethod,
     /// Rate-limit status of an authenticated caller.
     pub(super) rate_limit: Option<RateLimitFields>,
     /// Permission that the caller lacks.
@@ -79,11 +79,6 @@ impl<'a> Rejection<'a> {
     /// Rejection of the same request for another reason.
     pub(super) fn replaced_by(self, refusal: Refusal) -> Self {
         Self { refusal, scope: None, retry_after: None, key_places: None, ..self }
-    }
-
-    /// Code of the refusal.
-    pub(super) fn code(&self) -> &'static str {
-        self.refusal.answer(self.method).code
     }
 
     /// Builds the response to the request of this id, and notes the refusal, where the request is observed. The ids of

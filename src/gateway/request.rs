@@ -21,6 +21,7 @@ use crate::admission::Route;
 use domain::clock::{self, Micros, Reading};
 use domain::head_fields::{CredentialFields, FieldSet};
 use domain::identity::{AuthMethod, Principal, X_REQUEST_ID};
+use domain::refusal::Refusal;
 use domain::trace_context::TraceId;
 use edge::forward::{Client, ResponseOrigin};
 use edge::transport::ExchangeHandle;
@@ -62,8 +63,8 @@ pub(super) struct Arrival {
     /// Facts for the access log, the trace and the metrics by convention; none when all of them are off. Shared with
     /// the exchange and the tries at the upstream: they are rendered when the last holder is dropped.
     pub(super) observed: Option<Rc<ObservedRequest>>,
-    /// Code of the last refusal that was built; none before one.
-    refusal_code: Cell<Option<&'static str>>,
+    /// The last refusal that was built, and the caller's method; none before one. Not its code, which is larger.
+    refusal: Cell<Option<(Refusal, AuthMethod)>>,
 }
 
 /// Texts of a request in its audit record.
@@ -109,7 +110,7 @@ impl Arrival {
             expects_continue: has_expect.unwrap_or_else(|| head.headers.contains_key(EXPECT)),
             cors: CrossOrigin::of(gateway, head),
             origin,
-            refusal_code: Cell::default(),
+            refusal: Cell::default(),
         };
         arrival.observed = gateway.observer.as_ref().map(|observer| arrival.observe(gateway, observer, head));
         arrival
@@ -138,13 +139,13 @@ impl Arrival {
 
     /// Builds the response to the request when it is refused, and notes the refusal.
     pub(super) fn reject(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
-        self.refusal_code.set(Some(rejection.code()));
+        self.refusal.set(Some((rejection.refusal, rejection.method)));
         rejection.response(self.id, self.observed.as_deref())
     }
 
     /// Code of the request's refusal; none where it is not refused.
     pub(super) fn refusal_code(&self) -> Option<&'static str> {
-        self.refusal_code.get()
+        self.refusal.get().map(|(refusal, method)| refusal.answer(method).code)
     }
 
     /// Id of the trace, if there is one.
