@@ -295,7 +295,7 @@ mod tests {
         ];
         let limited = ["rate_limited", "too_many_in_flight"];
         let failed = ["upstream_error", "internal_error", "client_error", "terminated", "aborted", "unconfirmed"];
-        assert_eq!(names, [&["in_progress", "completed"], &refused[..], &limited, &failed].concat());
+        assert_eq!(names, [&["in_progress", "completed", "decided"], &refused[..], &limited, &failed].concat());
         for outcome in Outcome::all() {
             let json = serde_json::to_string(&outcome).unwrap();
             assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome, "{json}");
