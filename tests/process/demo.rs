@@ -6,8 +6,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use parking_lot::Mutex;
+
 use crate::support::page::block;
 use crate::support::{Client, KEYGATE, Upstream, free_address};
+
+/// Held while a demo starts: two that look for a free port of `/metrics` at once find the same one.
+static START: Mutex<()> = Mutex::new(());
 
 struct Demo {
     child: Child,
@@ -22,6 +27,7 @@ impl Demo {
 
     /// The same, with these arguments.
     fn start_with(listen: SocketAddr, dir: &Path, options: &[String]) -> Self {
+        let _starting = START.lock();
         let mut command = Command::new(KEYGATE);
         command.args(options).arg("--listen").arg(listen.to_string()).arg("--dir").arg(dir);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -140,6 +146,7 @@ fn failed_demo_removes_its_temporary_directory() {
     let listen = taken.local_addr().unwrap().to_string();
     let mut command = Command::new(KEYGATE);
     command.args(["demo", "--listen", &listen]).env("TMPDIR", temporary.path());
+    let _starting = START.lock();
     let ended = command.output().unwrap();
     let told = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(1), "{told}");
