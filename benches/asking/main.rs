@@ -48,7 +48,7 @@ const KINDS: [(&str, Kind, Questions); 6] = [
 const CADDY: usize = 2;
 const EXT_AUTHZ: usize = 4;
 
-/// What the proxies are compared with.
+/// A way to keygate without another proxy, measured beside the proxies.
 struct Beside {
     name: &'static str,
     address: SocketAddr,

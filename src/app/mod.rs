@@ -83,7 +83,7 @@ pub struct App {
     state: Arc<State>,
     journal: Journal,
     shippers: Arc<Shippers>,
-    /// How far the process is from its end, for other proxies.
+    /// Stage of the process on the way to its end, for other proxies.
     process_end: ProcessEnd,
     process: ProcessHandles,
     /// The active snapshot; the reloader replaces it.

@@ -33,7 +33,7 @@ pub(super) struct SharedHandles {
     pub(super) management_api: Option<ManagementApiServices>,
     /// The part of token exchange that all workers share; none without a `federation` block.
     pub(super) federation: Option<TokenExchange>,
-    /// How far the process is from its end, for other proxies.
+    /// Stage of the process on the way to its end, for other proxies.
     pub(super) process_end: ProcessEnd,
     /// Turns to read the usage of callers.
     pub(super) usage_reads: UsageReads,

@@ -34,7 +34,7 @@ pub(super) fn decisions(section: &mut Section<'_>) -> Result<DecisionSettings, R
     Ok(DecisionSettings { protocol, peers, slots })
 }
 
-/// Reads networks of proxies. Whoever is in them is believed on the address of the client.
+/// Reads networks of proxies, which are believed on the address of the client.
 fn peers(value: &Value<'_>) -> Result<Vec<IpNet>, Reported> {
     let peers = networks(value)?;
     let is_wide = |network: &&IpNet| match network {

@@ -1,5 +1,5 @@
 //! The upstreams: the only one in the block `upstream`, or several in the block `upstreams`, each under its name.
-//! Where other proxies forward, there may be none.
+//! There may be none, if other proxies forward.
 
 use super::upstream::{Upstream, upstream};
 use platform::settings::{Reported, Section, Value};

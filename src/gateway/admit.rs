@@ -24,7 +24,7 @@ use state::Admitted;
 /// Admitted request: its route, its exchange, and its head for the upstream.
 pub(super) type AdmittedRequest<'a> = (&'a Route, Box<Exchange>, Request<RequestBody>);
 
-/// What an admitted request was granted, before its exchange begins.
+/// Grant of an admitted request, before its exchange begins.
 #[expect(clippy::large_enum_variant, reason = "handed on at once; a box would be an allocation for each request")]
 pub(super) enum Granted {
     /// To a caller, whose audit entry is open.
@@ -35,7 +35,7 @@ pub(super) enum Granted {
 
 impl Granted {
     /// The caller; none on a public route.
-    pub(super) fn principal(&self) -> Option<&Principal> {
+    pub(super) fn principal(&self) -> Option<&Arc<Principal>> {
         match self {
             Self::Caller { admitted, .. } => Some(&admitted.principal),
             Self::Public(_) => None,
@@ -68,7 +68,7 @@ impl Gateway {
         let (route, granted) = self.grant(arrival, head).await?;
         let request = unsent.take().expect("a request is admitted once");
         let has_key_field = request.head.fields().contains(FieldSet::CREDENTIAL);
-        let (request, features) = self.rewrite_request(arrival, route, granted.principal(), request);
+        let (request, features) = self.rewrite_request(arrival, route, granted.principal().map(Arc::as_ref), request);
         let grant = granted.into_grant(self, arrival, route, has_key_field);
         let exchange = Exchange::begin(self, arrival, route, grant, request.body().upload(), features);
         Ok((route, Box::new(exchange), request))

@@ -89,7 +89,7 @@ impl Inbox {
     /// The first message, within a time.
     ///
     /// # Errors
-    /// How the call ends without one.
+    /// Status with which the call ends without one.
     pub(super) async fn first<M: Message + Default>(&mut self, time: Duration) -> Result<M, Status> {
         match timeout(time, self.next()).await {
             Ok(Ok(Some(message))) => Ok(message),
@@ -102,7 +102,7 @@ impl Inbox {
     /// The only message, within a time.
     ///
     /// # Errors
-    /// How the call ends without one, or with another one.
+    /// Status with which the call ends, without one or with a second one.
     pub(super) async fn only<M: Message + Default>(&mut self, time: Duration) -> Result<M, Status> {
         let message = self.first(time).await?;
         match timeout(time, self.next::<M>()).await {
@@ -122,7 +122,7 @@ impl Inbox {
 }
 
 impl InboxError {
-    /// How the call ends.
+    /// Status with which the call ends.
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Lost => Status(Code::Unavailable, "the stream is lost"),

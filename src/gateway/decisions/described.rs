@@ -51,10 +51,10 @@ pub(super) fn read(
     if let Some(host) = host {
         head.headers.insert(HOST, host);
     }
-    // The body of the described request stays with the other proxy.
-    for name in [X_FORWARDED_METHOD, X_FORWARDED_URI, CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT] {
+    for name in [X_FORWARDED_METHOD, X_FORWARDED_URI] {
         head.headers.remove(name);
     }
+    remove_body_fields(&mut head.headers);
     if protocol == DecisionProtocol::EnvoyHttp {
         head.headers = with_parted_keys(head.headers, credentials);
     }
@@ -148,11 +148,16 @@ fn described(
     head.version = Version::HTTP_2;
     let peer = Peer { address: source, tls: None, certificate: None };
     let client = Client::find(&peer, &headers, trusted);
+    remove_body_fields(&mut headers);
+    head.headers = headers;
+    Some(Described { head, client })
+}
+
+/// Removes the fields of the body, which stays with the other proxy.
+fn remove_body_fields(headers: &mut HeaderMap) {
     for name in [CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT] {
         headers.remove(name);
     }
-    head.headers = headers;
-    Some(Described { head, client })
 }
 
 /// A head without a fact.

@@ -28,7 +28,6 @@ use crate::gateway::{Gateway, ResponseFuture, head};
 use domain::refusal::Refusal;
 use edge::forward::{self, PassedFields, ResponseOrigin, ValidatedHead};
 use edge::transport::ExchangeHandle;
-use journal::audit::Outcome;
 
 /// Bytes of a message beside the head that it describes.
 const MESSAGE_ROOM: usize = 16 * 1024;
@@ -150,8 +149,7 @@ impl Call {
         let (arrival, checked) = self.arrive(described);
         let answer = match self.decide(&arrival, checked).await {
             Ok(mut admitted) => {
-                admitted.exchange.end(Outcome::Decided);
-                self.decisions.settle_slots(&mut admitted.exchange);
+                self.decisions.end_unseen(&mut admitted.exchange);
                 let set = set_fields(&admitted).into_iter().map(text);
                 let shown = self.shown_fields(&arrival, &admitted);
                 let metadata = Some(metadata(&admitted, &shown));

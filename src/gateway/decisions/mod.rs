@@ -25,7 +25,6 @@ mod settings;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
 use http::request::Parts;
@@ -33,7 +32,6 @@ use http::{HeaderName, Method, Request, Response};
 use hyper::body::Incoming;
 use tracing::field::display;
 
-use super::admit::Granted;
 use super::catch_panic::catch_panic;
 use super::connection::Connection;
 use super::exchange::{Exchange, Grant};
@@ -61,7 +59,7 @@ pub struct Decisions {
     /// Proxies whose word on the client counts: those that are trusted anyway, and those that ask.
     trusted: TrustedProxies,
     leases: Leases,
-    /// How far the process is from its end.
+    /// Stage of the process on the way to its end.
     process_end: ProcessEnd,
     /// True once the head of a response was seen in a stream.
     sees_responses: Cell<bool>,
@@ -156,16 +154,16 @@ impl Decisions {
                 gateway.metrics.overhead.observe(arrival.seconds_until(Instant::now()));
                 let response = answers.admitted(gateway, &admitted);
                 route.metrics.count_response(response.status());
-                admitted.exchange.end(Outcome::Decided);
-                self.settle_slots(&mut admitted.exchange);
+                self.end_unseen(&mut admitted.exchange);
                 own_response::own(response)
             }
             Err(refused) => answers.refused(arrival, refused),
         }
     }
 
-    /// Holds the slots of an exchange whose end is not seen, where they are leased.
-    fn settle_slots(&self, exchange: &mut Exchange) {
+    /// Ends an exchange that the other proxy goes on with unseen, and holds its slots where they are leased.
+    fn end_unseen(&self, exchange: &mut Exchange) {
+        exchange.end(Outcome::Decided);
         if let (DecisionSlots::Lease(time), Grant::Caller(caller)) = (self.settings.slots, &mut exchange.grant) {
             self.leases.hold(caller.permit.take(), time);
         }
@@ -200,10 +198,7 @@ async fn decide<'a>(
     head: &ValidatedHead,
 ) -> Result<(&'a Route, Admitted<'a>), Response<GuardedBody>> {
     let (route, granted) = gateway.grant(arrival, head).await?;
-    let caller = match &granted {
-        Granted::Caller { admitted, .. } => Some(Arc::clone(&admitted.principal)),
-        Granted::Public(_) => None,
-    };
+    let caller = granted.principal().cloned();
     let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
     let grant = granted.into_grant(gateway, arrival, route, has_key_field);
     let features = RequestFeatures::default();

@@ -11,7 +11,7 @@ pub struct DecisionSettings {
     pub protocol: DecisionProtocol,
     /// Networks of the proxies that may ask. Others get no byte.
     pub peers: Vec<IpNet>,
-    /// What becomes of the slots of an admitted request.
+    /// Time for which an admitted request has its slots.
     pub slots: DecisionSlots,
 }
 
@@ -28,7 +28,7 @@ pub enum DecisionProtocol {
     Envoy,
 }
 
-/// What becomes of the slots of a request that another proxy forwards.
+/// Time for which a request that another proxy forwards has its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionSlots {
     /// Given back with the answer.

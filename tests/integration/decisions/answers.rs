@@ -187,7 +187,7 @@ fn client_is_the_one_that_the_proxy_names() {
     gateway.perform(set);
     for (protocol, address) in PROTOCOLS.iter().zip(&gateway.addresses()[1..]) {
         assert!(protocol.ask(*address, Asked::get("/reads/a", &key.text)).status < 300, "{protocol:?}");
-        // What the client claims stands before what the proxy has added.
+        // The client's own claim stands before the address that the proxy has added.
         let mut fields = vec![("X-Forwarded-For", "192.0.2.9, 198.51.100.7")];
         let target = match protocol {
             Protocol::Nginx => "/v1/nginx/GET/reads/a",

@@ -238,7 +238,7 @@ fn streams_end_without_an_error_behind_the_drain() {
     stopping.join().unwrap();
 }
 
-/// What one client of Envoy does, many times, does not end the connection that all share.
+/// Requests of one client of Envoy, refused or given up many times, do not end the connection that all share.
 #[test]
 fn clients_that_go_away_or_are_refused_do_not_end_the_connection_of_the_others() {
     let world = World::new();

@@ -107,7 +107,7 @@ fn rules_are_for_tokens_of_the_operator_with_the_scope_and_their_own_organizatio
             let answer = own.call(method, path, &[JSON], body.as_bytes());
             assert_eq!((answer.status, answer.code().as_str()), (404, "no_such_org"), "{method}");
         }
-        // What carries no entity tag has none that `If-Match` could name.
+        // A rule has no entity tag that `If-Match` could name.
         let stale = own.call("DELETE", &format!("{rules}/deploy"), &[("If-Match", "\"AAAAAAAAAAAAAAAAAAAAAA\"")], b"");
         assert_eq!((stale.status, stale.code().as_str()), (412, "changed_meanwhile"));
         let token = setup.program_with(&settings(None, &[TokenScope::KeysRead]));

@@ -122,7 +122,7 @@ fn token_that_is_revoked_on_one_side_is_revoked() {
             let report = import_token(&state, &revoked).await;
             assert_eq!((report.withdrawn, report.tokens.already_there, report.kept.len()), (1, 1, 0), "{report:?}");
             assert_eq!(state.management_token(one.id).await.unwrap(), Some(revoked.clone()));
-            // What the target has revoked stays revoked, and by its own time.
+            // A token that the target has revoked stays revoked, and since its own time.
             let at = clock::now();
             state.change(Change::RevokeToken { token: other.id, at }).await.unwrap();
             let report = import_file(&old, &state).await;

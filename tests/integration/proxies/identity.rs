@@ -8,7 +8,7 @@ use crate::support::upstream::Received;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Caller {
     WithKey,
-    /// On a public route, where nobody is known.
+    /// On a public route, which knows no caller.
     Unknown,
 }
 

@@ -13,7 +13,7 @@ use domain::http_syntax;
 
 /// Fields that Envoy sets itself, or removes.
 const OF_A_PROXY: [&str; 4] = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-client-cert", "via"];
-/// Prefix of fields that Envoy sets itself, and lets nobody remove.
+/// Prefix of fields that Envoy sets itself; no answer can remove them.
 const OF_ENVOY: &str = "x-envoy-";
 
 /// Names of the fields of a request that the proxy which forwards it has to remove: those that the upstream must not
