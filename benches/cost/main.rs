@@ -13,6 +13,8 @@
 //! - `--tls`, `--http2`: the same over TLS 1.3, or over HTTP/2 with eight requests in flight on each connection;
 //! - `--decisions`, `--checks`: the cost of a decision for another proxy, asked by `forward_auth`, or by gRPC (`Check`
 //!   of Envoy's `ext_authz`);
+//! - `--large`: counts requests with bodies of 1 MiB both ways;
+//! - `--connections`: counts connections with one request each, with `--tls` a full handshake among it;
 //! - `--functions`: also the functions with the most instructions;
 //! - `--baseline`: counts only what `baseline.json` holds, and fails when it has risen; with
 //!   `--write`, writes the file.
@@ -99,8 +101,9 @@ fn main() {
     }
     let only = arguments.iter().position(|argument| argument == "--only").and_then(|at| arguments.get(at + 1));
     let measure = has("--bench");
+    let requests = if has("--large") { 200 } else { 4_000 };
     let size = match measure {
-        true => Size { keys: KEYS, requests: 4_000, idle_connections: 500, silence: std::time::Duration::from_secs(4) },
+        true => Size { keys: KEYS, requests, idle_connections: 500, silence: std::time::Duration::from_secs(4) },
         false => Size { keys: 10, requests: 50, idle_connections: 10, silence: std::time::Duration::ZERO },
     };
     let job = Job::new(size.keys, load::upstream());
@@ -116,8 +119,13 @@ fn main() {
         () if has("--checks") => Frontend::Decisions(CHECK),
         () => Frontend::Plain,
     };
-    let setup = Setup { redis: redis.as_ref().map(Redis::port), frontend, ..Setup::default() };
-    let is_usual = redis.is_none() && frontend == Frontend::Plain;
+    let shape = match () {
+        () if has("--large") => Shape::Large,
+        () if has("--connections") => Shape::NewConnections,
+        () => Shape::Small,
+    };
+    let setup = Setup { redis: redis.as_ref().map(Redis::port), frontend, shape, ..Setup::default() };
+    let is_usual = redis.is_none() && frontend == Frontend::Plain && shape == Shape::Small;
     let peers = match frontend {
         Frontend::Plain if redis.is_none() => &PEERS[..],
         Frontend::Plain => &PEERS_ON_REDIS,
@@ -186,5 +194,5 @@ fn run_load(proxy: &Proxy, job: &Job, setup: &Setup<'_>, connections: usize, req
         Frontend::Decisions(FORWARD_AUTH) => Protocol::ForwardAuth,
         Frontend::Decisions(_) => Protocol::Check,
     };
-    Load { keys: &job.keys[..1], protocol, shape: Shape::Small, connections, requests }.run(proxy.address);
+    Load { keys: &job.keys[..1], protocol, shape: setup.shape, connections, requests }.run(proxy.address);
 }

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use job::{Job, NO_LIMIT};
 
+use crate::load::Shape;
+
 /// A program that does the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peer {
@@ -71,6 +73,8 @@ impl Peer {
 pub(crate) struct Setup<'a> {
     pub(crate) workers: usize,
     pub(crate) frontend: Frontend,
+    /// Requests whose cost is counted.
+    pub(crate) shape: Shape,
     /// Port of the Redis that counts the requests of all keys.
     pub(crate) redis: Option<u16>,
     /// Requests an hour of each key.
@@ -101,7 +105,15 @@ pub(crate) struct Questions {
 
 impl Default for Setup<'_> {
     fn default() -> Self {
-        Self { workers: 1, frontend: Frontend::Plain, redis: None, limit: NO_LIMIT, segment: "64MiB", wrapper: &[] }
+        Self {
+            workers: 1,
+            frontend: Frontend::Plain,
+            shape: Shape::Small,
+            redis: None,
+            limit: NO_LIMIT,
+            segment: "64MiB",
+            wrapper: &[],
+        }
     }
 }
 
