@@ -28,7 +28,7 @@
 
 use std::borrow::Cow;
 
-use super::escape::{self, escape_capped};
+use super::escape::{self, escape_text};
 use super::event::OutcomeEvent;
 use super::field;
 use super::frame::{self, Line};
@@ -62,9 +62,9 @@ impl<'a> UseLine<'a> {
             opening,
             end: None,
             prepared,
-            action: escape_capped(opening.action.as_bytes(), escape::ACTION_CAP),
-            method: escape_capped(opening.method.as_bytes(), escape::METHOD_CAP),
-            path: escape_capped(opening.path.as_bytes(), escape::PATH_CAP),
+            action: escape_text(opening.action, escape::ACTION_CAP),
+            method: escape_text(opening.method, escape::METHOD_CAP),
+            path: escape_text(opening.path, escape::PATH_CAP),
         }
     }
 
@@ -76,7 +76,7 @@ impl<'a> UseLine<'a> {
 
 impl<'a> ChangeLine<'a> {
     pub(crate) fn new(change: &'a ChangeUse<'a>) -> Self {
-        let actor = escape_capped(change.actor.as_bytes(), escape::ACTOR_CAP);
+        let actor = escape_text(change.actor, escape::ACTOR_CAP);
         Self { change, opening: UseLine::of_use(&change.opening, None), actor }
     }
 }

@@ -25,11 +25,19 @@ pub(crate) const PATH_CAP: usize = 1024;
 
 /// Escapes `text`, and cuts it to at most `cap` bytes and an ellipsis.
 pub(crate) fn escape_capped(text: &[u8], cap: usize) -> Cow<'_, str> {
-    let plain = std::str::from_utf8(text).ok().filter(|_| text.len() <= cap);
-    if let Some(simple) = plain.filter(|_| is_simple(text)) {
-        return Cow::Borrowed(simple);
+    match std::str::from_utf8(text) {
+        Ok(text) => escape_text(text, cap),
+        Err(_) => Cow::Owned(escape(&key::redact(text), cap)),
     }
-    match (key::redact(text), plain.filter(|plain| is_plain(plain))) {
+}
+
+/// The same of a text that is UTF-8.
+pub(crate) fn escape_text(text: &str, cap: usize) -> Cow<'_, str> {
+    let fits = text.len() <= cap;
+    if fits && is_simple(text.as_bytes()) {
+        return Cow::Borrowed(text);
+    }
+    match (key::redact(text.as_bytes()), Some(text).filter(|text| fits && is_plain(text))) {
         (Cow::Borrowed(_), Some(plain)) => Cow::Borrowed(plain),
         (redacted, _) => Cow::Owned(escape(&redacted, cap)),
     }

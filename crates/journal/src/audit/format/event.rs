@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::escape::{self, escape_capped};
+use super::escape::{self, escape_capped, escape_text};
 use super::line::EventKind;
 use super::record::{Outcome, Record, RecordKind, Use, UseEnd};
 use domain::clock::Micros;
@@ -131,9 +131,9 @@ impl<'a> UseEvent<'a> {
             token_id: None,
             ip: opening.ip,
             user_agent: opening.user_agent.map(|agent| escape_capped(agent, escape::USER_AGENT_CAP)),
-            action: escape_capped(opening.action.as_bytes(), escape::ACTION_CAP),
-            method: escape_capped(opening.method.as_bytes(), escape::METHOD_CAP),
-            path: escape_capped(opening.path.as_bytes(), escape::PATH_CAP),
+            action: escape_text(opening.action, escape::ACTION_CAP),
+            method: escape_text(opening.method, escape::METHOD_CAP),
+            path: escape_text(opening.path, escape::PATH_CAP),
             provisional: opening.provisional,
             outcome: Some(end.outcome),
             status: end.status,

@@ -16,9 +16,14 @@ const NO_DIGIT: u8 = 0xff;
 
 /// Encodes an id.
 pub(crate) fn encode(id: u128) -> [u8; LENGTH] {
-    // The last digit has two bits of the id, and four zeros.
+    // In parts that fit a register, as they are decoded. The last digit has two bits of the id, and four zeros.
+    let parts = [(id >> 68) as u64, (id >> 8) as u64, (id << 4) as u64 & 0xfff];
     std::array::from_fn(|i| {
-        let bits = if i < LENGTH - 1 { id >> (122 - 6 * i) } else { id << 4 };
+        let bits = match i {
+            0..10 => parts[0] >> (54 - 6 * i),
+            10..20 => parts[1] >> (54 - 6 * (i - 10)),
+            _ => parts[2] >> (6 - 6 * (i - 20)),
+        };
         DIGITS[(bits & 0x3f) as usize]
     })
 }

@@ -10,19 +10,24 @@ use super::record::Use;
 use domain::identity::{AuthMethod, OrgId, UserId};
 use domain::key::KeyId;
 
-/// Fields of the last use of a connection, as they are in its line.
+/// Bytes of the fields of a caller: four tabs, a letter, the id of a key, and two ids of 22 characters.
+const CALLER_LENGTH: usize = 4 + 1 + 9 + 2 * 22;
+
+/// Fields of the last use of a connection, as they are in its line: those of the caller, and those of the client.
 ///
 /// They are compared with those of the next use, and encoded again when one of them has changed: a connection usually
-/// has one caller and one user agent.
+/// has one client, and often one caller. Where a client has many keys, its own fields stay.
 #[derive(Debug, Default)]
 pub struct PreparedFields(RefCell<Option<Box<Prepared>>>);
 
 #[derive(Debug)]
 struct Prepared {
     caller: Caller,
-    user_agent: Option<Vec<u8>>,
-    /// The fields from the method of authentication to the user agent.
-    text: Vec<u8>,
+    client: Client,
+    /// The fields from the method of authentication to the organization.
+    caller_text: Vec<u8>,
+    /// The fields of the address and the user agent.
+    client_text: Vec<u8>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -31,45 +36,88 @@ struct Caller {
     key_id: Option<KeyId>,
     user_id: Option<UserId>,
     org_id: Option<OrgId>,
+}
+
+#[derive(Debug)]
+struct Client {
     ip: Option<IpAddr>,
+    user_agent: Option<Vec<u8>>,
 }
 
 impl PreparedFields {
     /// Appends the fields of a use.
     pub(crate) fn push(&self, opening: &Use<'_>, out: &mut Vec<u8>) {
         let mut prepared = self.0.borrow_mut();
-        let kept = prepared.take().filter(|prepared| prepared.is_of(opening));
-        let prepared = prepared.insert(kept.unwrap_or_else(|| Box::new(Prepared::new(opening))));
-        out.extend_from_slice(&prepared.text);
+        let prepared = match &mut *prepared {
+            Some(prepared) => {
+                prepared.renew(opening);
+                prepared
+            }
+            none => none.insert(Box::new(Prepared::new(opening))),
+        };
+        out.extend_from_slice(&prepared.caller_text);
+        out.extend_from_slice(&prepared.client_text);
     }
 }
 
 impl Prepared {
     fn new(opening: &Use<'_>) -> Self {
-        let mut text = Vec::new();
-        push_fields(opening, &mut text);
-        text.shrink_to_fit();
-        Self { caller: Caller::of(opening), user_agent: opening.user_agent.map(<[u8]>::to_vec), text }
+        let mut caller_text = Vec::with_capacity(CALLER_LENGTH);
+        push_caller(opening, &mut caller_text);
+        let mut client_text = Vec::new();
+        push_client(opening, &mut client_text);
+        Self { caller: Caller::of(opening), client: Client::of(opening), caller_text, client_text }
     }
 
-    fn is_of(&self, opening: &Use<'_>) -> bool {
-        self.caller == Caller::of(opening) && self.user_agent.as_deref() == opening.user_agent
+    /// Encodes again what has changed, into the buffers that are there.
+    fn renew(&mut self, opening: &Use<'_>) {
+        let caller = Caller::of(opening);
+        if self.caller != caller {
+            self.caller = caller;
+            self.caller_text.clear();
+            push_caller(opening, &mut self.caller_text);
+        }
+        if !self.client.is_of(opening) {
+            self.client = Client::of(opening);
+            self.client_text.clear();
+            push_client(opening, &mut self.client_text);
+        }
     }
 }
 
 impl Caller {
     fn of(opening: &Use<'_>) -> Self {
-        let Use { auth_method: method, key_id, user_id, org_id, ip, .. } = *opening;
-        Self { method, key_id, user_id, org_id, ip }
+        let Use { auth_method: method, key_id, user_id, org_id, .. } = *opening;
+        Self { method, key_id, user_id, org_id }
+    }
+}
+
+impl Client {
+    fn of(opening: &Use<'_>) -> Self {
+        Self { ip: opening.ip, user_agent: opening.user_agent.map(<[u8]>::to_vec) }
+    }
+
+    fn is_of(&self, opening: &Use<'_>) -> bool {
+        self.ip == opening.ip && self.user_agent.as_deref() == opening.user_agent
     }
 }
 
 /// Appends the fields of a use from the method of authentication to the user agent.
 pub(crate) fn push_fields(opening: &Use<'_>, out: &mut Vec<u8>) {
+    push_caller(opening, out);
+    push_client(opening, out);
+}
+
+/// Appends the fields of a use from the method of authentication to the organization.
+fn push_caller(opening: &Use<'_>, out: &mut Vec<u8>) {
     field::push_text(out, field::auth_letter(opening.auth_method));
     field::push_text(out, opening.key_id.as_ref().map_or("", |key| key.as_str()));
     field::push_id(out, opening.user_id.map(|user| u128::from_be_bytes(*user.as_bytes())));
     field::push_id(out, opening.org_id.map(|org| u128::from_be_bytes(*org.as_bytes())));
+}
+
+/// Appends the fields of a use from the address to the user agent.
+fn push_client(opening: &Use<'_>, out: &mut Vec<u8>) {
     field::push_address(out, opening.ip);
     let agent = opening.user_agent.map(|agent| escape_capped(agent, escape::USER_AGENT_CAP));
     let short = agent.as_deref().map(phrases::shorten);

@@ -1,5 +1,6 @@
 //! Completion of a batch: tells those who wait for its lines whether they were written.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::sync::Notify;
@@ -24,6 +25,15 @@ pub enum BatchResult {
 }
 
 impl BatchCompletion {
+    /// The completion of a new batch: that of an earlier one once no one else holds it.
+    pub(crate) fn renew(earlier: Option<Arc<Self>>) -> Arc<Self> {
+        let free = earlier.and_then(|mut completion| {
+            *Arc::get_mut(&mut completion)? = Self::default();
+            Some(completion)
+        });
+        free.unwrap_or_default()
+    }
+
     /// The result; `None` while the lines are pending.
     pub fn result(&self) -> Option<BatchResult> {
         match self.state.load(Ordering::Acquire) {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem;
+use std::sync::Arc;
 
 use super::active_segment::ActiveSegment;
 use super::batch_steps::{BatchAction, BatchSteps};
@@ -65,7 +66,11 @@ impl JournalWriter {
         batch.lines.shrink_to(SPARE_CAPACITY);
         batch.indexed.clear();
         batch.indexed.shrink_to(SPARE_EVENTS);
-        segment.spare = SpareBuffers { lines: mem::take(&mut batch.lines), indexed: mem::take(&mut batch.indexed) };
+        segment.spare = SpareBuffers {
+            lines: mem::take(&mut batch.lines),
+            indexed: mem::take(&mut batch.indexed),
+            completion: Some(Arc::clone(&batch.completion)),
+        };
     }
 
     /// Takes a batch back that could not be written.

@@ -31,23 +31,36 @@ pub struct Batch {
     /// Offset at which the lines of changes by management begin, once the batch is taken.
     pub(super) changes_from: usize,
     /// Shared by all who wait for a line.
-    pub(super) completion: Arc<BatchCompletion>,
+    pub(crate) completion: Arc<BatchCompletion>,
     /// The completion of the changes, once the batch is taken; `None` without changes.
     pub(super) change_completion: Option<Arc<BatchCompletion>>,
 }
 
-/// Empty buffers that keep their capacity from one batch to the next.
+/// What goes from one batch to a later one: empty buffers, which keep their capacity, and the completion.
 #[derive(Debug, Default)]
 pub struct SpareBuffers {
     pub(crate) lines: Vec<u8>,
     pub(crate) indexed: Vec<PlacedEvent>,
+    /// That of a batch that is complete; shared with those who wait for its lines, until they have seen it.
+    pub(crate) completion: Option<Arc<BatchCompletion>>,
 }
 
 impl Batch {
     /// An empty batch, whose first line gets this number.
     pub(super) fn new(first: u64, spare: SpareBuffers) -> Self {
-        let SpareBuffers { lines, indexed } = spare;
-        Self { lines, indexed, first, ..Self::default() }
+        let SpareBuffers { lines, indexed, completion } = spare;
+        Self {
+            lines,
+            indexed,
+            first,
+            first_time: Micros::default(),
+            events: 0,
+            header: false,
+            attempts: 0,
+            changes_from: 0,
+            completion: BatchCompletion::renew(completion),
+            change_completion: None,
+        }
     }
 
     /// The lines, in the order of their numbers.
