@@ -14,6 +14,7 @@
 //! - `--decisions`, `--checks`: the cost of a decision for another proxy, asked by `forward_auth`, or by gRPC (`Check`
 //!   of Envoy's `ext_authz`);
 //! - `--large`: counts requests with bodies of 1 MiB both ways;
+//! - `--keys`: counts requests of one connection with 1,000 keys in turn;
 //! - `--connections`: counts connections with one request each, with `--tls` a full handshake among it;
 //! - `--functions`: also the functions with the most instructions;
 //! - `--baseline`: counts only what `baseline.json` holds, and fails when it has risen; with
@@ -54,6 +55,8 @@ use support::redis::Redis;
 
 /// Keys in the directory.
 const KEYS: usize = 10_000;
+/// Keys of the load that has many.
+const KEYS_IN_TURN: usize = 1_000;
 /// Connections of the load that has many.
 const CONNECTIONS: usize = 64;
 /// The gateway, and what it is compared with.
@@ -122,6 +125,7 @@ fn main() {
     let shape = match () {
         () if has("--large") => Shape::Large,
         () if has("--connections") => Shape::NewConnections,
+        () if has("--keys") => Shape::KeysInTurn,
         () => Shape::Small,
     };
     let setup = Setup { redis: redis.as_ref().map(Redis::port), frontend, shape, ..Setup::default() };
@@ -194,5 +198,6 @@ fn run_load(proxy: &Proxy, job: &Job, setup: &Setup<'_>, connections: usize, req
         Frontend::Decisions(FORWARD_AUTH) => Protocol::ForwardAuth,
         Frontend::Decisions(_) => Protocol::Check,
     };
-    Load { keys: &job.keys[..1], protocol, shape: setup.shape, connections, requests }.run(proxy.address);
+    let keys = if setup.shape == Shape::KeysInTurn { job.keys.len().min(KEYS_IN_TURN) } else { 1 };
+    Load { keys: &job.keys[..keys], protocol, shape: setup.shape, connections, requests }.run(proxy.address);
 }

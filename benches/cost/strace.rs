@@ -24,7 +24,7 @@ impl SystemCalls {
 
 /// Requests of a count with many connections, for each of one with one connection: so the opening of connections, which
 /// is counted as well, has a small share.
-const MORE: usize = 4;
+pub(crate) const MORE: usize = 4;
 
 /// Counts with one connection and with [`CONNECTIONS`].
 pub(crate) fn count_both(proxy: &Proxy, job: &Job, setup: &Setup<'_>, requests: usize) -> [SystemCalls; 2] {

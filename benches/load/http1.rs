@@ -6,15 +6,16 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::{LARGE, Shape};
 
-/// Sends requests, each after the answer to the one before, and adds their microseconds to `times`.
+/// Sends as many requests, the given ones in turn, each after the answer to the one before, and adds their microseconds
+/// to `times`.
 pub(crate) async fn requests(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    request: &[u8],
+    given: &[Vec<u8>],
     requests: usize,
     times: &mut Vec<u32>,
 ) {
     let mut buffer = vec![0; 64 << 10];
-    for _ in 0..requests {
+    for request in given.iter().cycle().take(requests) {
         let begun = Instant::now();
         stream.write_all(request).await.unwrap();
         // TLS keeps what is written until it is flushed.
@@ -64,7 +65,7 @@ pub(crate) fn request(key: &str, shape: Shape) -> Vec<u8> {
 
 fn head(key: &str, shape: Shape) -> String {
     let (method, length, close) = match shape {
-        Shape::Small => ("GET", String::new(), ""),
+        Shape::Small | Shape::KeysInTurn => ("GET", String::new(), ""),
         Shape::NewConnections => ("GET", String::new(), "Connection: close\r\n"),
         Shape::Large => ("POST", format!("Content-Length: {LARGE}\r\n"), ""),
     };

@@ -46,12 +46,12 @@ async fn held(proxy: SocketAddr, protocol: &Protocol, trust: &Trust, key: &str) 
     match protocol {
         Protocol::Http1 => {
             let mut stream = connect(proxy).await;
-            http1::requests(&mut stream, &http1::request(key, Shape::Small), 1, &mut times).await;
+            http1::requests(&mut stream, &[http1::request(key, Shape::Small)], 1, &mut times).await;
             Held::Plain(stream)
         }
         Protocol::Tls(trust) => {
             let mut stream = connect_tls(proxy, trust, b"http/1.1").await;
-            http1::requests(&mut stream, &http1::request(key, Shape::Small), 1, &mut times).await;
+            http1::requests(&mut stream, &[http1::request(key, Shape::Small)], 1, &mut times).await;
             Held::Tls(Box::new(stream))
         }
         Protocol::Http2(_) => {

@@ -62,6 +62,8 @@ pub(crate) enum Shape {
     Small,
     /// The same, with a connection for each request.
     NewConnections,
+    /// The same as the small one, each request of a connection with the next of all keys. Over HTTP/1.1 only.
+    KeysInTurn,
     /// POST of [`LARGE`] bytes, and an answer of as many.
     Large,
 }
@@ -101,8 +103,11 @@ impl Load<'_> {
             let tasks: Vec<_> = (0..self.connections)
                 .map(|number| {
                     let own = self.requests / self.connections + usize::from(number < self.requests % self.connections);
-                    let key = self.keys[number % self.keys.len()].clone();
-                    tokio::task::spawn_local(connection(proxy, key, self.protocol.clone(), self.shape, own))
+                    let keys = match self.shape {
+                        Shape::KeysInTurn => self.keys.to_vec(),
+                        _ => vec![self.keys[number % self.keys.len()].clone()],
+                    };
+                    tokio::task::spawn_local(connection(proxy, keys, self.protocol.clone(), self.shape, own))
                 })
                 .collect();
             let mut times = Vec::with_capacity(self.requests);
@@ -117,33 +122,40 @@ impl Load<'_> {
 }
 
 /// Requests of one of the connections of a run; returns their microseconds.
-async fn connection(proxy: SocketAddr, key: String, protocol: Protocol, shape: Shape, requests: usize) -> Vec<u32> {
+async fn connection(
+    proxy: SocketAddr,
+    keys: Vec<String>,
+    protocol: Protocol,
+    shape: Shape,
+    requests: usize,
+) -> Vec<u32> {
     let (each, connections) = match shape {
         Shape::NewConnections => (1, requests),
-        Shape::Small | Shape::Large => (requests, 1),
+        Shape::Small | Shape::KeysInTurn | Shape::Large => (requests, 1),
     };
+    let key = &keys[0];
+    let plain: Vec<Vec<u8>> = keys.iter().map(|key| http1::request(key, shape)).collect();
     let mut times = Vec::with_capacity(requests);
     for _ in 0..connections {
         let begun = Instant::now();
         match &protocol {
             Protocol::Http1 => {
-                let bytes = http1::request(&key, shape);
-                http1::requests(&mut connect(proxy).await, &bytes, each, &mut times).await;
+                http1::requests(&mut connect(proxy).await, &plain, each, &mut times).await;
             }
             Protocol::Tls(trust) => {
                 let mut stream = connect_tls(proxy, trust, b"http/1.1").await;
-                http1::requests(&mut stream, &http1::request(&key, shape), each, &mut times).await;
+                http1::requests(&mut stream, &plain, each, &mut times).await;
             }
             Protocol::Http2(streams) => {
-                let mut connection = http2::Connection::open(connect(proxy).await, &key).await;
+                let mut connection = http2::Connection::open(connect(proxy).await, key).await;
                 connection.requests(each, *streams, &mut times).await;
             }
             Protocol::ForwardAuth => {
-                let bytes = questions::forward_auth(&key);
-                http1::requests(&mut connect(proxy).await, &bytes, each, &mut times).await;
+                let question = [questions::forward_auth(key)];
+                http1::requests(&mut connect(proxy).await, &question, each, &mut times).await;
             }
             Protocol::Check => {
-                let (stream, message) = (connect(proxy).await, questions::check(&key));
+                let (stream, message) = (connect(proxy).await, questions::check(key));
                 http2::Connection::open_calls(stream, CHECK, message).await.requests(each, 1, &mut times).await;
             }
         }
